@@ -1,0 +1,131 @@
+//! What can be wrong with arguments. Each text stands here once, names the argument and what is
+//! accepted, and never echoes what the client sent.
+
+use std::ffi::CStr;
+
+/// One thing wrong with the arguments of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrammarError {
+    /// Too few or too many arguments; the server has a text of its own for that.
+    Arity,
+    /// Not a limit.
+    Limit,
+    /// Not a burst.
+    Burst,
+    /// Not a capacity.
+    Capacity,
+    /// Not a rate.
+    Rate,
+    /// Not a cost.
+    Cost,
+    /// Not a window.
+    Window,
+    /// Not a period.
+    Period,
+    /// Too many units a second.
+    RateTooHigh,
+    /// The burst takes too long to come back.
+    BurstRefill,
+    /// The capacity takes too long to come back.
+    CapacityRefill,
+    /// Not an option of this command.
+    Option,
+    /// Not an option of `FIXED`.
+    OptionOrAligned,
+    /// `COST` twice.
+    RepeatedCost,
+    /// `ALIGNED` twice.
+    RepeatedAligned,
+    /// `COST` without a number.
+    MissingCost,
+    /// Not one of the six.
+    Algorithm,
+    /// `RL.DEBUG` of something else.
+    Subcommand,
+    /// `RL.DEBUG CLOCK` with an unknown action.
+    ClockAction,
+    /// Not a time to freeze the clock at.
+    UnixTime,
+    /// Not a duration to move the clock by.
+    Duration,
+}
+
+/// `text` as the C string that the server takes.
+const fn c_str(text_and_nul: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text_and_nul.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a text needs one NUL, at its end"),
+    }
+}
+
+macro_rules! integer {
+    ($argument:literal, $min:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ", $argument, ": expected an integer from ", $min,
+                " to 1000000000000\0"
+            ))
+        }
+    };
+}
+
+macro_rules! duration {
+    ($argument:literal $(, $more:literal)?) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ", $argument, ": expected a duration from 1ms to 366d, ",
+                "such as 60, 0.5, 500ms or 1h", $($more,)? "\0"
+            ))
+        }
+    };
+}
+
+macro_rules! refill {
+    ($argument:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ", $argument, ": ", $argument,
+                " x period / rate, the time to refill from empty, must not exceed 36525d\0"
+            ))
+        }
+    };
+}
+
+impl GrammarError {
+    /// The text of the error reply; `None` where the server's own has to serve.
+    pub const fn text(self) -> Option<&'static CStr> {
+        Some(match self {
+            Self::Arity => return None,
+            Self::Limit => integer!("limit", "1"),
+            Self::Burst => integer!("burst", "1"),
+            Self::Capacity => integer!("capacity", "1"),
+            Self::Rate => integer!("rate", "1"),
+            Self::Cost => integer!("cost", "0"),
+            Self::Window => duration!("window"),
+            Self::Period => duration!("period"),
+            Self::RateTooHigh => {
+                c"ERR invalid rate: rate / period must not exceed 1000000000 per second"
+            }
+            Self::BurstRefill => refill!("burst"),
+            Self::CapacityRefill => refill!("capacity"),
+            Self::Option => c"ERR invalid option: expected COST n",
+            Self::OptionOrAligned => c"ERR invalid option: expected COST n or ALIGNED",
+            Self::RepeatedCost => c"ERR repeated option: COST may be given once",
+            Self::RepeatedAligned => c"ERR repeated option: ALIGNED may be given once",
+            Self::MissingCost => {
+                c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
+            }
+            Self::Algorithm => {
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET or GCRA"
+            }
+            Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
+            Self::ClockAction => {
+                c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"
+            }
+            Self::UnixTime => {
+                c"ERR invalid unix-us: expected an integer from 0 to 7258118400000000"
+            }
+            Self::Duration => duration!("duration", ", with a leading - to move back"),
+        })
+    }
+}

@@ -1,0 +1,192 @@
+//! The only argument parser: byte slices in, a [`Request`] or a static error text out.
+//!
+//! Positional arguments are read from left to right, then checked against each other, then come
+//! the options in any order. Numbers are plain digits: no sign, no space, no exponent.
+
+mod clock;
+mod error;
+mod number;
+
+#[cfg(test)]
+mod tests;
+
+pub use clock::ClockAction;
+pub use error::GrammarError;
+
+use crate::limiter::{
+    Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError, Rule, SlidingLog,
+    SlidingWindow, Slots, TokenBucket,
+};
+
+/// Which of the six is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    /// `FIXED key limit window [COST n] [ALIGNED]`
+    Fixed,
+    /// `SLIDING key limit window [COST n]`
+    Sliding,
+    /// `SLIDINGLOG key limit window [COST n]`
+    SlidingLog,
+    /// `TOKENBUCKET key capacity rate period [COST n]`
+    TokenBucket,
+    /// `LEAKYBUCKET key capacity rate period [COST n]`
+    LeakyBucket,
+    /// `GCRA key burst rate period [COST n]`
+    Gcra,
+}
+
+/// A call as it is meant: the rule and the cost. The key is none of the grammar's business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The algorithm and its limits.
+    pub rule: Rule,
+    /// What the call takes.
+    pub cost: Cost,
+}
+
+/// What may follow the positional arguments.
+struct Options {
+    cost: Cost,
+    aligned: bool,
+}
+
+impl Algorithm {
+    /// All six, in the order of the pages.
+    pub const ALL: [Self; 6] = [
+        Self::Fixed,
+        Self::Sliding,
+        Self::SlidingLog,
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::Gcra,
+    ];
+
+    /// The name, as `RL.PEEK` takes it and `RL.INSPECT` shows it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fixed => "FIXED",
+            Self::Sliding => "SLIDING",
+            Self::SlidingLog => "SLIDINGLOG",
+            Self::TokenBucket => "TOKENBUCKET",
+            Self::LeakyBucket => "LEAKYBUCKET",
+            Self::Gcra => "GCRA",
+        }
+    }
+
+    fn named(name: &[u8]) -> Result<Self, GrammarError> {
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
+            .ok_or(GrammarError::Algorithm)
+    }
+}
+
+/// Reads what follows the key of `RL.PEEK`: an algorithm's name, then its arguments.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right.
+pub fn peek(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
+    let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
+    request(Algorithm::named(name)?, args, slots)
+}
+
+/// Reads what follows the key of a deciding command. A sliding log will round to `slots`.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right.
+pub fn request(
+    algorithm: Algorithm,
+    args: &[&[u8]],
+    slots: Slots,
+) -> Result<Request, GrammarError> {
+    match algorithm {
+        Algorithm::Fixed => {
+            let (limit, window, rest) = limit_and_window(args)?;
+            let Options { cost, aligned } = options(rest, true)?;
+            Ok(Request { rule: Rule::FixedWindow(FixedWindow { limit, window, aligned }), cost })
+        }
+        Algorithm::Sliding => {
+            let (limit, window, rest) = limit_and_window(args)?;
+            let rule = Rule::SlidingWindow(SlidingWindow { limit, window });
+            Ok(Request { rule, cost: options(rest, false)?.cost })
+        }
+        Algorithm::SlidingLog => {
+            let (limit, window, rest) = limit_and_window(args)?;
+            let rule = Rule::SlidingLog(SlidingLog { limit, window, slots });
+            Ok(Request { rule, cost: options(rest, false)?.cost })
+        }
+        Algorithm::TokenBucket => {
+            let (quota, cost) = quota_and_cost(args, CAPACITY)?;
+            Ok(Request { rule: Rule::TokenBucket(TokenBucket(quota)), cost })
+        }
+        Algorithm::LeakyBucket => {
+            let (quota, cost) = quota_and_cost(args, CAPACITY)?;
+            Ok(Request { rule: Rule::LeakyBucket(LeakyBucket(quota)), cost })
+        }
+        Algorithm::Gcra => {
+            let (quota, cost) = quota_and_cost(args, BURST)?;
+            Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), cost })
+        }
+    }
+}
+
+/// The two errors about a quota's size, under the name the command gives it.
+type SizeErrors = (GrammarError, GrammarError);
+const CAPACITY: SizeErrors = (GrammarError::Capacity, GrammarError::CapacityRefill);
+const BURST: SizeErrors = (GrammarError::Burst, GrammarError::BurstRefill);
+
+fn limit_and_window<'a, 'b>(
+    args: &'b [&'a [u8]],
+) -> Result<(Limit, Period, &'b [&'a [u8]]), GrammarError> {
+    let [limit, window, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let limit = number::limit(limit).ok_or(GrammarError::Limit)?;
+    let window = number::period(window).ok_or(GrammarError::Window)?;
+    Ok((limit, window, rest))
+}
+
+fn quota_and_cost(args: &[&[u8]], size: SizeErrors) -> Result<(Quota, Cost), GrammarError> {
+    let [capacity, rate, period, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let (out_of_bounds, refill_too_long) = size;
+    let capacity = number::limit(capacity).ok_or(out_of_bounds)?;
+    let rate = number::limit(rate).ok_or(GrammarError::Rate)?;
+    let period = number::period(period).ok_or(GrammarError::Period)?;
+    let quota = Quota::new(capacity, rate, period).map_err(|error| match error {
+        QuotaError::RateTooHigh => GrammarError::RateTooHigh,
+        QuotaError::RefillTooLong => refill_too_long,
+    })?;
+    Ok((quota, options(rest, false)?.cost))
+}
+
+fn options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
+    let mut cost = None;
+    let mut aligned = false;
+    while let [name, rest @ ..] = args {
+        args = rest;
+        if name.eq_ignore_ascii_case(b"COST") {
+            if cost.is_some() {
+                return Err(GrammarError::RepeatedCost);
+            }
+            let [value, rest @ ..] = args else {
+                return Err(GrammarError::MissingCost);
+            };
+            cost = Some(number::cost(value).ok_or(GrammarError::Cost)?);
+            args = rest;
+        } else if may_align && name.eq_ignore_ascii_case(b"ALIGNED") {
+            if aligned {
+                return Err(GrammarError::RepeatedAligned);
+            }
+            aligned = true;
+        } else if may_align {
+            return Err(GrammarError::OptionOrAligned);
+        } else {
+            return Err(GrammarError::Option);
+        }
+    }
+    Ok(Options { cost: cost.unwrap_or(Cost::ONE), aligned })
+}

@@ -1,0 +1,114 @@
+//! Generic cell rate algorithm: a token bucket in one timestamp.
+//!
+//! The state is the theoretical arrival time: when the next call would arrive if all had kept the
+//! emission interval `T = ceil(period / rate)`. A call may come early by the tolerance
+//! `burst x T`. Beside it stands one byte, the power of two at or above the writer's tolerance, by
+//! which a clock that stepped back is told from a debt.
+//!
+//! Never more than `burst + rate x t` in any stretch `t`. The interval is rounded up to the
+//! nanosecond, which favours the limit: slower than asked by less than 1 ns a unit.
+//!
+//! Source: ITU-T I.371 and the ATM Forum's Traffic Management Specification 4.1, virtual
+//! scheduling.
+
+use super::bounds::{Cost, Limit, Quota};
+use super::decision::{Decision, Next, Outcome, Verdict};
+use super::time::{Instant, Span};
+
+/// The rule: `burst` at once, and `rate` per `period` in the long run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gcra {
+    burst: Limit,
+    /// Nanoseconds between two units.
+    interval_ns: u64,
+    /// How early a call may come: `burst x interval`, in nanoseconds.
+    tolerance_ns: u64,
+}
+
+/// A debt of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// The theoretical arrival time, in nanoseconds since the Unix epoch.
+    pub arrival_ns: u64,
+    /// The smallest `n` for which 2^n ns is not below the tolerance of the rule that wrote it.
+    pub tolerance_log2: u8,
+}
+
+impl State {
+    /// The latest arrival time: the end of time and the longest tolerance after it.
+    pub const ARRIVAL_MAX_NS: u64 =
+        Instant::MAX.as_us() * 1_000 + Quota::REFILL_MAX.as_us() * 1_000 + Limit::MAX;
+    /// The largest exponent: 2^62 ns is above the longest tolerance.
+    pub const TOLERANCE_LOG2_MAX: u8 = 62;
+}
+
+impl Gcra {
+    /// The rule for a quota. The emission interval is rounded up to the nanosecond.
+    pub fn new(quota: Quota) -> Self {
+        // At most 366 days in nanoseconds, 3.2 x 10^16.
+        let interval_ns = (quota.period().as_us() * 1_000).div_ceil(quota.rate().units());
+        // At most 36,525 days and the rounding of 10^12 units, 3.2 x 10^18.
+        let tolerance_ns = interval_ns.saturating_mul(quota.capacity().units());
+        Self { burst: quota.capacity(), interval_ns, tolerance_ns }
+    }
+
+    /// Decides one call.
+    ///
+    /// A debt larger than any the writer could have left can only come from a clock that stepped
+    /// back: it is cut to one tolerance from `now`.
+    pub fn decide(&self, stored: Option<State>, now: Instant, cost: Cost) -> Outcome<State> {
+        let now_ns = now.as_us().saturating_mul(1_000);
+        let (owed_ns, repaired) = self.owed_ns(stored, now_ns);
+        let asked_ns = u128::from(cost.units()) * u128::from(self.interval_ns);
+        let wanted_ns = u128::from(owed_ns) + asked_ns;
+
+        let verdict = if cost.units() > self.burst.units() {
+            Verdict::Impossible
+        } else if wanted_ns <= u128::from(self.tolerance_ns) || cost.is_zero() {
+            Verdict::ALLOWED
+        } else {
+            let early_ns = wanted_ns - u128::from(self.tolerance_ns);
+            let retry_after = Span::from_ns_ceil(u64::try_from(early_ns).unwrap_or(u64::MAX));
+            Verdict::Denied { retry_after }
+        };
+        let after_ns = match verdict {
+            // At most the tolerance, or as much as was owed before.
+            Verdict::Allowed { .. } => u64::try_from(wanted_ns).unwrap_or(u64::MAX),
+            _ => owed_ns,
+        };
+
+        let writes = !cost.is_zero() && (verdict.is_allowed() || repaired);
+        let arrival_ns = now_ns.saturating_add(after_ns);
+        let lapses_at = Instant::from_us(arrival_ns.div_ceil(1_000));
+        let after = State { arrival_ns, tolerance_log2: self.tolerance_log2() };
+        Outcome {
+            decision: Decision {
+                verdict,
+                limit: self.burst,
+                remaining: self.tolerance_ns.saturating_sub(after_ns) / self.interval_ns,
+                reset_after: Span::from_ns_ceil(after_ns),
+            },
+            next: writes.then(|| Next::until(lapses_at, after)),
+        }
+    }
+
+    /// How far the theoretical arrival time lies ahead, and whether it had to be repaired.
+    fn owed_ns(&self, stored: Option<State>, now_ns: u64) -> (u64, bool) {
+        let Some(state) = stored else {
+            return (0, false);
+        };
+        let ahead_ns = state.arrival_ns.saturating_sub(now_ns);
+        let writable_ns = 1_u64.checked_shl(state.tolerance_log2.into()).unwrap_or(u64::MAX);
+        if ahead_ns > writable_ns && ahead_ns > self.tolerance_ns {
+            (self.tolerance_ns, true)
+        } else {
+            (ahead_ns, false)
+        }
+    }
+
+    /// The smallest `n` for which 2^n ns is not below the tolerance.
+    fn tolerance_log2(&self) -> u8 {
+        let exponent = self.tolerance_ns.next_power_of_two().trailing_zeros();
+        u8::try_from(exponent).unwrap_or(State::TOLERANCE_LOG2_MAX)
+    }
+}

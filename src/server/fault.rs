@@ -1,0 +1,68 @@
+//! Panics on purpose, for the tests that prove that none reaches the server. Nothing of it is in a
+//! release: without the feature `fault-injection` a point is an empty function.
+
+/// Where a panic can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Before the arguments are read.
+    Parse = 1,
+    /// After the decision, with the key open.
+    Decide,
+    /// Before the key is written.
+    Store,
+    /// Before the reply.
+    Reply,
+    /// While `INFO` is written.
+    Info,
+}
+
+#[cfg(not(feature = "fault-injection"))]
+mod injection {
+    use super::Point;
+
+    /// Does nothing.
+    #[inline(always)]
+    pub fn point(_: Point) {}
+
+    /// Knows no `RL.DEBUG PANIC`.
+    #[inline(always)]
+    pub fn plant(_: &[&[u8]]) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "fault-injection")]
+mod injection {
+    use super::Point;
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Panics if `RL.DEBUG PANIC` planted it here.
+    pub fn point(here: Point) {
+        if PLANTED.compare_exchange(here as u8, 0, Relaxed, Relaxed).is_ok() {
+            panic!("planted at {here:?}");
+        }
+    }
+
+    /// Obeys `RL.DEBUG PANIC point`; `false` when `args` are anything else.
+    pub fn plant(args: &[&[u8]]) -> bool {
+        let [b"PANIC", name] = args else {
+            return false;
+        };
+        let points = [
+            (Point::Parse, "parse"),
+            (Point::Decide, "decide"),
+            (Point::Store, "store"),
+            (Point::Reply, "reply"),
+            (Point::Info, "info"),
+        ];
+        let found = points.iter().find(|(_, text)| name.eq_ignore_ascii_case(text.as_bytes()));
+        if let Some((point, _)) = found {
+            PLANTED.store(*point as u8, Relaxed);
+        }
+        found.is_some()
+    }
+}
+
+pub use injection::*;

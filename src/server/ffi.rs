@@ -1,0 +1,813 @@
+//! The border to the server: the only hand-written `unsafe`, behind functions that are safe to call.
+//!
+//! Three rules hold here. Every function that the server calls catches unwinding, because a panic
+//! that leaves an `extern "C"` function aborts the process. Bytes that a client sent never pass
+//! through a C string or a format. And what is handed out borrows from the [`Call`] or the [`Key`]
+//! it belongs to, so that nothing outlives the command.
+
+use super::commands::{Access, Argument, COMMANDS, Command, Kind};
+use super::{config, handler, info};
+use crate::limiter::Instant;
+use crate::limiter::sliding_log::RawEntry;
+use redis_module::raw;
+use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_uint, c_void};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{ptr, slice};
+
+/// A function of the server's API. Those used below are checked at load, so that it is there.
+macro_rules! api {
+    ($name:ident) => {{
+        #[allow(unused_unsafe, reason = "stands inside and outside of unsafe blocks")]
+        // SAFETY: the pointers are written once, while the module loads, before any other use.
+        let function = unsafe { raw::$name };
+        function.expect(concat!(stringify!($name), " was checked at load"))
+    }};
+}
+
+/// Whether the server has each of these functions, with its name.
+macro_rules! presence {
+    ($($name:ident)*) => {
+        // SAFETY: as in `api!`.
+        [$((stringify!($name), unsafe { raw::$name }.is_some())),*]
+    };
+}
+
+/// How many arguments are looked at. The longest valid call has seven after its name, so that one
+/// cut off here is in error before.
+const ARGS_MAX: usize = 10;
+
+/// `REDISMODULE_OPTIONS_NO_IMPLICIT_SIGNAL_MODIFIED`, a macro that the bindings leave out.
+const NO_IMPLICIT_SIGNAL_MODIFIED: c_int = 1 << 1;
+/// Valkey 9: without it the server refuses to migrate slots while the module is loaded.
+const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+
+/// The server has no such thing to offer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// The server's context of one callback.
+#[derive(Clone, Copy)]
+pub struct Context(*mut raw::RedisModuleCtx);
+
+/// One command as it was called.
+pub struct Call<'call> {
+    context: Context,
+    key_name: *mut raw::RedisModuleString,
+    args: [&'call [u8]; ARGS_MAX],
+    args_len: usize,
+}
+
+/// A key that is open until this is dropped.
+pub struct Key<'call> {
+    handle: *mut raw::RedisModuleKey,
+    kind: KeyKind,
+    call: PhantomData<&'call Call<'call>>,
+}
+
+/// What a key holds, as far as the server tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// There is no such key.
+    Missing,
+    /// A string.
+    String,
+    /// Anything else.
+    Other,
+}
+
+impl<'call> Call<'call> {
+    /// # Safety
+    ///
+    /// `argv` must hold `argc` strings of the server that live as long as `'call`, as they do in
+    /// the function of a command.
+    unsafe fn new(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: *mut *mut raw::RedisModuleString,
+        argc: c_int,
+    ) -> Self {
+        let argc = usize::try_from(argc).unwrap_or(0);
+        // SAFETY: by the contract of this function.
+        let argv = unsafe { slice::from_raw_parts(argv, argc) };
+        let argv = argv.get(1..).unwrap_or_default();
+        let mut args = [[].as_slice(); ARGS_MAX];
+        for (arg, string) in args.iter_mut().zip(argv) {
+            // SAFETY: the string is alive for `'call`, and the server does not change arguments.
+            *arg = unsafe { bytes_of(*string) };
+        }
+        Self {
+            context: Context(ctx),
+            key_name: argv.first().copied().unwrap_or(ptr::null_mut()),
+            args,
+            args_len: argv.len().min(ARGS_MAX),
+        }
+    }
+
+    /// The arguments after the command's name.
+    pub fn args(&self) -> &[&'call [u8]] {
+        self.args.get(..self.args_len).unwrap_or_default()
+    }
+
+    /// The context of this call.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+
+    /// Opens the key that argument 1 names, for reading alone.
+    pub fn open_for_reading(&self) -> Key<'_> {
+        self.open(raw::REDISMODULE_READ as c_int)
+    }
+
+    /// Opens the key that argument 1 names, to read it and perhaps to write it.
+    pub fn open_for_writing(&self) -> Key<'_> {
+        self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int)
+    }
+
+    fn open(&self, mode: c_int) -> Key<'_> {
+        let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
+        // SAFETY: context and name belong to the running command; every command that opens a key
+        // has an arity that makes the server insist on argument 1.
+        let handle = unsafe { open_key(self.context.0, self.key_name, mode) };
+        // SAFETY: the handle was just opened; null, a missing key opened for reading, is accepted.
+        let kind = match unsafe { key_type(handle) } {
+            kind if kind == raw::REDISMODULE_KEYTYPE_EMPTY as c_int => KeyKind::Missing,
+            kind if kind == raw::REDISMODULE_KEYTYPE_STRING as c_int => KeyKind::String,
+            _ => KeyKind::Other,
+        };
+        Key { handle, kind, call: PhantomData }
+    }
+
+    /// Replicates `SET key bytes PXAT expire_at_ms`.
+    pub fn replicate_set(&self, bytes: &[u8], expire_at_ms: u64) {
+        let replicate = api!(RedisModule_Replicate);
+        // SAFETY: the format names a string, a pointer and a length, a C string and an integer,
+        // which is what follows, all alive during the call.
+        unsafe {
+            replicate(
+                self.context.0,
+                c"SET".as_ptr(),
+                c"sbcl".as_ptr(),
+                self.key_name,
+                bytes.as_ptr(),
+                bytes.len(),
+                c"PXAT".as_ptr(),
+                to_integer(expire_at_ms),
+            );
+        }
+    }
+
+    /// Replicates `SETRANGE key offset entry`.
+    pub fn replicate_setrange(&self, offset: usize, entry: &RawEntry) {
+        let replicate = api!(RedisModule_Replicate);
+        let offset = c_longlong::try_from(offset).unwrap_or(c_longlong::MAX);
+        // SAFETY: the format names a string, an integer, a pointer and a length, which is what
+        // follows, all alive during the call.
+        unsafe {
+            replicate(
+                self.context.0,
+                c"SETRANGE".as_ptr(),
+                c"slb".as_ptr(),
+                self.key_name,
+                offset,
+                entry.as_ptr(),
+                entry.len(),
+            );
+        }
+    }
+
+    /// Replicates `PEXPIREAT key expire_at_ms`.
+    pub fn replicate_pexpireat(&self, expire_at_ms: u64) {
+        let replicate = api!(RedisModule_Replicate);
+        // SAFETY: the format names a string and an integer, which is what follows.
+        unsafe {
+            replicate(
+                self.context.0,
+                c"PEXPIREAT".as_ptr(),
+                c"sl".as_ptr(),
+                self.key_name,
+                to_integer(expire_at_ms),
+            );
+        }
+    }
+
+    /// Tells WATCH and client tracking that the key changed.
+    pub fn signal_modified(&self) {
+        let signal = api!(RedisModule_SignalModifiedKey);
+        // SAFETY: context and name belong to the running command.
+        unsafe { signal(self.context.0, self.key_name) };
+    }
+
+    /// Emits the keyspace event `set`, of class `$`.
+    pub fn notify_set(&self) {
+        let notify = api!(RedisModule_NotifyKeyspaceEvent);
+        let class = raw::REDISMODULE_NOTIFY_STRING as c_int;
+        // SAFETY: context and name belong to the running command, the event is a C string.
+        unsafe { notify(self.context.0, class, c"set".as_ptr(), self.key_name) };
+    }
+}
+
+impl Key<'_> {
+    /// What kind of value it holds.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// The bytes of a string, in place; empty for anything else.
+    pub fn bytes(&self) -> &[u8] {
+        if self.kind != KeyKind::String {
+            return &[];
+        }
+        let dma = api!(RedisModule_StringDMA);
+        let mut len = 0;
+        // SAFETY: the handle is open and holds a string. The bytes stay where they are until the
+        // next change through this handle, which borrows it mutably.
+        unsafe {
+            let start = dma(self.handle, &raw mut len, raw::REDISMODULE_READ as c_int);
+            if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
+        }
+    }
+
+    /// Makes `bytes` its value. A new key gets a string as compact as `SET` makes it; the string of
+    /// an old one is overwritten where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the key is not open for writing or holds no string.
+    pub fn replace(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        match self.kind {
+            KeyKind::Missing => self.create(bytes),
+            KeyKind::String => self.overwrite(0, bytes),
+            KeyKind::Other => Err(Refused),
+        }
+    }
+
+    /// Makes `bytes` what the value holds from `offset` on, up to its end.
+    ///
+    /// # Errors
+    ///
+    /// As [`Key::replace`].
+    pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
+        let (dma, truncate) = (api!(RedisModule_StringDMA), api!(RedisModule_StringTruncate));
+        let len_wanted = offset + bytes.len();
+        let mut len = 0;
+        // SAFETY: the handle is open; on anything but a string, or without the right to write,
+        // both functions refuse. `bytes` is not part of the value: it was built by the encoder.
+        unsafe {
+            let mut start = dma(self.handle, &raw mut len, raw::REDISMODULE_WRITE as c_int);
+            if len != len_wanted {
+                if truncate(self.handle, len_wanted) != raw::REDISMODULE_OK as c_int {
+                    return Err(Refused);
+                }
+                start = dma(self.handle, &raw mut len, raw::REDISMODULE_WRITE as c_int);
+            }
+            if start.is_null() || len != len_wanted {
+                return Err(Refused);
+            }
+            ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast::<u8>().add(offset), bytes.len());
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let (create, free) = (api!(RedisModule_CreateString), api!(RedisModule_FreeString));
+        let set = api!(RedisModule_StringSet);
+        // SAFETY: the bytes are copied into a string of the server, which the key takes a share in
+        // and this function gives up. Without a context the string is nobody else's to free.
+        let result = unsafe {
+            let string = create(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len());
+            let result = set(self.handle, string);
+            free(ptr::null_mut(), string);
+            result
+        };
+        if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+    }
+
+    /// When it expires, in Unix milliseconds; `None` when it never does.
+    pub fn expire_at_ms(&self) -> Option<u64> {
+        let get = api!(RedisModule_GetAbsExpire);
+        // SAFETY: the handle is open.
+        u64::try_from(unsafe { get(self.handle) }).ok()
+    }
+
+    /// Lets it expire at `ms`, in Unix milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when there is no key or it is not open for writing.
+    pub fn set_expire_at_ms(&mut self, ms: u64) -> Result<(), Refused> {
+        let set = api!(RedisModule_SetAbsExpire);
+        // SAFETY: the handle is open.
+        let result = unsafe { set(self.handle, to_integer(ms)) };
+        if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+    }
+}
+
+impl Drop for Key<'_> {
+    fn drop(&mut self) {
+        let close = api!(RedisModule_CloseKey);
+        // SAFETY: the handle is open, or null, and not used after this.
+        unsafe { close(self.handle) };
+    }
+}
+
+/// A value in a map reply.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// A text.
+    Text(&'static str),
+    /// A number.
+    Integer(u64),
+}
+
+impl Context {
+    /// Replies with an array of integers.
+    pub fn reply_integers(self, integers: &[i64]) {
+        let (array, long_long) =
+            (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
+        let len = integers.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many replies follow as announced.
+        unsafe {
+            array(self.0, len);
+            for integer in integers {
+                long_long(self.0, *integer);
+            }
+        }
+    }
+
+    /// Replies with one integer.
+    pub fn reply_integer(self, integer: i64) {
+        // SAFETY: the context is that of the running command.
+        unsafe { api!(RedisModule_ReplyWithLongLong)(self.0, integer) };
+    }
+
+    /// Replies with a map: flat for a client that speaks RESP2.
+    pub fn reply_map(self, pairs: &[(&'static str, Value)]) {
+        let map = api!(RedisModule_ReplyWithMap);
+        let long_long = api!(RedisModule_ReplyWithLongLong);
+        let string = api!(RedisModule_ReplyWithStringBuffer);
+        let len = pairs.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; texts go with their length; as many
+        // pairs follow as announced.
+        unsafe {
+            map(self.0, len);
+            for (name, value) in pairs {
+                string(self.0, name.as_ptr().cast(), name.len());
+                match value {
+                    Value::Text(text) => string(self.0, text.as_ptr().cast(), text.len()),
+                    Value::Integer(integer) => {
+                        long_long(self.0, i64::try_from(*integer).unwrap_or(i64::MAX))
+                    }
+                };
+            }
+        }
+    }
+
+    /// Replies with null.
+    pub fn reply_null(self) {
+        // SAFETY: the context is that of the running command.
+        unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
+    }
+
+    /// Replies with an error.
+    pub fn reply_error(self, text: &'static CStr) {
+        // SAFETY: the context is that of the running command; the text is a C string for ever.
+        unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };
+    }
+
+    /// Replies with the server's own error about the number of arguments.
+    pub fn reply_wrong_arity(self) {
+        // SAFETY: the context is that of the running command.
+        unsafe { api!(RedisModule_WrongArity)(self.0) };
+    }
+
+    /// Writes a line to the server's log.
+    pub fn log_warning(self, message: &str) {
+        let printable: String = message.chars().filter(|char| *char != '\0').collect();
+        let message = CString::new(printable).unwrap_or_default();
+        // SAFETY: the only format is "%s", and one C string follows. A null context is accepted.
+        unsafe {
+            let log = api!(RedisModule_Log);
+            log(self.0, c"warning".as_ptr(), c"%s".as_ptr(), message.as_ptr());
+        }
+    }
+
+    /// The context to log with where there is none.
+    pub const fn none() -> Self {
+        Self(ptr::null_mut())
+    }
+}
+
+/// The server's cached time of the running command, where it tells.
+pub fn cached_time() -> Option<Instant> {
+    // SAFETY: as in `api!`; the function takes nothing and only reads.
+    let us = unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) }?;
+    u64::try_from(us).ok().map(Instant::from_us)
+}
+
+/// Whether the server tells the cached time of the running command.
+pub fn has_cached_time() -> bool {
+    // SAFETY: as in `api!`.
+    unsafe { raw::RedisModule_CachedMicroseconds }.is_some()
+}
+
+/// Runs `body`; when it panics, counts that and answers `otherwise`. The panic hook has logged it.
+pub fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
+    catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        info::count_panic();
+        otherwise
+    })
+}
+
+/// The function of every command: the server calls the instance that bears its index in the table.
+extern "C" fn trampoline<const INDEX: usize>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    let replied = guard(false, || {
+        // SAFETY: these are the arguments of a command, which outlive it.
+        let call = unsafe { Call::new(ctx, argv, argc) };
+        handler::run(INDEX, &call);
+        true
+    });
+    if !replied {
+        // A handler replies in one go at its very end, so nothing has been sent yet.
+        guard((), || Context(ctx).reply_error(super::error::INTERNAL));
+    }
+    raw::REDISMODULE_OK as c_int
+}
+
+/// One instance for each line of the table.
+const TRAMPOLINES: [extern "C" fn(
+    *mut raw::RedisModuleCtx,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+) -> c_int; COMMANDS.len()] = [
+    trampoline::<0>,
+    trampoline::<1>,
+    trampoline::<2>,
+    trampoline::<3>,
+    trampoline::<4>,
+    trampoline::<5>,
+    trampoline::<6>,
+    trampoline::<7>,
+    trampoline::<8>,
+];
+
+/// The first function that the server lacks, if any: it is then too old.
+pub fn missing_function() -> Option<&'static str> {
+    let functions = presence!(
+        RedisModule_CreateCommand RedisModule_GetCommand RedisModule_SetCommandInfo
+        RedisModule_SetModuleOptions RedisModule_RegisterBoolConfig
+        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
+        RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA
+        RedisModule_StringTruncate RedisModule_StringSet RedisModule_GetAbsExpire
+        RedisModule_SetAbsExpire RedisModule_CreateString RedisModule_FreeString
+        RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey
+        RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
+        RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
+        RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
+    );
+    functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
+}
+
+/// What the module can do while it is being loaded.
+pub struct Loader(Context);
+
+impl Loader {
+    /// The loader behind the context that the `redis_module!` block hands on.
+    pub fn new(ctx: &redis_module::Context) -> Self {
+        Self(Context(ctx.ctx))
+    }
+
+    /// The context, to log with.
+    pub fn context(&self) -> Context {
+        self.0
+    }
+
+    /// Announces what the module copes with.
+    pub fn set_options(&self) {
+        let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int
+            | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int
+            | NO_IMPLICIT_SIGNAL_MODIFIED;
+        let mut found: *mut c_void = ptr::null_mut();
+        // SAFETY: the server writes a function pointer where the second argument points, or
+        // nothing. It is only looked at, never called.
+        let is_valkey = unsafe {
+            raw::RedisModule_GetApi.is_some_and(|get_api| {
+                let name = c"ValkeyModule_SetModuleOptions";
+                get_api(name.as_ptr(), (&raw mut found).cast()) == raw::REDISMODULE_OK as c_int
+            })
+        };
+        if is_valkey {
+            options |= HANDLE_ATOMIC_SLOT_MIGRATION;
+        }
+        // SAFETY: the context is that of the load.
+        unsafe { api!(RedisModule_SetModuleOptions)(self.0.0, options) };
+    }
+
+    /// Registers a setting that is on or off and stays as the configuration file has it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the server does not accept it.
+    pub fn register_fixed_switch(&self, name: &CStr, default: bool) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load; getter and setter ignore their data.
+        let result = unsafe {
+            api!(RedisModule_RegisterBoolConfig)(
+                self.0.0,
+                name.as_ptr(),
+                default.into(),
+                raw::REDISMODULE_CONFIG_IMMUTABLE as c_uint,
+                Some(get_debug_commands),
+                Some(set_debug_commands),
+                None,
+                ptr::null_mut(),
+            )
+        };
+        accepted(result)
+    }
+
+    /// Registers a setting that is a number from `min` to `max`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the server does not accept it.
+    pub fn register_number(
+        &self,
+        name: &CStr,
+        default: u64,
+        min: u32,
+        max: u32,
+    ) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load; getter and setter ignore their data.
+        let result = unsafe {
+            api!(RedisModule_RegisterNumericConfig)(
+                self.0.0,
+                name.as_ptr(),
+                to_integer(default),
+                raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
+                min.into(),
+                max.into(),
+                Some(get_sliding_log_slots),
+                Some(set_sliding_log_slots),
+                None,
+                ptr::null_mut(),
+            )
+        };
+        accepted(result)
+    }
+
+    /// Applies what the configuration file says of the registered settings.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when a value is out of bounds; the server has logged which.
+    pub fn load_settings(&self) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load.
+        accepted(unsafe { api!(RedisModule_LoadConfigs)(self.0.0) })
+    }
+
+    /// Adds an ACL category, where the server can.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when it cannot, or has that category already.
+    pub fn add_acl_category(&self, name: &CStr) -> Result<(), Refused> {
+        // SAFETY: as in `api!`; the context is that of the load.
+        unsafe {
+            let add = raw::RedisModule_AddACLCategory.ok_or(Refused)?;
+            accepted(add(self.0.0, name.as_ptr()))
+        }
+    }
+
+    /// Registers command `index` of the table with all that it says of itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the name is taken or the server finds fault with the table.
+    pub fn register_command(&self, index: usize, command: &Command) -> Result<(), Refused> {
+        let function = TRAMPOLINES.get(index).ok_or(Refused)?;
+        let (first_key, last_key, step) =
+            if command.access == Access::None { (0, 0, 0) } else { (1, 1, 1) };
+        // SAFETY: the context is that of the load; the server copies name and flags.
+        let result = unsafe {
+            api!(RedisModule_CreateCommand)(
+                self.0.0,
+                command.name.as_ptr(),
+                Some(*function),
+                command.flags.as_ptr(),
+                first_key,
+                last_key,
+                step,
+            )
+        };
+        accepted(result)?;
+        self.set_command_info(command)
+    }
+
+    /// Files a command under ACL categories, where the server can.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when it cannot, or does not know one of them.
+    pub fn set_acl_categories(&self, command: &Command, names: &CStr) -> Result<(), Refused> {
+        // SAFETY: as in `api!`; the command was registered by this load.
+        unsafe {
+            let set = raw::RedisModule_SetCommandACLCategories.ok_or(Refused)?;
+            let registered = api!(RedisModule_GetCommand)(self.0.0, command.name.as_ptr());
+            if registered.is_null() {
+                return Err(Refused);
+            }
+            accepted(set(registered, names.as_ptr()))
+        }
+    }
+
+    fn set_command_info(&self, command: &Command) -> Result<(), Refused> {
+        let version = raw::RedisModuleCommandInfoVersion {
+            version: 1,
+            sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+            sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+            sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+        };
+        let mut key_specs = [key_spec(command.access), NO_KEY_SPEC];
+        let mut kept_alive = Vec::new();
+        let args = raw_arguments(command.arguments, &mut kept_alive);
+        let info = raw::RedisModuleCommandInfo {
+            version: &raw const version,
+            summary: command.summary.as_ptr(),
+            complexity: command.complexity.as_ptr(),
+            since: command.since.as_ptr(),
+            history: ptr::null_mut(),
+            tips: command.tips.map_or(ptr::null(), CStr::as_ptr),
+            arity: command.arity,
+            key_specs: match command.access {
+                Access::None => ptr::null_mut(),
+                Access::Read | Access::Update => key_specs.as_mut_ptr(),
+            },
+            args,
+        };
+        // SAFETY: the command was registered by this load. The server copies all of `info`, which
+        // lives until the end of this function, as do the lists that it points to.
+        let result = unsafe {
+            let registered = api!(RedisModule_GetCommand)(self.0.0, command.name.as_ptr());
+            if registered.is_null() {
+                return Err(Refused);
+            }
+            api!(RedisModule_SetCommandInfo)(registered, &raw const info)
+        };
+        accepted(result)
+    }
+}
+
+/// The end of a list of key specs.
+const NO_KEY_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleCommandKeySpec {
+    notes: ptr::null(),
+    flags: 0,
+    begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INVALID,
+    bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+        index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 0 },
+    },
+    find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_OMITTED,
+    fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+        range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+            lastkey: 0,
+            keystep: 0,
+            limit: 0,
+        },
+    },
+};
+
+/// One key, argument 1, and what the command does to it.
+fn key_spec(access: Access) -> raw::RedisModuleCommandKeySpec {
+    let flags = match access {
+        Access::None => 0,
+        Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
+        Access::Update => {
+            raw::REDISMODULE_CMD_KEY_RW
+                | raw::REDISMODULE_CMD_KEY_ACCESS
+                | raw::REDISMODULE_CMD_KEY_UPDATE
+        }
+    };
+    raw::RedisModuleCommandKeySpec {
+        flags: flags.into(),
+        begin_search_type: raw::RedisModuleKeySpecBeginSearchType_REDISMODULE_KSPEC_BS_INDEX,
+        bs: raw::RedisModuleCommandKeySpec__bindgen_ty_1 {
+            index: raw::RedisModuleCommandKeySpec__bindgen_ty_1__bindgen_ty_1 { pos: 1 },
+        },
+        find_keys_type: raw::RedisModuleKeySpecFindKeysType_REDISMODULE_KSPEC_FK_RANGE,
+        fk: raw::RedisModuleCommandKeySpec__bindgen_ty_2 {
+            range: raw::RedisModuleCommandKeySpec__bindgen_ty_2__bindgen_ty_1 {
+                lastkey: 0,
+                keystep: 1,
+                limit: 0,
+            },
+        },
+        ..NO_KEY_SPEC
+    }
+}
+
+/// The server's form of an argument list, which ends with an entry without a name. The lists live
+/// in `kept_alive`.
+fn raw_arguments(
+    arguments: &[Argument],
+    kept_alive: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
+) -> *mut raw::RedisModuleCommandArg {
+    if arguments.is_empty() {
+        return ptr::null_mut();
+    }
+    let or_null = |text: Option<&'static CStr>| text.map_or(ptr::null::<c_char>(), CStr::as_ptr);
+    let mut list = Vec::new();
+    for argument in arguments {
+        list.push(raw::RedisModuleCommandArg {
+            name: argument.name.as_ptr(),
+            type_: match argument.kind {
+                Kind::Key => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_KEY,
+                Kind::Integer => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_INTEGER,
+                Kind::Text => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+                Kind::Token => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_PURE_TOKEN,
+                Kind::OneOf(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_ONEOF,
+                Kind::Block(_) => raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_BLOCK,
+            },
+            key_spec_index: if argument.kind == Kind::Key { 0 } else { -1 },
+            token: or_null(argument.token),
+            summary: or_null(argument.summary),
+            since: ptr::null(),
+            flags: if argument.optional { raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int } else { 0 },
+            deprecated_since: ptr::null(),
+            subargs: match argument.kind {
+                Kind::OneOf(parts) | Kind::Block(parts) => raw_arguments(parts, kept_alive),
+                _ => ptr::null_mut(),
+            },
+            display_text: ptr::null(),
+        });
+    }
+    list.push(raw::RedisModuleCommandArg {
+        name: ptr::null(),
+        type_: raw::RedisModuleCommandArgType_REDISMODULE_ARG_TYPE_STRING,
+        key_spec_index: 0,
+        token: ptr::null(),
+        summary: ptr::null(),
+        since: ptr::null(),
+        flags: 0,
+        deprecated_since: ptr::null(),
+        subargs: ptr::null_mut(),
+        display_text: ptr::null(),
+    });
+    let start = list.as_mut_ptr();
+    kept_alive.push(list);
+    start
+}
+
+extern "C" fn get_debug_commands(_: *const c_char, _: *mut c_void) -> c_int {
+    guard(0, || config::debug_commands().into())
+}
+
+extern "C" fn set_debug_commands(
+    _: *const c_char,
+    value: c_int,
+    _: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(raw::REDISMODULE_ERR as c_int, || {
+        config::set_debug_commands(value != 0);
+        raw::REDISMODULE_OK as c_int
+    })
+}
+
+extern "C" fn get_sliding_log_slots(_: *const c_char, _: *mut c_void) -> c_longlong {
+    guard(0, || to_integer(config::sliding_log_slots().count()))
+}
+
+extern "C" fn set_sliding_log_slots(
+    _: *const c_char,
+    value: c_longlong,
+    _: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(raw::REDISMODULE_ERR as c_int, || match config::set_sliding_log_slots(value) {
+        true => raw::REDISMODULE_OK as c_int,
+        false => raw::REDISMODULE_ERR as c_int,
+    })
+}
+
+fn accepted(result: c_int) -> Result<(), Refused> {
+    if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+}
+
+/// An unsigned number as the API takes it.
+fn to_integer(number: u64) -> c_longlong {
+    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
+}
+
+/// # Safety
+///
+/// `string` must be a string of the server that is neither changed nor freed during `'a`.
+unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen)(string, &raw mut len);
+        if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
+    }
+}

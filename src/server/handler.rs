@@ -1,0 +1,95 @@
+//! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
+
+use super::commands::{Action, COMMANDS};
+use super::error::CommandError;
+use super::fault::{self, Point};
+use super::ffi::{Call, Key};
+use super::keyspace::{self, Write};
+use super::{clock, config, info, reply};
+use crate::grammar::{self, Algorithm, ClockAction, Request};
+use crate::limiter::{Decision, NewState, OtherAlgorithm, Outcome};
+use crate::state::NotAState;
+
+/// Runs the command at `index` of the table and replies, as its last act and in one go.
+pub fn run(index: usize, call: &Call<'_>) {
+    fault::point(Point::Parse);
+    let result = match COMMANDS[index].action {
+        Action::Decide(algorithm) => decide(call, algorithm).map(|made| send(index, call, &made)),
+        Action::Peek => peek(call).map(|made| send(index, call, &made)),
+        Action::Inspect => inspect(call),
+        Action::Debug => debug(call),
+    };
+    if let Err(error) = result {
+        info::count_error();
+        error.reply(call.context());
+    }
+}
+
+/// Decides a call and stores what follows from it.
+fn decide(call: &Call<'_>, algorithm: Algorithm) -> Result<Decision, CommandError> {
+    let slots = config::sliding_log_slots();
+    let request = grammar::request(algorithm, args_after_key(call), slots)?;
+    let key = call.open_for_writing();
+    let outcome = decide_on(&key, &request)?;
+    let decision = outcome.decision;
+    let write = outcome.next.as_ref().map(Write::of);
+    fault::point(Point::Decide);
+    if let Some(write) = write {
+        fault::point(Point::Store);
+        keyspace::commit(call, key, &write)?;
+    }
+    Ok(decision)
+}
+
+/// Decides a call and stores nothing.
+fn peek(call: &Call<'_>) -> Result<Decision, CommandError> {
+    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?;
+    let key = call.open_for_reading();
+    let decision = decide_on(&key, &request)?.decision;
+    fault::point(Point::Decide);
+    Ok(decision)
+}
+
+fn decide_on<'key>(
+    key: &'key Key<'_>,
+    request: &Request,
+) -> Result<Outcome<NewState<'key>>, CommandError> {
+    let stored = keyspace::load(key).map_err(|NotAState| CommandError::WrongType)?;
+    request
+        .rule
+        .decide(stored, clock::now(), request.cost)
+        .map_err(|OtherAlgorithm| CommandError::WrongType)
+}
+
+fn send(index: usize, call: &Call<'_>, decision: &Decision) {
+    fault::point(Point::Reply);
+    info::count_decision(index, decision.verdict.is_allowed());
+    reply::decision(call.context(), decision);
+}
+
+/// Shows the state behind a key.
+fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
+    let key = call.open_for_reading();
+    let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
+    fault::point(Point::Reply);
+    reply::state(call.context(), state.as_ref());
+    Ok(())
+}
+
+/// Moves the clock and tells what it shows.
+fn debug(call: &Call<'_>) -> Result<(), CommandError> {
+    if !config::debug_commands() {
+        return Err(CommandError::DebugDisabled);
+    }
+    if fault::plant(call.args()) {
+        call.context().reply_integer(0);
+        return Ok(());
+    }
+    let now = clock::apply(ClockAction::parse(call.args())?)?;
+    call.context().reply_integer(i64::try_from(now.as_us()).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+fn args_after_key<'call>(call: &'call Call<'_>) -> &'call [&'call [u8]] {
+    call.args().get(1..).unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! Load and store: the state behind a key, and the change that a decision makes to it.
+
+use super::ffi::{Call, Key, KeyKind, Refused};
+use super::{clock, replication};
+use crate::limiter::{Instant, Next, NewState, Span, State};
+use crate::state::{self, Change, NotAState};
+
+/// A change to a key and when it means nothing any more.
+pub struct Write {
+    change: Change,
+    lapses_at: Instant,
+    ttl_slack: Span,
+}
+
+impl Write {
+    /// What it takes to store `next`.
+    pub fn of(next: &Next<NewState<'_>>) -> Self {
+        Self {
+            change: state::encode(&next.state),
+            lapses_at: next.lapses_at,
+            ttl_slack: next.ttl_slack,
+        }
+    }
+}
+
+/// The state that a key holds; `None` when there is no key.
+///
+/// # Errors
+///
+/// [`NotAState`] when it holds anything else.
+pub fn load<'key>(key: &'key Key<'_>) -> Result<Option<State<'key>>, NotAState> {
+    match key.kind() {
+        KeyKind::Missing => Ok(None),
+        KeyKind::String => state::decode(key.bytes()).map(Some),
+        KeyKind::Other => Err(NotAState),
+    }
+}
+
+/// Stores and replicates `write`, then closes the key and announces the change.
+///
+/// Every path leaves the key with an expiry. That of a log has some slack, so that it is moved
+/// only when it has to be.
+///
+/// # Errors
+///
+/// [`Refused`] when the server does not take the change.
+pub fn commit(call: &Call<'_>, mut key: Key<'_>, write: &Write) -> Result<(), Refused> {
+    let needed_ms = clock::expire_at_ms(write.lapses_at);
+    let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
+    match &write.change {
+        Change::Whole(bytes) => replace(call, &mut key, bytes.as_slice(), relaxed_ms)?,
+        Change::Rewrite(bytes) => replace(call, &mut key, bytes, relaxed_ms)?,
+        Change::Patch { offset, entry } => {
+            key.overwrite(*offset, entry)?;
+            replication::patched(call, *offset, entry);
+            if key.expire_at_ms().is_none_or(|expire_at_ms| expire_at_ms < needed_ms) {
+                key.set_expire_at_ms(relaxed_ms)?;
+                replication::extended(call, relaxed_ms);
+            }
+        }
+    }
+    drop(key);
+    call.signal_modified();
+    call.notify_set();
+    Ok(())
+}
+
+fn replace(
+    call: &Call<'_>,
+    key: &mut Key<'_>,
+    bytes: &[u8],
+    expire_at_ms: u64,
+) -> Result<(), Refused> {
+    key.replace(bytes)?;
+    key.set_expire_at_ms(expire_at_ms)?;
+    replication::replaced(call, bytes, expire_at_ms);
+    Ok(())
+}

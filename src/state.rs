@@ -1,0 +1,211 @@
+//! The codec: state <-> MessagePack. The only place that knows the bytes behind a key.
+//!
+//! A state is an ordinary Redis string that holds one array, its kind first:
+//!
+//! ```text
+//! FIXED        93 ff  start_us used                     at most 20 bytes
+//! SLIDING      94 fe  start_us previous current         at most 29
+//! SLIDINGLOG   93 fd  base_us  slot_us  entry entry ..  at most 20, and 12 an entry
+//! TOKENBUCKET  94 fc  updated_us tokens fraction        at most 29
+//! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
+//! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
+//! ```
+//!
+//! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
+//! same algorithm will have another kind. Decoding is strict: what this module would not have
+//! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
+
+use crate::limiter::sliding_log::{Edit, Log, RawEntry};
+use crate::limiter::{Instant, Limit, NewState, Period, Span, State};
+use crate::limiter::{fixed_window, gcra, leaky_bucket, sliding_window, token_bucket};
+use serde::{Serialize, de::DeserializeOwned};
+
+const FIXED_WINDOW: i8 = -1;
+const SLIDING_WINDOW: i8 = -2;
+const SLIDING_LOG: i8 = -3;
+const TOKEN_BUCKET: i8 = -4;
+const LEAKY_BUCKET: i8 = -5;
+const GCRA: i8 = -6;
+
+/// The largest array of a kind and three numbers: 1 + 1 + 3 x 9.
+const ARRAY_MAX: usize = 29;
+
+/// The bytes are not a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAState;
+
+/// A short run of bytes, without an allocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes {
+    bytes: [u8; ARRAY_MAX],
+    len: usize,
+}
+
+/// How the bytes behind a key change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// They become these: the whole of a fixed-size state.
+    Whole(Bytes),
+    /// They become these: a log that is new, shorter or on another base.
+    Rewrite(Vec<u8>),
+    /// From `offset` on, which is at most their length, they become this entry and end there.
+    Patch {
+        /// Where the entry begins.
+        offset: usize,
+        /// The entry.
+        entry: RawEntry,
+    },
+}
+
+impl Bytes {
+    const EMPTY: Self = Self { bytes: [0; ARRAY_MAX], len: 0 };
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+}
+
+/// Reads a state in place.
+///
+/// # Errors
+///
+/// [`NotAState`] for anything that [`encode`] would not have written.
+pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
+    let kind = bytes.get(1).ok_or(NotAState)?;
+    match i8::from_be_bytes([*kind]) {
+        FIXED_WINDOW => {
+            let (_, start_us, used): (i8, u64, u64) = decode_array(bytes)?;
+            within(used, 1, Limit::MAX)?;
+            Ok(State::FixedWindow(fixed_window::State { start: instant(start_us)?, used }))
+        }
+        SLIDING_WINDOW => {
+            let (_, start_us, previous, current): (i8, u64, u64, u64) = decode_array(bytes)?;
+            within(previous, 0, sliding_window::State::COUNT_MAX)?;
+            within(current, 1, sliding_window::State::COUNT_MAX)?;
+            let start = instant(start_us)?;
+            Ok(State::SlidingWindow(sliding_window::State { start, previous, current }))
+        }
+        SLIDING_LOG => decode_log(bytes).map(State::SlidingLog),
+        TOKEN_BUCKET => {
+            let (_, updated_us, tokens, fraction): (i8, u64, u64, u64) = decode_array(bytes)?;
+            within(tokens, 0, Limit::MAX - 1)?;
+            within(fraction, 0, Period::MAX.as_us() - 1)?;
+            let updated = instant(updated_us)?;
+            Ok(State::TokenBucket(token_bucket::State { updated, tokens, fraction }))
+        }
+        LEAKY_BUCKET => {
+            let (_, updated_us, level, fraction): (i8, u64, u64, u64) = decode_array(bytes)?;
+            within(level, 0, Limit::MAX)?;
+            within(fraction, u64::from(level == 0), Period::MAX.as_us() - 1)?;
+            let updated = instant(updated_us)?;
+            Ok(State::LeakyBucket(leaky_bucket::State { updated, level, fraction }))
+        }
+        GCRA => {
+            let (_, arrival_ns, tolerance_log2): (i8, u64, u8) = decode_array(bytes)?;
+            within(arrival_ns, 0, gcra::State::ARRIVAL_MAX_NS)?;
+            within(tolerance_log2.into(), 0, gcra::State::TOLERANCE_LOG2_MAX.into())?;
+            Ok(State::Gcra(gcra::State { arrival_ns, tolerance_log2 }))
+        }
+        _ => Err(NotAState),
+    }
+}
+
+/// The change of bytes that stores `state`.
+pub fn encode(state: &NewState<'_>) -> Change {
+    match state {
+        NewState::FixedWindow(state) => {
+            whole(&(FIXED_WINDOW, state.start.as_us(), state.used))
+        }
+        NewState::SlidingWindow(state) => {
+            whole(&(SLIDING_WINDOW, state.start.as_us(), state.previous, state.current))
+        }
+        NewState::SlidingLog(edit) => encode_log(edit),
+        NewState::TokenBucket(state) => {
+            whole(&(TOKEN_BUCKET, state.updated.as_us(), state.tokens, state.fraction))
+        }
+        NewState::LeakyBucket(state) => {
+            whole(&(LEAKY_BUCKET, state.updated.as_us(), state.level, state.fraction))
+        }
+        NewState::Gcra(state) => whole(&(GCRA, state.arrival_ns, state.tolerance_log2)),
+    }
+}
+
+fn whole(array: &impl Serialize) -> Change {
+    Change::Whole(encode_array(array))
+}
+
+/// One MessagePack array. A tuple of at most a kind and three numbers always fits.
+fn encode_array(array: &impl Serialize) -> Bytes {
+    let mut encoded = Bytes::EMPTY;
+    let mut room = encoded.bytes.as_mut_slice();
+    let result = rmp_serde::encode::write(&mut room, array);
+    debug_assert!(result.is_ok(), "a state that does not fit");
+    let left = room.len();
+    encoded.len = ARRAY_MAX - left;
+    encoded
+}
+
+/// One MessagePack array that fills `bytes` and is written as [`encode_array`] would.
+fn decode_array<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<T, NotAState> {
+    let (array, rest) = decode_front(bytes)?;
+    if rest.is_empty() { Ok(array) } else { Err(NotAState) }
+}
+
+/// One MessagePack array at the front of `bytes`, and what comes after it.
+fn decode_front<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), NotAState> {
+    let mut rest = bytes;
+    let array: T = rmp_serde::decode::from_read(&mut rest).map_err(|_| NotAState)?;
+    let read = &bytes[..bytes.len() - rest.len()];
+    // MessagePack has several spellings for one number; a state has one.
+    if encode_array(&array).as_slice() == read { Ok((array, rest)) } else { Err(NotAState) }
+}
+
+/// The header and, in place, the entries. Only the ends of the list are looked at: what lies
+/// between is trusted no further than that no arithmetic on it can fail.
+fn decode_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
+    let ((_, base_us, slot_us), rest): ((i8, u64, u64), _) = decode_front(bytes)?;
+    within(slot_us, 1, Period::MAX.as_us())?;
+    let (entries, cut_off) = rest.as_chunks();
+    let log = Log { base: instant(base_us)?, slot: Span::from_us(slot_us), entries };
+    let (first, last) = (log.entry(0), log.last());
+    let ordered = first.instant == log.base && first.total <= last.total && first.total > 0;
+    if entries.is_empty() || !cut_off.is_empty() || !ordered || last.instant > Instant::MAX {
+        return Err(NotAState);
+    }
+    Ok(log)
+}
+
+fn encode_log(edit: &Edit<'_>) -> Change {
+    let header = |base: Instant| encode_array(&(SLIDING_LOG, base.as_us(), edit.slot.as_us()));
+    let Some(log) = edit.log else {
+        let base = edit.last.instant;
+        let entry = edit.last.pack(base, 0);
+        return Change::Rewrite([header(base).as_slice(), &entry].concat());
+    };
+    if edit.is_patch() {
+        let offset = header(log.base).len + edit.kept.end * size_of::<RawEntry>();
+        return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
+    }
+    let passed = log.total_before(edit.kept.start);
+    let base = if edit.kept.is_empty() {
+        edit.last.instant
+    } else {
+        log.entry(edit.kept.start).instant
+    };
+    let mut bytes = header(base).as_slice().to_vec();
+    bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());
+    for index in edit.kept.clone() {
+        bytes.extend_from_slice(&log.entry(index).pack(base, passed));
+    }
+    bytes.extend_from_slice(&edit.last.pack(base, passed));
+    Change::Rewrite(bytes)
+}
+
+fn instant(us: u64) -> Result<Instant, NotAState> {
+    within(us, 0, Instant::MAX.as_us()).map(|()| Instant::from_us(us))
+}
+
+fn within(number: u64, min: u64, max: u64) -> Result<(), NotAState> {
+    if (min..=max).contains(&number) { Ok(()) } else { Err(NotAState) }
+}
