@@ -69,8 +69,7 @@ impl TokenBucket {
         let after = State { updated: view.origin, tokens, fraction };
         Outcome {
             decision: Decision { verdict, limit: quota.capacity(), remaining: tokens, reset_after },
-            // A full bucket is no state at all.
-            next: (writes && parts < full).then(|| Next::until(now.after(reset_after), after)),
+            next: writes.then(|| Next::until(now.after(reset_after), after)),
         }
     }
 
@@ -84,6 +83,10 @@ impl TokenBucket {
         let fits = state.fraction < quota.period().as_us();
         let fraction = if fits { u128::from(state.fraction) } else { 0 };
         let held = (quota.parts(state.tokens) + fraction).min(full);
+        if held == full {
+            // More than a lowered capacity: a full bucket is no state at all, whatever its time.
+            return View { parts: full, origin: now, repaired: false };
+        }
         if state.updated.since(now) > quota.time_to_earn(full) {
             return View { parts: held, origin: now, repaired: true };
         }
