@@ -20,6 +20,9 @@ use crate::limiter::{Instant, Limit, NewState, Period, Span, State};
 use crate::limiter::{fixed_window, gcra, leaky_bucket, sliding_window, token_bucket};
 use serde::{Serialize, de::DeserializeOwned};
 
+#[cfg(test)]
+mod tests;
+
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
 const SLIDING_LOG: i8 = -3;
@@ -114,9 +117,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
 /// The change of bytes that stores `state`.
 pub fn encode(state: &NewState<'_>) -> Change {
     match state {
-        NewState::FixedWindow(state) => {
-            whole(&(FIXED_WINDOW, state.start.as_us(), state.used))
-        }
+        NewState::FixedWindow(state) => whole(&(FIXED_WINDOW, state.start.as_us(), state.used)),
         NewState::SlidingWindow(state) => {
             whole(&(SLIDING_WINDOW, state.start.as_us(), state.previous, state.current))
         }
@@ -188,11 +189,8 @@ fn encode_log(edit: &Edit<'_>) -> Change {
         return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
     }
     let passed = log.total_before(edit.kept.start);
-    let base = if edit.kept.is_empty() {
-        edit.last.instant
-    } else {
-        log.entry(edit.kept.start).instant
-    };
+    let base =
+        if edit.kept.is_empty() { edit.last.instant } else { log.entry(edit.kept.start).instant };
     let mut bytes = header(base).as_slice().to_vec();
     bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());
     for index in edit.kept.clone() {

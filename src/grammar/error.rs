@@ -62,7 +62,10 @@ macro_rules! integer {
     ($argument:literal, $min:literal) => {
         const {
             c_str(concat!(
-                "ERR invalid ", $argument, ": expected an integer from ", $min,
+                "ERR invalid ",
+                $argument,
+                ": expected an integer from ",
+                $min,
                 " to 1000000000000\0"
             ))
         }
@@ -84,7 +87,10 @@ macro_rules! refill {
     ($argument:literal) => {
         const {
             c_str(concat!(
-                "ERR invalid ", $argument, ": ", $argument,
+                "ERR invalid ",
+                $argument,
+                ": ",
+                $argument,
                 " x period / rate, the time to refill from empty, must not exceed 36525d\0"
             ))
         }

@@ -1,1 +1,276 @@
-//! x
+//! The grammar by tables: what is accepted, what is not, and the text that says so.
+
+use super::*;
+use crate::limiter::{Instant, Span};
+use proptest::prelude::*;
+
+fn words(text: &str) -> Vec<&[u8]> {
+    text.split(' ').map(str::as_bytes).collect()
+}
+
+fn parse(algorithm: Algorithm, text: &str) -> Result<Request, GrammarError> {
+    request(algorithm, &words(text), Slots::DEFAULT)
+}
+
+fn fixed(limit: u64, window_us: u64, aligned: bool, cost: u64) -> Request {
+    let limit = Limit::new(limit).unwrap();
+    let window = Period::new(Span::from_us(window_us)).unwrap();
+    let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
+    Request { rule, cost: Cost::new(cost).unwrap() }
+}
+
+#[test]
+fn options_stand_in_any_order_and_any_case() {
+    let rows = [
+        ("15 10", fixed(15, 10_000_000, false, 1)),
+        ("15 10 COST 3", fixed(15, 10_000_000, false, 3)),
+        ("15 10 ALIGNED", fixed(15, 10_000_000, true, 1)),
+        ("15 10 cost 0 Aligned", fixed(15, 10_000_000, true, 0)),
+        ("15 10 aLiGnEd CoSt 1000000000000", fixed(15, 10_000_000, true, 1_000_000_000_000)),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(parse(Algorithm::Fixed, text), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn durations_have_a_unit_and_up_to_six_decimals() {
+    let rows = [
+        ("60", Some(60_000_000)),
+        ("0.5", Some(500_000)),
+        ("500ms", Some(500_000)),
+        ("1.5ms", Some(1_500)),
+        ("1s", Some(1_000_000)),
+        ("2m", Some(120_000_000)),
+        ("1h", Some(3_600_000_000)),
+        ("366d", Some(31_622_400_000_000)),
+        ("0.000001d", Some(86_400)),
+        ("0000000000000000000000000060.500000", Some(60_500_000)),
+        ("1ms", Some(1_000)),
+        ("0.001", Some(1_000)),
+        // Out of bounds.
+        ("0", None),
+        ("0.999ms", None),
+        ("0.000999", None),
+        ("366.000001d", None),
+        ("31622401", None),
+        ("99999999999999999999999999", None),
+        ("18446744073709551615d", None),
+        // No whole number of microseconds.
+        ("1.0005ms", None),
+        ("2.0001ms", None),
+        ("1.0000005h", None),
+        // No digits on both sides of the point, or too many.
+        (".5", None),
+        ("5.", None),
+        (".", None),
+        ("1.0000000", None),
+        ("1.2.3", None),
+        ("", None),
+        // No unit, or not just one.
+        ("ms", None),
+        ("1S", None),
+        ("1MS", None),
+        ("1w", None),
+        ("1us", None),
+        ("1 s", None),
+        ("1s ", None),
+        ("1sm", None),
+        ("1h30m", None),
+        // No plain number.
+        ("-1", None),
+        ("+1", None),
+        (" 1", None),
+        ("1e3", None),
+        ("0x10", None),
+        ("1,5", None),
+        ("inf", None),
+        ("nan", None),
+        ("1\0", None),
+        ("١", None),
+    ];
+    for (text, expected) in rows {
+        let period = number::period(text.as_bytes()).map(Period::as_us);
+        assert_eq!(period, expected, "{text:?}");
+    }
+}
+
+#[test]
+fn integers_are_plain_digits_within_bounds() {
+    let rows = [
+        ("1", Some(1)),
+        ("007", Some(7)),
+        ("1000000000000", Some(1_000_000_000_000)),
+        ("0", None),
+        ("1000000000001", None),
+        ("18446744073709551616", None),
+        ("340282366920938463463374607431768211457", None),
+        ("", None),
+        ("-1", None),
+        ("+1", None),
+        (" 1", None),
+        ("1 ", None),
+        ("1.0", None),
+        ("1e3", None),
+        ("0x1", None),
+        ("1_000", None),
+        ("1\0", None),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(number::limit(text.as_bytes()).map(Limit::units), expected, "{text:?}");
+    }
+    assert_eq!(number::cost(b"0"), Cost::new(0));
+    assert_eq!(number::cost(b"1000000000001"), None);
+}
+
+#[test]
+fn the_first_thing_wrong_is_named() {
+    use Algorithm::{Fixed, Gcra, LeakyBucket, Sliding, SlidingLog, TokenBucket};
+    let rows = [
+        (Fixed, "0 10", GrammarError::Limit),
+        (Fixed, "x y", GrammarError::Limit),
+        (Fixed, "1 y", GrammarError::Window),
+        (Fixed, "1 10 x", GrammarError::OptionOrAligned),
+        (Fixed, "1 10 COST", GrammarError::MissingCost),
+        (Fixed, "1 10 COST x", GrammarError::Cost),
+        (Fixed, "1 10 COST 1 cost 1", GrammarError::RepeatedCost),
+        (Fixed, "1 10 ALIGNED COST 1 ALIGNED", GrammarError::RepeatedAligned),
+        (Fixed, "1", GrammarError::Arity),
+        (Sliding, "1 10 ALIGNED", GrammarError::Option),
+        (SlidingLog, "1 0", GrammarError::Window),
+        (TokenBucket, "0 1 1", GrammarError::Capacity),
+        (LeakyBucket, "1 0 1", GrammarError::Rate),
+        (Gcra, "0 1 1", GrammarError::Burst),
+        (Gcra, "1 1 0", GrammarError::Period),
+        (Gcra, "1 1", GrammarError::Arity),
+        (Gcra, "1 1000001 1ms", GrammarError::RateTooHigh),
+        (Gcra, "36526 1 1d", GrammarError::BurstRefill),
+        (TokenBucket, "36526 1 1d", GrammarError::CapacityRefill),
+        (LeakyBucket, "36526 1 1d COST", GrammarError::CapacityRefill),
+        (Gcra, "6 10 60 10", GrammarError::Option),
+    ];
+    for (algorithm, text, expected) in rows {
+        assert_eq!(parse(algorithm, text), Err(expected), "{algorithm:?} {text}");
+    }
+}
+
+#[test]
+fn peek_names_its_algorithm_first() {
+    for algorithm in Algorithm::ALL {
+        let name = algorithm.name().to_lowercase();
+        let args =
+            if name.ends_with("log") || !name.contains(['b', 'c']) { "6 10" } else { "6 10 60" };
+        let text = format!("{name} {args} COST 2");
+        assert_eq!(
+            peek(&words(&text), Slots::DEFAULT),
+            parse(algorithm, &format!("{args} COST 2"))
+        );
+        assert!(peek(&words(&text), Slots::DEFAULT).is_ok(), "{text}");
+    }
+    assert_eq!(peek(&words("gcr 1 1 1"), Slots::DEFAULT), Err(GrammarError::Algorithm));
+    assert_eq!(peek(&[], Slots::DEFAULT), Err(GrammarError::Arity));
+}
+
+#[test]
+fn the_clock_is_frozen_moved_and_resumed() {
+    let day = Span::from_days(1);
+    let latest = Instant::CLOCK_MAX;
+    let rows = [
+        ("CLOCK FREEZE", Ok(ClockAction::Freeze(None))),
+        ("clock freeze 0", Ok(ClockAction::Freeze(Some(Instant::from_us(0))))),
+        ("clock freeze 7258118400000000", Ok(ClockAction::Freeze(Some(latest)))),
+        ("clock freeze 7258118400000001", Err(GrammarError::UnixTime)),
+        ("clock freeze -1", Err(GrammarError::UnixTime)),
+        ("clock freeze 1 2", Err(GrammarError::Arity)),
+        ("clock advance 1d", Ok(ClockAction::Forward(day))),
+        ("clock advance -1d", Ok(ClockAction::Back(day))),
+        ("clock advance --1d", Err(GrammarError::Duration)),
+        ("clock advance", Err(GrammarError::Arity)),
+        ("clock resume", Ok(ClockAction::Resume)),
+        ("clock resume 1", Err(GrammarError::Arity)),
+        ("clock stop", Err(GrammarError::ClockAction)),
+        ("watch stop", Err(GrammarError::Subcommand)),
+        ("clock", Err(GrammarError::Arity)),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(ClockAction::parse(&words(text)), expected, "{text}");
+    }
+}
+
+#[test]
+fn every_error_but_that_of_arity_has_a_text_of_plain_ascii() {
+    use GrammarError::*;
+    let errors = [
+        Limit,
+        Burst,
+        Capacity,
+        Rate,
+        Cost,
+        Window,
+        Period,
+        RateTooHigh,
+        BurstRefill,
+        CapacityRefill,
+        Option,
+        OptionOrAligned,
+        RepeatedCost,
+        RepeatedAligned,
+        MissingCost,
+        Algorithm,
+        Subcommand,
+        ClockAction,
+        UnixTime,
+        Duration,
+    ];
+    let texts: Vec<_> =
+        errors.iter().map(|error| error.text().unwrap().to_str().unwrap()).collect();
+    for text in &texts {
+        assert!(text.starts_with("ERR ") && text.chars().all(|char| (' '..='~').contains(&char)));
+        assert_eq!(texts.iter().filter(|other| other == &text).count(), 1, "{text}");
+    }
+    assert_eq!(
+        Period.text().unwrap().to_str().unwrap(),
+        "ERR invalid period: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h"
+    );
+    assert_eq!(Arity.text(), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(10_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// No bytes stop the parser, and what it accepts has bounds that hold.
+    #[test]
+    fn arbitrary_arguments_are_accepted_or_refused(
+        args in prop::collection::vec(prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..12),
+            "[0-9]{1,25}(\\.[0-9]{0,8})?(ms|s|m|h|d)?".prop_map(String::into_bytes),
+            prop::sample::select(vec![&b"COST"[..], b"ALIGNED", b"gcra", b"FIXED", b"CLOCK"])
+                .prop_map(<[u8]>::to_vec),
+        ], 0..9),
+    ) {
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        for algorithm in Algorithm::ALL {
+            if let Ok(Request { cost, .. }) = request(algorithm, &args, Slots::DEFAULT) {
+                prop_assert!(cost.units() <= Cost::MAX);
+            }
+        }
+        let _ = peek(&args, Slots::DEFAULT);
+        let _ = ClockAction::parse(&args);
+    }
+
+    /// A duration in whole microseconds reads back as itself, however it is written.
+    #[test]
+    fn a_duration_reads_as_what_was_written(us in 1_000_u64..=31_622_400_000_000) {
+        let (seconds, rest) = (us / 1_000_000, us % 1_000_000);
+        for text in [format!("{seconds}.{rest:06}"), format!("{seconds}.{rest:06}s")] {
+            prop_assert_eq!(number::period(text.as_bytes()).map(Period::as_us), Some(us));
+        }
+        let (ms, rest) = (us / 1_000, us % 1_000);
+        let text = format!("{ms}.{rest:03}ms");
+        prop_assert_eq!(number::period(text.as_bytes()).map(Period::as_us), Some(us));
+    }
+}

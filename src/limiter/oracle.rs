@@ -86,7 +86,8 @@ impl FixedWindow {
     fn is_open(&self, limits: &Limits, now: i128) -> bool {
         let ended = now >= self.start + limits.period_us;
         let before_boundary = self.start < floor_to(now, limits.period_us);
-        !self.calls.is_empty() && !ended && !(limits.aligned && before_boundary)
+        let dropped = limits.aligned && before_boundary;
+        !(self.calls.is_empty() || ended || dropped)
     }
 
     fn opening(limits: &Limits, now: i128) -> i128 {
@@ -201,8 +202,7 @@ impl SlidingLog {
     /// How many different instants there are among the calls that do, or do not, count.
     fn instants(&self, limits: &Limits, now: i128, counting: bool) -> usize {
         let of_kind = |at: &i128| Self::counts(limits, *at, now) == counting;
-        let mut instants: Vec<_> =
-            self.calls.iter().map(|(at, _)| *at).filter(of_kind).collect();
+        let mut instants: Vec<_> = self.calls.iter().map(|(at, _)| *at).filter(of_kind).collect();
         instants.dedup();
         instants.len()
     }
@@ -245,10 +245,8 @@ impl Oracle for SlidingLog {
         } else {
             Self::rounded(limits, now).max(self.newest())
         };
-        let survivors = self
-            .calls
-            .iter()
-            .any(|(other, _)| Self::counts(limits, *other, now) && *other != at);
+        let survivors =
+            self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now) && *other != at);
         let slot = Self::slot(limits);
         self.coarsest_slot = if survivors { self.coarsest_slot.max(slot) } else { slot };
         self.calls.push((at, cost));

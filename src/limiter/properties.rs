@@ -51,9 +51,9 @@ impl Key {
         let stored = self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"));
         let outcome = rule.decide(stored, instant(now), self::cost(cost)).expect("same algorithm");
         let decision = outcome.decision;
-        let written = outcome.next.map(|next| {
-            (state::encode(&next.state), i128::from(next.lapses_at.as_us()))
-        });
+        let written = outcome
+            .next
+            .map(|next| (state::encode(&next.state), i128::from(next.lapses_at.as_us())));
         let (allowed, retry_after_ms) = match decision.verdict {
             Verdict::Allowed { wait } => (1, ms(wait)),
             Verdict::Denied { retry_after } => (0, ms(retry_after)),
@@ -323,10 +323,7 @@ fn costs() -> impl Strategy<Value = (i128, i128)> {
     ]
 }
 
-fn calls(
-    steps: impl Strategy<Value = Step>,
-    rules: usize,
-) -> impl Strategy<Value = Vec<Call>> {
+fn calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
     let call = (steps, 0..rules, costs());
     prop::collection::vec(call.prop_map(|(step, rule, cost)| Call { step, rule, cost }), 1..40)
 }

@@ -91,10 +91,6 @@ impl TokenBucket {
             return View { parts: held, origin: now, repaired: true };
         }
         let earned = quota.earned(now.since(state.updated));
-        View {
-            parts: (held + earned).min(full),
-            origin: now.max(state.updated),
-            repaired: false,
-        }
+        View { parts: (held + earned).min(full), origin: now.max(state.updated), repaired: false }
     }
 }

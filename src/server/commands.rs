@@ -247,7 +247,8 @@ pub const COMMANDS: [Command; 9] = [
     },
     Command {
         name: c"rl.leakybucket",
-        summary: c"Decides whether a call may join a queue, and tells how long to wait for its turn.",
+        summary:
+            c"Decides whether a call may join a queue, and tells how long to wait for its turn.",
         arity: -5,
         arguments: CAPACITY_AND_RATE,
         action: Action::Decide(Algorithm::LeakyBucket),

@@ -2,7 +2,7 @@
 
 use super::ffi::{Call, Key, KeyKind, Refused};
 use super::{clock, replication};
-use crate::limiter::{Instant, Next, NewState, Span, State};
+use crate::limiter::{Instant, NewState, Next, Span, State};
 use crate::state::{self, Change, NotAState};
 
 /// A change to a key and when it means nothing any more.

@@ -12,6 +12,7 @@ mod ffi;
 mod handler;
 mod info;
 mod keyspace;
+mod metadata;
 mod replication;
 mod reply;
 

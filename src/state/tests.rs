@@ -1,0 +1,229 @@
+//! The codec: golden bytes that must read for ever, and that nothing else is read.
+
+use super::*;
+use crate::limiter::sliding_log::Entry;
+use proptest::prelude::*;
+
+const US: u64 = 1_700_000_000_000_000;
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+fn stored(state: &NewState<'_>) -> Vec<u8> {
+    match encode(state) {
+        Change::Whole(bytes) => bytes.as_slice().to_vec(),
+        Change::Rewrite(bytes) => bytes,
+        Change::Patch { .. } => panic!("a patch is no state"),
+    }
+}
+
+/// The bytes of each kind as version 0.1.0 writes them. They are in databases: a change here is
+/// a new kind, never an edit.
+const GOLDEN: [(&str, &str); 6] = [
+    ("fixed window", "93 ff cf00060a24181e4000 0f"),
+    ("sliding window", "94 fe cf00060a24181e4000 28 cc80"),
+    (
+        "sliding log",
+        "93 fd cf00060a24181e4000 01 000000000000 000000000002 0000000f4240 000000000005",
+    ),
+    ("token bucket", "94 fc cf00060a24181e4000 00 ce0098967f"),
+    ("leaky bucket", "94 fb cf00060a24181e4000 cf000000e8d4a51000 00"),
+    ("gcra", "93 fa cf17979d0697ee6800 24"),
+];
+
+fn golden_states<'a>(entries: &'a [RawEntry]) -> [State<'a>; 6] {
+    let at = Instant::from_us(US);
+    [
+        State::FixedWindow(fixed_window::State { start: at, used: 15 }),
+        State::SlidingWindow(sliding_window::State { start: at, previous: 40, current: 128 }),
+        State::SlidingLog(Log { base: at, slot: Span::from_us(1), entries }),
+        State::TokenBucket(token_bucket::State { updated: at, tokens: 0, fraction: 9_999_999 }),
+        State::LeakyBucket(leaky_bucket::State { updated: at, level: Limit::MAX, fraction: 0 }),
+        State::Gcra(gcra::State { arrival_ns: 1_700_000_036_000_000_000, tolerance_log2: 36 }),
+    ]
+}
+
+/// The same state as one to be stored; of a log, the one that ends with its last entry.
+fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
+    match *state {
+        State::FixedWindow(state) => NewState::FixedWindow(state),
+        State::SlidingWindow(state) => NewState::SlidingWindow(state),
+        State::TokenBucket(state) => NewState::TokenBucket(state),
+        State::LeakyBucket(state) => NewState::LeakyBucket(state),
+        State::Gcra(state) => NewState::Gcra(state),
+        State::SlidingLog(log) => NewState::SlidingLog(Edit {
+            log: Some(log),
+            kept: 0..log.entries.len() - 1,
+            last: log.last(),
+            slot: log.slot,
+        }),
+    }
+}
+
+#[test]
+fn golden_bytes_read_as_the_states_they_were_written_from() {
+    let at = Instant::from_us(US);
+    let entry = |us, total| Entry { instant: at.after(Span::from_us(us)), total }.pack(at, 0);
+    let entries = [entry(0, 2), entry(1_000_000, 5)];
+    for ((name, hex), state) in GOLDEN.iter().zip(golden_states(&entries)) {
+        let bytes = bytes(hex);
+        assert_eq!(decode(&bytes), Ok(state), "{name}");
+        match encode(&to_store(&state)) {
+            Change::Whole(whole) => assert_eq!(whole.as_slice(), bytes, "{name}"),
+            Change::Patch { offset, entry } => {
+                assert_eq!([&bytes[..offset], &entry].concat(), bytes, "{name}");
+            }
+            Change::Rewrite(_) => panic!("{name} has not changed in front"),
+        }
+    }
+}
+
+#[test]
+fn no_golden_bytes_read_when_cut_short_or_followed_by_anything() {
+    for (name, hex) in GOLDEN {
+        let bytes = bytes(hex);
+        for len in 0..bytes.len() {
+            // A log without its last entry is a log.
+            let whole_log = name == "sliding log" && bytes.len() - len == 12;
+            assert_eq!(decode(&bytes[..len]).is_ok(), whole_log, "{name} cut to {len}");
+        }
+        for extra in 0..=255 {
+            assert_eq!(decode(&[bytes.clone(), vec![extra]].concat()), Err(NotAState), "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_reads_as_another_state_or_as_none() {
+    for (name, hex) in GOLDEN {
+        let golden = bytes(hex);
+        let original = decode(&golden).unwrap();
+        for bit in 0..golden.len() * 8 {
+            let mut bytes = golden.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(state) = decode(&bytes) {
+                assert_ne!(state, original, "{name}, bit {bit}");
+                assert_written_alike(&state, &bytes);
+            }
+        }
+    }
+}
+
+/// What reads as a state is what would be written for it.
+fn assert_written_alike(state: &State<'_>, bytes: &[u8]) {
+    match encode(&to_store(state)) {
+        Change::Whole(whole) => assert_eq!(whole.as_slice(), bytes),
+        Change::Patch { offset, entry } => assert_eq!([&bytes[..offset], &entry].concat(), bytes),
+        // Entries out of order inside a log: only its ends are looked at.
+        Change::Rewrite(_) => assert!(matches!(state, State::SlidingLog(_))),
+    }
+}
+
+#[test]
+fn another_spelling_of_the_same_numbers_is_no_state() {
+    let spellings = [
+        "93 ff cf00060a24181e4000 cc0f",   // 15 in two bytes
+        "93 ff cf00060a24181e4000 d00f",   // 15 as a signed byte
+        "93 d0ff cf00060a24181e4000 0f",   // the kind as a signed byte
+        "dc0003 ff cf00060a24181e4000 0f", // the array with a long header
+        "93 ff d300060a24181e4000 0f",     // the time as a signed number
+        "92 ff cf00060a24181e4000",        // too few fields
+        "94 ff cf00060a24181e4000 0f 00",  // too many
+        "93 ff 0f cb0000000000000000",     // a float
+        "93 ff a3616263 0f",               // a text
+        "93 ff c0 0f",                     // nothing
+        "93 00 cf00060a24181e4000 0f",     // no kind of ours
+    ];
+    for hex in spellings {
+        assert_eq!(decode(&bytes(hex)), Err(NotAState), "{hex}");
+    }
+}
+
+#[test]
+fn a_number_out_of_bounds_is_no_state() {
+    let rows = [
+        "93 ff cf0020000000000000 0f",           // starts at 2^53 us
+        "93 ff 00 00",                           // nothing used
+        "93 ff 00 cf000000e8d4a51001",           // more than the largest limit
+        "94 fe 00 00 00",                        // nothing in the current window
+        "94 fc 00 cf000000e8d4a51000 00",        // a full bucket
+        "94 fc 00 00 cf00001cc2a9eba000",        // a fraction of 366 days
+        "94 fb 00 00 00",                        // an empty queue
+        "93 fa cfffffffffffffffff 00",           // no such time
+        "93 fa 00 3f",                           // a tolerance of 2^63 ns
+        "93 fd 00 01",                           // a log without entries
+        "93 fd 00 00 000000000000 000000000001", // slots of no width
+        "93 fd 00 01 000000000001 000000000001", // the first entry is not the base
+        "93 fd 00 01 000000000000 000000000000", // the first entry is worth nothing
+        "93 fd 00 01 000000000000 000000000002 000000000001 000000000001", // a falling total
+        "93 fd cf001fffffffffffff 01 000000000000 000000000001 000000000001 000000000002",
+    ];
+    for hex in rows {
+        assert_eq!(decode(&bytes(hex)), Err(NotAState), "{hex}");
+    }
+}
+
+#[test]
+fn a_new_log_is_one_entry_behind_its_header() {
+    let at = Instant::from_us(US);
+    let edit = Edit {
+        log: None,
+        kept: 0..0,
+        last: Entry { instant: at, total: 7 },
+        slot: Span::from_us(1),
+    };
+    let bytes = stored(&NewState::SlidingLog(edit));
+    let State::SlidingLog(log) = decode(&bytes).unwrap() else { panic!("a log") };
+    assert_eq!((log.base, log.last().total, log.entries.len()), (at, 7, 1));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: ProptestConfig::default().cases.max(10_000),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn fixed_size_states_read_as_they_were_written(
+        us in 0..=Instant::MAX.as_us(),
+        count in prop_oneof![0..300_u64, 0..Limit::MAX],
+        fraction in 0..Period::MAX.as_us(),
+        arrival_ns in 0..=gcra::State::ARRIVAL_MAX_NS,
+        tolerance_log2 in 0..=gcra::State::TOLERANCE_LOG2_MAX,
+    ) {
+        let at = Instant::from_us(us);
+        let states = [
+            State::FixedWindow(fixed_window::State { start: at, used: count + 1 }),
+            State::SlidingWindow(sliding_window::State {
+                start: at,
+                previous: fraction,
+                current: count + 1,
+            }),
+            State::TokenBucket(token_bucket::State { updated: at, tokens: count, fraction }),
+            State::LeakyBucket(leaky_bucket::State { updated: at, level: count + 1, fraction }),
+            State::Gcra(gcra::State { arrival_ns, tolerance_log2 }),
+        ];
+        for state in states {
+            let bytes = stored(&to_store(&state));
+            prop_assert_eq!(decode(&bytes), Ok(state));
+        }
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_a_state_of_ours_or_none(
+        head in prop::sample::select(vec![vec![], vec![0x93, 0xff], vec![0x94, 0xfe],
+            vec![0x93, 0xfd], vec![0x94, 0xfc], vec![0x94, 0xfb], vec![0x93, 0xfa]]),
+        tail in prop::collection::vec(any::<u8>(), 0..64),
+    ) {
+        let bytes = [head, tail].concat();
+        if let Ok(state) = decode(&bytes) {
+            assert_written_alike(&state, &bytes);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! The rules of the house that a compiler does not know: what may stand where.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All Rust files below `folder`, as paths from the root of the repository, with their text.
+fn sources(folder: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).expect("a folder of the repository") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(&root().join(folder), &mut paths);
+    assert!(!paths.is_empty(), "{folder} holds sources");
+    let relative = |path: &Path| path.strip_prefix(root()).unwrap().display().to_string();
+    paths.iter().map(|path| (relative(path), fs::read_to_string(path).unwrap())).collect()
+}
+
+/// The lines of a source without its comments.
+fn code(text: &str) -> String {
+    let without_comment = |line: &str| line.split("//").next().unwrap_or("").to_owned();
+    text.lines().map(without_comment).collect::<Vec<_>>().join("\n")
+}
+
+/// Whether `word` stands in `text` as a word of its own.
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|char: char| !char.is_alphanumeric() && char != '_').any(|found| found == word)
+}
+
+#[test]
+fn only_the_folder_server_names_redis_module() {
+    for (path, text) in sources("src") {
+        let names_it = has_word(&code(&text), "redis_module");
+        assert!(!names_it || path.starts_with("src/server/"), "{path} names redis_module");
+    }
+}
+
+#[test]
+fn only_ffi_contains_unsafe() {
+    for (path, text) in sources("src") {
+        let contains_it = has_word(&code(&text), "unsafe");
+        assert!(!contains_it || path == "src/server/ffi.rs", "{path} contains unsafe");
+    }
+}
+
+#[test]
+fn the_pure_part_reads_no_clock_and_uses_no_float() {
+    for (path, text) in sources("src") {
+        if path.starts_with("src/server/") {
+            continue;
+        }
+        for word in ["SystemTime", "UNIX_EPOCH", "f32", "f64"] {
+            assert!(!has_word(&code(&text), word), "{path} uses {word}");
+        }
+        assert!(!text.contains("std::time"), "{path} uses std::time");
+    }
+}
+
+#[test]
+fn only_the_clock_reads_the_time() {
+    for (path, text) in sources("src/server") {
+        let reads = has_word(&code(&text), "SystemTime") || has_word(&code(&text), "cached_time");
+        let may = ["src/server/clock.rs", "src/server/ffi.rs"].contains(&path.as_str());
+        assert!(!reads || may, "{path} reads a clock");
+    }
+}
+
+#[test]
+fn the_handler_knows_no_algorithm() {
+    let text = fs::read_to_string(root().join("src/server/handler.rs")).unwrap();
+    for name in ["Fixed", "Sliding", "SlidingLog", "TokenBucket", "LeakyBucket", "Gcra"] {
+        assert!(!has_word(&code(&text), name), "the handler names {name}");
+    }
+}
+
+#[test]
+fn every_extern_function_catches_unwinding() {
+    let text = fs::read_to_string(root().join("src/server/ffi.rs")).unwrap();
+    let functions: Vec<_> = text.split("\nextern \"C\" fn ").skip(1).collect();
+    assert!(functions.len() >= 5, "the trampoline and the settings");
+    for function in functions {
+        let name = function.split(['(', '<']).next().unwrap();
+        let body = function.split("\n}\n").next().unwrap();
+        assert!(body.contains("guard("), "{name} lets a panic out");
+    }
+}
+
+#[test]
+fn lines_are_short_and_nothing_is_left_open() {
+    for folder in ["src", "tests"] {
+        for (path, text) in sources(folder) {
+            for (number, line) in text.lines().enumerate() {
+                let long_text = line.trim_start().starts_with("c\"ERR ");
+                let columns = line.chars().count();
+                assert!(columns <= 100 || long_text, "{path}:{} has {columns}", number + 1);
+            }
+            if path != "tests/house.rs" {
+                for mark in ["TODO", "FIXME", "todo!", "unimplemented!", "#[ignore"] {
+                    assert!(!text.contains(mark), "{path} has a {mark}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn files_can_be_read_in_one_go() {
+    for (path, text) in sources("src") {
+        let lines = text.lines().count();
+        // The border to the server is one file by rule, and mostly declarations.
+        let most = if path == "src/server/ffi.rs" { 800 } else { 400 };
+        let is_test = ["tests.rs", "properties.rs", "tables.rs", "oracle.rs"]
+            .iter()
+            .any(|name| path.ends_with(name));
+        assert!(lines <= most || is_test, "{path} has {lines} lines");
+    }
+}
+
+#[test]
+fn no_file_names_a_registry_or_a_path_of_one_machine() {
+    // Written in pieces, or this file would name them.
+    let hosts = [["crates", "io"], ["pypi", "org"], ["npmjs", "com"]].map(|parts| parts.join("."));
+    for folder in ["src", "tests", "docs", "scripts", ".ci"] {
+        let Ok(entries) = fs::read_dir(root().join(folder)) else { continue };
+        for entry in entries.flatten().filter(|entry| entry.path().is_file()) {
+            let text = fs::read_to_string(entry.path()).unwrap_or_default();
+            for host in &hosts {
+                assert!(!text.contains(host.as_str()), "{} names {host}", entry.path().display());
+            }
+        }
+    }
+}
