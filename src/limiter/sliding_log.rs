@@ -181,7 +181,7 @@ impl SlidingLog {
         }
     }
 
-    /// The width that instants are rounded up to; 1 us, which is none, up to as many units as slots.
+    /// The width that instants are rounded up to; 1 us, which is none, for up to `slots` units.
     fn slot(&self) -> Span {
         if self.limit.units() <= self.slots.count() {
             Span::from_us(1)

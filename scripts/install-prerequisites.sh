@@ -1,0 +1,110 @@
+#!/bin/sh
+# Sees to what the make targets need, and installs through apt only what is missing.
+#
+#   scripts/install-prerequisites.sh rust       a current Rust: checked, never installed
+#   scripts/install-prerequisites.sh lint       rustfmt and clippy: checked, never installed
+#   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
+#   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
+#
+# Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
+set -eu
+
+fail() {
+    printf '%s\n' "redis-throttle: $*" >&2
+    exit 1
+}
+
+has() {
+    command -v "$1" >/dev/null 2>&1
+}
+
+# The oldest Rust that builds this crate stands in Cargo.toml and nowhere else.
+minimum_rust() {
+    sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$(dirname "$0")/../Cargo.toml"
+}
+
+check_rust() {
+    minimum=$(minimum_rust)
+    advice="install the current stable one with rustup (https://rustup.rs), then try again"
+    found=$(rustc --version 2>/dev/null) || fail "Rust $minimum or newer is needed and none is here: $advice"
+    has cargo || fail "Rust is here but cargo is not: $advice"
+    version=${found#rustc }
+    version=${version%%[ -]*}
+    oldest=$(printf '%s\n' "$minimum" "$version" | sort -V | head -n 1)
+    [ "$oldest" = "$minimum" ] || [ "$oldest" = "$minimum.0" ] ||
+        fail "Rust $minimum or newer is needed and this is $version: $advice"
+}
+
+check_lint() {
+    cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 ||
+        fail "rustfmt and clippy are needed: rustup component add rustfmt clippy"
+}
+
+# A compiler is of use only with the headers of the C library.
+has_c_compiler() {
+    has cc && printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1
+}
+
+# The library alone is not enough: bindgen needs the headers that libclang brings, too.
+has_libclang() {
+    [ -n "${LIBCLANG_PATH:-}" ] && return 0
+    for library in /usr/lib/llvm-*/lib/libclang.so /usr/lib*/libclang.so /usr/local/lib*/libclang.so; do
+        [ -e "$library" ] && return 0
+    done
+    return 1
+}
+
+missing=""
+need() {
+    missing="$missing $1"
+}
+
+check_build() {
+    { has make && has_c_compiler; } || need build-essential
+    has_libclang || need libclang-dev
+}
+
+check_server() {
+    server=${SERVER:-redis-server}
+    if [ "$server" = redis-server ]; then
+        has redis-server || need redis-server
+    else
+        has "$server" || fail "SERVER=$server is not a program that can be run"
+    fi
+    has redis-cli || need redis-tools
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif has sudo; then
+        sudo "$@"
+    else
+        fail "this needs root, and there is no sudo here. As root: $*"
+    fi
+}
+
+install_missing() {
+    has apt-get || fail "install these and try again (named as on Debian):$missing"
+    echo "Installing with apt:$missing"
+    as_root apt-get -o DPkg::Lock::Timeout=300 update
+    # shellcheck disable=SC2086 # one argument for each package
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 \
+        install --yes --no-install-recommends $missing
+    case " $missing " in
+    *" redis-server "*)
+        if [ -d /run/systemd/system ]; then
+            echo "The redis-server package also starts a service on port 6379, which nothing here uses."
+            echo "To stop it: sudo systemctl disable --now redis-server"
+        fi
+        ;;
+    esac
+}
+
+for part in "$@"; do
+    case $part in
+    rust | lint | build | server) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build or server" ;;
+    esac
+done
+[ -z "$missing" ] || install_missing

@@ -1,0 +1,91 @@
+//! `rl.*` in CONFIG GET, SET and REWRITE, and in the configuration file.
+
+use std::fs;
+
+use redis::Value;
+
+use crate::support::{BASE_US, Client, Server, text};
+
+fn get(client: &mut Client, name: &str) -> String {
+    match client.run(&format!("CONFIG GET {name}")) {
+        Value::Array(pair) if pair.len() == 2 => text(&pair[1]),
+        other => panic!("CONFIG GET {name}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_defaults_are_the_documented_ones() {
+    let server = Server::setup().without_debug_commands().start();
+    let mut client = server.client();
+    assert_eq!(get(&mut client, "rl.debug-commands"), "no");
+    assert_eq!(get(&mut client, "rl.sliding-log-slots"), "1024");
+    let Value::Array(all) = client.run("CONFIG GET rl.*") else { panic!("no array") };
+    assert_eq!(all.len(), 4, "two options and nothing else: {all:?}");
+}
+
+#[test]
+fn the_configuration_file_sets_both() {
+    let server = Server::setup().line("rl.sliding-log-slots 64").start();
+    let mut client = server.client();
+    assert_eq!(get(&mut client, "rl.debug-commands"), "yes");
+    assert_eq!(get(&mut client, "rl.sliding-log-slots"), "64");
+}
+
+#[test]
+fn the_slots_of_a_log_have_strict_bounds() {
+    let server = Server::start();
+    let mut client = server.client();
+    for accepted in ["16", "65536", "17", "1024"] {
+        client.ok(&format!("CONFIG SET rl.sliding-log-slots {accepted}"));
+        assert_eq!(get(&mut client, "rl.sliding-log-slots"), accepted);
+    }
+    for refused in ["15", "65537", "0", "-16", "many", "16.5", "1e3", "99999999999999999999"] {
+        let error = client.error(&format!("CONFIG SET rl.sliding-log-slots {refused}"));
+        assert!(error.contains("rl.sliding-log-slots"), "{refused}: {error}");
+        assert_eq!(get(&mut client, "rl.sliding-log-slots"), "1024", "{refused}");
+    }
+}
+
+#[test]
+fn debug_commands_cannot_be_changed_while_the_server_runs() {
+    let server = Server::start();
+    let mut client = server.client();
+    for value in ["no", "yes"] {
+        let error = client.error(&format!("CONFIG SET rl.debug-commands {value}"));
+        assert!(error.contains("immutable"), "{error}");
+    }
+    assert_eq!(get(&mut client, "rl.debug-commands"), "yes");
+}
+
+#[test]
+fn more_slots_than_the_limit_make_a_log_exact_and_fewer_round_it_up() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US + 300_000);
+    // Exact: the unit comes back ten seconds after it was used.
+    client.ok("CONFIG SET rl.sliding-log-slots 20");
+    assert_eq!(client.decide("RL.SLIDINGLOG exact 20 10 COST 20"), [1, 20, 0, 0, 10_000]);
+    assert_eq!(client.decide("RL.SLIDINGLOG exact 20 10"), [0, 20, 0, 10_000, 10_000]);
+    // Sixteen slots of 625 ms: used at 0.3 s, it counts as used at the end of its slot.
+    client.ok("CONFIG SET rl.sliding-log-slots 16");
+    assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10 COST 20"), [1, 20, 0, 0, 10_325]);
+    assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10"), [0, 20, 0, 10_325, 10_325]);
+    // At most as many units as slots: exact all the same.
+    assert_eq!(client.decide("RL.SLIDINGLOG few 16 10 COST 16"), [1, 16, 0, 0, 10_000]);
+}
+
+#[test]
+fn a_rewritten_configuration_starts_the_same_server_again() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    client.ok("CONFIG SET rl.sliding-log-slots 512");
+    client.ok("CONFIG REWRITE");
+    let written = fs::read_to_string(server.file("conf")).expect("a configuration");
+    assert!(written.contains("rl.sliding-log-slots 512"), "{written}");
+    assert!(written.contains("rl.debug-commands yes"), "{written}");
+    assert_eq!(written.matches("loadmodule ").count(), 1, "{written}");
+    server.start_again_as_written();
+    let mut client = server.client();
+    assert_eq!(get(&mut client, "rl.sliding-log-slots"), "512");
+    assert_eq!(get(&mut client, "rl.debug-commands"), "yes");
+}

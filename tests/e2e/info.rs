@@ -1,0 +1,125 @@
+//! `INFO rl`: what the module counts, and that it counts right.
+
+use std::collections::HashMap;
+
+use crate::support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, text};
+
+fn counts(client: &mut Client) -> HashMap<String, String> {
+    client.info("rl")
+}
+
+/// The fields whose value has changed, with their numbers.
+fn changed(
+    before: &HashMap<String, String>,
+    after: &HashMap<String, String>,
+) -> Vec<(String, i64)> {
+    let mut changed = after
+        .iter()
+        .filter(|(name, value)| before.get(*name) != Some(value))
+        .map(|(name, value)| (name.clone(), value.parse().expect("a number")))
+        .collect::<Vec<_>>();
+    changed.sort();
+    changed
+}
+
+fn counter(command: &str, verdict: &str) -> String {
+    let name = command.strip_prefix("RL.").unwrap().to_lowercase();
+    format!("rl_{name}_{verdict}")
+}
+
+#[test]
+fn the_section_has_the_documented_fields_and_starts_at_zero() {
+    let server = Server::start();
+    let mut client = server.client();
+    let fields = counts(&mut client);
+    assert_eq!(fields["rl_version"], "0.1.0");
+    assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
+    let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
+    for name in ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra", "peek"] {
+        zero.extend([format!("rl_{name}_allowed"), format!("rl_{name}_denied")]);
+    }
+    for name in &zero {
+        assert_eq!(fields.get(name).map(String::as_str), Some("0"), "{name}");
+    }
+    assert_eq!(fields.len(), zero.len() + 2, "nothing else: {fields:?}");
+}
+
+#[test]
+fn the_section_is_in_info_everything_and_is_one_section() {
+    let server = Server::start();
+    let everything = text(&server.client().run("INFO everything"));
+    let sections = everything.lines().filter(|line| line.starts_with("# rl"));
+    assert_eq!(sections.count(), 1);
+    assert_eq!(everything.matches("\nrl_version:").count(), 1);
+}
+
+#[test]
+fn every_verdict_is_counted_under_its_command() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 2, "1h");
+        let before = counts(&mut client);
+        // Three allowed (one of them costs nothing), three denied (one of them for ever).
+        for cost in [1, 0, 1, 1, 1, 3] {
+            client.decide(&format!("{call} COST {cost}"));
+        }
+        let expected = vec![
+            (counter(algorithm.command, "allowed"), 3),
+            (counter(algorithm.command, "denied"), 3),
+        ];
+        assert_eq!(changed(&before, &counts(&mut client)), expected, "{call}");
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn peek_is_counted_as_peek_and_inspect_not_at_all() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (round, algorithm) in (1..).zip(ALGORITHMS) {
+        let before = counts(&mut client);
+        client.decide(&algorithm.peek("k", 2, "1h"));
+        client.decide(&format!("{} COST 0", algorithm.peek("k", 2, "1h")));
+        client.decide(&format!("{} COST 3", algorithm.peek("k", 2, "1h")));
+        client.run("RL.INSPECT k");
+        let expected =
+            vec![("rl_peek_allowed".to_owned(), 2 * round), ("rl_peek_denied".to_owned(), round)];
+        assert_eq!(changed(&before, &counts(&mut client)), expected, "{}", algorithm.name);
+    }
+}
+
+#[test]
+fn errors_of_grammar_and_type_are_counted_and_those_of_the_server_are_not() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.integer("RPUSH list a");
+    let before = counts(&mut client);
+    client.error("RL.GCRA k 0 1 1");
+    client.error("RL.PEEK k WRONG 1 1");
+    assert_eq!(client.error("RL.GCRA list 1 1 1"), WRONGTYPE);
+    client.error("RL.INSPECT list");
+    client.error("RL.DEBUG WRONG WORD");
+    // The server itself refuses these: the module never sees them.
+    client.error("RL.GCRA k");
+    client.error("RL.NOTHING k");
+    let after = counts(&mut client);
+    assert_eq!(changed(&before, &after), [("rl_errors".to_owned(), 5)]);
+}
+
+#[test]
+fn the_counters_do_not_slow_down_with_the_number_of_keys() {
+    // O(1): the section names commands, never keys.
+    let server = Server::start();
+    let mut client = server.client();
+    let before = counts(&mut client).len();
+    let calls = (0..2_000).map(|number| {
+        let key = format!("k:{number}");
+        ["RL.GCRA", &key, "1", "1", "1h"].map(str::to_owned).to_vec()
+    });
+    client.pipeline(&calls.collect::<Vec<_>>());
+    let after = counts(&mut client);
+    assert_eq!(after["rl_gcra_allowed"], "2000");
+    assert_eq!(after.len(), before);
+}

@@ -1,0 +1,131 @@
+//! Loading the module: what is refused and how, loading it twice, unloading it.
+
+use redis::Value;
+
+use crate::support::{ALGORITHMS, BASE_US, Client, Server, module, text};
+
+/// The names that MODULE LIST shows.
+fn modules(client: &mut Client) -> Vec<String> {
+    let reply = client.run("MODULE LIST");
+    let Value::Array(modules) = &reply else { panic!("{reply:?}") };
+    let names = modules.iter().map(|module| match module {
+        Value::Array(fields) => {
+            let name = fields.iter().position(|field| text_of(field) == "name");
+            text(&fields[name.expect("a name") + 1])
+        }
+        other => panic!("{other:?}"),
+    });
+    names.filter(|name| name == "rl").collect()
+}
+
+/// Text where it is text: MODULE LIST mixes it with numbers and lists.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::BulkString(_) | Value::SimpleString(_) => text(value),
+        _ => String::new(),
+    }
+}
+
+#[test]
+fn the_module_is_listed_under_its_name() {
+    let server = Server::start();
+    assert_eq!(modules(&mut server.client()), ["rl"]);
+}
+
+#[test]
+fn any_argument_refuses_the_load_with_a_log_line() {
+    for arguments in ["debug-commands yes", "987654321987654321", "--help", "%s%n"] {
+        let setup = Server::setup().without_debug_commands().module_arguments(arguments);
+        let log = setup.try_start().err().unwrap_or_else(|| panic!("{arguments} was accepted"));
+        let mut ours = log.lines().filter(|line| line.contains("<rl>"));
+        let line = ours.find(|line| line.contains("argument"));
+        let line = line.unwrap_or_else(|| panic!("{arguments}: the module says nothing:\n{log}"));
+        // It says what is wrong, and where options belong.
+        assert!(line.contains("rl."), "{line}");
+        assert!(!line.contains(arguments), "it repeats what it was given: {line}");
+    }
+}
+
+#[test]
+fn a_refused_load_leaves_a_running_server_as_it_was() {
+    let server = Server::setup().without_module().start();
+    let mut client = server.client();
+    let path = module::path().display().to_string();
+    assert!(client.error(&format!("MODULE LOAD {path} anything")).starts_with("ERR"));
+    assert!(modules(&mut client).is_empty());
+    assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
+    assert!(server.log().lines().any(|line| line.contains("argument")), "{}", server.log());
+    // Without the argument the same server takes it.
+    client.ok(&format!("MODULE LOAD {path}"));
+    assert_eq!(modules(&mut client), ["rl"]);
+    assert!(client.allows("RL.GCRA k 1 1 1h"));
+    server.assert_alive();
+}
+
+#[test]
+fn unknown_and_impossible_options_stop_the_start() {
+    let lines = [
+        "rl.unknown-option 1",
+        "rl.sliding-log-slots 15",
+        "rl.sliding-log-slots 65537",
+        "rl.sliding-log-slots many",
+        "rl.debug-commands maybe",
+    ];
+    for line in lines {
+        let refused = Server::setup().without_debug_commands().line(line).try_start();
+        assert!(refused.is_err(), "{line} was accepted");
+    }
+}
+
+#[test]
+fn a_second_load_is_refused_and_harms_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    assert!(client.allows("RL.GCRA k 2 1 1h"));
+    for _ in 0..3 {
+        client.error(&format!("MODULE LOAD {}", module::path().display()));
+        assert_eq!(modules(&mut client), ["rl"]);
+    }
+    assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US);
+    assert_eq!(client.decide("RL.GCRA k 2 1 1h")[..3], [1, 2, 0]);
+    assert_eq!(client.info_number("rl", "rl_gcra_allowed"), 2);
+    assert_eq!(text(&client.run("CONFIG GET rl.debug-commands").into_second()), "yes");
+    server.assert_alive();
+}
+
+trait Second {
+    fn into_second(self) -> Value;
+}
+
+impl Second for Value {
+    /// The value of a reply that is one name and one value.
+    fn into_second(self) -> Value {
+        match self {
+            Self::Array(mut pair) if pair.len() == 2 => pair.remove(1),
+            other => panic!("no pair: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_unloaded_module_can_be_loaded_again_and_finds_its_states() {
+    let server = Server::start();
+    let mut client = server.client();
+    let path = module::path().display().to_string();
+    for round in 0..3 {
+        for algorithm in ALGORITHMS {
+            let call = algorithm.call(algorithm.name, 10, "366d");
+            assert_eq!(client.decide(&call)[..3], [1, 10, 9 - round], "{call}");
+        }
+        client.ok("MODULE UNLOAD rl");
+        assert!(modules(&mut client).is_empty());
+        assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
+        let Value::Array(options) = client.run("CONFIG GET rl.*") else { panic!("no array") };
+        assert!(options.is_empty(), "{options:?}");
+        client.ok(&format!("MODULE LOADEX {path} CONFIG rl.debug-commands yes"));
+        assert_eq!(modules(&mut client), ["rl"]);
+        client.integer("RL.DEBUG CLOCK RESUME");
+    }
+    server.assert_alive();
+}

@@ -1,0 +1,259 @@
+//! What clients, proxies and `redis-cli` ask the server about our commands.
+
+use redis::Value;
+
+use crate::support::{Client, Server, raw_error, text};
+
+/// What every command says of itself: name, arity, flags, and whether argument 1 is a key.
+struct Described {
+    name: &'static str,
+    arity: i64,
+    flags: &'static [&'static str],
+    /// The flags of its key specification; empty when it has no key.
+    key: &'static [&'static str],
+    /// The arguments of COMMAND DOCS: tokens in capitals, optional ones in brackets.
+    syntax: &'static str,
+}
+
+const UPDATES: &[&str] = &["RW", "access", "update"];
+const READS: &[&str] = &["RO", "access"];
+
+const COMMANDS: [Described; 9] = [
+    Described {
+        name: "rl.fixed",
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        syntax: "key limit window [COST cost] [ALIGNED]",
+    },
+    Described {
+        name: "rl.sliding",
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        syntax: "key limit window [COST cost]",
+    },
+    Described {
+        name: "rl.slidinglog",
+        arity: -4,
+        flags: &["write", "denyoom"],
+        key: UPDATES,
+        syntax: "key limit window [COST cost]",
+    },
+    Described {
+        name: "rl.tokenbucket",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        syntax: "key capacity rate period [COST cost]",
+    },
+    Described {
+        name: "rl.leakybucket",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        syntax: "key capacity rate period [COST cost]",
+    },
+    Described {
+        name: "rl.gcra",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        syntax: "key burst rate period [COST cost]",
+    },
+    Described {
+        name: "rl.peek",
+        arity: -5,
+        flags: &["readonly", "fast"],
+        key: READS,
+        syntax: "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
+                 SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
+                 LEAKYBUCKET capacity rate period | GCRA burst rate period> [COST cost]",
+    },
+    Described {
+        name: "rl.inspect",
+        arity: 2,
+        flags: &["readonly", "fast"],
+        key: READS,
+        syntax: "key",
+    },
+    Described {
+        name: "rl.debug",
+        arity: -3,
+        flags: &["admin"],
+        key: &[],
+        syntax: "CLOCK <FREEZE [unix-us] | ADVANCE duration | RESUME>",
+    },
+];
+
+/// The flags that are ours to choose; servers add `module` and other words of their own.
+const CHOSEN_FLAGS: [&str; 7] =
+    ["write", "readonly", "denyoom", "fast", "admin", "noscript", "loading"];
+
+fn items(value: &Value) -> &[Value] {
+    match value {
+        Value::Array(items) | Value::Set(items) => items,
+        other => panic!("no list: {other:?}"),
+    }
+}
+
+fn words(value: &Value) -> Vec<String> {
+    let mut words = items(value).iter().map(text).collect::<Vec<_>>();
+    words.sort();
+    words
+}
+
+/// A field of a RESP3 map.
+fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
+    let Value::Map(pairs) = map else { panic!("no map: {map:?}") };
+    pairs.iter().find(|(key, _)| text(key) == name).map(|(_, value)| value)
+}
+
+fn described(client: &mut Client, name: &str) -> Vec<Value> {
+    match client.run(&format!("COMMAND INFO {name}")) {
+        Value::Array(commands) => items(&commands[0]).to_vec(),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+#[test]
+fn command_info_tells_arity_flags_and_the_position_of_the_key() {
+    let server = Server::start();
+    let mut client = server.client3();
+    for command in COMMANDS {
+        let info = described(&mut client, command.name);
+        assert_eq!(text(&info[0]).to_lowercase(), command.name);
+        assert_eq!(info[1], Value::Int(command.arity), "{}: arity", command.name);
+        let mut flags = words(&info[2]);
+        flags.retain(|flag| CHOSEN_FLAGS.contains(&flag.as_str()));
+        let mut expected = command.flags.to_vec();
+        expected.sort_unstable();
+        assert_eq!(flags, expected, "{}: flags", command.name);
+        // First key, last key, step: for clients that know no key specifications.
+        let position = if command.key.is_empty() { 0 } else { 1 };
+        assert_eq!(info[3..6], [const { Value::Int(0) }; 3].map(|_| Value::Int(position)));
+    }
+}
+
+#[test]
+fn key_specifications_tell_readers_from_updaters() {
+    let server = Server::start();
+    let mut client = server.client3();
+    for command in COMMANDS {
+        let info = described(&mut client, command.name);
+        let specifications = items(&info[8]);
+        assert_eq!(specifications.len(), usize::from(!command.key.is_empty()));
+        if let Some(specification) = specifications.first() {
+            let flags = words(field(specification, "flags").expect("flags"));
+            assert_eq!(flags, command.key, "{}", command.name);
+        }
+    }
+}
+
+#[test]
+fn peek_is_marked_as_not_deterministic() {
+    let server = Server::start();
+    let mut client = server.client3();
+    let tips = words(&described(&mut client, "rl.peek")[7]);
+    assert_eq!(tips, ["nondeterministic_output"]);
+    // What is replicated as an effect needs no such tip.
+    assert!(words(&described(&mut client, "rl.gcra")[7]).is_empty());
+}
+
+/// The arguments of COMMAND DOCS as a syntax line.
+fn syntax(arguments: &Value, separator: &str) -> String {
+    let parts = items(arguments).iter().map(|argument| {
+        let name = text(field(argument, "name").expect("a name"));
+        let kind = text(field(argument, "type").expect("a type"));
+        let token = field(argument, "token").map(text);
+        let nested = field(argument, "arguments");
+        let body = match (kind.as_str(), nested) {
+            ("pure-token", None) => String::new(),
+            ("oneof", Some(nested)) => format!("<{}>", syntax(nested, " | ")),
+            ("block", Some(nested)) => syntax(nested, " "),
+            (_, None) => name,
+            other => panic!("{name}: {other:?}"),
+        };
+        let shown = [token.unwrap_or_default(), body].join(" ").trim().to_owned();
+        let flags = field(argument, "flags").map(words).unwrap_or_default();
+        if flags.iter().any(|flag| flag == "optional") { format!("[{shown}]") } else { shown }
+    });
+    parts.collect::<Vec<_>>().join(separator)
+}
+
+#[test]
+fn command_docs_give_redis_cli_all_it_needs_for_hints() {
+    let server = Server::start();
+    let mut client = server.client3();
+    for command in COMMANDS {
+        let reply = client.run(&format!("COMMAND DOCS {}", command.name));
+        let Value::Map(documented) = &reply else { panic!("{}: {reply:?}", command.name) };
+        assert_eq!(documented.len(), 1, "{} is known", command.name);
+        let docs = &documented[0].1;
+        let told = |name| field(docs, name).map(text).unwrap_or_default();
+        assert!(told("summary").len() > 20, "{}: {:?}", command.name, told("summary"));
+        assert_eq!(told("since"), "0.1.0", "{}", command.name);
+        assert_eq!(told("group"), "module", "{}", command.name);
+        assert!(told("complexity").starts_with("O("), "{}", command.name);
+        let arguments = field(docs, "arguments").expect("arguments");
+        assert_eq!(syntax(arguments, " "), command.syntax, "{}", command.name);
+    }
+}
+
+#[test]
+fn command_docs_answer_resp2_too() {
+    let server = Server::start();
+    let reply = server.client().run("COMMAND DOCS rl.gcra");
+    assert_eq!(text(&items(&reply)[0]), "rl.gcra");
+    assert!(
+        items(&items(&reply)[1])
+            .iter()
+            .any(|word| *word == Value::BulkString(b"arguments".to_vec()))
+    );
+}
+
+/// Every syntax, with the key `k` and arguments that look like keys and options.
+const SYNTAXES: [(&str, &[&str]); 15] = [
+    ("RL.FIXED k 5 60", UPDATES),
+    ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
+    ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
+    ("RL.SLIDING k 5 60", UPDATES),
+    ("RL.SLIDINGLOG k 5 60 COST 0", UPDATES),
+    ("RL.TOKENBUCKET k 5 1 60", UPDATES),
+    ("RL.LEAKYBUCKET k 5 1 60 COST 3", UPDATES),
+    ("RL.GCRA k 5 1 60", UPDATES),
+    ("RL.GCRA k k k k COST k", UPDATES),
+    ("RL.PEEK k FIXED 5 60 ALIGNED", READS),
+    ("RL.PEEK k SLIDING 5 60", READS),
+    ("RL.PEEK k SLIDINGLOG 5 60 COST 2", READS),
+    ("RL.PEEK k GCRA 5 1 60", READS),
+    ("RL.PEEK k k k k", READS),
+    ("RL.INSPECT k", READS),
+];
+
+#[test]
+fn the_key_of_every_syntax_is_found() {
+    let server = Server::start();
+    let mut client = server.client();
+    let key = || Value::BulkString(b"k".to_vec());
+    for (call, flags) in SYNTAXES {
+        let keys = client.run(&format!("COMMAND GETKEYS {call}"));
+        assert_eq!(keys, Value::Array(vec![key()]), "{call}");
+        let reply = client.run(&format!("COMMAND GETKEYSANDFLAGS {call}"));
+        let pair = items(&items(&reply)[0]);
+        assert_eq!(pair[0], key(), "{call}");
+        assert_eq!(words(&pair[1]), flags, "{call}");
+    }
+    let none = client.run("COMMAND GETKEYS RL.DEBUG CLOCK RESUME");
+    assert!(raw_error(&none).expect("an error").contains("no key arguments"), "{none:?}");
+}
+
+#[test]
+fn the_server_lists_nine_commands_of_this_module() {
+    let server = Server::start();
+    let mut client = server.client();
+    let listed = words(&client.run("COMMAND LIST FILTERBY MODULE rl"));
+    let mut expected = COMMANDS.map(|command| command.name);
+    expected.sort_unstable();
+    assert_eq!(listed, expected);
+}

@@ -1,0 +1,167 @@
+//! A restart changes no decision: snapshots, append-only files, copies, dumps.
+
+use std::fs;
+
+use redis::Value;
+
+use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
+
+/// Three of five used, under every algorithm, each under its own name and by the real clock.
+fn use_some(client: &mut Client) {
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(algorithm.name, 5, "366d");
+        for remaining in [4, 3, 2] {
+            assert_eq!(client.decide(&call)[..3], [1, 5, remaining], "{call}");
+        }
+    }
+    // Names and windows that a text format would stumble over.
+    client.call(&[&b"RL.GCRA"[..], b"\0 \r\n\xff", b"1", b"1", b"366d"]);
+}
+
+/// Every key with its value and its expiry.
+fn contents(client: &mut Client) -> Vec<(Vec<u8>, Value, Value)> {
+    let Value::Array(keys) = client.run("KEYS *") else { panic!("no keys") };
+    let mut contents = keys
+        .into_iter()
+        .map(|key| match key {
+            Value::BulkString(key) => {
+                let value = client.call(&[&b"GET"[..], &key]);
+                let expiry = client.call(&[&b"PEXPIRETIME"[..], &key]);
+                (key, value, expiry)
+            }
+            other => panic!("no key: {other:?}"),
+        })
+        .collect::<Vec<_>>();
+    contents.sort_by(|a, b| a.0.cmp(&b.0));
+    contents
+}
+
+/// Two are left of five, and then none.
+fn assert_two_are_left(client: &mut Client) {
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(algorithm.name, 5, "366d");
+        for expected in [[1, 5, 1], [1, 5, 0], [0, 5, 0]] {
+            assert_eq!(client.decide(&call)[..3], expected, "{call}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_survives_a_crash_and_a_restart() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    use_some(&mut client);
+    let before = contents(&mut client);
+    client.ok("SAVE");
+    server.start_again();
+    let mut client = server.client();
+    assert_eq!(contents(&mut client), before);
+    assert_two_are_left(&mut client);
+}
+
+#[test]
+fn an_append_only_file_replays_to_the_very_same_state() {
+    let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
+    let mut client = server.client();
+    use_some(&mut client);
+    // Denials and looks are no part of the history.
+    for algorithm in ALGORITHMS {
+        client.decide(&format!("{} COST 5", algorithm.call(algorithm.name, 5, "366d")));
+        client.decide(&algorithm.peek(algorithm.name, 5, "366d"));
+    }
+    let before = contents(&mut client);
+    server.start_again();
+    let mut client = server.client();
+    assert_eq!(contents(&mut client), before);
+    assert_two_are_left(&mut client);
+}
+
+#[test]
+fn a_long_log_replays_to_the_very_same_state() {
+    let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    // Appends, pruning of what is dead, an expiry moved again and again, and a repair.
+    for step in 0..300 {
+        client.decide("RL.SLIDINGLOG k 50 10");
+        client.advance_ms(40 + 150 * (step % 3));
+    }
+    client.freeze(BASE_US);
+    client.decide("RL.SLIDINGLOG k 50 10");
+    let before = contents(&mut client);
+    server.start_again();
+    assert_eq!(contents(&mut server.client()), before);
+}
+
+#[test]
+fn an_append_only_file_holds_effects_and_none_of_our_commands() {
+    let server = Server::setup()
+        .line("appendonly yes")
+        .line("appendfsync always")
+        .line("aof-use-rdb-preamble no")
+        .start();
+    use_some(&mut server.client());
+    let mut text = Vec::new();
+    for entry in fs::read_dir(server.file("appendonlydir")).expect("a directory") {
+        text.extend(fs::read(entry.unwrap().path()).expect("a file"));
+    }
+    let text = String::from_utf8_lossy(&text).to_uppercase();
+    assert!(text.contains("\r\nSET\r\n") && text.contains("\r\nPXAT\r\n"), "{text}");
+    assert!(!text.contains("RL."), "a decision would be taken again: {text}");
+}
+
+#[test]
+fn a_server_without_the_module_keeps_the_states_for_one_with_it() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    use_some(&mut client);
+    let before = contents(&mut client);
+    client.ok("SAVE");
+    server.start_again_as(|setup| setup.without_module());
+    let mut client = server.client();
+    assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
+    assert_eq!(contents(&mut client), before);
+    client.ok("SAVE");
+    server.start_again_as(|setup| setup.module(crate::support::module::path()));
+    let mut client = server.client();
+    assert_eq!(contents(&mut client), before);
+    assert_two_are_left(&mut client);
+}
+
+#[test]
+fn a_copied_dumped_renamed_or_moved_state_decides_as_the_original() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for algorithm in ALGORITHMS {
+        let call = |key: &str| algorithm.call(key, 5, "1h");
+        client.decide(&format!("{} COST 3", call("k")));
+        assert_eq!(client.integer("COPY k copied"), 1);
+        let Value::BulkString(dump) = client.call(&["DUMP", "k"]) else { panic!("no DUMP") };
+        let restored = client.call(&[&b"RESTORE"[..], b"restored", b"0", &dump]);
+        assert!(raw_error(&restored).is_none(), "{restored:?}");
+        client.integer("COPY k moved");
+        client.ok("RENAME moved renamed");
+        let expected = [client.decide(&call("k")), client.decide(&call("k"))];
+        for key in ["copied", "restored", "renamed"] {
+            let answers = [client.decide(&call(key)), client.decide(&call(key))];
+            assert_eq!(answers, expected, "{} {key}", algorithm.name);
+            assert!(client.integer(&format!("PTTL {key}")) > 0, "{} {key}", algorithm.name);
+        }
+        client.ok("FLUSHALL");
+    }
+}
+
+#[test]
+fn allowed_calls_make_a_save_point_fire() {
+    let server = Server::setup().line("save 1 5").start();
+    let mut client = server.client();
+    let saved_before = client.integer("LASTSAVE");
+    for number in 0..10 {
+        assert!(client.allows(&format!("RL.GCRA k:{number} 1 1 1h")));
+    }
+    crate::support::eventually("ten changes make a save point of five fire", || {
+        let clean = client.changes() == 0;
+        (clean && client.integer("LASTSAVE") > saved_before).then_some(())
+    });
+}

@@ -1,0 +1,200 @@
+//! The promise behind `retry_after_ms`: one millisecond earlier the same call is still
+//! denied, and at it the call is allowed. Proven on arbitrary schedules, for every algorithm.
+
+use crate::support::algorithms::SLIDINGLOG;
+use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Random, Reply, Server};
+
+/// How many denials each set of arguments has to prove.
+const DENIALS: usize = 12;
+
+/// Arguments after the key that hold `limit` in an awkward length of time.
+fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
+    if algorithm.has_rate {
+        vec![
+            // Whole milliseconds per unit.
+            (6, "6 10 60"),
+            // A third of a second per unit.
+            (3, "3 3 1"),
+            // Sevenths of a microsecond, a period of half a millisecond and a half.
+            (5, "5 7 1.5ms"),
+            // Nearly three units per millisecond: retries of one millisecond.
+            (20, "20 2999 1s"),
+            // Slow: one unit in two days.
+            (2, "2 183 366d"),
+            // A single place.
+            (1, "1 1 10"),
+        ]
+    } else {
+        vec![
+            (15, "15 10"),
+            (3, "3 1"),
+            // Not a whole number of milliseconds, and prime to the limit.
+            (7, "7 12.347ms"),
+            (1, "1 1ms"),
+            (100, "100 60"),
+            (2, "2 366d"),
+        ]
+    }
+}
+
+/// Calls with random costs until one is denied, then gives the call and its reply.
+fn drive_to_a_denial(
+    client: &mut Client,
+    random: &mut Random,
+    call: &str,
+    limit: u64,
+) -> (String, Reply) {
+    loop {
+        let call = format!("{call} COST {}", 1 + random.below(limit));
+        let reply = client.decide(&call);
+        if reply[0] == 0 {
+            return (call, reply);
+        }
+    }
+}
+
+fn assert_the_promise_holds(client: &mut Client, call: &str, denied: Reply) {
+    let retry_ms = denied[3];
+    assert!(retry_ms >= 1, "{call}: a denial names a time: {denied:?}");
+    client.advance_ms(retry_ms - 1);
+    let early = client.decide(call);
+    assert_eq!((early[0], early[3]), (0, 1), "{call}: 1 ms before {denied:?}: {early:?}");
+    client.advance_ms(1);
+    let due = client.decide(call);
+    assert_eq!(due[0], 1, "{call}: at the promised instant of {denied:?}: {due:?}");
+}
+
+#[test]
+fn a_denied_call_is_allowed_exactly_when_its_reply_says() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut random = Random::new(2);
+    for algorithm in ALGORITHMS {
+        for (limit, arguments) in arguments(algorithm) {
+            let call = format!("{} k {arguments}", algorithm.command);
+            // Instants between two milliseconds, for the state counts microseconds.
+            client.freeze(BASE_US + random.below(3_600_000_000) as i64);
+            for _ in 0..DENIALS {
+                let (call, denied) = drive_to_a_denial(&mut client, &mut random, &call, limit);
+                assert_the_promise_holds(&mut client, &call, denied);
+                let pause_ms = random.below(1 + denied[3] as u64) as i64;
+                client.advance_ms(pause_ms);
+            }
+            client.integer("DEL k");
+        }
+    }
+}
+
+#[test]
+fn the_promise_holds_for_aligned_windows() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut random = Random::new(3);
+    for start in 0..6 {
+        client.freeze(BASE_US + start * 1_234_567);
+        let call = "RL.FIXED k 4 7.3s ALIGNED";
+        let (call, denied) = drive_to_a_denial(&mut client, &mut random, call, 4);
+        assert_the_promise_holds(&mut client, &call, denied);
+    }
+}
+
+#[test]
+fn the_promise_holds_for_a_log_that_rounds_its_instants() {
+    let server = Server::setup().line("rl.sliding-log-slots 16").start();
+    let mut client = server.client();
+    let mut random = Random::new(4);
+    for start in 0..6 {
+        client.freeze(BASE_US + start * 987_654_321);
+        // Forty units in sixteen slots of 625 ms.
+        for _ in 0..4 {
+            let call = "RL.SLIDINGLOG k 40 10";
+            let (call, denied) = drive_to_a_denial(&mut client, &mut random, call, 40);
+            assert_the_promise_holds(&mut client, &call, denied);
+            client.advance_ms(random.below(3_000) as i64);
+        }
+    }
+}
+
+#[test]
+fn the_promise_holds_after_the_clock_has_stepped_back() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        // A tenth of the span, a whole one, several: the last is more than a repair takes.
+        for back_ms in [1, 1_000, 9_999, 10_000, 10_001, 35_000, 86_400_000] {
+            let call = algorithm.call("k", 5, "10");
+            client.freeze(BASE_US + 123_457);
+            assert!(client.allows(&format!("{call} COST 5")), "{call}");
+            client.advance_ms(-back_ms);
+            let denied = client.decide(&call);
+            if denied[0] == 0 {
+                assert_the_promise_holds(&mut client, &call, denied);
+            }
+            client.integer("DEL k");
+        }
+    }
+}
+
+#[test]
+fn a_subject_is_whole_again_when_its_reply_says_and_not_before() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut random = Random::new(5);
+    for algorithm in ALGORITHMS {
+        for (limit, arguments) in arguments(algorithm) {
+            client.freeze(BASE_US + random.below(3_600_000_000) as i64);
+            let call = format!("{} k {arguments}", algorithm.command);
+            let status = format!("{call} COST 0");
+            for _ in 0..4 {
+                let used = client.decide(&format!("{call} COST {}", 1 + random.below(limit)));
+                let reset_ms = used[4];
+                assert!(reset_ms >= 1, "{call}: {used:?}");
+                client.advance_ms(reset_ms - 1);
+                assert_eq!(client.decide(&status)[4], 1, "{call}: 1 ms before {used:?}");
+                client.advance_ms(1);
+                let whole = [1, limit as i64, limit as i64, 0, 0];
+                assert_eq!(client.decide(&status), whole, "{call}: at the end of {used:?}");
+            }
+            client.integer("DEL k");
+        }
+    }
+}
+
+#[test]
+fn no_stretch_of_time_allows_more_than_the_algorithm_promises() {
+    let server = Server::start();
+    let mut client = server.client();
+    let (limit, window_ms) = (20, 10_000);
+    for algorithm in ALGORITHMS {
+        let mut random = Random::new(6);
+        let mut allowed_at_ms = Vec::new();
+        let mut now_ms: i64 = 4_321;
+        let call = algorithm.call("k", limit, "10");
+        client.freeze(BASE_US + now_ms * 1_000);
+        while now_ms < 80_000 {
+            if client.allows(&call) {
+                allowed_at_ms.push(now_ms);
+            }
+            let step_ms = *random.pick(&[0, 0, 0, 0, 1, 60, 200, 1_500]);
+            client.advance_ms(step_ms);
+            now_ms += step_ms;
+        }
+        let most = busiest(&allowed_at_ms, window_ms);
+        // The log is exact; the others can give a limit and nearly another one: around an
+        // edge of the window, or as a burst and what the stretch earns.
+        let bound = if algorithm == SLIDINGLOG { limit } else { 2 * limit - 1 } as usize;
+        assert!(most <= bound, "{}: {most} in one window", algorithm.name);
+        // The schedule is busy enough to reach the limit, or the bound would prove nothing.
+        assert!(most >= limit as usize, "{}: only {most} in any window", algorithm.name);
+        client.integer("DEL k");
+    }
+}
+
+/// The most events within any stretch shorter than the window.
+fn busiest(at_ms: &[i64], window_ms: i64) -> usize {
+    let starts = at_ms.iter().enumerate();
+    let counts = starts.map(|(first, start)| {
+        at_ms[first..].iter().take_while(|at| **at < start + window_ms).count()
+    });
+    counts.max().unwrap_or(0)
+}

@@ -1,0 +1,226 @@
+//! What replicas get: the effect of every allowed call and repair, in absolute terms.
+
+use redis::Value;
+
+use crate::support::algorithms::{GCRA, SLIDINGLOG};
+use crate::support::replication::Effect;
+use crate::support::{ALGORITHMS, BASE_US, Client, ReplicationStream, Server, eventually};
+
+/// The one effect that must have been sent.
+fn only_effect(stream: &mut ReplicationStream, client: &mut Client) -> Effect {
+    let mut effects = stream.effects(client);
+    assert_eq!(effects.len(), 1, "one effect: {effects:?}");
+    effects.remove(0)
+}
+
+/// `SET key state PXAT ms`, with the state and the expiry that the primary has.
+fn whole_state(client: &mut Client) -> Effect {
+    let expiry_ms = client.integer("PEXPIRETIME k").to_string();
+    vec![b"SET".into(), b"k".into(), client.bytes("GET k"), b"PXAT".into(), expiry_ms.into()]
+}
+
+#[test]
+fn an_allowed_call_sends_its_state_and_an_absolute_expiry() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 5, "1h");
+        assert!(client.allows(&call));
+        let mut sent = only_effect(&mut stream, &mut client);
+        sent[3].make_ascii_uppercase();
+        assert_eq!(sent, whole_state(&mut client), "{call}: the first");
+        if algorithm != SLIDINGLOG {
+            assert!(client.allows(&call));
+            let mut sent = only_effect(&mut stream, &mut client);
+            sent[3].make_ascii_uppercase();
+            assert_eq!(sent, whole_state(&mut client), "{call}: the second");
+        }
+        client.integer("DEL k");
+        stream.effects(&mut client);
+    }
+}
+
+/// One entry written at the end of a log: where, and what.
+fn patch(effects: &[Effect]) -> (usize, Vec<u8>) {
+    let patches = effects.iter().filter(|effect| effect[0] == b"SETRANGE").collect::<Vec<_>>();
+    assert_eq!(patches.len(), 1, "{effects:?}");
+    let offset = String::from_utf8_lossy(&patches[0][2]).parse().expect("an offset");
+    (offset, patches[0][3].clone())
+}
+
+#[test]
+fn a_log_sends_one_entry_per_call() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    assert!(client.allows("RL.SLIDINGLOG k 1000 80"));
+    stream.effects(&mut client);
+    // Forty seconds with nothing dead: nothing but appends.
+    for _ in 0..400 {
+        client.advance_ms(100);
+        let length = client.integer("STRLEN k") as usize;
+        assert!(client.allows("RL.SLIDINGLOG k 1000 80"));
+        let effects = stream.effects(&mut client);
+        assert_eq!(effects.len(), 1, "{effects:?}");
+        let (offset, entry) = patch(&effects);
+        assert_eq!((offset, entry.len()), (length, 12));
+        assert!(client.bytes("GET k").ends_with(&entry));
+    }
+    // A second event of the same microsecond rewrites the entry of the first.
+    let length = client.integer("STRLEN k") as usize;
+    assert!(client.allows("RL.SLIDINGLOG k 1000 80"));
+    let (offset, entry) = patch(&stream.effects(&mut client));
+    assert_eq!((offset, entry.len()), (length - 12, 12));
+}
+
+#[test]
+fn a_log_moves_its_expiry_only_when_an_eighth_of_the_window_is_used_up() {
+    let server = Server::setup().line("rl.sliding-log-slots 65536").start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    let started_us = client.server_time_us();
+    assert!(client.allows("RL.SLIDINGLOG k 60000 8"));
+    let mut expiries_ms = vec![client.integer("PEXPIRETIME k")];
+    stream.effects(&mut client);
+    // By the real clock, as fast as calls go: an eighth of eight seconds takes a second.
+    let mut calls = 0;
+    while expiries_ms.len() < 3 && calls < 50_000 {
+        assert!(client.allows("RL.SLIDINGLOG k 60000 8"));
+        calls += 1;
+        let effects = stream.effects(&mut client);
+        patch(&effects);
+        for effect in effects.iter().filter(|effect| effect[0] == b"PEXPIREAT") {
+            let expiry_ms = client.integer("PEXPIRETIME k");
+            assert_eq!(effect[2], expiry_ms.to_string().into_bytes());
+            expiries_ms.push(expiry_ms);
+        }
+    }
+    let passed_ms = (client.server_time_us() - started_us) / 1_000;
+    assert_eq!(expiries_ms.len(), 3, "{calls} calls in {passed_ms} ms");
+    let moved_by = expiries_ms.windows(2).map(|pair| pair[1] - pair[0]);
+    assert!(moved_by.clone().all(|ms| ms >= 1_000), "{expiries_ms:?}");
+}
+
+#[test]
+fn the_bytes_per_call_do_not_grow_with_the_log() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    let mut sent_in_round = Vec::new();
+    // 500 live entries after the first round, and as many ever after.
+    for _ in 0..8 {
+        let mut sent = 0;
+        for _ in 0..250 {
+            client.advance_ms(20);
+            assert!(client.allows("RL.SLIDINGLOG k 1000 10"));
+            let effects = stream.effects(&mut client);
+            sent += effects.iter().flatten().map(Vec::len).sum::<usize>();
+        }
+        sent_in_round.push(sent);
+    }
+    // A whole log of 500 entries is 6,000 bytes; 250 of them would be 1.5 million.
+    let worst = sent_in_round.iter().max().unwrap();
+    assert!(*worst <= 250 * 120, "bytes per 250 calls: {sent_in_round:?}");
+}
+
+#[test]
+fn a_denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    for algorithm in ALGORITHMS {
+        client.freeze(BASE_US);
+        let call = algorithm.call("k", 3, "10");
+        assert!(client.allows(&format!("{call} COST 3")));
+        stream.effects(&mut client);
+        for quiet in [call.clone(), format!("{call} COST 0"), algorithm.peek("k", 3, "10")] {
+            client.decide(&quiet);
+            client.run("RL.INSPECT k");
+            assert!(stream.effects(&mut client).is_empty(), "{quiet}");
+        }
+        client.advance_ms(-3_600_000);
+        client.decide(&algorithm.peek("k", 3, "10"));
+        assert!(stream.effects(&mut client).is_empty(), "{call}: PEEK repairs nothing");
+        assert!(!client.allows(&call));
+        let mut sent = only_effect(&mut stream, &mut client);
+        sent[3].make_ascii_uppercase();
+        assert_eq!(sent, whole_state(&mut client), "{call}: the repair");
+        client.integer("DEL k");
+        stream.effects(&mut client);
+    }
+}
+
+#[test]
+fn calls_of_a_transaction_and_of_a_script_send_their_effects() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    client.ok("MULTI");
+    for key in ["a", "b", "a"] {
+        client.run(&GCRA.call(key, 1, "1h"));
+    }
+    client.run("EXEC");
+    let names = |effects: &[Effect]| {
+        let shown = effects.iter().map(|effect| String::from_utf8_lossy(&effect[0]).into_owned());
+        shown.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&stream.effects(&mut client)), ["MULTI", "SET", "SET", "EXEC"]);
+    let script = "redis.call('RL.GCRA', KEYS[1], 1, 1, '1h') \
+                  return redis.call('RL.GCRA', KEYS[1], 1, 1, '1h')";
+    client.call(&["EVAL", script, "1", "c"]);
+    let effects = stream.effects(&mut client);
+    let effects = names(&effects).into_iter().filter(|name| name != "MULTI" && name != "EXEC");
+    assert_eq!(effects.collect::<Vec<_>>(), ["SET"]);
+}
+
+/// A replica of the server, with everything received that was written so far.
+fn replica_of(primary: &Server) -> Server {
+    let line = format!("replicaof 127.0.0.1 {}", primary.port());
+    let replica = Server::setup().line(&line).start();
+    wait_for_offset(primary, &replica);
+    replica
+}
+
+fn wait_for_offset(primary: &Server, replica: &Server) {
+    let (mut of_primary, mut of_replica) = (primary.client(), replica.client());
+    eventually("the replica has caught up", || {
+        let state = of_replica.info("replication");
+        let up = state.get("master_link_status").is_some_and(|status| status == "up");
+        let offset = of_primary.info_number("replication", "master_repl_offset").to_string();
+        (up && state["slave_repl_offset"] == offset).then_some(())
+    });
+}
+
+#[test]
+fn a_replica_holds_the_same_states_and_answers_peek_but_decides_nothing() {
+    let primary = Server::setup().with_tcp().start();
+    let replica = replica_of(&primary);
+    let (mut writer, mut reader) = (primary.client(), replica.client());
+    for algorithm in ALGORITHMS {
+        for _ in 0..3 {
+            assert!(writer.allows(&algorithm.call(algorithm.name, 5, "366d")));
+        }
+    }
+    wait_for_offset(&primary, &replica);
+    for algorithm in ALGORITHMS {
+        let key = algorithm.name;
+        assert_eq!(reader.snapshot(key), writer.snapshot(key), "{key}");
+        let peek = algorithm.peek(key, 5, "366d");
+        assert_eq!(reader.decide(&peek)[..3], [1, 5, 1], "{peek}");
+        assert!(matches!(reader.run(&format!("RL.INSPECT {key}")), Value::Array(_)), "{key}");
+        let refused = reader.error(&algorithm.call(key, 5, "366d"));
+        assert!(refused.starts_with("READONLY"), "{refused}");
+    }
+    // Promoted, it goes on where the primary was.
+    reader.ok("REPLICAOF NO ONE");
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(algorithm.name, 5, "366d");
+        for expected in [[1, 5, 1], [1, 5, 0], [0, 5, 0]] {
+            assert_eq!(reader.decide(&call)[..3], expected, "{call}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! A connection that compares replies as they are: no conversion hides a wrong type.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::mpsc::{self, Receiver};
+
+use redis::{
+    Cmd, Connection, ConnectionAddr, ConnectionLike as _, IntoConnectionInfo as _, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, RedisResult, Value,
+};
+
+use super::BASE_US;
+use super::poll::DEADLINE;
+
+/// The five integers of a deciding reply: allowed, limit, remaining, retry after, reset after.
+pub type Reply = [i64; 5];
+
+/// Replies that may wait unread while we write: less than a socket buffers.
+const PIPELINE_CHUNK: usize = 200;
+
+const LONGEST_STEP_MS: i64 = 366 * 86_400_000;
+
+pub struct Client {
+    connection: Connection,
+    pushes: Receiver<PushInfo>,
+}
+
+impl Client {
+    /// Opens a connection; every read has a deadline, so that a hung server fails the test.
+    pub fn try_connect(socket: &Path, protocol: ProtocolVersion) -> RedisResult<Self> {
+        let settings = RedisConnectionInfo::default().set_protocol(protocol);
+        let information = ConnectionAddr::Unix(socket.to_owned())
+            .into_connection_info()?
+            .set_redis_settings(settings.set_skip_set_lib_name());
+        let mut connection = redis::Client::open(information)?.get_connection()?;
+        connection.set_read_timeout(Some(DEADLINE))?;
+        let (sender, pushes) = mpsc::channel();
+        connection.set_push_sender(sender);
+        Ok(Self { connection, pushes })
+    }
+
+    /// Whether the server answers; false while it is loading.
+    pub fn try_ping(&mut self) -> bool {
+        let answer = self.connection.req_packed_command(&pack(&["PING"]));
+        matches!(answer, Ok(Value::SimpleString(pong)) if pong == "PONG")
+    }
+
+    /// Sends one command as it stands and gives the raw reply, errors included.
+    pub fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Value {
+        let answer = self.connection.req_packed_command(&pack(arguments));
+        answer.unwrap_or_else(|error| panic!("{}: {error}", shown(arguments)))
+    }
+
+    /// `call` for a line whose arguments are separated by blanks.
+    pub fn run(&mut self, line: &str) -> Value {
+        self.call(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// Sends many commands at once and gives their raw replies in order.
+    pub fn pipeline<A: AsRef<[u8]>>(&mut self, calls: &[Vec<A>]) -> Vec<Value> {
+        let mut replies = Vec::with_capacity(calls.len());
+        for chunk in calls.chunks(PIPELINE_CHUNK) {
+            let packed = chunk.iter().flat_map(|call| pack(call)).collect::<Vec<_>>();
+            self.connection.send_packed_command(&packed).expect("the server reads");
+            for call in chunk {
+                let reply = self.connection.recv_response();
+                replies.push(reply.unwrap_or_else(|error| panic!("{}: {error}", shown(call))));
+            }
+        }
+        replies
+    }
+
+    /// The five integers of a deciding call; anything else fails the test.
+    pub fn decide(&mut self, line: &str) -> Reply {
+        let value = self.run(line);
+        integers(&value).unwrap_or_else(|| panic!("{line}: no decision: {value:?}"))
+    }
+
+    /// Whether the call was allowed.
+    pub fn allows(&mut self, line: &str) -> bool {
+        self.decide(line)[0] == 1
+    }
+
+    /// The full text of the error the call answers.
+    pub fn error(&mut self, line: &str) -> String {
+        let value = self.run(line);
+        raw_error(&value).unwrap_or_else(|| panic!("{line}: no error: {value:?}"))
+    }
+
+    /// Runs something that must answer `OK`.
+    pub fn ok(&mut self, line: &str) {
+        assert_eq!(self.run(line), Value::Okay, "{line}");
+    }
+
+    pub fn integer(&mut self, line: &str) -> i64 {
+        match self.run(line) {
+            Value::Int(number) => number,
+            other => panic!("{line}: no integer: {other:?}"),
+        }
+    }
+
+    /// The value of a string key, or of any call that answers a bulk string.
+    pub fn bytes(&mut self, line: &str) -> Vec<u8> {
+        match self.run(line) {
+            Value::BulkString(bytes) => bytes,
+            other => panic!("{line}: no bulk string: {other:?}"),
+        }
+    }
+
+    /// What is stored under a key and when it expires: equal means untouched.
+    pub fn snapshot(&mut self, key: &str) -> (Value, i64) {
+        (self.call(&["DUMP", key]), self.integer(&format!("PEXPIRETIME {key}")))
+    }
+
+    /// One section of INFO as a map.
+    pub fn info(&mut self, section: &str) -> HashMap<String, String> {
+        let reply = text(&self.call(&["INFO", section]));
+        let fields = reply.lines().filter_map(|line| line.split_once(':'));
+        fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
+
+    /// A number of one section of INFO.
+    pub fn info_number(&mut self, section: &str, field: &str) -> i64 {
+        let fields = self.info(section);
+        let value = fields.get(field).unwrap_or_else(|| panic!("INFO {section}: no {field}"));
+        value.parse().unwrap_or_else(|_| panic!("{field} is no number: {value}"))
+    }
+
+    /// How many changes the server counts since its last save.
+    pub fn changes(&mut self) -> i64 {
+        self.info_number("persistence", "rdb_changes_since_last_save")
+    }
+
+    /// The server's real time in microseconds, whatever the module's clock says.
+    pub fn server_time_us(&mut self) -> i64 {
+        match self.run("TIME") {
+            Value::Array(parts) => {
+                let part = |at: usize| text(&parts[at]).parse::<i64>().expect("a number");
+                part(0) * 1_000_000 + part(1)
+            }
+            other => panic!("TIME: {other:?}"),
+        }
+    }
+
+    /// Stops the module's clock at this unix time in microseconds.
+    pub fn freeze(&mut self, unix_us: i64) {
+        assert_eq!(self.integer(&format!("RL.DEBUG CLOCK FREEZE {unix_us}")), unix_us);
+    }
+
+    /// Moves the stopped clock; a negative number moves it back.
+    pub fn advance_ms(&mut self, ms: i64) {
+        let mut left = ms;
+        while left != 0 {
+            // One step is a duration, and no duration is longer than 366 days.
+            let step = left.clamp(-LONGEST_STEP_MS, LONGEST_STEP_MS);
+            self.integer(&format!("RL.DEBUG CLOCK ADVANCE {step}ms"));
+            left -= step;
+        }
+    }
+
+    /// Everything pushed to this RESP3 connection since the last look: keyspace events and
+    /// invalidations. The PING is answered after them, so none can be still on its way.
+    pub fn pushed(&mut self) -> Vec<PushInfo> {
+        assert!(self.try_ping());
+        self.pushes.try_iter().collect()
+    }
+
+    /// Subscribes this RESP3 connection to a pattern.
+    pub fn subscribe(&mut self, pattern: &str) {
+        self.connection.psubscribe_resp3(pattern).expect("a RESP3 connection");
+        assert_eq!(self.pushed().len(), 1, "the confirmation and nothing else");
+    }
+}
+
+/// Plays a table of (ms after [`BASE_US`], call, expected reply) on the stopped clock.
+pub fn play(client: &mut Client, table: &[(i64, &str, Reply)]) {
+    for (row, (at_ms, call, expected)) in table.iter().enumerate() {
+        client.freeze(BASE_US + at_ms * 1000);
+        assert_eq!(client.decide(call), *expected, "row {row}: {call} at {at_ms} ms");
+    }
+}
+
+/// The five integers of a reply that is an array of exactly five integers.
+pub fn integers(value: &Value) -> Option<Reply> {
+    let Value::Array(fields) = value else { return None };
+    let numbers = fields.iter().map(|field| match field {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    });
+    numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+/// The text of an error as the server sent it: the client has split the first word off.
+pub fn raw_error(value: &Value) -> Option<String> {
+    let Value::ServerError(error) = value else { return None };
+    Some(match error.details() {
+        Some(details) => format!("{} {details}", error.code()),
+        None => error.code().to_owned(),
+    })
+}
+
+/// A reply that is text of any kind, as text.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
+        Value::Okay => "OK".to_owned(),
+        other => panic!("no text: {other:?}"),
+    }
+}
+
+fn pack<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
+    let mut command = Cmd::new();
+    for argument in arguments {
+        command.arg(argument.as_ref());
+    }
+    command.get_packed_command()
+}
+
+/// A call for an error message, cut where it grows long.
+fn shown<A: AsRef<[u8]>>(arguments: &[A]) -> String {
+    let words = arguments.iter().take(12).map(|argument| {
+        let bytes = argument.as_ref();
+        String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned()
+    });
+    words.collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,30 @@
+//! What every test of this target stands on: a server of its own, a client that compares
+//! raw replies, and the six algorithms as data.
+//!
+//! Two environment variables choose what is tested: `SERVER` is the server binary (default
+//! `redis-server`), `RL_MODULE` the module (default: built here once, in release mode).
+
+pub mod algorithms;
+pub mod client;
+pub mod module;
+pub mod poll;
+pub mod random;
+pub mod replication;
+pub mod server;
+
+pub use algorithms::{ALGORITHMS, Algorithm};
+pub use client::{Client, Reply, integers, play, raw_error, text};
+pub use poll::eventually;
+pub use random::Random;
+pub use replication::ReplicationStream;
+pub use server::Server;
+
+/// 2027-01-15 08:00:00 UTC, in microseconds: where tests freeze the clock. It is a multiple
+/// of an hour since the Unix epoch, so windows of an hour and its parts begin here.
+pub const BASE_US: i64 = 1_800_000_000_000_000;
+
+/// How much later than the real clock a key expires while the module's clock is frozen.
+pub const FROZEN_MARGIN_MS: i64 = 86_400_000;
+
+/// The wrong-type answer of every deciding command and of PEEK.
+pub const WRONGTYPE: &str = "WRONGTYPE the key does not hold a state of this algorithm";

@@ -1,0 +1,52 @@
+//! Where the module under test comes from: named by the environment, or built here once.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+const LIBRARY: &str = "libredis_throttle.so";
+
+/// The module as it is released: `RL_MODULE`, or a release build of this repository.
+pub fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match env::var_os("RL_MODULE") {
+        Some(path) => absolute(path.into()),
+        None => build(&target_directory(), &[]),
+    })
+}
+
+/// The module with `RL.DEBUG PANIC` in it: `RL_MODULE_FAULTS`, or a build of its own.
+pub fn path_with_faults() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| match env::var_os("RL_MODULE_FAULTS") {
+        Some(path) => absolute(path.into()),
+        None => {
+            let target = target_directory().join("fault-injection");
+            build(&target, &["--features", "fault-injection"])
+        }
+    })
+}
+
+/// The server starts in a directory of its own, where a relative path means nothing.
+fn absolute(path: PathBuf) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+fn target_directory() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    root.join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+fn build(target: &Path, extra: &[&str]) -> PathBuf {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "--locked", "--lib", "--target-dir"])
+        .arg(target)
+        .args(extra)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo can be run");
+    assert!(status.success(), "the module does not build");
+    target.join("release").join(LIBRARY)
+}

@@ -1,0 +1,25 @@
+//! Waiting for something another process does, with a deadline instead of a sleep.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Long enough for a loaded machine: only a test that fails waits for it.
+pub const DEADLINE: Duration = Duration::from_secs(60);
+
+const PAUSE: Duration = Duration::from_millis(5);
+
+/// Polls `attempt` until it yields a value.
+///
+/// # Panics
+///
+/// When the deadline has passed; the message says `what` did not happen.
+pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
+    let started = Instant::now();
+    loop {
+        if let Some(value) = attempt() {
+            return value;
+        }
+        assert!(started.elapsed() < DEADLINE, "waited {DEADLINE:?} in vain: {what}");
+        thread::sleep(PAUSE);
+    }
+}

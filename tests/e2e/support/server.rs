@@ -1,0 +1,280 @@
+//! A real server that a test starts, restarts and ends.
+//!
+//! Each one lives in a fresh directory with its own configuration file and listens on a unix
+//! socket there; a TCP port is opened only where a test needs it (replicas). A server is
+//! always ended by the process id it was started with, also when its test fails.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::{env, thread};
+
+use redis::ProtocolVersion;
+use tempfile::TempDir;
+
+use super::{Client, eventually, module};
+
+/// How a server is to be configured; `start` or `try_start` ends the description.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    module: Option<PathBuf>,
+    module_arguments: String,
+    debug_commands: bool,
+    tcp: bool,
+    lines: Vec<String>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            module: Some(module::path().to_owned()),
+            module_arguments: String::new(),
+            debug_commands: true,
+            tcp: false,
+            lines: Vec::new(),
+        }
+    }
+}
+
+impl Setup {
+    /// Another build of the module.
+    pub fn module(mut self, path: &Path) -> Self {
+        self.module = Some(path.to_owned());
+        self
+    }
+
+    /// A plain server, as if the module had been taken out of its configuration.
+    pub fn without_module(mut self) -> Self {
+        self.module = None;
+        self
+    }
+
+    /// Words after the module's path in the `loadmodule` line.
+    pub fn module_arguments(mut self, arguments: &str) -> Self {
+        self.module_arguments = arguments.to_owned();
+        self
+    }
+
+    /// The configuration a user has by default: no time travel.
+    pub fn without_debug_commands(mut self) -> Self {
+        self.debug_commands = false;
+        self
+    }
+
+    /// One more line of configuration.
+    pub fn line(mut self, line: &str) -> Self {
+        self.lines.push(line.to_owned());
+        self
+    }
+
+    /// Listen on a free port of this machine too.
+    pub fn with_tcp(mut self) -> Self {
+        self.tcp = true;
+        self
+    }
+
+    /// Starts the server; a server that ends while starting is an error with its log.
+    pub fn try_start(self) -> Result<Server, String> {
+        let attempts = if self.tcp { 5 } else { 1 };
+        let mut refusal = String::new();
+        for _ in 0..attempts {
+            match Server::launch_new(self.clone()) {
+                Ok(server) => return Ok(server),
+                Err(log) => refusal = log,
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Starts the server.
+    ///
+    /// # Panics
+    ///
+    /// When it does not come up; the message is its log.
+    pub fn start(self) -> Server {
+        self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
+    }
+
+    fn configuration(&self, port: u16) -> String {
+        let mut text = String::from(
+            "unixsocket socket\nunixsocketperm 700\nbind 127.0.0.1\ndaemonize no\nlogfile log\n\
+             save \"\"\nappendonly no\nenable-module-command yes\nrepl-diskless-sync-delay 0\n",
+        );
+        writeln!(text, "port {port}").unwrap();
+        if let Some(path) = &self.module {
+            writeln!(text, "loadmodule {} {}", path.display(), self.module_arguments).unwrap();
+            if self.debug_commands {
+                text.push_str("rl.debug-commands yes\n");
+            }
+        }
+        for line in &self.lines {
+            writeln!(text, "{line}").unwrap();
+        }
+        text
+    }
+}
+
+/// A running server, ended on drop.
+pub struct Server {
+    setup: Setup,
+    directory: TempDir,
+    port: u16,
+    /// The process we started, and the server's own id (another where `SERVER` is a script
+    /// that does not `exec`).
+    process: Option<(Child, u32)>,
+}
+
+impl Server {
+    /// A server with the module and the debug commands.
+    pub fn start() -> Self {
+        Setup::default().start()
+    }
+
+    pub fn setup() -> Setup {
+        Setup::default()
+    }
+
+    fn launch_new(setup: Setup) -> Result<Self, String> {
+        let directory = tempfile::Builder::new().prefix("rl-").tempdir().expect("a directory");
+        let port = if setup.tcp { free_port() } else { 0 };
+        let mut server = Self { setup, directory, port, process: None };
+        server.launch()?;
+        Ok(server)
+    }
+
+    /// Writes the configuration and starts the server on it.
+    fn launch(&mut self) -> Result<(), String> {
+        fs::write(self.file("conf"), self.setup.configuration(self.port)).unwrap();
+        self.launch_as_written()
+    }
+
+    fn launch_as_written(&mut self) -> Result<(), String> {
+        let directory = self.directory.path();
+        let console = File::create(directory.join("console")).unwrap();
+        let binary = binary();
+        let mut child = Command::new(&binary)
+            .arg("conf")
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .stdout(console.try_clone().unwrap())
+            .stderr(console)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} cannot be run: {error}", binary.display()));
+        let pid = eventually("the server answers PING or ends", || {
+            if child.try_wait().expect("a child can be waited for").is_some() {
+                return Some(None);
+            }
+            let mut client = Client::try_connect(&self.socket(), ProtocolVersion::RESP2).ok()?;
+            client.try_ping().then(|| Some(client.info("server")["process_id"].clone()))
+        });
+        match pid {
+            None => Err(self.log()),
+            Some(pid) => {
+                self.process = Some((child, pid.parse().expect("a process id")));
+                Ok(())
+            }
+        }
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// A file of the server's directory.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn port(&self) -> u16 {
+        assert_ne!(self.port, 0, "this server was started without TCP");
+        self.port
+    }
+
+    /// A new connection that speaks RESP2.
+    pub fn client(&self) -> Client {
+        Client::try_connect(&self.socket(), ProtocolVersion::RESP2).expect("a connection")
+    }
+
+    /// A new connection that speaks RESP3.
+    pub fn client3(&self) -> Client {
+        Client::try_connect(&self.socket(), ProtocolVersion::RESP3).expect("a connection")
+    }
+
+    /// A connection that receives what a replica would.
+    pub fn replication_stream(&self) -> super::ReplicationStream {
+        super::ReplicationStream::open(&self.socket())
+    }
+
+    /// All that the server has logged, and what it said before it could log.
+    pub fn log(&self) -> String {
+        let read = |name| fs::read(self.file(name)).unwrap_or_default();
+        let bytes = [read("console"), read("log")].concat();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Ends the server as a power cut would: nothing is saved, nothing is said.
+    pub fn crash(&mut self) {
+        if let Some((mut child, pid)) = self.process.take() {
+            if pid != child.id() && matches!(child.try_wait(), Ok(None)) {
+                let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Starts an ended server on the same directory.
+    pub fn start_again(&mut self) {
+        self.crash();
+        self.launch().unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
+    }
+
+    /// Starts an ended server on the configuration file as it has become (CONFIG REWRITE).
+    pub fn start_again_as_written(&mut self) {
+        self.crash();
+        self.launch_as_written()
+            .unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
+    }
+
+    /// Starts an ended server after a change of its configuration.
+    pub fn start_again_as(&mut self, change: impl FnOnce(Setup) -> Setup) {
+        self.setup = change(self.setup.clone());
+        self.start_again();
+    }
+
+    /// Proves that the server has not restarted or died since it was started.
+    pub fn assert_alive(&self) {
+        let pid = self.client().info("server")["process_id"].clone();
+        let (_, started_as) = self.process.as_ref().expect("a started server");
+        assert_eq!(pid, started_as.to_string(), "the server is another process now");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.crash();
+        if thread::panicking() {
+            let log = self.log();
+            let tail = log.lines().rev().take(40).collect::<Vec<_>>();
+            eprintln!("--- the end of the server's log ---");
+            tail.iter().rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
+
+/// The server under test; a path is made absolute, for the server starts in its directory.
+fn binary() -> PathBuf {
+    let named = PathBuf::from(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
+    if named.components().count() == 1 {
+        return named;
+    }
+    named.canonicalize().unwrap_or_else(|error| panic!("SERVER={}: {error}", named.display()))
+}
+
+/// A port nobody listens on right now; `try_start` tries again when it is taken meanwhile.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}

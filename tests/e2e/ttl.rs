@@ -1,0 +1,213 @@
+//! Every key expires: not before its state means nothing any more, and not long after.
+
+use std::collections::HashMap;
+
+use redis::Value;
+
+use crate::support::algorithms::{FIXED, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, FROZEN_MARGIN_MS, Server, text};
+
+/// Time a loaded machine may need between two calls of one test.
+const SLACK_MS: i64 = 30_000;
+
+/// The numbers of a state, by name.
+struct Inspected(HashMap<String, i64>);
+
+impl Inspected {
+    fn of(client: &mut Client, key: &str) -> Self {
+        let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else {
+            panic!("{key} is not there");
+        };
+        let pairs = fields.chunks(2).filter_map(|pair| match &pair[1] {
+            Value::Int(number) => Some((text(&pair[0]), *number)),
+            _ => None,
+        });
+        Self(pairs.collect())
+    }
+
+    fn number(&self, name: &str) -> i64 {
+        self.0[name]
+    }
+
+    /// When this state ends under ten units per hour, in microseconds since the epoch.
+    fn end_us(&self, algorithm: Algorithm) -> i64 {
+        const HOUR_US: i64 = 3_600_000_000;
+        match algorithm {
+            FIXED => self.number("window_start_us") + HOUR_US,
+            // The current window still weighs in the one after it.
+            SLIDING => self.number("window_start_us") + 2 * HOUR_US,
+            SLIDINGLOG => self.number("newest_us") + HOUR_US,
+            // A fraction is the part of a unit over the period in microseconds.
+            TOKENBUCKET => {
+                let missing = (10 - self.number("tokens")) * HOUR_US - self.number("fraction");
+                self.number("updated_us") + div_ceil(missing, 10)
+            }
+            LEAKYBUCKET => {
+                let held = self.number("level") * HOUR_US + self.number("fraction");
+                self.number("updated_us") + div_ceil(held, 10)
+            }
+            _ => div_ceil(self.number("theoretical_arrival_ns"), 1_000),
+        }
+    }
+}
+
+/// Division rounded up, of a number that is not negative.
+fn div_ceil(number: i64, divisor: i64) -> i64 {
+    (number + divisor - 1) / divisor
+}
+
+/// How much longer than its state a key may stay: a log moves its expiry only when an eighth
+/// of its window, here of an hour, is used up.
+fn slack_ms(algorithm: Algorithm) -> i64 {
+    if algorithm == SLIDINGLOG { 450_000 } else { 0 }
+}
+
+#[test]
+fn a_key_expires_at_the_end_of_its_state_to_the_millisecond() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 10, "1h");
+        for cost in [1, 3, 2] {
+            assert!(client.allows(&format!("{call} COST {cost}")), "{call}");
+            let end_ms = div_ceil(Inspected::of(&mut client, "k").end_us(algorithm), 1_000);
+            let expiry_ms = client.integer("PEXPIRETIME k");
+            let accepted = end_ms..=end_ms + slack_ms(algorithm);
+            assert!(accepted.contains(&expiry_ms), "{call} COST {cost}: {expiry_ms}, {end_ms}");
+        }
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn the_time_to_live_is_the_reset_after_of_the_reply() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 10, "1h");
+        for cost in [1, 3, 2] {
+            let reset_ms = client.decide(&format!("{call} COST {cost}"))[4];
+            let left_ms = client.integer("PTTL k");
+            // Both are rounded up, one from an instant and one from a span.
+            let expected = reset_ms - SLACK_MS..=reset_ms + 1 + slack_ms(algorithm);
+            assert!(expected.contains(&left_ms), "{call}: PTTL {left_ms}, reset {reset_ms}");
+        }
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn every_allowed_call_gives_a_persistent_key_its_expiry_back() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 10, "1h");
+        assert!(client.allows(&call));
+        for _ in 0..3 {
+            assert_eq!(client.integer("PERSIST k"), 1, "{call}: there was an expiry");
+            let reset_ms = client.decide(&call)[4];
+            let left_ms = client.integer("PTTL k");
+            assert!(left_ms >= reset_ms - SLACK_MS, "{call}: PTTL {left_ms}, reset {reset_ms}");
+        }
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn an_expiry_set_by_hand_is_corrected_by_the_next_allowed_call() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 10, "1h");
+        assert!(client.allows(&call));
+        // Ten minutes would lose the state too early, ten days keep it too long.
+        assert_eq!(client.integer("PEXPIRE k 600000"), 1);
+        let reset_ms = client.decide(&format!("{call} COST 5"))[4];
+        let left_ms = client.integer("PTTL k");
+        assert!(left_ms >= reset_ms - SLACK_MS, "{call}: PTTL {left_ms}, reset {reset_ms}");
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn a_denied_call_gives_no_expiry_to_a_persistent_key() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 1, "1h");
+        assert!(client.allows(&call));
+        assert_eq!(client.integer("PERSIST k"), 1);
+        assert!(!client.allows(&call), "{call}");
+        assert_eq!(client.integer("PTTL k"), -1, "{call}: a denial changes nothing");
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn the_shortest_window_keeps_its_key_long_enough_to_matter() {
+    // A limit of one per millisecond has states that live for a millisecond or two: the key
+    // must be there for all of it, and must go by itself.
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call("k", 1, "1ms");
+        client.run("MULTI");
+        client.run(&call);
+        client.run("PEXPIRETIME k");
+        client.run("TIME");
+        let Value::Array(replies) = client.run("EXEC") else { panic!("{call}: no EXEC") };
+        let Value::Int(expiry_ms) = replies[1] else { panic!("{call}: {:?}", replies[1]) };
+        let Value::Array(time) = &replies[2] else { panic!("{call}: {:?}", replies[2]) };
+        let now_us = text(&time[0]).parse::<i64>().unwrap() * 1_000_000
+            + text(&time[1]).parse::<i64>().unwrap();
+        assert!(expiry_ms > 0, "{call}: the key was gone or had no expiry: {expiry_ms}");
+        assert!(expiry_ms * 1_000 <= now_us + 3_000, "{call}: it stays for long");
+        crate::support::eventually("the key expires", || {
+            (client.integer("EXISTS k") == 0).then_some(())
+        });
+    }
+}
+
+#[test]
+fn while_the_clock_is_frozen_a_key_lives_for_what_is_left_and_a_day() {
+    let server = Server::start();
+    let mut client = server.client();
+    // In the past, about now, and in a far future: real expiry must not interfere.
+    for unix_us in [0, BASE_US, 7_000_000_000_000_000] {
+        for algorithm in ALGORITHMS {
+            client.freeze(unix_us);
+            let call = algorithm.call("k", 10, "1h");
+            let before_ms = client.server_time_us() / 1_000;
+            let reset_ms = client.decide(&format!("{call} COST 4"))[4];
+            let after_ms = client.server_time_us() / 1_000;
+            let expiry_ms = client.integer("PEXPIRETIME k");
+            let earliest = before_ms + reset_ms + FROZEN_MARGIN_MS - 1_000;
+            let latest = after_ms + reset_ms + FROZEN_MARGIN_MS + 1_000 + slack_ms(algorithm);
+            assert!((earliest..=latest).contains(&expiry_ms), "{call}: expires at {expiry_ms}");
+            client.integer("DEL k");
+        }
+    }
+}
+
+#[test]
+fn a_lapsed_state_and_a_missing_key_decide_alike() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        client.freeze(BASE_US);
+        assert!(client.allows(&algorithm.call("lapsed", 4, "10 COST 4")));
+        // The key is still there, for the real clock knows nothing of this hour.
+        client.advance_ms(3_600_123);
+        assert_eq!(client.integer("EXISTS lapsed"), 1);
+        for cost in [0, 3, 5, 1, 1] {
+            let of_lapsed = client.decide(&algorithm.call("lapsed", 4, &format!("10 COST {cost}")));
+            let of_missing = client.decide(&algorithm.call("new", 4, &format!("10 COST {cost}")));
+            assert_eq!(of_lapsed, of_missing, "{} COST {cost}", algorithm.name);
+        }
+        let (lapsed, new) = (client.bytes("GET lapsed"), client.bytes("GET new"));
+        if algorithm != SLIDINGLOG {
+            assert_eq!(lapsed, new, "{}", algorithm.name);
+        }
+        client.integer("DEL lapsed new");
+    }
+}
