@@ -1,16 +1,18 @@
 //! Panics on purpose, for the tests that prove that none reaches the server. Nothing of it is in a
 //! release: without the feature `fault-injection` a point is an empty function.
 
+use super::ffi::Call;
+
 /// Where a panic can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Before the arguments are read.
     Parse = 1,
-    /// After the decision, with the key open.
+    /// Before the decision, with the key open.
     Decide,
     /// Before the key is written.
     Store,
-    /// Before the reply.
+    /// Once the reply is made, before anything is stored.
     Reply,
     /// While `INFO` is written.
     Info,
@@ -18,7 +20,7 @@ pub enum Point {
 
 #[cfg(not(feature = "fault-injection"))]
 mod injection {
-    use super::Point;
+    use super::{Call, Point};
 
     /// Does nothing.
     #[inline(always)]
@@ -26,14 +28,14 @@ mod injection {
 
     /// Knows no `RL.DEBUG PANIC`.
     #[inline(always)]
-    pub fn plant(_: &[&[u8]]) -> bool {
+    pub fn obeys(_: &Call<'_>) -> bool {
         false
     }
 }
 
 #[cfg(feature = "fault-injection")]
 mod injection {
-    use super::Point;
+    use super::{Call, Point};
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
     static PLANTED: AtomicU8 = AtomicU8::new(0);
@@ -45,9 +47,9 @@ mod injection {
         }
     }
 
-    /// Obeys `RL.DEBUG PANIC point`; `false` when `args` are anything else.
-    pub fn plant(args: &[&[u8]]) -> bool {
-        let [b"PANIC", name] = args else {
+    /// Obeys `RL.DEBUG PANIC point`; `false` when the call is anything else.
+    pub fn obeys(call: &Call<'_>) -> bool {
+        let [b"PANIC", name] = call.args() else {
             return false;
         };
         let points = [
@@ -60,6 +62,7 @@ mod injection {
         let found = points.iter().find(|(_, text)| name.eq_ignore_ascii_case(text.as_bytes()));
         if let Some((point, _)) = found {
             PLANTED.store(*point as u8, Relaxed);
+            call.context().reply_ok();
         }
         found.is_some()
     }

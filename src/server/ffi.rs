@@ -363,6 +363,13 @@ impl Context {
         }
     }
 
+    /// Replies with `OK`.
+    #[cfg(feature = "fault-injection")]
+    pub fn reply_ok(self) {
+        // SAFETY: the context is that of the running command; the text is a C string.
+        unsafe { api!(RedisModule_ReplyWithSimpleString)(self.0, c"OK".as_ptr()) };
+    }
+
     /// Replies with null.
     pub fn reply_null(self) {
         // SAFETY: the context is that of the running command.

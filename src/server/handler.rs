@@ -7,15 +7,15 @@ use super::ffi::{Call, Key};
 use super::keyspace::{self, Write};
 use super::{clock, config, info, reply};
 use crate::grammar::{self, Algorithm, ClockAction, Request};
-use crate::limiter::{Decision, NewState, OtherAlgorithm, Outcome};
+use crate::limiter::{NewState, OtherAlgorithm, Outcome};
 use crate::state::NotAState;
 
 /// Runs the command at `index` of the table and replies, as its last act and in one go.
 pub fn run(index: usize, call: &Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
-        Action::Decide(algorithm) => decide(call, algorithm).map(|made| send(index, call, &made)),
-        Action::Peek => peek(call).map(|made| send(index, call, &made)),
+        Action::Decide(algorithm) => decide(index, call, algorithm),
+        Action::Peek => peek(index, call),
         Action::Inspect => inspect(call),
         Action::Debug => debug(call),
     };
@@ -25,29 +25,35 @@ pub fn run(index: usize, call: &Call<'_>) {
     }
 }
 
-/// Decides a call and stores what follows from it.
-fn decide(call: &Call<'_>, algorithm: Algorithm) -> Result<Decision, CommandError> {
+/// Decides a call and stores what follows from it. All that could go wrong, the making of the
+/// reply included, comes before the key is touched.
+fn decide(index: usize, call: &Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let slots = config::sliding_log_slots();
     let request = grammar::request(algorithm, args_after_key(call), slots)?;
     let key = call.open_for_writing();
     let outcome = decide_on(&key, &request)?;
     let decision = outcome.decision;
     let write = outcome.next.as_ref().map(Write::of);
-    fault::point(Point::Decide);
+    let integers = reply::integers(&decision);
+    fault::point(Point::Reply);
     if let Some(write) = write {
         fault::point(Point::Store);
         keyspace::commit(call, key, &write)?;
     }
-    Ok(decision)
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&integers);
+    Ok(())
 }
 
 /// Decides a call and stores nothing.
-fn peek(call: &Call<'_>) -> Result<Decision, CommandError> {
+fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?;
     let key = call.open_for_reading();
     let decision = decide_on(&key, &request)?.decision;
-    fault::point(Point::Decide);
-    Ok(decision)
+    fault::point(Point::Reply);
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&reply::integers(&decision));
+    Ok(())
 }
 
 fn decide_on<'key>(
@@ -55,16 +61,11 @@ fn decide_on<'key>(
     request: &Request,
 ) -> Result<Outcome<NewState<'key>>, CommandError> {
     let stored = keyspace::load(key).map_err(|NotAState| CommandError::WrongType)?;
+    fault::point(Point::Decide);
     request
         .rule
         .decide(stored, clock::now(), request.cost)
         .map_err(|OtherAlgorithm| CommandError::WrongType)
-}
-
-fn send(index: usize, call: &Call<'_>, decision: &Decision) {
-    fault::point(Point::Reply);
-    info::count_decision(index, decision.verdict.is_allowed());
-    reply::decision(call.context(), decision);
 }
 
 /// Shows the state behind a key.
@@ -81,8 +82,7 @@ fn debug(call: &Call<'_>) -> Result<(), CommandError> {
     if !config::debug_commands() {
         return Err(CommandError::DebugDisabled);
     }
-    if fault::plant(call.args()) {
-        call.context().reply_integer(0);
+    if fault::obeys(call) {
         return Ok(());
     }
     let now = clock::apply(ClockAction::parse(call.args())?)?;

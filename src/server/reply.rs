@@ -4,23 +4,23 @@ use super::ffi::{Context, Value};
 use crate::grammar::Algorithm;
 use crate::limiter::{Decision, Span, State, Verdict};
 
-/// The third field of a call that can never be allowed.
+/// The fourth field of a call that can never be allowed.
 const NEVER: i64 = -1;
 
-/// Sends `allowed limit remaining retry_after_ms reset_after_ms`.
-pub fn decision(context: Context, decision: &Decision) {
+/// A decision as `allowed limit remaining retry_after_ms reset_after_ms`.
+pub fn integers(decision: &Decision) -> [i64; 5] {
     let (allowed, retry_after_ms) = match decision.verdict {
         Verdict::Allowed { wait } => (1, ms(wait)),
         Verdict::Denied { retry_after } => (0, ms(retry_after)),
         Verdict::Impossible => (0, NEVER),
     };
-    context.reply_integers(&[
+    [
         allowed,
         integer(decision.limit.units()),
         integer(decision.remaining),
         retry_after_ms,
         ms(decision.reset_after),
-    ]);
+    ]
 }
 
 /// Sends a state as field and value pairs; null when there is none.
