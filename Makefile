@@ -18,12 +18,12 @@ cargo_build := cargo build --release --locked
 clippy := cargo clippy --locked --all-targets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test check clean
+.PHONY: help build run demo test test-matrix check clean
 
 help: ## list these targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-7s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build the module, target/release/libredis_throttle.so
 	@scripts/install-prerequisites.sh rust build
@@ -45,6 +45,13 @@ test: ## build and run everything that has to pass
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir $(faults)
 	RL_MODULE=$(module) RL_MODULE_FAULTS=$(module_with_faults) cargo test --locked --test e2e
+
+test-matrix: ## run the end-to-end suite against every server that is claimed
+	@scripts/install-prerequisites.sh rust build server
+	$(cargo_build)
+	$(cargo_build) --features fault-injection --target-dir $(faults)
+	RL_MODULE=$(module) RL_MODULE_FAULTS=$(module_with_faults) \
+		scripts/test-matrix.sh .cache/servers
 
 check: ## check the format, and clippy and the docs with warnings as errors
 	@scripts/install-prerequisites.sh rust lint build

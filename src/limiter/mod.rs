@@ -13,8 +13,8 @@ pub mod sliding_window;
 pub mod time;
 pub mod token_bucket;
 
-#[cfg(test)]
-mod oracle;
+#[cfg(any(test, feature = "oracle"))]
+pub mod oracle;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -8,10 +8,15 @@
 /// The arguments of any of the six: `capacity` is also the limit or the burst, `period` the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// Units: the capacity, the limit or the burst.
     pub capacity: i128,
+    /// Units per period.
     pub rate: i128,
+    /// The period or the window.
     pub period_us: i128,
+    /// Of the fixed window: whether it opens at multiples of its length.
     pub aligned: bool,
+    /// Of the sliding log: into how many slots it divides its window.
     pub slots: i128,
 }
 
@@ -67,6 +72,7 @@ pub fn reset_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128) -> i128
     retry_after_ms(oracle, limits, now, limits.capacity)
 }
 
+/// `dividend / divisor`, rounded up.
 pub fn div_ceil(dividend: i128, divisor: i128) -> i128 {
     -(-dividend).div_euclid(divisor)
 }

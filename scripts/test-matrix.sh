@@ -1,0 +1,41 @@
+#!/bin/sh
+# The end-to-end suite against every server of the matrix, and a table of what came of it.
+#
+#   RL_MODULE=... RL_MODULE_FAULTS=... scripts/test-matrix.sh CACHE [NAME...]
+#
+# A server that cannot be had counts as failed, unless MATRIX_ALLOW_MISSING=1.
+set -eu
+
+cache=$1
+shift
+mkdir -p "$cache"
+table=$cache/matrix.txt
+failed=0
+: >"$table"
+
+scripts/fetch-servers.sh "$cache" "$@" >"$cache/servers.txt"
+
+while read -r name server; do
+    if [ "$server" = - ]; then
+        printf '%-11s %-8s %s\n' "$name" missing "could not be fetched, see above" >>"$table"
+        [ "${MATRIX_ALLOW_MISSING:-0}" = 1 ] || failed=1
+        continue
+    fi
+    version=$("$server" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')
+    log=$cache/$name.log
+    printf '\n== %s (%s)\n' "$name" "$version"
+    if SERVER=$server cargo test --locked --test e2e </dev/null >"$log" 2>&1; then
+        result=passed
+    else
+        result=FAILED
+        failed=1
+        sed -n '/^failures:/,$p' "$log"
+    fi
+    counts=$(sed -n 's/^test result: [a-zA-Z]*\. \(.* failed\).*finished in \(.*\)$/\1 in \2/p' "$log")
+    printf '%s\n' "$counts"
+    printf '%-11s %-8s %-7s %s\n' "$name" "$result" "$version" "$counts" >>"$table"
+done <"$cache/servers.txt"
+
+printf '\n%-11s %-8s %-7s %s\n' server result version tests
+cat "$table"
+exit "$failed"
