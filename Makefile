@@ -44,7 +44,8 @@ test: ## build and run everything that has to pass
 	cargo test --locked --no-default-features --lib --test house
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir $(faults)
-	RL_MODULE=$(module) RL_MODULE_FAULTS=$(module_with_faults) cargo test --locked --test e2e
+	RL_MODULE=$(module) RL_MODULE_FAULTS=$(module_with_faults) \
+		cargo test --locked --no-default-features --test e2e
 
 test-matrix: ## run the end-to-end suite against every server that is claimed
 	@scripts/install-prerequisites.sh rust build server

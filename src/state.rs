@@ -14,8 +14,10 @@
 //! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
 //! same algorithm will have another kind. Decoding is strict: what this module would not have
 //! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
+//! Of a log's entries only the first and the last are looked at, or a call would cost as much as
+//! the log is long.
 
-use crate::limiter::sliding_log::{Edit, Log, RawEntry};
+use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{Instant, Limit, NewState, Period, Span, State};
 use crate::limiter::{fixed_window, gcra, leaky_bucket, sliding_window, token_bucket};
 use serde::{Serialize, de::DeserializeOwned};
@@ -73,7 +75,7 @@ impl Bytes {
 ///
 /// # Errors
 ///
-/// [`NotAState`] for anything that [`encode`] would not have written.
+/// [`NotAState`] for anything that [`encode`] would not have written, but for the middle of a log.
 pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let kind = bytes.get(1).ok_or(NotAState)?;
     match i8::from_be_bytes([*kind]) {
@@ -153,13 +155,13 @@ fn decode_array<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<T, NotA
     if rest.is_empty() { Ok(array) } else { Err(NotAState) }
 }
 
-/// One MessagePack array at the front of `bytes`, and what comes after it.
+/// One MessagePack array at the front of `bytes`, and what comes after it. MessagePack has several
+/// spellings for one number; a state has the one that it would be written with.
 fn decode_front<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), NotAState> {
-    let mut rest = bytes;
-    let array: T = rmp_serde::decode::from_read(&mut rest).map_err(|_| NotAState)?;
-    let read = &bytes[..bytes.len() - rest.len()];
-    // MessagePack has several spellings for one number; a state has one.
-    if encode_array(&array).as_slice() == read { Ok((array, rest)) } else { Err(NotAState) }
+    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
+    let array = T::deserialize(&mut deserializer).map_err(|_| NotAState)?;
+    let rest = bytes.strip_prefix(encode_array(&array).as_slice()).ok_or(NotAState)?;
+    Ok((array, rest))
 }
 
 /// The header and, in place, the entries. Only the ends of the list are looked at: what lies
@@ -188,15 +190,20 @@ fn encode_log(edit: &Edit<'_>) -> Change {
         let offset = header(log.base).len + edit.kept.end * size_of::<RawEntry>();
         return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
     }
+    // Between its ends a log is trusted, so a forged one may be out of order there. What is written
+    // has to read again: nothing in it comes before its front or after its last entry.
     let passed = log.total_before(edit.kept.start);
-    let base =
-        if edit.kept.is_empty() { edit.last.instant } else { log.entry(edit.kept.start).instant };
+    let last = Entry { total: edit.last.total.max(passed.saturating_add(1)), ..edit.last };
+    let kept = edit.kept.clone().map(|index| log.entry(index)).map(|entry| Entry {
+        instant: entry.instant.min(last.instant),
+        total: entry.total.max(passed.saturating_add(1)).min(last.total),
+    });
+    let base = kept.clone().next().unwrap_or(last).instant;
     let mut bytes = header(base).as_slice().to_vec();
     bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());
-    for index in edit.kept.clone() {
-        bytes.extend_from_slice(&log.entry(index).pack(base, passed));
+    for entry in kept.chain([last]) {
+        bytes.extend_from_slice(&entry.pack(base, passed));
     }
-    bytes.extend_from_slice(&edit.last.pack(base, passed));
     Change::Rewrite(bytes)
 }
 

@@ -21,17 +21,17 @@ use crate::limiter::{
 /// Which of the six is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// `FIXED key limit window [COST n] [ALIGNED]`
+    /// `RL.FIXED key limit window [COST n] [ALIGNED]`
     Fixed,
-    /// `SLIDING key limit window [COST n]`
+    /// `RL.SLIDING key limit window [COST n]`
     Sliding,
-    /// `SLIDINGLOG key limit window [COST n]`
+    /// `RL.SLIDINGLOG key limit window [COST n]`
     SlidingLog,
-    /// `TOKENBUCKET key capacity rate period [COST n]`
+    /// `RL.TOKENBUCKET key capacity rate period [COST n]`
     TokenBucket,
-    /// `LEAKYBUCKET key capacity rate period [COST n]`
+    /// `RL.LEAKYBUCKET key capacity rate period [COST n]`
     LeakyBucket,
-    /// `GCRA key burst rate period [COST n]`
+    /// `RL.GCRA key burst rate period [COST n]`
     Gcra,
 }
 

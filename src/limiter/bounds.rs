@@ -1,8 +1,8 @@
 //! What the limiters accept: every argument has a type, and every type its bounds.
 //!
 //! A value that exists is in range, so the arithmetic behind it cannot overflow and needs no checks
-//! of its own. The largest product is `rate x elapsed`: 10^12 x 2^53 us, which a `u128` holds with
-//! room to spare.
+//! of its own. The largest products, `rate x elapsed` with 10^12 x 2^53 us and a sliding window's
+//! `previous x overlap` with 10^15 x 3.2 x 10^13 us, fit a `u128` with room to spare.
 
 use super::time::Span;
 
@@ -103,7 +103,7 @@ impl Period {
 impl Slots {
     /// The fewest slots: a unit is held at most a sixteenth of the window too long.
     pub const MIN: u32 = 16;
-    /// The most slots: a state of some 800 kB.
+    /// The most slots: a state of some 800 kB, and half as much again before the dead are dropped.
     pub const MAX: u32 = 65_536;
     /// The default.
     pub const DEFAULT: Self = Self(1_024);
@@ -187,8 +187,8 @@ impl Quota {
     }
 }
 
-/// `dividend / divisor`, rounded up. Takes the short division where it can: the long one costs
-/// several times as much, and only extreme arguments need it.
+/// `dividend / divisor`, rounded up. Takes the short division where it can: only extreme arguments
+/// need the long one.
 pub fn div_ceil(dividend: u128, divisor: u64) -> u128 {
     match u64::try_from(dividend) {
         Ok(short) => u128::from(short.div_ceil(divisor)),

@@ -12,7 +12,8 @@ pub enum Verdict {
         /// Time until the call's turn.
         wait: Span,
     },
-    /// Not now. The same call is allowed after `retry_after` if nobody else calls, and not before.
+    /// Not now. The same call is allowed after `retry_after` if nobody else calls, and not before:
+    /// exact to the microsecond, and rounded up where an instant is finer than that.
     Denied {
         /// Time until the same call is allowed.
         retry_after: Span,
@@ -22,6 +23,10 @@ pub enum Verdict {
 }
 
 /// A verdict and what goes with it; the five fields of the reply, in their own types.
+///
+/// What holds for all six: a cost of 0 only asks, is always allowed and stores nothing; a cost
+/// above the limit is impossible, whatever is stored; numbers round to the side that keeps the
+/// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// May it happen now?
@@ -30,7 +35,8 @@ pub struct Decision {
     pub limit: Limit,
     /// How much cost would still be allowed right now, after this decision; rounded down.
     pub remaining: u64,
-    /// Time until the subject has its full allowance back if nobody calls; zero when it has it.
+    /// Time until the subject has its full allowance back if nobody calls, rounded up to the
+    /// microsecond; zero when it has it.
     pub reset_after: Span,
 }
 
@@ -39,7 +45,8 @@ pub struct Decision {
 pub struct Next<S> {
     /// The state.
     pub state: S,
-    /// From this instant on the state decides as if there were none.
+    /// From this instant on, rounded up to the microsecond, the state decides as if there were none
+    /// under the limits that wrote it.
     pub lapses_at: Instant,
     /// How much longer than that its key may live, so that not every call has to extend it.
     pub ttl_slack: Span,

@@ -10,7 +10,7 @@
 
 use super::bounds::{Cost, Limit, Period};
 use super::decision::{Decision, Next, Outcome, Verdict};
-use super::time::Instant;
+use super::time::{Instant, Span};
 
 /// The rule: `limit` units per `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl FixedWindow {
                 verdict,
                 limit: self.limit,
                 remaining: limit.saturating_sub(after.used),
-                reset_after: if after.used == 0 { super::Span::ZERO } else { until_end },
+                reset_after: if after.used == 0 { Span::ZERO } else { until_end },
             },
             next: writes.then(|| Next::until(lapses_at, after)),
         }

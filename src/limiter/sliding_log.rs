@@ -15,7 +15,7 @@
 //! more entries than slots (and one), never more than the limit in any window, and a unit is held
 //! at most one slot longer than exact.
 //!
-//! Source: the sorted-set pattern of the Redis documentation, in a sixth of its memory.
+//! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
 use super::bounds::{Cost, Limit, Period, Slots};
 use super::decision::{Decision, Next, Outcome, Verdict};

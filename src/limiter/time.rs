@@ -13,7 +13,8 @@ pub struct Instant(u64);
 pub struct Span(u64);
 
 impl Instant {
-    /// The last instant a state may hold, in the year 2255: 2^53 - 1 us.
+    /// The last instant at which a state may have been written, in the year 2255: 2^53 - 1 us.
+    /// Only an arrival time may lie later, by a tolerance.
     pub const MAX: Self = Self((1 << 53) - 1);
     /// The last instant a clock may show, the first of January 2200. States reach past it.
     pub const CLOCK_MAX: Self = Self(7_258_118_400_000_000);

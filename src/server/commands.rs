@@ -182,107 +182,120 @@ const CLOCK_ACTIONS: &[Argument] = &[
 
 const CONSTANT: &CStr = c"O(1)";
 const SINCE: &CStr = c"0.1.0";
-const WRITE_FAST: &CStr = c"write fast deny-oom";
 
-/// A deciding command, but for what sets it apart.
-const DECIDING: Command = Command {
-    name: c"",
-    summary: c"",
-    complexity: CONSTANT,
-    since: SINCE,
-    arity: -4,
-    flags: WRITE_FAST,
-    categories: c"write fast",
-    categories_and_own: c"write fast rl",
-    access: Access::Update,
-    tips: None,
-    arguments: LIMIT_PER_WINDOW,
-    action: Action::Inspect,
-};
+/// A deciding command of constant cost with a limit and a window.
+const fn deciding(name: &'static CStr, summary: &'static CStr, algorithm: Algorithm) -> Command {
+    Command {
+        name,
+        summary,
+        complexity: CONSTANT,
+        since: SINCE,
+        arity: -4,
+        flags: c"write fast deny-oom",
+        categories: c"write fast",
+        categories_and_own: c"write fast rl",
+        access: Access::Update,
+        tips: None,
+        arguments: LIMIT_PER_WINDOW,
+        action: Action::Decide(algorithm),
+    }
+}
 
-/// A reading command, but for what sets it apart.
-const READING: Command = Command {
-    flags: c"readonly fast",
-    categories: c"read fast",
-    categories_and_own: c"read fast rl",
-    access: Access::Read,
-    ..DECIDING
-};
+/// A reading command of constant cost.
+const fn reading(name: &'static CStr, summary: &'static CStr, action: Action) -> Command {
+    Command {
+        name,
+        summary,
+        complexity: CONSTANT,
+        since: SINCE,
+        arity: 2,
+        flags: c"readonly fast",
+        categories: c"read fast",
+        categories_and_own: c"read fast rl",
+        access: Access::Read,
+        tips: None,
+        arguments: &[KEY],
+        action,
+    }
+}
 
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub const COMMANDS: [Command; 9] = [
+pub static COMMANDS: [Command; 9] = [
     Command {
-        name: c"rl.fixed",
-        summary: c"Decides whether a call may happen now, by a fixed window.",
         arguments: &[KEY, LIMIT, WINDOW, COST, ALIGNED],
-        action: Action::Decide(Algorithm::Fixed),
-        ..DECIDING
+        ..deciding(
+            c"rl.fixed",
+            c"Decides whether a call may happen now, by a fixed window.",
+            Algorithm::Fixed,
+        )
     },
+    deciding(
+        c"rl.sliding",
+        c"Decides whether a call may happen now, by a sliding-window counter.",
+        Algorithm::Sliding,
+    ),
     Command {
-        name: c"rl.sliding",
-        summary: c"Decides whether a call may happen now, by a sliding-window counter.",
-        action: Action::Decide(Algorithm::Sliding),
-        ..DECIDING
-    },
-    Command {
-        name: c"rl.slidinglog",
-        summary: c"Decides whether a call may happen now, by an exact sliding window.",
         complexity: c"O(log N) with N entries in the log, amortised",
         flags: c"write deny-oom",
         categories: c"write slow",
         categories_and_own: c"write slow rl",
-        action: Action::Decide(Algorithm::SlidingLog),
-        ..DECIDING
+        ..deciding(
+            c"rl.slidinglog",
+            c"Decides whether a call may happen now, by an exact sliding window.",
+            Algorithm::SlidingLog,
+        )
     },
     Command {
-        name: c"rl.tokenbucket",
-        summary: c"Decides whether a call may happen now, by a token bucket.",
         arity: -5,
         arguments: CAPACITY_AND_RATE,
-        action: Action::Decide(Algorithm::TokenBucket),
-        ..DECIDING
+        ..deciding(
+            c"rl.tokenbucket",
+            c"Decides whether a call may happen now, by a token bucket.",
+            Algorithm::TokenBucket,
+        )
     },
     Command {
-        name: c"rl.leakybucket",
-        summary:
+        arity: -5,
+        arguments: CAPACITY_AND_RATE,
+        ..deciding(
+            c"rl.leakybucket",
             c"Decides whether a call may join a queue, and tells how long to wait for its turn.",
-        arity: -5,
-        arguments: CAPACITY_AND_RATE,
-        action: Action::Decide(Algorithm::LeakyBucket),
-        ..DECIDING
+            Algorithm::LeakyBucket,
+        )
     },
     Command {
-        name: c"rl.gcra",
-        summary: c"Decides whether a call may happen now, by the generic cell rate algorithm.",
         arity: -5,
         arguments: &[KEY, BURST, RATE, PERIOD, COST],
-        action: Action::Decide(Algorithm::Gcra),
-        ..DECIDING
+        ..deciding(
+            c"rl.gcra",
+            c"Decides whether a call may happen now, by the generic cell rate algorithm.",
+            Algorithm::Gcra,
+        )
     },
     Command {
-        name: c"rl.peek",
-        summary: c"Tells what an algorithm would decide now, changing nothing.",
         complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
         arity: -5,
         tips: Some(c"nondeterministic_output"),
         arguments: &[KEY, Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None), COST],
-        action: Action::Peek,
-        ..READING
+        ..reading(
+            c"rl.peek",
+            c"Tells what an algorithm would decide now, changing nothing.",
+            Action::Peek,
+        )
     },
-    Command {
-        name: c"rl.inspect",
-        summary: c"Shows the state behind a key as field and value pairs, for people.",
-        arity: 2,
-        arguments: &[KEY],
-        action: Action::Inspect,
-        ..READING
-    },
+    reading(
+        c"rl.inspect",
+        c"Shows the state behind a key as field and value pairs, for people.",
+        Action::Inspect,
+    ),
     Command {
         name: c"rl.debug",
         summary: c"Stops and moves the module's clock, for tests.",
+        complexity: CONSTANT,
+        since: SINCE,
         arity: -3,
         flags: c"admin",
         categories: c"admin slow dangerous",
@@ -294,6 +307,5 @@ pub const COMMANDS: [Command; 9] = [
             ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
         }],
         action: Action::Debug,
-        ..DECIDING
     },
 ];

@@ -8,17 +8,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 static DEBUG_COMMANDS: AtomicBool = AtomicBool::new(false);
 
 /// Into how many slots a sliding log divides its window.
-static SLIDING_LOG_SLOTS: AtomicU32 = AtomicU32::new(1_024);
+static SLIDING_LOG_SLOTS: AtomicU32 = AtomicU32::new(Slots::DEFAULT.count() as u32);
 
 /// Registers both settings and applies what the configuration file says of them.
 ///
 /// # Errors
 ///
 /// [`Refused`] when the server does not take them, or the file sets one out of bounds.
-pub fn register(loader: &Loader) -> Result<(), Refused> {
-    loader.register_fixed_switch(c"debug-commands", false)?;
-    let default = Slots::DEFAULT.count();
-    loader.register_number(c"sliding-log-slots", default, Slots::MIN, Slots::MAX)?;
+pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
+    loader.register_debug_commands(false)?;
+    loader.register_sliding_log_slots(Slots::DEFAULT)?;
     loader.load_settings()
 }
 

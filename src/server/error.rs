@@ -28,7 +28,7 @@ pub enum CommandError {
 
 impl CommandError {
     /// Sends it.
-    pub fn reply(self, context: Context) {
+    pub fn reply(self, context: Context<'_>) {
         match self.text() {
             Some(text) => context.reply_error(text),
             None => context.reply_wrong_arity(),

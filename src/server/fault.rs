@@ -10,10 +10,10 @@ pub enum Point {
     Parse = 1,
     /// Before the decision, with the key open.
     Decide,
+    /// Once the reply is made.
+    Reply,
     /// Before the key is written.
     Store,
-    /// Once the reply is made, before anything is stored.
-    Reply,
     /// While `INFO` is written.
     Info,
 }

@@ -2,19 +2,21 @@
 //!
 //! Three rules hold here. Every function that the server calls catches unwinding, because a panic
 //! that leaves an `extern "C"` function aborts the process. Bytes that a client sent never pass
-//! through a C string or a format. And what is handed out borrows from the [`Call`] or the [`Key`]
+//! through a C string or a format. And what is handed out borrows from the [`Call`] or the key
 //! it belongs to, so that nothing outlives the command.
 
 use super::commands::{Access, COMMANDS, Command};
 use super::metadata::{self, NO_KEY_SPEC};
 use super::{config, handler, info};
-use crate::limiter::Instant;
 use crate::limiter::sliding_log::RawEntry;
+use crate::limiter::{Instant, Slots};
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int, c_longlong, c_uint, c_void};
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::{ptr, slice};
+use std::ptr::{self, NonNull};
+use std::slice;
 
 /// A function of the server's API. Those used below are checked at load, so that it is there.
 macro_rules! api {
@@ -38,33 +40,35 @@ macro_rules! presence {
 /// cut off here is in error before.
 const ARGS_MAX: usize = 10;
 
-/// `REDISMODULE_OPTIONS_NO_IMPLICIT_SIGNAL_MODIFIED`, a macro that the bindings leave out.
-const NO_IMPLICIT_SIGNAL_MODIFIED: c_int = 1 << 1;
 /// Valkey 9: without it the server refuses to migrate slots while the module is loaded.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
-/// The server has no such thing to offer.
+/// The server said no: it has no such thing, the name is taken, the value is not of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// The server's context of one callback.
+/// The server's context of one command.
 #[derive(Clone, Copy)]
-pub struct Context(*mut raw::RedisModuleCtx);
+pub struct Context<'call>(*mut raw::RedisModuleCtx, PhantomData<&'call ()>);
 
 /// One command as it was called.
 pub struct Call<'call> {
-    context: Context,
+    context: Context<'call>,
     key_name: *mut raw::RedisModuleString,
     args: [&'call [u8]; ARGS_MAX],
     args_len: usize,
 }
 
-/// A key that is open until this is dropped.
-pub struct Key<'call> {
-    handle: *mut raw::RedisModuleKey,
+/// A key that can be read until this is dropped.
+pub struct ReadKey<'call> {
+    /// There is none for a missing key that was opened for reading.
+    handle: Option<NonNull<raw::RedisModuleKey>>,
     kind: KeyKind,
     call: PhantomData<&'call Call<'call>>,
 }
+
+/// A key that can be read and written until this is dropped.
+pub struct WriteKey<'call>(ReadKey<'call>);
 
 /// What a key holds, as far as the server tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +101,7 @@ impl<'call> Call<'call> {
             *arg = unsafe { bytes_of(*string) };
         }
         Self {
-            context: Context(ctx),
+            context: Context(ctx, PhantomData),
             key_name: argv.first().copied().unwrap_or(ptr::null_mut()),
             args,
             args_len: argv.len().min(ARGS_MAX),
@@ -110,21 +114,21 @@ impl<'call> Call<'call> {
     }
 
     /// The context of this call.
-    pub fn context(&self) -> Context {
+    pub fn context(&self) -> Context<'call> {
         self.context
     }
 
     /// Opens the key that argument 1 names, for reading alone.
-    pub fn open_for_reading(&self) -> Key<'_> {
+    pub fn open_for_reading(&self) -> ReadKey<'_> {
         self.open(raw::REDISMODULE_READ as c_int)
     }
 
     /// Opens the key that argument 1 names, to read it and perhaps to write it.
-    pub fn open_for_writing(&self) -> Key<'_> {
-        self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int)
+    pub fn open_for_writing(&self) -> WriteKey<'_> {
+        WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
     }
 
-    fn open(&self, mode: c_int) -> Key<'_> {
+    fn open(&self, mode: c_int) -> ReadKey<'_> {
         let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
         // SAFETY: context and name belong to the running command; every command that opens a key
         // has an arity that makes the server insist on argument 1.
@@ -135,7 +139,7 @@ impl<'call> Call<'call> {
             kind if kind == raw::REDISMODULE_KEYTYPE_STRING as c_int => KeyKind::String,
             _ => KeyKind::Other,
         };
-        Key { handle, kind, call: PhantomData }
+        ReadKey { handle: NonNull::new(handle), kind, call: PhantomData }
     }
 
     /// Replicates `SET key bytes PXAT expire_at_ms`.
@@ -207,33 +211,46 @@ impl<'call> Call<'call> {
     }
 }
 
-impl Key<'_> {
+impl ReadKey<'_> {
     /// What kind of value it holds.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
     /// The bytes of a string, in place; empty for anything else.
+    ///
+    /// The server makes a plain string of one that it keeps in a compact form (a small one, or an
+    /// integer) the first time its bytes are asked for: there is no other way to read in place.
     pub fn bytes(&self) -> &[u8] {
-        if self.kind != KeyKind::String {
+        let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
             return &[];
-        }
+        };
         let dma = api!(RedisModule_StringDMA);
         let mut len = 0;
         // SAFETY: the handle is open and holds a string. The bytes stay where they are until the
-        // next change through this handle, which borrows it mutably.
+        // next change through this handle, which takes a mutable borrow.
         unsafe {
-            let start = dma(self.handle, &raw mut len, raw::REDISMODULE_READ as c_int);
+            let start = dma(handle.as_ptr(), &raw mut len, raw::REDISMODULE_READ as c_int);
             if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
         }
     }
+}
 
+impl<'call> Deref for WriteKey<'call> {
+    type Target = ReadKey<'call>;
+
+    fn deref(&self) -> &ReadKey<'call> {
+        &self.0
+    }
+}
+
+impl WriteKey<'_> {
     /// Makes `bytes` its value. A new key gets a string as compact as `SET` makes it; the string of
     /// an old one is overwritten where it is.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the key is not open for writing or holds no string.
+    /// [`Refused`] when the key holds something that is no string.
     pub fn replace(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         match self.kind {
             KeyKind::Missing => self.create(bytes),
@@ -242,24 +259,29 @@ impl Key<'_> {
         }
     }
 
-    /// Makes `bytes` what the value holds from `offset` on, up to its end.
+    /// Makes `bytes` what the string holds from `offset` on, up to its end.
     ///
     /// # Errors
     ///
-    /// As [`Key::replace`].
+    /// [`Refused`] when the key holds no string.
     pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
+        let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
+            return Err(Refused);
+        };
         let (dma, truncate) = (api!(RedisModule_StringDMA), api!(RedisModule_StringTruncate));
-        let len_wanted = offset + bytes.len();
+        let write = raw::REDISMODULE_WRITE as c_int;
+        let len_wanted = offset.saturating_add(bytes.len());
         let mut len = 0;
-        // SAFETY: the handle is open; on anything but a string, or without the right to write,
-        // both functions refuse. `bytes` is not part of the value: it was built by the encoder.
+        // SAFETY: the handle is open for writing and holds a string, as a `WriteKey` of that kind
+        // does. The copy stays within the length that the server reported, and `bytes` is not part
+        // of the value: the borrow of `self` is exclusive.
         unsafe {
-            let mut start = dma(self.handle, &raw mut len, raw::REDISMODULE_WRITE as c_int);
+            let mut start = dma(handle.as_ptr(), &raw mut len, write);
             if len != len_wanted {
-                if truncate(self.handle, len_wanted) != raw::REDISMODULE_OK as c_int {
+                if truncate(handle.as_ptr(), len_wanted) != raw::REDISMODULE_OK as c_int {
                     return Err(Refused);
                 }
-                start = dma(self.handle, &raw mut len, raw::REDISMODULE_WRITE as c_int);
+                start = dma(handle.as_ptr(), &raw mut len, write);
             }
             if start.is_null() || len != len_wanted {
                 return Err(Refused);
@@ -270,44 +292,51 @@ impl Key<'_> {
     }
 
     fn create(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let handle = self.handle.ok_or(Refused)?;
         let (create, free) = (api!(RedisModule_CreateString), api!(RedisModule_FreeString));
         let set = api!(RedisModule_StringSet);
-        // SAFETY: the bytes are copied into a string of the server, which the key takes a share in
-        // and this function gives up. Without a context the string is nobody else's to free.
+        // SAFETY: the handle is open for writing. The bytes are copied into a string of the server,
+        // which the key takes a share in and this function gives up. Without a context the string
+        // is nobody else's to free.
         let result = unsafe {
             let string = create(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len());
-            let result = set(self.handle, string);
+            let result = set(handle.as_ptr(), string);
             free(ptr::null_mut(), string);
             result
         };
-        if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+        accepted(result)?;
+        self.0.kind = KeyKind::String;
+        Ok(())
     }
 
     /// When it expires, in Unix milliseconds; `None` when it never does.
     pub fn expire_at_ms(&self) -> Option<u64> {
+        let handle = self.handle.filter(|_| self.kind != KeyKind::Missing)?;
         let get = api!(RedisModule_GetAbsExpire);
-        // SAFETY: the handle is open.
-        u64::try_from(unsafe { get(self.handle) }).ok()
+        // SAFETY: the handle is open, and there is a key behind it.
+        u64::try_from(unsafe { get(handle.as_ptr()) }).ok()
     }
 
     /// Lets it expire at `ms`, in Unix milliseconds.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when there is no key or it is not open for writing.
+    /// [`Refused`] when there is no key.
     pub fn set_expire_at_ms(&mut self, ms: u64) -> Result<(), Refused> {
+        let handle = self.handle.ok_or(Refused)?;
         let set = api!(RedisModule_SetAbsExpire);
-        // SAFETY: the handle is open.
-        let result = unsafe { set(self.handle, to_integer(ms)) };
-        if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+        // SAFETY: the handle is open for writing; without a key behind it the function refuses.
+        accepted(unsafe { set(handle.as_ptr(), to_integer(ms)) })
     }
 }
 
-impl Drop for Key<'_> {
+impl Drop for ReadKey<'_> {
     fn drop(&mut self) {
-        let close = api!(RedisModule_CloseKey);
-        // SAFETY: the handle is open, or null, and not used after this.
-        unsafe { close(self.handle) };
+        if let Some(handle) = self.handle {
+            let close = api!(RedisModule_CloseKey);
+            // SAFETY: the handle is open, and not used after this.
+            unsafe { close(handle.as_ptr()) };
+        }
     }
 }
 
@@ -320,7 +349,7 @@ pub enum Value {
     Integer(u64),
 }
 
-impl Context {
+impl Context<'_> {
     /// Replies with an array of integers.
     pub fn reply_integers(self, integers: &[i64]) {
         let (array, long_long) =
@@ -387,22 +416,15 @@ impl Context {
         // SAFETY: the context is that of the running command.
         unsafe { api!(RedisModule_WrongArity)(self.0) };
     }
+}
 
-    /// Writes a line to the server's log.
-    pub fn log_warning(self, message: &str) {
-        let printable: String = message.chars().filter(|char| *char != '\0').collect();
-        let message = CString::new(printable).unwrap_or_default();
-        // SAFETY: the only format is "%s", and one C string follows. A null context is accepted.
-        unsafe {
-            let log = api!(RedisModule_Log);
-            log(self.0, c"warning".as_ptr(), c"%s".as_ptr(), message.as_ptr());
-        }
-    }
-
-    /// The context to log with where there is none.
-    pub const fn none() -> Self {
-        Self(ptr::null_mut())
-    }
+/// Writes a line to the server's log.
+pub fn log_warning(message: &str) {
+    let printable: String = message.chars().filter(|char| *char != '\0').collect();
+    let message = CString::new(printable).unwrap_or_default();
+    let log = api!(RedisModule_Log);
+    // SAFETY: the only format is "%s", and one C string follows. A null context is accepted.
+    unsafe { log(ptr::null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), message.as_ptr()) };
 }
 
 /// The server's cached time of the running command, where it tells.
@@ -440,7 +462,7 @@ extern "C" fn trampoline<const INDEX: usize>(
     });
     if !replied {
         // A handler replies in one go at its very end, so nothing has been sent yet.
-        guard((), || Context(ctx).reply_error(super::error::INTERNAL));
+        guard((), || Context(ctx, PhantomData).reply_error(super::error::INTERNAL));
     }
     raw::REDISMODULE_OK as c_int
 }
@@ -480,24 +502,19 @@ pub fn missing_function() -> Option<&'static str> {
 }
 
 /// What the module can do while it is being loaded.
-pub struct Loader(Context);
+pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 
-impl Loader {
+impl<'load> Loader<'load> {
     /// The loader behind the context that the `redis_module!` block hands on.
-    pub fn new(ctx: &redis_module::Context) -> Self {
-        Self(Context(ctx.ctx))
-    }
-
-    /// The context, to log with.
-    pub fn context(&self) -> Context {
-        self.0
+    pub fn new(ctx: &'load redis_module::Context) -> Self {
+        Self(ctx.ctx, PhantomData)
     }
 
     /// Announces what the module copes with.
     pub fn set_options(&self) {
         let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int
             | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int
-            | NO_IMPLICIT_SIGNAL_MODIFIED;
+            | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
         let mut found: *mut c_void = ptr::null_mut();
         // SAFETY: the server writes a function pointer where the second argument points, or
         // nothing. It is only looked at, never called.
@@ -511,20 +528,20 @@ impl Loader {
             options |= HANDLE_ATOMIC_SLOT_MIGRATION;
         }
         // SAFETY: the context is that of the load.
-        unsafe { api!(RedisModule_SetModuleOptions)(self.0.0, options) };
+        unsafe { api!(RedisModule_SetModuleOptions)(self.0, options) };
     }
 
-    /// Registers a setting that is on or off and stays as the configuration file has it.
+    /// Registers `debug-commands`, which stays as the configuration file has it.
     ///
     /// # Errors
     ///
     /// [`Refused`] when the server does not accept it.
-    pub fn register_fixed_switch(&self, name: &CStr, default: bool) -> Result<(), Refused> {
+    pub fn register_debug_commands(&self, default: bool) -> Result<(), Refused> {
         // SAFETY: the context is that of the load; getter and setter ignore their data.
         let result = unsafe {
             api!(RedisModule_RegisterBoolConfig)(
-                self.0.0,
-                name.as_ptr(),
+                self.0,
+                c"debug-commands".as_ptr(),
                 default.into(),
                 raw::REDISMODULE_CONFIG_IMMUTABLE as c_uint,
                 Some(get_debug_commands),
@@ -536,27 +553,21 @@ impl Loader {
         accepted(result)
     }
 
-    /// Registers a setting that is a number from `min` to `max`.
+    /// Registers `sliding-log-slots`.
     ///
     /// # Errors
     ///
     /// [`Refused`] when the server does not accept it.
-    pub fn register_number(
-        &self,
-        name: &CStr,
-        default: u64,
-        min: u32,
-        max: u32,
-    ) -> Result<(), Refused> {
+    pub fn register_sliding_log_slots(&self, default: Slots) -> Result<(), Refused> {
         // SAFETY: the context is that of the load; getter and setter ignore their data.
         let result = unsafe {
             api!(RedisModule_RegisterNumericConfig)(
-                self.0.0,
-                name.as_ptr(),
-                to_integer(default),
+                self.0,
+                c"sliding-log-slots".as_ptr(),
+                to_integer(default.count()),
                 raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
-                min.into(),
-                max.into(),
+                Slots::MIN.into(),
+                Slots::MAX.into(),
                 Some(get_sliding_log_slots),
                 Some(set_sliding_log_slots),
                 None,
@@ -573,7 +584,7 @@ impl Loader {
     /// [`Refused`] when a value is out of bounds; the server has logged which.
     pub fn load_settings(&self) -> Result<(), Refused> {
         // SAFETY: the context is that of the load.
-        accepted(unsafe { api!(RedisModule_LoadConfigs)(self.0.0) })
+        accepted(unsafe { api!(RedisModule_LoadConfigs)(self.0) })
     }
 
     /// Adds an ACL category, where the server can.
@@ -585,7 +596,7 @@ impl Loader {
         // SAFETY: as in `api!`; the context is that of the load.
         unsafe {
             let add = raw::RedisModule_AddACLCategory.ok_or(Refused)?;
-            accepted(add(self.0.0, name.as_ptr()))
+            accepted(add(self.0, name.as_ptr()))
         }
     }
 
@@ -601,7 +612,7 @@ impl Loader {
         // SAFETY: the context is that of the load; the server copies name and flags.
         let result = unsafe {
             api!(RedisModule_CreateCommand)(
-                self.0.0,
+                self.0,
                 command.name.as_ptr(),
                 Some(*function),
                 command.flags.as_ptr(),
@@ -623,7 +634,7 @@ impl Loader {
         // SAFETY: as in `api!`; the command was registered by this load.
         unsafe {
             let set = raw::RedisModule_SetCommandACLCategories.ok_or(Refused)?;
-            let registered = api!(RedisModule_GetCommand)(self.0.0, command.name.as_ptr());
+            let registered = api!(RedisModule_GetCommand)(self.0, command.name.as_ptr());
             if registered.is_null() {
                 return Err(Refused);
             }
@@ -658,7 +669,7 @@ impl Loader {
         // SAFETY: the command was registered by this load. The server copies all of `info`, which
         // lives until the end of this function, as do the lists that it points to.
         let result = unsafe {
-            let registered = api!(RedisModule_GetCommand)(self.0.0, command.name.as_ptr());
+            let registered = api!(RedisModule_GetCommand)(self.0, command.name.as_ptr());
             if registered.is_null() {
                 return Err(Refused);
             }

@@ -3,7 +3,7 @@
 use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
-use super::ffi::{Call, Key};
+use super::ffi::{Call, ReadKey};
 use super::keyspace::{self, Write};
 use super::{clock, config, info, reply};
 use crate::grammar::{self, Algorithm, ClockAction, Request};
@@ -57,7 +57,7 @@ fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
 }
 
 fn decide_on<'key>(
-    key: &'key Key<'_>,
+    key: &'key ReadKey<'_>,
     request: &Request,
 ) -> Result<Outcome<NewState<'key>>, CommandError> {
     let stored = keyspace::load(key).map_err(|NotAState| CommandError::WrongType)?;

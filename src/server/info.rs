@@ -50,7 +50,8 @@ fn info(ctx: &InfoContext, _for_crash_report: bool) -> RedisResult<()> {
             .field("panics", PANICS.load(Relaxed))?;
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
             if matches!(command.action, Action::Decide(_) | Action::Peek) {
-                let name = command.name.to_string_lossy().replace("rl.", "");
+                let name = command.name.to_string_lossy();
+                let name = name.trim_start_matches("rl.");
                 section = section
                     .field(&format!("{name}_allowed"), allowed.load(Relaxed))?
                     .field(&format!("{name}_denied"), denied.load(Relaxed))?;

@@ -1,6 +1,6 @@
 //! Load and store: the state behind a key, and the change that a decision makes to it.
 
-use super::ffi::{Call, Key, KeyKind, Refused};
+use super::ffi::{Call, KeyKind, ReadKey, Refused, WriteKey};
 use super::{clock, replication};
 use crate::limiter::{Instant, NewState, Next, Span, State};
 use crate::state::{self, Change, NotAState};
@@ -28,7 +28,7 @@ impl Write {
 /// # Errors
 ///
 /// [`NotAState`] when it holds anything else.
-pub fn load<'key>(key: &'key Key<'_>) -> Result<Option<State<'key>>, NotAState> {
+pub fn load<'key>(key: &'key ReadKey<'_>) -> Result<Option<State<'key>>, NotAState> {
     match key.kind() {
         KeyKind::Missing => Ok(None),
         KeyKind::String => state::decode(key.bytes()).map(Some),
@@ -44,7 +44,7 @@ pub fn load<'key>(key: &'key Key<'_>) -> Result<Option<State<'key>>, NotAState> 
 /// # Errors
 ///
 /// [`Refused`] when the server does not take the change.
-pub fn commit(call: &Call<'_>, mut key: Key<'_>, write: &Write) -> Result<(), Refused> {
+pub fn commit(call: &Call<'_>, mut key: WriteKey<'_>, write: &Write) -> Result<(), Refused> {
     let needed_ms = clock::expire_at_ms(write.lapses_at);
     let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
     match &write.change {
@@ -53,7 +53,8 @@ pub fn commit(call: &Call<'_>, mut key: Key<'_>, write: &Write) -> Result<(), Re
         Change::Patch { offset, entry } => {
             key.overwrite(*offset, entry)?;
             replication::patched(call, *offset, entry);
-            if key.expire_at_ms().is_none_or(|expire_at_ms| expire_at_ms < needed_ms) {
+            let fits = |ms| (needed_ms..=relaxed_ms).contains(&ms);
+            if !key.expire_at_ms().is_some_and(fits) {
                 key.set_expire_at_ms(relaxed_ms)?;
                 replication::extended(call, relaxed_ms);
             }
@@ -67,7 +68,7 @@ pub fn commit(call: &Call<'_>, mut key: Key<'_>, write: &Write) -> Result<(), Re
 
 fn replace(
     call: &Call<'_>,
-    key: &mut Key<'_>,
+    key: &mut WriteKey<'_>,
     bytes: &[u8],
     expire_at_ms: u64,
 ) -> Result<(), Refused> {

@@ -16,7 +16,7 @@ mod metadata;
 mod replication;
 mod reply;
 
-use ffi::{Context, Loader, Refused};
+use ffi::{Loader, Refused};
 use redis_module::{RedisString, Status, redis_module};
 
 /// Stands in for the server's allocator in unit tests, which run without a server.
@@ -32,6 +32,7 @@ const ALLOCATOR: Allocator = redis_module::alloc::RedisAlloc;
 
 redis_module! {
     name: "rl",
+    // What `MODULE LIST` shows: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
     version: 100,
     allocator: (Allocator, ALLOCATOR),
     data_types: [],
@@ -46,9 +47,9 @@ fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
     })
 }
 
-fn load(loader: &Loader, args_len: usize) -> Result<(), Refused> {
+fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     let refuse = |message: &str| {
-        loader.context().log_warning(message);
+        ffi::log_warning(message);
         Refused
     };
     if let Some(name) = ffi::missing_function() {
@@ -59,7 +60,7 @@ fn load(loader: &Loader, args_len: usize) -> Result<(), Refused> {
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("no message");
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        Context::none().log_warning(&format!("redis-throttle panicked at {place}: {message}"));
+        ffi::log_warning(&format!("redis-throttle panicked at {place}: {message}"));
     }));
     if args_len > 0 {
         return Err(refuse(

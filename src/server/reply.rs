@@ -24,7 +24,7 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
 }
 
 /// Sends a state as field and value pairs; null when there is none.
-pub fn state(context: Context, state: Option<&State<'_>>) {
+pub fn state(context: Context<'_>, state: Option<&State<'_>>) {
     use Value::Integer;
     let named = |algorithm: Algorithm| ("algorithm", Value::Text(algorithm.name()));
     match state {

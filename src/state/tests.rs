@@ -1,7 +1,7 @@
 //! The codec: golden bytes that must read for ever, and that nothing else is read.
 
 use super::*;
-use crate::limiter::sliding_log::Entry;
+use crate::limiter::{Cost, Rule, SlidingLog, Slots};
 use proptest::prelude::*;
 
 const US: u64 = 1_700_000_000_000_000;
@@ -212,6 +212,44 @@ proptest! {
         for state in states {
             let bytes = stored(&to_store(&state));
             prop_assert_eq!(decode(&bytes), Ok(state));
+        }
+    }
+
+    /// A log whose middle was forged may be decided on, but what is stored then reads again.
+    #[test]
+    fn whatever_is_written_over_a_forged_log_reads_again(
+        entries in prop::collection::vec((0..4_000_u64, 0..200_u64), 1..12),
+        slot_us in 1..2_000_u64,
+        limits in (1..300_u64, 1..4_u64),
+        calls in prop::collection::vec((-9_000..9_000_i64, 0..9_u64), 1..6),
+    ) {
+        let at = |ms: u64| Instant::from_us(US + ms * 1_000);
+        let mut forged = encode_array(&(SLIDING_LOG, US, slot_us)).as_slice().to_vec();
+        for (index, (ms, total)) in entries.iter().enumerate() {
+            let instant = if index == 0 { at(0) } else { at(*ms) };
+            forged.extend_from_slice(&Entry { instant, total: *total }.pack(at(0), 0));
+        }
+        let (limit, seconds) = limits;
+        let rule = Rule::SlidingLog(SlidingLog {
+            limit: Limit::new(limit).unwrap(),
+            window: Period::new(Span::from_ms(seconds * 1_000)).unwrap(),
+            slots: Slots::new(16).unwrap(),
+        });
+        let mut bytes = forged;
+        for (ms, cost) in calls {
+            let Ok(state) = decode(&bytes) else { break };
+            let now = Instant::from_us(US.checked_add_signed(ms * 1_000).unwrap());
+            let outcome = rule.decide(Some(state), now, Cost::new(cost).unwrap()).unwrap();
+            let Some(next) = outcome.next else { continue };
+            match encode(&next.state) {
+                Change::Rewrite(rewritten) => bytes = rewritten,
+                Change::Patch { offset, entry } => {
+                    bytes.truncate(offset);
+                    bytes.extend_from_slice(&entry);
+                }
+                Change::Whole(_) => panic!("a log is no fixed-size state"),
+            }
+            prop_assert!(decode(&bytes).is_ok(), "{:02x?}", bytes);
         }
     }
 

@@ -7,6 +7,7 @@ mod acl;
 mod callers;
 mod changed_limits;
 mod clock;
+mod cluster;
 mod concurrency;
 mod config;
 mod errors;

@@ -6,6 +6,7 @@
 
 pub mod algorithms;
 pub mod client;
+pub mod cluster;
 pub mod module;
 pub mod poll;
 pub mod random;

@@ -274,7 +274,7 @@ fn binary() -> PathBuf {
 }
 
 /// A port nobody listens on right now; `try_start` tries again when it is taken meanwhile.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
 }

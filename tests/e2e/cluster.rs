@@ -1,0 +1,316 @@
+//! In a cluster: argument 1 chooses the node, and a slot on its way loses no count.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::thread;
+
+use redis::Value;
+
+use crate::support::cluster::{Cluster, ClusterClient};
+use crate::support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error, text};
+
+/// What a limiter holds in the tests below, so slow to come back that none does meanwhile.
+const LIMIT: u64 = 1_000;
+const PERIOD: &str = "366d";
+
+/// Every command that has a key, asked about this one.
+fn calls_on(key: &str) -> Vec<String> {
+    let deciding = ALGORITHMS.map(|algorithm| algorithm.call(key, LIMIT, PERIOD));
+    let peeking = ALGORITHMS.map(|algorithm| algorithm.peek(key, LIMIT, PERIOD));
+    let inspecting = format!("RL.INSPECT {key}");
+    deciding.into_iter().chain(peeking).chain([inspecting]).collect()
+}
+
+#[test]
+fn every_command_is_answered_by_the_owner_of_argument_1_and_by_nobody_else() {
+    let cluster = Cluster::start();
+    let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
+    // Hash tags, and what only looks like one; the rest of a call never counts.
+    let keys = ["a", "user:1", "{user:1}:login", "x{user:1}y", "{}z", "{user:1", "\x01\u{fe}"];
+    let mut answered = [0; 3];
+    for key in keys {
+        let slot = cluster.slot(key);
+        let owner = cluster.settled_owner(key);
+        let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[owner].port());
+        for call in calls_on(key) {
+            for (node, client) in clients.iter_mut().enumerate() {
+                let reply = client.run(&call);
+                if node == owner {
+                    assert!(!raw_error(&reply).is_some_and(|e| e.starts_with("MOVED")), "{call}");
+                } else {
+                    assert_eq!(raw_error(&reply), Some(moved.clone()), "{call} at {node}");
+                }
+            }
+            answered[owner] += 1;
+            clients[owner].integer(&format!("DEL {key}"));
+        }
+    }
+    assert!(answered.iter().all(|calls| *calls > 0), "every node has answered: {answered:?}");
+    assert_eq!(cluster.slot("user:1"), cluster.slot("x{user:1}y"));
+    // Words that look like keys of other slots stay arguments.
+    let owner = cluster.settled_owner("{a}");
+    let error = clients[owner].error("RL.PEEK {a} {b} {c} {user:1}");
+    assert!(error.starts_with("ERR invalid algorithm"), "{error}");
+    let error = clients[owner].error("RL.GCRA {a} {b} {c} {user:1}");
+    assert!(error.starts_with("ERR invalid burst"), "{error}");
+    // What has no key is answered by every node.
+    for client in &mut clients {
+        assert!(client.integer("RL.DEBUG CLOCK FREEZE") > 0);
+        assert_eq!(client.info_number("rl", "rl_panics"), 0);
+    }
+}
+
+#[test]
+fn subjects_of_one_hash_tag_meet_in_transactions_and_scripts() {
+    let cluster = Cluster::start();
+    let mut client = cluster.nodes[cluster.settled_owner("{a}")].client();
+    client.ok("MULTI");
+    for algorithm in ALGORITHMS {
+        client.run(&algorithm.call(&format!("{{a}}:{}", algorithm.name), 1, PERIOD));
+    }
+    let Value::Array(replies) = client.run("EXEC") else { panic!("no EXEC") };
+    assert!(replies.iter().all(|reply| integers(reply).is_some_and(|reply| reply[0] == 1)));
+    let script = "local first = redis.call('RL.GCRA', KEYS[1], 1, 1, '1h') \
+                  local second = redis.call('RL.FIXED', KEYS[2], 1, '1h') \
+                  return {first[1], second[1]}";
+    let both = client.call(&["EVAL", script, "2", "{a}:GCRA", "{a}:other"]);
+    assert_eq!(both, Value::Array(vec![Value::Int(0), Value::Int(1)]));
+    let apart = raw_error(&client.call(&["EVAL", script, "2", "{a}:GCRA", "{b}:other"]));
+    assert!(apart.is_some_and(|error| error.starts_with("CROSSSLOT")));
+}
+
+#[test]
+fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
+    let cluster = Cluster::start();
+    let source = cluster.settled_owner("{t}");
+    let target = (source + 1) % 3;
+    let slot = cluster.slot("{t}");
+    let (mut at_source, mut at_target) =
+        (cluster.nodes[source].client(), cluster.nodes[target].client());
+    let ask = format!("ASK {slot} 127.0.0.1:{}", cluster.nodes[target].port());
+    let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[source].port());
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(&format!("{{t}}:{}", algorithm.name), 5, PERIOD);
+        assert_eq!(at_source.decide(&call)[..3], [1, 5, 4]);
+    }
+    open_slot(&cluster, slot, source, target);
+    for algorithm in ALGORITHMS {
+        let key = format!("{{t}}:{}", algorithm.name);
+        let call = algorithm.call(&key, 5, PERIOD);
+        let peek = algorithm.peek(&key, 5, PERIOD);
+        // Still at the source: answered there and nowhere else.
+        assert_eq!(at_source.decide(&call)[..3], [1, 5, 3], "{call}");
+        assert_eq!(at_target.error(&call), moved, "{call}");
+        let before = at_source.snapshot(&key);
+        move_keys(&cluster, &[key.clone()], source, target);
+        for line in [&call, &peek, &format!("RL.INSPECT {key}")] {
+            assert_eq!(at_source.error(line), ask, "{line}");
+            assert_eq!(at_target.error(line), moved, "{line} without ASKING");
+        }
+        // State and expiry have come along, and the count goes on.
+        at_target.ok("ASKING");
+        let dump = at_target.call(&["DUMP", &key]);
+        at_target.ok("ASKING");
+        let expiry = at_target.integer(&format!("PEXPIRETIME {key}"));
+        assert_eq!(dump, before.0, "{key}");
+        // MIGRATE hands over the time left, which each side rounds by its own clock.
+        assert!((expiry - before.1).abs() < 60_000, "{key}: {expiry} was {}", before.1);
+        for (line, remaining) in [(&peek, 2), (&call, 2), (&call, 1)] {
+            at_target.ok("ASKING");
+            assert_eq!(at_target.decide(line)[..3], [1, 5, remaining], "{line}");
+        }
+        // A subject never seen before begins at the target.
+        let fresh = algorithm.call(&format!("{{t}}:new:{}", algorithm.name), 5, PERIOD);
+        assert_eq!(at_source.error(&fresh), ask, "{fresh}");
+        at_target.ok("ASKING");
+        assert_eq!(at_target.decide(&fresh)[..3], [1, 5, 4], "{fresh}");
+    }
+    close_slot(&cluster, slot, target);
+    assert_eq!(cluster.settled_owner("{t}"), target);
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(&format!("{{t}}:{}", algorithm.name), 5, PERIOD);
+        assert_eq!(at_target.decide(&call)[..3], [1, 5, 0], "{call}");
+    }
+}
+
+fn open_slot(cluster: &Cluster, slot: i64, source: usize, target: usize) {
+    let (from, to) = (cluster.id(source), cluster.id(target));
+    cluster.nodes[target].client().ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
+    cluster.nodes[source].client().ok(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}"));
+}
+
+fn move_keys(cluster: &Cluster, keys: &[String], source: usize, target: usize) {
+    let port = cluster.nodes[target].port();
+    let line = format!("MIGRATE 127.0.0.1 {port} \"\" 0 60000 KEYS");
+    let mut call = line.split(' ').map(|word| word.trim_matches('"')).collect::<Vec<_>>();
+    call.extend(keys.iter().map(String::as_str));
+    assert_eq!(cluster.nodes[source].client().call(&call), Value::Okay);
+}
+
+fn close_slot(cluster: &Cluster, slot: i64, target: usize) {
+    let to = cluster.id(target);
+    // The new owner first: it must know before anybody sends a client there for good.
+    let others = (0..cluster.nodes.len()).filter(|node| *node != target);
+    for node in [target].into_iter().chain(others) {
+        cluster.nodes[node].client().ok(&format!("CLUSTER SETSLOT {slot} NODE {to}"));
+    }
+}
+
+/// Moves a slot key by key, a few at a time, as `redis-cli --cluster reshard` does.
+fn reshard(cluster: &Cluster, slot: i64, source: usize, target: usize) {
+    open_slot(cluster, slot, source, target);
+    let mut client = cluster.nodes[source].client();
+    loop {
+        let Value::Array(keys) = client.run(&format!("CLUSTER GETKEYSINSLOT {slot} 3")) else {
+            panic!("no keys")
+        };
+        let keys = keys.iter().map(text).collect::<Vec<_>>();
+        if keys.is_empty() {
+            break;
+        }
+        move_keys(cluster, &keys, source, target);
+    }
+    close_slot(cluster, slot, target);
+}
+
+fn hot_key(algorithm: Algorithm) -> String {
+    format!("{{t}}:{}", algorithm.name)
+}
+
+/// Calls all six limiters of one slot in turn until told to stop and all limits are used up.
+fn caller(client: &mut ClusterClient<'_>, slot: i64, stop: &AtomicBool) -> Vec<(usize, Reply)> {
+    let mut replies = Vec::new();
+    let mut denials = [0; ALGORITHMS.len()];
+    while !stop.load(Relaxed) || denials.contains(&0) {
+        for (place, algorithm) in ALGORITHMS.into_iter().enumerate() {
+            let reply = client.decide(slot, &algorithm.call(&hot_key(algorithm), LIMIT, PERIOD));
+            denials[place] += 1 - reply[0];
+            replies.push((place, reply));
+        }
+    }
+    replies
+}
+
+/// Lets two clients call while `hop` moves the slot from node to node, and asserts that of all
+/// their calls exactly the limit was allowed, each seeing another rest.
+fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usize, usize)) {
+    let slot = cluster.slot("{t}");
+    // Company on the road: keys that nobody calls meanwhile.
+    let mut owner_client = cluster.nodes[cluster.settled_owner("{t}")].client();
+    for number in 0..40 {
+        let algorithm = ALGORITHMS[number % 6];
+        owner_client.decide(&algorithm.call(&format!("{{t}}:{number}"), 5, PERIOD));
+    }
+    let stop = AtomicBool::new(false);
+    let redirected = AtomicU32::new(0);
+    let replies = thread::scope(|scope| {
+        let callers = [(); 2].map(|()| {
+            scope.spawn(|| {
+                let mut client = cluster.client();
+                let replies = caller(&mut client, slot, &stop);
+                redirected.fetch_add((client.moved + client.asked) as u32, Relaxed);
+                replies
+            })
+        });
+        for _ in 0..hops {
+            let source = cluster.settled_owner("{t}");
+            hop(slot, source, (source + 1) % 3);
+        }
+        stop.store(true, Relaxed);
+        let replies = callers.map(|caller| caller.join().expect("no caller fails"));
+        replies.concat()
+    });
+    let mut remaining = HashMap::<usize, Vec<i64>>::new();
+    let allowed = replies.iter().filter(|(_, reply)| reply[0] == 1);
+    allowed.for_each(|(place, reply)| remaining.entry(*place).or_default().push(reply[2]));
+    for (place, algorithm) in ALGORITHMS.iter().enumerate() {
+        let mut seen = remaining.remove(&place).expect("some are allowed");
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..LIMIT as i64), "{}", algorithm.name);
+    }
+    let owner = cluster.settled_owner("{t}");
+    let mut client = cluster.nodes[owner].client();
+    for number in 0..40 {
+        let call = ALGORITHMS[number % 6].peek(&format!("{{t}}:{number}"), 5, PERIOD);
+        assert_eq!(client.decide(&call)[..3], [1, 5, 3], "{call}");
+    }
+    for (number, node) in cluster.nodes.iter().enumerate() {
+        let keys = node.client().integer(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
+        assert_eq!(keys, if number == owner { 46 } else { 0 }, "node {number}");
+        node.assert_alive();
+        assert_eq!(node.client().info_number("rl", "rl_panics"), 0);
+    }
+    let redirected = redirected.load(Relaxed);
+    assert!(redirected > 2, "the clients have noticed: {redirected} redirections");
+    eprintln!("{hops} migrations, {} calls, {redirected} redirections", replies.len());
+}
+
+#[test]
+fn a_slot_resharded_with_migrate_under_load_allows_exactly_the_limit() {
+    let cluster = Cluster::start();
+    assert_nothing_is_lost(&cluster, 12, |slot, source, target| {
+        reshard(&cluster, slot, source, target);
+    });
+}
+
+#[test]
+fn a_slot_migrated_atomically_under_load_allows_exactly_the_limit() {
+    let cluster = Cluster::start();
+    // Servers without the command say so; any other refusal fails in the first hop.
+    let unknown = cluster.nodes[0].client().error("CLUSTER MIGRATESLOTS");
+    if unknown.starts_with("ERR unknown subcommand") {
+        eprintln!("this server knows no atomic migration");
+        return;
+    }
+    assert_nothing_is_lost(&cluster, 4, |slot, source, target| {
+        let mut client = cluster.nodes[source].client();
+        let to = cluster.id(target);
+        client.ok(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {to}"));
+        eventually("the slot has a new owner", || {
+            let told = format!("{:?}", client.run("CLUSTER GETSLOTMIGRATIONS"));
+            assert!(!told.contains("failed"), "{told}");
+            (cluster.settled_owner("{t}") == target).then_some(())
+        });
+    });
+}
+
+#[test]
+fn a_replica_answers_peek_and_inspect_to_those_who_said_readonly() {
+    let mut cluster = Cluster::start();
+    let primary = cluster.settled_owner("{t}");
+    let replica = cluster.add_replica(primary);
+    let slot = cluster.slot("{t}");
+    let mut at_primary = cluster.nodes[primary].client();
+    let mut at_replica = cluster.nodes[replica].client();
+    let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[primary].port());
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(&hot_key(algorithm), 5, PERIOD);
+        assert_eq!(at_primary.decide(&call)[..3], [1, 5, 4], "{call}");
+    }
+    assert_eq!(at_primary.integer("WAIT 1 60000"), 1);
+    for algorithm in ALGORITHMS {
+        let key = hot_key(algorithm);
+        let peek = algorithm.peek(&key, 5, PERIOD);
+        let inspect = format!("RL.INSPECT {key}");
+        let call = algorithm.call(&key, 5, PERIOD);
+        // Without READONLY a replica sends everybody away.
+        for line in [&peek, &inspect, &call] {
+            assert_eq!(at_replica.error(line), moved, "{line}");
+        }
+        at_replica.ok("READONLY");
+        assert_eq!(at_replica.decide(&peek)[..3], [1, 5, 3], "{peek}");
+        assert_eq!(at_replica.run(&inspect), at_primary.run(&inspect), "{inspect}");
+        assert_eq!(at_replica.error(&call), moved, "a replica decides nothing");
+        at_replica.ok("READWRITE");
+    }
+    // Promoted, it goes on counting where the primary stopped.
+    at_replica.ok("CLUSTER FAILOVER");
+    eventually("the replica is promoted", || {
+        (at_replica.info("replication")["role"] == "master").then_some(())
+    });
+    assert_eq!(cluster.settled_owner("{t}"), replica);
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(&hot_key(algorithm), 5, PERIOD);
+        assert_eq!(at_replica.decide(&call)[..3], [1, 5, 3], "{call}");
+    }
+}

@@ -1,0 +1,195 @@
+//! A cluster of three primaries, and a client that follows its redirections.
+
+use std::collections::HashMap;
+
+use redis::Value;
+
+use super::server::free_port;
+use super::{Client, Server, eventually, integers, raw_error};
+
+const SLOTS: i64 = 16_384;
+
+/// Three primaries that share all slots evenly; replicas come after them.
+pub struct Cluster {
+    pub nodes: Vec<Server>,
+}
+
+/// Where a redirection points to.
+pub struct Redirection {
+    pub is_ask: bool,
+    pub slot: i64,
+    pub node: usize,
+}
+
+/// A node of a cluster that has not met any other yet.
+fn lone_node() -> Server {
+    // With the default, port + 10000, a high port leaves no room for the cluster's own bus.
+    Server::setup()
+        .with_tcp()
+        .line("cluster-enabled yes")
+        .line(&format!("cluster-port {}", free_port()))
+        .line("cluster-announce-ip 127.0.0.1")
+        // A machine that stalls must not start an election in the middle of a test.
+        .line("cluster-node-timeout 60000")
+        .line("cluster-allow-replica-migration no")
+        .start()
+}
+
+impl Cluster {
+    /// Starts three primaries and waits until each of them serves its third of the slots.
+    pub fn start() -> Self {
+        let cluster = Self { nodes: (0..3).map(|_| lone_node()).collect() };
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            let third = |number: usize| SLOTS * number as i64 / 3;
+            let mut client = node.client();
+            let (first, last) = (third(number), third(number + 1) - 1);
+            client.ok(&format!("CLUSTER ADDSLOTSRANGE {first} {last}"));
+            client.ok(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1));
+        }
+        for number in 0..3 {
+            (number + 1..3).for_each(|other| cluster.meet(number, other));
+        }
+        cluster.settle();
+        cluster
+    }
+
+    fn meet(&self, number: usize, other: usize) {
+        let mut client = self.nodes[other].client();
+        let bus = eventually("a node knows its own ports", || {
+            let Value::Array(setting) = client.run("CONFIG GET cluster-port") else { return None };
+            setting.get(1).map(super::text)
+        });
+        let port = self.nodes[other].port();
+        self.nodes[number].client().ok(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
+    }
+
+    /// Waits until every node sees all nodes and all slots, and nobody in handshake.
+    fn settle(&self) {
+        for node in &self.nodes {
+            let mut client = node.client();
+            eventually("every node sees the whole cluster", || {
+                let told = super::text(&client.run("CLUSTER INFO"));
+                let known = format!("cluster_known_nodes:{}\r", self.nodes.len());
+                let all = ["cluster_state:ok", "cluster_slots_assigned:16384", &known];
+                let nodes = super::text(&client.run("CLUSTER NODES"));
+                let met = !nodes.contains("handshake") && !nodes.contains("disconnected");
+                (met && all.iter().all(|line| told.contains(line))).then_some(())
+            });
+        }
+    }
+
+    /// Adds a replica of one of the primaries and waits for its link.
+    pub fn add_replica(&mut self, primary: usize) -> usize {
+        self.nodes.push(lone_node());
+        let replica = self.nodes.len() - 1;
+        (0..replica).for_each(|other| self.meet(other, replica));
+        self.settle();
+        let mut client = self.nodes[replica].client();
+        client.ok(&format!("CLUSTER REPLICATE {}", self.id(primary)));
+        eventually("the replica is in step", || {
+            let told = client.info("replication");
+            let up = told.get("master_link_status").is_some_and(|status| status == "up");
+            up.then_some(())
+        });
+        replica
+    }
+
+    /// The name that a node has in its cluster.
+    pub fn id(&self, node: usize) -> String {
+        super::text(&self.nodes[node].client().run("CLUSTER MYID"))
+    }
+
+    pub fn slot<A: AsRef<[u8]>>(&self, key: A) -> i64 {
+        match self.nodes[0].client().call(&[&b"CLUSTER"[..], b"KEYSLOT", key.as_ref()]) {
+            Value::Int(slot) => slot,
+            other => panic!("no slot: {other:?}"),
+        }
+    }
+
+    /// The node that `reply` sends its caller to, when it does.
+    pub fn redirection(&self, reply: &Value) -> Option<Redirection> {
+        let text = raw_error(reply)?;
+        let words = text.split(' ').collect::<Vec<_>>();
+        let [kind @ ("MOVED" | "ASK"), slot, address] = words[..] else { return None };
+        let port = address.strip_prefix("127.0.0.1:")?.parse::<u16>().ok()?;
+        let node = self.nodes.iter().position(|node| node.port() == port)?;
+        Some(Redirection { is_ask: kind == "ASK", slot: slot.parse().ok()?, node })
+    }
+
+    /// The one node that answers for a key, once all the others agree.
+    pub fn settled_owner(&self, key: &str) -> usize {
+        let mut clients = self.nodes.iter().map(Server::client).collect::<Vec<_>>();
+        eventually("all nodes agree on the owner of a slot", || {
+            let told = clients.iter_mut().map(|client| {
+                let reply = client.run(&format!("EXISTS {key}"));
+                self.redirection(&reply).map(|redirection| redirection.node)
+            });
+            let told = told.collect::<Vec<_>>();
+            let owner = told.iter().position(Option::is_none)?;
+            let agreed = |(node, to): (usize, &Option<usize>)| match to {
+                None => node == owner,
+                Some(to) => *to == owner,
+            };
+            told.iter().enumerate().all(agreed).then_some(owner)
+        })
+    }
+
+    pub fn client(&self) -> ClusterClient<'_> {
+        ClusterClient {
+            cluster: self,
+            clients: self.nodes.iter().map(Server::client).collect(),
+            slots: HashMap::new(),
+            moved: 0,
+            asked: 0,
+        }
+    }
+}
+
+/// A client that asks where it was last sent to, and goes where it is sent.
+pub struct ClusterClient<'cluster> {
+    cluster: &'cluster Cluster,
+    clients: Vec<Client>,
+    /// The last known owner of each slot, as MOVED told it.
+    slots: HashMap<i64, usize>,
+    pub moved: u64,
+    pub asked: u64,
+}
+
+impl ClusterClient<'_> {
+    /// The first reply that is none of the cluster's own: no redirection, and no plea to wait.
+    pub fn call(&mut self, slot: i64, line: &str) -> Value {
+        let mut asking = None;
+        eventually("a node answers", || {
+            let owner = self.slots.get(&slot).copied().unwrap_or(0);
+            let reply = match asking.take() {
+                Some(node) => {
+                    let client: &mut Client = &mut self.clients[node];
+                    client.ok("ASKING");
+                    client.run(line)
+                }
+                None => self.clients[owner].run(line),
+            };
+            // A redirection costs no pause, as long as it leads somewhere.
+            if let Some(told) = self.cluster.redirection(&reply) {
+                assert_eq!(told.slot, slot, "{line}");
+                if told.is_ask {
+                    self.asked += 1;
+                    asking = Some(told.node);
+                } else {
+                    self.moved += 1;
+                    self.slots.insert(slot, told.node);
+                }
+                return None;
+            }
+            let error = raw_error(&reply).unwrap_or_default();
+            let waits = ["TRYAGAIN", "CLUSTERDOWN"].iter().any(|word| error.starts_with(word));
+            (!waits).then_some(reply)
+        })
+    }
+
+    /// The five integers of a call, whoever answers it.
+    pub fn decide(&mut self, slot: i64, line: &str) -> super::Reply {
+        let reply = self.call(slot, line);
+        integers(&reply).unwrap_or_else(|| panic!("{line}: no decision: {reply:?}"))
+    }
+}
