@@ -418,13 +418,18 @@ impl Context<'_> {
     }
 }
 
-/// Writes a line to the server's log.
+/// Writes a line to the server's log, on behalf of no command in particular.
 pub fn log_warning(message: &str) {
+    log(ptr::null_mut(), message);
+}
+
+/// Writes a line to the server's log. A null context is accepted.
+fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
     let printable: String = message.chars().filter(|char| *char != '\0').collect();
     let message = CString::new(printable).unwrap_or_default();
     let log = api!(RedisModule_Log);
-    // SAFETY: the only format is "%s", and one C string follows. A null context is accepted.
-    unsafe { log(ptr::null_mut(), c"warning".as_ptr(), c"%s".as_ptr(), message.as_ptr()) };
+    // SAFETY: the only format is "%s", and one C string follows.
+    unsafe { log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), message.as_ptr()) };
 }
 
 /// The server's cached time of the running command, where it tells.
@@ -508,6 +513,11 @@ impl<'load> Loader<'load> {
     /// The loader behind the context that the `redis_module!` block hands on.
     pub fn new(ctx: &'load redis_module::Context) -> Self {
         Self(ctx.ctx, PhantomData)
+    }
+
+    /// Writes a line to the server's log, under the module's name.
+    pub fn log_warning(&self, message: &str) {
+        log(self.0, message);
     }
 
     /// Announces what the module copes with.

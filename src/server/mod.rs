@@ -49,7 +49,7 @@ fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
 
 fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     let refuse = |message: &str| {
-        ffi::log_warning(message);
+        loader.log_warning(message);
         Refused
     };
     if let Some(name) = ffi::missing_function() {
