@@ -5,7 +5,7 @@ SERVER ?= redis-server
 ARGS ?=
 
 # A target directory of the user's own is respected.
-target := $(abspath $(or $(CARGO_TARGET_DIR),target))
+target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
 faults := $(target)/fault-injection
 module_with_faults := $(faults)/release/libredis_throttle.so
@@ -32,26 +32,26 @@ build: ## build the module, target/release/libredis_throttle.so
 run: ## build, then start a server with the module on PORT, in the foreground
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
-	@scripts/run.sh $(module) $(PORT) $(ARGS)
+	@scripts/run.sh '$(module)' $(PORT) $(ARGS)
 
 demo: ## build, then show every command and the six algorithms side by side
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
-	@scripts/demo.sh $(module)
+	@scripts/demo.sh '$(module)'
 
 test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server
 	cargo test --locked --no-default-features --lib --test house
 	$(cargo_build)
-	$(cargo_build) --features fault-injection --target-dir $(faults)
-	RL_MODULE=$(module) RL_MODULE_FAULTS=$(module_with_faults) \
+	$(cargo_build) --features fault-injection --target-dir '$(faults)'
+	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		cargo test --locked --no-default-features --test e2e
 
 test-matrix: ## run the end-to-end suite against every server that is claimed
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
-	$(cargo_build) --features fault-injection --target-dir $(faults)
-	RL_MODULE=$(module) RL_MODULE_FAULTS=$(module_with_faults) \
+	$(cargo_build) --features fault-injection --target-dir '$(faults)'
+	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		scripts/test-matrix.sh .cache/servers
 
 check: ## check the format, and clippy and the docs with warnings as errors

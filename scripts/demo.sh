@@ -7,7 +7,7 @@
 # prints the same. $SERVER replaces redis-server.
 set -eu
 
-module=$1
+module=$(readlink -f "$1")
 server=${SERVER:-redis-server}
 directory=$(mktemp -d)
 socket=$directory/redis.sock

@@ -6,7 +6,7 @@
 # $SERVER replaces redis-server.
 set -eu
 
-module=$1
+module=$(readlink -f "$1")
 port=$2
 shift 2
 server=${SERVER:-redis-server}

@@ -293,7 +293,7 @@ fn random_bytes_are_no_state() {
 }
 
 #[test]
-fn a_huge_forged_log_is_answered_quickly_and_stays_bounded() {
+fn a_huge_forged_log_is_answered_and_harms_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -31,7 +31,7 @@ fn a_fixed_window_opens_at_the_first_allowed_call_and_ends_with_its_length() {
                 (12_999, "RL.FIXED k 3 10", [0, 3, 0, 1, 1]),
                 // The next window opens at the first allowed call, which is now.
                 (13_000, "RL.FIXED k 3 10 COST 3", [1, 3, 0, 0, 10_000]),
-                // The known weakness: three and three within two milliseconds of one edge.
+                // And is used up at once.
                 (13_000, "RL.FIXED k 3 10", [0, 3, 0, 10_000, 10_000]),
             ],
         );
