@@ -2,8 +2,23 @@
 //!
 //! A model keeps exact numbers or a list of events and can answer one question only: would this
 //! cost be allowed at that time? Everything else a limiter answers is found by asking that question
-//! again and again ([`retry_after_ms`] and its neighbours), so that no formula of the limiters is
-//! repeated here. Times are in microseconds and, like all numbers, `i128`: nothing overflows.
+//! again and again (`answer`), so that no formula of the limiters is repeated here. Times are in
+//! microseconds and, like all numbers, `i128`: nothing overflows.
+//!
+//! Beside the models stands what property tests, fuzz targets, simulation and soak share: the
+//! `key` that is compared with a model, the `subject` that names the bounds, and `draw`.
+
+mod answer;
+mod draw;
+mod key;
+mod read;
+mod subject;
+
+pub use answer::{Answer, call, peek, remaining, reset_after_ms, retry_after_ms};
+pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
+pub use key::{Key, Write, overwrite};
+pub use read::Unexplained;
+pub use subject::{CellRate, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry};
 
 /// The arguments of any of the six: `capacity` is also the limit or the burst, `period` the window.
 #[derive(Clone, Copy, Debug)]
@@ -49,27 +64,6 @@ fn smallest(max: i128, holds: impl Fn(i128) -> bool) -> Option<i128> {
         }
     }
     Some(low)
-}
-
-/// Longer than any limiter ever makes anybody wait: a thousand years.
-const FOREVER_MS: i128 = 1_000 * 366 * 86_400_000;
-
-/// After how many ms the call would be allowed.
-pub fn retry_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> i128 {
-    let allowed_after = |ms| oracle.would_allow(limits, now + ms * 1_000, cost);
-    smallest(FOREVER_MS, allowed_after).expect("allowed some day")
-}
-
-/// The largest cost that would be allowed; cost 0 always is.
-pub fn remaining<O: Oracle>(oracle: &O, limits: &Limits, now: i128) -> i128 {
-    let allowed = |cost| cost == 0 || oracle.would_allow(limits, now, cost);
-    let too_much = |cost| cost > limits.capacity || !allowed(cost);
-    smallest(limits.capacity + 1, too_much).expect("more than all is too much") - 1
-}
-
-/// After how many ms the whole capacity would be allowed at once.
-pub fn reset_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128) -> i128 {
-    retry_after_ms(oracle, limits, now, limits.capacity)
 }
 
 /// `dividend / divisor`, rounded up.
@@ -251,8 +245,8 @@ impl Oracle for SlidingLog {
         } else {
             Self::rounded(limits, now).max(self.newest())
         };
-        let survivors =
-            self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now) && *other != at);
+        // Whatever still counts keeps its rounding, also what the new call shares an instant with.
+        let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
         let slot = Self::slot(limits);
         self.coarsest_slot = if survivors { self.coarsest_slot.max(slot) } else { slot };
         self.calls.push((at, cost));
@@ -322,6 +316,9 @@ impl Oracle for TokenBucket {
     }
 }
 
+/// Longer than any queue takes to drain: a thousand years.
+const FOREVER_US: i128 = 1_000 * 366 * 86_400_000_000;
+
 /// What stands in the queue, unless it is empty.
 #[derive(Clone, Default)]
 pub struct LeakyBucket {
@@ -361,7 +358,7 @@ impl Oracle for LeakyBucket {
 
     /// The first time at which nothing is left of what stands in the queue now.
     fn wait_us(&self, limits: &Limits, now: i128) -> i128 {
-        smallest(FOREVER_MS * 1_000, |us| self.parts(limits, now + us) == 0).expect("drains")
+        smallest(FOREVER_US, |us| self.parts(limits, now + us) == 0).expect("drains")
     }
 }
 

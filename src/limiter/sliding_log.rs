@@ -249,8 +249,12 @@ impl SlidingLog {
             // Years of one base, or an immense total: count anew from what still matters.
             kept.start = view.dead.min(kept.end);
         }
+        // What still counts keeps its rounding, also the instant that `last` takes over: forgotten,
+        // it would look like a clock that stepped back.
         let survivors = kept.start.max(view.dead) < kept.end;
-        let slot = if survivors { log.slot.max(self.slot()) } else { self.slot() };
+        let taken_over = view.moved_to.is_none() && last.instant == log.last().instant;
+        let inherits = survivors || taken_over;
+        let slot = if inherits { log.slot.max(self.slot()) } else { self.slot() };
         Edit { log: view.log, kept, last, slot }
     }
 }

@@ -16,6 +16,12 @@ pub enum Point {
     Store,
     /// While `INFO` is written.
     Info,
+    /// While the server asks for a setting.
+    ConfigGet,
+    /// While the server changes a setting.
+    ConfigSet,
+    /// While the module loads: planted by the environment variable `RL_PANIC=load`.
+    Load,
 }
 
 #[cfg(not(feature = "fault-injection"))]
@@ -42,6 +48,9 @@ mod injection {
 
     /// Panics if `RL.DEBUG PANIC` planted it here.
     pub fn point(here: Point) {
+        if here == Point::Load && std::env::var_os("RL_PANIC").is_some_and(|at| at == "load") {
+            panic!("planted at {here:?}");
+        }
         if PLANTED.compare_exchange(here as u8, 0, Relaxed, Relaxed).is_ok() {
             panic!("planted at {here:?}");
         }
@@ -58,6 +67,8 @@ mod injection {
             (Point::Store, "store"),
             (Point::Reply, "reply"),
             (Point::Info, "info"),
+            (Point::ConfigGet, "config_get"),
+            (Point::ConfigSet, "config_set"),
         ];
         let found = points.iter().find(|(_, text)| name.eq_ignore_ascii_case(text.as_bytes()));
         if let Some((point, _)) = found {

@@ -7,7 +7,7 @@
 
 use super::commands::{Access, COMMANDS, Command};
 use super::metadata::{self, NO_KEY_SPEC};
-use super::{config, handler, info};
+use super::{config, fault, handler, info};
 use crate::limiter::sliding_log::RawEntry;
 use crate::limiter::{Instant, Slots};
 use redis_module::raw;
@@ -690,7 +690,10 @@ impl<'load> Loader<'load> {
 }
 
 extern "C" fn get_debug_commands(_: *const c_char, _: *mut c_void) -> c_int {
-    guard(0, || config::debug_commands().into())
+    guard(0, || {
+        fault::point(fault::Point::ConfigGet);
+        config::debug_commands().into()
+    })
 }
 
 extern "C" fn set_debug_commands(
@@ -700,13 +703,17 @@ extern "C" fn set_debug_commands(
     _: *mut *mut raw::RedisModuleString,
 ) -> c_int {
     guard(raw::REDISMODULE_ERR as c_int, || {
+        fault::point(fault::Point::ConfigSet);
         config::set_debug_commands(value != 0);
         raw::REDISMODULE_OK as c_int
     })
 }
 
 extern "C" fn get_sliding_log_slots(_: *const c_char, _: *mut c_void) -> c_longlong {
-    guard(0, || to_integer(config::sliding_log_slots().count()))
+    guard(to_integer(Slots::DEFAULT.count()), || {
+        fault::point(fault::Point::ConfigGet);
+        to_integer(config::sliding_log_slots().count())
+    })
 }
 
 extern "C" fn set_sliding_log_slots(
@@ -715,9 +722,12 @@ extern "C" fn set_sliding_log_slots(
     _: *mut c_void,
     _: *mut *mut raw::RedisModuleString,
 ) -> c_int {
-    guard(raw::REDISMODULE_ERR as c_int, || match config::set_sliding_log_slots(value) {
-        true => raw::REDISMODULE_OK as c_int,
-        false => raw::REDISMODULE_ERR as c_int,
+    guard(raw::REDISMODULE_ERR as c_int, || {
+        fault::point(fault::Point::ConfigSet);
+        match config::set_sliding_log_slots(value) {
+            true => raw::REDISMODULE_OK as c_int,
+            false => raw::REDISMODULE_ERR as c_int,
+        }
     })
 }
 

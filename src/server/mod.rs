@@ -67,6 +67,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             "redis-throttle takes no loadmodule arguments: set rl.* in the configuration instead",
         ));
     }
+    fault::point(fault::Point::Load);
     loader.set_options();
     clock::resume();
     config::register(loader).map_err(|Refused| {

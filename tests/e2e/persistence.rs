@@ -18,24 +18,6 @@ fn use_some(client: &mut Client) {
     client.call(&[&b"RL.GCRA"[..], b"\0 \r\n\xff", b"1", b"1", b"366d"]);
 }
 
-/// Every key with its value and its expiry.
-fn contents(client: &mut Client) -> Vec<(Vec<u8>, Value, Value)> {
-    let Value::Array(keys) = client.run("KEYS *") else { panic!("no keys") };
-    let mut contents = keys
-        .into_iter()
-        .map(|key| match key {
-            Value::BulkString(key) => {
-                let value = client.call(&[&b"GET"[..], &key]);
-                let expiry = client.call(&[&b"PEXPIRETIME"[..], &key]);
-                (key, value, expiry)
-            }
-            other => panic!("no key: {other:?}"),
-        })
-        .collect::<Vec<_>>();
-    contents.sort_by(|a, b| a.0.cmp(&b.0));
-    contents
-}
-
 /// Two are left of five, and then none.
 fn assert_two_are_left(client: &mut Client) {
     for algorithm in ALGORITHMS {
@@ -51,11 +33,11 @@ fn a_snapshot_survives_a_crash_and_a_restart() {
     let mut server = Server::start();
     let mut client = server.client();
     use_some(&mut client);
-    let before = contents(&mut client);
+    let before = client.contents();
     client.ok("SAVE");
     server.start_again();
     let mut client = server.client();
-    assert_eq!(contents(&mut client), before);
+    assert_eq!(client.contents(), before);
     assert_two_are_left(&mut client);
 }
 
@@ -69,10 +51,10 @@ fn an_append_only_file_replays_to_the_very_same_state() {
         client.decide(&format!("{} COST 5", algorithm.call(algorithm.name, 5, "366d")));
         client.decide(&algorithm.peek(algorithm.name, 5, "366d"));
     }
-    let before = contents(&mut client);
+    let before = client.contents();
     server.start_again();
     let mut client = server.client();
-    assert_eq!(contents(&mut client), before);
+    assert_eq!(client.contents(), before);
     assert_two_are_left(&mut client);
 }
 
@@ -88,9 +70,9 @@ fn a_long_log_replays_to_the_very_same_state() {
     }
     client.freeze(BASE_US);
     client.decide("RL.SLIDINGLOG k 50 10");
-    let before = contents(&mut client);
+    let before = client.contents();
     server.start_again();
-    assert_eq!(contents(&mut server.client()), before);
+    assert_eq!(server.client().contents(), before);
 }
 
 #[test]
@@ -115,16 +97,16 @@ fn a_server_without_the_module_keeps_the_states_for_one_with_it() {
     let mut server = Server::start();
     let mut client = server.client();
     use_some(&mut client);
-    let before = contents(&mut client);
+    let before = client.contents();
     client.ok("SAVE");
     server.start_again_as(|setup| setup.without_module());
     let mut client = server.client();
     assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
-    assert_eq!(contents(&mut client), before);
+    assert_eq!(client.contents(), before);
     client.ok("SAVE");
     server.start_again_as(|setup| setup.module(crate::support::module::path()));
     let mut client = server.client();
-    assert_eq!(contents(&mut client), before);
+    assert_eq!(client.contents(), before);
     assert_two_are_left(&mut client);
 }
 

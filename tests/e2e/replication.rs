@@ -4,7 +4,9 @@ use redis::Value;
 
 use crate::support::algorithms::{GCRA, SLIDINGLOG};
 use crate::support::replication::Effect;
-use crate::support::{ALGORITHMS, BASE_US, Client, ReplicationStream, Server, eventually};
+use crate::support::{
+    ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of, wait_for_offset,
+};
 
 /// The one effect that must have been sent.
 fn only_effect(stream: &mut ReplicationStream, client: &mut Client) -> Effect {
@@ -175,24 +177,6 @@ fn calls_of_a_transaction_and_of_a_script_send_their_effects() {
     let effects = stream.effects(&mut client);
     let effects = names(&effects).into_iter().filter(|name| name != "MULTI" && name != "EXEC");
     assert_eq!(effects.collect::<Vec<_>>(), ["SET"]);
-}
-
-/// A replica of the server, with everything received that was written so far.
-fn replica_of(primary: &Server) -> Server {
-    let line = format!("replicaof 127.0.0.1 {}", primary.port());
-    let replica = Server::setup().line(&line).start();
-    wait_for_offset(primary, &replica);
-    replica
-}
-
-fn wait_for_offset(primary: &Server, replica: &Server) {
-    let (mut of_primary, mut of_replica) = (primary.client(), replica.client());
-    eventually("the replica has caught up", || {
-        let state = of_replica.info("replication");
-        let up = state.get("master_link_status").is_some_and(|status| status == "up");
-        let offset = of_primary.info_number("replication", "master_repl_offset").to_string();
-        (up && state["slave_repl_offset"] == offset).then_some(())
-    });
 }
 
 #[test]

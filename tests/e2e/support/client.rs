@@ -51,9 +51,21 @@ impl Client {
         answer.unwrap_or_else(|error| panic!("{}: {error}", shown(arguments)))
     }
 
+    /// `call` for a connection that may break, or is broken.
+    pub fn try_call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> RedisResult<Value> {
+        self.connection.req_packed_command(&pack(arguments))
+    }
+
     /// `call` for a line whose arguments are separated by blanks.
     pub fn run(&mut self, line: &str) -> Value {
         self.call(&line.split_whitespace().collect::<Vec<_>>())
+    }
+
+    /// `run` from within a script.
+    pub fn run_in_script(&mut self, line: &str) -> Value {
+        let script = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
+        let words = line.split_whitespace().collect::<Vec<_>>();
+        self.call(&[&["EVAL", script, "1", words[1], words[0]], &words[2..]].concat())
     }
 
     /// Sends many commands at once and gives their raw replies in order.
@@ -110,6 +122,29 @@ impl Client {
     /// What is stored under a key and when it expires: equal means untouched.
     pub fn snapshot(&mut self, key: &str) -> (Value, i64) {
         (self.call(&["DUMP", key]), self.integer(&format!("PEXPIRETIME {key}")))
+    }
+
+    /// Every key of the database with its DUMP and when it expires, in order of the keys.
+    pub fn contents(&mut self) -> Vec<(Vec<u8>, Value, i64)> {
+        let Value::Array(keys) = self.run("KEYS *") else { panic!("no keys") };
+        let mut keys = keys
+            .into_iter()
+            .map(|key| match key {
+                Value::BulkString(key) => key,
+                other => panic!("no key: {other:?}"),
+            })
+            .collect::<Vec<_>>();
+        keys.sort();
+        let looks = keys.iter().flat_map(|key| {
+            [b"DUMP".as_slice(), b"PEXPIRETIME"].map(|look| vec![look, key.as_slice()])
+        });
+        let mut replies = self.pipeline(&looks.collect::<Vec<_>>()).into_iter();
+        let mut next = || replies.next().expect("two replies to each key");
+        let rows = keys.iter().map(|key| match (next(), next()) {
+            (dump, Value::Int(expiry_ms)) => (key.clone(), dump, expiry_ms),
+            (_, other) => panic!("PEXPIRETIME: {other:?}"),
+        });
+        rows.collect()
     }
 
     /// One section of INFO as a map.

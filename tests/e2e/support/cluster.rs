@@ -85,12 +85,23 @@ impl Cluster {
         (0..replica).for_each(|other| self.meet(other, replica));
         self.settle();
         let mut client = self.nodes[replica].client();
-        client.ok(&format!("CLUSTER REPLICATE {}", self.id(primary)));
+        let primary = self.id(primary);
+        client.ok(&format!("CLUSTER REPLICATE {primary}"));
         eventually("the replica is in step", || {
             let told = client.info("replication");
             let up = told.get("master_link_status").is_some_and(|status| status == "up");
             up.then_some(())
         });
+        // Without the primaries' knowledge of it, a replica can win no election.
+        for node in &self.nodes {
+            let mut client = node.client();
+            eventually("every node knows the replica as one", || {
+                match client.run(&format!("CLUSTER REPLICAS {primary}")) {
+                    Value::Array(replicas) => (!replicas.is_empty()).then_some(()),
+                    other => panic!("no replicas: {other:?}"),
+                }
+            });
+        }
         replica
     }
 
@@ -116,7 +127,23 @@ impl Cluster {
         Some(Redirection { is_ask: kind == "ASK", slot: slot.parse().ok()?, node })
     }
 
-    /// The one node that answers for a key, once all the others agree.
+    /// Who serves what since which epoch, as one node sees it.
+    fn view(client: &mut Client) -> Vec<String> {
+        let told = super::text(&client.run("CLUSTER NODES"));
+        let view = told.lines().map(|line| {
+            let words = line.split(' ').collect::<Vec<_>>();
+            // A slot on its way is listed in brackets, and only by those who open it.
+            let slots = words[8..].iter().filter(|range| !range.starts_with('['));
+            let slots = slots.copied().collect::<Vec<_>>().join(" ");
+            format!("{} {} {slots}", words[0], words[6])
+        });
+        let mut sorted = view.collect::<Vec<_>>();
+        sorted.sort();
+        sorted
+    }
+
+    /// The one node that answers for a key, once all nodes agree on that and on every epoch:
+    /// a claim of the last move that is still on its way would undo the next one.
     pub fn settled_owner(&self, key: &str) -> usize {
         let mut clients = self.nodes.iter().map(Server::client).collect::<Vec<_>>();
         eventually("all nodes agree on the owner of a slot", || {
@@ -130,7 +157,10 @@ impl Cluster {
                 None => node == owner,
                 Some(to) => *to == owner,
             };
-            told.iter().enumerate().all(agreed).then_some(owner)
+            let mut views = clients.iter_mut().map(Self::view);
+            let first = views.next()?;
+            let same = views.all(|view| view == first);
+            (same && told.iter().enumerate().all(agreed)).then_some(owner)
         })
     }
 
@@ -169,7 +199,6 @@ impl ClusterClient<'_> {
                 }
                 None => self.clients[owner].run(line),
             };
-            // A redirection costs no pause, as long as it leads somewhere.
             if let Some(told) = self.cluster.redirection(&reply) {
                 assert_eq!(told.slot, slot, "{line}");
                 if told.is_ask {

@@ -7,18 +7,26 @@
 pub mod algorithms;
 pub mod client;
 pub mod cluster;
+pub mod fuzz;
+pub mod model;
 pub mod module;
 pub mod poll;
+pub mod pump;
 pub mod random;
+pub mod replicas;
 pub mod replication;
 pub mod server;
+pub mod traffic;
 
 pub use algorithms::{ALGORITHMS, Algorithm};
 pub use client::{Client, Reply, integers, play, raw_error, text};
 pub use poll::eventually;
+pub use pump::{Pump, Tally};
 pub use random::Random;
+pub use replicas::{replica_of, wait_for_offset};
 pub use replication::ReplicationStream;
 pub use server::Server;
+pub use traffic::random_traffic;
 
 /// 2027-01-15 08:00:00 UTC, in microseconds: where tests freeze the clock. It is a multiple
 /// of an hour since the Unix epoch, so windows of an hour and its parts begin here.

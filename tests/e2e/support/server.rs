@@ -24,6 +24,7 @@ pub struct Setup {
     debug_commands: bool,
     tcp: bool,
     lines: Vec<String>,
+    environment: Vec<(String, String)>,
 }
 
 impl Default for Setup {
@@ -34,6 +35,7 @@ impl Default for Setup {
             debug_commands: true,
             tcp: false,
             lines: Vec::new(),
+            environment: Vec::new(),
         }
     }
 }
@@ -66,6 +68,12 @@ impl Setup {
     /// One more line of configuration.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
+        self
+    }
+
+    /// A variable of the server's environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
@@ -157,6 +165,7 @@ impl Server {
         let mut child = Command::new(&binary)
             .arg("conf")
             .current_dir(directory)
+            .envs(self.setup.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(console.try_clone().unwrap())
             .stderr(console)

@@ -1,0 +1,87 @@
+//! Any bytes under a key. What is read as a state is written again byte for byte, only its own
+//! algorithm decides on it, and what calls by any rule answer is what the naive model says of it.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis_throttle::limiter::oracle::{
+    CLOCK_MAX_US, CellRate, Fixed, Key, Leaky, Limits, Log, Share, Sliding, Source, Step, Subject,
+    Token, Twin,
+};
+use redis_throttle::limiter::{Cost, Instant, NewState, Rule, State, sliding_log::Edit};
+use redis_throttle::state::{Change, decode, encode};
+
+/// So many bytes say what is called; the rest is what the key holds.
+const CALLS_LEN: usize = 40;
+
+/// How often the key is called.
+const CALLS: usize = 3;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Some((mut calls, stored)) = bytes.split_at_checked(CALLS_LEN) else { return };
+    let Ok(state) = decode(stored) else { return };
+    assert_eq!(written_again(state, stored), stored);
+    let limits = Limits::draw(&mut calls);
+    only_its_own_algorithm_decides(state, &limits);
+    match state {
+        State::FixedWindow(state) => call::<Fixed>(stored, state.start.as_us(), limits, calls),
+        State::SlidingWindow(state) => call::<Sliding>(stored, state.start.as_us(), limits, calls),
+        State::SlidingLog(log) => call::<Log>(stored, log.last().instant.as_us(), limits, calls),
+        State::TokenBucket(state) => call::<Token>(stored, state.updated.as_us(), limits, calls),
+        State::LeakyBucket(state) => call::<Leaky>(stored, state.updated.as_us(), limits, calls),
+        State::Gcra(state) => call::<CellRate>(stored, state.arrival_ns / 1_000, limits, calls),
+    }
+});
+
+fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
+    let new_state = match state {
+        State::FixedWindow(state) => NewState::FixedWindow(state),
+        State::SlidingWindow(state) => NewState::SlidingWindow(state),
+        State::SlidingLog(log) => NewState::SlidingLog(Edit {
+            log: Some(log),
+            kept: 0..log.entries.len() - 1,
+            last: log.last(),
+            slot: log.slot,
+        }),
+        State::TokenBucket(state) => NewState::TokenBucket(state),
+        State::LeakyBucket(state) => NewState::LeakyBucket(state),
+        State::Gcra(state) => NewState::Gcra(state),
+    };
+    match encode(&new_state) {
+        Change::Whole(bytes) => bytes.as_slice().to_vec(),
+        Change::Rewrite(bytes) => bytes,
+        Change::Patch { offset, entry } => [&stored[..offset], &entry].concat(),
+    }
+}
+
+fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
+    let rules: [fn(&Limits) -> Rule; 6] =
+        [Fixed::rule, Sliding::rule, Log::rule, Token::rule, Leaky::rule, CellRate::rule];
+    let decided = rules
+        .into_iter()
+        .filter(|rule| rule(limits).decide(Some(state), Instant::from_us(0), Cost::ONE).is_ok());
+    assert_eq!(decided.count(), 1);
+}
+
+/// Calls around the time that the state is about.
+fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u8]) {
+    let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
+    let model = S::Model::try_from(decode(stored).expect("a state")).ok();
+    let mut twin = model.map(|model| Twin::<S> { key: key.clone(), model });
+    let mut forged = key;
+    let mut now = i128::from(about_us);
+    for _ in 0..CALLS {
+        let is_set = calls.below(2) == 1;
+        let step = if is_set { Step::draw_set(&mut calls) } else { Step::draw_good(&mut calls) };
+        now = (now + step.us(S::span_us(&limits))).clamp(0, CLOCK_MAX_US);
+        let cost = Share::draw(&mut calls).of(&limits);
+        if let Some(twin) = &mut twin {
+            twin.call(&limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
+        }
+        // Also a log that no calls can have left gets an answer, and stays a state.
+        let (answer, _) = forged.call(&S::rule(&limits), now, cost);
+        assert!((0..=limits.capacity).contains(&answer.remaining), "{answer:?}");
+        assert!(answer.retry_after_ms >= -1 && answer.reset_after_ms >= 0, "{answer:?}");
+        assert!(decode(forged.bytes.as_deref().expect("a key")).is_ok(), "unreadable");
+    }
+}

@@ -1,0 +1,100 @@
+//! Any arguments, separated by blanks. Nothing panics, and what is accepted, with which meaning, is
+//! what a naive reading of the design says.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis_throttle::grammar::{Algorithm, ClockAction, Request, peek, request};
+use redis_throttle::limiter::oracle::{
+    CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
+};
+use redis_throttle::limiter::{Cost, Instant, Rule, Slots};
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut source = bytes;
+    let algorithm = Algorithm::ALL[source.below(6) as usize];
+    let args: Vec<&[u8]> = source.split(|byte| *byte == b' ').collect();
+    let slots = Slots::DEFAULT;
+
+    let read = request(algorithm, &args, slots);
+    assert_eq!(read.ok(), expected(algorithm, &args), "{algorithm:?} {args:?}: {read:?}");
+    let named = [&[algorithm.name().as_bytes()], args.as_slice()].concat();
+    assert_eq!(peek(&named, slots), read, "PEEK reads the same");
+    let _ = peek(&args, slots);
+
+    if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
+        assert!(instant <= Instant::CLOCK_MAX);
+    }
+});
+
+/// What the arguments mean; `None` when they are to be refused.
+fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
+    use Algorithm::*;
+    let has_rate = matches!(algorithm, TokenBucket | LeakyBucket | Gcra);
+    let (positional, options) = args.split_at_checked(if has_rate { 3 } else { 2 })?;
+    let capacity = integer(positional[0], 1)?;
+    let rate = if has_rate { integer(positional[1], 1)? } else { 1 };
+    let period_us = duration_us(positional.last()?)?;
+    let too_fast = rate > 1_000 * period_us;
+    let too_long = capacity * period_us > 36_525 * DAY_US * rate;
+    if has_rate && (too_fast || too_long) {
+        return None;
+    }
+    let (mut cost, mut aligned) = (None, false);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.to_ascii_uppercase().as_slice() {
+            b"COST" if cost.is_none() => cost = Some(integer(options.next()?, 0)?),
+            b"ALIGNED" if algorithm == Fixed && !aligned => aligned = true,
+            _ => return None,
+        }
+    }
+    let limits = Limits { capacity, rate, period_us, aligned, slots: 1_024 };
+    let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
+    Some(Request { rule: rule(algorithm, &limits), cost })
+}
+
+fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
+    match algorithm {
+        Algorithm::Fixed => Fixed::rule(limits),
+        Algorithm::Sliding => Sliding::rule(limits),
+        Algorithm::SlidingLog => Log::rule(limits),
+        Algorithm::TokenBucket => Token::rule(limits),
+        Algorithm::LeakyBucket => Leaky::rule(limits),
+        Algorithm::Gcra => CellRate::rule(limits),
+    }
+}
+
+/// Plain digits, of any number: leading zeros do not count.
+fn integer(digits: &[u8], min: i128) -> Option<i128> {
+    let number = digits_of(digits)?;
+    (min..=UNITS_MAX).contains(&number).then_some(number)
+}
+
+fn digits_of(digits: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(digits).ok()?;
+    let plain = !text.is_empty() && text.chars().all(|char| char.is_ascii_digit());
+    let significant = text.trim_start_matches('0');
+    // Twenty digits are more than any bound, and still fit.
+    let short = plain && significant.len() <= 20;
+    short.then(|| format!("0{significant}").parse().expect("digits"))
+}
+
+/// Digits, perhaps a point and up to six digits, perhaps a unit.
+fn duration_us(duration: &[u8]) -> Option<i128> {
+    let text = std::str::from_utf8(duration).ok()?;
+    let units =
+        [("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", DAY_US / 24), ("d", DAY_US)];
+    let unit = units.iter().find(|(unit, _)| text.ends_with(unit));
+    let (unit, unit_us) = *unit.unwrap_or(&("", 1_000_000));
+    let number = text.strip_suffix(unit)?;
+    let (whole, decimals) = number.split_once('.').unwrap_or((number, "0"));
+    let (whole, fraction) = (digits_of(whole.as_bytes())?, digits_of(decimals.as_bytes())?);
+    if decimals.len() > 6 {
+        return None;
+    }
+    let scale = 10_i128.pow(decimals.len() as u32);
+    let is_whole = fraction * unit_us % scale == 0;
+    let us = whole * unit_us + fraction * unit_us / scale;
+    (is_whole && (1_000..=366 * DAY_US).contains(&us)).then_some(us)
+}

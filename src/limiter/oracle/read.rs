@@ -1,0 +1,87 @@
+//! The model that a stored state stands for, so that a call on any state can be compared.
+
+use super::{Amount, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
+use crate::limiter::State;
+use crate::limiter::sliding_window;
+
+/// The state of another algorithm, or one that no calls can have left and that no model explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexplained;
+
+macro_rules! expect_state {
+    ($state:expr, $kind:ident) => {
+        match $state {
+            State::$kind(state) => state,
+            _ => return Err(Unexplained),
+        }
+    };
+}
+
+impl TryFrom<State<'_>> for FixedWindow {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, FixedWindow);
+        Ok(Self { start: state.start.as_us().into(), calls: vec![state.used.into()] })
+    }
+}
+
+impl TryFrom<State<'_>> for SlidingWindow {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, SlidingWindow);
+        // Beyond the largest count nothing is added up any more.
+        if state.previous + state.current > sliding_window::State::COUNT_MAX {
+            return Err(Unexplained);
+        }
+        let calls = |count: u64| if count > 0 { vec![count.into()] } else { Vec::new() };
+        Ok(Self {
+            start: state.start.as_us().into(),
+            previous: calls(state.previous),
+            current: calls(state.current),
+        })
+    }
+}
+
+impl TryFrom<State<'_>> for SlidingLog {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let log = expect_state!(state, SlidingLog);
+        let mut calls: Vec<(i128, i128)> = Vec::new();
+        for index in 0..log.entries.len() {
+            let entry = log.entry(index);
+            let cost = entry.total.checked_sub(log.total_before(index)).ok_or(Unexplained)?;
+            let at = entry.instant.as_us().into();
+            if calls.last().is_some_and(|(before, _)| *before >= at) {
+                return Err(Unexplained);
+            }
+            calls.push((at, cost.into()));
+        }
+        Ok(Self { calls, coarsest_slot: log.slot.as_us().into() })
+    }
+}
+
+impl TryFrom<State<'_>> for TokenBucket {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, TokenBucket);
+        let (whole, numerator) = (state.tokens.into(), state.fraction.into());
+        Ok(Self { left: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
+    }
+}
+
+impl TryFrom<State<'_>> for LeakyBucket {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, LeakyBucket);
+        let (whole, numerator) = (state.level.into(), state.fraction.into());
+        Ok(Self { queued: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
+    }
+}
+
+impl TryFrom<State<'_>> for Gcra {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, Gcra);
+        Ok(Self { arrival_ns: state.arrival_ns.into(), writer_ns: 1 << state.tolerance_log2 })
+    }
+}

@@ -1,0 +1,253 @@
+//! The six algorithms as subjects of a test: rule, model, and what the design promises of each.
+
+use super::{Answer, Key, Limits, Oracle, call, div_ceil};
+use crate::limiter::{self, Limit, Period, Quota, Rule, Slots, Span};
+
+/// An algorithm under test: its rule for given limits, its model, and its bounds.
+pub trait Subject {
+    /// The naive model, which a stored state can be read into.
+    type Model: Oracle + for<'a> TryFrom<limiter::State<'a>>;
+    /// The algorithm under `limits`.
+    fn rule(limits: &Limits) -> Rule;
+    /// The time that a state under `limits` may lie ahead of the clock.
+    fn span_us(limits: &Limits) -> i128;
+    /// The longest that a call of `cost`, which is at most the capacity, waits under a good clock.
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128;
+    /// The most that is allowed under a good clock from one call to another `elapsed_us` later,
+    /// both included; `None` where nothing is promised for a stretch of that length.
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128>;
+    /// How many times the capacity a clock that is set forward, or back, gives at most on top.
+    fn bursts(_limits: &Limits, forward: bool) -> i128 {
+        i128::from(forward)
+    }
+}
+
+/// `RL.FIXED`
+pub struct Fixed;
+/// `RL.SLIDING`
+pub struct Sliding;
+/// `RL.SLIDINGLOG`
+pub struct Log;
+/// `RL.TOKENBUCKET`
+pub struct Token;
+/// `RL.LEAKYBUCKET`
+pub struct Leaky;
+/// `RL.GCRA`
+pub struct CellRate;
+
+impl Subject for Fixed {
+    type Model = super::FixedWindow;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::FixedWindow(limiter::FixedWindow {
+            limit: limit(limits.capacity),
+            window: period(limits),
+            aligned: limits.aligned,
+        })
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        limits.period_us
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        limits.period_us
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        // Aligned, both windows may be used up next to their common edge; otherwise the call that
+        // opened the first one lies a whole window before the second.
+        let twice = 2 * limits.capacity - i128::from(!limits.aligned);
+        (elapsed_us < limits.period_us).then_some(twice)
+    }
+    fn bursts(limits: &Limits, forward: bool) -> i128 {
+        // Aligned, the clock may be set to just before an edge, which is one more window.
+        i128::from(forward) + i128::from(limits.aligned)
+    }
+}
+
+impl Subject for Sliding {
+    type Model = super::SlidingWindow;
+    fn rule(limits: &Limits) -> Rule {
+        let (limit, window) = (limit(limits.capacity), period(limits));
+        Rule::SlidingWindow(limiter::SlidingWindow { limit, window })
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        limits.period_us
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        // To the end of a window used up at its start, and until enough of it has faded.
+        limits.period_us + div_ceil(limits.period_us * cost, limits.capacity)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        (elapsed_us < limits.period_us).then_some(2 * limits.capacity - 1)
+    }
+    fn bursts(_limits: &Limits, _forward: bool) -> i128 {
+        // Also set back, the clock may show the end of a window, from which the one before has all
+        // but faded.
+        1
+    }
+}
+
+impl Subject for Log {
+    type Model = super::SlidingLog;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::SlidingLog(limiter::SlidingLog {
+            limit: limit(limits.capacity),
+            window: period(limits),
+            slots: slots(limits),
+        })
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        limits.period_us
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        limits.period_us + div_ceil(limits.period_us, limits.slots)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        (elapsed_us < limits.period_us).then_some(limits.capacity)
+    }
+}
+
+/// Never more than `capacity + rate x t` in any stretch `t`.
+fn at_the_rate(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+    Some(limits.capacity + limits.rate * elapsed_us / limits.period_us)
+}
+
+/// The time to refill, or to drain, `units`.
+fn earned_in_us(limits: &Limits, units: i128) -> i128 {
+    div_ceil(units * limits.period_us, limits.rate)
+}
+
+impl Subject for Token {
+    type Model = super::TokenBucket;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::TokenBucket(limiter::TokenBucket(quota(limits)))
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        earned_in_us(limits, limits.capacity)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        earned_in_us(limits, cost)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        at_the_rate(limits, elapsed_us)
+    }
+}
+
+impl Subject for Leaky {
+    type Model = super::LeakyBucket;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::LeakyBucket(limiter::LeakyBucket(quota(limits)))
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        earned_in_us(limits, limits.capacity)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        // Denied, until there is room for it; allowed, until what stands before it has drained.
+        earned_in_us(limits, cost.max(limits.capacity - cost))
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        at_the_rate(limits, elapsed_us)
+    }
+}
+
+impl Subject for CellRate {
+    type Model = super::Gcra;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::Gcra(limiter::Gcra::new(quota(limits)))
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        Self::longest_wait_us(limits, limits.capacity)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        let interval_ns = div_ceil(limits.period_us * 1_000, limits.rate);
+        div_ceil(cost * interval_ns, 1_000)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        at_the_rate(limits, elapsed_us)
+    }
+}
+
+/// A key and its model, side by side.
+pub struct Twin<S: Subject> {
+    /// The key as a server would hold it.
+    pub key: Key,
+    /// What it has to answer.
+    pub model: S::Model,
+}
+
+impl<S: Subject> Default for Twin<S> {
+    fn default() -> Self {
+        Self { key: Key::default(), model: S::Model::default() }
+    }
+}
+
+impl<S: Subject> Twin<S> {
+    /// Makes a call on both and compares.
+    ///
+    /// # Errors
+    ///
+    /// The difference: in a number, in whether something is written, or in the retry promised.
+    pub fn call(&mut self, limits: &Limits, now: i128, cost: i128) -> Result<Answer, String> {
+        let rule = S::rule(limits);
+        let before = self.key.bytes.clone();
+        let (expected, writes) = call(&mut self.model, limits, now, cost);
+        let (answer, wrote) = self.key.call(&rule, now, cost);
+        let said = if answer != expected {
+            format!("{answer:?}, expected {expected:?}")
+        } else if wrote != writes {
+            format!("it wrote: {wrote}, expected: {writes}")
+        } else if wrote && self.key.lapses_at <= now {
+            "it stored a state that means nothing".to_owned()
+        } else {
+            match check_retry(&self.key, &rule, now, cost, answer) {
+                Ok(()) => return Ok(answer),
+                Err(said) => said,
+            }
+        };
+        Err(format!("cost {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
+    }
+}
+
+/// Denied until exactly the promised instant, allowed from then on.
+///
+/// # Errors
+///
+/// What is wrong with the promise.
+pub fn check_retry(
+    key: &Key,
+    rule: &Rule,
+    now: i128,
+    cost: i128,
+    answer: Answer,
+) -> Result<(), String> {
+    let after_ms = answer.retry_after_ms;
+    let retry_at = now + after_ms * 1_000;
+    let promises_nothing = answer.allowed == 1 || after_ms < 0 || cost == 0;
+    if promises_nothing || retry_at > limiter::Instant::CLOCK_MAX.as_us().into() {
+        return Ok(());
+    }
+    let allowed_at = |at| key.peek(rule, at, cost).allowed == 1;
+    if after_ms == 0 {
+        Err("denied without a wait".to_owned())
+    } else if !allowed_at(retry_at) {
+        Err(format!("denied at the promised time, {after_ms} ms later"))
+    } else if allowed_at(retry_at - 1_000) {
+        Err(format!("allowed 1 ms before the promised {after_ms} ms"))
+    } else {
+        Ok(())
+    }
+}
+
+fn limit(units: i128) -> Limit {
+    Limit::new(units.try_into().expect("positive")).expect("a limit in bounds")
+}
+
+fn period(limits: &Limits) -> Period {
+    Period::new(Span::from_us(limits.period_us.try_into().expect("positive"))).expect("in bounds")
+}
+
+fn slots(limits: &Limits) -> Slots {
+    Slots::new(limits.slots.try_into().expect("small")).expect("in bounds")
+}
+
+fn quota(limits: &Limits) -> Quota {
+    Quota::new(limit(limits.capacity), limit(limits.rate), period(limits)).expect("in bounds")
+}

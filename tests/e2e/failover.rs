@@ -1,0 +1,153 @@
+//! A primary that is lost in the middle of a window: what its replica does not know of may be
+//! granted again, and nothing more.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use redis::Value;
+
+use crate::support::{
+    ALGORITHMS, Algorithm, Client, Random, Server, eventually, integers, replica_of,
+    wait_for_offset,
+};
+
+/// Units per subject; one comes back in almost nine hours.
+const BUDGET: u64 = 1_000;
+
+fn call(algorithm: Algorithm) -> String {
+    algorithm.call(algorithm.name, BUDGET, "366d")
+}
+
+/// Makes calls until one is denied, and tells how many were allowed.
+fn use_up(client: &mut Client, algorithm: Algorithm) -> u64 {
+    let call = call(algorithm);
+    (0..=BUDGET).take_while(|_| client.allows(&call)).count() as u64
+}
+
+#[test]
+fn a_promoted_replica_grants_what_it_had_not_received_once_more_and_no_other_permit() {
+    let mut random = Random::new(21);
+    for round in 0..3 {
+        let primary = Server::setup().with_tcp().start();
+        let replica = replica_of(&primary);
+        let (mut client, mut promoted) = (primary.client(), replica.client());
+        let received = ALGORITHMS.map(|algorithm| {
+            let calls = 1 + random.below(BUDGET / 4);
+            assert!((0..calls).all(|_| client.allows(&call(algorithm))));
+            calls
+        });
+        assert_eq!(client.integer("WAIT 1 60000"), 1);
+        promoted.ok("REPLICAOF NO ONE");
+        // The old primary does not know and goes on: in the first round not even once.
+        for (algorithm, received) in ALGORITHMS.into_iter().zip(received) {
+            let lost = if round == 0 { 0 } else { 1 + random.below(BUDGET / 4) };
+            assert!((0..lost).all(|_| client.allows(&call(algorithm))));
+            let granted = use_up(&mut promoted, algorithm);
+            assert_eq!(received + lost + granted, BUDGET + lost, "{}", algorithm.name);
+        }
+    }
+}
+
+/// Permits of one algorithm during a failover.
+#[derive(Default)]
+struct Permits {
+    /// The primary said yes.
+    acknowledged: AtomicU64,
+    /// The primary said yes and WAIT that the replica has it.
+    confirmed: AtomicU64,
+}
+
+/// Calls until the primary is gone; after every call, or never, it waits for the replica.
+fn call_until_it_is_gone(mut client: Client, permits: &[Permits; 6], seed: u64, confirm: bool) {
+    let mut random = Random::new(seed);
+    loop {
+        let index = random.below(6) as usize;
+        let line = call(ALGORITHMS[index]);
+        let Ok(reply) = client.try_call(&line.split(' ').collect::<Vec<_>>()) else { return };
+        let allowed = integers(&reply).unwrap_or_else(|| panic!("{line}: {reply:?}"))[0] as u64;
+        permits[index].acknowledged.fetch_add(allowed, Relaxed);
+        if confirm {
+            match client.try_call(&["WAIT", "1", "60000"]) {
+                Ok(Value::Int(1)) => permits[index].confirmed.fetch_add(allowed, Relaxed),
+                Ok(other) => panic!("WAIT: {other:?}"),
+                Err(_) => return,
+            };
+        }
+    }
+}
+
+/// Kills a primary in the middle of the traffic of four callers, promotes its replica, and
+/// uses up what is left there. Gives the permits granted twice, and those WAIT had confirmed.
+fn fail_over(seed: u64, confirm: bool) -> (u64, u64) {
+    const CALLERS: u64 = 4;
+    let mut primary = Server::setup().with_tcp().start();
+    let replica = replica_of(&primary);
+    let permits: [Permits; 6] = std::array::from_fn(|_| Permits::default());
+    let total = || permits.iter().map(|of| of.acknowledged.load(Relaxed)).sum::<u64>();
+    thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let (client, permits) = (primary.client(), &permits);
+            let seed = seed * CALLERS + caller;
+            scope.spawn(move || call_until_it_is_gone(client, permits, seed, confirm));
+        }
+        eventually("traffic runs", || (total() >= 600).then_some(()));
+        primary.crash();
+    });
+    let mut promoted = replica.client();
+    promoted.ok("REPLICAOF NO ONE");
+    let (mut granted_twice, mut all_confirmed) = (0, 0);
+    for (algorithm, permits) in ALGORITHMS.into_iter().zip(&permits) {
+        let (acknowledged, confirmed) =
+            (permits.acknowledged.load(Relaxed), permits.confirmed.load(Relaxed));
+        let peek = algorithm.peek(algorithm.name, BUDGET, "366d");
+        let left = promoted.decide(&format!("{peek} COST 0"))[2] as u64;
+        let received = BUDGET - left;
+        assert!(received >= confirmed, "{}: {confirmed} were confirmed", algorithm.name);
+        assert!(received <= acknowledged + CALLERS, "{}: out of nothing", algorithm.name);
+        let granted = use_up(&mut promoted, algorithm);
+        assert_eq!(granted, left, "{}: what its state says", algorithm.name);
+        let over = (acknowledged + granted).saturating_sub(BUDGET);
+        assert!(over <= acknowledged.saturating_sub(received), "{}: {over}", algorithm.name);
+        assert!(confirmed + granted <= BUDGET, "{}: confirmed permits again", algorithm.name);
+        granted_twice += over;
+        all_confirmed += confirmed;
+    }
+    (granted_twice, all_confirmed)
+}
+
+#[test]
+fn a_primary_killed_under_load_has_at_most_the_unreceived_permits_granted_twice() {
+    for seed in 1..=3 {
+        fail_over(seed, false);
+    }
+}
+
+#[test]
+fn no_permit_that_wait_has_confirmed_is_granted_again() {
+    for seed in 4..=6 {
+        let (granted_twice, confirmed) = fail_over(seed, true);
+        assert!(confirmed > 300, "{confirmed} permits were confirmed");
+        // Each of the four callers may have one permit that WAIT had not confirmed yet.
+        assert!(granted_twice <= 4, "{granted_twice} permits");
+    }
+}
+
+#[test]
+fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
+    let first = Server::setup().with_tcp().start();
+    let second = Server::setup().with_tcp().start();
+    let mut allowed = [0; 6];
+    let (mut primary, mut replica) = (&first, &second);
+    for _ in 0..6 {
+        primary.client().ok("REPLICAOF NO ONE");
+        replica.client().ok(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+        wait_for_offset(primary, replica);
+        let mut client = primary.client();
+        for (algorithm, allowed) in ALGORITHMS.into_iter().zip(&mut allowed) {
+            *allowed += (0..200).filter(|_| client.allows(&call(algorithm))).count() as u64;
+        }
+        assert_eq!(client.integer("WAIT 1 60000"), 1);
+        (primary, replica) = (replica, primary);
+    }
+    assert_eq!(allowed, [BUDGET; 6], "1,200 calls each");
+}

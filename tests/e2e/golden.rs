@@ -1,0 +1,250 @@
+//! States as Redis 7.0 dumped them when the layout was decided: they must load for ever.
+
+use redis::Value;
+
+use crate::support::algorithms::{FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use crate::support::server::Setup;
+use crate::support::{
+    ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, integers, module, text,
+};
+
+/// One payload, and what it means.
+struct Golden {
+    algorithm: Algorithm,
+    /// What `DUMP` gave, in hexadecimal.
+    dump: &'static str,
+    /// The numbers that `RL.INSPECT` shows, in its order.
+    inspected: &'static [i64],
+    /// When it was dumped: so many milliseconds and 456 microseconds after [`BASE_US`].
+    at_ms: i64,
+    /// The rule that wrote it.
+    rule: &'static str,
+    /// The status at that moment: what `PEEK ... COST 0` answers.
+    status: Reply,
+}
+
+/// Every kind: small numbers, the largest there are, and logs that the server compresses.
+const GOLDEN: [Golden; 12] = [
+    Golden {
+        algorithm: FIXED,
+        dump: "000c93ffcf00066517289a6240070a0034011d7382d6e54d",
+        inspected: &[1_800_000_000_123_456, 7],
+        at_ms: 123,
+        rule: "100 60",
+        status: [1, 100, 93, 0, 60_000],
+    },
+    Golden {
+        algorithm: FIXED,
+        dump: "001493ffcf00066517289a6240cf000000e8d4a50fff0a00c9fd86e2cd261c74",
+        inspected: &[1_800_000_000_123_456, 999_999_999_999],
+        at_ms: 123,
+        rule: "1000000000000 366d",
+        status: [1, 1_000_000_000_000, 1, 0, 31_622_400_000],
+    },
+    Golden {
+        algorithm: SLIDING,
+        dump: "000d94fecf000665172c2c070028070a00521a702550098826",
+        inspected: &[1_800_000_060_000_000, 40, 7],
+        at_ms: 60_123,
+        rule: "100 60",
+        status: [1, 100, 53, 0, 119_877],
+    },
+    Golden {
+        algorithm: SLIDING,
+        dump: "001594fecf00064a952b76000000cf000000e8d4a50fff0a00a017d9b34f9d0853",
+        inspected: &[1_770_854_400_000_000, 0, 999_999_999_999],
+        at_ms: 123,
+        rule: "1000000000000 366d",
+        status: [1, 1_000_000_000_000, 1, 0, 34_099_199_877],
+    },
+    Golden {
+        algorithm: SLIDINGLOG,
+        dump: "00c327300c93fdcf00066517289a62400100e00100400b0216e36060100004200502\
+               16e7482005020000060a00acf05501398d8e6d",
+        inspected: &[3, 6, 1_800_000_000_123_456, 1_800_000_001_624_456, 1],
+        at_ms: 1_624,
+        rule: "10 60",
+        status: [1, 10, 4, 0, 60_000],
+    },
+    // Instants rounded up to a 1,024th of a minute: the newest is ahead of the clock.
+    Golden {
+        algorithm: SLIDINGLOG,
+        dump: "00c329320e93fdcf00066517289aaea6cde4e200e000000103e8400a80110107d020\
+               0b020393882005020013870a00c1706a1c4a28fe5c",
+        inspected: &[3, 4_999, 1_800_000_000_143_014, 1_800_000_000_377_390, 58_594],
+        at_ms: 353,
+        rule: "5000 60",
+        status: [1, 5_000, 1, 0, 60_024],
+    },
+    Golden {
+        algorithm: SLIDINGLOG,
+        dump: "00c340e640fc0c93fdcf00066517289a62400100e001000002200a020f4240200502\
+               0000042003021e88682005020000062003022dd2782005020000082003023d14b8200502\
+               00000a2003024c5ae020050200000c2003025ba4f020050200000e2003026ae730200502\
+               0000102003027a2d58200502000012200301897780530014200b0298b9a8200502000016\
+               200302a7ffd0200502000018200301b7498053001a200b02c68c2020050200001c200302\
+               d5d24820052097200301e51c8053401d02f45e9820110800002200000103a4c020090200\
+               0024200b0112ee80530026200b0122314089020000280a00024a36ceaba0ee96",
+        inspected: &[20, 40, 1_800_000_000_123_456, 1_800_000_019_141_456, 1],
+        at_ms: 20_142,
+        rule: "100 1h",
+        status: [1, 100, 60, 0, 3_598_999],
+    },
+    Golden {
+        algorithm: TOKENBUCKET,
+        dump: "001194fccf0006651728ad369011ce0083ce300a009f860a2329b3f1e9",
+        inspected: &[17, 8_638_000, 1_800_000_001_357_456],
+        at_ms: 1_357,
+        rule: "30 7 60",
+        status: [1, 30, 17, 0, 110_195],
+    },
+    Golden {
+        algorithm: TOKENBUCKET,
+        dump: "001594fccf00066517289a662801cf000011ec1149c0000a0033f7733251b5b59b",
+        inspected: &[1, 19_705_600_000_000, 1_800_000_000_124_456],
+        at_ms: 124,
+        rule: "1000000000000 1000000000000 366d",
+        status: [1, 1_000_000_000_000, 1, 0, 31_622_400_000],
+    },
+    Golden {
+        algorithm: LEAKYBUCKET,
+        dump: "001194fbcf0006651728ad369004ce030fb8d00a008c6cb9e298a863ec",
+        inspected: &[4, 51_362_000, 1_800_000_001_357_456],
+        at_ms: 1_357,
+        rule: "10 7 60",
+        status: [1, 10, 5, 41_624, 41_624],
+    },
+    Golden {
+        algorithm: GCRA,
+        dump: "000c93facf18fae27966514200240a001ff455a059ca37db",
+        inspected: &[1_800_000_012_123_456_000, 36],
+        at_ms: 123,
+        rule: "6 10 60",
+        status: [1, 6, 4, 0, 12_000],
+    },
+    Golden {
+        algorithm: GCRA,
+        dump: "000c93facf44c665769f72ca003e0a00b2c97a17491a5882",
+        inspected: &[4_955_760_000_123_456_000, 62],
+        at_ms: 123,
+        rule: "36525 1 1d",
+        status: [1, 36_525, 0, 0, 3_155_760_000_000],
+    },
+];
+
+fn from_hex(digits: &str) -> Vec<u8> {
+    let pairs = (0..digits.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits")).collect()
+}
+
+impl Golden {
+    /// Restores the payload under `key`, to expire at this Unix time.
+    fn restore(&self, client: &mut Client, key: &str, expiry_ms: i64) {
+        let (dump, expiry_ms) = (from_hex(self.dump), expiry_ms.to_string());
+        let words = [b"RESTORE", key.as_bytes(), expiry_ms.as_bytes(), &dump, b"ABSTTL"];
+        assert_eq!(client.call(&words), Value::Okay, "{}", self.dump);
+    }
+
+    /// What the state behind `key` is and decides, at the moment it was dumped.
+    fn assert_means_the_same(&self, client: &mut Client, key: &str) {
+        let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else {
+            panic!("{}: no state", self.dump);
+        };
+        let name = text(&fields[1]);
+        let numbers = fields[2..].chunks(2).map(|pair| match pair[1] {
+            Value::Int(number) => number,
+            ref other => panic!("{}: {other:?}", self.dump),
+        });
+        assert_eq!(name, self.algorithm.name, "{}", self.dump);
+        assert_eq!(numbers.collect::<Vec<_>>(), self.inspected, "{}", self.dump);
+        client.freeze(BASE_US + self.at_ms * 1_000 + 456);
+        let peek = format!("RL.PEEK {key} {name} {} COST 0", self.rule);
+        assert_eq!(client.decide(&peek), self.status, "{}", self.dump);
+    }
+}
+
+/// An hour from now, by the real clock.
+fn in_an_hour_ms(client: &mut Client) -> i64 {
+    client.server_time_us() / 1_000 + 3_600_000
+}
+
+#[test]
+fn a_payload_of_redis_7_0_loads_and_means_what_it_meant() {
+    let server = Server::start();
+    let mut client = server.client();
+    for golden in &GOLDEN {
+        let expiry_ms = in_an_hour_ms(&mut client);
+        golden.restore(&mut client, "k", expiry_ms);
+        golden.assert_means_the_same(&mut client, "k");
+        assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{}", golden.dump);
+        // The rest of the limit can be used, and not a unit more.
+        let call = format!("{} k {} COST", golden.algorithm.command, golden.rule);
+        let left = golden.status[2];
+        assert_eq!(client.decide(&format!("{call} {}", left + 1))[0], 0, "{call}");
+        if left > 0 {
+            assert_eq!(client.decide(&format!("{call} {left}"))[..3], [1, golden.status[1], 0]);
+        }
+        client.integer("DEL k");
+    }
+}
+
+#[test]
+fn the_same_calls_still_write_the_same_payload() {
+    // The value behind a payload: what the dump of a copy made today holds as well.
+    let server = Server::start();
+    let mut client = server.client();
+    let expiry_ms = in_an_hour_ms(&mut client);
+    let calls = [
+        (0, 123, "RL.FIXED k 100 60 COST 7"),
+        (1, 123, "RL.FIXED k 1000000000000 366d COST 999999999999"),
+        (3, 123, "RL.SLIDING k 1000000000000 366d COST 999999999999"),
+        (10, 123, "RL.GCRA k 6 10 60 COST 2"),
+        (11, 123, "RL.GCRA k 36525 1 1d COST 36525"),
+    ];
+    for (index, at_ms, call) in calls {
+        client.freeze(BASE_US + at_ms * 1_000 + 456);
+        assert!(client.allows(call), "{call}");
+        GOLDEN[index].restore(&mut client, "golden", expiry_ms);
+        assert_eq!(client.bytes("GET k"), client.bytes("GET golden"), "{call}");
+        client.integer("DEL k golden");
+    }
+}
+
+#[test]
+fn every_kind_has_a_payload_and_goes_through_files_and_a_server_without_the_module() {
+    for algorithm in ALGORITHMS {
+        assert!(GOLDEN.iter().any(|golden| golden.algorithm == algorithm), "{}", algorithm.name);
+    }
+    let mut server = Server::setup().without_module().start();
+    let mut client = server.client();
+    let expiry_ms = in_an_hour_ms(&mut client);
+    for (number, golden) in GOLDEN.iter().enumerate() {
+        golden.restore(&mut client, &format!("k{number}"), expiry_ms);
+    }
+    client.ok("SAVE");
+    server.start_again_as(|setup: Setup| setup.module(module::path()));
+    let mut client = server.client();
+    for (number, golden) in GOLDEN.iter().enumerate() {
+        golden.assert_means_the_same(&mut client, &format!("k{number}"));
+    }
+}
+
+#[test]
+fn a_damaged_payload_is_refused_by_the_server_and_leaves_no_key() {
+    let server = Server::start();
+    let mut client = server.client();
+    for golden in &GOLDEN {
+        let whole = from_hex(golden.dump);
+        for at in 0..whole.len() {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x10;
+            let reply = client.call(&[&b"RESTORE"[..], b"k", b"0", &damaged]);
+            assert!(matches!(reply, Value::ServerError(_)), "byte {at} of {}", golden.dump);
+        }
+        let peek = format!("RL.PEEK k {} {}", golden.algorithm.name, golden.rule);
+        let untouched = integers(&client.run(&peek)).expect("a decision");
+        assert_eq!(untouched[0], 1, "{peek}");
+    }
+    assert_eq!(client.integer("DBSIZE"), 0);
+    server.assert_alive();
+}

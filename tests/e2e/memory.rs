@@ -1,0 +1,353 @@
+//! Under memory pressure, over a million calls, and through every command that moves keys.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use redis::Value;
+
+use crate::support::{
+    ALGORITHMS, Algorithm, BASE_US, Client, Pump, Random, Server, Tally, eventually, integers,
+    raw_error,
+};
+
+const MEGABYTE: i64 = 1 << 20;
+
+fn used_memory(client: &mut Client) -> i64 {
+    client.info_number("memory", "used_memory")
+}
+
+/// Limits the server to what it uses now and `room` more.
+fn limit_memory(client: &mut Client, room: i64) {
+    let bytes = used_memory(client) + room;
+    client.ok(&format!("CONFIG SET maxmemory {bytes}"));
+}
+
+/// What is evicted is what is not counted: the memory that `maxmemory` limits.
+fn assert_within_the_limit(client: &mut Client) {
+    let fields = client.info("memory");
+    let number = |name: &str| fields[name].parse::<i64>().expect("a number");
+    let counted = number("used_memory") - number("mem_not_counted_for_evict");
+    let limit = number("maxmemory");
+    // Buffers of the connection itself may come on top between two calls.
+    assert!(counted <= limit + MEGABYTE, "{counted} of {limit} bytes");
+}
+
+/// The call of a number: all six algorithms in turn, each number another subject.
+fn of_every_algorithm(number: usize, line: &mut Vec<u8>) {
+    let algorithm = ALGORITHMS[number % 6];
+    let (name, arguments) = (algorithm.name, algorithm.arguments(5, "1h"));
+    write!(line, "{} {name}:{number} {arguments}", algorithm.command).expect("a buffer");
+}
+
+#[test]
+fn every_policy_evicts_subjects_and_every_call_is_decided() {
+    const CALLS: usize = 18_000;
+    let server = Server::start();
+    let mut client = server.client();
+    let policies = [
+        "allkeys-lru",
+        "allkeys-lfu",
+        "allkeys-random",
+        // These four find something to evict only because every key of ours has an expiry.
+        "volatile-lru",
+        "volatile-lfu",
+        "volatile-random",
+        "volatile-ttl",
+    ];
+    for policy in policies {
+        client.ok("FLUSHALL SYNC");
+        client.ok("CONFIG RESETSTAT");
+        client.ok(&format!("CONFIG SET maxmemory-policy {policy}"));
+        limit_memory(&mut client, MEGABYTE);
+        let tally = Pump::new(&server).run(CALLS, of_every_algorithm);
+        assert_eq!(tally, Tally { allowed: CALLS, ..Tally::default() }, "{policy}");
+        let evicted = client.info_number("stats", "evicted_keys");
+        let kept = client.integer("DBSIZE");
+        assert!(evicted > 1_000 && kept > 100, "{policy}: {evicted} evicted, {kept} kept");
+        assert_eq!(evicted + kept, CALLS as i64, "{policy}: nothing else removes a key");
+        assert_within_the_limit(&mut client);
+        // Who was evicted starts afresh: never a wrong answer, never a stricter one.
+        let again = Pump::new(&server).run(600, of_every_algorithm);
+        assert_eq!(again.allowed, 600, "{policy}");
+        client.ok("CONFIG SET maxmemory 0");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn without_eviction_a_full_server_denies_nobody_and_decides_nothing_until_there_is_room() {
+    const CALLS: usize = 30_000;
+    let server = Server::setup().line("maxmemory-policy noeviction").start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        assert!(client.allows(&format!("{} COST 4", algorithm.call(algorithm.name, 5, "366d"))));
+    }
+    limit_memory(&mut client, MEGABYTE);
+    let tally = Pump::new(&server).run(CALLS, of_every_algorithm);
+    assert!(tally.allowed > 1_000 && tally.out_of_memory > 1_000, "{tally:?}");
+    assert_eq!(tally.allowed + tally.out_of_memory, CALLS, "{tally:?}");
+    assert_eq!(client.integer("DBSIZE"), tally.allowed as i64 + 6, "OOM leaves no key");
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(algorithm.name, 5, "366d");
+        let before = client.snapshot(algorithm.name);
+        assert!(client.error(&call).starts_with("OOM"), "{call}");
+        let peek = algorithm.peek(algorithm.name, 5, "366d");
+        assert_eq!(client.decide(&peek)[..3], [1, 5, 0], "{peek}");
+        assert!(matches!(client.run(&format!("RL.INSPECT {}", algorithm.name)), Value::Array(_)));
+        let refused = raw_error(&client.run_in_script(&call));
+        assert!(refused.is_some_and(|error| error.contains("OOM")), "{call} in a script");
+        assert_eq!(client.snapshot(algorithm.name), before, "{call}");
+    }
+    // Forgetting subjects makes room, and the states are what they were.
+    let forgotten = (0..CALLS).map(|number| {
+        let algorithm = ALGORITHMS[number % 6];
+        vec!["UNLINK".to_owned(), format!("{}:{number}", algorithm.name)]
+    });
+    client.pipeline(&forgotten.collect::<Vec<_>>());
+    eventually("there is room", || {
+        let call = ALGORITHMS[0].call("another", 5, "366d");
+        integers(&client.run(&call)).map(|reply| assert_eq!(reply[0], 1))
+    });
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(algorithm.name, 5, "366d");
+        assert_eq!(client.decide(&call)[..3], [1, 5, 0], "{call}");
+        assert_eq!(client.decide(&call)[0], 0, "{call}");
+    }
+}
+
+#[test]
+fn a_million_random_subjects_fit_a_server_of_sixteen_megabytes() {
+    const CALLS: usize = 1_000_000;
+    let server = Server::setup().line("maxmemory-policy allkeys-lru").start();
+    let mut client = server.client();
+    limit_memory(&mut client, 16 * MEGABYTE);
+    // A bijective scramble: a million subjects in an order of no meaning.
+    let tally = Pump::new(&server).run(CALLS, |number, line| {
+        let subject = (number as u32).wrapping_mul(2_654_435_761);
+        let algorithm = ALGORITHMS[number % 6];
+        line.extend_from_slice(algorithm.command.as_bytes());
+        let arguments = if algorithm.has_rate { "5 5 1h" } else { "5 1h" };
+        write!(line, " subject:{subject:08x} {arguments}").expect("a buffer takes all");
+    });
+    assert_eq!(tally, Tally { allowed: CALLS, ..Tally::default() });
+    let evicted = client.info_number("stats", "evicted_keys");
+    assert_eq!(evicted + client.integer("DBSIZE"), CALLS as i64);
+    assert!(evicted > CALLS as i64 / 2, "{evicted} evicted");
+    assert_within_the_limit(&mut client);
+    server.assert_alive();
+}
+
+/// Makes each of the calls a million times; what the server uses must not grow by it.
+fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
+    const CALLS: usize = 1_000_000;
+    const WARM_UP: usize = 20_000;
+    let (mut client, mut pump) = (server.client(), Pump::new(server));
+    client.integer("RPUSH list a");
+    let mut report = String::new();
+    for call in calls.iter().map(AsRef::as_ref) {
+        // Without the subject itself, whose size changes by design.
+        let settled = |client: &mut Client| {
+            client.integer("DEL k");
+            used_memory(client)
+        };
+        pump.repeat(WARM_UP, call);
+        let before = settled(&mut client);
+        let tally = pump.repeat(CALLS, call);
+        let grown = settled(&mut client) - before;
+        writeln!(report, "{call}: {grown} bytes, {tally:?}").expect("a string takes all");
+        // A leak of one byte in eight calls would show.
+        assert!(grown < 128 * 1024, "{report}");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn a_million_calls_of_each_deciding_command_leak_nothing() {
+    // Four hundred thousand a second: many are allowed, many are not, on states of every age.
+    let calls = ALGORITHMS.map(|algorithm| algorithm.call("k", 20_000, "50ms"));
+    let server = Server::start();
+    assert_flat(&server, &calls);
+    let decided = server.client().info("rl");
+    for algorithm in ALGORITHMS {
+        let allowed = &decided[&format!("rl_{}_allowed", algorithm.name.to_lowercase())];
+        assert!(allowed.parse::<u64>().expect("a number") > 100_000, "{algorithm:?}: {allowed}");
+    }
+}
+
+#[test]
+fn a_million_calls_of_every_other_command_and_of_a_wrong_one_leak_nothing() {
+    let server = Server::start();
+    assert!(server.client().allows("RL.SLIDINGLOG log 1000 1h COST 3"));
+    let calls = ["RL.PEEK log SLIDINGLOG 1000 1h", "RL.INSPECT log", "RL.DEBUG CLOCK RESUME"];
+    let wrong = ["RL.GCRA list 5 5 1h", "RL.PEEK k GCRA 0 5 1h"];
+    assert_flat(&server, &[&calls[..], &wrong].concat());
+}
+
+/// The number of entries of a log, and what its state and the server need for it.
+fn size_of_log(client: &mut Client, key: &str) -> (i64, i64, i64) {
+    let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no log") };
+    let Value::Int(entries) = fields[3] else { panic!("{fields:?}") };
+    let usage = client.integer(&format!("MEMORY USAGE {key}"));
+    (entries, client.integer(&format!("STRLEN {key}")), usage)
+}
+
+#[test]
+fn a_log_never_grows_past_its_slots_whatever_the_limit_and_the_traffic() {
+    let mut random = Random::new(31);
+    for slots in [16, 64, 1_024] {
+        let server = Server::setup().line(&format!("rl.sliding-log-slots {slots}")).start();
+        let mut client = server.client();
+        client.freeze(BASE_US);
+        // Live entries: one a slot and one more. Dead ones: less than half as many.
+        let most = (slots + 1) * 3 / 2 + 1;
+        let mut largest = 0;
+        for (key, limit) in [("exact", slots), ("rounded", 1_000_000_000_000)] {
+            for _ in 0..40 {
+                let batch = (0..100).flat_map(|_| {
+                    let step_us = 1 + random.below(2 * 10_000_000 / slots);
+                    let step = format!("{}.{:03}", step_us / 1_000, step_us % 1_000);
+                    [
+                        format!("RL.SLIDINGLOG {key} {limit} 10"),
+                        format!("RL.DEBUG CLOCK ADVANCE {step}ms"),
+                    ]
+                });
+                let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+                client.pipeline(&batch.map(words).collect::<Vec<_>>());
+                let (entries, length, usage) = size_of_log(&mut client, key);
+                assert!(entries as u64 <= most, "{key} {slots}: {entries} entries");
+                assert!(length as u64 <= 24 + 12 * most, "{key} {slots}: {length} bytes");
+                assert!(usage as u64 <= 2 * (24 + 12 * most) + 256, "{key} {slots}: {usage} used");
+                largest = largest.max(length);
+            }
+        }
+        assert!(largest as u64 > 12 * slots / 2, "{slots}: no more than {largest} bytes");
+    }
+}
+
+/// A subject whose five units are all used but one.
+fn use_four(client: &mut Client, algorithm: Algorithm, key: &str) {
+    assert!(client.allows(&format!("{} COST 4", algorithm.call(key, 5, "366d"))));
+}
+
+/// That exactly one unit is left.
+fn assert_one_is_left(client: &mut Client, algorithm: Algorithm, key: &str) {
+    let call = algorithm.call(key, 5, "366d");
+    assert_eq!(client.decide(&call)[..3], [1, 5, 0], "{call}");
+    assert_eq!(client.decide(&call)[..3], [0, 5, 0], "{call}");
+    assert!(client.integer(&format!("PTTL {key}")) > 0, "{call}: no expiry");
+}
+
+#[test]
+fn a_state_that_changes_its_database_or_name_takes_its_expiry_and_its_debts_along() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        for key in ["swapped", "moved", "copied", "renamed", "unlinked"] {
+            use_four(&mut client, algorithm, key);
+        }
+        let before = client.snapshot("moved");
+        assert_eq!(client.integer("MOVE moved 1"), 1);
+        assert_eq!(client.integer("COPY copied copy DB 1"), 1);
+        client.ok("RENAME renamed name");
+        assert_eq!(client.integer("UNLINK unlinked"), 1);
+        assert!(client.allows(&algorithm.call("unlinked", 5, "366d")), "a new subject");
+        assert!(client.allows(&algorithm.call("renamed", 5, "366d")), "a new subject");
+        assert_one_is_left(&mut client, algorithm, "name");
+        assert_one_is_left(&mut client, algorithm, "copied");
+        client.ok("SELECT 1");
+        assert_eq!(client.snapshot("moved"), before, "{}", algorithm.name);
+        assert_one_is_left(&mut client, algorithm, "moved");
+        assert_one_is_left(&mut client, algorithm, "copy");
+        // The databases change places under the connection.
+        client.ok("SWAPDB 0 1");
+        assert_one_is_left(&mut client, algorithm, "swapped");
+        client.ok("SELECT 0");
+        assert_eq!(client.decide(&algorithm.call("moved", 5, "366d"))[0], 0);
+        client.ok("FLUSHALL ASYNC");
+        assert_eq!(client.decide(&algorithm.call("moved", 5, "366d"))[..3], [1, 5, 4]);
+        client.ok("FLUSHALL");
+    }
+}
+
+#[test]
+fn memory_comes_back_when_subjects_are_dropped_in_the_background() {
+    let server = Server::setup().line("rl.sliding-log-slots 65536").start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let mut pump = Pump::new(&server);
+    for drop_all in ["FLUSHALL ASYNC", "FLUSHDB ASYNC", "UNLINK"] {
+        client.ok("FLUSHALL SYNC");
+        let before = used_memory(&mut client);
+        pump.run(12_000, of_every_algorithm);
+        // Four large values, which the server frees in a thread of its own: 5,000 entries each.
+        for key in 0..4 {
+            pump.run(10_000, |number, line| {
+                let call = if number % 2 == 0 {
+                    format!("RL.SLIDINGLOG large:{key} 60000 1h")
+                } else {
+                    "RL.DEBUG CLOCK ADVANCE 1ms".to_owned()
+                };
+                line.extend_from_slice(call.as_bytes());
+            });
+            assert_eq!(client.integer(&format!("STRLEN large:{key}")), 12 + 12 * 5_000);
+        }
+        assert!(used_memory(&mut client) > before + MEGABYTE);
+        if drop_all == "UNLINK" {
+            let Value::Array(keys) = client.run("KEYS *") else { panic!("no keys") };
+            let keys = keys.into_iter().map(|key| match key {
+                Value::BulkString(key) => vec![b"UNLINK".to_vec(), key],
+                other => panic!("{other:?}"),
+            });
+            client.pipeline(&keys.collect::<Vec<_>>());
+        } else {
+            client.ok(drop_all);
+        }
+        // What is being freed may still be decided about.
+        assert!(client.allows("RL.GCRA meanwhile 1 1 1h"));
+        eventually("the memory is given back", || {
+            (used_memory(&mut client) < before + MEGABYTE / 2).then_some(())
+        });
+    }
+}
+
+#[test]
+fn states_stay_what_they_are_while_memory_is_defragmented_where_the_server_can() {
+    let server = Server::setup().line("maxmemory-policy noeviction").start();
+    let mut client = server.client();
+    let settings = [
+        "active-defrag-ignore-bytes 1",
+        "active-defrag-threshold-lower 0",
+        "active-defrag-cycle-min 50",
+        "active-defrag-cycle-max 75",
+        "activedefrag yes",
+    ];
+    let answers = settings.map(|setting| client.run(&format!("CONFIG SET {setting}")));
+    let defragments = answers[4] == Value::Okay;
+    for algorithm in ALGORITHMS {
+        for number in 0..500 {
+            use_four(&mut client, algorithm, &format!("{}:{number}", algorithm.name));
+        }
+    }
+    // Holes between the values that stay.
+    let holes = (0..500).step_by(2).flat_map(|number| {
+        ALGORITHMS.map(|algorithm| vec!["DEL".to_owned(), format!("{}:{number}", algorithm.name)])
+    });
+    client.pipeline(&holes.collect::<Vec<_>>());
+    let before = client.contents();
+    if defragments {
+        eventually("values are moved", || {
+            (client.info_number("stats", "active_defrag_hits") > 0).then_some(())
+        });
+    } else {
+        // A server without its own allocator says so, and there is nothing to move.
+        let refusal = raw_error(&answers[4]).expect("an error");
+        assert!(refusal.contains("defragmentation cannot be enabled"), "{refusal}");
+    }
+    assert_eq!(client.contents(), before);
+    for algorithm in ALGORITHMS {
+        for number in (1..500).step_by(98) {
+            assert_one_is_left(&mut client, algorithm, &format!("{}:{number}", algorithm.name));
+        }
+    }
+    server.assert_alive();
+}

@@ -1,0 +1,234 @@
+//! Beside other modules, other threads, other names and users with few rights.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use redis::Value;
+
+use crate::support::{
+    ALGORITHMS, Algorithm, Client, Server, eventually, integers, module, raw_error, text,
+};
+
+/// Units per subject; one comes back in almost nine hours.
+const BUDGET: u64 = 1_000;
+
+fn call(algorithm: Algorithm) -> String {
+    algorithm.call(algorithm.name, BUDGET, "366d")
+}
+
+/// That all permits of an algorithm's own key were granted to these callers, and none besides.
+fn assert_used(client: &mut Client, algorithm: Algorithm, allowed: u64) {
+    let peek = algorithm.peek(algorithm.name, BUDGET, "366d");
+    let left = client.decide(&format!("{peek} COST 0"))[2] as u64;
+    assert_eq!(BUDGET - left, allowed, "{}", algorithm.name);
+}
+
+/// The modules of the server, whoever brought them, by name.
+fn modules(client: &mut Client) -> Vec<String> {
+    let Value::Array(modules) = client.run("MODULE LIST") else { panic!("no list") };
+    let mut names = modules
+        .iter()
+        .map(|module| match module {
+            Value::Array(fields) => text(&fields[1]),
+            other => panic!("{other:?}"),
+        })
+        .collect::<Vec<_>>();
+    names.sort();
+    names
+}
+
+/// That the log tells of no crash, which some servers survive long enough to answer.
+fn assert_no_crash(log: &str) {
+    for sign in ["BUG REPORT", "panicked", "Guru Meditation", "ASSERTION FAILED"] {
+        assert!(!log.contains(sign), "{log}");
+    }
+}
+
+#[test]
+fn a_copy_of_the_module_under_another_name_of_a_file_is_refused_in_words() {
+    let server = Server::start();
+    let copy = server.file("another.so");
+    fs::copy(module::path(), &copy).expect("a copy");
+    let mut client = server.client();
+    let before = modules(&mut client);
+    assert!(client.allows("RL.GCRA k 2 1 1h"));
+    for _ in 0..3 {
+        client.error(&format!("MODULE LOAD {}", copy.display()));
+        assert_eq!(modules(&mut client), before);
+    }
+    let log = server.log();
+    let told = log.lines().any(|line| line.contains("another.so") && line.contains("failed"));
+    assert!(told, "{log}");
+    assert_eq!(client.decide("RL.GCRA k 2 1 1h")[..3], [1, 2, 0]);
+    assert_eq!(text(&second(client.run("CONFIG GET rl.debug-commands"))), "yes");
+    server.assert_alive();
+    assert_no_crash(&server.log());
+}
+
+/// The value of a reply that is one name and one value.
+fn second(value: Value) -> Value {
+    match value {
+        Value::Array(mut pair) if pair.len() == 2 => pair.remove(1),
+        other => panic!("no pair: {other:?}"),
+    }
+}
+
+#[test]
+fn a_configuration_that_loads_it_twice_stops_the_start_with_a_log_line() {
+    let again = format!("loadmodule {}", module::path().display());
+    let log = Server::setup().line(&again).try_start().err().expect("two loads");
+    let path = module::path().display().to_string();
+    let told = log.lines().any(|line| line.contains(&path) && line.contains("Can't load module"));
+    assert!(told, "{log}");
+    assert_no_crash(&log);
+}
+
+#[test]
+fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
+    // Each of our names in turn belongs to somebody else.
+    let names = ALGORITHMS.map(|algorithm| algorithm.command);
+    for taken in names.into_iter().chain(["RL.PEEK", "RL.INSPECT", "RL.DEBUG"]) {
+        let line = format!("rename-command ECHO {taken}");
+        let server = Server::setup().without_module().line(&line).start();
+        let mut client = server.client();
+        let before = modules(&mut client);
+        for _ in 0..2 {
+            client.error(&format!("MODULE LOAD {}", module::path().display()));
+            assert_eq!(modules(&mut client), before, "{taken}");
+        }
+        let log = server.log();
+        let named = format!("could not register {}", taken.to_lowercase());
+        let told = log.lines().any(|line| line.to_lowercase().contains(&named));
+        assert!(told, "{taken}: {log}");
+        // The owner of the name keeps it, and of ours nothing has stayed.
+        assert_eq!(text(&client.run(&format!("{taken} hello"))), "hello");
+        for ours in names.iter().filter(|name| **name != taken) {
+            assert!(client.error(&format!("{ours} k 1 1 1")).contains("unknown command"), "{ours}");
+        }
+        let Value::Array(settings) = client.run("CONFIG GET rl.*") else { panic!("no list") };
+        assert!(settings.is_empty(), "{taken}: {settings:?}");
+        server.assert_alive();
+        assert_no_crash(&server.log());
+    }
+}
+
+#[test]
+fn at_the_start_a_taken_name_is_a_log_line_and_an_orderly_end() {
+    let setup = Server::setup().line("rename-command ECHO RL.GCRA");
+    let log = setup.try_start().err().expect("the name is taken");
+    assert!(log.to_lowercase().contains("could not register rl.gcra"), "{log}");
+    assert_no_crash(&log);
+}
+
+#[test]
+fn modules_that_come_with_the_server_stay_and_work() {
+    let plain = Server::setup().without_module().start();
+    let theirs = modules(&mut plain.client());
+    let server = Server::start();
+    let mut client = server.client();
+    let mut all = theirs.clone();
+    all.push("rl".to_owned());
+    all.sort();
+    assert_eq!(modules(&mut client), all);
+    // Redis 8 brings vector sets: a key of theirs is none of ours, and lives beside ours.
+    if theirs.iter().any(|name| name == "vectorset") {
+        assert_eq!(client.integer("VADD vectors VALUES 2 1 0 one"), 1);
+        for algorithm in ALGORITHMS {
+            let call = algorithm.call("vectors", 5, "1h");
+            assert!(client.error(&call).starts_with("WRONGTYPE"), "{call}");
+        }
+        assert_eq!(client.integer("VCARD vectors"), 1);
+    }
+    // Valkey 9 brings Lua as a module: a script calls through two of them.
+    let script = "return redis.call('RL.FIXED', KEYS[1], 2, '1h')";
+    for expected in [[1, 2, 1], [1, 2, 0], [0, 2, 0]] {
+        let reply = client.call(&["EVAL", script, "1", "k"]);
+        assert_eq!(integers(&reply).expect("a decision")[..3], expected);
+    }
+    client.ok("MODULE UNLOAD rl");
+    assert_eq!(modules(&mut client), theirs);
+}
+
+#[test]
+fn unloading_and_loading_again_under_traffic_loses_no_permit() {
+    const ROUNDS: usize = 20;
+    let server = Server::start();
+    let allowed = ALGORITHMS.map(|_| AtomicU64::new(0));
+    let (stop, decided, refused) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut client = server.client();
+                while !stop.load(Relaxed) {
+                    for (algorithm, allowed) in ALGORITHMS.into_iter().zip(&allowed) {
+                        let reply = client.run(&call(algorithm));
+                        if let Some(reply) = integers(&reply) {
+                            allowed.fetch_add(reply[0] as u64, Relaxed);
+                            decided.fetch_add(1, Relaxed);
+                        } else {
+                            let error = raw_error(&reply).expect("a decision or an error");
+                            assert!(error.contains("unknown command"), "{error}");
+                            refused.fetch_add(1, Relaxed);
+                        }
+                    }
+                }
+            });
+        }
+        let mut client = server.client();
+        let more = |count: &AtomicU64| {
+            let before = count.load(Relaxed);
+            eventually("traffic goes on", || (count.load(Relaxed) > before + 10).then_some(()));
+        };
+        for _ in 0..ROUNDS {
+            more(&decided);
+            client.ok("MODULE UNLOAD rl");
+            more(&refused);
+            client.ok(&format!("MODULE LOAD {}", module::path().display()));
+        }
+        more(&decided);
+        stop.store(true, Relaxed);
+    });
+    let mut client = server.client();
+    for (algorithm, allowed) in ALGORITHMS.into_iter().zip(&allowed) {
+        assert_used(&mut client, algorithm, allowed.load(Relaxed));
+    }
+    server.assert_alive();
+    assert_no_crash(&server.log());
+}
+
+#[test]
+fn with_input_and_output_in_threads_a_thousand_is_a_thousand() {
+    const CONNECTIONS: usize = 16;
+    const CALLS: usize = 1_250;
+    let mut setup = Server::setup().line("io-threads 4");
+    let plain = Server::start();
+    // A setting of its own that some servers have, some ignore and some no longer know.
+    let Value::Array(reads) = plain.client().run("CONFIG GET io-threads-do-reads") else {
+        panic!("no list")
+    };
+    if !reads.is_empty() {
+        setup = setup.line("io-threads-do-reads yes");
+    }
+    let server = setup.start();
+    assert_eq!(text(&second(server.client().run("CONFIG GET io-threads"))), "4");
+    for algorithm in ALGORITHMS {
+        let line = call(algorithm);
+        let words = line.split(' ').collect::<Vec<_>>();
+        let allowed = thread::scope(|scope| {
+            let callers = (0..CONNECTIONS).map(|_| {
+                scope.spawn(|| {
+                    let replies = server.client().pipeline(&vec![words.clone(); CALLS]);
+                    let decided = replies.iter().map(|reply| integers(reply).expect("a decision"));
+                    decided.filter(|reply| reply[0] == 1).count() as u64
+                })
+            });
+            let callers = callers.collect::<Vec<_>>();
+            callers.into_iter().map(|caller| caller.join().unwrap()).sum::<u64>()
+        });
+        assert_eq!(allowed, BUDGET, "{line}");
+        assert_used(&mut server.client(), algorithm, BUDGET);
+    }
+    server.assert_alive();
+    assert_no_crash(&server.log());
+}

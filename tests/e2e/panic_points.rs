@@ -1,0 +1,185 @@
+//! Panics at every point of every command, on every way through it, and in the middle of
+//! traffic: one call fails, nothing else notices.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use redis::Value;
+
+use crate::support::{
+    ALGORITHMS, BASE_US, Client, Server, eventually, integers, module, raw_error, text,
+};
+
+const PANICKED: &str = "ERR internal error: the call was stopped and the key left as it was, \
+     see the server's log";
+
+const POINTS: [&str; 4] = ["parse", "decide", "reply", "store"];
+
+fn start() -> Server {
+    Server::setup().module(module::path_with_faults()).start()
+}
+
+fn plant(client: &mut Client, point: &str) {
+    client.ok(&format!("RL.DEBUG PANIC {point}"));
+}
+
+/// Plants a panic, makes a call that passes the point, and asserts that it alone fails.
+fn assert_stopped(client: &mut Client, point: &str, call: &str) {
+    let (before, changes) = (client.snapshot("k"), client.changes());
+    let panics = client.info_number("rl", "rl_panics");
+    plant(client, point);
+    assert_eq!(client.error(call), PANICKED, "{call} at {point}");
+    assert_eq!(client.snapshot("k"), before, "{call} at {point}: the key has changed");
+    assert_eq!(client.changes(), changes, "{call} at {point}: something was written");
+    assert_eq!(client.info_number("rl", "rl_panics"), panics + 1, "{call} at {point}");
+}
+
+#[test]
+fn a_panic_on_any_way_through_a_command_leaves_the_key_as_it_was() {
+    let server = start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        client.freeze(BASE_US);
+        let call = algorithm.call("k", 2, "1h");
+        // On the way to a new state, to the next one, to a denial, and to none at all.
+        for _ in 0..2 {
+            POINTS.iter().for_each(|point| assert_stopped(&mut client, point, &call));
+            assert!(client.allows(&call), "{call}");
+        }
+        for line in [call.clone(), format!("{call} COST 0"), format!("{call} COST 3")] {
+            POINTS[..3].iter().for_each(|point| assert_stopped(&mut client, point, &line));
+        }
+        // On the way to a repair: the clock has stepped back by a year.
+        client.advance_ms(-31_536_000_000);
+        POINTS.iter().for_each(|point| assert_stopped(&mut client, point, &call));
+        let before = client.snapshot("k");
+        assert!(!client.allows(&call), "{call}");
+        assert_ne!(client.snapshot("k"), before, "{call}: the repair was only put off");
+        client.integer("DEL k");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn a_panic_in_inspect_and_debug_is_an_error_reply() {
+    let server = start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    assert!(client.allows("RL.GCRA k 5 5 1h"));
+    for point in ["parse", "reply"] {
+        assert_stopped(&mut client, point, "RL.INSPECT k");
+    }
+    assert_stopped(&mut client, "parse", "RL.INSPECT missing");
+    assert_stopped(&mut client, "parse", "RL.DEBUG CLOCK ADVANCE 1h");
+    assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US, "the clock has not moved");
+    // Even where the call itself is wrong.
+    assert_stopped(&mut client, "parse", "RL.GCRA k wrong wrong wrong");
+    assert_stopped(&mut client, "parse", "RL.PEEK k WRONG 1 1");
+    server.assert_alive();
+}
+
+#[test]
+fn a_panic_in_info_costs_our_section_alone_wherever_info_is_asked() {
+    let server = start();
+    let mut client = server.client();
+    for (done, section) in ["rl", "everything", "modules", "rl_stats"].into_iter().enumerate() {
+        plant(&mut client, "info");
+        let told = text(&client.run(&format!("INFO {section}")));
+        assert!(!told.contains("rl_panics:"), "{section}: {told}");
+        assert_eq!(told.contains("redis_version:"), section == "everything", "{told}");
+        assert_eq!(client.info_number("rl", "rl_panics"), done as i64 + 1, "{section}");
+    }
+    plant(&mut client, "info");
+    client.ok("MULTI");
+    client.run("INFO everything");
+    client.run("RL.GCRA k 5 5 1h");
+    let Value::Array(replies) = client.run("EXEC") else { panic!("no EXEC") };
+    assert!(text(&replies[0]).contains("redis_version:"));
+    assert_eq!(integers(&replies[1]).expect("a decision")[..3], [1, 5, 4]);
+    server.assert_alive();
+}
+
+#[test]
+fn panics_under_load_stop_one_call_each_and_count_nothing() {
+    const LIMIT: u64 = 5_000;
+    const PANICS: i64 = 200;
+    let server = start();
+    let stop = AtomicBool::new(false);
+    // Two clients call until the limits are used up, while a third plants panics.
+    let caller = || {
+        let mut client = server.client();
+        let (mut allowed, mut stopped) = (0, 0);
+        loop {
+            let mut denied = 0;
+            for algorithm in ALGORITHMS {
+                let reply = client.run(&algorithm.call(algorithm.name, LIMIT, "366d"));
+                match integers(&reply) {
+                    Some(reply) if reply[0] == 1 => allowed += 1,
+                    Some(_) => denied += 1,
+                    None => {
+                        assert_eq!(raw_error(&reply).as_deref(), Some(PANICKED));
+                        stopped += 1;
+                    }
+                }
+            }
+            if denied == ALGORITHMS.len() && stop.load(Relaxed) {
+                return (allowed, stopped);
+            }
+        }
+    };
+    let (allowed, stopped) = thread::scope(|scope| {
+        let callers = [(); 2].map(|()| scope.spawn(caller));
+        let mut client = server.client();
+        for round in 1..=PANICS {
+            // Once the limits are used up nothing is stored, so that comes first.
+            plant(&mut client, if round <= 10 { "store" } else { POINTS[round as usize % 3] });
+            eventually("the next call panics", || {
+                (client.info_number("rl", "rl_panics") == round).then_some(())
+            });
+        }
+        stop.store(true, Relaxed);
+        let counts = callers.map(|caller| caller.join().expect("no caller fails"));
+        (counts[0].0 + counts[1].0, counts[0].1 + counts[1].1)
+    });
+    assert_eq!(allowed, LIMIT * ALGORITHMS.len() as u64, "{stopped} were stopped");
+    assert_eq!(stopped, PANICS);
+    server.assert_alive();
+}
+
+#[test]
+fn a_panic_in_a_setting_s_callback_fails_that_command_alone() {
+    let server = start();
+    let mut client = server.client();
+    let slots = |client: &mut Client| {
+        let pair = client.run("CONFIG GET rl.sliding-log-slots");
+        format!("{pair:?}")
+    };
+    client.ok("CONFIG SET rl.sliding-log-slots 64");
+    let before = slots(&mut client);
+
+    plant(&mut client, "config_set");
+    client.error("CONFIG SET rl.sliding-log-slots 128");
+    assert_eq!(client.info_number("rl", "rl_panics"), 1);
+    assert_eq!(slots(&mut client), before, "the setting is as it was");
+
+    plant(&mut client, "config_get");
+    assert_ne!(slots(&mut client), before, "a getter has no error: it shows the default");
+    assert_eq!(client.info_number("rl", "rl_panics"), 2);
+    assert_eq!(slots(&mut client), before, "and what was set once it works again");
+    client.ok("CONFIG SET rl.sliding-log-slots 128");
+    server.assert_alive();
+}
+
+#[test]
+fn a_panic_while_loading_refuses_the_load_and_the_server_lives() {
+    let server = Server::setup().without_module().environment("RL_PANIC", "load").start();
+    let mut client = server.client();
+    let load = format!("MODULE LOAD {}", module::path_with_faults().display());
+    client.error(&load);
+    assert!(server.log().contains("panicked at"), "{}", server.log());
+    client.error("RL.GCRA k 1 1 1");
+    // The build without faults knows no such variable.
+    client.ok(&format!("MODULE LOAD {}", module::path().display()));
+    assert!(client.allows("RL.GCRA k 1 1 1"));
+    server.assert_alive();
+}

@@ -1,0 +1,156 @@
+//! Replicas equal their primary, whatever way the data took.
+
+use redis::Value;
+
+use crate::support::replicas::replica_with;
+use crate::support::{
+    ALGORITHMS, BASE_US, Client, Random, Server, eventually, integers, random_traffic, raw_error,
+    replica_of, wait_for_offset,
+};
+
+/// A primary on a clock that stands, so that nothing expires between two looks.
+fn primary_with(lines: &[&str]) -> Server {
+    let setup = lines.iter().fold(Server::setup().with_tcp(), |setup, line| setup.line(line));
+    let primary = setup.start();
+    primary.client().freeze(BASE_US);
+    primary
+}
+
+/// That the followers hold exactly what the first of the chain does.
+fn assert_equal(chain: &[&Server]) {
+    for pair in chain.windows(2) {
+        wait_for_offset(pair[0], pair[1]);
+    }
+    let expected = chain[0].client().contents();
+    assert!(expected.len() > 20, "{} keys", expected.len());
+    for follower in &chain[1..] {
+        assert_eq!(follower.client().contents(), expected);
+        let decided = follower.client().info("rl");
+        assert!(ALGORITHMS.iter().all(|algorithm| {
+            decided[&format!("rl_{}_allowed", algorithm.name.to_lowercase())] == "0"
+        }));
+    }
+}
+
+fn full_syncs(primary: &Server) -> i64 {
+    primary.client().info_number("stats", "sync_full")
+}
+
+#[test]
+fn arbitrary_traffic_leaves_a_replica_and_its_replica_equal_to_the_primary() {
+    let primary = primary_with(&[]);
+    let replica = replica_with(&primary, Server::setup().with_tcp());
+    let sub_replica = replica_of(&replica);
+    let (mut client, mut random) = (primary.client(), Random::new(11));
+    for _ in 0..4 {
+        assert!(random_traffic(&mut client, &mut random, 1_500) > 500);
+        assert_equal(&[&primary, &replica, &sub_replica]);
+    }
+}
+
+#[test]
+fn a_replica_that_lost_its_connection_catches_up_from_the_backlog() {
+    let primary = primary_with(&["repl-backlog-size 8mb"]);
+    let replica = replica_of(&primary);
+    let (mut client, mut random) = (primary.client(), Random::new(12));
+    for lost in 1..=4 {
+        random_traffic(&mut client, &mut random, 500);
+        assert_eq!(client.integer("CLIENT KILL TYPE replica"), 1);
+        random_traffic(&mut client, &mut random, 500);
+        eventually("the replica reconnects", || {
+            (client.info_number("stats", "sync_partial_ok") == lost).then_some(())
+        });
+    }
+    assert_equal(&[&primary, &replica]);
+    assert_eq!(full_syncs(&primary), 1, "the first, and no other");
+}
+
+/// Breaks the replica's link and writes more than the backlog keeps, in one step.
+fn outrun_the_backlog(client: &mut Client) {
+    client.ok("MULTI");
+    client.run("CLIENT KILL TYPE replica");
+    let filler = "x".repeat(100_000);
+    for _ in 0..20 {
+        client.run(&format!("SET filler {filler}"));
+    }
+    assert!(matches!(client.run("EXEC"), Value::Array(_)));
+}
+
+#[test]
+fn a_full_resync_that_swaps_databases_answers_peek_meanwhile_and_ends_equal() {
+    let primary = primary_with(&["repl-backlog-size 16kb", "repl-diskless-sync yes"]);
+    let swapping = Server::setup()
+        .line("repl-diskless-load swapdb")
+        // Slow enough to be looked at, and it answers meanwhile.
+        .line("key-load-delay 1000")
+        .line("loading-process-events-interval-bytes 1024");
+    let replica = replica_with(&primary, swapping);
+    let (mut client, mut random) = (primary.client(), Random::new(13));
+    random_traffic(&mut client, &mut random, 2_000);
+    for number in 0..500 {
+        assert!(client.allows(&format!("RL.FIXED subject:{number} 5 366d COST 2")));
+    }
+    wait_for_offset(&primary, &replica);
+    outrun_the_backlog(&mut client);
+    random_traffic(&mut client, &mut random, 500);
+    let mut reader = replica.client();
+    let mut peeked = 0;
+    eventually("the replica loads anew", || {
+        let state = reader.info("persistence");
+        if state["async_loading"] == "1" {
+            assert_eq!(reader.decide("RL.PEEK subject:7 FIXED 5 366d")[1], 5);
+            let refused = reader.error("RL.FIXED subject:7 5 366d");
+            assert!(refused.starts_with("READONLY"), "{refused}");
+            peeked += 1;
+        }
+        (peeked > 0 && state["async_loading"] == "0").then_some(())
+    });
+    assert_equal(&[&primary, &replica]);
+    assert_eq!(full_syncs(&primary), 2);
+}
+
+#[test]
+fn a_server_with_states_of_its_own_gives_them_up_when_it_becomes_a_replica() {
+    let primary = primary_with(&[]);
+    random_traffic(&mut primary.client(), &mut Random::new(14), 2_000);
+    let joining = Server::setup().with_tcp().start();
+    let mut client = joining.client();
+    client.freeze(BASE_US + 1_000_000);
+    random_traffic(&mut client, &mut Random::new(15), 2_000);
+    assert!(client.allows("RL.GCRA its:own 1 1 1h"));
+    // It must answer what the primary says, not what it has decided itself.
+    client.ok(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
+    eventually("it follows", || {
+        (client.info("replication").get("master_link_status")? == "up").then_some(())
+    });
+    wait_for_offset(&primary, &joining);
+    assert_eq!(client.contents(), primary.client().contents());
+    assert_eq!(client.integer("EXISTS its:own"), 0);
+}
+
+#[test]
+fn a_read_only_replica_refuses_to_decide_in_every_way_and_peeks_in_every_way() {
+    let primary = primary_with(&[]);
+    let replica = replica_of(&primary);
+    for algorithm in ALGORITHMS {
+        assert!(primary.client().allows(&algorithm.call(algorithm.name, 5, "1h")));
+    }
+    wait_for_offset(&primary, &replica);
+    let mut client = replica.client();
+    client.freeze(BASE_US);
+    let before = client.contents();
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(algorithm.name, 5, "1h");
+        let peek = algorithm.peek(algorithm.name, 5, "1h");
+        assert!(client.error(&call).starts_with("READONLY"), "{call}");
+        client.ok("MULTI");
+        assert!(client.error(&call).starts_with("READONLY"), "{call} in MULTI");
+        client.error("EXEC");
+        let refused = raw_error(&client.run_in_script(&call));
+        assert!(refused.is_some_and(|error| error.contains("READONLY")), "{call} in EVAL");
+        let seen = integers(&client.run_in_script(&peek)).expect("a decision");
+        assert_eq!(seen[..3], [1, 5, 3], "{peek} in EVAL");
+        assert_eq!(client.decide(&peek)[..3], [1, 5, 3], "{peek}");
+    }
+    assert_eq!(client.contents(), before);
+}

@@ -1,0 +1,191 @@
+//! What must hold of any call whatever, checked for thousands of them at once.
+//!
+//! The clock must stand or move forward between calls: then no state is ever in need of a
+//! repair, and every denial has to leave its key alone.
+
+use std::env;
+
+use redis::Value;
+
+use super::{Client, Reply, integers, raw_error};
+
+/// One call, word by word.
+pub type Call = Vec<Vec<u8>>;
+
+/// How many calls go out before their replies are looked at.
+const BATCH: usize = 200;
+
+/// All texts that our commands have; that of a wrong number of arguments is the server's.
+const KNOWN_ERRORS: [&str; 23] = [
+    "ERR invalid limit: expected an integer from 1 to 1000000000000",
+    "ERR invalid burst: expected an integer from 1 to 1000000000000",
+    "ERR invalid capacity: expected an integer from 1 to 1000000000000",
+    "ERR invalid rate: expected an integer from 1 to 1000000000000",
+    "ERR invalid cost: expected an integer from 0 to 1000000000000",
+    "ERR invalid window: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    "ERR invalid period: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    RATE_BOUND,
+    CAPACITY_BOUND,
+    BURST_BOUND,
+    "ERR invalid option: expected COST n",
+    "ERR invalid option: expected COST n or ALIGNED",
+    "ERR repeated option: COST may be given once",
+    "ERR repeated option: ALIGNED may be given once",
+    "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
+    "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET \
+     or GCRA",
+    "ERR invalid subcommand: expected CLOCK",
+    "ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME",
+    "ERR invalid unix-us: expected an integer from 0 to 7258118400000000",
+    "ERR invalid duration: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or \
+     1h, with a leading - to move back",
+    "ERR invalid duration: the clock must stay between the years 1970 and 2200",
+    super::WRONGTYPE,
+    "WRONGTYPE the key does not hold a rate limiter's state",
+];
+
+const RATE_BOUND: &str = "ERR invalid rate: rate / period must not exceed 1000000000 per second";
+const CAPACITY_BOUND: &str = "ERR invalid capacity: capacity x period / rate, the time to \
+     refill from empty, must not exceed 36525d";
+const BURST_BOUND: &str = "ERR invalid burst: burst x period / rate, the time to refill from \
+     empty, must not exceed 36525d";
+
+/// What three values, each in range, may still be told when they do not go together.
+pub const CROSS_BOUNDS: [&str; 3] = [RATE_BOUND, CAPACITY_BOUND, BURST_BOUND];
+
+/// What came of all the calls: a fuzzer that only ever errs has tested little.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Outcomes {
+    pub calls: u64,
+    pub allowed: u64,
+    pub denied: u64,
+    pub errors: u64,
+}
+
+/// The seed of this run: `FUZZ_SEED`, or the one given. It is printed, to be used again.
+pub fn seed(test: &str, usual: u64) -> u64 {
+    let seed = number("FUZZ_SEED", usual);
+    eprintln!("{test}: FUZZ_SEED={seed}");
+    seed
+}
+
+/// How many calls to make: `FUZZ_CALLS`, or the number given.
+pub fn calls(usual: u64) -> u64 {
+    number("FUZZ_CALLS", usual)
+}
+
+fn number(variable: &str, usual: u64) -> u64 {
+    env::var(variable).map_or(usual, |text| {
+        text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number"))
+    })
+}
+
+/// A call for an error message, cut where it grows long.
+pub fn shown(call: &[Vec<u8>]) -> String {
+    let words = call.iter().take(12).map(|word| word[..word.len().min(60)].escape_ascii());
+    format!("{:?} ({} words)", words.map(|word| word.to_string()).collect::<Vec<_>>(), call.len())
+}
+
+/// Whether an error is one of ours, or the server's own about the number of arguments.
+pub fn is_known(error: &str) -> bool {
+    let arity = error.starts_with("ERR wrong number of arguments for 'rl.");
+    arity || KNOWN_ERRORS.contains(&error)
+}
+
+/// Makes the calls, each between two looks at its key, and checks every reply. A PEEK with
+/// the same arguments goes before each deciding call. `and_then` follows every call.
+pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes: &mut Outcomes) {
+    for batch in calls.chunks(BATCH) {
+        let mut sent = Vec::with_capacity(batch.len() * 7);
+        for call in batch {
+            let key = call.get(1).cloned().unwrap_or_default();
+            let about = |command: &str| vec![command.as_bytes().to_vec(), key.clone()];
+            let look = || [about("DUMP"), about("PEXPIRETIME"), vec![b"DBSIZE".to_vec()]];
+            sent.extend(look());
+            sent.push(peek_before(call));
+            sent.push(call.clone());
+            sent.push(and_then.clone());
+            sent.extend(look());
+        }
+        let replies = client.pipeline(&sent);
+        for (call, replies) in batch.iter().zip(replies.chunks(9)) {
+            let [before @ .., peeked, reply, _] = &replies[..6] else { unreachable!() };
+            check(call, before, peeked, reply, &replies[6..], outcomes);
+        }
+    }
+}
+
+/// The question that a deciding call is about to ask; of another call, a harmless one.
+fn peek_before(call: &[Vec<u8>]) -> Call {
+    let name = call[0].to_ascii_uppercase();
+    let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
+    if matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG") || call.len() < 2 {
+        return vec![b"PING".to_vec()];
+    }
+    let head = [b"RL.PEEK".to_vec(), call[1].clone(), algorithm.to_vec()];
+    head.into_iter().chain(call[2..].iter().cloned()).collect()
+}
+
+fn check(
+    call: &[Vec<u8>],
+    before: &[Value],
+    peeked: &Value,
+    reply: &Value,
+    after: &[Value],
+    outcomes: &mut Outcomes,
+) {
+    outcomes.calls += 1;
+    let unchanged = before == after;
+    if let Some(error) = raw_error(reply) {
+        outcomes.errors += 1;
+        assert!(is_known(&error), "{}: {error}", shown(call));
+        assert!(unchanged, "{}: {error}, and yet the key has changed", shown(call));
+        let arity = error.contains("wrong number");
+        let told_before = raw_error(peeked).is_none_or(|peeked| peeked == error);
+        assert!(arity || told_before, "{}: {error}, but PEEK: {peeked:?}", shown(call));
+        return;
+    }
+    match (call[0].to_ascii_uppercase().as_slice(), reply) {
+        (b"RL.INSPECT", Value::Nil | Value::Array(_)) | (b"RL.DEBUG", Value::Int(0..)) => {
+            assert!(unchanged, "{}", shown(call));
+        }
+        (name, reply) => {
+            let decision = integers(reply).unwrap_or_else(|| panic!("{}: {reply:?}", shown(call)));
+            let is_leaky = name == b"RL.LEAKYBUCKET" || name == b"RL.PEEK";
+            check_decision(call, decision, is_leaky);
+            let allowed = decision[0] == 1;
+            outcomes.allowed += u64::from(allowed);
+            outcomes.denied += u64::from(!allowed);
+            if name == b"RL.PEEK" {
+                assert!(unchanged, "{}: PEEK has changed the key", shown(call));
+                return;
+            }
+            assert_eq!(peeked, reply, "{}: PEEK said something else", shown(call));
+            if !allowed || is_free(call) {
+                assert!(unchanged, "{}: {decision:?}, and the key has changed", shown(call));
+            } else {
+                let expires = matches!(after[1], Value::Int(1..));
+                assert!(expires, "{}: {decision:?}, and then {:?}", shown(call), after[1]);
+            }
+        }
+    }
+}
+
+fn check_decision(call: &[Vec<u8>], decision: Reply, may_wait: bool) {
+    let [allowed, limit, remaining, retry_ms, reset_ms] = decision;
+    let sane = (1..=1_000_000_000_000).contains(&limit)
+        && (0..=limit).contains(&remaining)
+        && reset_ms >= 0
+        && match allowed {
+            1 => retry_ms == 0 || (may_wait && retry_ms > 0),
+            0 => retry_ms >= 1 || retry_ms == -1,
+            _ => false,
+        };
+    assert!(sane, "{}: {decision:?}", shown(call));
+}
+
+/// Whether a call that was accepted costs nothing.
+fn is_free(call: &[Vec<u8>]) -> bool {
+    let mut pairs = call[2..].windows(2);
+    pairs.any(|pair| pair[0].eq_ignore_ascii_case(b"COST") && pair[1].iter().all(|b| *b == b'0'))
+}

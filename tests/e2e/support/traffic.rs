@@ -1,0 +1,50 @@
+//! Arbitrary calls of all six algorithms, repeatable by their seed.
+
+use super::{ALGORITHMS, Client, Random};
+
+/// Rules that lapse soon, that last, and that a log has to round its instants for.
+const RULES: [(u64, &str); 4] = [(3, "500ms"), (20, "10"), (40, "1h"), (5_000, "30")];
+
+const SUBJECTS: u64 = 6;
+
+/// One call: of six it is four times a decision, of any algorithm, subject, rule and cost.
+/// A subject keeps its algorithm; its rule changes now and then.
+fn any_call(random: &mut Random) -> String {
+    let algorithm = random.pick(&ALGORITHMS);
+    let subject = random.below(SUBJECTS);
+    let key = format!("{}:{subject}", algorithm.name);
+    let rule = if random.below(50) == 0 { random.below(4) } else { subject % 4 };
+    let (limit, period) = RULES[rule as usize];
+    match random.below(60) {
+        0 => format!("DEL {key}"),
+        1 => format!("PERSIST {key}"),
+        2..=9 => algorithm.peek(&key, limit, period),
+        10..=12 => format!("RL.INSPECT {key}"),
+        13..=19 => format!("{} COST {}", algorithm.call(&key, limit, period), random.below(9)),
+        _ => algorithm.call(&key, limit, period),
+    }
+}
+
+/// A step of the stopped clock: mostly forward and short, now and then far, or back.
+fn any_step(random: &mut Random) -> String {
+    let step_ms = match random.below(40) {
+        0 => format!("-{}", 1 + random.below(7_200_000)),
+        1 => (1 + random.below(7_200_000)).to_string(),
+        _ => (1 + random.below(300)).to_string(),
+    };
+    format!("RL.DEBUG CLOCK ADVANCE {step_ms}ms")
+}
+
+/// Makes `calls` arbitrary calls on a clock that moves arbitrarily, and tells how many were
+/// allowed. The clock must have been stopped before.
+pub fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) -> usize {
+    let lines = (0..calls).map(|_| {
+        let steps = random.below(4) == 0;
+        if steps { any_step(random) } else { any_call(random) }
+    });
+    let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let batch = lines.map(words).collect::<Vec<_>>();
+    let replies = client.pipeline(&batch);
+    let allowed = replies.iter().filter_map(super::integers).filter(|reply| reply[0] == 1);
+    allowed.count()
+}

@@ -1,0 +1,129 @@
+//! Random traffic against a real server for some minutes, with faults and a clock that is set, and
+//! every answer compared with the naive models.
+//!
+//! ```text
+//! SOAK_MINUTES=5 cargo test --locked --no-default-features --features oracle --test soak
+//! ```
+//!
+//! `SOAK_MINUTES` may be a fraction; without it a few seconds are enough to see that it works.
+//! `SOAK_SEED` makes the same calls and the same faults again. `SERVER` and `RL_MODULE` choose what
+//! is tested, as for the end-to-end suite. It ends with its counts, and fails on any difference.
+
+#[cfg(feature = "module")]
+compile_error!("the library's allocator needs a server: add --no-default-features");
+
+// The end-to-end suite needs more of it than a soak does.
+#[path = "e2e/support/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod support;
+
+#[path = "soak/fleet.rs"]
+mod fleet;
+#[path = "soak/traffic.rs"]
+mod traffic;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redis_throttle::limiter::oracle::{CLOCK_MAX_US, Source, Step};
+
+use fleet::{FAULTS, Fleet};
+use support::{BASE_US, Random};
+use traffic::Traffic;
+
+/// How long without `SOAK_MINUTES`.
+const DEFAULT: Duration = Duration::from_secs(6);
+
+/// Batches of calls between two faults.
+const BATCHES: u64 = 60;
+
+impl Source for Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        Random::below(self, bound)
+    }
+}
+
+/// How often each kind of thing happened.
+#[derive(Default)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    fn add(&mut self, name: &'static str, number: u64) {
+        *self.0.entry(name).or_default() += number;
+    }
+
+    fn print(&self) {
+        self.0.iter().for_each(|(name, number)| println!("  {name:<45} {number:>10}"));
+    }
+}
+
+/// A variable of the environment that is a number, if it is set.
+fn number<N: std::str::FromStr>(name: &str) -> Option<N> {
+    let value = env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+}
+
+fn main() -> ExitCode {
+    let minutes = number::<f64>("SOAK_MINUTES");
+    let time = minutes.map_or(DEFAULT, |minutes| Duration::from_secs_f64(minutes * 60.0));
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970");
+    let seed = number("SOAK_SEED").unwrap_or(u64::from(since_epoch.subsec_nanos()));
+    println!("soak: SOAK_SEED={seed}, {} s", time.as_secs());
+
+    let mut counts = Counts::default();
+    let ended = soak(seed, time, &mut counts);
+    counts.add("differences", ended.is_err().into());
+    println!("soak: SOAK_SEED={seed}");
+    counts.print();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(difference) => {
+            eprintln!("{difference}\nto see it again: SOAK_SEED={seed}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Plays traffic and faults in turn until the time is over, or an answer differs.
+fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let mut traffic = Traffic::new(&mut random);
+    let mut fleet = Fleet::start(BASE_US.into(), traffic.slots());
+    let started = Instant::now();
+    for fault in (random.below(FAULTS.len() as u64) as usize..).map(|turn| turn % FAULTS.len()) {
+        for _ in 0..BATCHES {
+            if started.elapsed() >= time {
+                return traffic.check_replica(&mut fleet, counts);
+            }
+            set_clock(&mut random, &traffic, &mut fleet, counts);
+            traffic.batch(&mut random, &mut fleet, counts)?;
+        }
+        if random.below(2) == 0 {
+            let slots = traffic.change_slots(&mut random);
+            fleet.set_slots(slots);
+            counts.add("changes of rl.sliding-log-slots", 1);
+        }
+        traffic.check_replica(&mut fleet, counts)?;
+        let (name, fault) = FAULTS[fault];
+        fault(&mut fleet);
+        counts.add(name, 1);
+    }
+    unreachable!("there is always another fault")
+}
+
+/// Mostly the clock goes on a little, or stands; sometimes it is set, by up to ten years.
+fn set_clock(random: &mut Random, traffic: &Traffic, fleet: &mut Fleet, counts: &mut Counts) {
+    let is_set = random.below(12) == 0;
+    let step = if is_set { Step::draw_set(random) } else { Step::draw_good(random) };
+    let now = fleet.now_us();
+    let then = (now + step.us(traffic.some_span_us(random))).clamp(0, CLOCK_MAX_US);
+    match then - now {
+        0 => return,
+        _ if !is_set => counts.add("clock steps: time goes on", 1),
+        1.. => counts.add("clock steps: set forward", 1),
+        _ => counts.add("clock steps: set back", 1),
+    }
+    fleet.freeze(then);
+}
