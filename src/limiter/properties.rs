@@ -170,6 +170,19 @@ fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> Tes
     Ok(())
 }
 
+/// While the clock never steps back, whichever rule calls: only what is allowed is written.
+fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    for call in calls {
+        let limits = &rules[call.rule];
+        now = now.max(call.now::<S>(limits, now));
+        let cost = call.cost.of(limits);
+        let (answer, wrote) = key.call(&S::rule(limits), now, cost);
+        prop_assert_eq!(wrote, answer.allowed == 1 && cost > 0, "{:?} of {:?}", call, limits);
+    }
+    Ok(())
+}
+
 /// What is stored stays within the bytes that the design allows.
 fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
@@ -235,6 +248,14 @@ macro_rules! suite {
                     calls in calls(any_steps(), 1),
                 ) {
                     a_step_back_adds_one_span::<$subject>(&rule, &calls)?;
+                }
+
+                #[test]
+                fn writes_only_what_it_allows_while_the_clock_runs_forward(
+                    rules in prop::collection::vec(limits(), 2),
+                    calls in calls(steps(), 2),
+                ) {
+                    a_denial_writes_nothing::<$subject>(&rules, &calls)?;
                 }
 
                 #[test]
