@@ -3,6 +3,8 @@
 PORT ?= 7777
 SERVER ?= redis-server
 ARGS ?=
+MINUTES ?= 5
+SECONDS ?= 20
 
 # A target directory of the user's own is respected.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -18,7 +20,7 @@ cargo_build := cargo build --release --locked
 clippy := cargo clippy --locked --all-targets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-matrix check clean
+.PHONY: help build run demo test test-matrix soak fuzz check clean
 
 help: ## list these targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
@@ -42,10 +44,21 @@ demo: ## build, then show every command and the six algorithms side by side
 test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server
 	cargo test --locked --no-default-features --lib --test house
+	cargo test --locked --no-default-features --features oracle --test simulation
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		cargo test --locked --no-default-features --test e2e
+
+soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the models
+	@scripts/install-prerequisites.sh rust build server
+	$(cargo_build)
+	SOAK_MINUTES=$(MINUTES) RL_MODULE='$(module)' \
+		cargo test --locked --no-default-features --features oracle --test soak
+
+fuzz: ## run each fuzz target for SECONDS=20
+	@scripts/install-prerequisites.sh rust build
+	scripts/fuzz.sh $(SECONDS)
 
 test-matrix: ## run the end-to-end suite against every server that is claimed
 	@scripts/install-prerequisites.sh rust build server
@@ -58,7 +71,7 @@ check: ## check the format, and clippy and the docs with warnings as errors
 	@scripts/install-prerequisites.sh rust lint build
 	cargo fmt --check
 	$(clippy) -- -D warnings
-	$(clippy) --no-default-features -- -D warnings
+	$(clippy) --no-default-features --features oracle -- -D warnings
 	$(clippy) --features fault-injection -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --document-private-items
 

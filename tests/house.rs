@@ -155,6 +155,26 @@ fn files_can_be_read_in_one_go() {
 }
 
 #[test]
+fn every_test_that_the_guarantees_name_exists() {
+    let page = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
+    let code: String =
+        ["src", "tests"].iter().flat_map(|folder| sources(folder)).map(|(_, text)| text).collect();
+    let quoted: Vec<_> = page.split('`').skip(1).step_by(2).collect();
+    let is_test = |name: &&&str| {
+        name.matches('_').count() > 2
+            && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+    };
+    let tests: Vec<_> = quoted.iter().filter(is_test).collect();
+    assert!(tests.len() > 40, "{tests:?}");
+    for name in tests {
+        assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");
+    }
+    for file in quoted.iter().filter(|name| name.ends_with(".rs")) {
+        assert!(root().join(file).exists(), "there is no {file}");
+    }
+}
+
+#[test]
 fn no_file_names_a_registry_or_a_path_of_one_machine() {
     // Written in pieces, or this file would name them.
     let mut unwanted: Vec<String> =
