@@ -28,7 +28,7 @@ use redis_throttle::limiter::oracle::{CellRate, Fixed, Leaky, Log, Sliding, Subj
 use run::{Counts, Run};
 
 /// Runs for each algorithm, unless the environment says otherwise.
-const RUNS: u64 = 3_000;
+const RUNS: u64 = 2_000;
 
 /// A number from the environment.
 fn number(name: &str) -> Option<u64> {

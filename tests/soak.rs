@@ -118,10 +118,12 @@ fn set_clock(random: &mut Random, traffic: &Traffic, fleet: &mut Fleet, counts: 
     let is_set = random.below(12) == 0;
     let step = if is_set { Step::draw_set(random) } else { Step::draw_good(random) };
     let now = fleet.now_us();
-    let then = (now + step.us(traffic.some_span_us(random))).clamp(0, CLOCK_MAX_US);
+    let moved = (now + step.us(traffic.some_span_us(random))).clamp(0, CLOCK_MAX_US);
+    // At the end of time no time would pass any more: some calls there, then back.
+    let then = if now == CLOCK_MAX_US { BASE_US.into() } else { moved };
     match then - now {
         0 => return,
-        _ if !is_set => counts.add("clock steps: time goes on", 1),
+        1.. if !is_set => counts.add("clock steps: time goes on", 1),
         1.. => counts.add("clock steps: set forward", 1),
         _ => counts.add("clock steps: set back", 1),
     }

@@ -17,8 +17,10 @@ pub struct Fleet {
     slots: i128,
 }
 
-/// Every fault, by the name it is counted under.
-pub const FAULTS: [(&str, fn(&mut Fleet)); 7] = [
+/// What happens, and the name it is counted under.
+pub type Fault = (&'static str, fn(&mut Fleet));
+
+pub const FAULTS: [Fault; 7] = [
     ("faults: kill -9, restart from the log", Fleet::crash),
     ("faults: failover to the replica after WAIT", Fleet::fail_over),
     ("faults: DEBUG RELOAD", Fleet::reload),
