@@ -44,7 +44,7 @@ demo: ## build, then show every command and the six algorithms side by side
 test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server
 	cargo test --locked --no-default-features --lib --test house
-	cargo test --locked --no-default-features --features oracle --test simulation
+	cargo test --locked --no-default-features --features oracle --test simulation --test allocations
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \

@@ -5,7 +5,8 @@
 #   scripts/fetch-servers.sh CACHE [NAME...]
 #
 # Prints a line for each: `NAME PATH`, or `NAME -` when it could not be had. CACHE/NAME/server takes
-# the arguments of redis-server. What is there and runs is not fetched again.
+# the arguments of redis-server. What is there and runs is not fetched again. Needs a Debian with its
+# archive's keyring and a mirror of that archive among its sources.
 set -eu
 
 cache=$1
@@ -54,7 +55,7 @@ prepare_suite() {
     case $suite in
     *-backports) echo "deb [signed-by=$keyring] $uri ${suite%-backports} main" >>"$state/sources.list" ;;
     esac
-    private_apt apt-get "$suite" update >&2 || return 1
+    private_apt apt-get "$suite" update --error-on=any >&2 || return 1
     touch "$state/ready"
 }
 
@@ -88,8 +89,9 @@ unpack() {
     cat >"$tree/server" <<WRAPPER
 #!/bin/sh
 here=\$(dirname "\$(readlink -f "\$0")")
-libraries=\$here/usr/lib/x86_64-linux-gnu:\$here/lib/x86_64-linux-gnu
-for loader in "\$here"/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2 "\$here"/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2; do
+machine=\$(uname -m)-linux-gnu
+libraries=\$here/usr/lib/\$machine:\$here/lib/\$machine
+for loader in "\$here"/usr/lib/"\$machine"/ld-linux*.so.? "\$here"/lib/"\$machine"/ld-linux*.so.?; do
     [ -e "\$loader" ] && exec "\$loader" --library-path "\$libraries" "\$here/usr/bin/$package" "\$@"
 done
 echo "no loader below \$here" >&2

@@ -1,0 +1,92 @@
+//! The way of a call allocates nothing: arguments, state, decision, new state and reply are
+//! borrowed or on the stack. Only a log that is rewritten is built on the heap.
+
+use redis_throttle::grammar::{self, Algorithm};
+use redis_throttle::limiter::{Instant, Slots};
+use redis_throttle::state::{self, Change};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+/// Counts what the current thread allocates.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: everything is handed on to the system's allocator as it is.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: by the contract of this function.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: by the contract of this function.
+        unsafe { System.dealloc(start, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const US: u64 = 1_700_000_000_000_000;
+
+/// What is stored, the arguments of the call, and how many allocations it made.
+fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) -> (Change, u64) {
+    let before = ALLOCATIONS.get();
+    let request = grammar::request(algorithm, args, Slots::DEFAULT).expect("a valid call");
+    let state = stored.map(|bytes| state::decode(bytes).expect("a state"));
+    let outcome =
+        request.rule.decide(state, Instant::from_us(us), request.cost).expect("its own state");
+    let change = outcome.next.map(|next| state::encode(&next.state));
+    let made = ALLOCATIONS.get() - before;
+    (change.unwrap_or(Change::Rewrite(Vec::new())), made)
+}
+
+const FIXED_SIZE: [(Algorithm, &[&[u8]]); 5] = [
+    (Algorithm::Fixed, &[b"2", b"10", b"ALIGNED", b"COST", b"1"]),
+    (Algorithm::Sliding, &[b"2", b"10", b"COST", b"1"]),
+    (Algorithm::TokenBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
+    (Algorithm::LeakyBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
+    (Algorithm::Gcra, &[b"2", b"3", b"10", b"COST", b"1"]),
+];
+
+#[test]
+fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
+    for (algorithm, args) in FIXED_SIZE {
+        let (first, made) = call(algorithm, None, args, US);
+        assert_eq!(made, 0, "{algorithm:?}, a new subject");
+        let Change::Whole(first) = first else { panic!("{algorithm:?} stores a whole state") };
+        let (second, made) = call(algorithm, Some(first.as_slice()), args, US + 1);
+        assert_eq!(made, 0, "{algorithm:?}, a known one");
+        let Change::Whole(second) = second else { panic!("{algorithm:?} stores a whole state") };
+        let (denied, made) = call(algorithm, Some(second.as_slice()), args, US + 2);
+        assert_eq!(denied, Change::Rewrite(Vec::new()), "{algorithm:?} is used up");
+        assert_eq!(made, 0, "{algorithm:?}, a denial");
+    }
+}
+
+#[test]
+fn a_log_allocates_only_where_it_is_rewritten() {
+    let args: &[&[u8]] = &[b"2", b"10"];
+    let (new, made) = call(Algorithm::SlidingLog, None, args, US);
+    let Change::Rewrite(mut bytes) = new else { panic!("a new log is written whole") };
+    assert!(made > 0, "the counter counts");
+    let (patch, made) = call(Algorithm::SlidingLog, Some(&bytes), args, US + 1);
+    let Change::Patch { entry, .. } = patch else { panic!("one entry more") };
+    assert_eq!(made, 0, "an entry is no allocation");
+    bytes.extend(entry);
+    let (_, made) = call(Algorithm::SlidingLog, Some(&bytes), args, US + 2);
+    assert_eq!(made, 0, "neither is a denial");
+}
+
+#[test]
+fn a_foreign_value_of_another_kind_is_refused_without_an_allocation() {
+    for foreign in [&b"hello"[..], b"12345", b"", &[0x93, 0x01, 0x02, 0x03]] {
+        let before = ALLOCATIONS.get();
+        assert!(state::decode(foreign).is_err());
+        assert_eq!(ALLOCATIONS.get() - before, 0, "{foreign:02x?}");
+    }
+}
