@@ -109,6 +109,8 @@ fetch() {
         case $(version_in "$suite" "$package") in
         "${name##*-}".*) unpack "$name" "$package" "$suite" && works "$name" && return 0 ;;
         esac
+        # What the lists of a mirror promise may be gone: ask for new ones next time.
+        rm -f "$cache/apt/$suite/ready"
     done
     return 1
 }

@@ -36,6 +36,10 @@ while read -r name server; do
     printf '%-11s %-8s %-7s %s\n' "$name" "$result" "$version" "$counts" >>"$table"
 done <"$cache/servers.txt"
 
+if [ ! -s "$table" ]; then
+    echo "redis-throttle: no server of that name in the matrix" >&2
+    exit 1
+fi
 printf '\n%-11s %-8s %-7s %s\n' server result version tests
 cat "$table"
 exit "$failed"

@@ -67,7 +67,7 @@ fn a_real_connection_is_held_to_its_patterns_and_commands() {
 }
 
 /// What a server can do for modules, by its version: of Redis, and of Valkey.
-fn is_at_least(client: &mut Client, redis: (u32, u32), valkey: (u32, u32)) -> bool {
+pub fn is_at_least(client: &mut Client, redis: (u32, u32), valkey: (u32, u32)) -> bool {
     let server = client.info("server");
     let number = |field: &str| {
         let mut parts = server[field].split('.').map(|part| part.parse::<u32>().unwrap_or(0));

@@ -100,6 +100,12 @@ fn confront(client: &mut Client, write: &[Call], rule: (u64, u64), outcomes: &mu
         assert_eq!(after, Some(algorithm), "{:?}: what an allowed call leaves", shown());
     } else {
         outcomes.denied += 1;
+        // A denial changes nothing, unless it is a repair: then that is a state with an end.
+        if client.run("GET k") != *stored {
+            assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", shown());
+            let after = inspected(&replies[2]).map(|(algorithm, _)| algorithm);
+            assert_eq!(after, Some(algorithm), "{:?}: what a repair leaves", shown());
+        }
     }
 }
 

@@ -167,6 +167,10 @@ fn a_panic_in_a_setting_s_callback_fails_that_command_alone() {
     assert_eq!(client.info_number("rl", "rl_panics"), 2);
     assert_eq!(slots(&mut client), before, "and what was set once it works again");
     client.ok("CONFIG SET rl.sliding-log-slots 128");
+
+    plant(&mut client, "config_get");
+    client.run("CONFIG GET rl.debug-commands");
+    assert_eq!(client.info_number("rl", "rl_panics"), 3);
     server.assert_alive();
 }
 

@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use crate::acl::is_at_least;
 use crate::support::{ALGORITHMS, Client, Server, raw_error, text};
 
 /// A connection of a new user who may do what the rules say.
@@ -101,6 +102,7 @@ fn users_are_held_to_single_commands() {
 fn readers_may_look_and_not_decide_where_the_server_files_commands_of_modules() {
     let server = Server::start();
     let files = files_module_commands(&server);
+    assert_eq!(files, is_at_least(&mut server.client(), (7, 2), (8, 0)), "as its version can");
     // The rules, and whether they let decide and look where there are categories.
     let users = [
         ("reader", "~* -@all +acl|whoami +@read", false, true),
