@@ -236,11 +236,7 @@ fn every_error_but_that_of_arity_has_a_text_of_plain_ascii() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(10_000),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::limiter::properties::config())]
 
     /// No bytes stop the parser, and what it accepts has bounds that hold.
     #[test]

@@ -99,7 +99,8 @@ impl Call {
     }
 }
 
-fn config() -> Config {
+/// Ten thousand cases, or as many more as `PROPTEST_CASES` asks for.
+pub(crate) fn config() -> Config {
     let cases = Config::default().cases.max(10_000);
     Config { cases, failure_persistence: None, ..Config::default() }
 }

@@ -2,47 +2,33 @@
 //!
 //! Expected are `allowed remaining retry_after_ms reset_after_ms`, as in the reply.
 
+use super::oracle;
 use super::*;
-use crate::state::{self, Change};
+use crate::state;
 
 /// 2023-11-14 22:13:20 UTC, a multiple of 10 s.
 const START_US: u64 = 1_700_000_000_000_000;
 
-type Answer = (i64, u64, i64, u64);
+type Answer = (i128, i128, i128, i128);
 
 /// A key and what calls make of it, through the codec as in the server.
 #[derive(Default)]
-struct Key(Option<Vec<u8>>);
+struct Key(oracle::Key);
 
 impl Key {
-    fn call(&mut self, rule: &Rule, at_ms: i64, cost: u64) -> Answer {
-        let now = Instant::from_us(START_US.checked_add_signed(at_ms * 1_000).unwrap());
-        let stored = self.0.as_deref().map(|bytes| state::decode(bytes).unwrap());
-        let outcome = rule.decide(stored, now, Cost::new(cost).unwrap()).unwrap();
-        let change = outcome.next.map(|next| state::encode(&next.state));
-        let decision = outcome.decision;
-        let ms = |span: Span| i64::try_from(span.as_ms_ceil()).unwrap();
-        let (allowed, retry_after_ms) = match decision.verdict {
-            Verdict::Allowed { wait } => (1, ms(wait)),
-            Verdict::Denied { retry_after } => (0, ms(retry_after)),
-            Verdict::Impossible => (0, -1),
-        };
-        match change {
-            None => {}
-            Some(Change::Whole(bytes)) => self.0 = Some(bytes.as_slice().to_vec()),
-            Some(Change::Rewrite(bytes)) => self.0 = Some(bytes),
-            Some(Change::Patch { offset, entry }) => {
-                let bytes = self.0.as_mut().unwrap();
-                bytes.truncate(offset);
-                bytes.extend(entry);
-            }
-        }
-        (allowed, decision.remaining, retry_after_ms, decision.reset_after.as_ms_ceil())
+    fn call(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> Answer {
+        let now = i128::from(START_US) + at_ms * 1_000;
+        let (answer, _) = self.0.call(rule, now, cost.into());
+        (answer.allowed, answer.remaining, answer.retry_after_ms, answer.reset_after_ms)
+    }
+
+    fn bytes(&self) -> Option<Vec<u8>> {
+        self.0.bytes.clone()
     }
 }
 
 /// Calls of one key, row by row.
-fn check(rule: &Rule, rows: &[(i64, u64, Answer)]) {
+fn check(rule: &Rule, rows: &[(i128, u64, Answer)]) {
     let mut key = Key::default();
     for (row, (at_ms, cost, expected)) in rows.iter().enumerate() {
         let answer = key.call(rule, *at_ms, *cost);
@@ -203,7 +189,7 @@ fn a_sliding_log_adds_up_calls_of_one_microsecond_in_one_entry() {
     let mut key = Key::default();
     (0..1_000).for_each(|_| assert_eq!(key.call(&rule, 0, 1).0, 1));
     assert_eq!(key.call(&rule, 0, 1).0, 0);
-    assert!(key.0.unwrap().len() <= 24 + 12);
+    assert!(key.bytes().unwrap().len() <= 24 + 12);
 }
 
 #[test]
@@ -213,7 +199,7 @@ fn a_sliding_log_drops_what_is_dead_and_stays_bounded() {
     for call in 0..10_000 {
         assert_eq!(key.call(&rule, call * 1_000, 1).0, 1, "call {call}");
         // Ten live entries, and dead ones that are fewer than half as many.
-        assert!(key.0.as_ref().unwrap().len() <= 24 + 12 * 15);
+        assert!(key.bytes().unwrap().len() <= 24 + 12 * 15);
     }
 }
 
@@ -365,18 +351,18 @@ fn state_far_ahead_of_the_clock_is_moved_to_now() {
     for (rule, expected) in rows {
         let mut key = Key::default();
         assert_eq!(key.call(&rule, 0, 3).0, 1);
-        let before = key.0.clone();
+        let before = key.bytes();
         assert_eq!(key.call(&rule, back_ms, 0).2, wait(&rule));
-        assert_eq!(key.0, before, "{rule:?}: cost 0 writes nothing");
+        assert_eq!(key.bytes(), before, "{rule:?}: cost 0 writes nothing");
         assert_eq!(key.call(&rule, back_ms, 1), expected, "{rule:?}");
-        assert_ne!(key.0, before, "{rule:?}: the repair is stored");
+        assert_ne!(key.bytes(), before, "{rule:?}: the repair is stored");
         assert_eq!(key.call(&rule, back_ms, 1), expected, "{rule:?}: and needs no other");
         assert_eq!(key.call(&rule, back_ms + expected.2, 1).0, 1, "{rule:?}");
     }
 }
 
 /// What cost 0 answers on a full queue: 10 s for the leaky bucket, nothing elsewhere.
-fn wait(rule: &Rule) -> i64 {
+fn wait(rule: &Rule) -> i128 {
     if matches!(rule, Rule::LeakyBucket(_)) { 10_000 } else { 0 }
 }
 
@@ -394,9 +380,9 @@ fn state_a_little_ahead_of_the_clock_stays_as_it_is() {
     for rule in rules {
         let mut key = Key::default();
         key.call(&rule, 0, 3);
-        let before = key.0.clone();
+        let before = key.bytes();
         assert_eq!(key.call(&rule, -1, 1).0, 0, "{rule:?}");
-        assert_eq!(key.0, before, "{rule:?}");
+        assert_eq!(key.bytes(), before, "{rule:?}");
     }
 }
 
@@ -414,7 +400,7 @@ fn a_rule_does_not_read_the_state_of_another_algorithm() {
     for (writer_index, writer) in rules.iter().enumerate() {
         let mut key = Key::default();
         key.call(writer, 0, 1);
-        let bytes = key.0.unwrap();
+        let bytes = key.bytes().unwrap();
         let stored = state::decode(&bytes).unwrap();
         for (reader_index, reader) in rules.iter().enumerate() {
             let read = reader.decide(Some(stored), Instant::from_us(START_US), Cost::ONE);

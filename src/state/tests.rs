@@ -183,11 +183,7 @@ fn a_new_log_is_one_entry_behind_its_header() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: ProptestConfig::default().cases.max(10_000),
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(crate::limiter::properties::config())]
 
     #[test]
     fn fixed_size_states_read_as_they_were_written(
