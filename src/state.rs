@@ -20,10 +20,13 @@
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{Instant, Limit, NewState, Period, Span, State};
 use crate::limiter::{fixed_window, gcra, leaky_bucket, sliding_window, token_bucket};
-use serde::{Serialize, de::DeserializeOwned};
 
+mod array;
 #[cfg(test)]
 mod tests;
+
+pub use array::Array;
+use array::split_numbers;
 
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
@@ -32,25 +35,15 @@ const TOKEN_BUCKET: i8 = -4;
 const LEAKY_BUCKET: i8 = -5;
 const GCRA: i8 = -6;
 
-/// The largest array of a kind and three numbers: 1 + 1 + 3 x 9.
-const ARRAY_MAX: usize = 29;
-
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAState;
-
-/// A short run of bytes, without an allocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bytes {
-    bytes: [u8; ARRAY_MAX],
-    len: usize,
-}
 
 /// How the bytes behind a key change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
     /// They become these: the whole of a fixed-size state.
-    Whole(Bytes),
+    Whole(Array),
     /// They become these: a log that is new, shorter or on another base.
     Rewrite(Vec<u8>),
     /// From `offset` on, which is at most their length, they become this entry and end there.
@@ -62,15 +55,6 @@ pub enum Change {
     },
 }
 
-impl Bytes {
-    const EMPTY: Self = Self { bytes: [0; ARRAY_MAX], len: 0 };
-
-    /// The bytes.
-    pub fn as_slice(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
-    }
-}
-
 /// Reads a state in place.
 ///
 /// # Errors
@@ -80,12 +64,12 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let kind = bytes.get(1).ok_or(NotAState)?;
     match i8::from_be_bytes([*kind]) {
         FIXED_WINDOW => {
-            let (_, start_us, used): (i8, u64, u64) = decode_array(bytes)?;
+            let [start_us, used] = decode_array(bytes)?;
             within(used, 1, Limit::MAX)?;
             Ok(State::FixedWindow(fixed_window::State { start: instant(start_us)?, used }))
         }
         SLIDING_WINDOW => {
-            let (_, start_us, previous, current): (i8, u64, u64, u64) = decode_array(bytes)?;
+            let [start_us, previous, current] = decode_array(bytes)?;
             within(previous, 0, sliding_window::State::COUNT_MAX)?;
             within(current, 1, sliding_window::State::COUNT_MAX)?;
             let start = instant(start_us)?;
@@ -93,23 +77,24 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         }
         SLIDING_LOG => decode_log(bytes).map(State::SlidingLog),
         TOKEN_BUCKET => {
-            let (_, updated_us, tokens, fraction): (i8, u64, u64, u64) = decode_array(bytes)?;
+            let [updated_us, tokens, fraction] = decode_array(bytes)?;
             within(tokens, 0, Limit::MAX - 1)?;
             within(fraction, 0, Period::MAX.as_us() - 1)?;
             let updated = instant(updated_us)?;
             Ok(State::TokenBucket(token_bucket::State { updated, tokens, fraction }))
         }
         LEAKY_BUCKET => {
-            let (_, updated_us, level, fraction): (i8, u64, u64, u64) = decode_array(bytes)?;
+            let [updated_us, level, fraction] = decode_array(bytes)?;
             within(level, 0, Limit::MAX)?;
             within(fraction, u64::from(level == 0), Period::MAX.as_us() - 1)?;
             let updated = instant(updated_us)?;
             Ok(State::LeakyBucket(leaky_bucket::State { updated, level, fraction }))
         }
         GCRA => {
-            let (_, arrival_ns, tolerance_log2): (i8, u64, u8) = decode_array(bytes)?;
+            let [arrival_ns, tolerance_log2] = decode_array(bytes)?;
             within(arrival_ns, 0, gcra::State::ARRIVAL_MAX_NS)?;
-            within(tolerance_log2.into(), 0, gcra::State::TOLERANCE_LOG2_MAX.into())?;
+            within(tolerance_log2, 0, gcra::State::TOLERANCE_LOG2_MAX.into())?;
+            let tolerance_log2 = u8::try_from(tolerance_log2).map_err(|_| NotAState)?;
             Ok(State::Gcra(gcra::State { arrival_ns, tolerance_log2 }))
         }
         _ => Err(NotAState),
@@ -118,56 +103,32 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
 
 /// The change of bytes that stores `state`.
 pub fn encode(state: &NewState<'_>) -> Change {
-    match state {
-        NewState::FixedWindow(state) => whole(&(FIXED_WINDOW, state.start.as_us(), state.used)),
+    Change::Whole(match state {
+        NewState::FixedWindow(state) => Array::new(FIXED_WINDOW, [state.start.as_us(), state.used]),
         NewState::SlidingWindow(state) => {
-            whole(&(SLIDING_WINDOW, state.start.as_us(), state.previous, state.current))
+            Array::new(SLIDING_WINDOW, [state.start.as_us(), state.previous, state.current])
         }
-        NewState::SlidingLog(edit) => encode_log(edit),
+        NewState::SlidingLog(edit) => return encode_log(edit),
         NewState::TokenBucket(state) => {
-            whole(&(TOKEN_BUCKET, state.updated.as_us(), state.tokens, state.fraction))
+            Array::new(TOKEN_BUCKET, [state.updated.as_us(), state.tokens, state.fraction])
         }
         NewState::LeakyBucket(state) => {
-            whole(&(LEAKY_BUCKET, state.updated.as_us(), state.level, state.fraction))
+            Array::new(LEAKY_BUCKET, [state.updated.as_us(), state.level, state.fraction])
         }
-        NewState::Gcra(state) => whole(&(GCRA, state.arrival_ns, state.tolerance_log2)),
-    }
+        NewState::Gcra(state) => Array::new(GCRA, [state.arrival_ns, state.tolerance_log2.into()]),
+    })
 }
 
-fn whole(array: &impl Serialize) -> Change {
-    Change::Whole(encode_array(array))
-}
-
-/// One MessagePack array. A tuple of at most a kind and three numbers always fits.
-fn encode_array(array: &impl Serialize) -> Bytes {
-    let mut encoded = Bytes::EMPTY;
-    let mut room = encoded.bytes.as_mut_slice();
-    let result = rmp_serde::encode::write(&mut room, array);
-    debug_assert!(result.is_ok(), "a state that does not fit");
-    let left = room.len();
-    encoded.len = ARRAY_MAX - left;
-    encoded
-}
-
-/// One MessagePack array that fills `bytes` and is written as [`encode_array`] would.
-fn decode_array<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<T, NotAState> {
-    let (array, rest) = decode_front(bytes)?;
-    if rest.is_empty() { Ok(array) } else { Err(NotAState) }
-}
-
-/// One MessagePack array at the front of `bytes`, and what comes after it. MessagePack has several
-/// spellings for one number; a state has the one that it would be written with.
-fn decode_front<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> Result<(T, &[u8]), NotAState> {
-    let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
-    let array = T::deserialize(&mut deserializer).map_err(|_| NotAState)?;
-    let rest = bytes.strip_prefix(encode_array(&array).as_slice()).ok_or(NotAState)?;
-    Ok((array, rest))
+/// The numbers of an array that fills `bytes`.
+fn decode_array<const N: usize>(bytes: &[u8]) -> Result<[u64; N], NotAState> {
+    let (numbers, rest) = split_numbers(bytes)?;
+    if rest.is_empty() { Ok(numbers) } else { Err(NotAState) }
 }
 
 /// The header and, in place, the entries. Only the ends of the list are looked at: what lies
 /// between is trusted no further than that no arithmetic on it can fail.
 fn decode_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
-    let ((_, base_us, slot_us), rest): ((i8, u64, u64), _) = decode_front(bytes)?;
+    let ([base_us, slot_us], rest) = split_numbers(bytes)?;
     within(slot_us, 1, Period::MAX.as_us())?;
     let (entries, cut_off) = rest.as_chunks();
     let log = Log { base: instant(base_us)?, slot: Span::from_us(slot_us), entries };
@@ -180,14 +141,14 @@ fn decode_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
 }
 
 fn encode_log(edit: &Edit<'_>) -> Change {
-    let header = |base: Instant| encode_array(&(SLIDING_LOG, base.as_us(), edit.slot.as_us()));
+    let header = |base: Instant| Array::new(SLIDING_LOG, [base.as_us(), edit.slot.as_us()]);
     let Some(log) = edit.log else {
         let base = edit.last.instant;
         let entry = edit.last.pack(base, 0);
         return Change::Rewrite([header(base).as_slice(), &entry].concat());
     };
     if edit.is_patch() {
-        let offset = header(log.base).len + edit.kept.end * size_of::<RawEntry>();
+        let offset = header(log.base).len() + edit.kept.end * size_of::<RawEntry>();
         return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
     }
     // Between its ends a log is trusted, so a forged one may be out of order there. What is written

@@ -182,6 +182,37 @@ fn a_new_log_is_one_entry_behind_its_header() {
     assert_eq!((log.base, log.last().total, log.entries.len()), (at, 7, 1));
 }
 
+/// A number of any length: each spelling has its share, and so have the borders between two.
+fn any_number() -> impl Strategy<Value = u64> {
+    let border = prop::sample::select(vec![0x7f, 0xff, 0xffff, 0xffff_ffff, u64::MAX - 1]);
+    prop_oneof![
+        (any::<u64>(), 0..64_u32).prop_map(|(number, shift)| number >> shift),
+        (border, 0..2_u64).prop_map(|(border, above)| border + above),
+    ]
+}
+
+/// The front of an array of a kind and three numbers.
+const KIND: [u8; 2] = [0x94, 0xff];
+
+/// Three numbers after a kind, each in one of the spellings that MessagePack has for it.
+fn spelled_somehow() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec((any_number(), 0..6_usize), 3).prop_map(|numbers| {
+        let mut bytes = KIND.to_vec();
+        for (number, spelling) in numbers {
+            let all = number.to_be_bytes();
+            match spelling {
+                0 => bytes.extend([&[0xcc], &all[7..]].concat()),
+                1 => bytes.extend([&[0xcd], &all[6..]].concat()),
+                2 => bytes.extend([&[0xce], &all[4..]].concat()),
+                3 => bytes.extend([&[0xcf], &all[..]].concat()),
+                4 => bytes.extend([&[0xd3], &all[..]].concat()),
+                _ => bytes.extend(rmp_serde::to_vec(&number).unwrap()),
+            }
+        }
+        bytes
+    })
+}
+
 proptest! {
     #![proptest_config(crate::limiter::properties::config())]
 
@@ -211,6 +242,35 @@ proptest! {
         }
     }
 
+    /// The hand-written array is the one that a MessagePack library writes, number by number.
+    #[test]
+    fn an_array_is_spelled_as_a_messagepack_library_spells_it(
+        kind in -6_i8..0,
+        numbers in prop::array::uniform3(any_number()),
+    ) {
+        let [a, b, c] = numbers;
+        let two = Array::new(kind, [a, b]);
+        let three = Array::new(kind, numbers);
+        prop_assert_eq!(two.as_slice(), rmp_serde::to_vec(&(kind, a, b)).unwrap());
+        prop_assert_eq!(three.as_slice(), rmp_serde::to_vec(&(kind, a, b, c)).unwrap());
+        prop_assert_eq!(three.len(), three.as_slice().len());
+    }
+
+    /// It reads exactly what a MessagePack library reads and would write again byte for byte.
+    #[test]
+    fn an_array_reads_as_a_messagepack_library_reads_it(
+        bytes in prop_oneof![
+            prop::collection::vec(any::<u8>(), 0..40).prop_map(|tail| [&KIND, &*tail].concat()),
+            spelled_somehow(),
+        ],
+    ) {
+        let library = rmp_serde::from_slice::<(i8, u64, u64, u64)>(&bytes).ok().and_then(|read| {
+            let rest = bytes.strip_prefix(rmp_serde::to_vec(&read).unwrap().as_slice())?;
+            Some(([read.1, read.2, read.3], rest))
+        });
+        prop_assert_eq!(split_numbers(&bytes).ok(), library);
+    }
+
     /// A log whose middle was forged may be decided on, but what is stored then reads again.
     #[test]
     fn whatever_is_written_over_a_forged_log_reads_again(
@@ -220,7 +280,7 @@ proptest! {
         calls in prop::collection::vec((-9_000..9_000_i64, 0..9_u64), 1..6),
     ) {
         let at = |ms: u64| Instant::from_us(US + ms * 1_000);
-        let mut forged = encode_array(&(SLIDING_LOG, US, slot_us)).as_slice().to_vec();
+        let mut forged = Array::new(SLIDING_LOG, [US, slot_us]).as_slice().to_vec();
         for (index, (ms, total)) in entries.iter().enumerate() {
             let instant = if index == 0 { at(0) } else { at(*ms) };
             forged.extend_from_slice(&Entry { instant, total: *total }.pack(at(0), 0));
