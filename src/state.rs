@@ -148,7 +148,7 @@ fn encode_log(edit: &Edit<'_>) -> Change {
         return Change::Rewrite([header(base).as_slice(), &entry].concat());
     };
     if edit.is_patch() {
-        let offset = header(log.base).len() + edit.kept.end * size_of::<RawEntry>();
+        let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
         return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
     }
     // Between its ends a log is trusted, so a forged one may be out of order there. What is written

@@ -125,7 +125,7 @@ fn every_function_of_the_server_that_is_used_is_checked_at_load() {
 
 #[test]
 fn lines_are_short_and_nothing_is_left_open() {
-    for folder in ["src", "tests"] {
+    for folder in ["src", "tests", "benches"] {
         for (path, text) in sources(folder) {
             for (number, line) in text.lines().enumerate() {
                 let long_text = line.trim_start().starts_with("c\"ERR ");

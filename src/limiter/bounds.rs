@@ -178,9 +178,19 @@ impl Quota {
         Span::from_us_saturating(div_ceil(parts, self.rate.units()))
     }
 
-    /// The whole units in `parts` (rounded down) and what is left over, in parts.
+    /// How long it takes to refill from empty, rounded up to the microsecond.
+    pub fn refill(&self) -> Span {
+        self.time_to_earn(self.full())
+    }
+
+    /// The whole units in `parts` (rounded down) and what is left over, in parts. Takes the short
+    /// division where it can.
     pub fn units(&self, parts: u128) -> (u64, u64) {
-        let period = u128::from(self.period.as_us());
+        let period = self.period.as_us();
+        if let Ok(parts) = u64::try_from(parts) {
+            return (parts / period, parts % period);
+        }
+        let period = u128::from(period);
         let units = u64::try_from(parts / period).unwrap_or(u64::MAX);
         let left = u64::try_from(parts % period).unwrap_or(u64::MAX);
         (units, left)

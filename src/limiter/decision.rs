@@ -74,9 +74,16 @@ impl Verdict {
 }
 
 impl<S> Next<S> {
-    /// A state whose key lives exactly as long as it means something.
+    /// A state whose end stays where it is: its key lives exactly as long as it means something.
     pub const fn until(lapses_at: Instant, state: S) -> Self {
         Self { state, lapses_at, ttl_slack: Span::ZERO }
+    }
+
+    /// A state whose end moves with every call: its key may live longer by an eighth of `span`, the
+    /// longest that such a state can mean something. To extend it each time would cost a tenth of
+    /// the call.
+    pub const fn drifting(lapses_at: Instant, span: Span, state: S) -> Self {
+        Self { state, lapses_at, ttl_slack: span.eighth() }
     }
 }
 

@@ -80,15 +80,16 @@ impl Gcra {
         let writes = !cost.is_zero() && (verdict.is_allowed() || repaired);
         let arrival_ns = now_ns.saturating_add(after_ns);
         let lapses_at = Instant::from_us(arrival_ns.div_ceil(1_000));
+        let reset_after = Span::from_ns_ceil(after_ns);
         let after = State { arrival_ns, tolerance_log2: self.tolerance_log2() };
         Outcome {
             decision: Decision {
                 verdict,
                 limit: self.burst,
                 remaining: self.tolerance_ns.saturating_sub(after_ns) / self.interval_ns,
-                reset_after: Span::from_ns_ceil(after_ns),
+                reset_after,
             },
-            next: writes.then(|| Next::until(lapses_at, after)),
+            next: writes.then(|| Next::drifting(lapses_at, self.span(), after)),
         }
     }
 
@@ -104,6 +105,11 @@ impl Gcra {
         } else {
             (ahead_ns, false)
         }
+    }
+
+    /// The longest that a state can lie ahead: the tolerance.
+    fn span(&self) -> Span {
+        Span::from_ns_ceil(self.tolerance_ns)
     }
 
     /// The smallest `n` for which 2^n ns is not below the tolerance.

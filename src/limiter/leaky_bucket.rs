@@ -70,7 +70,7 @@ impl LeakyBucket {
         let after = State { updated: view.origin, level, fraction };
         Outcome {
             decision: Decision { verdict, limit: quota.capacity(), remaining, reset_after },
-            next: writes.then(|| Next::until(now.after(reset_after), after)),
+            next: writes.then(|| Next::drifting(now.after(reset_after), quota.refill(), after)),
         }
     }
 
@@ -84,7 +84,8 @@ impl LeakyBucket {
         let period = quota.period().as_us();
         let fraction = u128::from(state.fraction.min(period));
         let held = (quota.parts(state.level) + fraction).min(full);
-        if state.updated.since(now) > quota.time_to_earn(full) {
+        let ahead = state.updated.since(now);
+        if !ahead.is_zero() && ahead > quota.refill() {
             return View { parts: held, origin: now, repaired: true };
         }
         let drained = quota.earned(now.since(state.updated));

@@ -173,11 +173,8 @@ impl SlidingLog {
                 remaining: limit.saturating_sub(used_after),
                 reset_after: if used_after == 0 { Span::ZERO } else { lapses_at.since(now) },
             },
-            next: writes.then(|| Next {
-                state: self.edit(&view, last),
-                lapses_at,
-                ttl_slack: Span::from_us(self.window.as_us() / 8),
-            }),
+            next: writes
+                .then(|| Next::drifting(lapses_at, self.window.span(), self.edit(&view, last))),
         }
     }
 

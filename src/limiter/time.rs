@@ -98,6 +98,11 @@ impl Span {
         self.0.div_ceil(1_000)
     }
 
+    /// An eighth of the span, rounded down to the microsecond.
+    pub const fn eighth(self) -> Self {
+        Self(self.0 / 8)
+    }
+
     /// Both spans, one after the other.
     pub const fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))

@@ -69,7 +69,7 @@ impl TokenBucket {
         let after = State { updated: view.origin, tokens, fraction };
         Outcome {
             decision: Decision { verdict, limit: quota.capacity(), remaining: tokens, reset_after },
-            next: writes.then(|| Next::until(now.after(reset_after), after)),
+            next: writes.then(|| Next::drifting(now.after(reset_after), quota.refill(), after)),
         }
     }
 
@@ -87,7 +87,8 @@ impl TokenBucket {
             // More than a lowered capacity: a full bucket is no state at all, whatever its time.
             return View { parts: full, origin: now, repaired: false };
         }
-        if state.updated.since(now) > quota.time_to_earn(full) {
+        let ahead = state.updated.since(now);
+        if !ahead.is_zero() && ahead > quota.refill() {
             return View { parts: held, origin: now, repaired: true };
         }
         let earned = quota.earned(now.since(state.updated));

@@ -17,6 +17,7 @@ use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// A function of the server's API. Those used below are checked at load, so that it is there.
 macro_rules! api {
@@ -36,6 +37,17 @@ macro_rules! presence {
     };
 }
 
+/// Replicates a command on the key of a call. The format has a letter for each argument, the key in
+/// front: `s` is a string of the server, `b` a pointer and a length, `l` an integer.
+macro_rules! replicate {
+    ($call:expr, $command:literal, $format:literal, $($argument:expr),+) => {{
+        let replicate = api!(RedisModule_Replicate);
+        let (command, format) = ($command.as_ptr(), $format.as_ptr());
+        // SAFETY: the arguments are what the format says, and alive during the call.
+        unsafe { replicate($call.context.0, command, format, $call.key_name, $($argument),+) };
+    }};
+}
+
 /// How many arguments are looked at. The longest valid call has seven after its name, so that one
 /// cut off here is in error before.
 const ARGS_MAX: usize = 10;
@@ -46,6 +58,38 @@ const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 /// The server said no: it has no such thing, the name is taken, the value is not of that kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
+
+/// A word of the effects, made once: an effect takes a share in it where it would take a copy.
+struct Word(AtomicPtr<raw::RedisModuleString>, &'static CStr);
+
+static PXAT: Word = Word::new(c"PXAT");
+static KEEPTTL: Word = Word::new(c"KEEPTTL");
+
+impl Word {
+    const fn new(text: &'static CStr) -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()), text)
+    }
+
+    /// The server's string of this word; never null once the module is loaded.
+    fn string(&self) -> *mut raw::RedisModuleString {
+        self.0.load(Relaxed)
+    }
+
+    fn make(&self) {
+        let (create, text) = (api!(RedisModule_CreateString), self.1);
+        // SAFETY: the text lives for ever. Without a context the string is nobody else's to free.
+        let string = unsafe { create(ptr::null_mut(), text.as_ptr(), text.count_bytes()) };
+        self.0.store(string, Relaxed);
+    }
+
+    fn free(&self) {
+        let string = self.0.swap(ptr::null_mut(), Relaxed);
+        if !string.is_null() {
+            // SAFETY: it was made by `make` and is freed once.
+            unsafe { api!(RedisModule_FreeString)(ptr::null_mut(), string) };
+        }
+    }
+}
 
 /// The server's context of one command.
 #[derive(Clone, Copy)]
@@ -143,56 +187,28 @@ impl<'call> Call<'call> {
     }
 
     /// Replicates `SET key bytes PXAT expire_at_ms`.
-    pub fn replicate_set(&self, bytes: &[u8], expire_at_ms: u64) {
-        let replicate = api!(RedisModule_Replicate);
-        // SAFETY: the format names a string, a pointer and a length, a C string and an integer,
-        // which is what follows, all alive during the call.
-        unsafe {
-            replicate(
-                self.context.0,
-                c"SET".as_ptr(),
-                c"sbcl".as_ptr(),
-                self.key_name,
-                bytes.as_ptr(),
-                bytes.len(),
-                c"PXAT".as_ptr(),
-                to_integer(expire_at_ms),
-            );
-        }
+    pub fn replicate_set_pxat(&self, bytes: &[u8], expire_at_ms: u64) {
+        // The server would take two allocations and twice as long to spell the number.
+        let mut buffer = itoa::Buffer::new();
+        let ms = buffer.format(expire_at_ms);
+        let (bytes, len) = (bytes.as_ptr(), bytes.len());
+        replicate!(self, c"SET", c"sbsb", bytes, len, PXAT.string(), ms.as_ptr(), ms.len());
+    }
+
+    /// Replicates `SET key bytes KEEPTTL`.
+    pub fn replicate_set_keepttl(&self, bytes: &[u8]) {
+        replicate!(self, c"SET", c"sbs", bytes.as_ptr(), bytes.len(), KEEPTTL.string());
     }
 
     /// Replicates `SETRANGE key offset entry`.
     pub fn replicate_setrange(&self, offset: usize, entry: &RawEntry) {
-        let replicate = api!(RedisModule_Replicate);
         let offset = c_longlong::try_from(offset).unwrap_or(c_longlong::MAX);
-        // SAFETY: the format names a string, an integer, a pointer and a length, which is what
-        // follows, all alive during the call.
-        unsafe {
-            replicate(
-                self.context.0,
-                c"SETRANGE".as_ptr(),
-                c"slb".as_ptr(),
-                self.key_name,
-                offset,
-                entry.as_ptr(),
-                entry.len(),
-            );
-        }
+        replicate!(self, c"SETRANGE", c"slb", offset, entry.as_ptr(), entry.len());
     }
 
     /// Replicates `PEXPIREAT key expire_at_ms`.
     pub fn replicate_pexpireat(&self, expire_at_ms: u64) {
-        let replicate = api!(RedisModule_Replicate);
-        // SAFETY: the format names a string and an integer, which is what follows.
-        unsafe {
-            replicate(
-                self.context.0,
-                c"PEXPIREAT".as_ptr(),
-                c"sl".as_ptr(),
-                self.key_name,
-                to_integer(expire_at_ms),
-            );
-        }
+        replicate!(self, c"PEXPIREAT", c"sl", to_integer(expire_at_ms));
     }
 
     /// Tells WATCH and client tracking that the key changed.
@@ -453,6 +469,10 @@ pub fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
+/// What the server calls for a command.
+pub type CommandFunction =
+    extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
 /// The function of every command: the server calls the instance that bears its index in the table.
 extern "C" fn trampoline<const INDEX: usize>(
     ctx: *mut raw::RedisModuleCtx,
@@ -473,11 +493,7 @@ extern "C" fn trampoline<const INDEX: usize>(
 }
 
 /// One instance for each line of the table.
-const TRAMPOLINES: [extern "C" fn(
-    *mut raw::RedisModuleCtx,
-    *mut *mut raw::RedisModuleString,
-    c_int,
-) -> c_int; COMMANDS.len()] = [
+const TRAMPOLINES: [CommandFunction; COMMANDS.len()] = [
     trampoline::<0>,
     trampoline::<1>,
     trampoline::<2>,
@@ -488,6 +504,17 @@ const TRAMPOLINES: [extern "C" fn(
     trampoline::<7>,
     trampoline::<8>,
 ];
+
+/// The floor of any command: the reply of a decision, and nothing else.
+#[cfg(feature = "noop-command")]
+pub extern "C" fn noop(
+    ctx: *mut raw::RedisModuleCtx,
+    _: *mut *mut raw::RedisModuleString,
+    _: c_int,
+) -> c_int {
+    guard((), || Context(ctx, PhantomData).reply_integers(&[1, 1_000_000, 999_999, 0, 864_000]));
+    raw::REDISMODULE_OK as c_int
+}
 
 /// The first function that the server lacks, if any: it is then too old.
 pub fn missing_function() -> Option<&'static str> {
@@ -504,6 +531,11 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
     );
     functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
+}
+
+/// Gives back what the server allocated for the module, which is about to be unloaded.
+pub fn unload() {
+    [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
 }
 
 /// What the module can do while it is being loaded.
@@ -617,22 +649,33 @@ impl<'load> Loader<'load> {
     /// [`Refused`] when the name is taken or the server finds fault with the table.
     pub fn register_command(&self, index: usize, command: &Command) -> Result<(), Refused> {
         let function = TRAMPOLINES.get(index).ok_or(Refused)?;
-        let (first_key, last_key, step) =
-            if command.access == Access::None { (0, 0, 0) } else { (1, 1, 1) };
-        // SAFETY: the context is that of the load; the server copies name and flags.
-        let result = unsafe {
-            api!(RedisModule_CreateCommand)(
-                self.0,
-                command.name.as_ptr(),
-                Some(*function),
-                command.flags.as_ptr(),
-                first_key,
-                last_key,
-                step,
-            )
-        };
-        accepted(result)?;
+        let has_key = command.access != Access::None;
+        self.create_command(command.name, *function, command.flags, has_key)?;
         self.set_command_info(command)
+    }
+
+    /// Makes the server call `function` for commands of that name.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the name is taken or a flag unknown.
+    pub fn create_command(
+        &self,
+        name: &CStr,
+        function: CommandFunction,
+        flags: &CStr,
+        has_key: bool,
+    ) -> Result<(), Refused> {
+        let (create, at) = (api!(RedisModule_CreateCommand), has_key.into());
+        // SAFETY: the context is that of the load; the server copies name and flags.
+        let result =
+            unsafe { create(self.0, name.as_ptr(), Some(function), flags.as_ptr(), at, at, at) };
+        accepted(result)
+    }
+
+    /// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
+    pub fn make_words(&self) {
+        [&PXAT, &KEEPTTL].into_iter().for_each(Word::make);
     }
 
     /// Files a command under ACL categories, where the server can.

@@ -38,8 +38,8 @@ pub fn load<'key>(key: &'key ReadKey<'_>) -> Result<Option<State<'key>>, NotASta
 
 /// Stores and replicates `write`, then closes the key and announces the change.
 ///
-/// Every path leaves the key with an expiry. That of a log has some slack, so that it is moved
-/// only when it has to be.
+/// Every path leaves the key with an expiry. One that still serves stays, and the effect says so:
+/// to look it up costs less than to set it and to spell it.
 ///
 /// # Errors
 ///
@@ -47,16 +47,17 @@ pub fn load<'key>(key: &'key ReadKey<'_>) -> Result<Option<State<'key>>, NotASta
 pub fn commit(call: &Call<'_>, mut key: WriteKey<'_>, write: &Write) -> Result<(), Refused> {
     let needed_ms = clock::expire_at_ms(write.lapses_at);
     let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
+    let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
+    let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
     match &write.change {
-        Change::Whole(bytes) => replace(call, &mut key, bytes.as_slice(), relaxed_ms)?,
-        Change::Rewrite(bytes) => replace(call, &mut key, bytes, relaxed_ms)?,
+        Change::Whole(bytes) => replace(call, &mut key, bytes.as_slice(), new_expiry_ms)?,
+        Change::Rewrite(bytes) => replace(call, &mut key, bytes, new_expiry_ms)?,
         Change::Patch { offset, entry } => {
             key.overwrite(*offset, entry)?;
             replication::patched(call, *offset, entry);
-            let fits = |ms| (needed_ms..=relaxed_ms).contains(&ms);
-            if !key.expire_at_ms().is_some_and(fits) {
-                key.set_expire_at_ms(relaxed_ms)?;
-                replication::extended(call, relaxed_ms);
+            if let Some(ms) = new_expiry_ms {
+                key.set_expire_at_ms(ms)?;
+                replication::extended(call, ms);
             }
         }
     }
@@ -66,14 +67,20 @@ pub fn commit(call: &Call<'_>, mut key: WriteKey<'_>, write: &Write) -> Result<(
     Ok(())
 }
 
+/// Makes `bytes` the value of the key, and lets it expire anew if it has to.
 fn replace(
     call: &Call<'_>,
     key: &mut WriteKey<'_>,
     bytes: &[u8],
-    expire_at_ms: u64,
+    new_expiry_ms: Option<u64>,
 ) -> Result<(), Refused> {
     key.replace(bytes)?;
-    key.set_expire_at_ms(expire_at_ms)?;
-    replication::replaced(call, bytes, expire_at_ms);
+    match new_expiry_ms {
+        None => replication::replaced(call, bytes),
+        Some(ms) => {
+            key.set_expire_at_ms(ms)?;
+            replication::replaced_until(call, bytes, ms);
+        }
+    }
     Ok(())
 }

@@ -37,6 +37,7 @@ redis_module! {
     allocator: (Allocator, ALLOCATOR),
     data_types: [],
     init: on_load,
+    deinit: on_unload,
 }
 
 /// Called by the server through the block above, which has bound the API by then.
@@ -44,6 +45,14 @@ fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
     ffi::guard(Status::Err, || match load(&Loader::new(ctx), args.len()) {
         Ok(()) => Status::Ok,
         Err(Refused) => Status::Err,
+    })
+}
+
+/// Called by the server before it lets go of the module.
+fn on_unload(_: &redis_module::Context) -> Status {
+    ffi::guard(Status::Err, || {
+        ffi::unload();
+        Status::Ok
     })
 }
 
@@ -85,5 +94,8 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             .set_acl_categories(command, command.categories_and_own)
             .or_else(|Refused| loader.set_acl_categories(command, command.categories));
     }
+    #[cfg(feature = "noop-command")]
+    loader.create_command(c"rl.noop", ffi::noop, c"readonly fast", true)?;
+    loader.make_words();
     Ok(())
 }

@@ -5,9 +5,14 @@
 use super::ffi::Call;
 use crate::limiter::sliding_log::RawEntry;
 
+/// The key now holds `bytes` and expires when it did before.
+pub fn replaced(call: &Call<'_>, bytes: &[u8]) {
+    call.replicate_set_keepttl(bytes);
+}
+
 /// The key now holds `bytes` until `expire_at_ms`.
-pub fn replaced(call: &Call<'_>, bytes: &[u8], expire_at_ms: u64) {
-    call.replicate_set(bytes, expire_at_ms);
+pub fn replaced_until(call: &Call<'_>, bytes: &[u8], expire_at_ms: u64) {
+    call.replicate_set_pxat(bytes, expire_at_ms);
 }
 
 /// A log now ends with `entry` at `offset`.

@@ -45,11 +45,6 @@ impl Array {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// How many bytes there are.
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
     #[inline]
     fn push_number(&mut self, number: u64) {
         let [a, b, c, d, e, f, g, h] = number.to_be_bytes();

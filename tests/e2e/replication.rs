@@ -2,7 +2,7 @@
 
 use redis::Value;
 
-use crate::support::algorithms::{GCRA, SLIDINGLOG};
+use crate::support::algorithms::{FIXED, GCRA, SLIDING, SLIDINGLOG};
 use crate::support::replication::Effect;
 use crate::support::{
     ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of, wait_for_offset,
@@ -31,13 +31,33 @@ fn an_allowed_call_sends_its_state_and_an_absolute_expiry() {
         assert!(client.allows(&call));
         let mut sent = only_effect(&mut stream, &mut client);
         sent[3].make_ascii_uppercase();
-        assert_eq!(sent, whole_state(&mut client), "{call}: the first");
-        if algorithm != SLIDINGLOG {
-            assert!(client.allows(&call));
-            let mut sent = only_effect(&mut stream, &mut client);
-            sent[3].make_ascii_uppercase();
-            assert_eq!(sent, whole_state(&mut client), "{call}: the second");
-        }
+        assert_eq!(sent, whole_state(&mut client), "{call}");
+        client.integer("DEL k");
+        stream.effects(&mut client);
+    }
+}
+
+#[test]
+fn an_expiry_that_still_serves_is_neither_moved_nor_sent_again() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    for algorithm in ALGORITHMS.into_iter().filter(|algorithm| *algorithm != SLIDINGLOG) {
+        let call = algorithm.call("k", 100, "10d");
+        assert!(client.allows(&format!("{call} COST 50")));
+        let expiry_ms = client.integer("PEXPIRETIME k");
+        stream.effects(&mut client);
+        // A hundredth more is within the eighth that a key may live longer.
+        assert!(client.allows(&call));
+        let kept = vec![b"SET".to_vec(), b"k".into(), client.bytes("GET k"), b"KEEPTTL".into()];
+        assert_eq!(only_effect(&mut stream, &mut client), kept, "{call}");
+        assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{call}");
+        // Half as much again is not, where the end of the state moves with every call.
+        assert!(client.allows(&format!("{call} COST 49")));
+        let sent = only_effect(&mut stream, &mut client);
+        let moved = client.integer("PEXPIRETIME k") > expiry_ms;
+        assert_eq!(moved, ![FIXED, SLIDING].contains(&algorithm), "{call}");
+        assert_eq!(sent == whole_state(&mut client), moved, "{call}: {sent:?}");
         client.integer("DEL k");
         stream.effects(&mut client);
     }
@@ -146,10 +166,15 @@ fn a_denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
         client.advance_ms(-3_600_000);
         client.decide(&algorithm.peek("k", 3, "10"));
         assert!(stream.effects(&mut client).is_empty(), "{call}: PEEK repairs nothing");
+        let expiry_ms = client.integer("PEXPIRETIME k");
         assert!(!client.allows(&call));
-        let mut sent = only_effect(&mut stream, &mut client);
-        sent[3].make_ascii_uppercase();
-        assert_eq!(sent, whole_state(&mut client), "{call}: the repair");
+        let sent = only_effect(&mut stream, &mut client);
+        let mut repaired = whole_state(&mut client);
+        if client.integer("PEXPIRETIME k") == expiry_ms {
+            // Within one millisecond of the real clock, the same time is left.
+            repaired.splice(3.., [b"KEEPTTL".to_vec()]);
+        }
+        assert_eq!(sent, repaired, "{call}: the repair");
         client.integer("DEL k");
         stream.effects(&mut client);
     }

@@ -80,19 +80,22 @@ fn load_function(client: &mut Client) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sends {
     Nothing,
-    /// `SET k state PXAT ms`.
+    /// `SET k state PXAT ms`, or `SET k state KEEPTTL` where the expiry stays what it was.
     Whole,
     /// `SETRANGE k offset entry`: what is new at the end of a log.
     Entry,
 }
 
-fn effect(sends: Sends, seen: &Seen) -> Option<Effect> {
+fn effect(sends: Sends, seen: &Seen, expiry_before: &Value) -> Option<Effect> {
     let (Value::BulkString(state), Value::Int(expiry_ms)) = (&seen.state, &seen.expiry_ms) else {
         assert_eq!(sends, Sends::Nothing, "{:?}: no state", seen.reply);
         return None;
     };
     let words = match sends {
         Sends::Nothing => return None,
+        Sends::Whole if seen.expiry_ms == *expiry_before => {
+            vec![b"SET".to_vec(), b"k".to_vec(), state.clone(), b"KEEPTTL".to_vec()]
+        }
         Sends::Whole => {
             let expiry_ms = expiry_ms.to_string().into_bytes();
             vec![b"SET".to_vec(), b"k".to_vec(), state.clone(), b"PXAT".to_vec(), expiry_ms]
@@ -123,12 +126,14 @@ fn assert_sends(
     batch: &[(String, Option<i64>, Sends)],
 ) {
     let calls = batch.iter().map(|(call, ..)| call.clone()).collect::<Vec<_>>();
+    let mut expiry_before = client.run("PEXPIRETIME k");
     let seen = make(way, client, &calls);
     let mut expected = Vec::new();
     for ((call, verdict, sends), seen) in batch.iter().zip(&seen) {
         let answered = integers(&seen.reply).map(|reply| reply[0]);
         assert_eq!(answered, *verdict, "{way:?} {call}: {:?}", seen.reply);
-        expected.extend(effect(*sends, seen));
+        expected.extend(effect(*sends, seen, &expiry_before));
+        expiry_before = seen.expiry_ms.clone();
     }
     let sent = stream.effects(client);
     assert_eq!(sent, framed(way, expected), "{way:?} {calls:?}");

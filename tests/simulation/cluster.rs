@@ -12,8 +12,8 @@ use redis_throttle::state::Change;
 /// What a primary sends: the effect of a call, as the server replicates it.
 #[derive(Clone, Debug)]
 pub enum Effect {
-    /// `SET key bytes PXAT ms`
-    Set { bytes: Vec<u8>, expire_at_ms: i128 },
+    /// `SET key bytes PXAT ms`, or with KEEPTTL
+    Set { bytes: Vec<u8>, expire_at_ms: Option<i128> },
     /// `SETRANGE key offset patch`
     SetRange { offset: usize, patch: Vec<u8> },
     /// `PEXPIREAT key ms`
@@ -69,21 +69,20 @@ impl<M> Copy<M> {
         self.key.bytes.is_some() && now.div_euclid(1_000) > self.expire_at_ms
     }
 
-    /// The effects of a write on this copy: whole, or a patch whose expiry is moved only when the
-    /// slack of the one before is used up.
+    /// The effects of a write on this copy: whole or a patch, and a new expiry only where the one
+    /// that is there does not serve.
     fn effects(&self, write: &Write) -> Vec<Effect> {
         let needed_ms = ms_ceil(write.lapses_at);
-        let expire_at_ms = ms_ceil(write.lapses_at + write.ttl_slack);
+        let relaxed_ms = ms_ceil(write.lapses_at + write.ttl_slack);
+        let serves = (needed_ms..=relaxed_ms).contains(&self.expire_at_ms);
+        let expire_at_ms = (self.key.bytes.is_none() || !serves).then_some(relaxed_ms);
+        let set = |bytes| vec![Effect::Set { bytes, expire_at_ms }];
         match &write.change {
-            Change::Whole(whole) => {
-                vec![Effect::Set { bytes: whole.as_slice().to_vec(), expire_at_ms }]
-            }
-            Change::Rewrite(whole) => vec![Effect::Set { bytes: whole.clone(), expire_at_ms }],
+            Change::Whole(whole) => set(whole.as_slice().to_vec()),
+            Change::Rewrite(whole) => set(whole.clone()),
             Change::Patch { offset, entry } => {
                 let mut effects = vec![Effect::SetRange { offset: *offset, patch: entry.to_vec() }];
-                if self.expire_at_ms < needed_ms {
-                    effects.push(Effect::ExpireAt { expire_at_ms });
-                }
+                effects.extend(expire_at_ms.map(|expire_at_ms| Effect::ExpireAt { expire_at_ms }));
                 effects
             }
         }
@@ -93,7 +92,7 @@ impl<M> Copy<M> {
         match effect {
             Effect::Set { bytes, expire_at_ms } => {
                 self.key.bytes = Some(bytes);
-                self.expire_at_ms = expire_at_ms;
+                self.expire_at_ms = expire_at_ms.unwrap_or(self.expire_at_ms);
             }
             Effect::SetRange { offset, patch } => {
                 overwrite(self.key.bytes.as_mut().expect("a key to patch"), offset, &patch);
