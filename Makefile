@@ -5,27 +5,34 @@ SERVER ?= redis-server
 ARGS ?=
 MINUTES ?= 5
 SECONDS ?= 20
+ROUNDS ?=
+ONLY ?=
+UPDATE ?=
 
 # A target directory of the user's own is respected.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
 faults := $(target)/fault-injection
 module_with_faults := $(faults)/release/libredis_throttle.so
+noop := $(target)/noop-command
+servers := .cache/servers
 
 # rustup puts cargo here, and a shell opened before that does not know it yet.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
-export SERVER
+export SERVER ROUNDS ONLY UPDATE
 
 cargo_build := cargo build --release --locked
+bench := cargo bench --locked --no-default-features --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo test test-matrix soak fuzz check clean
+.PHONY: bench bench-full bench-pure bench-instructions bench-module
 
 help: ## list these targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 build: ## build the module, target/release/libredis_throttle.so
 	@scripts/install-prerequisites.sh rust build
@@ -65,14 +72,38 @@ test-matrix: ## run the end-to-end suite against every server that is claimed
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		scripts/test-matrix.sh .cache/servers
+		scripts/test-matrix.sh $(servers)
+
+bench: bench-module ## the figures that have a bar, on three servers; ROUNDS=15 ONLY=valkey-9.1
+	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
+		$(bench) --bench server
+
+bench-full: bench-module ## everything else one may want to know; takes most of an hour
+	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
+		$(bench) --bench server -- full
+
+bench-pure: ## the steps of the pure part, timed
+	@scripts/install-prerequisites.sh rust build
+	$(bench) --bench pure
+
+bench-instructions: ## instructions of each step and command, beside the baseline; UPDATE=1 writes it
+	@scripts/install-prerequisites.sh rust build server valgrind
+	cargo build --profile bench --locked --target-dir '$(target)/instructions'
+	RL_MODULE='$(target)/instructions/release/libredis_throttle.so' \
+		$(bench) --bench instructions
+
+bench-module:
+	@scripts/install-prerequisites.sh rust build server
+	@mkdir -p $(servers)
+	scripts/fetch-servers.sh $(servers) redis-7.0 redis-8.0 valkey-9.1 >$(servers)/bench.txt
+	$(cargo_build) --features noop-command --target-dir '$(noop)'
 
 check: ## check the format, and clippy and the docs with warnings as errors
 	@scripts/install-prerequisites.sh rust lint build
 	cargo fmt --check
 	$(clippy) -- -D warnings
 	$(clippy) --no-default-features --features oracle -- -D warnings
-	$(clippy) --features fault-injection -- -D warnings
+	$(clippy) --features fault-injection,noop-command -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --document-private-items
 
 clean: ## remove everything that was built

@@ -5,7 +5,7 @@
 #   scripts/fetch-servers.sh CACHE [NAME...]
 #
 # Prints a line for each: `NAME PATH`, or `NAME -` when it could not be had. CACHE/NAME/server takes
-# the arguments of redis-server. What is there and runs is not fetched again. Needs a Debian with its
+# the arguments of redis-server; with TOOL=valkey-benchmark it is that program of the same package. What is there and runs is not fetched again. Needs a Debian with its
 # archive's keyring and a mirror of that archive among its sources.
 set -eu
 
@@ -66,6 +66,7 @@ version_in() {
 }
 
 works() {
+    wrap "$1" "$2" || return 1
     [ -x "$cache/$1/server" ] && "$cache/$1/server" --version >/dev/null 2>&1
 }
 
@@ -86,13 +87,21 @@ unpack() {
         dpkg-deb -x "$deb" "$tree"
     done
     rm -rf "$tree/debs"
+}
+
+# The program that stands for a server: it runs the unpacked one, or the TOOL beside it.
+wrap() {
+    name=$1
+    package=$2
+    tree=$cache/$name
+    [ -d "$tree" ] || return 1
     cat >"$tree/server" <<WRAPPER
 #!/bin/sh
 here=\$(dirname "\$(readlink -f "\$0")")
 machine=\$(uname -m)-linux-gnu
 libraries=\$here/usr/lib/\$machine:\$here/lib/\$machine
 for loader in "\$here"/usr/lib/"\$machine"/ld-linux*.so.? "\$here"/lib/"\$machine"/ld-linux*.so.?; do
-    [ -e "\$loader" ] && exec "\$loader" --library-path "\$libraries" "\$here/usr/bin/$package" "\$@"
+    [ -e "\$loader" ] && exec "\$loader" --library-path "\$libraries" "\$here/usr/bin/\${TOOL:-$package}" "\$@"
 done
 echo "no loader below \$here" >&2
 exit 1
@@ -107,7 +116,7 @@ fetch() {
     for suite in "$@"; do
         prepare_suite "$suite" || continue
         case $(version_in "$suite" "$package") in
-        "${name##*-}".*) unpack "$name" "$package" "$suite" && works "$name" && return 0 ;;
+        "${name##*-}".*) unpack "$name" "$package" "$suite" && works "$name" "$package" && return 0 ;;
         esac
         # What the lists of a mirror promise may be gone: ask for new ones next time.
         rm -f "$cache/apt/$suite/ready"
@@ -124,7 +133,7 @@ echo "$servers" | while read -r name package suites; do
         esac
     fi
     # shellcheck disable=SC2086 # one argument for each suite
-    if works "$name" || fetch "$name" "$package" $suites </dev/null; then
+    if works "$name" "$package" || fetch "$name" "$package" $suites </dev/null; then
         echo "$name $cache/$name/server"
     else
         echo "$name -"

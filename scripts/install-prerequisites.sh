@@ -5,6 +5,7 @@
 #   scripts/install-prerequisites.sh lint       rustfmt and clippy: checked, never installed
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
+#   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #
 # Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
 set -eu
@@ -74,6 +75,10 @@ check_server() {
     has redis-cli || need redis-tools
 }
 
+check_valgrind() {
+    has valgrind || need valgrind
+}
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -103,8 +108,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build or server" ;;
+    rust | lint | build | server | valgrind) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server or valgrind" ;;
     esac
 done
 [ -z "$missing" ] || install_missing

@@ -198,3 +198,37 @@ fn no_file_names_a_registry_or_a_path_of_one_machine() {
         }
     }
 }
+
+/// The verdict on instruction counts: benches run no tests of their own.
+#[path = "../benches/instructions/judge.rs"]
+mod judge;
+
+#[test]
+fn a_figure_that_grows_is_missing_or_new_fails_the_count_of_instructions() {
+    use judge::{Figure, Remark, compare, read, write};
+    let figures = |counts: &[(&str, u64)]| -> Vec<Figure> {
+        let figure = |(name, ours): &(&str, u64)| Figure {
+            name: (*name).to_owned(),
+            ours: *ours,
+            theirs: 7,
+        };
+        counts.iter().map(figure).collect()
+    };
+    let before = figures(&[("same", 1_000), ("grown", 1_000), ("shrunk", 1_000), ("gone", 1)]);
+    let now = figures(&[("same", 1_030), ("grown", 1_031), ("shrunk", 969), ("new", 1)]);
+    let remarks = compare(&before, &now);
+    let expected = [
+        ("grown", Remark::Grown(4), true),
+        ("shrunk", Remark::Shrunk(4), false),
+        ("new", Remark::New, true),
+        ("gone", Remark::Missing, true),
+    ];
+    for ((name, remark), expected) in remarks.iter().zip(expected) {
+        assert_eq!((name.as_str(), *remark, remark.is_failure()), expected, "{remark}");
+    }
+    assert_eq!(remarks.len(), expected.len(), "{remarks:?}");
+    assert_eq!(read(&write("rustc 1", &before)), ("rustc 1".to_owned(), before.clone()));
+    // A baseline that cannot be read lacks everything.
+    let (_, nothing) = read("# rustc 1\nsame 1000 7\n");
+    assert!(compare(&nothing, &now).iter().all(|(_, remark)| *remark == Remark::New));
+}

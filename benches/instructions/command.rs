@@ -1,0 +1,135 @@
+//! Whole commands in a real server: what our library does, and what the server's functions do that
+//! it calls.
+
+use crate::count;
+use crate::judge::Figure;
+use redis::{Client, Cmd, Connection};
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Calls of each kind, and how many more the second time.
+const CALLS: u64 = 400;
+
+/// The callgrind name of the functions that the server calls.
+const COMMAND_FUNCTION: &str = "*trampoline*";
+
+/// Keys of fixed length, so that every call has one of its own or comes back to it.
+fn key_of(index: u64) -> String {
+    format!("key:{index:08}")
+}
+
+/// A kind of call: its name, what makes the key ready, and the call itself.
+struct Kind {
+    name: String,
+    before: Option<Vec<String>>,
+    call: Vec<String>,
+}
+
+fn kinds() -> Vec<Kind> {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let rules = [
+        ("fixed", "100 10d", "1 10d"),
+        ("sliding", "100 10d", "1 10d"),
+        ("slidinglog", "100 10d", "1 10d"),
+        ("tokenbucket", "100 100 10d", "1 1 10d"),
+        ("leakybucket", "100 100 10d", "1 1 10d"),
+        ("gcra", "100 100 10d", "1 1 10d"),
+    ];
+    let of_rule = |(name, ample, scarce): (&str, &str, &str)| {
+        let ample_call = words(&format!("RL.{name} KEY {ample}"));
+        let half = words(&format!("RL.{name} KEY {ample} COST 50"));
+        let scarce_call = words(&format!("RL.{name} KEY {scarce}"));
+        let peek = words(&format!("RL.PEEK KEY {name} {ample}"));
+        let kind = |what: &str, before: Option<&Vec<String>>, call: &Vec<String>| Kind {
+            name: format!("command/{name}/{what}"),
+            before: before.cloned(),
+            call: call.clone(),
+        };
+        [
+            kind("new key", None, &ample_call),
+            kind("allowed", Some(&half), &ample_call),
+            kind("denied", Some(&scarce_call), &scarce_call),
+            kind("peeked", Some(&half), &peek),
+        ]
+    };
+    rules.into_iter().flat_map(of_rule).collect()
+}
+
+/// Each kind of call of each limiter.
+pub fn figures() -> Vec<Figure> {
+    let module = PathBuf::from(env::var_os("RL_MODULE").expect("RL_MODULE names the module"));
+    let figure = |kind: Kind| {
+        eprintln!("counting {} ...", kind.name);
+        let [once, more] = [1, 2].map(|times| count_calls(&module, &kind, times * CALLS));
+        let by_call = |index: usize| (more[index] - once[index]) / CALLS;
+        Figure { name: kind.name, ours: by_call(0), theirs: by_call(1) }
+    };
+    kinds().into_iter().map(figure).collect()
+}
+
+/// Instructions inside commands, ours and the server's, of a server that was called so many times.
+fn count_calls(module: &Path, kind: &Kind, calls: u64) -> [u64; 2] {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [socket, out] = ["socket", "out"].map(|name| directory.path().join(name));
+    let mut server = Command::new(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
+    server.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
+    server.arg("--dir").arg(directory.path()).arg("--loadmodule").arg(module);
+    let pattern = format!("{}.%p", out.display());
+    let mut command = count::under_callgrind(Path::new(&pattern), &server);
+    // Options of callgrind stand in front of the program.
+    let mut words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
+    words.insert(1, "--collect-atstart=no".into());
+    words.insert(2, format!("--toggle-collect={COMMAND_FUNCTION}").into());
+    command = Command::new("valgrind");
+    let mut child = command
+        .args(words)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("valgrind can be run");
+    let mut connection = connect(&socket);
+    let pid: String = redis::cmd("INFO").arg("server").query(&mut connection).expect("INFO");
+    let pid = pid.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid");
+    // The same number of keys is made ready in both runs: it is in both counts.
+    for index in 0..2 * CALLS {
+        if let Some(before) = &kind.before {
+            call(&mut connection, before, index);
+        }
+    }
+    for index in 0..calls {
+        call(&mut connection, &kind.call, index);
+    }
+    // It answers by closing the connection.
+    let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut connection);
+    child.wait().expect("the server ends");
+    let costs = count::self_costs(Path::new(&format!("{}.{pid}", out.display())));
+    let name = module.file_name().expect("a file").to_string_lossy();
+    let is_ours = |path: &str| path.ends_with(&*name);
+    [true, false].map(|ours| {
+        costs.iter().filter(|(path, _)| is_ours(path) == ours).map(|(_, count)| count).sum()
+    })
+}
+
+fn call(connection: &mut Connection, words: &[String], index: u64) {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word.replace("KEY", &key_of(index)));
+    }
+    let reply: Vec<i64> = command.query(connection).expect("five integers");
+    assert_eq!(reply.len(), 5);
+}
+
+fn connect(socket: &Path) -> Connection {
+    let address = format!("unix://{}", socket.display());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let connection = Client::open(address.as_str()).and_then(|client| client.get_connection());
+        if let Ok(connection) = connection {
+            return connection;
+        }
+        assert!(Instant::now() < deadline, "the server does not start under callgrind");
+        std::thread::yield_now();
+    }
+}

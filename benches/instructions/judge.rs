@@ -1,0 +1,92 @@
+//! The verdict: what was counted beside what was counted before.
+
+use std::fmt;
+
+/// How much a figure may grow, in percent.
+const TOLERANCE_PERCENT: u64 = 3;
+
+/// Instructions of one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    pub name: String,
+    /// Inside our library: judged.
+    pub ours: u64,
+    /// In the server's functions that it calls: reported.
+    pub theirs: u64,
+}
+
+/// What there is to say of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// By so many percent.
+    Grown(u64),
+    /// By so many percent: worth a new baseline.
+    Shrunk(u64),
+    /// Not in the baseline.
+    New,
+    /// In the baseline, and not counted any more.
+    Missing,
+}
+
+impl Remark {
+    pub fn is_failure(self) -> bool {
+        !matches!(self, Self::Shrunk(_))
+    }
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Grown(percent) => write!(out, "GREW by {percent} %"),
+            Self::Shrunk(percent) => write!(out, "shrank by {percent} %: record it with UPDATE=1"),
+            Self::New => write!(out, "NOT in the baseline"),
+            Self::Missing => write!(out, "in the baseline, but NOT counted"),
+        }
+    }
+}
+
+/// All that is worth saying, by name.
+pub fn compare(baseline: &[Figure], figures: &[Figure]) -> Vec<(String, Remark)> {
+    let find = |list: &[Figure], name: &str| list.iter().find(|found| found.name == name).cloned();
+    let of_counted = figures.iter().filter_map(|figure| {
+        let remark = match find(baseline, &figure.name) {
+            None => Some(Remark::New),
+            Some(before) => change(before.ours, figure.ours),
+        };
+        remark.map(|remark| (figure.name.clone(), remark))
+    });
+    let gone = baseline.iter().filter(|before| find(figures, &before.name).is_none());
+    of_counted.chain(gone.map(|before| (before.name.clone(), Remark::Missing))).collect()
+}
+
+fn change(before: u64, now: u64) -> Option<Remark> {
+    let allowed = before * TOLERANCE_PERCENT;
+    let percent = |difference: u64| (difference * 100).div_ceil(before.max(1));
+    if now.saturating_sub(before) * 100 > allowed {
+        Some(Remark::Grown(percent(now - before)))
+    } else if before.saturating_sub(now) * 100 > allowed {
+        Some(Remark::Shrunk(percent(before - now)))
+    } else {
+        None
+    }
+}
+
+/// The baseline as text: the compiler, then a line for each figure.
+pub fn write(compiler: &str, figures: &[Figure]) -> String {
+    let lines =
+        figures.iter().map(|Figure { name, ours, theirs }| format!("{name}\t{ours}\t{theirs}\n"));
+    format!("# {compiler}\n{}", lines.collect::<String>())
+}
+
+/// What [`write`] wrote: the compiler and the figures. A line that is none is left out, and its
+/// figure is then missing.
+pub fn read(text: &str) -> (String, Vec<Figure>) {
+    let compiler = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
+    let figures = text.lines().filter_map(|line| {
+        let mut cells = line.split('\t');
+        let name = cells.next()?.to_owned();
+        let mut number = || cells.next()?.parse().ok();
+        Some(Figure { name, ours: number()?, theirs: number()? })
+    });
+    (compiler.to_owned(), figures.collect())
+}

@@ -1,0 +1,106 @@
+//! How many instructions a call takes, which repeats where times do not: `make bench-instructions`.
+//!
+//! Callgrind counts fixed work twice, once with more repetitions; what that adds, by repetition, is
+//! the figure. The steps of the pure part run in this program itself, whole commands in a real
+//! server, where what our library does is told from what the server's functions do for it. Fails
+//! when a figure of ours grew by more than 3 % over `benches/instructions/baseline.tsv`.
+//!
+//! Set by the make target: `RL_MODULE` is the module with its symbols, `SERVER` the server;
+//! `UPDATE=1` writes the baseline.
+
+#[path = "../cases.rs"]
+mod cases;
+mod command;
+mod count;
+mod judge;
+
+use cases::Step;
+use judge::{Figure, Remark};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::{env, fs};
+
+/// Repetitions of a step, and how many more the second time.
+const TIMES: u64 = 1_000;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = env::args().collect();
+    if let [_, work, name, step, times] = words.as_slice()
+        && work == "work"
+    {
+        return do_work(name, step, times.parse().expect("a number"));
+    }
+    let mut figures = steps();
+    figures.extend(command::figures());
+
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/baseline.tsv");
+    let compiler = compiler();
+    if env::var("UPDATE").is_ok_and(|update| update == "1") {
+        fs::write(&path, judge::write(&compiler, &figures)).expect("the baseline can be written");
+        println!("The baseline has {} figures now: {}", figures.len(), path.display());
+        return ExitCode::SUCCESS;
+    }
+    let (made_with, baseline) = judge::read(&fs::read_to_string(&path).unwrap_or_default());
+    let remarks = judge::compare(&baseline, &figures);
+    print(&figures, &baseline, &remarks);
+    if made_with != compiler {
+        println!("\nThe baseline was made with {made_with}, this is {compiler}.");
+    }
+    if remarks.iter().any(|(_, remark)| remark.is_failure()) {
+        println!("\nA call takes more than it did. If it has to: make bench-instructions UPDATE=1");
+        return ExitCode::FAILURE;
+    }
+    ExitCode::SUCCESS
+}
+
+/// The measured program: repeats one step of one case.
+fn do_work(name: &str, step: &str, times: u64) -> ExitCode {
+    let case = cases::all().into_iter().find(|case| case.name == name).expect("a case");
+    let step = Step::ALL.into_iter().find(|found| found.name() == step).expect("a step");
+    case.repeat(step, times);
+    ExitCode::SUCCESS
+}
+
+/// The pure part, step by step.
+fn steps() -> Vec<Figure> {
+    let program = env::current_exe().expect("this program");
+    let mut figures = Vec::new();
+    for case in cases::all() {
+        eprintln!("counting {} ...", case.name);
+        for step in Step::ALL.into_iter().filter(|step| case.repeat(*step, 0)) {
+            let [once, more] = [TIMES, 2 * TIMES].map(|times| {
+                let mut command = Command::new(&program);
+                command.args(["work", &case.name, step.name(), &times.to_string()]);
+                count::of_program(command)
+            });
+            let ours = (more - once) / TIMES;
+            figures.push(Figure {
+                name: format!("{}/{}", case.name, step.name()),
+                ours,
+                theirs: 0,
+            });
+        }
+    }
+    figures
+}
+
+fn compiler() -> String {
+    let output = Command::new("rustc").arg("--version").output().expect("rustc can be run");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn print(figures: &[Figure], baseline: &[Figure], remarks: &[(String, Remark)]) {
+    let before = |name: &str| baseline.iter().find(|figure| figure.name == name);
+    let width = figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
+    println!("{:width$}  {:>8}  {:>8}  {:>8}", "instructions a call", "ours", "baseline", "server");
+    for figure in figures {
+        let was = before(&figure.name).map_or("-".to_owned(), |was| was.ours.to_string());
+        let theirs = if figure.theirs == 0 { String::new() } else { figure.theirs.to_string() };
+        let remark = remarks.iter().find(|(name, _)| *name == figure.name);
+        let remark = remark.map_or(String::new(), |(_, remark)| remark.to_string());
+        println!("{:width$}  {:>8}  {was:>8}  {theirs:>8}  {remark}", figure.name, figure.ours);
+    }
+    for (name, remark) in remarks.iter().filter(|(_, remark)| *remark == Remark::Missing) {
+        println!("{name:width$}  {remark}");
+    }
+}

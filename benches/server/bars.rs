@@ -1,0 +1,168 @@
+//! `make bench`: the figures that a release is held to, each beside its bar.
+
+use crate::contestants::{Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use crate::load::{self, Shape};
+use crate::memory;
+use crate::node::{Binary, Node};
+use crate::rounds::{self, Figures};
+use std::path::Path;
+
+/// The four that the bars speak of.
+const FOUR: [Limiter; 4] = [GCRA, FIXED, TOKENBUCKET, SLIDING];
+
+/// One server's figures.
+pub struct Bars {
+    pub server: String,
+    pub rows: Vec<Bar>,
+    /// All contestants in the base case, `SET PX` first.
+    pub figures: Vec<Figures>,
+    pub command_lines: Vec<String>,
+}
+
+/// A figure and what it is held to.
+pub struct Bar {
+    pub figure: String,
+    pub value: f64,
+    pub bar: f64,
+    /// Whether the value may not be above the bar; otherwise not below.
+    pub is_most: bool,
+}
+
+impl Bar {
+    pub fn is_met(&self) -> bool {
+        // As printed: two decimals.
+        let rounded = (self.value * 100.0).round() / 100.0;
+        if self.is_most { rounded <= self.bar } else { rounded >= self.bar }
+    }
+}
+
+/// What a server is held to, which depends on how much its module API costs.
+struct Held {
+    allowed: f64,
+    quiet: f64,
+    second_call_bytes: f64,
+}
+
+impl Held {
+    fn of(server: &str) -> Self {
+        let (allowed, quiet) = match server {
+            "redis-7.0" => (0.75, 0.60),
+            "redis-8.0" => (0.70, 0.65),
+            _ => (0.75, 0.75),
+        };
+        let second_call_bytes = if server.starts_with("valkey") { 1.25 } else { 1.01 };
+        Self { allowed, quiet, second_call_bytes }
+    }
+}
+
+/// Measures one server.
+pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
+    let held = Held::of(&binary.name);
+    let mut bars = Bars {
+        server: binary.name.clone(),
+        rows: Vec::new(),
+        figures: Vec::new(),
+        command_lines: Vec::new(),
+    };
+    let set_and_four: Vec<Contestant> =
+        [Contestant::set()].into_iter().chain(FOUR.map(Limiter::allowed)).collect();
+
+    let node = Node::start(binary, module, &[], false);
+    bars.command_lines.push(node.command_line.clone());
+    let allowed = rounds::measure(&node, &set_and_four, Shape::BASE, rounds);
+    bars.add_ratios(&allowed[1..], "against SET PX", held.allowed);
+    bars.figures.extend(allowed);
+
+    let quiet: Vec<Contestant> = [Contestant::noop()]
+        .into_iter()
+        .chain(FOUR.map(Limiter::denied))
+        .chain(FOUR.map(Limiter::peeked))
+        .collect();
+    let quiet = rounds::measure(&node, &quiet, Shape::BASE, rounds);
+    bars.add_ratios(&quiet[1..], "against no-op", held.quiet);
+    bars.figures.extend(quiet);
+
+    for limiter in FOUR {
+        let pair = [limiter.evalsha(&node), limiter.allowed()];
+        let mut pair = rounds::measure(&node, &pair, Shape::BASE, rounds.div_ceil(2));
+        bars.add_ratios(&pair[1..], "against its Lua (EVALSHA)", 4.5);
+        bars.figures.push(pair.swap_remove(0));
+    }
+    drop(node);
+
+    let settings = ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0"];
+    let node = Node::start(binary, module, &settings, false);
+    bars.command_lines.push(node.command_line.clone());
+    let with_aof = rounds::measure(&node, &set_and_four, Shape::BASE, rounds);
+    bars.add_ratios(&with_aof[1..], "against SET PX, AOF everysec", 0.80);
+    drop(node);
+
+    bars.measure_log(binary, module, rounds.div_ceil(3));
+    for limiter in FOUR {
+        let size = memory::key_size(binary, module, limiter);
+        bars.add_most(&size_figure(limiter, "new"), size.ratio(1), 1.01);
+        bars.add_most(&size_figure(limiter, "twice called"), size.ratio(2), held.second_call_bytes);
+    }
+    bars
+}
+
+fn size_figure(limiter: Limiter, age: &str) -> String {
+    format!("RL.{}, bytes of a {age} key, against SET PX", limiter.name)
+}
+
+impl Bars {
+    /// Calls per second of a contestant by those of `SET PX`. A script ran next to its limiter, so
+    /// its share is that of the limiter by how much slower the script was.
+    pub fn speed_of(&self, name: &str) -> f64 {
+        let by_set = |name: &str| {
+            let figures = self.figures.iter().find(|figures| figures.name == name);
+            figures.unwrap_or_else(|| panic!("{name} was not measured")).ratio
+        };
+        let Some(limiter) = name.strip_suffix(" EVALSHA") else {
+            return by_set(name);
+        };
+        let figure = format!("RL.{limiter}, against its Lua (EVALSHA)");
+        let by_script = self.rows.iter().find(|row| row.figure == figure);
+        by_set(&format!("RL.{limiter}")) / by_script.expect("a script for each limiter").value
+    }
+
+    fn add_ratios(&mut self, figures: &[Figures], against: &str, bar: f64) {
+        for figures in figures {
+            let figure = format!("{}, {against}", figures.name);
+            self.rows.push(Bar { figure, value: figures.ratio, bar, is_most: false });
+            self.command_lines.push(figures.command_line.clone());
+        }
+    }
+
+    fn add_most(&mut self, figure: &str, value: f64, bar: f64) {
+        self.rows.push(Bar { figure: figure.to_owned(), value, bar, is_most: true });
+    }
+
+    fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {
+        let limit = 1_000;
+        let node = Node::start(binary, module, &[], false);
+        let log = steady_log(&node, |window_us| SLIDINGLOG.steady(limit, window_us), limit);
+        let script = |window_us| SLIDINGLOG.steady_evalsha(&node, limit, window_us);
+        let sorted_set = steady_log(&node, script, limit);
+        let figures = rounds::measure_for(&node, &[sorted_set, log], LOG_SHAPE, rounds, 0.5);
+        self.add_ratios(&figures[1..], "limit 1,000, against ZSET Lua", 4.0);
+        self.figures.extend(figures);
+        let [own, sorted_set] = memory::log_size(binary, module, limit);
+        self.add_most("RL.SLIDINGLOG, bytes of 1,000 events, against ZSET", own / sorted_set, 0.25);
+    }
+}
+
+/// A few keys, so that a run is many windows long.
+pub const LOG_SHAPE: Shape = Shape { pipeline: 32, keys: 4, tcp: false };
+
+/// A call whose window is such that about 0.6 of `limit` are live at the speed it runs at.
+pub fn steady_log(node: &Node, call: impl Fn(u64) -> Contestant, limit: u64) -> Contestant {
+    let mut window_us = 10_000;
+    let live = limit as f64 * 0.6 * LOG_SHAPE.keys as f64;
+    for _ in 0..3 {
+        let calls = (live as u64 * 5).max(40_000);
+        let run = load::run(node, &call(window_us).unchecked(), LOG_SHAPE, calls);
+        window_us = (live / run.calls_per_s * 1e6) as u64;
+    }
+    call(window_us.max(1_000))
+}

@@ -1,0 +1,136 @@
+//! The load: `redis-benchmark` on the other core, and what it and the server say of a run.
+
+use crate::contestants::{Contestant, Expected};
+use crate::node::Node;
+use std::process::Command;
+
+/// The core of the load. The servers have the other one.
+const CORE: &str = "1";
+
+/// Connections at a time.
+const CONNECTIONS: &str = "32";
+
+/// How a contestant is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Calls in flight on each connection.
+    pub pipeline: u32,
+    /// Among how many keys each call picks one.
+    pub keys: u64,
+    /// Through TCP on the loopback rather than the unix socket.
+    pub tcp: bool,
+}
+
+/// What came of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub calls_per_s: f64,
+    /// CPU time of the server for one call.
+    pub cpu_us: f64,
+    /// The time inside the command alone, as the server reports it.
+    pub usec_per_call: f64,
+    /// Share of the time that the server was busy: far below 1, the load was too slow for it.
+    pub busy: f64,
+}
+
+impl Shape {
+    /// The shape of the figures: pipeline 32, 10,000 keys.
+    pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
+
+    /// The words of the load generator in front of the command's.
+    fn words(self, node: &Node, calls: u64) -> Vec<String> {
+        let place = match self.tcp {
+            true => vec!["-p".into(), node.port.to_string()],
+            false => vec!["-s".into(), node.socket().display().to_string()],
+        };
+        let [pipeline, keys] = [self.pipeline.to_string(), self.keys.to_string()];
+        let load = ["-c", CONNECTIONS, "-P", &pipeline, "-r", &keys].map(str::to_owned);
+        [place, load.to_vec(), vec!["-n".into(), calls.to_string(), "-q".into()]].concat()
+    }
+
+    /// The command line of a run, for the report.
+    pub fn command_line(self, contestant: &Contestant, calls: u64) -> String {
+        let place = if self.tcp { "-p PORT" } else { "-s socket" };
+        let Self { pipeline, keys, .. } = self;
+        let load = format!("-c {CONNECTIONS} -P {pipeline} -r {keys} -n {calls} -q");
+        let words = contestant.words().join(" ");
+        format!("taskset -c {CORE} redis-benchmark {place} {load} {words}")
+    }
+}
+
+/// Makes so many calls and measures them.
+///
+/// # Panics
+///
+/// When a call failed or was not decided as the contestant expects: the figure would mean nothing.
+pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Run {
+    let decided_before = decided(node, contestant);
+    node.run(&["CONFIG", "RESETSTAT"]);
+    let cpu_before_us = node.cpu_us();
+    let output = Command::new("taskset")
+        .args(["-c", CORE, "redis-benchmark"])
+        .args(shape.words(node, calls))
+        .args(contestant.words())
+        .output()
+        .expect("taskset and redis-benchmark can be run");
+    let cpu_us = node.cpu_us() - cpu_before_us;
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
+    let rate_in = |line: &str| {
+        let (before, _) = line.split_once(" requests per second")?;
+        before.rsplit(' ').next()?.parse::<f64>().ok()
+    };
+    let rate = text.lines().rev().find_map(rate_in);
+    let calls_per_s = rate.unwrap_or_else(|| panic!("{}: {text}", contestant.name));
+    let stats = node.info("commandstats");
+    let stat = &stats[&format!("cmdstat_{}", contestant.command().to_lowercase())];
+    let number = |name: &str| number(stat, name).unwrap_or(0.0);
+    assert_eq!(number("failed_calls") + number("rejected_calls"), 0.0, "{}", contestant.name);
+    // It may send some more than it was asked for, to fill its pipelines.
+    let made = number("calls");
+    assert!(made >= calls as f64, "{}: {made} of {calls} calls", contestant.name);
+    if let (Some(before), Some(after)) = (decided_before, decided(node, contestant)) {
+        let share = (after - before) / made;
+        // A random pick leaves a key in a thousand untouched, whose first call differs.
+        let least = if contestant.expected == Expected::MostlyAllowed { 0.7 } else { 0.999 };
+        assert!(share >= least, "{}: {share} decided as expected", contestant.name);
+    }
+    let busy = cpu_us / (made / calls_per_s * 1e6);
+    let usec_per_call = number("usec_per_call");
+    Run { calls_per_s, cpu_us: cpu_us / made, usec_per_call, busy: busy.min(1.0) }
+}
+
+/// How many calls were decided as the contestant expects so far, where the module counts them.
+fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
+    let outcome = match contestant.expected {
+        Expected::Any => return None,
+        Expected::Allowed | Expected::MostlyAllowed => "allowed",
+        Expected::Denied => "denied",
+    };
+    let name = contestant.command().strip_prefix("RL.")?.to_lowercase();
+    node.info("rl")[&format!("rl_{name}_{outcome}")].parse().ok()
+}
+
+/// Makes so many calls on a cluster, and tells how many there really were.
+pub fn run_on_cluster(nodes: &[Node], contestant: &Contestant, shape: Shape, calls: u64) -> f64 {
+    nodes.iter().for_each(|node| drop(node.run(&["CONFIG", "RESETSTAT"])));
+    let output = Command::new("taskset")
+        .args(["-c", CORE, "redis-benchmark", "--cluster"])
+        .args(Shape { tcp: true, ..shape }.words(&nodes[0], calls))
+        // It puts a tag of each node into the keys that have this mark.
+        .args(contestant.words().iter().map(|word| word.replace(":__", ":{tag}__")))
+        .output()
+        .expect("taskset and redis-benchmark can be run");
+    let name = format!("cmdstat_{}", contestant.command().to_lowercase());
+    let made: f64 = nodes
+        .iter()
+        .filter_map(|node| number(node.info("commandstats").get(&name)?, "calls"))
+        .sum();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(made >= calls as f64, "{}: {made} calls: {text}", contestant.name);
+    made
+}
+
+/// A field of a line of `INFO commandstats`.
+fn number(stat: &str, name: &str) -> Option<f64> {
+    stat.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
+}

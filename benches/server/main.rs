@@ -1,0 +1,90 @@
+//! What a decision costs inside a server, next to plain commands and to scripts that do the same.
+//!
+//! `make bench` measures the figures that have a bar, `make bench-full` all there is to know; both
+//! write a page and pictures under `docs/bench/`. On a shared machine no absolute figure means
+//! anything: runs are short, contestants take turns, and what counts is the ratio within a round.
+//!
+//! Set by the make targets: `RL_MODULE` is the module, built with the feature `noop-command`;
+//! `SERVERS` is the list of `scripts/fetch-servers.sh`; `ROUNDS` and `ONLY` narrow or widen it.
+
+mod bars;
+mod cluster;
+mod contestants;
+mod full;
+mod latency;
+mod load;
+mod memory;
+mod node;
+mod plot;
+mod report;
+mod rounds;
+
+use node::Binary;
+use plot::{Labels, Series};
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The servers that have bars.
+const SERVERS: [&str; 3] = ["redis-7.0", "redis-8.0", "valkey-9.1"];
+
+fn main() {
+    let module = PathBuf::from(env::var_os("RL_MODULE").expect("RL_MODULE names the module"));
+    let list = env::var_os("SERVERS").expect("SERVERS names a list of servers");
+    let list = fs::read_to_string(list).expect("the list of servers can be read");
+    let servers: Vec<Binary> = list
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .filter(|(name, path)| SERVERS.contains(name) && *path != "-")
+        .map(|(name, path)| Binary { name: name.into(), path: path.into() })
+        .collect();
+    let only = env::var("ONLY").ok().filter(|only| !only.is_empty());
+    let is_asked_for = |binary: &&Binary| only.as_ref().is_none_or(|only| *only == binary.name);
+    let binaries: Vec<Binary> = servers.iter().filter(is_asked_for).cloned().collect();
+    assert!(!binaries.is_empty(), "no server to measure: ONLY is one of {SERVERS:?}");
+    let rounds = |default| {
+        let text = env::var("ROUNDS").unwrap_or_default();
+        if text.is_empty() { default } else { text.parse().expect("ROUNDS is a number") }
+    };
+    let is_full = env::args().any(|argument| argument == "full");
+    let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
+    fs::create_dir_all(&out).expect("docs/bench can be made");
+    if is_full {
+        let valkey = servers.iter().find(|binary| binary.name == "valkey-9.1");
+        full::run(&binaries, valkey, &module, rounds(5).max(1), &out);
+    } else {
+        measure_bars(&binaries, &module, rounds(15).max(1), &out);
+    }
+}
+
+fn measure_bars(binaries: &[Binary], module: &Path, rounds: usize, out: &Path) {
+    let all: Vec<bars::Bars> = binaries
+        .iter()
+        .map(|binary| {
+            eprintln!("measuring {} ...", binary.name);
+            bars::measure(binary, module, rounds)
+        })
+        .collect();
+    let table = report::bars(&all);
+    let mut page = format!(
+        "# Figures with a bar\n\n`make bench` wrote this page. A ratio is the median of the \
+         ratios of calls per second within a round.\n\n{}\n{table}",
+        report::environment(binaries, rounds)
+    );
+    for bars in &all {
+        page += &format!("\n## {}\n\n{}\n", bars.server, report::rates(&bars.figures));
+        page += &report::command_lines(&bars.command_lines);
+    }
+    fs::write(out.join("bars.md"), page).expect("the page can be written");
+    let groups: Vec<String> = all.iter().map(|bars| bars.server.clone()).collect();
+    let names = ["SET PX", "RL.FIXED", "RL.GCRA", "RL.SLIDING", "RL.TOKENBUCKET", "GCRA EVALSHA"];
+    let series = names.map(|name| Series {
+        name: name.replace("GCRA EVALSHA", "GCRA as a Lua script"),
+        points: all.iter().enumerate().map(|(x, bars)| (x as f64, bars.speed_of(name))).collect(),
+    });
+    let labels = Labels { title: "Calls per second, SET PX = 1", x: "", y: "by SET PX" };
+    plot::bars(&out.join("bars.svg"), &labels, &groups, &series).expect("the plot can be drawn");
+    println!("{table}");
+    let missed = all.iter().flat_map(|bars| &bars.rows).filter(|row| !row.is_met()).count();
+    println!("{missed} missed. Page and plot: docs/bench/bars.md, docs/bench/bars.svg");
+}

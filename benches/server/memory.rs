@@ -1,0 +1,146 @@
+//! Bytes: what a key takes in memory, and what a call takes on the wire to a replica.
+
+use crate::contestants::{Contestant, FIXED_SIZE, Limiter, SLIDINGLOG};
+use crate::load::{self, Shape};
+use crate::node::{Binary, Node, command_of};
+use redis::Cmd;
+use std::path::Path;
+
+/// Keys that are counted.
+const KEYS: u64 = 200_000;
+
+/// What one limiter's keys take, beside those of `SET` with values of the same length.
+pub struct KeySize {
+    pub name: &'static str,
+    /// Length of the value after one call and after two.
+    pub state_bytes: [u64; 2],
+    pub bytes_per_key: [f64; 2],
+    pub set_bytes_per_key: [f64; 2],
+}
+
+impl KeySize {
+    /// This limiter's bytes by those of `SET`, after one call or two.
+    pub fn ratio(&self, calls: usize) -> f64 {
+        self.bytes_per_key[calls - 1] / self.set_bytes_per_key[calls - 1]
+    }
+}
+
+/// Bytes per key of one limiter, each figure on a server of its own.
+pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
+    let words = limiter.allowed().words().to_vec();
+    let call = |key: &str, _| words.iter().map(|word| word.replace("__rand_int__", key)).collect();
+    let node = Node::start(binary, module, &[], false);
+    let mut state_bytes = [0; 2];
+    let bytes_per_key = grow(&node, call, |node, round| {
+        let key = words[1].replace("__rand_int__", &name_of(0));
+        let len: u64 = Cmd::new().arg("STRLEN").arg(key).query(&mut node.connect()).unwrap();
+        state_bytes[round] = len;
+    });
+    drop(node);
+    let node = Node::start(binary, module, &[], false);
+    let set = |key: &str, round: usize| {
+        let value = "v".repeat(state_bytes[round] as usize);
+        // A prefix as long as the limiter's.
+        let key = format!("set:{key}");
+        ["SET", &key, &value, "PX", "3600000"].map(str::to_owned).to_vec()
+    };
+    let set_bytes_per_key = grow(&node, set, |_, _| {});
+    KeySize { name: limiter.name, state_bytes, bytes_per_key, set_bytes_per_key }
+}
+
+/// Growth of memory by key, after one call for each and after a second.
+fn grow(
+    node: &Node,
+    call: impl Fn(&str, usize) -> Vec<String>,
+    mut after: impl FnMut(&Node, usize),
+) -> [f64; 2] {
+    // What a first connection and a first call allocate once is not the keys'.
+    node.run(&["PING"]);
+    let before = node.used_memory();
+    [0, 1].map(|round| {
+        let mut connection = node.connect();
+        for first in (0..KEYS).step_by(10_000) {
+            let mut pipeline = redis::pipe();
+            for index in first..first + 10_000 {
+                pipeline.add_command(command_of(&call(&name_of(index), round))).ignore();
+            }
+            pipeline.query::<()>(&mut connection).expect("every call is accepted");
+        }
+        // A table that is still being enlarged has two sizes; each look moves it on.
+        for first in (0..KEYS).step_by(10_000) {
+            let mut pipeline = redis::pipe();
+            for index in first..first + 10_000 {
+                let key = call(&name_of(index), round).swap_remove(1);
+                pipeline.cmd("PTTL").arg(key).ignore();
+            }
+            pipeline.query::<()>(&mut connection).expect("every look is answered");
+        }
+        drop(connection);
+        after(node, round);
+        (node.used_memory() - before) as f64 / KEYS as f64
+    })
+}
+
+/// As the load generator spells it.
+fn name_of(index: u64) -> String {
+    format!("{index:012}")
+}
+
+/// Bytes of a log of so many entries, and of the sorted set of its script.
+pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
+    let node = Node::start(binary, module, &[], false);
+    let hour_us = 3_600_000_000;
+    let contestants =
+        [SLIDINGLOG.steady(entries, hour_us), SLIDINGLOG.steady_evalsha(&node, entries, hour_us)];
+    contestants.map(|contestant| {
+        let keys = 20;
+        let before = node.used_memory();
+        let mut connection = node.connect();
+        for index in 0..keys * entries {
+            let key = name_of(index % keys);
+            let words: Vec<String> =
+                contestant.words().iter().map(|word| word.replace("__rand_int__", &key)).collect();
+            let reply: Vec<i64> = command_of(&words).query(&mut connection).expect("five integers");
+            assert_eq!(reply[0], 1, "{}", contestant.name);
+        }
+        (node.used_memory() - before) as f64 / keys as f64
+    })
+}
+
+/// Bytes of one key after so many calls in a row of a rule with `limit`, the limiters side by side.
+pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) -> Vec<Vec<u64>> {
+    let node = Node::start(binary, module, &[], false);
+    let mut connection = node.connect();
+    let sizes_of = |limiter: Limiter| {
+        let mut made = 0;
+        let words = limiter.steady(limit, 3_600_000_000).words().to_vec();
+        let sizes = calls.iter().map(|target| {
+            while made < *target {
+                command_of(&words).query::<Vec<i64>>(&mut connection).expect("five integers");
+                made += 1;
+            }
+            let usage = command_of(&["MEMORY", "USAGE", &words[1], "SAMPLES", "0"]);
+            usage.query(&mut connection).expect("a number")
+        });
+        sizes.collect()
+    };
+    FIXED_SIZE.into_iter().chain([SLIDINGLOG]).map(sizes_of).collect()
+}
+
+/// Bytes that a call sends to a replica.
+pub fn replicated(binary: &Binary, module: &Path, contestants: &[Contestant]) -> Vec<f64> {
+    let primary = Node::start(binary, module, &[], true);
+    let address = format!("replicaof 127.0.0.1 {}", primary.port);
+    let replica = Node::start(binary, module, &[&address], false);
+    replica.wait_for("replication", "master_link_status", "up");
+    let offset = || -> f64 { primary.info("replication")["master_repl_offset"].parse().unwrap() };
+    let sent_by = |contestant: &Contestant| {
+        // The first calls make the keys; it is the later ones that count.
+        load::run(&primary, contestant, Shape::BASE, 200_000);
+        let before = offset();
+        let calls = 102_400;
+        load::run(&primary, contestant, Shape::BASE, calls);
+        (offset() - before) / calls as f64
+    };
+    contestants.iter().map(sent_by).collect()
+}

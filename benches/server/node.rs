@@ -1,0 +1,187 @@
+//! A server under test: alone on one core, reached through a unix socket, ended by its own pid.
+
+use redis::{Client, Cmd, Connection, Value};
+use std::collections::HashMap;
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// The core of the servers. The load has the other one.
+const CORE: &str = "0";
+
+/// How long a server may take to start, to copy another or to find its cluster.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A server binary, by name.
+#[derive(Clone, Debug)]
+pub struct Binary {
+    pub name: String,
+    pub path: PathBuf,
+}
+
+/// A running server, ended on drop.
+pub struct Node {
+    directory: TempDir,
+    child: Child,
+    pid: u32,
+    /// 0 where it listens on its socket alone.
+    pub port: u16,
+    /// How it was started.
+    pub command_line: String,
+}
+
+impl Node {
+    /// Starts a server with the module and these further settings, `name value` each.
+    pub fn start(binary: &Binary, module: &Path, settings: &[&str], tcp: bool) -> Self {
+        let directory = tempfile::Builder::new().prefix("rl-").tempdir().expect("a directory");
+        let port = if tcp { free_port() } else { 0 };
+        let mut words = vec!["--unixsocket".into(), "socket".into(), "--port".into()];
+        words.extend([port.to_string(), "--save".into(), String::new()]);
+        for setting in settings {
+            let (name, value) = setting.split_once(' ').expect("a name and a value");
+            words.extend([format!("--{name}"), value.into()]);
+        }
+        words.extend(["--loadmodule".into(), module.display().to_string()]);
+        let child = Command::new("taskset")
+            .args(["-c", CORE])
+            .arg(&binary.path)
+            .args(&words)
+            .current_dir(directory.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("taskset and the server can be run");
+        let module_name = module.file_name().expect("a file").display();
+        let shown = words[..words.len() - 1].join(" ").replace("--save  ", "--save \"\" ");
+        let command_line = format!("taskset -c {CORE} {} {shown} {module_name}", binary.name);
+        let mut node = Self { directory, child, pid: 0, port, command_line };
+        let deadline = Instant::now() + PATIENCE;
+        node.pid = loop {
+            let pid = node.try_connect().and_then(|mut connection| {
+                let info = Cmd::new().arg("INFO").arg("server").query::<String>(&mut connection);
+                let info = info.ok()?;
+                field(&info, "process_id").parse().ok()
+            });
+            if let Some(pid) = pid {
+                break pid;
+            }
+            assert!(Instant::now() < deadline, "{} does not start", node.command_line);
+            std::thread::yield_now();
+        };
+        node
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    fn try_connect(&self) -> Option<Connection> {
+        let address = format!("unix://{}", self.socket().display());
+        Client::open(address).ok()?.get_connection().ok()
+    }
+
+    /// A connection.
+    pub fn connect(&self) -> Connection {
+        self.try_connect().expect("a running server accepts a connection")
+    }
+
+    /// Runs one command.
+    pub fn run(&self, words: &[&str]) -> Value {
+        let shown = words.join(" ");
+        command_of(words)
+            .query(&mut self.connect())
+            .unwrap_or_else(|error| panic!("{shown}: {error}"))
+    }
+
+    /// A section of `INFO` as field and value.
+    pub fn info(&self, section: &str) -> HashMap<String, String> {
+        let mut connection = self.connect();
+        let text: String =
+            Cmd::new().arg("INFO").arg(section).query(&mut connection).expect("INFO answers");
+        let pairs = text.lines().filter_map(|line| line.split_once(':'));
+        pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
+    }
+
+    /// Bytes in use.
+    pub fn used_memory(&self) -> u64 {
+        self.info("memory")["used_memory"].parse().expect("a number")
+    }
+
+    /// CPU time of its main thread so far, in microseconds.
+    pub fn cpu_us(&self) -> f64 {
+        let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid))
+            .expect("the kernel keeps scheduler statistics");
+        let ns: f64 = text.split(' ').next().and_then(|ns| ns.parse().ok()).expect("a number");
+        ns / 1_000.0
+    }
+
+    /// Waits until a field of `INFO` has this value.
+    pub fn wait_for(&self, section: &str, name: &str, value: &str) {
+        self.wait_until(name, || self.info(section).get(name).is_some_and(|found| found == value));
+    }
+
+    /// Waits until a field of `INFO` has this value or a larger one.
+    pub fn wait_for_at_least(&self, section: &str, name: &str, value: u64) {
+        let reached = |found: &String| found.parse::<u64>().is_ok_and(|found| found >= value);
+        self.wait_until(name, || self.info(section).get(name).is_some_and(reached));
+    }
+
+    /// Waits until a cluster of so many nodes serves all slots.
+    pub fn wait_for_cluster(&self, nodes: usize) {
+        let known = format!("cluster_known_nodes:{nodes}\r");
+        self.wait_until("the cluster", || match self.run(&["CLUSTER", "INFO"]) {
+            Value::BulkString(text) => {
+                let text = String::from_utf8_lossy(&text);
+                text.contains("cluster_state:ok") && text.contains(&known)
+            }
+            _ => false,
+        });
+    }
+
+    fn wait_until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < deadline, "{what}: waited for in vain");
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Where the binary is a script that did not exec, the server has a pid of its own.
+        let _ = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
+        let _ = self.child.wait();
+    }
+}
+
+/// A command of these words.
+pub fn command_of(words: &[impl AsRef<str>]) -> Cmd {
+    let mut command = Cmd::new();
+    for word in words {
+        command.arg(word.as_ref());
+    }
+    command
+}
+
+/// The value of a field in a text of `INFO`.
+fn field<'a>(info: &'a str, name: &str) -> &'a str {
+    let pairs = info.lines().filter_map(|line| line.split_once(':'));
+    pairs.into_iter().find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())
+}
+
+/// A port that nobody listens on, with room for the bus of a cluster 10,000 above.
+fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("its address").port();
+        if port < 50_000 {
+            return port;
+        }
+    }
+}
