@@ -1,5 +1,5 @@
-//! What the benches of the pure part do: one call of each algorithm, allowed and denied, taken apart
-//! into its steps. Nothing here is random or reads a clock, so the work is the same every time.
+//! What the benches of the pure part do: one call of each algorithm, allowed and denied, taken
+//! apart into its steps. Nothing here is random or reads a clock, so the work is always the same.
 
 use redis_throttle::grammar::{self, Algorithm, Request};
 use redis_throttle::limiter::{Instant, NewState, Outcome, Slots, State};

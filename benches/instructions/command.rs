@@ -1,7 +1,7 @@
 //! Whole commands in a real server: what our library does, and what the server's functions do that
 //! it calls.
 
-use crate::count;
+use crate::count::{self, Costs};
 use crate::judge::Figure;
 use redis::{Client, Cmd, Connection};
 use std::env;
@@ -57,20 +57,47 @@ fn kinds() -> Vec<Kind> {
     rules.into_iter().flat_map(of_rule).collect()
 }
 
-/// Each kind of call of each limiter.
-pub fn figures() -> Vec<Figure> {
-    let module = PathBuf::from(env::var_os("RL_MODULE").expect("RL_MODULE names the module"));
-    let figure = |kind: Kind| {
-        eprintln!("counting {} ...", kind.name);
-        let [once, more] = [1, 2].map(|times| count_calls(&module, &kind, times * CALLS));
-        let by_call = |index: usize| (more[index] - once[index]) / CALLS;
-        Figure { name: kind.name, ours: by_call(0), theirs: by_call(1) }
-    };
-    kinds().into_iter().map(figure).collect()
+/// What was counted of whole commands.
+pub struct Commands {
+    /// Each kind of call of each limiter.
+    pub figures: Vec<Figure>,
+    /// What the server's functions take in an allowed call of GCRA, the dearest first.
+    pub server_functions: Vec<(String, u64)>,
 }
 
-/// Instructions inside commands, ours and the server's, of a server that was called so many times.
-fn count_calls(module: &Path, kind: &Kind, calls: u64) -> [u64; 2] {
+/// Counts all of them.
+pub fn count() -> Commands {
+    let module = PathBuf::from(env::var_os("RL_MODULE").expect("RL_MODULE names the module"));
+    let name = module.file_name().expect("a file").to_string_lossy().into_owned();
+    let mut commands = Commands { figures: Vec::new(), server_functions: Vec::new() };
+    for kind in kinds() {
+        eprintln!("counting {} ...", kind.name);
+        let [once, more] = [1, 2].map(|times| count_calls(&module, &kind, times * CALLS));
+        let is_ours = |path: &str| path.ends_with(&name);
+        let sum = |costs: &Costs, ours: bool| -> u64 {
+            let objects = costs.objects.iter().filter(|(path, _)| is_ours(path) == ours);
+            objects.map(|(_, count)| count).sum()
+        };
+        let by_call = |ours| (sum(&more, ours) - sum(&once, ours)) / CALLS;
+        if kind.name == "command/gcra/allowed" {
+            let ours = more.calls_out.iter().filter(|((object, _), _)| is_ours(object));
+            let mut functions: Vec<(String, u64)> = ours
+                .map(|(key, count)| {
+                    let before = once.calls_out.get(key).copied().unwrap_or(0);
+                    (key.1.clone(), (count - before) / CALLS)
+                })
+                .collect();
+            functions.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+            commands.server_functions = functions;
+        }
+        let (ours, theirs) = (by_call(true), by_call(false));
+        commands.figures.push(Figure { name: kind.name, ours, theirs });
+    }
+    commands
+}
+
+/// Instructions inside commands of a server that was called so many times.
+fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let directory = tempfile::tempdir().expect("a directory");
     let [socket, out] = ["socket", "out"].map(|name| directory.path().join(name));
     let mut server = Command::new(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
@@ -104,12 +131,7 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> [u64; 2] {
     // It answers by closing the connection.
     let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut connection);
     child.wait().expect("the server ends");
-    let costs = count::self_costs(Path::new(&format!("{}.{pid}", out.display())));
-    let name = module.file_name().expect("a file").to_string_lossy();
-    let is_ours = |path: &str| path.ends_with(&*name);
-    [true, false].map(|ours| {
-        costs.iter().filter(|(path, _)| is_ours(path) == ours).map(|(_, count)| count).sum()
-    })
+    count::read(Path::new(&format!("{}.{pid}", out.display())))
 }
 
 fn call(connection: &mut Connection, words: &[String], index: u64) {

@@ -1,5 +1,6 @@
 //! Runs under callgrind, and what it wrote.
 
+use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -18,7 +19,7 @@ pub fn of_program(program: Command) -> u64 {
         .status()
         .expect("valgrind can be run");
     assert!(status.success(), "{program:?} fails under callgrind");
-    self_costs(&out).iter().map(|(_, count)| count).sum()
+    read(&out).objects.values().sum()
 }
 
 /// The same program under callgrind, which writes to `out`.
@@ -32,34 +33,57 @@ pub fn under_callgrind(out: &Path, program: &Command) -> Command {
     command
 }
 
-/// What callgrind counted itself in each object file, by its path: the lines below an `ob=` that are
-/// numbers, but for those below a `calls=`, which tell what was spent further down.
-pub fn self_costs(out: &Path) -> Vec<(String, u64)> {
+/// What callgrind counted.
+#[derive(Debug, Default)]
+pub struct Costs {
+    /// In each object file itself, by its path.
+    pub objects: HashMap<String, u64>,
+    /// In what an object calls in another one and further down, by its path and the function.
+    pub calls_out: HashMap<(String, String), u64>,
+}
+
+/// Numbers stand for names: `ob=(7) /usr/bin/server` names an object, and then `ob=(7)` is enough.
+#[derive(Default)]
+struct Names(HashMap<String, String>);
+
+impl Names {
+    fn learn(&mut self, named: &str) -> String {
+        match named.split_once(' ') {
+            Some((id, name)) => {
+                self.0.insert(id.to_owned(), name.to_owned());
+                name.to_owned()
+            }
+            None => self.0.get(named).cloned().unwrap_or_else(|| named.to_owned()),
+        }
+    }
+}
+
+/// Reads what callgrind wrote. A line of a cost is a position and a number. It is the object's own,
+/// but for the one below a `calls=`, which is what was spent in the function called and below.
+pub fn read(out: &Path) -> Costs {
     let text = fs::read_to_string(out).expect("callgrind has written");
-    let mut names: Vec<(String, String)> = Vec::new();
-    let mut costs: Vec<(String, u64)> = Vec::new();
-    let mut object = String::new();
+    let (mut objects, mut functions) = (Names::default(), Names::default());
+    let mut costs = Costs::default();
+    let (mut object, mut callee) = (String::new(), String::new());
+    let mut callee_object: Option<String> = None;
     let mut is_call = false;
     for line in text.lines() {
-        // `ob=(7) /usr/bin/server` names an object, and from then on `ob=(7)` is enough.
-        if let Some(named) = line.strip_prefix("ob=").or_else(|| line.strip_prefix("cob=")) {
-            let (id, path) = named.split_once(' ').unwrap_or((named, ""));
-            if !path.is_empty() {
-                names.push((id.to_owned(), path.to_owned()));
-            }
-            if line.starts_with("ob=") {
-                let found = names.iter().find(|(found, _)| found == id);
-                object = found.map_or_else(|| id.to_owned(), |(_, path)| path.clone());
-            }
+        if let Some(named) = line.strip_prefix("ob=") {
+            object = objects.learn(named);
+        } else if let Some(named) = line.strip_prefix("cob=") {
+            callee_object = Some(objects.learn(named));
+        } else if let Some(named) = line.strip_prefix("fn=") {
+            functions.learn(named);
+        } else if let Some(named) = line.strip_prefix("cfn=") {
+            callee = functions.learn(named);
         } else if line.starts_with("calls=") {
             is_call = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-            let cost = line.split(' ').nth(1).and_then(|cost| cost.parse().ok()).unwrap_or(0);
+            let cost: u64 = line.split(' ').nth(1).and_then(|cost| cost.parse().ok()).unwrap_or(0);
             if !std::mem::take(&mut is_call) {
-                match costs.iter_mut().find(|(found, _)| *found == object) {
-                    Some((_, sum)) => *sum += cost,
-                    None => costs.push((object.clone(), cost)),
-                }
+                *costs.objects.entry(object.clone()).or_default() += cost;
+            } else if callee_object.take().is_some_and(|other| other != object) {
+                *costs.calls_out.entry((object.clone(), callee.clone())).or_default() += cost;
             }
         }
     }

@@ -31,7 +31,13 @@ fn main() -> ExitCode {
         return do_work(name, step, times.parse().expect("a number"));
     }
     let mut figures = steps();
-    figures.extend(command::figures());
+    let commands = command::count();
+    figures.extend(commands.figures);
+    println!("The server's functions in an allowed call of GCRA, with all that they call:\n");
+    for (name, instructions) in commands.server_functions.iter().filter(|(_, count)| *count > 0) {
+        println!("{instructions:>6}  {name}");
+    }
+    println!();
 
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions/baseline.tsv");
     let compiler = compiler();

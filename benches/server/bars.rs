@@ -1,14 +1,18 @@
 //! `make bench`: the figures that a release is held to, each beside its bar.
 
 use crate::contestants::{Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, TOKENBUCKET};
-use crate::load::{self, Shape};
+use crate::load::Shape;
 use crate::memory;
 use crate::node::{Binary, Node};
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
 /// The four that the bars speak of.
-const FOUR: [Limiter; 4] = [GCRA, FIXED, TOKENBUCKET, SLIDING];
+pub const FOUR: [Limiter; 4] = [GCRA, FIXED, TOKENBUCKET, SLIDING];
+
+/// Appends every write to a file, and never rewrites that.
+pub const AOF: [&str; 3] =
+    ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0"];
 
 /// One server's figures.
 pub struct Bars {
@@ -58,6 +62,7 @@ impl Held {
 /// Measures one server.
 pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     let held = Held::of(&binary.name);
+    let progress = |case: &str| eprintln!("{}: {case}", binary.name);
     let mut bars = Bars {
         server: binary.name.clone(),
         rows: Vec::new(),
@@ -67,12 +72,14 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     let set_and_four: Vec<Contestant> =
         [Contestant::set()].into_iter().chain(FOUR.map(Limiter::allowed)).collect();
 
+    progress("allowed");
     let node = Node::start(binary, module, &[], false);
     bars.command_lines.push(node.command_line.clone());
     let allowed = rounds::measure(&node, &set_and_four, Shape::BASE, rounds);
     bars.add_ratios(&allowed[1..], "against SET PX", held.allowed);
     bars.figures.extend(allowed);
 
+    progress("denied and peeked");
     let quiet: Vec<Contestant> = [Contestant::noop()]
         .into_iter()
         .chain(FOUR.map(Limiter::denied))
@@ -82,6 +89,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     bars.add_ratios(&quiet[1..], "against no-op", held.quiet);
     bars.figures.extend(quiet);
 
+    progress("scripts");
     for limiter in FOUR {
         let pair = [limiter.evalsha(&node), limiter.allowed()];
         let mut pair = rounds::measure(&node, &pair, Shape::BASE, rounds.div_ceil(2));
@@ -90,14 +98,16 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     }
     drop(node);
 
-    let settings = ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0"];
-    let node = Node::start(binary, module, &settings, false);
+    progress("AOF everysec");
+    let node = Node::start(binary, module, &AOF, false);
     bars.command_lines.push(node.command_line.clone());
     let with_aof = rounds::measure(&node, &set_and_four, Shape::BASE, rounds);
     bars.add_ratios(&with_aof[1..], "against SET PX, AOF everysec", 0.80);
     drop(node);
 
+    progress("the log");
     bars.measure_log(binary, module, rounds.div_ceil(3));
+    progress("memory");
     for limiter in FOUR {
         let size = memory::key_size(binary, module, limiter);
         bars.add_most(&size_figure(limiter, "new"), size.ratio(1), 1.01);
@@ -111,19 +121,17 @@ fn size_figure(limiter: Limiter, age: &str) -> String {
 }
 
 impl Bars {
-    /// Calls per second of a contestant by those of `SET PX`. A script ran next to its limiter, so
-    /// its share is that of the limiter by how much slower the script was.
-    pub fn speed_of(&self, name: &str) -> f64 {
-        let by_set = |name: &str| {
-            let figures = self.figures.iter().find(|figures| figures.name == name);
-            figures.unwrap_or_else(|| panic!("{name} was not measured")).ratio
+    /// Calls per second by those of `SET PX`, of the four and of their scripts. A script ran next
+    /// to its limiter, so its share is that of the limiter by how much slower the script was.
+    pub fn by_set(&self) -> [[f64; 4]; 2] {
+        let value = |limiter: Limiter, against: &str| {
+            let figure = format!("{}, against {against}", limiter.command);
+            let row = self.rows.iter().find(|row| row.figure == figure);
+            row.unwrap_or_else(|| panic!("{figure} was not measured")).value
         };
-        let Some(limiter) = name.strip_suffix(" EVALSHA") else {
-            return by_set(name);
-        };
-        let figure = format!("RL.{limiter}, against its Lua (EVALSHA)");
-        let by_script = self.rows.iter().find(|row| row.figure == figure);
-        by_set(&format!("RL.{limiter}")) / by_script.expect("a script for each limiter").value
+        let own = FOUR.map(|limiter| value(limiter, "SET PX"));
+        let script = |index: usize| own[index] / value(FOUR[index], "its Lua (EVALSHA)");
+        [own, [0, 1, 2, 3].map(script)]
     }
 
     fn add_ratios(&mut self, figures: &[Figures], against: &str, bar: f64) {
@@ -141,28 +149,24 @@ impl Bars {
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {
         let limit = 1_000;
         let node = Node::start(binary, module, &[], false);
-        let log = steady_log(&node, |window_us| SLIDINGLOG.steady(limit, window_us), limit);
-        let script = |window_us| SLIDINGLOG.steady_evalsha(&node, limit, window_us);
-        let sorted_set = steady_log(&node, script, limit);
-        let figures = rounds::measure_for(&node, &[sorted_set, log], LOG_SHAPE, rounds, 0.5);
+        let (shape, live) = log_case(limit);
+        let script = SLIDINGLOG.steady_evalsha(&node, limit, live);
+        let group = [script, SLIDINGLOG.steady(limit, live)];
+        let mut figures = rounds::measure(&node, &group, shape, rounds);
         self.add_ratios(&figures[1..], "limit 1,000, against ZSET Lua", 4.0);
+        for figures in &mut figures {
+            figures.name += &format!(", {:.0} live", figures.live.min(limit as f64));
+        }
         self.figures.extend(figures);
         let [own, sorted_set] = memory::log_size(binary, module, limit);
         self.add_most("RL.SLIDINGLOG, bytes of 1,000 events, against ZSET", own / sorted_set, 0.25);
     }
 }
 
-/// A few keys, so that a run is many windows long.
-pub const LOG_SHAPE: Shape = Shape { pipeline: 32, keys: 4, tcp: false };
-
-/// A call whose window is such that about 0.6 of `limit` are live at the speed it runs at.
-pub fn steady_log(node: &Node, call: impl Fn(u64) -> Contestant, limit: u64) -> Contestant {
-    let mut window_us = 10_000;
-    let live = limit as f64 * 0.6 * LOG_SHAPE.keys as f64;
-    for _ in 0..3 {
-        let calls = (live as u64 * 5).max(40_000);
-        let run = load::run(node, &call(window_us).unchecked(), LOG_SHAPE, calls);
-        window_us = (live / run.calls_per_s * 1e6) as u64;
-    }
-    call(window_us.max(1_000))
+/// How logs of a limit are asked, and how many events they hold together: whatever the limit, they
+/// have room for 100,000, and are as full as random picks allow without overflowing.
+pub fn log_case(limit: u64) -> (Shape, u64) {
+    let keys = 100_000 / limit;
+    let share = (1.0 - 2.5 / (limit as f64).sqrt()).clamp(0.3, 0.9);
+    (Shape { keys, ..Shape::BASE }, (100_000.0 * share) as u64)
 }

@@ -1,28 +1,70 @@
-//! Nodes of a cluster: does a call cost as much on three as on one?
+//! Nodes of a cluster: does a call cost as much on one of three as on a single one? They share a
+//! core here, so each is loaded by itself, with keys of its own slots. What three nodes of three
+//! machines can carry is three times as much, when none of them does work for another's calls.
 
 use crate::contestants::Contestant;
 use crate::load::{self, Shape};
 use crate::node::{Binary, Node};
+use crate::rounds::median;
+use redis::Value;
 use std::path::Path;
 
-/// CPU time of all nodes together for one call, in microseconds.
-pub fn cpu_us(binary: &Binary, module: &Path, count: usize, contestant: &Contestant) -> f64 {
+/// Slots of a cluster.
+const SLOTS: usize = 16_384;
+
+/// A node, and a hash tag that brings a key to one of its slots.
+type Member = (Node, String);
+
+/// CPU time for one call of each contestant, in microseconds: on a single node, and on each of
+/// three in turn.
+pub fn cpu_us(
+    binary: &Binary,
+    module: &Path,
+    contestants: &[Contestant],
+    rounds: usize,
+) -> Vec<[f64; 2]> {
+    let clusters = [1, 3].map(|count| start(binary, module, count));
+    let shape = Shape { tcp: true, ..Shape::BASE };
+    let run = |contestant: &Contestant, (node, tag): &Member| {
+        load::run(node, &contestant.tagged(tag), shape, 51_200).cpu_us
+    };
+    let mean = |contestant: &Contestant, members: &Vec<Member>| {
+        members.iter().map(|member| run(contestant, member)).sum::<f64>() / members.len() as f64
+    };
+    let mut runs = vec![Vec::new(); contestants.len()];
+    // The first round warms up.
+    for _ in 0..=rounds {
+        for (contestant, runs) in contestants.iter().zip(&mut runs) {
+            runs.push([0, 1].map(|index: usize| mean(contestant, &clusters[index])));
+        }
+    }
+    let median_of =
+        |runs: &Vec<[f64; 2]>, index: usize| median(runs.iter().skip(1).map(|run| run[index]));
+    runs.iter().map(|runs| [0, 1].map(|index| median_of(runs, index))).collect()
+}
+
+fn start(binary: &Binary, module: &Path, count: usize) -> Vec<Member> {
     let settings = ["cluster-enabled yes"];
     let nodes: Vec<Node> =
         (0..count).map(|_| Node::start(binary, module, &settings, true)).collect();
+    let first_of = |index: usize| SLOTS * index / count;
     for (index, node) in nodes.iter().enumerate() {
-        let first = 16_384 * index / count;
-        let last = 16_384 * (index + 1) / count - 1;
-        node.run(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()]);
+        let [first, end] = [index, index + 1].map(first_of);
+        node.run(&["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &(end - 1).to_string()]);
         nodes[0].run(&["CLUSTER", "MEET", "127.0.0.1", &node.port.to_string()]);
     }
     for node in &nodes {
         node.wait_for_cluster(count);
     }
-    let calls = 102_400;
-    load::run_on_cluster(&nodes, contestant, Shape::BASE, calls);
-    let busy_us = || nodes.iter().map(Node::cpu_us).sum::<f64>();
-    let before_us = busy_us();
-    let made = load::run_on_cluster(&nodes, contestant, Shape::BASE, calls);
-    (busy_us() - before_us) / made
+    let tagged = |(index, node): (usize, Node)| {
+        let own = first_of(index) as i64..first_of(index + 1) as i64;
+        let is_own = |tag: &String| match node.run(&["CLUSTER", "KEYSLOT", tag]) {
+            Value::Int(slot) => own.contains(&slot),
+            other => panic!("no slot: {other:?}"),
+        };
+        let tag =
+            (100..1_000).map(|tag| tag.to_string()).find(is_own).expect("a tag in each range");
+        (node, tag)
+    };
+    nodes.into_iter().enumerate().map(tagged).collect()
 }

@@ -9,12 +9,14 @@ pub struct Contestant {
     pub name: String,
     words: Vec<String>,
     pub expected: Expected,
+    /// Events that its logs hold together in a steady state; 0 where there is no log to fill.
+    pub live: u64,
 }
 
 /// What the module has to decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It is not asked, or does not count.
+    /// There is nothing to decide, or it does not count.
     Any,
     Allowed,
     /// A few denials are in the nature of the case.
@@ -56,26 +58,39 @@ pub const SLIDINGLOG: Limiter = limiter!("SLIDINGLOG", "lo", false, "slidinglog"
 /// Those whose state has a fixed size.
 pub const FIXED_SIZE: [Limiter; 5] = [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET];
 
-/// A million an hour or so: nothing is denied, and nothing lapses while it is measured.
-const AMPLE: &str = "1000000";
-const AMPLE_US: &str = "864000000000";
+/// Rules that deny nothing, and by which no key lapses while it is measured: at a rate above that
+/// of the load, a call would find its key gone. The last word is the time in us, for scripts.
+const AMPLE_RATE: [&str; 4] = ["10000000", "1", "180", "180000000"];
+const AMPLE_WINDOW: [&str; 3] = ["1000000000000", "3600", "3600000000"];
+
+/// Stands for the window of a log until it is known.
+const WINDOW: &str = "WINDOW";
+
+/// The short names that scripts use.
+const LOCALS: &str = "local call, ceil, floor = redis.call, math.ceil, math.floor\n";
 
 impl Limiter {
     fn contestant(self, kind: &str, mark: &str, words: &[&str], expected: Expected) -> Contestant {
         let key = format!("{}{mark}:__rand_int__", self.prefix);
         let words = words.iter().map(|word| word.replace("KEY", &key)).collect();
-        Contestant { name: format!("{} {kind}", self.name), words, expected }
+        Contestant { name: format!("{} {kind}", self.name), words, expected, live: 0 }
     }
 
-    /// The rule as arguments, in the module's units or the script's.
-    fn rule<'a>(self, limit: &'a str, time: &'a str) -> Vec<&'a str> {
-        if self.has_rate { vec![limit, limit, time] } else { vec![limit, time] }
+    /// The ample rule, in the module's units.
+    fn ample(self) -> &'static [&'static str] {
+        if self.has_rate { &AMPLE_RATE[..3] } else { &AMPLE_WINDOW[..2] }
+    }
+
+    /// The ample rule, in the script's units.
+    fn ample_us(self) -> Vec<&'static str> {
+        let in_us = if self.has_rate { AMPLE_RATE[3] } else { AMPLE_WINDOW[2] };
+        let (_, rest) = self.ample().split_last().expect("a time");
+        [rest, &[in_us]].concat()
     }
 
     /// Every call is allowed and written.
     pub fn allowed(self) -> Contestant {
-        let rule = self.rule(AMPLE, "10d");
-        let words = [&[self.command, "KEY"], &*rule].concat();
+        let words = [&[self.command, "KEY"], self.ample()].concat();
         let mut contestant = self.contestant("allowed", "a", &words, Expected::Allowed);
         contestant.name = self.command.to_owned();
         contestant
@@ -83,59 +98,67 @@ impl Limiter {
 
     /// Every call but the first of a key is denied.
     pub fn denied(self) -> Contestant {
-        let rule = self.rule("1", "1d");
-        let words = [&[self.command, "KEY"], &*rule].concat();
+        let rule: &[_] = if self.has_rate { &["1", "1", "1d"] } else { &["1", "1d"] };
+        let words = [&[self.command, "KEY"], rule].concat();
         self.contestant("denied", "d", &words, Expected::Denied)
     }
 
     /// Asks of the keys of [`Self::allowed`] without taking.
     pub fn peeked(self) -> Contestant {
-        let rule = self.rule(AMPLE, "10d");
-        let words = [&["RL.PEEK", "KEY", self.name], &*rule].concat();
+        let words = [&["RL.PEEK", "KEY", self.name], self.ample()].concat();
         self.contestant("peeked", "a", &words, Expected::Allowed)
     }
 
     /// Its script, which the server has to have loaded.
     pub fn evalsha(self, node: &Node) -> Contestant {
         let sha = self.load_script(node);
-        let rule = self.rule(AMPLE, AMPLE_US);
-        let words = [&["EVALSHA", &sha, "1", "KEY"], &*rule].concat();
-        self.contestant("EVALSHA", "e", &words, Expected::Any)
+        let words = [&["EVALSHA", &sha, "1", "KEY"], &*self.ample_us()].concat();
+        self.contestant("EVALSHA", "e", &words, Expected::Allowed)
     }
 
     /// Its script as a function, which the server has to have loaded.
     pub fn fcall(self, node: &Node) -> Contestant {
-        let name = self.name.to_lowercase();
-        let code = format!(
-            "#!lua name={name}\nredis.register_function('{name}', function(keys, args)\n{}\nend)",
-            self.script
-        );
-        node.run(&["FUNCTION", "LOAD", "REPLACE", &code]);
-        let rule = self.rule(AMPLE, AMPLE_US);
-        let words = [&["FCALL", &name, "1", "KEY"], &*rule].concat();
-        self.contestant("FCALL", "f", &words, Expected::Any)
+        let name = self.load_function(node);
+        let words = [&["FCALL", &name, "1", "KEY"], &*self.ample_us()].concat();
+        self.contestant("FCALL", "f", &words, Expected::Allowed)
     }
 
-    /// An allowed call of a rule of `limit` units per `window_us`, in a log that is full of others.
-    pub fn steady(self, limit: u64, window_us: u64) -> Contestant {
-        let window = format!("{}.{:06}", window_us / 1_000_000, window_us % 1_000_000);
+    /// A call of a rule of so many units, in logs that hold `live` events together.
+    pub fn steady(self, limit: u64, live: u64) -> Contestant {
         let limit = limit.to_string();
-        let words = [&[self.command, "KEY"], &*self.rule(&limit, &window)].concat();
-        let mut contestant = self.contestant("steady", "s", &words, Expected::MostlyAllowed);
-        contestant.name = self.command.to_owned();
-        contestant
+        let rule: &[&str] = if self.has_rate { &[&limit, "1", WINDOW] } else { &[&limit, WINDOW] };
+        let words = [&[self.command, "KEY"], rule].concat();
+        let name = self.command.to_owned();
+        Contestant { name, live, ..self.contestant("", "s", &words, Expected::MostlyAllowed) }
     }
 
     /// The same through its script.
-    pub fn steady_evalsha(self, node: &Node, limit: u64, window_us: u64) -> Contestant {
+    pub fn steady_evalsha(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let sha = self.load_script(node);
-        let rule = [limit.to_string(), window_us.to_string()];
-        let words = ["EVALSHA", &sha, "1", "KEY", &rule[0], &rule[1]];
-        self.contestant("EVALSHA steady", "t", &words, Expected::Any)
+        let words = ["EVALSHA", &sha, "1", "KEY", &limit.to_string(), WINDOW];
+        Contestant { live, ..self.contestant("EVALSHA", "t", &words, Expected::MostlyAllowed) }
+    }
+
+    /// The same through its script as a function.
+    pub fn steady_fcall(self, node: &Node, limit: u64, live: u64) -> Contestant {
+        let name = self.load_function(node);
+        let words = ["FCALL", &name, "1", "KEY", &limit.to_string(), WINDOW];
+        Contestant { live, ..self.contestant("FCALL", "u", &words, Expected::MostlyAllowed) }
+    }
+
+    fn load_function(self, node: &Node) -> String {
+        let name = self.name.to_lowercase();
+        let code = format!(
+            "#!lua name={name}\nredis.register_function('{name}', function(keys, args)\n\
+             {LOCALS}{}\nend)",
+            self.script
+        );
+        node.run(&["FUNCTION", "LOAD", "REPLACE", &code]);
+        name
     }
 
     fn load_script(self, node: &Node) -> String {
-        let script = format!("local keys, args = KEYS, ARGV\n{}", self.script);
+        let script = format!("{LOCALS}local keys, args = KEYS, ARGV\n{}", self.script);
         match node.run(&["SCRIPT", "LOAD", &script]) {
             Value::BulkString(sha) => String::from_utf8(sha).expect("a hexadecimal number"),
             other => panic!("no script: {other:?}"),
@@ -146,12 +169,12 @@ impl Limiter {
 impl Contestant {
     fn plain(name: &str, words: &[&str]) -> Self {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        Self { name: name.to_owned(), words, expected: Expected::Any }
+        Self { name: name.to_owned(), words, expected: Expected::Any, live: 0 }
     }
 
     /// What every other is compared with: a value as long as a state, and an expiry.
     pub fn set() -> Self {
-        Self::plain("SET PX", &["SET", "set:__rand_int__", "123456789012", "PX", "3600000"])
+        Self::plain("SET PX", &["SET", "set:__rand_int__", "twelve-bytes", "PX", "3600000"])
     }
 
     pub fn ping() -> Self {
@@ -164,12 +187,51 @@ impl Contestant {
 
     /// The floor of any command of a module: it answers what a limiter answers, and does nothing.
     pub fn noop() -> Self {
-        Self::plain("no-op", &["RL.NOOP", "noo:__rand_int__", AMPLE, AMPLE, "10d"])
+        Self::plain("no-op", &["RL.NOOP", "noo:__rand_int__", "10000000", "1", "180"])
     }
 
     /// The same, whatever is decided.
     pub fn unchecked(&self) -> Self {
         Self { expected: Expected::Any, ..self.clone() }
+    }
+
+    /// The same with keys that a hash tag brings to one node of a cluster.
+    pub fn tagged(&self, tag: &str) -> Self {
+        let tag = format!(":{{{tag}}}__rand");
+        let words = self.words.iter().map(|word| word.replace(":__rand", &tag)).collect();
+        Self { words, ..self.clone() }
+    }
+
+    /// The same with this window, in the units of the module or of a script.
+    pub fn with_window(&self, window_us: u64) -> Self {
+        let window = match self.command().starts_with("RL.") {
+            true => format!("{}.{:06}", window_us / 1_000_000, window_us % 1_000_000),
+            false => window_us.to_string(),
+        };
+        let words = self.words.iter().map(|word| word.replace(WINDOW, &window)).collect();
+        Self { words, ..self.clone() }
+    }
+
+    /// Makes one call on a key of the load and looks at the reply.
+    ///
+    /// # Panics
+    ///
+    /// When it is an error, or not the decision that is expected.
+    pub fn check(&self, node: &Node) {
+        let of_key = |word: &String| word.replace("__rand_int__", "000000000000");
+        let words: Vec<String> = self.words.iter().map(of_key).collect();
+        let shown: Vec<&str> = words.iter().map(String::as_str).collect();
+        let reply = node.run(&shown);
+        let allowed = match self.expected {
+            Expected::Any => return,
+            Expected::Allowed | Expected::MostlyAllowed => 1,
+            Expected::Denied => 0,
+        };
+        let is_expected = match &reply {
+            Value::Array(fields) => fields.len() == 5 && fields[0] == Value::Int(allowed),
+            _ => false,
+        };
+        assert!(is_expected, "{words:?}: {reply:?}");
     }
 
     /// The words of the command line.

@@ -1,15 +1,18 @@
 //! `make bench-full`: everything else one may want to know, a page for each server.
 
-use crate::bars::{LOG_SHAPE, steady_log};
+use crate::bars::{AOF, log_case};
 use crate::contestants::{Contestant, FIXED_SIZE, GCRA, Limiter, SLIDINGLOG};
 use crate::load::{self, Shape};
 use crate::node::{Binary, Node};
 use crate::plot::{self, Labels, Series};
 use crate::report::{self, Table};
-use crate::rounds::{self, Figures};
+use crate::rounds::{self, Figures, median};
 use crate::{cluster, latency, memory};
 use std::fs;
 use std::path::Path;
+
+/// Calls of a run whose effects a replica applies.
+const REPLICATED: u64 = 51_200;
 
 /// Measures every server. The load generator of `valkey` can offer a fixed rate.
 pub fn run(binaries: &[Binary], valkey: Option<&Binary>, module: &Path, rounds: usize, out: &Path) {
@@ -49,9 +52,8 @@ struct Page<'a> {
     command_lines: Vec<String>,
 }
 
-/// The six, allowed.
-fn six() -> impl Iterator<Item = Contestant> {
-    FIXED_SIZE.into_iter().chain([SLIDINGLOG]).map(Limiter::allowed)
+fn six() -> impl Iterator<Item = Limiter> {
+    FIXED_SIZE.into_iter().chain([SLIDINGLOG])
 }
 
 /// Plain commands, and the limiters that decide in constant memory: a log that nothing ever leaves
@@ -65,9 +67,10 @@ fn some() -> Vec<Contestant> {
 fn all(node: &Node) -> Vec<Contestant> {
     let mut all = some();
     all.insert(1, Contestant::ping());
-    let six = || FIXED_SIZE.into_iter().chain([SLIDINGLOG]);
     all.extend(six().map(Limiter::denied));
-    all.extend(FIXED_SIZE.map(Limiter::peeked));
+    // Nobody else here makes the logs that are peeked at: ten events each.
+    load::run(node, &SLIDINGLOG.allowed(), Shape::BASE, 10 * Shape::BASE.keys);
+    all.extend(six().map(Limiter::peeked));
     all.extend(FIXED_SIZE.map(|limiter| limiter.evalsha(node)));
     all.extend(FIXED_SIZE.map(|limiter| limiter.fcall(node)));
     all
@@ -85,9 +88,26 @@ impl Page<'_> {
     }
 
     fn section(&mut self, title: &str, body: &str) {
-        eprintln!("{}: {title}", self.binary.name);
         println!("\n{}: {title}\n\n{body}", self.binary.name);
         self.text += &format!("\n## {title}\n\n{body}");
+    }
+
+    fn progress(&self, case: &str) {
+        eprintln!("{}: {case}", self.binary.name);
+    }
+
+    /// Measures a case and shows it.
+    fn case(
+        &mut self,
+        title: &str,
+        node: &Node,
+        group: &[Contestant],
+        shape: Shape,
+    ) -> Vec<Figures> {
+        self.progress(title);
+        let figures = rounds::measure(node, group, shape, self.rounds);
+        self.rates(title, &figures);
+        figures
     }
 
     fn rates(&mut self, title: &str, figures: &[Figures]) {
@@ -107,22 +127,26 @@ impl Page<'_> {
         let contestants = all(&node);
         let shown = ["SET PX", "RL.GCRA", "RL.FIXED", "no-op", "GCRA EVALSHA", "GCRA FCALL"];
         let mut series = shown.map(|name| Series { name: name.into(), points: Vec::new() });
-        for pipeline in [1, 16, 64] {
+        for pipeline in [1, 16, 32, 64] {
             let shape = Shape { pipeline, ..Shape::BASE };
-            let figures = rounds::measure(&node, &contestants, shape, self.rounds);
+            let title = format!("Pipeline {pipeline}, 10,000 keys");
+            let figures = self.case(&title, &node, &contestants, shape);
             for series in &mut series {
                 let found = figures.iter().find(|figures| figures.name == series.name);
                 let rate = found.map_or(0.0, |found| found.median.calls_per_s);
                 series.points.push((pipeline.into(), rate / 1_000.0));
             }
-            self.rates(&format!("Pipeline {pipeline}, 10,000 keys"), &figures);
         }
         let few = [Contestant::set(), GCRA.allowed(), GCRA.evalsha(&node)];
         let shape = Shape { pipeline: 1, tcp: true, ..Shape::BASE };
-        let figures = rounds::measure(&node, &few, shape, self.rounds);
-        self.rates("Pipeline 1 over TCP, 10,000 keys", &figures);
+        self.case("Pipeline 1 over TCP, 10,000 keys", &node, &few, shape);
         let path = self.picture("pipelines");
-        let labels = Labels { title: "Calls by pipeline", x: "pipeline", y: "1,000 calls/s" };
+        let labels = Labels {
+            title: "Calls by pipeline (1,000 calls/s)",
+            x: "pipeline",
+            y: "1,000 calls/s",
+            ..Labels::default()
+        };
         plot::lines(&path, &labels, &series).expect("the plot can be drawn");
     }
 
@@ -130,56 +154,70 @@ impl Page<'_> {
         let contestants = some();
         let shown = ["SET PX", "INCR", "RL.GCRA", "RL.FIXED", "RL.TOKENBUCKET", "RL.SLIDING"];
         let mut series = shown.map(|name| Series { name: name.into(), points: Vec::new() });
-        for keys in [1, 10_000, 1_000_000] {
+        for keys in [1, 100, 10_000, 100_000, 1_000_000] {
             let node = self.node(&[], false);
             let shape = Shape { keys, ..Shape::BASE };
-            let figures = rounds::measure(&node, &contestants, shape, self.rounds);
+            let title = format!("{} keys, pipeline 32", report::thousands(keys as f64));
+            let figures = self.case(&title, &node, &contestants, shape);
             for series in &mut series {
                 series.points.push((keys as f64, cpu_us(&figures, &series.name)));
             }
-            let title = format!("{} keys, pipeline 32", report::thousands(keys as f64));
-            self.rates(&title, &figures);
         }
         let path = self.picture("keys");
-        let labels = Labels { title: "CPU time by number of keys", x: "keys", y: "us per call" };
+        let labels = Labels {
+            title: "CPU time of the server by number of keys (us per call)",
+            x: "keys",
+            y: "us per call",
+            ..Labels::default()
+        };
         plot::lines(&path, &labels, &series).expect("the plot can be drawn");
     }
 
     fn new_keys(&mut self) {
         let node = self.node(&[], false);
-        // Twelve random digits are hardly ever those of an earlier call.
-        let shape = Shape { keys: 999_999_999_999, ..Shape::BASE };
-        let figures = rounds::measure(&node, &some(), shape, self.rounds);
-        self.rates("New keys only, pipeline 32", &figures);
+        self.case("New keys only, pipeline 32", &node, &some(), Shape::NEW_KEYS);
     }
 
     fn append_only(&mut self) {
-        let node = self.node(&["appendonly yes", "appendfsync everysec"], false);
-        let figures = rounds::measure(&node, &some(), Shape::BASE, self.rounds);
-        self.rates("AOF everysec, 10,000 keys, pipeline 32", &figures);
+        let node = self.node(&AOF, false);
+        self.case("AOF everysec, 10,000 keys, pipeline 32", &node, &some(), Shape::BASE);
     }
 
     fn replica(&mut self) {
+        self.progress("one replica");
         let primary = self.node(&[], true);
         let address = format!("replicaof 127.0.0.1 {}", primary.port);
         let replica = self.node(&[&address], false);
         replica.wait_for("replication", "master_link_status", "up");
+        let contestants: Vec<Contestant> = [Contestant::set(), Contestant::incr()]
+            .into_iter()
+            .chain(FIXED_SIZE.map(Limiter::allowed))
+            .collect();
+        for contestant in &contestants {
+            load::run(&primary, contestant, Shape::BASE, 100_000);
+        }
+        let mut runs = vec![Vec::new(); contestants.len()];
+        for _ in 0..self.rounds {
+            for (contestant, runs) in contestants.iter().zip(&mut runs) {
+                self.catch_up(&primary, &replica);
+                let before_us = replica.cpu_us();
+                let run = load::run(&primary, contestant, Shape::BASE, REPLICATED);
+                self.catch_up(&primary, &replica);
+                runs.push((run.cpu_us, (replica.cpu_us() - before_us) / REPLICATED as f64));
+            }
+        }
         let mut table = Table::new(&["contestant", "CPU us, primary", "CPU us, replica"]);
-        for contestant in some().iter().filter(|contestant| contestant.name != "no-op") {
-            load::run(&primary, contestant, Shape::BASE, 102_400);
-            self.catch_up(&primary, &replica);
-            let before_us = replica.cpu_us();
-            let calls = 204_800;
-            let run = load::run(&primary, contestant, Shape::BASE, calls);
-            self.catch_up(&primary, &replica);
-            let replica_us = (replica.cpu_us() - before_us) / calls as f64;
-            let cells = [format!("{:.2}", run.cpu_us), format!("{replica_us:.2}")];
+        for (contestant, runs) in contestants.iter().zip(&runs) {
+            let primary_us = median(runs.iter().map(|run| run.0));
+            let replica_us = median(runs.iter().map(|run| run.1));
+            let cells = [format!("{primary_us:.2}"), format!("{replica_us:.2}")];
             table.row([vec![contestant.name.clone()], cells.to_vec()].concat());
         }
         self.section("One replica on the same core: CPU time per call", &table.markdown());
         drop((primary, replica));
 
-        let contestants: Vec<Contestant> = [Contestant::set()].into_iter().chain(six()).collect();
+        let contestants: Vec<Contestant> =
+            [Contestant::set()].into_iter().chain(six().map(Limiter::allowed)).collect();
         let bytes = memory::replicated(self.binary, self.module, &contestants);
         let mut table = Table::new(&["contestant", "bytes"]);
         for (contestant, bytes) in contestants.iter().zip(bytes) {
@@ -197,7 +235,7 @@ impl Page<'_> {
         let heading =
             ["limiter", "state bytes", "new key", "SET", "ratio", "twice called", "SET", "ratio"];
         let mut table = Table::new(&heading);
-        for limiter in FIXED_SIZE {
+        for limiter in six() {
             let size = memory::key_size(self.binary, self.module, limiter);
             table.row(vec![
                 size.name.into(),
@@ -215,10 +253,10 @@ impl Page<'_> {
     }
 
     fn traffic(&mut self) {
+        self.progress("memory by traffic");
         let calls = [1, 10, 100, 1_000, 10_000];
         let sizes = memory::after_traffic(self.binary, self.module, &calls, 1_000);
-        let names: Vec<&str> =
-            FIXED_SIZE.iter().chain([&SLIDINGLOG]).map(|limiter| limiter.name).collect();
+        let names: Vec<&str> = six().map(|limiter| limiter.name).collect();
         let mut table = Table::new(&["limiter", "1 call", "10", "100", "1,000", "10,000"]);
         for (name, sizes) in names.iter().zip(&sizes) {
             let cells = sizes.iter().map(u64::to_string).collect::<Vec<_>>();
@@ -234,62 +272,106 @@ impl Page<'_> {
             .zip(&sizes)
             .map(|(name, sizes)| Series { name: (*name).to_owned(), points: points(sizes) })
             .collect();
-        let path = self.picture("traffic");
-        let labels = Labels { title: "Memory of a key by calls on it", x: "calls", y: "bytes" };
+        let path = self.picture("memory-traffic");
+        let title = "Memory of a key by calls on it, limit 1,000 (bytes)";
+        let labels = Labels { title, x: "calls", y: "bytes", is_log: true, ..Labels::default() };
         plot::lines(&path, &labels, &series).expect("the plot can be drawn");
     }
 
     fn log_limits(&mut self) {
-        let mut table = Table::new(&["limit", "CPU us", "Lua ZSET, CPU us", "calls/s by Lua"]);
-        let mut series =
-            ["RL.SLIDINGLOG", "Lua ZSET"].map(|name| Series { name: name.into(), points: vec![] });
-        for limit in [10, 1_000, 100_000] {
+        let heading = ["limit", "live", "CPU us", "EVALSHA", "FCALL", "calls/s by EVALSHA"];
+        let mut table = Table::new(&heading);
+        let names = ["RL.SLIDINGLOG", "ZSET in Lua, EVALSHA", "ZSET in Lua, FCALL"];
+        let mut series = names.map(|name| Series { name: name.into(), points: vec![] });
+        for limit in [10, 100, 1_000, 10_000, 100_000] {
+            self.progress(&format!("a log of {}", report::thousands(limit as f64)));
             let node = self.node(&[], false);
-            let mut group =
-                vec![steady_log(&node, |window_us| SLIDINGLOG.steady(limit, window_us), limit)];
-            if limit < 100_000 {
-                // With a member for each event, the sorted sets of a larger limit take minutes.
-                let script = |window_us| SLIDINGLOG.steady_evalsha(&node, limit, window_us);
-                group.push(steady_log(&node, script, limit));
+            let (shape, live) = log_case(limit);
+            let group = [
+                SLIDINGLOG.steady_evalsha(&node, limit, live),
+                SLIDINGLOG.steady(limit, live),
+                SLIDINGLOG.steady_fcall(&node, limit, live),
+            ];
+            let figures = rounds::measure(&node, &group, shape, self.rounds.div_ceil(3));
+            self.command_lines.extend(figures.iter().map(|figures| figures.command_line.clone()));
+            let [script, own, function] = [0, 1, 2].map(|index: usize| &figures[index]);
+            let in_order = [own, script, function].map(|figures| figures.median.cpu_us);
+            for (series, cpu_us) in series.iter_mut().zip(in_order) {
+                series.points.push((limit as f64, cpu_us));
             }
-            let figures = rounds::measure_for(&node, &group, LOG_SHAPE, self.rounds, 1.0);
-            let mut cells = vec![report::thousands(limit as f64)];
-            for (series, figures) in series.iter_mut().zip(&figures) {
-                series.points.push((limit as f64, figures.median.cpu_us));
-                cells.push(format!("{:.2}", figures.median.cpu_us));
-            }
-            cells.push(figures.get(1).map_or("-".into(), |lua| format!("{:.2}", 1.0 / lua.ratio)));
-            cells.resize(4, "-".into());
-            table.row(cells);
+            let cells = in_order.map(|cpu_us| format!("{cpu_us:.2}"));
+            let mut row = vec![
+                report::thousands(limit as f64),
+                report::thousands(own.live.min(limit as f64)),
+            ];
+            row.extend(cells);
+            row.push(format!("{:.2}", own.ratio));
+            table.row(row);
         }
-        self.section("Sliding log in a steady state, by limit", &table.markdown());
+        let title = "Sliding log in a steady state, by limit: CPU time per call, pipeline 32";
+        self.section(title, &table.markdown());
         let path = self.picture("log-limit");
-        let labels = Labels { title: "CPU time by limit of a log", x: "limit", y: "us per call" };
+        let title = "CPU time of the server by limit of a log (us per call)";
+        let labels = Labels { title, x: "limit", y: "us per call", ..Labels::default() };
         plot::lines(&path, &labels, &series).expect("the plot can be drawn");
     }
 
     fn latency(&mut self, valkey: Option<&Binary>) {
+        let title = "Latency at half load, pipeline 1, TCP";
+        self.progress(title);
+        let Some(valkey) = valkey else {
+            let why = "Not measured: it takes the valkey-benchmark of Valkey 9.1.\n";
+            return self.section(title, why);
+        };
         let node = self.node(&[], true);
         let contestants = [Contestant::set(), GCRA.allowed(), GCRA.evalsha(&node)];
-        match latency::measure(&node, &contestants, valkey) {
-            Ok(table) => self.section("Latency at half load, pipeline 1, TCP", &table.markdown()),
-            Err(why) => self.section("Latency at half load", &format!("Not measured: {why}.\n")),
+        let found = latency::measure(&node, &contestants, valkey);
+        let mut table =
+            Table::new(&["contestant", "offered calls/s", "p50 ms", "p99 ms", "p99.9 ms"]);
+        for latency in &found {
+            let mut row = vec![latency.name.clone(), report::thousands(latency.offered)];
+            row.extend(latency.percentiles_ms.map(|ms| format!("{ms:.2}")));
+            table.row(row);
         }
+        self.command_lines.extend(found.iter().map(|latency| latency.command_line.clone()));
+        self.section(title, &table.markdown());
+        let series = found.iter().map(|latency| Series {
+            name: latency.name.clone(),
+            points: (0..3).map(|x| (x as f64, latency.percentiles_ms[x])).collect(),
+        });
+        let path = self.picture("latency");
+        let title = "Latency at half load, pipeline 1 over TCP (ms)";
+        let labels = Labels { title, x: "", y: "ms", ..Labels::default() };
+        let groups = ["p50", "p99", "p99.9"].map(str::to_owned);
+        plot::bars(&path, &labels, &groups, &series.collect::<Vec<_>>())
+            .expect("the plot can be drawn");
     }
 
     fn cluster(&mut self) {
-        let mut table = Table::new(&["contestant", "1 node, CPU us", "3 nodes, CPU us", "ratio"]);
-        for contestant in [Contestant::set(), GCRA.allowed()] {
-            let [one, three] =
-                [1, 3].map(|count| cluster::cpu_us(self.binary, self.module, count, &contestant));
-            table.row(vec![
-                contestant.name.clone(),
-                format!("{one:.2}"),
-                format!("{three:.2}"),
-                format!("{:.2}", three / one),
-            ]);
+        self.progress("cluster");
+        let contestants = [Contestant::set(), GCRA.allowed()];
+        let found = cluster::cpu_us(self.binary, self.module, &contestants, self.rounds);
+        let heading = ["contestant", "a single node, CPU us", "one of three, CPU us", "ratio"];
+        let mut table = Table::new(&heading);
+        for (contestant, [single, of_three]) in contestants.iter().zip(&found) {
+            let [single_us, three_us] = [single, of_three].map(|us| format!("{us:.2}"));
+            let ratio = format!("{:.2}", of_three / single);
+            table.row(vec![contestant.name.clone(), single_us, three_us, ratio]);
         }
-        self.section("Cluster: CPU time per call, all nodes together", &table.markdown());
+        let title = "Cluster: CPU time per call, pipeline 32 over TCP";
+        self.section(title, &table.markdown());
+        let groups: Vec<String> =
+            contestants.iter().map(|contestant| contestant.name.clone()).collect();
+        let series =
+            ["a single node", "one of three"].iter().enumerate().map(|(index, name)| Series {
+                name: (*name).to_owned(),
+                points: found.iter().enumerate().map(|(x, us)| (x as f64, us[index])).collect(),
+            });
+        let path = self.picture("cluster");
+        let title = "CPU time of a node of a cluster (us per call)";
+        let labels = Labels { title, x: "", y: "us per call", ..Labels::default() };
+        plot::bars(&path, &labels, &groups, &series.collect::<Vec<_>>())
+            .expect("the plot can be drawn");
     }
 
     fn finish(self) {

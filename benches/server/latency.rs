@@ -3,52 +3,76 @@
 use crate::contestants::Contestant;
 use crate::load::{self, Shape};
 use crate::node::{Binary, Node};
-use crate::report::{Table, thousands};
+use crate::rounds::median;
 use std::process::Command;
 
-/// Percentiles at half of the calls per second that each contestant reached before.
-///
-/// # Errors
-///
-/// Why there is no load generator that offers a fixed rate.
-pub fn measure(
-    node: &Node,
-    contestants: &[Contestant],
-    valkey: Option<&Binary>,
-) -> Result<Table, String> {
-    let valkey = valkey.ok_or("it takes the valkey-benchmark of Valkey 9.1")?;
-    let mut table = Table::new(&["contestant", "offered calls/s", "p50 ms", "p99 ms", "p99.9 ms"]);
-    for contestant in contestants {
-        let shape = Shape { pipeline: 1, tcp: true, ..Shape::BASE };
-        let most = load::run(node, contestant, shape, 60_000).calls_per_s;
-        let offered = (most / 2.0) as u64;
-        let calls = (offered * 4).to_string();
-        let output = Command::new("taskset")
-            .env("TOOL", "valkey-benchmark")
-            .args(["-c", "1"])
-            .arg(&valkey.path)
-            .args(["-p", &node.port.to_string(), "-c", "32", "-P", "1"])
-            .args(["-r", "10000", "-n", &calls, "--rps", &offered.to_string()])
-            .args(contestant.words())
-            .output()
-            .map_err(|error| error.to_string())?;
-        let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
-        let mut cells = vec![contestant.name.clone(), thousands(offered as f64)];
-        for percentile in [50.0, 99.0, 99.9] {
-            cells.push(format!("{:.2}", at(&text, percentile)?));
+/// How often each contestant is measured, in turns, and for how many seconds.
+const TURNS: usize = 3;
+const TURN_S: u64 = 3;
+
+/// One contestant's latency.
+pub struct Latency {
+    pub name: String,
+    /// Calls per second: half of what it reached before, with nothing held back.
+    pub offered: f64,
+    /// The 50th, 99th and 99.9th, each the median of the turns.
+    pub percentiles_ms: [f64; 3],
+    pub command_line: String,
+}
+
+/// Latency of each, offered by the load generator that comes with `valkey`.
+pub fn measure(node: &Node, contestants: &[Contestant], valkey: &Binary) -> Vec<Latency> {
+    let shape = Shape { pipeline: 1, tcp: true, ..Shape::BASE };
+    let half_of = |contestant: &Contestant| {
+        load::run(node, &contestant.unchecked(), shape, 100_000);
+        let rates = (0..TURNS).map(|_| load::run(node, contestant, shape, 20_000).calls_per_s);
+        (median(rates) / 2.0) as u64
+    };
+    let offered: Vec<u64> = contestants.iter().map(half_of).collect();
+    let mut turns = vec![Vec::new(); contestants.len()];
+    for _ in 0..TURNS {
+        for (index, contestant) in contestants.iter().enumerate() {
+            turns[index].push(turn(node, contestant, valkey, offered[index]));
         }
-        table.row(cells);
     }
-    Ok(table)
+    let latency = |index: usize| Latency {
+        name: contestants[index].name.clone(),
+        offered: offered[index] as f64,
+        percentiles_ms: [0, 1, 2].map(|rank| median(turns[index].iter().map(|turn| turn[rank]))),
+        command_line: format!(
+            "taskset -c 1 valkey-benchmark -p PORT -c 32 -P 1 -r {} -n {} --rps {} {}",
+            Shape::BASE.keys,
+            offered[index] * TURN_S,
+            offered[index],
+            contestants[index].words().join(" ")
+        ),
+    };
+    (0..contestants.len()).map(latency).collect()
+}
+
+fn turn(node: &Node, contestant: &Contestant, valkey: &Binary, offered: u64) -> [f64; 3] {
+    let output = Command::new("taskset")
+        .env("TOOL", "valkey-benchmark")
+        .args(["-c", "1"])
+        .arg(&valkey.path)
+        .args(["-p", &node.port.to_string(), "-c", "32", "-P", "1"])
+        .args(["-r", &Shape::BASE.keys.to_string(), "-n", &(offered * TURN_S).to_string()])
+        .args(["--rps", &offered.to_string()])
+        .args(contestant.words())
+        .output()
+        .expect("taskset and valkey-benchmark can be run");
+    let text = String::from_utf8_lossy(&output.stdout).replace('\r', "\n");
+    [50.0, 99.0, 99.9].map(|percentile| at(&text, percentile))
 }
 
 /// The first line of the distribution at or above a percentile, in milliseconds:
 /// `99.902% <= 1.231 milliseconds (cumulative count 59941)`.
-fn at(text: &str, percentile: f64) -> Result<f64, String> {
+fn at(text: &str, percentile: f64) -> f64 {
     let lines = text.lines().filter_map(|line| {
         let (share, rest) = line.split_once("% <= ")?;
         let ms = rest.split(' ').next()?.parse::<f64>().ok()?;
         (share.trim().parse::<f64>().ok()? >= percentile).then_some(ms)
     });
-    lines.into_iter().next().ok_or_else(|| format!("no percentile {percentile} in: {text}"))
+    let first = lines.into_iter().next();
+    first.unwrap_or_else(|| panic!("no percentile {percentile} in: {text}"))
 }

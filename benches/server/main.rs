@@ -51,20 +51,15 @@ fn main() {
     fs::create_dir_all(&out).expect("docs/bench can be made");
     if is_full {
         let valkey = servers.iter().find(|binary| binary.name == "valkey-9.1");
-        full::run(&binaries, valkey, &module, rounds(5).max(1), &out);
+        full::run(&binaries, valkey, &module, rounds(9).max(1), &out);
     } else {
         measure_bars(&binaries, &module, rounds(15).max(1), &out);
     }
 }
 
 fn measure_bars(binaries: &[Binary], module: &Path, rounds: usize, out: &Path) {
-    let all: Vec<bars::Bars> = binaries
-        .iter()
-        .map(|binary| {
-            eprintln!("measuring {} ...", binary.name);
-            bars::measure(binary, module, rounds)
-        })
-        .collect();
+    let all: Vec<bars::Bars> =
+        binaries.iter().map(|binary| bars::measure(binary, module, rounds)).collect();
     let table = report::bars(&all);
     let mut page = format!(
         "# Figures with a bar\n\n`make bench` wrote this page. A ratio is the median of the \
@@ -76,13 +71,20 @@ fn measure_bars(binaries: &[Binary], module: &Path, rounds: usize, out: &Path) {
         page += &report::command_lines(&bars.command_lines);
     }
     fs::write(out.join("bars.md"), page).expect("the page can be written");
-    let groups: Vec<String> = all.iter().map(|bars| bars.server.clone()).collect();
-    let names = ["SET PX", "RL.FIXED", "RL.GCRA", "RL.SLIDING", "RL.TOKENBUCKET", "GCRA EVALSHA"];
-    let series = names.map(|name| Series {
-        name: name.replace("GCRA EVALSHA", "GCRA as a Lua script"),
-        points: all.iter().enumerate().map(|(x, bars)| (x as f64, bars.speed_of(name))).collect(),
-    });
-    let labels = Labels { title: "Calls per second, SET PX = 1", x: "", y: "by SET PX" };
+    let groups = bars::FOUR.map(|limiter| limiter.command.to_owned());
+    let mut series = Vec::new();
+    for bars in &all {
+        for (kind, values) in ["", ", as a Lua script"].iter().zip(bars.by_set()) {
+            let points = values.iter().enumerate().map(|(x, y)| (x as f64, *y)).collect();
+            series.push(Series { name: format!("{}{kind}", bars.server), points });
+        }
+    }
+    let labels = Labels {
+        title: "Allowed calls per second, as a share of SET PX",
+        at_one: Some("SET PX"),
+        is_paired: true,
+        ..Labels::default()
+    };
     plot::bars(&out.join("bars.svg"), &labels, &groups, &series).expect("the plot can be drawn");
     println!("{table}");
     let missed = all.iter().flat_map(|bars| &bars.rows).filter(|row| !row.is_met()).count();

@@ -9,6 +9,9 @@ use std::path::Path;
 /// Keys that are counted.
 const KEYS: u64 = 200_000;
 
+/// A window in which nothing lapses.
+const HOUR_US: u64 = 3_600_000_000;
+
 /// What one limiter's keys take, beside those of `SET` with values of the same length.
 pub struct KeySize {
     pub name: &'static str,
@@ -89,10 +92,9 @@ fn name_of(index: u64) -> String {
 /// Bytes of a log of so many entries, and of the sorted set of its script.
 pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
     let node = Node::start(binary, module, &[], false);
-    let hour_us = 3_600_000_000;
     let contestants =
-        [SLIDINGLOG.steady(entries, hour_us), SLIDINGLOG.steady_evalsha(&node, entries, hour_us)];
-    contestants.map(|contestant| {
+        [SLIDINGLOG.steady(entries, entries), SLIDINGLOG.steady_evalsha(&node, entries, entries)];
+    contestants.map(|contestant| contestant.with_window(HOUR_US)).map(|contestant| {
         let keys = 20;
         let before = node.used_memory();
         let mut connection = node.connect();
@@ -113,7 +115,7 @@ pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) 
     let mut connection = node.connect();
     let sizes_of = |limiter: Limiter| {
         let mut made = 0;
-        let words = limiter.steady(limit, 3_600_000_000).words().to_vec();
+        let words = limiter.steady(limit, limit).with_window(HOUR_US).words().to_vec();
         let sizes = calls.iter().map(|target| {
             while made < *target {
                 command_of(&words).query::<Vec<i64>>(&mut connection).expect("five integers");

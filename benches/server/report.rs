@@ -78,6 +78,8 @@ pub fn rates(figures: &[Figures]) -> String {
         "busy",
     ]);
     for Figures { name, median, spread, ratio, cpu_ratio, .. } in figures {
+        // Something else was the bottleneck: calls per second say little, CPU time still does.
+        let idle = if median.busy < 0.9 { " *" } else { "" };
         table.row(vec![
             name.clone(),
             thousands(median.calls_per_s),
@@ -87,10 +89,12 @@ pub fn rates(figures: &[Figures]) -> String {
             format!("{:.2}", median.cpu_us),
             format!("{cpu_ratio:.2}"),
             format!("{:.2}", median.usec_per_call),
-            format!("{:.2}", median.busy),
+            format!("{:.2}{idle}", median.busy),
         ]);
     }
-    table.markdown()
+    let note = "\n`*`: the server waited for the load, or shared its core: CPU time counts here.\n";
+    let is_idle = figures.iter().any(|figures| figures.median.busy < 0.9);
+    table.markdown() + if is_idle { note } else { "" }
 }
 
 /// The bars of all servers beside each other.

@@ -184,11 +184,11 @@ impl Quota {
     }
 
     /// The whole units in `parts` (rounded down) and what is left over, in parts. Takes the short
-    /// division where it can.
+    /// division where it can, and none for less than a unit.
     pub fn units(&self, parts: u128) -> (u64, u64) {
         let period = self.period.as_us();
         if let Ok(parts) = u64::try_from(parts) {
-            return (parts / period, parts % period);
+            return if parts < period { (0, parts) } else { (parts / period, parts % period) };
         }
         let period = u128::from(period);
         let units = u64::try_from(parts / period).unwrap_or(u64::MAX);

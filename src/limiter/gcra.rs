@@ -86,7 +86,7 @@ impl Gcra {
             decision: Decision {
                 verdict,
                 limit: self.burst,
-                remaining: self.tolerance_ns.saturating_sub(after_ns) / self.interval_ns,
+                remaining: self.units_in(self.tolerance_ns.saturating_sub(after_ns)),
                 reset_after,
             },
             next: writes.then(|| Next::drifting(lapses_at, self.span(), after)),
@@ -105,6 +105,12 @@ impl Gcra {
         } else {
             (ahead_ns, false)
         }
+    }
+
+    /// The whole units in `room_ns`, rounded down. Less than one, as in most denials, takes no
+    /// division, the slowest instruction there is.
+    fn units_in(&self, room_ns: u64) -> u64 {
+        if room_ns < self.interval_ns { 0 } else { room_ns / self.interval_ns }
     }
 
     /// The longest that a state can lie ahead: the tolerance.

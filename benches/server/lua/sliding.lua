@@ -1,11 +1,11 @@
 -- limit, window in us. State: start, previous and current count as three packed doubles, which
 -- costs less than three fields of a hash or a text that is split again.
-local time = redis.call('TIME')
+local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local limit, window = tonumber(args[1]), tonumber(args[2])
 local start = now - now % window
 local previous, current = 0, 0
-local state = redis.call('GET', keys[1])
+local state = call('GET', keys[1])
 if state then
   local at, before, used = struct.unpack('ddd', state)
   if at == start then
@@ -15,13 +15,13 @@ if state then
   end
 end
 local weight = (start + window - now) / window
-local estimate = math.ceil(previous * weight) + current
-local reset_ms = math.ceil((start + 2 * window - now) / 1000)
+local estimate = ceil(previous * weight) + current
+local reset_ms = ceil((start + 2 * window - now) / 1000)
 if estimate + 1 > limit then
   local free = limit - 1 - current
   local wait = free >= 0 and (weight - free / previous) * window
     or start + window - now + (1 - (limit - 1) / current) * window
-  return {0, limit, 0, math.ceil(wait / 1000), reset_ms}
+  return {0, limit, 0, ceil(wait / 1000), reset_ms}
 end
-redis.call('SET', keys[1], struct.pack('ddd', start, previous, current + 1), 'PX', reset_ms)
+call('SET', keys[1], struct.pack('ddd', start, previous, current + 1), 'PX', reset_ms)
 return {1, limit, limit - estimate - 1, 0, reset_ms}
