@@ -39,8 +39,8 @@ impl Shape {
     /// The shape of the figures: pipeline 32, 10,000 keys.
     pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
 
-    /// So many keys that hardly a call finds the one it picks.
-    pub const NEW_KEYS: Self = Self { keys: 1_000_000_000_000, ..Self::BASE };
+    /// So many keys that hardly a call finds the one it picks. The load counts them in 31 bits.
+    pub const NEW_KEYS: Self = Self { keys: 2_000_000_000, ..Self::BASE };
 
     /// The words of the load generator in front of the command's.
     fn words(self, node: &Node, calls: u64) -> Vec<String> {

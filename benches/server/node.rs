@@ -107,6 +107,14 @@ impl Node {
         pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
     }
 
+    /// How many keys there are.
+    pub fn count_keys(&self) -> u64 {
+        match self.run(&["DBSIZE"]) {
+            Value::Int(count) => count.unsigned_abs(),
+            other => panic!("DBSIZE: {other:?}"),
+        }
+    }
+
     /// Bytes in use.
     pub fn used_memory(&self) -> u64 {
         self.info("memory")["used_memory"].parse().expect("a number")

@@ -160,8 +160,8 @@ pub fn bars<'a>(
 
 fn top_of(series: &[Series]) -> f64 {
     let ys = series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
-    // Room for the legend.
-    ys.fold(0.0, f64::max) * 1.45
+    // Room for the legend, a line of it for each series.
+    ys.fold(0.0, f64::max) * (1.2 + 0.11 * series.len() as f64)
 }
 
 /// A name with room behind it: without the font at hand, capitals are taken for narrower.

@@ -213,9 +213,8 @@ impl<'call> Call<'call> {
 
     /// Tells WATCH and client tracking that the key changed.
     pub fn signal_modified(&self) {
-        let signal = api!(RedisModule_SignalModifiedKey);
         // SAFETY: context and name belong to the running command.
-        unsafe { signal(self.context.0, self.key_name) };
+        unsafe { api!(RedisModule_SignalModifiedKey)(self.context.0, self.key_name) };
     }
 
     /// Emits the keyspace event `set`, of class `$`.
@@ -294,6 +293,11 @@ impl WriteKey<'_> {
         unsafe {
             let mut start = dma(handle.as_ptr(), &raw mut len, write);
             if len != len_wanted {
+                // A string that grows gets twice the room, as a log wants it. A state that is
+                // replaced whole gives it back when one byte too much is cut off.
+                if offset == 0 && len_wanted > len {
+                    truncate(handle.as_ptr(), len_wanted.saturating_add(1));
+                }
                 if truncate(handle.as_ptr(), len_wanted) != raw::REDISMODULE_OK as c_int {
                     return Err(Refused);
                 }
@@ -443,9 +447,9 @@ pub fn log_warning(message: &str) {
 fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
     let printable: String = message.chars().filter(|char| *char != '\0').collect();
     let message = CString::new(printable).unwrap_or_default();
-    let log = api!(RedisModule_Log);
+    let (level, format) = (c"warning".as_ptr(), c"%s".as_ptr());
     // SAFETY: the only format is "%s", and one C string follows.
-    unsafe { log(ctx, c"warning".as_ptr(), c"%s".as_ptr(), message.as_ptr()) };
+    unsafe { api!(RedisModule_Log)(ctx, level, format, message.as_ptr()) };
 }
 
 /// The server's cached time of the running command, where it tells.
@@ -533,7 +537,7 @@ pub fn missing_function() -> Option<&'static str> {
     functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
 }
 
-/// Gives back what the server allocated for the module, which is about to be unloaded.
+/// Gives back what the server allocated for the module.
 pub fn unload() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
 }
@@ -668,9 +672,9 @@ impl<'load> Loader<'load> {
     ) -> Result<(), Refused> {
         let (create, at) = (api!(RedisModule_CreateCommand), has_key.into());
         // SAFETY: the context is that of the load; the server copies name and flags.
-        let result =
-            unsafe { create(self.0, name.as_ptr(), Some(function), flags.as_ptr(), at, at, at) };
-        accepted(result)
+        accepted(unsafe {
+            create(self.0, name.as_ptr(), Some(function), flags.as_ptr(), at, at, at)
+        })
     }
 
     /// Makes the words of the effects. The last step of a load, so that a refused one leaves none.

@@ -351,3 +351,20 @@ fn states_stay_what_they_are_while_memory_is_defragmented_where_the_server_can()
     }
     server.assert_alive();
 }
+
+#[test]
+fn a_state_that_grows_takes_no_more_than_it_needs() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    // From 17 bytes to 21, as the fraction of a token grows.
+    assert!(client.allows("RL.TOKENBUCKET a 10000000 1 180"));
+    let new = client.integer("STRLEN a");
+    client.advance_ms(1_000);
+    assert!(client.allows("RL.TOKENBUCKET a 10000000 1 180"));
+    assert!(client.integer("STRLEN a") > new);
+    // A copy was never shorter. To be read in place makes it a plain string, too.
+    assert_eq!(client.integer("COPY a b"), 1);
+    client.run("RL.PEEK b TOKENBUCKET 10000000 1 180");
+    assert_eq!(client.integer("MEMORY USAGE a"), client.integer("MEMORY USAGE b"));
+}
