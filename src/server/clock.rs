@@ -3,9 +3,10 @@
 //! It shows the server's cached time of the running command where the API tells it, which stands
 //! still through MULTI and scripts, and the system's time elsewhere. `RL.DEBUG CLOCK` can stop it.
 
-use super::ffi;
+use super::api;
 use crate::grammar::ClockAction;
 use crate::limiter::{Instant, Span};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -66,8 +67,8 @@ pub fn is_frozen() -> bool {
 }
 
 /// Where the time comes from, for `INFO`.
-pub fn source() -> &'static str {
-    if ffi::has_cached_time() { "server" } else { "system" }
+pub fn source() -> &'static CStr {
+    if api::has_cached_time() { c"server" } else { c"system" }
 }
 
 fn frozen_at() -> Option<Instant> {
@@ -79,7 +80,7 @@ fn frozen_at() -> Option<Instant> {
 
 /// The real time, kept within the range that the limiters are proven for.
 fn real() -> Instant {
-    ffi::cached_time().unwrap_or_else(system).min(Instant::CLOCK_MAX)
+    api::cached_time_us().map_or_else(system, Instant::from_us).min(Instant::CLOCK_MAX)
 }
 
 /// The system's clock; the epoch itself when it is set before that.

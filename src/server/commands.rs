@@ -1,45 +1,26 @@
 //! The command table as data: what a server, a client and `redis-cli` want to know of each command.
 
+use super::api::{Access, Argument, Description, KeyRange, Kind};
 use crate::grammar::Algorithm;
 use std::ffi::CStr;
 
 /// One command.
 pub struct Command {
-    /// Its name.
-    pub name: &'static CStr,
-    /// What it is for, in a sentence.
-    pub summary: &'static CStr,
-    /// What it costs.
-    pub complexity: &'static CStr,
-    /// Since which version of the module.
-    pub since: &'static CStr,
-    /// How many arguments with the name; negative: at least so many.
-    pub arity: i32,
-    /// The server's command flags.
-    pub flags: &'static CStr,
-    /// ACL categories that every server with such knows.
-    pub categories: &'static CStr,
-    /// The same and the module's own.
-    pub categories_and_own: &'static CStr,
-    /// What it does to its key.
-    pub access: Access,
-    /// Tips for proxies and clients.
-    pub tips: Option<&'static CStr>,
-    /// Its arguments.
-    pub arguments: &'static [Argument],
+    /// What it says of itself.
+    pub description: Description,
     /// What the handler does.
     pub action: Action,
+    /// Under which names `INFO` counts what it decides; `None` when it decides nothing.
+    pub counters: Option<Counters>,
 }
 
-/// What a command does to argument 1.
+/// The names of two fields of `INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// It is not a key.
-    None,
-    /// It reads it.
-    Read,
-    /// It reads it and writes what follows from that.
-    Update,
+pub struct Counters {
+    /// How many calls were allowed.
+    pub allowed: &'static CStr,
+    /// How many were denied.
+    pub denied: &'static CStr,
 }
 
 /// What the handler does.
@@ -53,52 +34,6 @@ pub enum Action {
     Inspect,
     /// Moves the clock.
     Debug,
-}
-
-/// One argument, as `COMMAND DOCS` shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Argument {
-    /// Its name.
-    pub name: &'static CStr,
-    /// What it is.
-    pub kind: Kind,
-    /// The word that stands for it or in front of it.
-    pub token: Option<&'static CStr>,
-    /// What it means.
-    pub summary: Option<&'static CStr>,
-    /// Whether it may be left out.
-    pub optional: bool,
-}
-
-/// The kinds of arguments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// The key.
-    Key,
-    /// A whole number.
-    Integer,
-    /// Anything else.
-    Text,
-    /// A word that stands for itself.
-    Token,
-    /// One of several.
-    OneOf(&'static [Argument]),
-    /// Several together.
-    Block(&'static [Argument]),
-}
-
-impl Argument {
-    const fn new(name: &'static CStr, kind: Kind, summary: Option<&'static CStr>) -> Self {
-        Self { name, kind, token: None, summary, optional: false }
-    }
-
-    const fn token(name: &'static CStr, token: &'static CStr) -> Self {
-        Self { token: Some(token), ..Self::new(name, Kind::Token, None) }
-    }
-
-    const fn optional(self) -> Self {
-        Self { optional: true, ..self }
-    }
 }
 
 const KEY: Argument = Argument::new(c"key", Kind::Key, Some(c"the limited subject and its rule"));
@@ -183,9 +118,9 @@ const CLOCK_ACTIONS: &[Argument] = &[
 const CONSTANT: &CStr = c"O(1)";
 const SINCE: &CStr = c"0.1.0";
 
-/// A deciding command of constant cost with a limit and a window.
-const fn deciding(name: &'static CStr, summary: &'static CStr, algorithm: Algorithm) -> Command {
-    Command {
+/// A command that decides: of constant cost, with a limit and a window.
+const fn deciding(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
         name,
         summary,
         complexity: CONSTANT,
@@ -194,28 +129,22 @@ const fn deciding(name: &'static CStr, summary: &'static CStr, algorithm: Algori
         flags: c"write fast deny-oom",
         categories: c"write fast",
         categories_and_own: c"write fast rl",
-        access: Access::Update,
+        keys: Some((KeyRange::FIRST, Access::Update)),
         tips: None,
         arguments: LIMIT_PER_WINDOW,
-        action: Action::Decide(algorithm),
     }
 }
 
-/// A reading command of constant cost.
-const fn reading(name: &'static CStr, summary: &'static CStr, action: Action) -> Command {
-    Command {
-        name,
-        summary,
-        complexity: CONSTANT,
-        since: SINCE,
+/// A command that reads: of constant cost.
+const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
         arity: 2,
         flags: c"readonly fast",
         categories: c"read fast",
         categories_and_own: c"read fast rl",
-        access: Access::Read,
-        tips: None,
+        keys: Some((KeyRange::FIRST, Access::Read)),
         arguments: &[KEY],
-        action,
+        ..deciding(name, summary)
     }
 }
 
@@ -225,87 +154,108 @@ pub const ACL_CATEGORY: &CStr = c"rl";
 /// All commands. The counters of `INFO` go by their place in this table.
 pub static COMMANDS: [Command; 9] = [
     Command {
-        arguments: &[KEY, LIMIT, WINDOW, COST, ALIGNED],
-        ..deciding(
-            c"rl.fixed",
-            c"Decides whether a call may happen now, by a fixed window.",
-            Algorithm::Fixed,
-        )
-    },
-    deciding(
-        c"rl.sliding",
-        c"Decides whether a call may happen now, by a sliding-window counter.",
-        Algorithm::Sliding,
-    ),
-    Command {
-        complexity: c"O(log N) with N entries in the log, amortised",
-        flags: c"write deny-oom",
-        categories: c"write slow",
-        categories_and_own: c"write slow rl",
-        ..deciding(
-            c"rl.slidinglog",
-            c"Decides whether a call may happen now, by an exact sliding window.",
-            Algorithm::SlidingLog,
-        )
+        description: Description {
+            arguments: &[KEY, LIMIT, WINDOW, COST, ALIGNED],
+            ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
+        },
+        action: Action::Decide(Algorithm::Fixed),
+        counters: Some(Counters { allowed: c"fixed_allowed", denied: c"fixed_denied" }),
     },
     Command {
-        arity: -5,
-        arguments: CAPACITY_AND_RATE,
-        ..deciding(
-            c"rl.tokenbucket",
-            c"Decides whether a call may happen now, by a token bucket.",
-            Algorithm::TokenBucket,
-        )
+        description: deciding(
+            c"rl.sliding",
+            c"Decides whether a call may happen now, by a sliding-window counter.",
+        ),
+        action: Action::Decide(Algorithm::Sliding),
+        counters: Some(Counters { allowed: c"sliding_allowed", denied: c"sliding_denied" }),
     },
     Command {
-        arity: -5,
-        arguments: CAPACITY_AND_RATE,
-        ..deciding(
-            c"rl.leakybucket",
-            c"Decides whether a call may join a queue, and tells how long to wait for its turn.",
-            Algorithm::LeakyBucket,
-        )
+        description: Description {
+            complexity: c"O(log N) with N entries in the log, amortised",
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            ..deciding(
+                c"rl.slidinglog",
+                c"Decides whether a call may happen now, by an exact sliding window.",
+            )
+        },
+        action: Action::Decide(Algorithm::SlidingLog),
+        counters: Some(Counters { allowed: c"slidinglog_allowed", denied: c"slidinglog_denied" }),
     },
     Command {
-        arity: -5,
-        arguments: &[KEY, BURST, RATE, PERIOD, COST],
-        ..deciding(
-            c"rl.gcra",
-            c"Decides whether a call may happen now, by the generic cell rate algorithm.",
-            Algorithm::Gcra,
-        )
+        description: Description {
+            arity: -5,
+            arguments: CAPACITY_AND_RATE,
+            ..deciding(
+                c"rl.tokenbucket",
+                c"Decides whether a call may happen now, by a token bucket.",
+            )
+        },
+        action: Action::Decide(Algorithm::TokenBucket),
+        counters: Some(Counters { allowed: c"tokenbucket_allowed", denied: c"tokenbucket_denied" }),
     },
     Command {
-        complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
-        arity: -5,
-        tips: Some(c"nondeterministic_output"),
-        arguments: &[KEY, Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None), COST],
-        ..reading(
-            c"rl.peek",
-            c"Tells what an algorithm would decide now, changing nothing.",
-            Action::Peek,
-        )
+        description: Description {
+            arity: -5,
+            arguments: CAPACITY_AND_RATE,
+            ..deciding(
+                c"rl.leakybucket",
+                c"Decides whether a call may join a queue, and tells how long it has to wait.",
+            )
+        },
+        action: Action::Decide(Algorithm::LeakyBucket),
+        counters: Some(Counters { allowed: c"leakybucket_allowed", denied: c"leakybucket_denied" }),
     },
-    reading(
-        c"rl.inspect",
-        c"Shows the state behind a key as field and value pairs, for people.",
-        Action::Inspect,
-    ),
     Command {
-        name: c"rl.debug",
-        summary: c"Stops and moves the module's clock, for tests.",
-        complexity: CONSTANT,
-        since: SINCE,
-        arity: -3,
-        flags: c"admin",
-        categories: c"admin slow dangerous",
-        categories_and_own: c"admin slow dangerous rl",
-        access: Access::None,
-        tips: Some(c"nondeterministic_output"),
-        arguments: &[Argument {
-            token: Some(c"CLOCK"),
-            ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
-        }],
+        description: Description {
+            arity: -5,
+            arguments: &[KEY, BURST, RATE, PERIOD, COST],
+            ..deciding(
+                c"rl.gcra",
+                c"Decides whether a call may happen now, by the generic cell rate algorithm.",
+            )
+        },
+        action: Action::Decide(Algorithm::Gcra),
+        counters: Some(Counters { allowed: c"gcra_allowed", denied: c"gcra_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
+            arity: -5,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[KEY, Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None), COST],
+            ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
+        },
+        action: Action::Peek,
+        counters: Some(Counters { allowed: c"peek_allowed", denied: c"peek_denied" }),
+    },
+    Command {
+        description: reading(
+            c"rl.inspect",
+            c"Shows the state behind a key as field and value pairs, for people.",
+        ),
+        action: Action::Inspect,
+        counters: None,
+    },
+    Command {
+        description: Description {
+            name: c"rl.debug",
+            summary: c"Stops and moves the module's clock, for tests.",
+            complexity: CONSTANT,
+            since: SINCE,
+            arity: -3,
+            flags: c"admin",
+            categories: c"admin slow dangerous",
+            categories_and_own: c"admin slow dangerous rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[Argument {
+                token: Some(c"CLOCK"),
+                ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
+            }],
+        },
         action: Action::Debug,
+        counters: None,
     },
 ];

@@ -1,24 +1,40 @@
 //! The settings `rl.*` of the server's configuration.
 
-use super::ffi::{Loader, Refused};
+use super::api::{Flag, Loader, Number, Refused};
+use super::fault::{self, Point};
 use crate::limiter::Slots;
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
-/// Whether `RL.DEBUG` works. Fixed at load.
-static DEBUG_COMMANDS: AtomicBool = AtomicBool::new(false);
-
-/// Into how many slots a sliding log divides its window.
-static SLIDING_LOG_SLOTS: AtomicU32 = AtomicU32::new(Slots::DEFAULT.count() as u32);
-
-/// Registers both settings and applies what the configuration file says of them.
+/// Registers the settings and applies what the configuration says of them.
 ///
 /// # Errors
 ///
-/// [`Refused`] when the server does not take them, or the file sets one out of bounds.
+/// [`Refused`] when the server does not take them, or one is set out of bounds.
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
-    loader.register_debug_commands(false)?;
-    loader.register_sliding_log_slots(Slots::DEFAULT)?;
+    loader.register_flag::<DebugCommands>()?;
+    loader.register_number::<SlidingLogSlots>()?;
     loader.load_settings()
+}
+
+/// Whether `RL.DEBUG` works. Fixed at load.
+struct DebugCommands;
+
+static DEBUG_COMMANDS: AtomicBool = AtomicBool::new(DebugCommands::DEFAULT);
+
+impl Flag for DebugCommands {
+    const NAME: &'static CStr = c"debug-commands";
+    const DEFAULT: bool = false;
+
+    fn get() -> bool {
+        fault::point(Point::ConfigGet);
+        debug_commands()
+    }
+
+    fn set(value: bool) {
+        fault::point(Point::ConfigSet);
+        DEBUG_COMMANDS.store(value, Relaxed);
+    }
 }
 
 /// Whether `RL.DEBUG` works.
@@ -26,21 +42,33 @@ pub fn debug_commands() -> bool {
     DEBUG_COMMANDS.load(Relaxed)
 }
 
-/// Lets `RL.DEBUG` work, or not.
-pub fn set_debug_commands(on: bool) {
-    DEBUG_COMMANDS.store(on, Relaxed);
+/// Into how many slots a sliding log divides its window.
+struct SlidingLogSlots;
+
+static SLIDING_LOG_SLOTS: AtomicU32 = AtomicU32::new(Slots::DEFAULT.count() as u32);
+
+impl Number for SlidingLogSlots {
+    const NAME: &'static CStr = c"sliding-log-slots";
+    const DEFAULT: i64 = Slots::DEFAULT.count() as i64;
+    const MIN: i64 = Slots::MIN as i64;
+    const MAX: i64 = Slots::MAX as i64;
+
+    fn get() -> i64 {
+        fault::point(Point::ConfigGet);
+        SLIDING_LOG_SLOTS.load(Relaxed).into()
+    }
+
+    fn set(value: i64) -> bool {
+        fault::point(Point::ConfigSet);
+        let slots = u32::try_from(value).ok().filter(|slots| Slots::new(*slots).is_some());
+        if let Some(slots) = slots {
+            SLIDING_LOG_SLOTS.store(slots, Relaxed);
+        }
+        slots.is_some()
+    }
 }
 
 /// Into how many slots a sliding log divides its window.
 pub fn sliding_log_slots() -> Slots {
     Slots::new(SLIDING_LOG_SLOTS.load(Relaxed)).unwrap_or(Slots::DEFAULT)
-}
-
-/// Changes that; `false` when the number is out of bounds, and nothing changes.
-pub fn set_sliding_log_slots(value: i64) -> bool {
-    let slots = u32::try_from(value).ok().filter(|slots| Slots::new(*slots).is_some());
-    if let Some(slots) = slots {
-        SLIDING_LOG_SLOTS.store(slots, Relaxed);
-    }
-    slots.is_some()
 }

@@ -1,7 +1,8 @@
 //! What a command can answer instead of a decision.
 
+use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
-use super::ffi::{Context, Refused};
+use super::keyspace::CommitError;
 use crate::grammar::GrammarError;
 use std::ffi::CStr;
 
@@ -18,8 +19,10 @@ pub enum CommandError {
     WrongType,
     /// The key holds no state at all.
     NotAState,
-    /// The server did not take the new state.
-    NotStored,
+    /// The same key comes twice in one call.
+    RepeatedKey,
+    /// The server did not take the new state, or its effect.
+    Commit(CommitError),
     /// `RL.DEBUG` is switched off.
     DebugDisabled,
     /// The clock would leave its range.
@@ -40,7 +43,13 @@ impl CommandError {
             Self::Grammar(error) => return error.text(),
             Self::WrongType => c"WRONGTYPE the key does not hold a state of this algorithm",
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
-            Self::NotStored => c"ERR internal error: the server refused to store the state",
+            Self::RepeatedKey => c"ERR repeated key: each key may be given once",
+            Self::Commit(CommitError::NotStored) => {
+                c"ERR internal error: the server refused to store the state"
+            }
+            Self::Commit(CommitError::NotReplicated) => {
+                c"ERR internal error: the state was stored, but the server refused to replicate it"
+            }
             Self::DebugDisabled => {
                 c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
             }
@@ -57,9 +66,15 @@ impl From<GrammarError> for CommandError {
     }
 }
 
-impl From<Refused> for CommandError {
-    fn from(_: Refused) -> Self {
-        Self::NotStored
+impl From<RepeatedKey> for CommandError {
+    fn from(_: RepeatedKey) -> Self {
+        Self::RepeatedKey
+    }
+}
+
+impl From<CommitError> for CommandError {
+    fn from(error: CommitError) -> Self {
+        Self::Commit(error)
     }
 }
 

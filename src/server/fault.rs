@@ -1,7 +1,7 @@
 //! Panics on purpose, for the tests that prove that none reaches the server. Nothing of it is in a
 //! release: without the feature `fault-injection` a point is an empty function.
 
-use super::ffi::Call;
+use super::api::Call;
 
 /// Where a panic can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

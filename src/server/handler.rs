@@ -1,23 +1,23 @@
 //! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
 
+use super::api::{Call, KeyName, ReadKey};
 use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
-use super::ffi::{Call, ReadKey};
 use super::keyspace::{self, Write};
 use super::{clock, config, info, reply};
-use crate::grammar::{self, Algorithm, ClockAction, Request};
+use crate::grammar::{self, Algorithm, ClockAction, GrammarError, Request};
 use crate::limiter::{NewState, OtherAlgorithm, Outcome};
 use crate::state::NotAState;
 
 /// Runs the command at `index` of the table and replies, as its last act and in one go.
-pub fn run(index: usize, call: &Call<'_>) {
+pub fn run(index: usize, mut call: Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
-        Action::Decide(algorithm) => decide(index, call, algorithm),
-        Action::Peek => peek(index, call),
-        Action::Inspect => inspect(call),
-        Action::Debug => debug(call),
+        Action::Decide(algorithm) => decide(index, &mut call, algorithm),
+        Action::Peek => peek(index, &mut call),
+        Action::Inspect => inspect(&mut call),
+        Action::Debug => debug(&call),
     };
     if let Err(error) = result {
         info::count_error();
@@ -27,10 +27,10 @@ pub fn run(index: usize, call: &Call<'_>) {
 
 /// Decides a call and stores what follows from it. All that could go wrong, the making of the
 /// reply included, comes before the key is touched.
-fn decide(index: usize, call: &Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
+fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let slots = config::sliding_log_slots();
     let request = grammar::request(algorithm, args_after_key(call), slots)?;
-    let key = call.open_for_writing();
+    let key = only_key(call)?.open_for_writing();
     let outcome = decide_on(&key, &request)?;
     let decision = outcome.decision;
     let write = outcome.next.as_ref().map(Write::of);
@@ -38,7 +38,7 @@ fn decide(index: usize, call: &Call<'_>, algorithm: Algorithm) -> Result<(), Com
     fault::point(Point::Reply);
     if let Some(write) = write {
         fault::point(Point::Store);
-        keyspace::commit(call, key, &write)?;
+        keyspace::commit(key, &write)?;
     }
     info::count_decision(index, decision.verdict.is_allowed());
     call.context().reply_integers(&integers);
@@ -46,9 +46,9 @@ fn decide(index: usize, call: &Call<'_>, algorithm: Algorithm) -> Result<(), Com
 }
 
 /// Decides a call and stores nothing.
-fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+fn peek(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?;
-    let key = call.open_for_reading();
+    let key = only_key(call)?.open_for_reading();
     let decision = decide_on(&key, &request)?.decision;
     fault::point(Point::Reply);
     info::count_decision(index, decision.verdict.is_allowed());
@@ -69,8 +69,8 @@ fn decide_on<'key>(
 }
 
 /// Shows the state behind a key.
-fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
-    let key = call.open_for_reading();
+fn inspect(call: &mut Call<'_>) -> Result<(), CommandError> {
+    let key = only_key(call)?.open_for_reading();
     let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
     fault::point(Point::Reply);
     reply::state(call.context(), state.as_ref());
@@ -88,6 +88,11 @@ fn debug(call: &Call<'_>) -> Result<(), CommandError> {
     let now = clock::apply(ClockAction::parse(call.args())?)?;
     call.context().reply_integer(i64::try_from(now.as_us()).unwrap_or(i64::MAX));
     Ok(())
+}
+
+/// The key of a command that has one.
+fn only_key<'call>(call: &mut Call<'call>) -> Result<KeyName<'call>, CommandError> {
+    call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
 }
 
 fn args_after_key<'call>(call: &'call Call<'_>) -> &'call [&'call [u8]] {

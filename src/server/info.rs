@@ -3,16 +3,24 @@
 //! Commands run one at a time, so a counter is read and written without a lock; it is atomic only
 //! because `INFO` may be asked for by a crash report on another thread.
 
-use super::commands::{Action, COMMANDS};
-use super::{clock, fault, ffi};
-use redis_module::{InfoContext, RedisResult};
-use redis_module_macros::info_command_handler;
+use super::api::{self, Info, Section};
+use super::commands::COMMANDS;
+use super::{clock, fault};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static ALLOWED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static ERRORS: AtomicU64 = AtomicU64::new(0);
-static PANICS: AtomicU64 = AtomicU64::new(0);
+
+/// The version of the module, as the server takes a text.
+const VERSION: &CStr = {
+    let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    match CStr::from_bytes_with_nul(version.as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version has no NUL in it"),
+    }
+};
 
 /// Counts a decision of the command at `index` of the table.
 pub fn count_decision(index: usize, allowed: bool) {
@@ -27,37 +35,31 @@ pub fn count_error() {
     count(&ERRORS);
 }
 
-/// Counts a panic that was caught.
-pub fn count_panic() {
-    count(&PANICS);
-}
-
 fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-#[info_command_handler]
-fn info(ctx: &InfoContext, _for_crash_report: bool) -> RedisResult<()> {
-    ffi::guard(Ok(()), || {
-        fault::point(fault::Point::Info);
-        let mut section = ctx
-            .builder()
-            .add_section("stats")
-            .field("version", env!("CARGO_PKG_VERSION"))?
-            .field("clock_source", clock::source())?
-            .field("clock_frozen", u64::from(clock::is_frozen()))?
-            .field("errors", ERRORS.load(Relaxed))?
-            .field("panics", PANICS.load(Relaxed))?;
+/// What `INFO rl` shows. It is in every crash report too: see [`Info`] for what that forbids.
+pub struct Report;
+
+impl Info for Report {
+    fn write(section: &Section<'_>, for_crash_report: bool) {
+        if !for_crash_report {
+            fault::point(fault::Point::Info);
+        }
+        if !section.open(c"stats") {
+            return;
+        }
+        section.text(c"version", VERSION);
+        section.text(c"clock_source", clock::source());
+        section.number(c"clock_frozen", clock::is_frozen().into());
+        section.number(c"errors", ERRORS.load(Relaxed));
+        section.number(c"panics", api::panics());
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
-            if matches!(command.action, Action::Decide(_) | Action::Peek) {
-                let name = command.name.to_string_lossy();
-                let name = name.trim_start_matches("rl.");
-                section = section
-                    .field(&format!("{name}_allowed"), allowed.load(Relaxed))?
-                    .field(&format!("{name}_denied"), denied.load(Relaxed))?;
+            if let Some(counters) = command.counters {
+                section.number(counters.allowed, allowed.load(Relaxed));
+                section.number(counters.denied, denied.load(Relaxed));
             }
         }
-        section.build_section()?.build_info()?;
-        Ok(())
-    })
+    }
 }

@@ -1,6 +1,6 @@
 //! Load and store: the state behind a key, and the change that a decision makes to it.
 
-use super::ffi::{Call, KeyKind, ReadKey, Refused, WriteKey};
+use super::api::{KeyKind, ReadKey, Refused, WriteKey};
 use super::{clock, replication};
 use crate::limiter::{Instant, NewState, Next, Span, State};
 use crate::state::{self, Change, NotAState};
@@ -36,51 +36,47 @@ pub fn load<'key>(key: &'key ReadKey<'_>) -> Result<Option<State<'key>>, NotASta
     }
 }
 
+/// Why a change did not come about as it should have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitError {
+    /// The server did not take it.
+    NotStored,
+    /// The server took it, but does not pass it on.
+    NotReplicated,
+}
+
 /// Stores and replicates `write`, then closes the key and announces the change.
 ///
-/// Every path leaves the key with an expiry. One that still serves stays, and the effect says so:
-/// to look it up costs less than to set it and to spell it.
+/// Every path leaves the key with an expiry, also one that somebody took away or that a replica
+/// never got. One that still serves stays, and the effect says so: to look it up costs less than to
+/// set it and to spell it.
 ///
 /// # Errors
 ///
-/// [`Refused`] when the server does not take the change.
-pub fn commit(call: &Call<'_>, mut key: WriteKey<'_>, write: &Write) -> Result<(), Refused> {
+/// [`CommitError`] when the server does not take the change, or its effect.
+pub fn commit(mut key: WriteKey<'_>, write: &Write) -> Result<(), CommitError> {
     let needed_ms = clock::expire_at_ms(write.lapses_at);
     let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
-    match &write.change {
-        Change::Whole(bytes) => replace(call, &mut key, bytes.as_slice(), new_expiry_ms)?,
-        Change::Rewrite(bytes) => replace(call, &mut key, bytes, new_expiry_ms)?,
-        Change::Patch { offset, entry } => {
-            key.overwrite(*offset, entry)?;
-            replication::patched(call, *offset, entry);
-            if let Some(ms) = new_expiry_ms {
-                key.set_expire_at_ms(ms)?;
-                replication::extended(call, ms);
-            }
-        }
-    }
-    drop(key);
-    call.signal_modified();
-    call.notify_set();
-    Ok(())
+    store(&mut key, &write.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
+    let sent = replication::send(&key, &write.change, new_expiry_ms);
+    let changed = key.close();
+    changed.signal_modified();
+    changed.notify_string_event(c"set");
+    sent.map_err(|Refused| CommitError::NotReplicated)
 }
 
-/// Makes `bytes` the value of the key, and lets it expire anew if it has to.
-fn replace(
-    call: &Call<'_>,
+/// Changes the value of the key, and lets it expire anew if it has to.
+fn store(
     key: &mut WriteKey<'_>,
-    bytes: &[u8],
+    change: &Change,
     new_expiry_ms: Option<u64>,
 ) -> Result<(), Refused> {
-    key.replace(bytes)?;
-    match new_expiry_ms {
-        None => replication::replaced(call, bytes),
-        Some(ms) => {
-            key.set_expire_at_ms(ms)?;
-            replication::replaced_until(call, bytes, ms);
-        }
+    match change {
+        Change::Whole(bytes) => key.replace(bytes.as_slice())?,
+        Change::Rewrite(bytes) => key.replace(bytes)?,
+        Change::Patch { offset, entry } => key.overwrite(*offset, entry)?,
     }
-    Ok(())
+    new_expiry_ms.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))
 }

@@ -1,26 +1,36 @@
 //! What replicas and the append-only file get: the effect in absolute terms, never the command.
 //!
-//! It is sent also when nobody seems to listen: that is what makes `save` points fire.
+//! It is sent also when nobody seems to listen: that is what makes `save` points fire. `KEEPTTL`
+//! and `SETRANGE` rest on what the receiver holds already: they are right where it has received
+//! everything before, and nothing else has changed the key there.
 
-use super::ffi::Call;
-use crate::limiter::sliding_log::RawEntry;
+use super::api::{Refused, WriteKey};
+use crate::state::Change;
 
-/// The key now holds `bytes` and expires when it did before.
-pub fn replaced(call: &Call<'_>, bytes: &[u8]) {
-    call.replicate_set_keepttl(bytes);
+/// Sends the effect of `change` on `key`, which expires at `new_expiry_ms` from now on, or when it
+/// did before.
+///
+/// # Errors
+///
+/// [`Refused`] when the server does not take it.
+pub fn send(
+    key: &WriteKey<'_>,
+    change: &Change,
+    new_expiry_ms: Option<u64>,
+) -> Result<(), Refused> {
+    match change {
+        Change::Whole(bytes) => replaced(key, bytes.as_slice(), new_expiry_ms),
+        Change::Rewrite(bytes) => replaced(key, bytes, new_expiry_ms),
+        Change::Patch { offset, entry } => {
+            key.replicate_setrange(*offset, entry)?;
+            new_expiry_ms.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
+        }
+    }
 }
 
-/// The key now holds `bytes` until `expire_at_ms`.
-pub fn replaced_until(call: &Call<'_>, bytes: &[u8], expire_at_ms: u64) {
-    call.replicate_set_pxat(bytes, expire_at_ms);
-}
-
-/// A log now ends with `entry` at `offset`.
-pub fn patched(call: &Call<'_>, offset: usize, entry: &RawEntry) {
-    call.replicate_setrange(offset, entry);
-}
-
-/// The key now lives until `expire_at_ms`.
-pub fn extended(call: &Call<'_>, expire_at_ms: u64) {
-    call.replicate_pexpireat(expire_at_ms);
+fn replaced(key: &WriteKey<'_>, bytes: &[u8], new_expiry_ms: Option<u64>) -> Result<(), Refused> {
+    match new_expiry_ms {
+        None => key.replicate_set_keepttl(bytes),
+        Some(ms) => key.replicate_set_pxat(bytes, ms),
+    }
 }

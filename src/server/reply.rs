@@ -1,6 +1,6 @@
 //! The two replies: five integers for a decision, a map for a state.
 
-use super::ffi::{Context, Value};
+use super::api::{Context, Value};
 use crate::grammar::Algorithm;
 use crate::limiter::{Decision, Span, State, Verdict};
 

@@ -1,0 +1,181 @@
+//! One command as it was called: its arguments, its keys, and the function that the server calls.
+
+use super::command::KeyRange;
+use super::guard::guard;
+use super::key::{KeyName, RepeatedKey};
+use super::reply::Context;
+use redis_module::raw;
+use std::ffi::{CStr, c_int};
+use std::slice;
+
+/// How many arguments are looked at. The longest valid call has seven after its name, so that one
+/// cut off here is in error before.
+const ARGS_MAX: usize = 10;
+
+/// The commands of a module, which the server knows by their functions alone.
+pub trait Commands {
+    /// The answer to a command that panicked.
+    const PANICKED: &'static CStr;
+
+    /// Which arguments of the command at `index` are keys; `None` when none is.
+    fn keys(index: usize) -> Option<KeyRange>;
+
+    /// Runs the command at `index` of the module's table, and replies in one go as its last act.
+    fn run(index: usize, call: Call<'_>);
+}
+
+/// What the server calls for a command.
+pub type CommandFunction =
+    extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+
+/// The function of every command: the server calls the instance that bears its index in the table.
+pub extern "C" fn trampoline<C: Commands, const INDEX: usize>(
+    ctx: *mut raw::RedisModuleCtx,
+    argv: *mut *mut raw::RedisModuleString,
+    argc: c_int,
+) -> c_int {
+    let replied = guard(false, || {
+        // SAFETY: these are the arguments of a command, which outlive it.
+        let call = unsafe { Call::new(ctx, argv, argc, C::keys(INDEX)) };
+        C::run(INDEX, call);
+        true
+    });
+    if !replied {
+        // A command replies in one go at its very end, so nothing has been sent yet.
+        // SAFETY: the context is that of the running command.
+        guard((), || unsafe { Context::new(ctx) }.reply_error(C::PANICKED));
+    }
+    raw::REDISMODULE_OK as c_int
+}
+
+/// One command as it was called. There is one of it for each run of a command, and neither it nor
+/// its keys can be copied.
+pub struct Call<'call> {
+    context: Context<'call>,
+    args: [&'call [u8]; ARGS_MAX],
+    args_len: usize,
+    /// The arguments from the first key on, until the keys are taken.
+    key_names: &'call [*mut raw::RedisModuleString],
+    /// Every which one of them is a key.
+    key_step: usize,
+}
+
+impl<'call> Call<'call> {
+    /// # Safety
+    ///
+    /// `ctx` must be the context of the running command and `argv` hold its `argc` arguments, all
+    /// of which outlive `'call`, and no other `Call` may be made of them.
+    #[inline]
+    unsafe fn new(
+        ctx: *mut raw::RedisModuleCtx,
+        argv: *mut *mut raw::RedisModuleString,
+        argc: c_int,
+        keys: Option<KeyRange>,
+    ) -> Self {
+        let argc = usize::try_from(argc).unwrap_or(0);
+        // SAFETY: by the contract of this function.
+        let argv = unsafe { slice::from_raw_parts(argv, argc) };
+        let argv = argv.get(1..).unwrap_or_default();
+        let mut args = [[].as_slice(); ARGS_MAX];
+        for (arg, string) in args.iter_mut().zip(argv) {
+            // SAFETY: the string is alive for `'call`, and the server does not change arguments.
+            *arg = unsafe { bytes_of(*string) };
+        }
+        let (key_names, key_step) = match keys {
+            None => (Default::default(), 1),
+            Some(range) => (range.of(argv), range.step()),
+        };
+        Self {
+            // SAFETY: as for the arguments.
+            context: unsafe { Context::new(ctx) },
+            args,
+            args_len: argv.len().min(ARGS_MAX),
+            key_names,
+            key_step,
+        }
+    }
+
+    /// The arguments after the command's name.
+    pub fn args(&self) -> &[&'call [u8]] {
+        self.args.get(..self.args_len).unwrap_or_default()
+    }
+
+    /// The context of this call.
+    pub fn context(&self) -> Context<'call> {
+        self.context
+    }
+
+    /// The keys that the call names, in its order. They can be taken once: a second time there are
+    /// none. Each of them opens one key and is used up by that, so that no key of a call ever has
+    /// two handles, of which one would free what the other reads.
+    ///
+    /// # Errors
+    ///
+    /// [`RepeatedKey`] when two of them are the same key.
+    #[inline]
+    pub fn take_keys(
+        &mut self,
+    ) -> Result<impl ExactSizeIterator<Item = KeyName<'call>> + use<'call>, RepeatedKey> {
+        let (names, context) = (std::mem::take(&mut self.key_names), self.context);
+        let names = names.iter().step_by(self.key_step);
+        // SAFETY: the names are alive for `'call`, and the server does not change arguments.
+        let bytes = |name: &*mut raw::RedisModuleString| unsafe { bytes_of(*name) };
+        if names.len() > 1 && has_repeated(names.clone().map(bytes)) {
+            return Err(RepeatedKey);
+        }
+        // SAFETY: the names belong to this command. Each is handed out once, because they are taken
+        // from the call, and no two are equal.
+        Ok(names.map(move |name| unsafe { KeyName::new(context, *name) }))
+    }
+}
+
+/// Whether two of `names` are equal. There are few: to compare each with each is the quickest.
+fn has_repeated<'a>(mut names: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+    while let Some(name) = names.next() {
+        if names.clone().any(|other| other == name) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The floor of any command: the reply of a decision, and nothing else.
+#[cfg(feature = "noop-command")]
+pub extern "C" fn noop(
+    ctx: *mut raw::RedisModuleCtx,
+    _: *mut *mut raw::RedisModuleString,
+    _: c_int,
+) -> c_int {
+    let integers = [1, 1_000_000, 999_999, 0, 864_000];
+    // SAFETY: the context is that of the running command.
+    guard((), || unsafe { Context::new(ctx) }.reply_integers(&integers));
+    raw::REDISMODULE_OK as c_int
+}
+
+/// # Safety
+///
+/// `string` must be a string of the server that is neither changed nor freed during `'a`.
+unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen)(string, &raw mut len);
+        if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_repeated;
+
+    #[test]
+    fn a_name_that_comes_twice_is_found_wherever_it_stands() {
+        let repeated = |names: &[&str]| has_repeated(names.iter().map(|name| name.as_bytes()));
+        for names in [&[][..], &["a"], &["a", "b"], &["a", "aa", "", "A"]] {
+            assert!(!repeated(names), "{names:?}");
+        }
+        for names in [&["a", "a"][..], &["a", "b", "a"], &["c", "a", "b", "b"], &["", ""]] {
+            assert!(repeated(names), "{names:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Effects: the commands that replicas and the append-only file get, each naming its key.
+//!
+//! The server refuses an effect whose command it does not have under that name. Which ones these
+//! are is asked once, at load, with the very arguments that effects have ([`missing_effect`]).
+
+use super::key::WriteKey;
+use super::{Refused, accepted, to_integer};
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_longlong};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+const SET: &CStr = c"SET";
+const SETRANGE: &CStr = c"SETRANGE";
+const PEXPIREAT: &CStr = c"PEXPIREAT";
+
+/// Every effect below, with arguments as it has them.
+const EFFECTS: [&[&CStr]; 4] = [
+    &[SET, c"key", c"value", c"PXAT", c"1"],
+    &[SET, c"key", c"value", c"KEEPTTL"],
+    &[SETRANGE, c"key", c"0", c"value"],
+    &[PEXPIREAT, c"key", c"1"],
+];
+
+/// Replicates a command on a key. The format has a letter for each argument, the key in front: `s`
+/// is a string of the server, `b` a pointer and a length, `l` an integer.
+macro_rules! replicate {
+    ($key:expr, $command:expr, $format:literal, $($argument:expr),+) => {{
+        let replicate = api!(RedisModule_Replicate);
+        let (context, name) = $key.effect_target();
+        let (command, format) = ($command.as_ptr(), $format.as_ptr());
+        // SAFETY: the arguments are what the format says, and alive during the call.
+        accepted(unsafe { replicate(context, command, format, name, $($argument),+) })
+    }};
+}
+
+/// A word of the effects, made once: an effect takes a share in it where it would take a copy.
+struct Word(AtomicPtr<raw::RedisModuleString>, &'static CStr);
+
+static PXAT: Word = Word::new(c"PXAT");
+static KEEPTTL: Word = Word::new(c"KEEPTTL");
+
+impl Word {
+    const fn new(text: &'static CStr) -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()), text)
+    }
+
+    /// The server's string of this word; never null once the module is loaded.
+    fn string(&self) -> *mut raw::RedisModuleString {
+        self.0.load(Relaxed)
+    }
+
+    fn make(&self) {
+        self.0.store(new_string(self.1), Relaxed);
+    }
+
+    fn free(&self) {
+        let string = self.0.swap(ptr::null_mut(), Relaxed);
+        if !string.is_null() {
+            // SAFETY: it was made by `make`, and is given up here.
+            unsafe { free_string(string) };
+        }
+    }
+}
+
+/// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
+pub(super) fn make_words() {
+    [&PXAT, &KEEPTTL].into_iter().for_each(Word::make);
+}
+
+/// Gives the words of the effects back. The last act of the module.
+pub fn free_words() {
+    [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
+}
+
+/// The command of the first effect that this server would not replicate, if any: it has no such
+/// command, or another one under its name.
+pub fn missing_effect() -> Option<&'static str> {
+    let missing = EFFECTS.into_iter().find(|effect| !names_its_key(effect))?;
+    missing.first()?.to_str().ok()
+}
+
+/// Whether the server knows this command, and takes its first argument and no other for a key.
+fn names_its_key(command: &[&'static CStr]) -> bool {
+    let mut argv: Vec<_> = command.iter().map(|word| new_string(word)).collect();
+    let Ok(argc) = c_int::try_from(argv.len()) else { return false };
+    let mut count = 0;
+    // SAFETY: `argv` holds `argc` strings of the server. What is answered is an array of `count`
+    // positions, or null; it is the caller's to free.
+    let first_key = unsafe {
+        let keys = api!(RedisModule_GetCommandKeys);
+        let positions = keys(ptr::null_mut(), argv.as_mut_ptr(), argc, &raw mut count);
+        let first = positions.as_ref().copied();
+        if !positions.is_null() {
+            api!(RedisModule_Free)(positions.cast());
+        }
+        first
+    };
+    for string in argv {
+        // SAFETY: it was made above, and is given up here.
+        unsafe { free_string(string) };
+    }
+    first_key == Some(1) && count == 1
+}
+
+/// A string of the server that belongs to no context: whoever has it frees it.
+fn new_string(text: &'static CStr) -> *mut raw::RedisModuleString {
+    let create = api!(RedisModule_CreateString);
+    // SAFETY: the text lives for ever. Without a context the string is nobody else's to free.
+    unsafe { create(ptr::null_mut(), text.as_ptr(), text.count_bytes()) }
+}
+
+/// # Safety
+///
+/// `string` must come from [`new_string`], and not be used after this.
+unsafe fn free_string(string: *mut raw::RedisModuleString) {
+    // SAFETY: by the contract of this function.
+    unsafe { api!(RedisModule_FreeString)(ptr::null_mut(), string) };
+}
+
+/// Each answers [`Refused`] when the server does not take the effect: it lost the command since it
+/// was asked.
+impl WriteKey<'_> {
+    /// Replicates `SET key bytes PXAT expire_at_ms`.
+    pub fn replicate_set_pxat(&self, bytes: &[u8], expire_at_ms: u64) -> Result<(), Refused> {
+        // The server would take two allocations and twice as long to spell the number.
+        let mut buffer = itoa::Buffer::new();
+        let ms = buffer.format(expire_at_ms);
+        let (bytes, len) = (bytes.as_ptr(), bytes.len());
+        replicate!(self, SET, c"sbsb", bytes, len, PXAT.string(), ms.as_ptr(), ms.len())
+    }
+
+    /// Replicates `SET key bytes KEEPTTL`.
+    pub fn replicate_set_keepttl(&self, bytes: &[u8]) -> Result<(), Refused> {
+        replicate!(self, SET, c"sbs", bytes.as_ptr(), bytes.len(), KEEPTTL.string())
+    }
+
+    /// Replicates `SETRANGE key offset bytes`.
+    pub fn replicate_setrange(&self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
+        let offset = c_longlong::try_from(offset).unwrap_or(c_longlong::MAX);
+        replicate!(self, SETRANGE, c"slb", offset, bytes.as_ptr(), bytes.len())
+    }
+
+    /// Replicates `PEXPIREAT key expire_at_ms`.
+    pub fn replicate_pexpireat(&self, expire_at_ms: u64) -> Result<(), Refused> {
+        replicate!(self, PEXPIREAT, c"sl", to_integer(expire_at_ms))
+    }
+}

@@ -1,0 +1,61 @@
+//! A module's part of `INFO`, which is also its part of a crash report.
+//!
+//! A crash report is written by a signal handler, in a process whose heap may be broken and whose
+//! locks may be held. So a field takes static texts and numbers only: what is written here neither
+//! allocates through the module or through C nor locks. (`redis-module` would capture a backtrace
+//! at this place, and that is what C's allocator and the server's fall out over.)
+
+use super::guard::guard;
+use super::load::Loader;
+use super::{Refused, accepted};
+use redis_module::raw;
+use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
+
+/// What a module tells.
+pub trait Info {
+    /// Adds its fields; in a crash report it must neither allocate, lock nor panic.
+    fn write(section: &Section<'_>, for_crash_report: bool);
+}
+
+/// One section of `INFO`, open until the next one is.
+pub struct Section<'info>(*mut raw::RedisModuleInfoCtx, PhantomData<&'info ()>);
+
+impl Section<'_> {
+    /// Opens a section; whether the caller asked for it.
+    pub fn open(&self, name: &'static CStr) -> bool {
+        // SAFETY: the context is that of the running report; the server copies the name.
+        let result = unsafe { api!(RedisModule_InfoAddSection)(self.0, name.as_ptr()) };
+        accepted(result).is_ok()
+    }
+
+    /// Adds a text.
+    pub fn text(&self, name: &'static CStr, value: &'static CStr) {
+        let add = api!(RedisModule_InfoAddFieldCString);
+        // SAFETY: as in `open`.
+        unsafe { add(self.0, name.as_ptr(), value.as_ptr()) };
+    }
+
+    /// Adds a number.
+    pub fn number(&self, name: &'static CStr, value: u64) {
+        // SAFETY: as in `open`.
+        unsafe { api!(RedisModule_InfoAddFieldULongLong)(self.0, name.as_ptr(), value) };
+    }
+}
+
+impl Loader<'_> {
+    /// Makes the server ask `I`, and nobody else, for the module's part of `INFO`.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the server does not accept it.
+    pub fn register_info<I: Info>(&self) -> Result<(), Refused> {
+        let register = api!(RedisModule_RegisterInfoFunc);
+        // SAFETY: the context is that of the load. A function registered before is replaced.
+        accepted(unsafe { register(self.ctx(), Some(info::<I>)) })
+    }
+}
+
+extern "C" fn info<I: Info>(ctx: *mut raw::RedisModuleInfoCtx, for_crash_report: c_int) {
+    guard((), || I::write(&Section(ctx, PhantomData), for_crash_report != 0));
+}

@@ -1,0 +1,251 @@
+//! The keys of a call: each is opened once, read in place, perhaps written, and closed.
+//!
+//! ```text
+//! KeyName ── open_for_reading ──> ReadKey ── drop
+//!    └────── open_for_writing ──> WriteKey ── close ──> ChangedKey: signal, event
+//! ```
+//!
+//! Reading a value through one handle may move its bytes, and a second handle of the same key would
+//! go on reading what was freed. So a name can neither be copied nor used twice, and a call hands
+//! out no two names of one key.
+
+use super::reply::Context;
+use super::{Refused, accepted, to_integer};
+use redis_module::raw;
+use std::ffi::{CStr, c_int};
+use std::ops::Deref;
+use std::ptr::{self, NonNull};
+use std::slice;
+
+/// Two of the keys of a call are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RepeatedKey;
+
+/// A key that a call names and that is not open yet.
+pub struct KeyName<'call> {
+    context: Context<'call>,
+    string: *mut raw::RedisModuleString,
+}
+
+/// A key that can be read until this is dropped.
+pub struct ReadKey<'call> {
+    name: KeyName<'call>,
+    /// There is none for a missing key that was opened for reading.
+    handle: Option<NonNull<raw::RedisModuleKey>>,
+    kind: KeyKind,
+}
+
+/// A key that can be read and written until this is dropped.
+pub struct WriteKey<'call>(ReadKey<'call>);
+
+/// A key that was written and is closed again: what is left is to tell of it.
+pub struct ChangedKey<'call>(KeyName<'call>);
+
+/// What a key holds, as far as the server tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyKind {
+    /// There is no such key.
+    Missing,
+    /// A string.
+    String,
+    /// Anything else.
+    Other,
+}
+
+impl<'call> KeyName<'call> {
+    /// # Safety
+    ///
+    /// `string` must be an argument of the command of `context`, and alive as long as that. No
+    /// other `KeyName` of this command may have been made of it, or of one that is equal.
+    pub(super) unsafe fn new(context: Context<'call>, string: *mut raw::RedisModuleString) -> Self {
+        Self { context, string }
+    }
+
+    /// Opens it for reading alone.
+    pub fn open_for_reading(self) -> ReadKey<'call> {
+        self.open(raw::REDISMODULE_READ as c_int)
+    }
+
+    /// Opens it to read it and perhaps to write it.
+    pub fn open_for_writing(self) -> WriteKey<'call> {
+        WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
+    }
+
+    fn open(self, mode: c_int) -> ReadKey<'call> {
+        let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
+        // SAFETY: context and name belong to the running command.
+        let handle = unsafe { open_key(self.context.as_ptr(), self.string, mode) };
+        // SAFETY: the handle was just opened; null, a missing key opened for reading, is accepted.
+        let kind = match unsafe { key_type(handle) } {
+            kind if kind == raw::REDISMODULE_KEYTYPE_EMPTY as c_int => KeyKind::Missing,
+            kind if kind == raw::REDISMODULE_KEYTYPE_STRING as c_int => KeyKind::String,
+            _ => KeyKind::Other,
+        };
+        ReadKey { name: self, handle: NonNull::new(handle), kind }
+    }
+}
+
+impl ReadKey<'_> {
+    /// What kind of value it holds.
+    pub fn kind(&self) -> KeyKind {
+        self.kind
+    }
+
+    /// The bytes of a string, in place; empty for anything else.
+    ///
+    /// The server makes a plain string of one that it keeps in a compact form (a small one, or an
+    /// integer) the first time its bytes are asked for: there is no other way to read in place.
+    pub fn bytes(&self) -> &[u8] {
+        let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
+            return &[];
+        };
+        let dma = api!(RedisModule_StringDMA);
+        let mut len = 0;
+        // SAFETY: the handle is open and holds a string, and it is the only one of its key. The
+        // bytes stay where they are until the next change through it, which takes a mutable borrow;
+        // to ask for them again does not move them.
+        unsafe {
+            let start = dma(handle.as_ptr(), &raw mut len, raw::REDISMODULE_READ as c_int);
+            if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
+        }
+    }
+}
+
+impl<'call> Deref for WriteKey<'call> {
+    type Target = ReadKey<'call>;
+
+    fn deref(&self) -> &ReadKey<'call> {
+        &self.0
+    }
+}
+
+impl<'call> WriteKey<'call> {
+    /// Makes `bytes` its value. A new key gets a string as compact as `SET` makes it; the string of
+    /// an old one is overwritten where it is.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the key holds something that is no string.
+    pub fn replace(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        match self.kind {
+            KeyKind::Missing => self.create(bytes),
+            KeyKind::String => self.overwrite(0, bytes),
+            KeyKind::Other => Err(Refused),
+        }
+    }
+
+    /// Makes `bytes` what the string holds from `offset` on, up to its end.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the key holds no string.
+    pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
+        let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
+            return Err(Refused);
+        };
+        let (dma, truncate) = (api!(RedisModule_StringDMA), api!(RedisModule_StringTruncate));
+        let write = raw::REDISMODULE_WRITE as c_int;
+        let len_wanted = offset.saturating_add(bytes.len());
+        let mut len = 0;
+        // SAFETY: the handle is open for writing and holds a string, as a `WriteKey` of that kind
+        // does. The copy stays within the length that the server reported, and `bytes` is not part
+        // of the value: the borrow of `self` is exclusive, and no other handle reads this key.
+        unsafe {
+            let mut start = dma(handle.as_ptr(), &raw mut len, write);
+            if len != len_wanted {
+                // A string that grows gets twice the room, as a log wants it. A state that is
+                // replaced whole gives it back when one byte too much is cut off.
+                if offset == 0 && len_wanted > len {
+                    truncate(handle.as_ptr(), len_wanted.saturating_add(1));
+                }
+                if truncate(handle.as_ptr(), len_wanted) != raw::REDISMODULE_OK as c_int {
+                    return Err(Refused);
+                }
+                start = dma(handle.as_ptr(), &raw mut len, write);
+            }
+            if start.is_null() || len != len_wanted {
+                return Err(Refused);
+            }
+            ptr::copy_nonoverlapping(bytes.as_ptr(), start.cast::<u8>().add(offset), bytes.len());
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let handle = self.handle.ok_or(Refused)?;
+        let (create, free) = (api!(RedisModule_CreateString), api!(RedisModule_FreeString));
+        let set = api!(RedisModule_StringSet);
+        // SAFETY: the handle is open for writing. The bytes are copied into a string of the server,
+        // which the key takes a share in and this function gives up. Without a context the string
+        // is nobody else's to free.
+        let result = unsafe {
+            let string = create(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len());
+            let result = set(handle.as_ptr(), string);
+            free(ptr::null_mut(), string);
+            result
+        };
+        accepted(result)?;
+        self.0.kind = KeyKind::String;
+        Ok(())
+    }
+
+    /// When it expires, in Unix milliseconds; `None` when it never does.
+    pub fn expire_at_ms(&self) -> Option<u64> {
+        let handle = self.handle.filter(|_| self.kind != KeyKind::Missing)?;
+        let get = api!(RedisModule_GetAbsExpire);
+        // SAFETY: the handle is open, and there is a key behind it.
+        u64::try_from(unsafe { get(handle.as_ptr()) }).ok()
+    }
+
+    /// Lets it expire at `ms`, in Unix milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when there is no key.
+    pub fn set_expire_at_ms(&mut self, ms: u64) -> Result<(), Refused> {
+        let handle = self.handle.ok_or(Refused)?;
+        let set = api!(RedisModule_SetAbsExpire);
+        // SAFETY: the handle is open for writing; without a key behind it the function refuses.
+        accepted(unsafe { set(handle.as_ptr(), to_integer(ms)) })
+    }
+
+    /// Context and name, for an effect on this key.
+    pub(super) fn effect_target(&self) -> (*mut raw::RedisModuleCtx, *mut raw::RedisModuleString) {
+        (self.name.context.as_ptr(), self.name.string)
+    }
+
+    /// Closes it, so that others may look at it when they are told of the change.
+    pub fn close(self) -> ChangedKey<'call> {
+        let KeyName { context, string } = self.0.name;
+        drop(self);
+        ChangedKey(KeyName { context, string })
+    }
+}
+
+impl ChangedKey<'_> {
+    /// Tells WATCH and client tracking that the key changed.
+    pub fn signal_modified(&self) {
+        let KeyName { context, string } = self.0;
+        // SAFETY: context and name belong to the running command.
+        unsafe { api!(RedisModule_SignalModifiedKey)(context.as_ptr(), string) };
+    }
+
+    /// Emits the keyspace event `name`, of class `$`.
+    pub fn notify_string_event(&self, name: &'static CStr) {
+        let KeyName { context, string } = self.0;
+        let notify = api!(RedisModule_NotifyKeyspaceEvent);
+        let class = raw::REDISMODULE_NOTIFY_STRING as c_int;
+        // SAFETY: context and name belong to the running command, the event is a C string.
+        unsafe { notify(context.as_ptr(), class, name.as_ptr(), string) };
+    }
+}
+
+impl Drop for ReadKey<'_> {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle {
+            let close = api!(RedisModule_CloseKey);
+            // SAFETY: the handle is open, and not used after this.
+            unsafe { close(handle.as_ptr()) };
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! What a module can do while the server loads it: announce itself and register its commands.
+
+use super::call::CommandFunction;
+use super::command::{Description, NO_KEY_SPEC, arguments, key_spec};
+use super::effect::make_words;
+use super::{Refused, accepted, log};
+use redis_module::raw;
+use std::ffi::{CStr, c_int, c_void};
+use std::marker::PhantomData;
+use std::ptr;
+
+/// Valkey 9: without it the server refuses to migrate slots while the module is loaded.
+const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+
+/// The module while it is being loaded.
+pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
+
+impl<'load> Loader<'load> {
+    /// The loader behind the context that the `redis_module!` block hands on.
+    pub fn new(ctx: &'load redis_module::Context) -> Self {
+        Self(ctx.ctx, PhantomData)
+    }
+
+    /// The server's context of the load.
+    pub(super) fn ctx(&self) -> *mut raw::RedisModuleCtx {
+        self.0
+    }
+
+    /// Writes a line to the server's log, under the module's name.
+    pub fn log_warning(&self, message: &str) {
+        log(self.0, message);
+    }
+
+    /// Announces what the module copes with.
+    pub fn set_options(&self) {
+        let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int
+            | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int
+            | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
+        let mut found: *mut c_void = ptr::null_mut();
+        // SAFETY: the server writes a function pointer where the second argument points, or
+        // nothing. It is only looked at, never called.
+        let is_valkey = unsafe {
+            raw::RedisModule_GetApi.is_some_and(|get_api| {
+                let name = c"ValkeyModule_SetModuleOptions";
+                get_api(name.as_ptr(), (&raw mut found).cast()) == raw::REDISMODULE_OK as c_int
+            })
+        };
+        if is_valkey {
+            options |= HANDLE_ATOMIC_SLOT_MIGRATION;
+        }
+        // SAFETY: the context is that of the load.
+        unsafe { api!(RedisModule_SetModuleOptions)(self.0, options) };
+    }
+
+    /// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
+    pub fn make_words(&self) {
+        make_words();
+    }
+
+    /// Adds an ACL category, where the server can.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when it cannot, or has that category already.
+    pub fn add_acl_category(&self, name: &CStr) -> Result<(), Refused> {
+        // SAFETY: as in `api!`; the context is that of the load.
+        unsafe {
+            let add = raw::RedisModule_AddACLCategory.ok_or(Refused)?;
+            accepted(add(self.0, name.as_ptr()))
+        }
+    }
+
+    /// Registers a command with all that it says of itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the name is taken or the server finds fault with the description.
+    pub fn register_command(
+        &self,
+        command: &Description,
+        function: CommandFunction,
+    ) -> Result<(), Refused> {
+        let (first, last, step) = match command.keys {
+            None => (0, 0, 0),
+            Some((range, _)) => (1, range.last, range.step),
+        };
+        let create = api!(RedisModule_CreateCommand);
+        let (name, flags) = (command.name.as_ptr(), command.flags.as_ptr());
+        // SAFETY: the context is that of the load; the server copies name and flags.
+        accepted(unsafe { create(self.0, name, Some(function), flags, first, last, step) })?;
+        self.set_command_info(command)
+    }
+
+    /// Registers a command that says nothing of itself, with its key at argument 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the name is taken or a flag unknown.
+    #[cfg(feature = "noop-command")]
+    pub fn register_bare_command(
+        &self,
+        name: &CStr,
+        function: CommandFunction,
+        flags: &CStr,
+    ) -> Result<(), Refused> {
+        let create = api!(RedisModule_CreateCommand);
+        // SAFETY: the context is that of the load; the server copies name and flags.
+        accepted(unsafe { create(self.0, name.as_ptr(), Some(function), flags.as_ptr(), 1, 1, 1) })
+    }
+
+    /// Files a command under ACL categories, where the server can.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when it cannot, or does not know one of them.
+    pub fn set_acl_categories(&self, command: &Description, names: &CStr) -> Result<(), Refused> {
+        // SAFETY: as in `api!`; the command was registered by this load.
+        unsafe {
+            let set = raw::RedisModule_SetCommandACLCategories.ok_or(Refused)?;
+            let registered = api!(RedisModule_GetCommand)(self.0, command.name.as_ptr());
+            if registered.is_null() {
+                return Err(Refused);
+            }
+            accepted(set(registered, names.as_ptr()))
+        }
+    }
+
+    fn set_command_info(&self, command: &Description) -> Result<(), Refused> {
+        let version = raw::RedisModuleCommandInfoVersion {
+            version: 1,
+            sizeof_historyentry: size_of::<raw::RedisModuleCommandHistoryEntry>(),
+            sizeof_keyspec: size_of::<raw::RedisModuleCommandKeySpec>(),
+            sizeof_arg: size_of::<raw::RedisModuleCommandArg>(),
+        };
+        let key_spec = |(range, access)| [key_spec(range, access), NO_KEY_SPEC];
+        let mut key_specs = command.keys.map(key_spec);
+        let mut kept_alive = Vec::new();
+        let args = arguments(command.arguments, &mut kept_alive);
+        let info = raw::RedisModuleCommandInfo {
+            version: &raw const version,
+            summary: command.summary.as_ptr(),
+            complexity: command.complexity.as_ptr(),
+            since: command.since.as_ptr(),
+            history: ptr::null_mut(),
+            tips: command.tips.map_or(ptr::null(), CStr::as_ptr),
+            arity: command.arity,
+            key_specs: key_specs.as_mut().map_or(ptr::null_mut(), |specs| specs.as_mut_ptr()),
+            args,
+        };
+        // SAFETY: the command was registered by this load. The server copies all of `info`, which
+        // lives until the end of this function, as do the lists that it points to.
+        let result = unsafe {
+            let registered = api!(RedisModule_GetCommand)(self.0, command.name.as_ptr());
+            if registered.is_null() {
+                return Err(Refused);
+            }
+            api!(RedisModule_SetCommandInfo)(registered, &raw const info)
+        };
+        accepted(result)
+    }
+}

@@ -1,0 +1,121 @@
+//! The server's API made safe: all `unsafe` written by hand, behind functions safe to call.
+//!
+//! Nothing here knows a limiter, a state or a command of ours: what goes in and comes out are
+//! bytes, numbers and texts. Read `call` and `key` first; `effect`, `reply`, `info`, `setting`,
+//! `command` and `load` are a part of the server's API each.
+//!
+//! Three rules hold. Every function that the server calls catches unwinding (`guard`), because a
+//! panic that leaves an `extern "C"` function aborts the process. Bytes that a client sent never
+//! pass through a C string or a format. And what is handed out borrows from the call it belongs to,
+//! so that nothing outlives the command.
+
+use redis_module::raw;
+use std::ffi::{CString, c_int, c_longlong};
+use std::ptr;
+
+/// A function of the server's API. Those used in this folder are checked at load.
+macro_rules! api {
+    ($name:ident) => {{
+        #[allow(unused_unsafe, reason = "stands inside and outside of unsafe blocks")]
+        // SAFETY: the pointers are written once, while the module loads, before any other use.
+        let function = unsafe { ::redis_module::raw::$name };
+        function.expect(concat!(stringify!($name), " was checked at load"))
+    }};
+}
+
+/// Whether the server has each of these functions, with its name.
+macro_rules! presence {
+    ($($name:ident)*) => {
+        // SAFETY: as in `api!`.
+        [$((stringify!($name), unsafe { raw::$name }.is_some())),*]
+    };
+}
+
+mod call;
+mod command;
+mod effect;
+mod guard;
+mod info;
+mod key;
+mod load;
+mod reply;
+mod setting;
+
+pub use call::{Call, CommandFunction, Commands, trampoline};
+pub use command::{Access, Argument, Description, KeyRange, Kind};
+pub use effect::{free_words, missing_effect};
+pub use guard::{guard, panics};
+pub use info::{Info, Section};
+pub use key::{KeyKind, KeyName, ReadKey, RepeatedKey, WriteKey};
+pub use load::Loader;
+pub use reply::{Context, Value};
+pub use setting::{Flag, Number};
+
+#[cfg(feature = "noop-command")]
+pub use call::noop;
+
+/// The server said no: it has no such thing, the name is taken, the value is not of that kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// The first function that the server lacks, if any: it is then too old.
+pub fn missing_function() -> Option<&'static str> {
+    let functions = presence!(
+        RedisModule_CreateCommand RedisModule_GetCommand RedisModule_SetCommandInfo
+        RedisModule_SetModuleOptions RedisModule_RegisterBoolConfig
+        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
+        RedisModule_InfoAddSection RedisModule_InfoAddFieldCString
+        RedisModule_InfoAddFieldULongLong RedisModule_GetCommandKeys RedisModule_Free
+        RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA
+        RedisModule_StringTruncate RedisModule_StringSet RedisModule_GetAbsExpire
+        RedisModule_SetAbsExpire RedisModule_CreateString RedisModule_FreeString
+        RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey
+        RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
+        RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
+        RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
+    );
+    functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
+}
+
+/// The server's cached time of the running command in Unix microseconds, where it tells.
+pub fn cached_time_us() -> Option<u64> {
+    // SAFETY: as in `api!`; the function takes nothing and only reads.
+    let us = unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) }?;
+    u64::try_from(us).ok()
+}
+
+/// A number that stays the same while one command runs, and is another for the next; where the
+/// server tells none, nothing.
+pub fn command_stamp() -> Option<u64> {
+    cached_time_us()
+}
+
+/// Whether the server tells the cached time of the running command.
+pub fn has_cached_time() -> bool {
+    // SAFETY: as in `api!`.
+    unsafe { raw::RedisModule_CachedMicroseconds }.is_some()
+}
+
+/// Writes a line to the server's log, on behalf of no command in particular.
+pub fn log_warning(message: &str) {
+    log(ptr::null_mut(), message);
+}
+
+/// Writes a line to the server's log. A null context is accepted.
+fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
+    let printable: String = message.chars().filter(|char| *char != '\0').collect();
+    let message = CString::new(printable).unwrap_or_default();
+    let (level, format) = (c"warning".as_ptr(), c"%s".as_ptr());
+    // SAFETY: the only format is "%s", and one C string follows.
+    unsafe { api!(RedisModule_Log)(ctx, level, format, message.as_ptr()) };
+}
+
+/// What a function of the API answers, as a result.
+fn accepted(result: c_int) -> Result<(), Refused> {
+    if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+}
+
+/// An unsigned number as the API takes it.
+fn to_integer(number: u64) -> c_longlong {
+    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
+}

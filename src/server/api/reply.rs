@@ -1,0 +1,99 @@
+//! The context of a command, and the replies that it takes.
+
+use redis_module::raw;
+use std::ffi::CStr;
+use std::marker::PhantomData;
+
+/// The server's context of one command.
+#[derive(Clone, Copy)]
+pub struct Context<'call>(*mut raw::RedisModuleCtx, PhantomData<&'call ()>);
+
+/// A value in a map reply.
+#[derive(Clone, Copy, Debug)]
+pub enum Value {
+    /// A text.
+    Text(&'static str),
+    /// A number.
+    Integer(u64),
+}
+
+impl Context<'_> {
+    /// # Safety
+    ///
+    /// `ctx` must be the context of the running command, and the lifetime end before that does.
+    pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
+        Self(ctx, PhantomData)
+    }
+
+    /// The server's own pointer.
+    pub(super) fn as_ptr(self) -> *mut raw::RedisModuleCtx {
+        self.0
+    }
+
+    /// Replies with an array of integers.
+    pub fn reply_integers(self, integers: &[i64]) {
+        let (array, long_long) =
+            (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
+        let len = integers.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many replies follow as announced.
+        unsafe {
+            array(self.0, len);
+            for integer in integers {
+                long_long(self.0, *integer);
+            }
+        }
+    }
+
+    /// Replies with one integer.
+    pub fn reply_integer(self, integer: i64) {
+        // SAFETY: the context is that of the running command.
+        unsafe { api!(RedisModule_ReplyWithLongLong)(self.0, integer) };
+    }
+
+    /// Replies with a map: flat for a client that speaks RESP2.
+    pub fn reply_map(self, pairs: &[(&'static str, Value)]) {
+        let map = api!(RedisModule_ReplyWithMap);
+        let long_long = api!(RedisModule_ReplyWithLongLong);
+        let string = api!(RedisModule_ReplyWithStringBuffer);
+        let len = pairs.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; texts go with their length; as many
+        // pairs follow as announced.
+        unsafe {
+            map(self.0, len);
+            for (name, value) in pairs {
+                string(self.0, name.as_ptr().cast(), name.len());
+                match value {
+                    Value::Text(text) => string(self.0, text.as_ptr().cast(), text.len()),
+                    Value::Integer(integer) => {
+                        long_long(self.0, i64::try_from(*integer).unwrap_or(i64::MAX))
+                    }
+                };
+            }
+        }
+    }
+
+    /// Replies with `OK`.
+    #[cfg(feature = "fault-injection")]
+    pub fn reply_ok(self) {
+        // SAFETY: the context is that of the running command; the text is a C string.
+        unsafe { api!(RedisModule_ReplyWithSimpleString)(self.0, c"OK".as_ptr()) };
+    }
+
+    /// Replies with null.
+    pub fn reply_null(self) {
+        // SAFETY: the context is that of the running command.
+        unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
+    }
+
+    /// Replies with an error.
+    pub fn reply_error(self, text: &'static CStr) {
+        // SAFETY: the context is that of the running command; the text is a C string for ever.
+        unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };
+    }
+
+    /// Replies with the server's own error about the number of arguments.
+    pub fn reply_wrong_arity(self) {
+        // SAFETY: the context is that of the running command.
+        unsafe { api!(RedisModule_WrongArity)(self.0) };
+    }
+}

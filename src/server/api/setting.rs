@@ -1,0 +1,130 @@
+//! Settings of a module in the server's configuration: `NAME.setting value`.
+
+use super::guard::guard;
+use super::load::Loader;
+use super::{Refused, accepted};
+use redis_module::raw;
+use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
+use std::ptr;
+
+/// A setting that is yes or no, and stays as the server was started with it.
+pub trait Flag {
+    /// Its name after the module's.
+    const NAME: &'static CStr;
+    /// What it is when nobody says anything.
+    const DEFAULT: bool;
+
+    /// What it is.
+    fn get() -> bool;
+
+    /// Applies what the configuration says.
+    fn set(value: bool);
+}
+
+/// A setting that is a number, and can be changed at any time.
+pub trait Number {
+    /// Its name after the module's.
+    const NAME: &'static CStr;
+    /// What it is when nobody says anything.
+    const DEFAULT: i64;
+    /// The smallest that the server lets through.
+    const MIN: i64;
+    /// The largest.
+    const MAX: i64;
+
+    /// What it is.
+    fn get() -> i64;
+
+    /// Changes it; `false` when the number is none of those accepted, and nothing changes.
+    fn set(value: i64) -> bool;
+}
+
+impl Loader<'_> {
+    /// Registers a setting that is yes or no.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the server does not accept it.
+    pub fn register_flag<F: Flag>(&self) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load; getter and setter ignore their data.
+        let result = unsafe {
+            api!(RedisModule_RegisterBoolConfig)(
+                self.ctx(),
+                F::NAME.as_ptr(),
+                F::DEFAULT.into(),
+                raw::REDISMODULE_CONFIG_IMMUTABLE as c_uint,
+                Some(get_flag::<F>),
+                Some(set_flag::<F>),
+                None,
+                ptr::null_mut(),
+            )
+        };
+        accepted(result)
+    }
+
+    /// Registers a setting that is a number.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the server does not accept it.
+    pub fn register_number<N: Number>(&self) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load; getter and setter ignore their data.
+        let result = unsafe {
+            api!(RedisModule_RegisterNumericConfig)(
+                self.ctx(),
+                N::NAME.as_ptr(),
+                N::DEFAULT,
+                raw::REDISMODULE_CONFIG_DEFAULT as c_uint,
+                N::MIN,
+                N::MAX,
+                Some(get_number::<N>),
+                Some(set_number::<N>),
+                None,
+                ptr::null_mut(),
+            )
+        };
+        accepted(result)
+    }
+
+    /// Applies what the configuration says of the registered settings.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when a value is out of bounds; the server has logged which.
+    pub fn load_settings(&self) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load.
+        accepted(unsafe { api!(RedisModule_LoadConfigs)(self.ctx()) })
+    }
+}
+
+extern "C" fn get_flag<F: Flag>(_: *const c_char, _: *mut c_void) -> c_int {
+    guard(F::DEFAULT.into(), || F::get().into())
+}
+
+extern "C" fn set_flag<F: Flag>(
+    _: *const c_char,
+    value: c_int,
+    _: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(raw::REDISMODULE_ERR as c_int, || {
+        F::set(value != 0);
+        raw::REDISMODULE_OK as c_int
+    })
+}
+
+extern "C" fn get_number<N: Number>(_: *const c_char, _: *mut c_void) -> c_longlong {
+    guard(N::DEFAULT, N::get)
+}
+
+extern "C" fn set_number<N: Number>(
+    _: *const c_char,
+    value: c_longlong,
+    _: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(raw::REDISMODULE_ERR as c_int, || match N::set(value) {
+        true => raw::REDISMODULE_OK as c_int,
+        false => raw::REDISMODULE_ERR as c_int,
+    })
+}

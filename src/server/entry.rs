@@ -1,0 +1,154 @@
+//! What the server calls: load, unload, the cron, `INFO` and every command. This file alone sees
+//! both the server's API and what is done with it.
+
+use super::api::{self, Call, CommandFunction, Commands, KeyRange, Loader, Refused, trampoline};
+use super::commands::{ACL_CATEGORY, COMMANDS};
+use super::{clock, config, error, fault, handler, info};
+use redis_module::{RedisString, Status, redis_module};
+use redis_module_macros::cron_event_handler;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Stands in for the server's allocator in unit tests, which run without a server.
+#[cfg(test)]
+type Allocator = std::alloc::System;
+#[cfg(not(test))]
+type Allocator = redis_module::alloc::RedisAlloc;
+
+#[cfg(test)]
+const ALLOCATOR: Allocator = std::alloc::System;
+#[cfg(not(test))]
+const ALLOCATOR: Allocator = redis_module::alloc::RedisAlloc;
+
+redis_module! {
+    name: "rl",
+    // What `MODULE LIST` shows: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
+    version: 100,
+    allocator: (Allocator, ALLOCATOR),
+    data_types: [],
+    init: on_load,
+    deinit: on_unload,
+}
+
+/// The commands of the table, as the server calls them.
+struct Table;
+
+impl Commands for Table {
+    const PANICKED: &'static CStr = error::INTERNAL;
+
+    fn keys(index: usize) -> Option<KeyRange> {
+        COMMANDS[index].description.keys.map(|(range, _)| range)
+    }
+
+    fn run(index: usize, call: Call<'_>) {
+        handler::run(index, call);
+    }
+}
+
+/// One instance for each row of the table.
+const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
+    trampoline::<Table, 0>,
+    trampoline::<Table, 1>,
+    trampoline::<Table, 2>,
+    trampoline::<Table, 3>,
+    trampoline::<Table, 4>,
+    trampoline::<Table, 5>,
+    trampoline::<Table, 6>,
+    trampoline::<Table, 7>,
+    trampoline::<Table, 8>,
+];
+
+/// Called by the server through the block above, which has bound the API by then.
+fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
+    api::guard(Status::Err, || match load(&Loader::new(ctx), args.len()) {
+        Ok(()) => Status::Ok,
+        Err(Refused) => Status::Err,
+    })
+}
+
+fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
+    let refuse = |message: &str| {
+        loader.log_warning(message);
+        Refused
+    };
+    if let Some(name) = api::missing_function() {
+        return Err(refuse(&format!(
+            "redis-throttle needs Redis 7.0 or Valkey 8.0 or newer: this server has no {name}"
+        )));
+    }
+    // The block has registered a function of its own, which is unfit for a crash report.
+    loader.register_info::<info::Report>()?;
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("no message");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        api::log_warning(&format!("redis-throttle panicked at {place}: {message}"));
+    }));
+    if args_len > 0 {
+        return Err(refuse(
+            "redis-throttle takes no loadmodule arguments: set rl.* in the configuration instead",
+        ));
+    }
+    if let Some(command) = api::missing_effect() {
+        return Err(refuse(&format!(
+            "redis-throttle replicates its states with {command}, and this server has no such \
+             command: take the rename-command line for {command} out of the configuration"
+        )));
+    }
+    fault::point(fault::Point::Load);
+    loader.set_options();
+    clock::resume();
+    config::register(loader).map_err(|Refused| {
+        refuse("redis-throttle could not register its settings: see redis.conf.example")
+    })?;
+    // Not every server can add a category, and one that can may still have it from an earlier load.
+    let _ = loader.add_acl_category(ACL_CATEGORY);
+    for (command, function) in COMMANDS.iter().zip(FUNCTIONS) {
+        let description = &command.description;
+        loader.register_command(description, function).map_err(|Refused| {
+            let name = description.name.to_string_lossy();
+            refuse(&format!("redis-throttle could not register {name}: is the name taken?"))
+        })?;
+        // A category that cannot be set is no reason not to run.
+        let _ = loader
+            .set_acl_categories(description, description.categories_and_own)
+            .or_else(|Refused| loader.set_acl_categories(description, description.categories));
+    }
+    #[cfg(feature = "noop-command")]
+    loader.register_bare_command(c"rl.noop", api::noop, c"readonly fast")?;
+    loader.make_words();
+    LOADED_BY.store(api::command_stamp().unwrap_or(UNSTAMPED), Relaxed);
+    Ok(())
+}
+
+/// Which command loaded the module, while the server may still take the load back: until the first
+/// cron after it. [`UNSTAMPED`] where the server does not tell, [`SETTLED`] after the cron.
+static LOADED_BY: AtomicU64 = AtomicU64::new(SETTLED);
+const UNSTAMPED: u64 = u64::MAX - 1;
+const SETTLED: u64 = u64::MAX;
+
+#[cron_event_handler]
+fn on_cron(_: &redis_module::Context, _: u64) {
+    LOADED_BY.store(SETTLED, Relaxed);
+}
+
+/// Called by the server before it lets go of the module.
+///
+/// Refused, because servers keep pointers to a module's commands: in a queue of MULTI, and for
+/// calls that CLIENT PAUSE holds back. Only what the server takes back itself in the very command
+/// that loaded the module, as after an unknown option of MODULE LOADEX, is let go: nobody can have
+/// called a command by then, and after a refusal the module would stay behind an error.
+fn on_unload(_: &redis_module::Context) -> Status {
+    api::guard(Status::Err, || {
+        let loaded_by = LOADED_BY.load(Relaxed);
+        if loaded_by == SETTLED || loaded_by != api::command_stamp().unwrap_or(UNSTAMPED) {
+            api::log_warning(
+                "redis-throttle stays loaded: calls of its commands that wait in MULTI or under \
+                 CLIENT PAUSE would crash the server. To upgrade or remove it, restart the server \
+                 or fail over",
+            );
+            return Status::Err;
+        }
+        api::free_words();
+        Status::Ok
+    })
+}
