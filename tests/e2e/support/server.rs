@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::{env, thread};
 
 use redis::ProtocolVersion;
@@ -232,6 +232,12 @@ impl Server {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Waits until a server that ends by itself has done so, and tells how.
+    pub fn wait_for_end(&mut self) -> ExitStatus {
+        let (mut child, _) = self.process.take().expect("a started server");
+        eventually("the server ends", || child.try_wait().expect("a child can be waited for"))
     }
 
     /// Starts an ended server on the same directory.
