@@ -40,7 +40,8 @@ impl Commands for Table {
         COMMANDS[index].description.keys.map(|(range, _)| range)
     }
 
-    fn run(index: usize, call: Call<'_>) {
+    #[inline]
+    fn run(index: usize, call: &mut Call<'_>) {
         handler::run(index, call);
     }
 }

@@ -11,13 +11,13 @@ use crate::limiter::{NewState, OtherAlgorithm, Outcome};
 use crate::state::NotAState;
 
 /// Runs the command at `index` of the table and replies, as its last act and in one go.
-pub fn run(index: usize, mut call: Call<'_>) {
+pub fn run(index: usize, call: &mut Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
-        Action::Decide(algorithm) => decide(index, &mut call, algorithm),
-        Action::Peek => peek(index, &mut call),
-        Action::Inspect => inspect(&mut call),
-        Action::Debug => debug(&call),
+        Action::Decide(algorithm) => decide(index, call, algorithm),
+        Action::Peek => peek(index, call),
+        Action::Inspect => inspect(call),
+        Action::Debug => debug(call),
     };
     if let Err(error) = result {
         info::count_error();
@@ -91,6 +91,7 @@ fn debug(call: &Call<'_>) -> Result<(), CommandError> {
 }
 
 /// The key of a command that has one.
+#[inline(always)]
 fn only_key<'call>(call: &mut Call<'call>) -> Result<KeyName<'call>, CommandError> {
     call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
 }

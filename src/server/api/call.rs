@@ -6,6 +6,7 @@ use super::key::{KeyName, RepeatedKey};
 use super::reply::Context;
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
+use std::mem::{self, MaybeUninit};
 use std::slice;
 
 /// How many arguments are looked at. The longest valid call has seven after its name, so that one
@@ -21,7 +22,7 @@ pub trait Commands {
     fn keys(index: usize) -> Option<KeyRange>;
 
     /// Runs the command at `index` of the module's table, and replies in one go as its last act.
-    fn run(index: usize, call: Call<'_>);
+    fn run(index: usize, call: &mut Call<'_>);
 }
 
 /// What the server calls for a command.
@@ -36,8 +37,8 @@ pub extern "C" fn trampoline<C: Commands, const INDEX: usize>(
 ) -> c_int {
     let replied = guard(false, || {
         // SAFETY: these are the arguments of a command, which outlive it.
-        let call = unsafe { Call::new(ctx, argv, argc, C::keys(INDEX)) };
-        C::run(INDEX, call);
+        let mut call = unsafe { Call::new(ctx, argv, argc, C::keys(INDEX)) };
+        C::run(INDEX, &mut call);
         true
     });
     if !replied {
@@ -52,12 +53,34 @@ pub extern "C" fn trampoline<C: Commands, const INDEX: usize>(
 /// its keys can be copied.
 pub struct Call<'call> {
     context: Context<'call>,
-    args: [&'call [u8]; ARGS_MAX],
+    /// Of which the first `args_len` are written.
+    args: [MaybeUninit<&'call [u8]>; ARGS_MAX],
     args_len: usize,
-    /// The arguments from the first key on, until the keys are taken.
-    key_names: &'call [*mut raw::RedisModuleString],
-    /// Every which one of them is a key.
-    key_step: usize,
+    keys: Keys<'call>,
+}
+
+/// The keys of a call that are not open yet, in its order.
+///
+/// Each of them opens one key and is used up by that, so that no key of a call ever has two
+/// handles, of which one would free what the other reads.
+pub struct Keys<'call> {
+    context: Context<'call>,
+    /// The arguments from the next key on.
+    rest: &'call [*mut raw::RedisModuleString],
+    step: usize,
+}
+
+impl<'call> Iterator for Keys<'call> {
+    type Item = KeyName<'call>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<KeyName<'call>> {
+        let name = self.rest.first()?;
+        self.rest = self.rest.get(self.step..).unwrap_or_default();
+        // SAFETY: the name belongs to this command and is handed out once. No other one is equal,
+        // or `take_keys` would have refused them all.
+        Some(unsafe { KeyName::new(self.context, *name) })
+    }
 }
 
 impl<'call> Call<'call> {
@@ -76,28 +99,25 @@ impl<'call> Call<'call> {
         // SAFETY: by the contract of this function.
         let argv = unsafe { slice::from_raw_parts(argv, argc) };
         let argv = argv.get(1..).unwrap_or_default();
-        let mut args = [[].as_slice(); ARGS_MAX];
-        for (arg, string) in args.iter_mut().zip(argv) {
-            // SAFETY: the string is alive for `'call`, and the server does not change arguments.
-            *arg = unsafe { bytes_of(*string) };
-        }
-        let (key_names, key_step) = match keys {
-            None => (Default::default(), 1),
-            Some(range) => (range.of(argv), range.step()),
+        // SAFETY: by the contract of this function.
+        let context = unsafe { Context::new(ctx) };
+        let keys = match keys {
+            None => Keys { context, rest: &[], step: 1 },
+            Some(range) => Keys { context, rest: range.of(argv), step: range.step() },
         };
-        Self {
-            // SAFETY: as for the arguments.
-            context: unsafe { Context::new(ctx) },
-            args,
-            args_len: argv.len().min(ARGS_MAX),
-            key_names,
-            key_step,
+        let args = [const { MaybeUninit::uninit() }; ARGS_MAX];
+        let mut call = Self { context, args, args_len: argv.len().min(ARGS_MAX), keys };
+        for (arg, string) in call.args.iter_mut().zip(argv) {
+            // SAFETY: the string is alive for `'call`, and the server does not change arguments.
+            arg.write(unsafe { bytes_of(*string) });
         }
+        call
     }
 
     /// The arguments after the command's name.
     pub fn args(&self) -> &[&'call [u8]] {
-        self.args.get(..self.args_len).unwrap_or_default()
+        // SAFETY: `new` has written so many of them, and there is room for no more.
+        unsafe { slice::from_raw_parts(self.args.as_ptr().cast(), self.args_len) }
     }
 
     /// The context of this call.
@@ -105,27 +125,21 @@ impl<'call> Call<'call> {
         self.context
     }
 
-    /// The keys that the call names, in its order. They can be taken once: a second time there are
-    /// none. Each of them opens one key and is used up by that, so that no key of a call ever has
-    /// two handles, of which one would free what the other reads.
+    /// The keys that the call names. They can be taken once: a second time there are none.
     ///
     /// # Errors
     ///
     /// [`RepeatedKey`] when two of them are the same key.
-    #[inline]
-    pub fn take_keys(
-        &mut self,
-    ) -> Result<impl ExactSizeIterator<Item = KeyName<'call>> + use<'call>, RepeatedKey> {
-        let (names, context) = (std::mem::take(&mut self.key_names), self.context);
-        let names = names.iter().step_by(self.key_step);
+    #[inline(always)]
+    pub fn take_keys(&mut self) -> Result<Keys<'call>, RepeatedKey> {
+        let none = Keys { context: self.context, rest: &[], step: 1 };
+        let keys = mem::replace(&mut self.keys, none);
         // SAFETY: the names are alive for `'call`, and the server does not change arguments.
         let bytes = |name: &*mut raw::RedisModuleString| unsafe { bytes_of(*name) };
-        if names.len() > 1 && has_repeated(names.clone().map(bytes)) {
+        if keys.rest.len() > 1 && has_repeated(keys.rest.iter().step_by(keys.step).map(bytes)) {
             return Err(RepeatedKey);
         }
-        // SAFETY: the names belong to this command. Each is handed out once, because they are taken
-        // from the call, and no two are equal.
-        Ok(names.map(move |name| unsafe { KeyName::new(context, *name) }))
+        Ok(keys)
     }
 }
 
