@@ -104,6 +104,20 @@ fn a_link_to_a_file_or_a_heading_that_is_not_there_is_found() {
 }
 
 #[test]
+fn every_test_that_the_page_on_clients_names_exists() {
+    let page = &pages()[Path::new("docs/clients.md")];
+    let code = fs::read_to_string(root().join("tests/snippets.rs")).expect("the tests of clients");
+    let is_test = |name: &&str| {
+        name.matches('_').count() > 4 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    };
+    let named = page.split('`').skip(1).step_by(2).filter(is_test).collect::<Vec<_>>();
+    assert!(named.len() >= 5, "{named:?}");
+    for name in named {
+        assert!(code.contains(&format!("fn {name}()")), "there is no test {name}");
+    }
+}
+
+#[test]
 fn the_readme_is_read_in_one_go() {
     let lines = pages()[Path::new("README.md")].lines().count();
     assert!(lines <= README_MOST_LINES, "README.md has {lines} lines");

@@ -154,7 +154,8 @@ fn redis_py_and_node_redis_go_to_the_node_that_has_the_key() {
         const cluster = createCluster({ rootNodes: [{ url: 'redis://127.0.0.1:7777' }] });\n\
         await cluster.connect();\n\
         for (let n = 0; n < 60; n++)\n\
-          await cluster.sendCommand(`user:${n}`, false, ['RL.GCRA', `user:${n}`, '6', '10', '60']);\n\
+          await cluster.sendCommand(`user:${n}`, false,\n\
+            ['RL.GCRA', `user:${n}`, '6', '10', '60']);\n\
         process.exit();\n";
     assert_eq!(redirected(&cluster, (JavaScript, node)), 0);
 }
