@@ -49,13 +49,14 @@ demo: ## build, then show every command and the six algorithms side by side
 	@scripts/demo.sh '$(module)'
 
 test: ## build and run everything that has to pass
-	@scripts/install-prerequisites.sh rust build server
-	cargo test --locked --no-default-features --lib --test house
+	@scripts/install-prerequisites.sh rust build server clients
+	@scripts/fetch-clients.sh .cache/clients
+	cargo test --locked --no-default-features --lib --test house --test pages
 	cargo test --locked --no-default-features --features oracle --test simulation --test allocations
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		cargo test --locked --no-default-features --test e2e
+		cargo test --locked --no-default-features --test e2e --test snippets
 
 soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the models
 	@scripts/install-prerequisites.sh rust build server

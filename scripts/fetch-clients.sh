@@ -1,0 +1,27 @@
+#!/bin/sh
+# Fetches the client libraries whose snippets the tests run, at fixed versions, into a cache.
+#
+#   scripts/fetch-clients.sh CACHE
+#
+# CACHE/python is for PYTHONPATH, CACHE/node holds node_modules. The versions of JavaScript are the
+# newest that Debian 12's Node 18 runs. What is there is not fetched again.
+set -eu
+
+redis_py=8.1.0
+node_redis=5.12.1
+ioredis=5.11.1
+
+cache=$1
+wanted="redis-py $redis_py, node-redis $node_redis, ioredis $ioredis"
+if [ "$(cat "$cache/versions" 2>/dev/null)" = "$wanted" ]; then
+    exit 0
+fi
+
+# Half of an earlier attempt must not be mistaken for the whole.
+rm -rf "$cache"
+mkdir -p "$cache/node"
+python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
+    --target "$cache/python" "redis==$redis_py" >&2
+npm install --silent --no-audit --no-fund --no-save --prefix "$cache/node" \
+    "redis@$node_redis" "ioredis@$ioredis" >&2
+echo "$wanted" >"$cache/versions"

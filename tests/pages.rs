@@ -1,0 +1,124 @@
+//! The pages as a reader meets them: what a link points to is there, and the first page is short.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// A page that a reader is to get through in one go.
+const README_MOST_LINES: usize = 230;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every page of the repository, by its path from the root.
+fn pages() -> BTreeMap<PathBuf, String> {
+    let mut pages = BTreeMap::new();
+    for folder in ["", "docs", "docs/bench"] {
+        for entry in fs::read_dir(root().join(folder)).expect("a folder of the repository") {
+            let path = entry.expect("an entry").path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).expect("a page is text");
+                pages.insert(path.strip_prefix(root()).expect("below the root").to_owned(), text);
+            }
+        }
+    }
+    pages
+}
+
+/// The lines of a page outside its fenced blocks.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    text.lines().filter(move |line| {
+        let is_fence = line.starts_with("```");
+        is_code ^= is_fence;
+        !is_code && !is_fence
+    })
+}
+
+/// The anchors of a page: its headings, lower case, words joined by hyphens.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let kept = words.chars().filter(|char| char.is_alphanumeric() || " -_".contains(*char));
+        kept.map(|char| if char == ' ' { '-' } else { char }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// The targets of a page's links and pictures.
+fn targets(text: &str) -> Vec<String> {
+    let lines = prose(text).flat_map(|line| line.split("](").skip(1));
+    lines.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
+}
+
+/// A path without its `..`.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => assert!(plain.pop(), "{} leaves the root", path.display()),
+            part => plain.push(part),
+        }
+    }
+    plain
+}
+
+/// What is wrong with the relative links of the pages.
+fn broken_links(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
+    let mut broken = Vec::new();
+    for (page, text) in pages {
+        for target in targets(text).into_iter().filter(|target| !target.contains("://")) {
+            let (file, anchor) = target.split_once('#').unwrap_or((&target, ""));
+            let folder = page.parent().expect("a page has a folder");
+            let file = if file.is_empty() { page.clone() } else { plain(&folder.join(file)) };
+            let has_anchor = |text: &String| anchor.is_empty() || anchors(text).contains(anchor);
+            let is_there = match pages.get(&file) {
+                Some(text) => has_anchor(text),
+                None => anchor.is_empty() && root().join(&file).exists(),
+            };
+            if !is_there {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_relative_link_of_the_pages_leads_somewhere() {
+    let pages = pages();
+    let links = pages.values().map(|text| targets(text).len()).sum::<usize>();
+    assert!(pages.len() > 10 && links > 50, "{} pages, {links} links", pages.len());
+    assert_eq!(broken_links(&pages), Vec::<String>::new());
+}
+
+#[test]
+fn a_link_to_a_file_or_a_heading_that_is_not_there_is_found() {
+    let page = "# The idea: one, `two`\n[a](README.md) [b](#the-idea-one-two)\n\
+                ```\n# no heading\n```\n[c](#no-heading) [d](none.md) [e](#the-idea)\n";
+    let pages = BTreeMap::from([(PathBuf::from("page.md"), page.to_owned())]);
+    let broken = ["page.md: #no-heading", "page.md: none.md", "page.md: #the-idea"];
+    assert_eq!(broken_links(&pages), broken);
+}
+
+#[test]
+fn every_test_that_the_page_on_clients_names_exists() {
+    let page = &pages()[Path::new("docs/clients.md")];
+    let code = fs::read_to_string(root().join("tests/snippets.rs")).expect("the tests of clients");
+    let is_test = |name: &&str| {
+        name.matches('_').count() > 4 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+    };
+    let named = page.split('`').skip(1).step_by(2).filter(is_test).collect::<Vec<_>>();
+    assert!(named.len() >= 5, "{named:?}");
+    for name in named {
+        assert!(code.contains(&format!("fn {name}()")), "there is no test {name}");
+    }
+}
+
+#[test]
+fn the_readme_is_read_in_one_go() {
+    let lines = pages()[Path::new("README.md")].lines().count();
+    assert!(lines <= README_MOST_LINES, "README.md has {lines} lines");
+}

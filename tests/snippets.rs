@@ -1,0 +1,184 @@
+//! What the pages print for users of client libraries: run as it stands there, against a real
+//! server, also where replies are lost and in a cluster.
+//!
+//! ```text
+//! scripts/fetch-clients.sh .cache/clients
+//! cargo test --locked --no-default-features --test snippets
+//! ```
+
+// The end-to-end suite needs more of it than the snippets do.
+#[path = "e2e/support/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod support;
+
+#[path = "snippets/lossy.rs"]
+mod lossy;
+#[path = "snippets/pages.rs"]
+mod pages;
+#[path = "snippets/redis_rs.rs"]
+mod redis_rs;
+
+use lossy::{Loss, LossyWay};
+use pages::Language::{JavaScript, Python};
+use support::cluster::Cluster;
+use support::{BASE_US, Server, eventually};
+
+const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
+
+/// A client whose snippet the README prints and we run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Snippet {
+    RedisPy,
+    NodeRedis,
+    Ioredis,
+    RedisRs,
+}
+
+const SNIPPETS: [Snippet; 4] =
+    [Snippet::RedisPy, Snippet::NodeRedis, Snippet::Ioredis, Snippet::RedisRs];
+
+impl Snippet {
+    /// What it prints when its server is on that port.
+    fn run(self, port: u16) -> String {
+        let (language, mark) = match self {
+            Self::RedisPy => (Python, "import redis"),
+            Self::NodeRedis => (JavaScript, "from 'redis'"),
+            Self::Ioredis => (JavaScript, "from 'ioredis'"),
+            Self::RedisRs => {
+                let answer = redis_rs::ask(&format!("redis://127.0.0.1:{port}"));
+                return answer.map_or_else(|_| NO_ANSWER.to_owned(), |line| line + "\n");
+            }
+        };
+        pages::run(language, &pages::block("README.md", language, mark), port)
+    }
+}
+
+fn server_on_tcp() -> Server {
+    Server::setup().with_tcp().start()
+}
+
+/// Decisions that the server has made for `RL.GCRA`.
+fn decisions(server: &Server) -> i64 {
+    let mut client = server.client();
+    client.info_number("rl", "rl_gcra_allowed") + client.info_number("rl", "rl_gcra_denied")
+}
+
+/// How often the server decides for one program whose replies are lost, and what it prints.
+fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
+    let server = server_on_tcp();
+    let way = LossyWay::to(server.port(), loss);
+    let printed = program(way.port);
+    let sent = eventually("the program has left", || way.calls_when_all_have_left());
+    let sent = i64::try_from(sent).expect("a few calls");
+    eventually("the server has decided all it got", || (decisions(&server) >= sent).then_some(()));
+    (decisions(&server), printed)
+}
+
+#[test]
+fn the_readme_prints_the_program_in_rust_that_is_compiled_here() {
+    let compiled = include_str!("snippets/redis_rs.rs");
+    assert!(pages::page("README.md").contains(&format!("\n```rust\n{compiled}```\n")));
+}
+
+#[test]
+fn the_snippets_of_the_readme_are_allowed_until_they_are_denied() {
+    for snippet in SNIPPETS {
+        let server = server_on_tcp();
+        let mut client = server.client();
+        client.freeze(BASE_US);
+        assert_eq!(snippet.run(server.port()), "allowed, 5 left\n", "{snippet:?}");
+        assert!(client.allows("RL.GCRA user:42 6 10 60 COST 5"));
+        assert_eq!(snippet.run(server.port()), "denied, again in 6000 ms\n", "{snippet:?}");
+    }
+}
+
+#[test]
+fn a_snippet_of_the_readme_whose_reply_is_lost_has_counted_once_and_says_so() {
+    for snippet in SNIPPETS {
+        for loss in [Loss::Cut, Loss::Silence] {
+            let outcome = counted(loss, |port| snippet.run(port));
+            assert_eq!(outcome, (1, NO_ANSWER.to_owned()), "{snippet:?}, {loss:?}");
+        }
+    }
+}
+
+#[test]
+fn a_call_whose_reply_is_lost_counts_eleven_times_with_the_defaults_of_redis_py() {
+    let program = "import redis\n\
+        try:\n    redis.Redis(port=7777).execute_command('RL.GCRA', 'user:42', 6, 10, 60)\n\
+        except redis.RedisError:\n    print('lost')\n";
+    let (times, printed) = counted(Loss::Cut, |port| pages::run(Python, program, port));
+    assert_eq!((times, printed.as_str()), (11, "lost\n"));
+}
+
+#[test]
+fn with_the_defaults_of_ioredis_a_call_is_repeated_until_a_reply_comes_through() {
+    let program = "import { Redis } from 'ioredis';\n\
+        const client = new Redis(7777);\n\
+        client.on('error', () => {});\n\
+        console.log((await client.call('RL.GCRA', 'user:42', 100, 1, '1h'))[2]);\n\
+        client.disconnect();\n";
+    let loss = Loss::CutFirst(21);
+    let (times, printed) = counted(loss, |port| pages::run(JavaScript, program, port));
+    assert_eq!((times, printed.as_str()), (22, "78\n"));
+}
+
+/// Redirections that the nodes have answered.
+fn redirections(cluster: &Cluster) -> i64 {
+    let of_node = |node: &Server| {
+        let told = node.client().info("errorstats");
+        let moved = told.get("errorstat_MOVED").and_then(|count| count.strip_prefix("count="));
+        moved.map_or(0, |count| count.parse::<i64>().expect("a count"))
+    };
+    cluster.nodes.iter().map(of_node).sum()
+}
+
+/// Redirections of a program that makes sixty calls on as many keys.
+fn redirected(cluster: &Cluster, program: (pages::Language, &str)) -> i64 {
+    let before = redirections(cluster);
+    let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
+    let decided_before = decided();
+    pages::run(program.0, program.1, cluster.nodes[0].port());
+    assert_eq!(decided() - decided_before, 60, "{}", program.1);
+    redirections(cluster) - before
+}
+
+#[test]
+fn redis_py_and_node_redis_go_to_the_node_that_has_the_key() {
+    let cluster = Cluster::start();
+    let python = "from redis.cluster import RedisCluster\n\
+        cluster = RedisCluster(host='127.0.0.1', port=7777)\n\
+        for n in range(60):\n    cluster.execute_command('RL.GCRA', f'user:{n}', 6, 10, 60)\n";
+    assert_eq!(redirected(&cluster, (Python, python)), 0);
+    let node = "import { createCluster } from 'redis';\n\
+        const cluster = createCluster({ rootNodes: [{ url: 'redis://127.0.0.1:7777' }] });\n\
+        await cluster.connect();\n\
+        for (let n = 0; n < 60; n++)\n\
+          await cluster.sendCommand(`user:${n}`, false,\n\
+            ['RL.GCRA', `user:${n}`, '6', '10', '60']);\n\
+        process.exit();\n";
+    assert_eq!(redirected(&cluster, (JavaScript, node)), 0);
+}
+
+#[test]
+fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it() {
+    let cluster = Cluster::start();
+    let plain = "import { Cluster } from 'ioredis';\n\
+        const cluster = new Cluster([{ port: 7777 }], { keyPrefix: 'app:' });\n\
+        for (let n = 0; n < 60; n++) await cluster.call('RL.GCRA', `user:${n}`, 6, 10, 60);\n\
+        cluster.disconnect();\n";
+    // Each call goes to one of three nodes by chance: forty of sixty, give or take.
+    let moved = redirected(&cluster, (JavaScript, plain));
+    assert!((20..=58).contains(&moved), "{moved} of 60 were redirected");
+    let mut client = cluster.client();
+    let mut exists = |key: &str| client.call(cluster.slot(key), &format!("EXISTS {key}"));
+    assert_eq!(exists("user:7"), redis::Value::Int(1));
+    assert_eq!(exists("app:user:7"), redis::Value::Int(0));
+
+    let printed = pages::block("docs/clients.md", JavaScript, "extends Command");
+    let more = "for (let n = 1; n < 60; n++)\n\
+        await limit(cluster, 'RL.GCRA', `user:${n}`, 6, 10, 60);\n\
+        cluster.disconnect();\n";
+    assert_eq!(redirected(&cluster, (JavaScript, &(printed + more))), 0);
+    assert_eq!(exists("app:user:7"), redis::Value::Int(1));
+}

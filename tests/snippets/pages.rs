@@ -1,0 +1,91 @@
+//! The programs that the pages print, found and run as they stand there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The port that the pages use, and the tests replace.
+const PRINTED_PORT: &str = "7777";
+
+/// A language that the machine runs, with the clients that `scripts/fetch-clients.sh` fetched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Language {
+    Python,
+    JavaScript,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The text of a page of the repository.
+pub fn page(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// The one fenced block of a page, in a language, that contains `mark`.
+pub fn block(name: &str, language: Language, mark: &str) -> String {
+    let fence = match language {
+        Language::Python => "\n```python\n",
+        Language::JavaScript => "\n```js\n",
+    };
+    let text = page(name);
+    let blocks = text
+        .split(fence)
+        .skip(1)
+        .map(|rest| rest.split_once("\n```").expect("a block has an end").0);
+    let found = blocks.filter(|block| block.contains(mark)).collect::<Vec<_>>();
+    assert_eq!(found.len(), 1, "{name} has one block with {mark}");
+    format!("{}\n", found[0])
+}
+
+/// Runs a program whose server is the given port, and gives what it prints.
+///
+/// # Panics
+///
+/// When it fails; the message is what it printed as an error.
+pub fn run(language: Language, program: &str, port: u16) -> String {
+    assert!(program.contains(PRINTED_PORT), "the program connects to {PRINTED_PORT}:\n{program}");
+    let program = program.replace(PRINTED_PORT, &port.to_string());
+    let directory = tempfile::Builder::new().prefix("rl-").tempdir().expect("a directory");
+    let clients = clients();
+    let mut command = match language {
+        Language::Python => {
+            let file = directory.path().join("snippet.py");
+            fs::write(&file, &program).expect("the snippet is written");
+            let mut command = within_deadline("python3");
+            command.arg(file).env("PYTHONPATH", clients.join("python"));
+            command
+        }
+        Language::JavaScript => {
+            let file = directory.path().join("snippet.mjs");
+            fs::write(&file, &program).expect("the snippet is written");
+            // An import looks beside the program and nowhere else.
+            let modules = directory.path().join("node_modules");
+            std::os::unix::fs::symlink(clients.join("node/node_modules"), modules)
+                .expect("a link to the clients");
+            let mut command = within_deadline("node");
+            command.arg(file);
+            command
+        }
+    };
+    let output = command.stdin(Stdio::null()).output().expect("the language can be run");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{language:?} failed:\n{errors}\n{program}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// A program that is ended when it hangs: it would hold the test for ever.
+fn within_deadline(program: &str) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["60", program]);
+    command
+}
+
+/// Where the clients are.
+fn clients() -> PathBuf {
+    let cache = root().join(".cache/clients");
+    let versions = cache.join("versions");
+    assert!(versions.exists(), "no clients: run scripts/fetch-clients.sh .cache/clients");
+    cache
+}
