@@ -6,6 +6,7 @@
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
+#   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
 #
 # Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
 set -eu
@@ -79,6 +80,10 @@ check_valgrind() {
     has valgrind || need valgrind
 }
 
+check_pip() {
+    python3 -m pip --version >/dev/null 2>&1 || need python3-pip
+}
+
 as_root() {
     if [ "$(id -u)" -eq 0 ]; then
         "$@"
@@ -108,8 +113,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | valgrind) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server or valgrind" ;;
+    rust | lint | build | server | valgrind | pip) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server, valgrind or pip" ;;
     esac
 done
 [ -z "$missing" ] || install_missing
