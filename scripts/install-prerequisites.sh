@@ -6,6 +6,7 @@
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
+#   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
 #   scripts/install-prerequisites.sh clients    Python with pip and Node with npm, for the snippets
 #
 # Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
@@ -80,9 +81,13 @@ check_valgrind() {
     has valgrind || need valgrind
 }
 
-check_clients() {
+check_pip() {
     has python3 || need python3
     python3 -m pip --version >/dev/null 2>&1 || need python3-pip
+}
+
+check_clients() {
+    check_pip
     has node || need nodejs
     has npm || need npm
 }
@@ -116,8 +121,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | valgrind | clients) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server, valgrind or clients" ;;
+    rust | lint | build | server | valgrind | pip | clients) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server, valgrind, pip or clients" ;;
     esac
 done
 [ -z "$missing" ] || install_missing

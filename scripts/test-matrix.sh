@@ -23,8 +23,11 @@ while read -r name server; do
     fi
     version=$("$server" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')
     log=$cache/$name.log
-    printf '\n== %s (%s)\n' "$name" "$version"
-    if SERVER=$server cargo test --locked --no-default-features --test e2e </dev/null >"$log" 2>&1; then
+    # What one of them brings to be loaded beside ours; without it the test of that proves less.
+    neighbour=$(dirname "$server")/falkordb.so
+    [ -e "$neighbour" ] || neighbour=
+    printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also beside ${neighbour##*/}}"
+    if SERVER=$server NEIGHBOUR=$neighbour cargo test --locked --no-default-features --test e2e </dev/null >"$log" 2>&1; then
         result=passed
     else
         result=FAILED
@@ -32,6 +35,7 @@ while read -r name server; do
         sed -n '/^failures:/,$p' "$log"
     fi
     counts=$(sed -n 's/^test result: [a-zA-Z]*\. \(.* failed\).*finished in \(.*\)$/\1 in \2/p' "$log")
+    counts=$counts${neighbour:+, beside ${neighbour##*/}}
     printf '%s\n' "$counts"
     printf '%-11s %-8s %-7s %s\n' "$name" "$result" "$version" "$counts" >>"$table"
 done <"$cache/servers.txt"

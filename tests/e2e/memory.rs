@@ -5,9 +5,10 @@ use std::io::Write as _;
 
 use redis::Value;
 
+use crate::support::algorithms::SLIDINGLOG;
 use crate::support::{
-    ALGORITHMS, Algorithm, BASE_US, Client, Pump, Random, Server, Tally, eventually, integers,
-    raw_error,
+    ALGORITHMS, Algorithm, BASE_US, Client, Pump, Random, Reply, Server, Tally, eventually,
+    integers, raw_error,
 };
 
 const MEGABYTE: i64 = 1 << 20;
@@ -310,45 +311,137 @@ fn memory_comes_back_when_subjects_are_dropped_in_the_background() {
     }
 }
 
+/// A subject of the test below, and what is left of its units.
+struct Subject {
+    algorithm: Algorithm,
+    key: String,
+    left: i64,
+}
+
+impl Subject {
+    const LIMIT: u64 = 1_000;
+
+    fn peek(&self) -> String {
+        format!("{} COST 0", self.algorithm.peek(&self.key, Self::LIMIT, "366d"))
+    }
+
+    fn call(&self) -> String {
+        self.algorithm.call(&self.key, Self::LIMIT, "366d")
+    }
+}
+
+/// Stores subjects of every algorithm and logs of many entries, then makes holes
+/// between them.
+fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
+    const OF_EACH: usize = 800;
+    const LOGS: usize = 80;
+    const ENTRIES: usize = 560;
+    let mut subjects = Vec::new();
+    for number in 0..OF_EACH {
+        for algorithm in ALGORITHMS {
+            let (key, used) = (format!("{}:{number}", algorithm.name), 1 + number as i64);
+            let subject = Subject { algorithm, key, left: Subject::LIMIT as i64 - used };
+            assert!(client.allows(&format!("{} COST {used}", subject.call())));
+            subjects.push(subject);
+        }
+    }
+    let logs = (0..LOGS).map(|number| Subject {
+        algorithm: SLIDINGLOG,
+        key: format!("log:{number}"),
+        left: (Subject::LIMIT as usize - ENTRIES) as i64,
+    });
+    let mut logs = logs.collect::<Vec<_>>();
+    // An entry to each log in turn, and the next a millisecond later.
+    let tally = Pump::new(server).run(ENTRIES * (LOGS + 1), |number, line| {
+        let call = match logs.get(number % (LOGS + 1)) {
+            Some(log) => log.call(),
+            None => "RL.DEBUG CLOCK ADVANCE 1ms".to_owned(),
+        };
+        line.extend_from_slice(call.as_bytes());
+    });
+    assert_eq!(tally.allowed, ENTRIES * LOGS, "{tally:?}");
+    // The first read makes plain strings of them, in new places: not after the holes are made.
+    answers(client, subjects.iter().chain(&logs).map(Subject::peek));
+    thin_out(client, &mut subjects);
+    thin_out(client, &mut logs);
+    subjects.extend(logs);
+    subjects
+}
+
+/// Leaves the first half as dense as it is and, at random, a quarter of the other: what is to
+/// be moved is what lies in memory that is emptier than most.
+fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
+    let mut random = Random::new(82);
+    let half = subjects.len() / 2;
+    let thin = subjects.split_off(half).into_iter();
+    let (kept, dropped): (Vec<_>, Vec<_>) = thin.partition(|_| random.below(4) == 0);
+    let drops = dropped.into_iter().map(|subject| vec!["DEL".to_owned(), subject.key]);
+    let replies = client.pipeline(&drops.collect::<Vec<_>>());
+    assert!(replies.iter().all(|reply| *reply == Value::Int(1)));
+    subjects.extend(kept);
+}
+
+/// What each of the calls answers.
+fn answers(client: &mut Client, calls: impl Iterator<Item = String>) -> Vec<Reply> {
+    let words = |call: String| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let replies = client.pipeline(&calls.map(words).collect::<Vec<_>>());
+    replies.iter().map(|reply| integers(reply).expect("a decision")).collect()
+}
+
+/// Takes one unit of a subject of its own for each algorithm, as the only caller, and looks at
+/// six of the others.
+fn call_meanwhile(client: &mut Client, subjects: &[Subject], round: usize) {
+    const LIMIT: i64 = 1_000_000;
+    for (at, algorithm) in ALGORITHMS.into_iter().enumerate() {
+        let call = algorithm.call(&format!("busy:{}", algorithm.name), LIMIT as u64, "366d");
+        assert_eq!(client.decide(&call)[..3], [1, LIMIT, LIMIT - 1 - round as i64], "{call}");
+        let subject = &subjects[(round * 6 + at) % subjects.len()];
+        assert_eq!(client.decide(&subject.peek())[2], subject.left, "{}", subject.key);
+    }
+}
+
 #[test]
 fn states_stay_what_they_are_while_memory_is_defragmented_where_the_server_can() {
-    let server = Server::setup().line("maxmemory-policy noeviction").start();
-    let mut client = server.client();
-    let settings = [
-        "active-defrag-ignore-bytes 1",
-        "active-defrag-threshold-lower 0",
-        "active-defrag-cycle-min 50",
-        "active-defrag-cycle-max 75",
-        "activedefrag yes",
-    ];
-    let answers = settings.map(|setting| client.run(&format!("CONFIG SET {setting}")));
-    let defragments = answers[4] == Value::Okay;
-    for algorithm in ALGORITHMS {
-        for number in 0..500 {
-            use_four(&mut client, algorithm, &format!("{}:{number}", algorithm.name));
-        }
+    let server = Server::start();
+    let (mut client, mut caller) = (server.client(), server.client());
+    client.freeze(BASE_US);
+    let subjects = scattered_subjects(&server, &mut client);
+    let peeks = || subjects.iter().map(Subject::peek);
+    let answered = answers(&mut client, peeks());
+    for (subject, answer) in subjects.iter().zip(&answered) {
+        assert_eq!(answer[..3], [1, 1_000, subject.left], "{}", subject.key);
     }
-    // Holes between the values that stay.
-    let holes = (0..500).step_by(2).flat_map(|number| {
-        ALGORITHMS.map(|algorithm| vec!["DEL".to_owned(), format!("{}:{number}", algorithm.name)])
-    });
-    client.pipeline(&holes.collect::<Vec<_>>());
     let before = client.contents();
-    if defragments {
-        eventually("values are moved", || {
-            (client.info_number("stats", "active_defrag_hits") > 0).then_some(())
-        });
-    } else {
+    // At once, with most of the time there is, for the smallest hole.
+    for setting in ["ignore-bytes 1", "threshold-lower 0", "cycle-min 50", "cycle-max 75"] {
+        client.ok(&format!("CONFIG SET active-defrag-{setting}"));
+    }
+    let answer = client.run("CONFIG SET activedefrag yes");
+    let defragments = answer == Value::Okay;
+    if !defragments {
         // A server without its own allocator says so, and there is nothing to move.
-        let refusal = raw_error(&answers[4]).expect("an error");
+        let refusal = raw_error(&answer).expect("an error");
         assert!(refusal.contains("defragmentation cannot be enabled"), "{refusal}");
     }
-    assert_eq!(client.contents(), before);
-    for algorithm in ALGORITHMS {
-        for number in (1..500).step_by(98) {
-            assert_one_is_left(&mut client, algorithm, &format!("{}:{number}", algorithm.name));
-        }
-    }
+    let mut round = 0;
+    eventually("hundreds of values are moved", || {
+        call_meanwhile(&mut caller, &subjects, round);
+        round += 1;
+        let moved = client.info_number("stats", "active_defrag_key_hits");
+        let enough = if defragments { 400 } else { 0 };
+        (moved >= enough && round > 20).then_some(())
+    });
+    let moved = client.info_number("stats", "active_defrag_hits");
+    assert_eq!(moved > 0, defragments, "{moved} moved");
+    let mut after = client.contents();
+    after.retain(|(key, ..)| !key.starts_with(b"busy:"));
+    assert!(after == before, "a state has changed");
+    assert_eq!(answers(&mut client, peeks()), answered);
+    // What is left is allowed to the last unit, and no more.
+    let last = subjects.iter().map(|subject| format!("{} COST {}", subject.call(), subject.left));
+    assert!(answers(&mut client, last).iter().all(|reply| reply[..3] == [1, 1_000, 0]));
+    let more = subjects.iter().map(Subject::call);
+    assert!(answers(&mut client, more).iter().all(|reply| reply[..3] == [0, 1_000, 0]));
     server.assert_alive();
 }
 

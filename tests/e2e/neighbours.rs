@@ -146,6 +146,65 @@ fn modules_that_come_with_the_server_stay_and_work() {
     }
 }
 
+/// That every command of ours decides, exactly, on keys of this name.
+fn assert_ours_works(client: &mut Client, name: &str) {
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(&format!("{name}:{}", algorithm.name), 2, "366d");
+        let first_three = [1, 1, 0].map(|_| client.decide(&call)[..3].to_vec());
+        assert_eq!(first_three, [[1, 2, 1], [1, 2, 0], [0, 2, 0]], "{call}");
+    }
+}
+
+/// That the graph module answers, and keeps what it is given apart from what is ours.
+fn assert_graph_works(client: &mut Client, name: &str) {
+    client.call(&["GRAPH.QUERY", name, "CREATE (:Subject {calls: 42})"]);
+    let reply = client.call(&["GRAPH.QUERY", name, "MATCH (s:Subject) RETURN s.calls"]);
+    let Value::Array(parts) = reply else { panic!("no result: {reply:?}") };
+    assert_eq!(parts[1], Value::Array(vec![Value::Array(vec![Value::Int(42)])]));
+    for algorithm in ALGORITHMS {
+        let call = algorithm.call(name, 2, "366d");
+        assert!(client.error(&call).starts_with("WRONGTYPE"), "{call}");
+    }
+}
+
+#[test]
+fn a_neighbour_loaded_before_or_after_works_beside_ours_and_one_that_is_none_changes_nothing() {
+    let ours = module::path().display().to_string();
+    let mut orders = vec![vec![ours.clone()]];
+    if let Some(graph) = module::neighbour() {
+        let graph = graph.display().to_string();
+        orders = vec![vec![ours.clone(), graph.clone()], vec![graph, ours.clone()]];
+    }
+    for order in orders {
+        // Once by the configuration, and once into a server that runs.
+        let mut setup = Server::setup().without_module();
+        for path in &order {
+            setup = setup.line(&format!("loadmodule {path}"));
+        }
+        let (configured, running) = (setup.start(), Server::setup().without_module().start());
+        for path in &order {
+            running.client().ok(&format!("MODULE LOAD {path}"));
+        }
+        for server in [configured, running] {
+            let mut client = server.client();
+            assert_ours_works(&mut client, "a");
+            if order.len() > 1 {
+                assert_graph_works(&mut client, "graph");
+                assert_ours_works(&mut client, "b");
+            }
+            let before = modules(&mut client);
+            let loaded = before.iter().filter(|name| ["rl", "graph"].contains(&name.as_str()));
+            assert_eq!(loaded.count(), order.len(), "{before:?}");
+            // What is no module at all is refused, and those that are there work on.
+            client.error(&format!("MODULE LOAD {}", server.file("conf").display()));
+            assert_eq!(modules(&mut client), before);
+            assert_ours_works(&mut client, "c");
+            server.assert_alive();
+            assert_no_crash(&server.log());
+        }
+    }
+}
+
 #[test]
 fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
     const ROUNDS: usize = 20;

@@ -1,8 +1,9 @@
 //! What every test of this target stands on: a server of its own, a client that compares
 //! raw replies, and the six algorithms as data.
 //!
-//! Two environment variables choose what is tested: `SERVER` is the server binary (default
-//! `redis-server`), `RL_MODULE` the module (default: built here once, in release mode).
+//! Environment variables choose what is tested: `SERVER` is the server binary (default
+//! `redis-server`), `RL_MODULE` the module (default: built here once, in release mode), and
+//! `NEIGHBOUR` a module of somebody else to be loaded beside it (default: none).
 
 pub mod algorithms;
 pub mod client;

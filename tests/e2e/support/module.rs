@@ -28,6 +28,11 @@ pub fn path_with_faults() -> &'static Path {
     })
 }
 
+/// A module of somebody else that this server can load: `NEIGHBOUR`, where it names one.
+pub fn neighbour() -> Option<PathBuf> {
+    env::var_os("NEIGHBOUR").filter(|path| !path.is_empty()).map(|path| absolute(path.into()))
+}
+
 /// The server starts in a directory of its own, where a relative path means nothing.
 fn absolute(path: PathBuf) -> PathBuf {
     path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
