@@ -4,8 +4,8 @@ use redis::Value;
 
 use crate::support::replicas::replica_with;
 use crate::support::{
-    ALGORITHMS, BASE_US, Client, Random, Server, eventually, integers, random_traffic, raw_error,
-    replica_of, wait_for_offset,
+    ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, algorithms, eventually, integers,
+    random_traffic, raw_error, replica_of, wait_for_offset,
 };
 
 /// A primary on a clock that stands, so that nothing expires between two looks.
@@ -153,4 +153,42 @@ fn a_read_only_replica_refuses_to_decide_in_every_way_and_peeks_in_every_way() {
         assert_eq!(client.decide(&peek)[..3], [1, 5, 3], "{peek}");
     }
     assert_eq!(client.contents(), before);
+}
+
+#[test]
+fn a_key_that_lost_its_expiry_on_a_replica_gets_one_after_the_promotion() {
+    let primary = Server::setup().with_tcp().start();
+    let mut client = primary.client();
+    let replica = replica_with(&primary, Server::setup().line("replica-ignore-maxmemory no"));
+    let mut promoted = replica.client();
+    let call = |algorithm: Algorithm| algorithm.call(algorithm.name, 100, "366d");
+    for algorithm in ALGORITHMS {
+        assert!(client.allows(&call(algorithm)));
+    }
+    wait_for_offset(&primary, &replica);
+    // A replica that evicts for itself, against all advice, has lost what the effects rest on.
+    promoted.ok("CONFIG SET maxmemory-policy allkeys-random");
+    promoted.ok("CONFIG SET maxmemory 1");
+    eventually("the replica evicts", || (promoted.integer("DBSIZE") == 0).then_some(()));
+    promoted.ok("CONFIG SET maxmemory 0");
+    for algorithm in ALGORITHMS {
+        assert_eq!(client.decide(&call(algorithm))[..3], [1, 100, 98], "{}", algorithm.name);
+    }
+    wait_for_offset(&primary, &replica);
+    promoted.ok("REPLICAOF NO ONE");
+    for algorithm in ALGORITHMS {
+        let (call, key) = (call(algorithm), algorithm.name);
+        let expiry = format!("PTTL {key}");
+        assert_eq!(promoted.integer(&expiry), -1, "{key}: it came without");
+        if algorithm == algorithms::SLIDINGLOG {
+            // The end of a log without its beginning is none, and may be anybody's value.
+            assert!(promoted.error(&call).starts_with("WRONGTYPE"), "{call}");
+            promoted.integer(&format!("DEL {key}"));
+            assert_eq!(promoted.decide(&call)[..3], [1, 100, 99], "{call}");
+        } else {
+            // The others arrived whole; the next call that writes sees to the expiry.
+            assert_eq!(promoted.decide(&call)[..3], [1, 100, 97], "{call}");
+        }
+        assert!(promoted.integer(&expiry) > 0, "{key}: it has none yet");
+    }
 }
