@@ -61,10 +61,14 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
 
 /// Called by the server through the block above, which has bound the API by then.
 fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
-    api::guard(Status::Err, || match load(&Loader::new(ctx), args.len()) {
-        Ok(()) => Status::Ok,
-        Err(Refused) => Status::Err,
-    })
+    let loader = Loader::new(ctx);
+    let loaded = api::guard(Err(Refused), || load(&loader, args.len()));
+    if loaded.is_ok() {
+        return Status::Ok;
+    }
+    // Redis 7.0 forgets to, and would call into a library that it has closed.
+    api::guard((), || loader.unsubscribe_from_cron());
+    Status::Err
 }
 
 fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {

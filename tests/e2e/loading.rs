@@ -54,6 +54,7 @@ fn a_refused_load_leaves_a_running_server_as_it_was() {
     assert!(client.error(&format!("MODULE LOAD {path} anything")).starts_with("ERR"));
     assert!(modules(&mut client).is_empty());
     assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
+    client.wait_for_cron();
     assert!(server.log().lines().any(|line| line.contains("argument")), "{}", server.log());
     // Without the argument the same server takes it.
     client.ok(&format!("MODULE LOAD {path}"));
@@ -135,6 +136,8 @@ fn a_load_is_refused_into_a_running_server_without_a_command_of_the_effects() {
     let path = module::path().display().to_string();
     for _ in 0..3 {
         assert!(client.error(&format!("MODULE LOAD {path}")).starts_with("ERR"));
+        // Nothing of the refused module is called by the cron.
+        client.wait_for_cron();
     }
     assert!(modules(&mut client).is_empty());
     server.assert_alive();

@@ -230,10 +230,7 @@ fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
             eventually("traffic goes on", || (decided.load(Relaxed) > before + 10).then_some(()));
         };
         // Past the first cron, which is up to a tenth of a second after the start.
-        client.ok("SET wait-for-cron 1 PX 1");
-        eventually("a cron runs", || {
-            (client.info_number("stats", "expired_keys") == 1).then_some(())
-        });
+        client.wait_for_cron();
         for _ in 0..ROUNDS {
             more();
             let error = client.error("MODULE UNLOAD rl");

@@ -182,6 +182,7 @@ fn a_panic_while_loading_refuses_the_load_and_the_server_lives() {
     client.error(&load);
     assert!(server.log().contains("panicked at"), "{}", server.log());
     client.error("RL.GCRA k 1 1 1");
+    client.wait_for_cron();
     // The build without faults knows no such variable.
     client.ok(&format!("MODULE LOAD {}", module::path().display()));
     assert!(client.allows("RL.GCRA k 1 1 1"));

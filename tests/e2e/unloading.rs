@@ -11,13 +11,6 @@ const REFUSED: &str = "ERR Error unloading module: operation not possible";
 /// The start of our line in the log about it.
 const TOLD: &str = "redis-throttle stays loaded";
 
-/// Waits for a cron of the server that began after this call: an expired key that nobody touches
-/// is counted away by the cron alone.
-fn wait_for_cron(client: &mut Client) {
-    client.ok("SET wait-for-cron 1 PX 1");
-    eventually("a cron runs", || (client.integer("DBSIZE") == 0).then_some(()));
-}
-
 fn assert_refused(server: &Server, client: &mut Client) {
     let refusals = |log: String| log.lines().filter(|line| line.contains(TOLD)).count();
     let before = refusals(server.log());
@@ -36,7 +29,7 @@ fn assert_refused(server: &Server, client: &mut Client) {
 fn an_unload_is_refused_from_the_first_cron_on() {
     let server = Server::start();
     let mut client = server.client();
-    wait_for_cron(&mut client);
+    client.wait_for_cron();
     client.freeze(BASE_US);
     assert!(client.allows("RL.GCRA k 2 1 1h"));
     for round in 0..3 {
@@ -53,7 +46,7 @@ fn an_unload_is_refused_from_the_first_cron_on() {
 fn a_call_that_waits_in_multi_is_served_after_an_unload_was_asked_for() {
     let server = Server::start();
     let (mut queueing, mut unloading) = (server.client(), server.client());
-    wait_for_cron(&mut unloading);
+    unloading.wait_for_cron();
     for algorithm in ALGORITHMS {
         queueing.ok("MULTI");
         let call = algorithm.call(algorithm.name, 5, "1h");
@@ -71,7 +64,7 @@ fn a_call_that_waits_in_multi_is_served_after_an_unload_was_asked_for() {
 fn a_call_that_waits_under_a_pause_is_served_after_an_unload_was_asked_for() {
     let server = Server::start();
     let mut operator = server.client();
-    wait_for_cron(&mut operator);
+    operator.wait_for_cron();
     operator.ok("CLIENT PAUSE 60000 WRITE");
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| server.client().decide("RL.FIXED k 5 1h"));
@@ -91,27 +84,26 @@ fn a_load_with_an_unknown_option_leaves_no_module_behind() {
     let server = Server::setup().without_module().start();
     let mut client = server.client();
     let path = module::path().display();
-    for options in ["CONFIG rl.bogus 1", "CONFIG rl.sliding-log-slots 64 CONFIG rl.bogus 1"] {
+    for options in [
+        "CONFIG rl.bogus 1",
+        "CONFIG rl.sliding-log-slots 64 CONFIG rl.bogus 1",
+        "CONFIG rl.sliding-log-slots 5",
+    ] {
         for _ in 0..3 {
             client.error(&format!("MODULE LOADEX {path} {options}"));
             assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"), "{options}");
             let Value::Array(left) = client.run("CONFIG GET rl.*") else { panic!("no array") };
             assert!(left.is_empty(), "{options} left {left:?}");
+            client.wait_for_cron();
         }
     }
     assert!(!server.log().contains(TOLD), "the server took it back itself:\n{}", server.log());
     // And the server takes a right one after that.
     client.ok(&format!("MODULE LOADEX {path} CONFIG rl.sliding-log-slots 64"));
     assert!(client.allows("RL.GCRA k 1 1 1h"));
-    wait_for_cron_beside(&mut client);
+    client.wait_for_cron();
     assert_refused(&server, &mut client);
     server.assert_alive();
-}
-
-/// As [`wait_for_cron`], with one key there that stays.
-fn wait_for_cron_beside(client: &mut Client) {
-    client.ok("SET wait-for-cron 1 PX 1");
-    eventually("a cron runs", || (client.integer("DBSIZE") == 1).then_some(()));
 }
 
 #[test]
@@ -119,12 +111,12 @@ fn where_the_server_tells_its_time_an_unload_is_refused_before_the_first_cron_to
     // One cron a second: the load, the queue and the unload all come before it.
     let server = Server::setup().without_module().line("hz 1").line("dynamic-hz no").start();
     let (mut queueing, mut operator) = (server.client(), server.client());
-    wait_for_cron(&mut operator);
+    operator.wait_for_cron();
     operator.ok(&format!("MODULE LOAD {}", module::path().display()));
     let tells = operator.info("rl")["rl_clock_source"] == "server";
     if !tells {
         // Redis 7.0: only the cron settles it, so that all one can say is what happens after.
-        wait_for_cron(&mut operator);
+        operator.wait_for_cron();
     }
     queueing.ok("MULTI");
     queueing.run("RL.FIXED k 5 1h");

@@ -70,6 +70,18 @@ impl<'load> Loader<'load> {
         }
     }
 
+    /// Takes back the subscription to the cron that the `redis_module!` block makes for an
+    /// `#[cron_event_handler]` before it calls us.
+    pub fn unsubscribe_from_cron(&self) {
+        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
+        // SAFETY: as in `api!`; the context is that of the load. The library has bound the function
+        // when it subscribed, or there is nothing to take back.
+        if let Some(subscribe) = unsafe { raw::RedisModule_SubscribeToServerEvent } {
+            // SAFETY: the same.
+            unsafe { subscribe(self.0, event, None) };
+        }
+    }
+
     /// Registers a command with all that it says of itself.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use redis::{
 };
 
 use super::BASE_US;
-use super::poll::DEADLINE;
+use super::poll::{DEADLINE, eventually};
 
 /// The five integers of a deciding reply: allowed, limit, remaining, retry after, reset after.
 pub type Reply = [i64; 5];
@@ -175,6 +175,16 @@ impl Client {
             }
             other => panic!("TIME: {other:?}"),
         }
+    }
+
+    /// Waits for a cron of the server that began after this call: a key that expires and that
+    /// nobody touches is counted away by the cron alone.
+    pub fn wait_for_cron(&mut self) {
+        let expired = self.info_number("stats", "expired_keys");
+        self.ok("SET wait-for-cron 1 PX 1");
+        eventually("a cron runs", || {
+            (self.info_number("stats", "expired_keys") > expired).then_some(())
+        });
     }
 
     /// Stops the module's clock at this unix time in microseconds.
