@@ -52,6 +52,7 @@ test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server clients
 	@scripts/fetch-clients.sh .cache/clients
 	cargo test --locked --no-default-features --lib --test house --test pages
+	cargo test --locked --lib server::
 	cargo test --locked --no-default-features --features oracle --test simulation --test allocations
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
