@@ -229,13 +229,13 @@ pub static COMMANDS: [Command; 9] = [
         ..deciding(
             c"rl.fixed",
             c"Decides whether a call may happen now, by a fixed window.",
-            Algorithm::Fixed,
+            Algorithm::FixedWindow,
         )
     },
     deciding(
         c"rl.sliding",
         c"Decides whether a call may happen now, by a sliding-window counter.",
-        Algorithm::Sliding,
+        Algorithm::SlidingWindow,
     ),
     Command {
         complexity: c"O(log N) with N entries in the log, amortised",
