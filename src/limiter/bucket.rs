@@ -119,8 +119,8 @@ impl<B: Bucket> Standing for View<'_, B> {
         if B::QUEUES { self.drained_in(self.used) } else { Span::ZERO }
     }
 
-    fn take(self, cost: Cost) -> Self {
-        Self { used: self.used + self.asked(cost), ..self }
+    fn take(&mut self, cost: Cost) {
+        self.used += self.asked(cost);
     }
 
     fn remaining(&self) -> u64 {

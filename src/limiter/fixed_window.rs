@@ -73,8 +73,8 @@ impl Standing for View<'_> {
         self.until_end
     }
 
-    fn take(self, cost: Cost) -> Self {
-        Self { open: State { used: self.open.used + cost.units(), ..self.open }, ..self }
+    fn take(&mut self, cost: Cost) {
+        self.open.used += cost.units();
     }
 
     fn remaining(&self) -> u64 {

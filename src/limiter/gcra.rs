@@ -91,10 +91,9 @@ impl Standing for View<'_> {
         Span::from_ns_ceil(u64::try_from(early_ns).unwrap_or(u64::MAX))
     }
 
-    fn take(self, cost: Cost) -> Self {
+    fn take(&mut self, cost: Cost) {
         // At most the tolerance: there was room.
-        let owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
-        Self { owed_ns, ..self }
+        self.owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
     }
 
     fn remaining(&self) -> u64 {

@@ -147,6 +147,8 @@ impl<'log> Limiter<'log> for SlidingLog {
 
     /// Entries ahead of `now` count in full. Further ahead than the window, and than any rounding,
     /// they are moved to `now`.
+    // Inlined, or the view is written to memory and read again by every call.
+    #[inline]
     fn standing(
         &self,
         stored: Option<Log<'log>>,
@@ -197,11 +199,11 @@ impl<'log> Standing for View<'_, 'log> {
         self.freed_at(excess).since(self.now)
     }
 
-    fn take(self, cost: Cost) -> Self {
+    fn take(&mut self, cost: Cost) {
         let at = || self.last.instant.max(self.now.ceil_to(self.rule.slot()));
-        let instant = self.moved_to.unwrap_or_else(at);
-        let last = Entry { instant, total: self.last.total.saturating_add(cost.units()) };
-        Self { used: self.used.saturating_add(cost.units()), last, ..self }
+        self.last.instant = self.moved_to.unwrap_or_else(at);
+        self.last.total = self.last.total.saturating_add(cost.units());
+        self.used = self.used.saturating_add(cost.units());
     }
 
     fn remaining(&self) -> u64 {
@@ -212,6 +214,7 @@ impl<'log> Standing for View<'_, 'log> {
         if self.used == 0 { Span::ZERO } else { self.lapses_at().since(self.now) }
     }
 
+    #[inline]
     fn next(self, _decision: &Decision) -> Next<Edit<'log>> {
         Next::drifting(self.lapses_at(), self.rule.window.span(), self.edit())
     }

@@ -89,10 +89,9 @@ impl Standing for View<'_> {
         self.rule.room_for(self.windows, cost).since(self.now)
     }
 
-    fn take(self, cost: Cost) -> Self {
-        let current = self.windows.current.saturating_add(cost.units());
-        let windows = State { current, ..self.windows };
-        Self { windows, estimate: self.estimate.saturating_add(cost.units()), ..self }
+    fn take(&mut self, cost: Cost) {
+        self.windows.current = self.windows.current.saturating_add(cost.units());
+        self.estimate = self.estimate.saturating_add(cost.units());
     }
 
     fn remaining(&self) -> u64 {

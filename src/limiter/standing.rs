@@ -44,8 +44,8 @@ pub trait Standing: Sized {
         Span::ZERO
     }
 
-    /// Where the subject stands once `cost`, which is not zero, is taken.
-    fn take(self, cost: Cost) -> Self;
+    /// Takes `cost`, which is not zero: what follows is said of the subject after it.
+    fn take(&mut self, cost: Cost);
 
     /// How much cost would be allowed, rounded down.
     fn remaining(&self) -> u64;
@@ -57,19 +57,25 @@ pub trait Standing: Sized {
 
 /// Decides a call of `cost`: takes it where there is room. Cost 0 only asks: it is allowed, and
 /// neither taken nor stored.
-pub fn decide<S: Standing>(before: S, cost: Cost) -> Outcome<S::NewState> {
-    let limit = before.limit();
+pub fn decide<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
+    let limit = subject.limit();
     let verdict = if cost.units() > limit.units() {
         Verdict::Impossible
-    } else if before.has_room_for(cost) || cost.is_zero() {
-        Verdict::Allowed { wait: before.wait() }
+    } else if subject.has_room_for(cost) || cost.is_zero() {
+        Verdict::Allowed { wait: subject.wait() }
     } else {
-        Verdict::Denied { retry_after: before.room_in(cost) }
+        Verdict::Denied { retry_after: subject.room_in(cost) }
     };
     let takes = verdict.is_allowed() && !cost.is_zero();
-    let repairs = before.is_repaired() && !cost.is_zero();
-    let after = if takes { before.take(cost) } else { before };
-    let decision =
-        Decision { verdict, limit, remaining: after.remaining(), reset_after: after.reset_after() };
-    Outcome { decision, next: (takes || repairs).then(|| after.next(&decision)) }
+    let repairs = subject.is_repaired() && !cost.is_zero();
+    if takes {
+        subject.take(cost);
+    }
+    let decision = Decision {
+        verdict,
+        limit,
+        remaining: subject.remaining(),
+        reset_after: subject.reset_after(),
+    };
+    Outcome { decision, next: (takes || repairs).then(|| subject.next(&decision)) }
 }
