@@ -16,10 +16,17 @@
 //! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
 //! Of a log's entries only the first and the last are looked at, or a call would cost as much as
 //! the log is long.
+//!
+//! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
+//! and the header of a log, is read and written by [`Array`], because every call goes through it
+//! and a generic decoder would be the larger part of it. What nests, as a list of amounts held for
+//! somebody, is for `rmp-serde`: its length decides what a call costs, and its shape is more than
+//! is wise to spell by hand. A kind belongs to one side for ever, and a key without anything
+//! nested keeps a kind of this side. Both sides spell a number alike; the tests compare them.
 
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
-use crate::limiter::{Instant, Limit, NewState, Period, Span, State};
-use crate::limiter::{fixed_window, gcra, leaky_bucket, sliding_window, token_bucket};
+use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
+use crate::limiter::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 
 mod array;
 #[cfg(test)]
@@ -63,40 +70,12 @@ pub enum Change {
 pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let kind = bytes.get(1).ok_or(NotAState)?;
     match i8::from_be_bytes([*kind]) {
-        FIXED_WINDOW => {
-            let [start_us, used] = decode_array(bytes)?;
-            within(used, 1, Limit::MAX)?;
-            Ok(State::FixedWindow(fixed_window::State { start: instant(start_us)?, used }))
-        }
-        SLIDING_WINDOW => {
-            let [start_us, previous, current] = decode_array(bytes)?;
-            within(previous, 0, sliding_window::State::COUNT_MAX)?;
-            within(current, 1, sliding_window::State::COUNT_MAX)?;
-            let start = instant(start_us)?;
-            Ok(State::SlidingWindow(sliding_window::State { start, previous, current }))
-        }
-        SLIDING_LOG => decode_log(bytes).map(State::SlidingLog),
-        TOKEN_BUCKET => {
-            let [updated_us, tokens, fraction] = decode_array(bytes)?;
-            within(tokens, 0, Limit::MAX - 1)?;
-            within(fraction, 0, Period::MAX.as_us() - 1)?;
-            let updated = instant(updated_us)?;
-            Ok(State::TokenBucket(token_bucket::State { updated, tokens, fraction }))
-        }
-        LEAKY_BUCKET => {
-            let [updated_us, level, fraction] = decode_array(bytes)?;
-            within(level, 0, Limit::MAX)?;
-            within(fraction, u64::from(level == 0), Period::MAX.as_us() - 1)?;
-            let updated = instant(updated_us)?;
-            Ok(State::LeakyBucket(leaky_bucket::State { updated, level, fraction }))
-        }
-        GCRA => {
-            let [arrival_ns, tolerance_log2] = decode_array(bytes)?;
-            within(arrival_ns, 0, gcra::State::ARRIVAL_MAX_NS)?;
-            within(tolerance_log2, 0, gcra::State::TOLERANCE_LOG2_MAX.into())?;
-            let tolerance_log2 = u8::try_from(tolerance_log2).map_err(|_| NotAState)?;
-            Ok(State::Gcra(gcra::State { arrival_ns, tolerance_log2 }))
-        }
+        FIXED_WINDOW => read::<FixedWindow, _>(bytes).map(State::FixedWindow),
+        SLIDING_WINDOW => read::<SlidingWindow, _>(bytes).map(State::SlidingWindow),
+        SLIDING_LOG => read_log(bytes).map(State::SlidingLog),
+        TOKEN_BUCKET => read::<TokenBucket, _>(bytes).map(State::TokenBucket),
+        LEAKY_BUCKET => read::<LeakyBucket, _>(bytes).map(State::LeakyBucket),
+        GCRA => read::<Gcra, _>(bytes).map(State::Gcra),
         _ => Err(NotAState),
     }
 }
@@ -104,34 +83,46 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
 /// The change of bytes that stores `state`.
 pub fn encode(state: &NewState<'_>) -> Change {
     Change::Whole(match state {
-        NewState::FixedWindow(state) => Array::new(FIXED_WINDOW, [state.start.as_us(), state.used]),
-        NewState::SlidingWindow(state) => {
-            Array::new(SLIDING_WINDOW, [state.start.as_us(), state.previous, state.current])
-        }
-        NewState::SlidingLog(edit) => return encode_log(edit),
-        NewState::TokenBucket(state) => {
-            Array::new(TOKEN_BUCKET, [state.updated.as_us(), state.tokens, state.fraction])
-        }
-        NewState::LeakyBucket(state) => {
-            Array::new(LEAKY_BUCKET, [state.updated.as_us(), state.level, state.fraction])
-        }
-        NewState::Gcra(state) => Array::new(GCRA, [state.arrival_ns, state.tolerance_log2.into()]),
+        NewState::FixedWindow(state) => write::<FixedWindow, _>(FIXED_WINDOW, state),
+        NewState::SlidingWindow(state) => write::<SlidingWindow, _>(SLIDING_WINDOW, state),
+        NewState::SlidingLog(edit) => return write_log(edit),
+        NewState::TokenBucket(state) => write::<TokenBucket, _>(TOKEN_BUCKET, state),
+        NewState::LeakyBucket(state) => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
+        NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
     })
 }
 
-/// The numbers of an array that fills `bytes`.
-fn decode_array<const N: usize>(bytes: &[u8]) -> Result<[u64; N], NotAState> {
+/// A state of fixed size that fills `bytes`, each number within its bounds.
+fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::State, NotAState> {
+    let (numbers, rest) = split_fields(&L::FIELDS, bytes)?;
+    if !rest.is_empty() {
+        return Err(NotAState);
+    }
+    L::state(numbers).ok_or(NotAState)
+}
+
+fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::State) -> Array {
+    Array::new(kind, L::numbers(state))
+}
+
+/// The numbers of the array at the front of `bytes`, each within its bounds, and what comes after.
+// Inlined, or the bounds of a kind are looked up by every call.
+#[inline(always)]
+fn split_fields<'a, const N: usize>(
+    fields: &[Field; N],
+    bytes: &'a [u8],
+) -> Result<([u64; N], &'a [u8]), NotAState> {
     let (numbers, rest) = split_numbers(bytes)?;
-    if rest.is_empty() { Ok(numbers) } else { Err(NotAState) }
+    let in_bounds = fields.iter().zip(numbers).all(|(field, number)| field.admits(number));
+    if in_bounds { Ok((numbers, rest)) } else { Err(NotAState) }
 }
 
 /// The header and, in place, the entries. Only the ends of the list are looked at: what lies
 /// between is trusted no further than that no arithmetic on it can fail.
-fn decode_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
-    let ([base_us, slot_us], rest) = split_numbers(bytes)?;
-    within(slot_us, 1, Period::MAX.as_us())?;
+fn read_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
+    let ([base_us, slot_us], rest) = split_fields(&SlidingLog::HEADER, bytes)?;
     let (entries, cut_off) = rest.as_chunks();
-    let log = Log { base: instant(base_us)?, slot: Span::from_us(slot_us), entries };
+    let log = Log { base: Instant::from_us(base_us), slot: Span::from_us(slot_us), entries };
     let (first, last) = (log.entry(0), log.last());
     let ordered = first.instant == log.base && first.total <= last.total && first.total > 0;
     if entries.is_empty() || !cut_off.is_empty() || !ordered || last.instant > Instant::MAX {
@@ -140,7 +131,7 @@ fn decode_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
     Ok(log)
 }
 
-fn encode_log(edit: &Edit<'_>) -> Change {
+fn write_log(edit: &Edit<'_>) -> Change {
     let header = |base: Instant| Array::new(SLIDING_LOG, [base.as_us(), edit.slot.as_us()]);
     let Some(log) = edit.log else {
         let base = edit.last.instant;
@@ -166,12 +157,4 @@ fn encode_log(edit: &Edit<'_>) -> Change {
         bytes.extend_from_slice(&entry.pack(base, passed));
     }
     Change::Rewrite(bytes)
-}
-
-fn instant(us: u64) -> Result<Instant, NotAState> {
-    within(us, 0, Instant::MAX.as_us()).map(|()| Instant::from_us(us))
-}
-
-fn within(number: u64, min: u64, max: u64) -> Result<(), NotAState> {
-    if (min..=max).contains(&number) { Ok(()) } else { Err(NotAState) }
 }

@@ -46,8 +46,8 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
 }
 
 const FIXED_SIZE: [(Algorithm, &[&[u8]]); 5] = [
-    (Algorithm::Fixed, &[b"2", b"10", b"ALIGNED", b"COST", b"1"]),
-    (Algorithm::Sliding, &[b"2", b"10", b"COST", b"1"]),
+    (Algorithm::FixedWindow, &[b"2", b"10", b"ALIGNED", b"COST", b"1"]),
+    (Algorithm::SlidingWindow, &[b"2", b"10", b"COST", b"1"]),
     (Algorithm::TokenBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::LeakyBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::Gcra, &[b"2", b"3", b"10", b"COST", b"1"]),

@@ -45,7 +45,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     while let Some(option) = options.next() {
         match option.to_ascii_uppercase().as_slice() {
             b"COST" if cost.is_none() => cost = Some(integer(options.next()?, 0)?),
-            b"ALIGNED" if algorithm == Fixed && !aligned => aligned = true,
+            b"ALIGNED" if algorithm == FixedWindow && !aligned => aligned = true,
             _ => return None,
         }
     }
@@ -56,8 +56,8 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
 
 fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
     match algorithm {
-        Algorithm::Fixed => Fixed::rule(limits),
-        Algorithm::Sliding => Sliding::rule(limits),
+        Algorithm::FixedWindow => Fixed::rule(limits),
+        Algorithm::SlidingWindow => Sliding::rule(limits),
         Algorithm::SlidingLog => Log::rule(limits),
         Algorithm::TokenBucket => Token::rule(limits),
         Algorithm::LeakyBucket => Leaky::rule(limits),

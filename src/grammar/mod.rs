@@ -10,6 +10,7 @@ mod number;
 #[cfg(test)]
 mod tests;
 
+pub use crate::limiter::Algorithm;
 pub use clock::ClockAction;
 pub use error::GrammarError;
 
@@ -17,23 +18,6 @@ use crate::limiter::{
     Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError, Rule, SlidingLog,
     SlidingWindow, Slots, TokenBucket,
 };
-
-/// Which of the six is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// `RL.FIXED key limit window [COST n] [ALIGNED]`
-    Fixed,
-    /// `RL.SLIDING key limit window [COST n]`
-    Sliding,
-    /// `RL.SLIDINGLOG key limit window [COST n]`
-    SlidingLog,
-    /// `RL.TOKENBUCKET key capacity rate period [COST n]`
-    TokenBucket,
-    /// `RL.LEAKYBUCKET key capacity rate period [COST n]`
-    LeakyBucket,
-    /// `RL.GCRA key burst rate period [COST n]`
-    Gcra,
-}
 
 /// A call as it is meant: the rule and the cost. The key is none of the grammar's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,37 +34,6 @@ struct Options {
     aligned: bool,
 }
 
-impl Algorithm {
-    /// All six, in the order of the pages.
-    pub const ALL: [Self; 6] = [
-        Self::Fixed,
-        Self::Sliding,
-        Self::SlidingLog,
-        Self::TokenBucket,
-        Self::LeakyBucket,
-        Self::Gcra,
-    ];
-
-    /// The name, as `RL.PEEK` takes it and `RL.INSPECT` shows it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Fixed => "FIXED",
-            Self::Sliding => "SLIDING",
-            Self::SlidingLog => "SLIDINGLOG",
-            Self::TokenBucket => "TOKENBUCKET",
-            Self::LeakyBucket => "LEAKYBUCKET",
-            Self::Gcra => "GCRA",
-        }
-    }
-
-    fn named(name: &[u8]) -> Result<Self, GrammarError> {
-        Self::ALL
-            .into_iter()
-            .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
-            .ok_or(GrammarError::Algorithm)
-    }
-}
-
 /// Reads what follows the key of `RL.PEEK`: an algorithm's name, then its arguments.
 ///
 /// # Errors
@@ -88,7 +41,7 @@ impl Algorithm {
 /// The first thing wrong, from left to right.
 pub fn peek(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
-    request(Algorithm::named(name)?, args, slots)
+    request(named(name)?, args, slots)
 }
 
 /// Reads what follows the key of a deciding command. A sliding log will round to `slots`.
@@ -102,12 +55,12 @@ pub fn request(
     slots: Slots,
 ) -> Result<Request, GrammarError> {
     match algorithm {
-        Algorithm::Fixed => {
+        Algorithm::FixedWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
             let Options { cost, aligned } = options(rest, true)?;
             Ok(Request { rule: Rule::FixedWindow(FixedWindow { limit, window, aligned }), cost })
         }
-        Algorithm::Sliding => {
+        Algorithm::SlidingWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
             let rule = Rule::SlidingWindow(SlidingWindow { limit, window });
             Ok(Request { rule, cost: options(rest, false)?.cost })
@@ -130,6 +83,13 @@ pub fn request(
             Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), cost })
         }
     }
+}
+
+fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
+    Algorithm::ALL
+        .into_iter()
+        .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
+        .ok_or(GrammarError::Algorithm)
 }
 
 /// The two errors about a quota's size, under the name the command gives it.

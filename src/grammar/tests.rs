@@ -29,7 +29,7 @@ fn options_stand_in_any_order_and_any_case() {
         ("15 10 aLiGnEd CoSt 1000000000000", fixed(15, 10_000_000, true, 1_000_000_000_000)),
     ];
     for (text, expected) in rows {
-        assert_eq!(parse(Algorithm::Fixed, text), Ok(expected), "{text}");
+        assert_eq!(parse(Algorithm::FixedWindow, text), Ok(expected), "{text}");
     }
 }
 
@@ -125,18 +125,18 @@ fn integers_are_plain_digits_within_bounds() {
 
 #[test]
 fn the_first_thing_wrong_is_named() {
-    use Algorithm::{Fixed, Gcra, LeakyBucket, Sliding, SlidingLog, TokenBucket};
+    use Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
     let rows = [
-        (Fixed, "0 10", GrammarError::Limit),
-        (Fixed, "x y", GrammarError::Limit),
-        (Fixed, "1 y", GrammarError::Window),
-        (Fixed, "1 10 x", GrammarError::OptionOrAligned),
-        (Fixed, "1 10 COST", GrammarError::MissingCost),
-        (Fixed, "1 10 COST x", GrammarError::Cost),
-        (Fixed, "1 10 COST 1 cost 1", GrammarError::RepeatedCost),
-        (Fixed, "1 10 ALIGNED COST 1 ALIGNED", GrammarError::RepeatedAligned),
-        (Fixed, "1", GrammarError::Arity),
-        (Sliding, "1 10 ALIGNED", GrammarError::Option),
+        (FixedWindow, "0 10", GrammarError::Limit),
+        (FixedWindow, "x y", GrammarError::Limit),
+        (FixedWindow, "1 y", GrammarError::Window),
+        (FixedWindow, "1 10 x", GrammarError::OptionOrAligned),
+        (FixedWindow, "1 10 COST", GrammarError::MissingCost),
+        (FixedWindow, "1 10 COST x", GrammarError::Cost),
+        (FixedWindow, "1 10 COST 1 cost 1", GrammarError::RepeatedCost),
+        (FixedWindow, "1 10 ALIGNED COST 1 ALIGNED", GrammarError::RepeatedAligned),
+        (FixedWindow, "1", GrammarError::Arity),
+        (SlidingWindow, "1 10 ALIGNED", GrammarError::Option),
         (SlidingLog, "1 0", GrammarError::Window),
         (TokenBucket, "0 1 1", GrammarError::Capacity),
         (LeakyBucket, "1 0 1", GrammarError::Rate),

@@ -9,7 +9,9 @@
 //! Source: the `INCR` and `EXPIRE` pattern of the Redis documentation, made atomic and exact.
 
 use super::bounds::{Cost, Limit, Period};
-use super::decision::{Decision, Next, Outcome, Verdict};
+use super::decision::{Decision, Next};
+use super::fields::{Field, Fields};
+use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 
 /// The rule: `limit` units per `window`.
@@ -32,39 +34,76 @@ pub struct State {
     pub used: u64,
 }
 
-impl FixedWindow {
-    /// Decides one call.
-    ///
-    /// A window that starts ahead of `now` counts as open; ahead by more than its length, only a
-    /// clock that stepped back can explain it, and it is opened anew with what was used.
-    pub fn decide(&self, stored: Option<State>, now: Instant, cost: Cost) -> Outcome<State> {
+/// The window that is open at one instant.
+struct View<'a> {
+    rule: &'a FixedWindow,
+    open: State,
+    until_end: Span,
+    repaired: bool,
+}
+
+impl Limiter<'_> for FixedWindow {
+    type State = State;
+    type NewState = State;
+
+    /// A window that starts ahead of `now` counts as open; ahead by more than its length, it is
+    /// opened anew with what was used.
+    fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (open, repaired) = self.open_window(stored, now);
-        let limit = self.limit.units();
-        let until_end = self.end(open.start).since(now);
+        View { rule: self, open, until_end: self.end(open.start).since(now), repaired }
+    }
+}
 
-        let verdict = if cost.units() > limit {
-            Verdict::Impossible
-        } else if cost.units() <= limit.saturating_sub(open.used) || cost.is_zero() {
-            Verdict::ALLOWED
-        } else {
-            Verdict::Denied { retry_after: until_end }
-        };
-        let taken = if verdict.is_allowed() { cost.units() } else { 0 };
-        let after = State { start: open.start, used: open.used + taken };
+impl Standing for View<'_> {
+    type NewState = State;
 
-        let writes = !cost.is_zero() && (verdict.is_allowed() || repaired);
-        let lapses_at = after.start.after(self.window.span());
-        Outcome {
-            decision: Decision {
-                verdict,
-                limit: self.limit,
-                remaining: limit.saturating_sub(after.used),
-                reset_after: if after.used == 0 { Span::ZERO } else { until_end },
-            },
-            next: writes.then(|| Next::until(lapses_at, after)),
-        }
+    fn limit(&self) -> Limit {
+        self.rule.limit
     }
 
+    fn is_repaired(&self) -> bool {
+        self.repaired
+    }
+
+    fn has_room_for(&self, cost: Cost) -> bool {
+        cost.units() <= self.remaining()
+    }
+
+    fn room_in(&self, _cost: Cost) -> Span {
+        self.until_end
+    }
+
+    fn take(&mut self, cost: Cost) {
+        self.open.used += cost.units();
+    }
+
+    fn remaining(&self) -> u64 {
+        self.rule.limit.units().saturating_sub(self.open.used)
+    }
+
+    fn reset_after(&self) -> Span {
+        if self.open.used == 0 { Span::ZERO } else { self.until_end }
+    }
+
+    fn next(self, _decision: &Decision) -> Next<State> {
+        Next::until(self.open.start.after(self.rule.window.span()), self.open)
+    }
+}
+
+impl Fields<2> for FixedWindow {
+    const FIELDS: [Field; 2] =
+        [Field::instant("window_start_us"), Field::new("used", 1, Limit::MAX)];
+
+    fn numbers(state: &State) -> [u64; 2] {
+        [state.start.as_us(), state.used]
+    }
+
+    fn state([start_us, used]: [u64; 2]) -> Option<State> {
+        Some(State { start: Instant::from_us(start_us), used })
+    }
+}
+
+impl FixedWindow {
     /// The window that is open at `now`, and whether it had to be repaired.
     fn open_window(&self, stored: Option<State>, now: Instant) -> (State, bool) {
         let fresh = if self.aligned { now.floor_to(self.window.span()) } else { now };

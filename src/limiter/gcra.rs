@@ -12,7 +12,9 @@
 //! scheduling.
 
 use super::bounds::{Cost, Limit, Quota};
-use super::decision::{Decision, Next, Outcome, Verdict};
+use super::decision::{Decision, Next};
+use super::fields::{Field, Fields};
+use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 
 /// The rule: `burst` at once, and `rate` per `period` in the long run.
@@ -42,6 +44,90 @@ impl State {
     pub const TOLERANCE_LOG2_MAX: u8 = 62;
 }
 
+/// The debt at one instant.
+struct View<'a> {
+    rule: &'a Gcra,
+    now_ns: u64,
+    owed_ns: u64,
+    repaired: bool,
+}
+
+impl Limiter<'_> for Gcra {
+    type State = State;
+    type NewState = State;
+
+    /// A debt larger than any its writer could have left is cut to one tolerance from `now`.
+    fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
+        let now_ns = now.as_us().saturating_mul(1_000);
+        let (owed_ns, repaired) = self.owed_ns(stored, now_ns);
+        View { rule: self, now_ns, owed_ns, repaired }
+    }
+}
+
+impl View<'_> {
+    /// What would be owed with `cost` taken.
+    fn wanted_ns(&self, cost: Cost) -> u128 {
+        u128::from(self.owed_ns) + u128::from(cost.units()) * u128::from(self.rule.interval_ns)
+    }
+}
+
+impl Standing for View<'_> {
+    type NewState = State;
+
+    fn limit(&self) -> Limit {
+        self.rule.burst
+    }
+
+    fn is_repaired(&self) -> bool {
+        self.repaired
+    }
+
+    fn has_room_for(&self, cost: Cost) -> bool {
+        self.wanted_ns(cost) <= u128::from(self.rule.tolerance_ns)
+    }
+
+    fn room_in(&self, cost: Cost) -> Span {
+        let early_ns = self.wanted_ns(cost) - u128::from(self.rule.tolerance_ns);
+        Span::from_ns_ceil(u64::try_from(early_ns).unwrap_or(u64::MAX))
+    }
+
+    fn take(&mut self, cost: Cost) {
+        // At most the tolerance: there was room.
+        self.owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
+    }
+
+    fn remaining(&self) -> u64 {
+        self.rule.units_in(self.rule.tolerance_ns.saturating_sub(self.owed_ns))
+    }
+
+    fn reset_after(&self) -> Span {
+        Span::from_ns_ceil(self.owed_ns)
+    }
+
+    fn next(self, _decision: &Decision) -> Next<State> {
+        let arrival_ns = self.now_ns.saturating_add(self.owed_ns);
+        let lapses_at = Instant::from_us(arrival_ns.div_ceil(1_000));
+        let state = State { arrival_ns, tolerance_log2: self.rule.tolerance_log2() };
+        Next::drifting(lapses_at, self.rule.span(), state)
+    }
+}
+
+impl Fields<2> for Gcra {
+    const FIELDS: [Field; 2] = [
+        Field::new("theoretical_arrival_ns", 0, State::ARRIVAL_MAX_NS),
+        Field::new("tolerance_log2_ns", 0, State::TOLERANCE_LOG2_MAX as u64),
+    ];
+
+    fn numbers(state: &State) -> [u64; 2] {
+        [state.arrival_ns, state.tolerance_log2.into()]
+    }
+
+    fn state([arrival_ns, tolerance_log2]: [u64; 2]) -> Option<State> {
+        let tolerance_log2 = u8::try_from(tolerance_log2).ok()?;
+        Some(State { arrival_ns, tolerance_log2 })
+    }
+}
+
 impl Gcra {
     /// The rule for a quota. The emission interval is rounded up to the nanosecond.
     pub fn new(quota: Quota) -> Self {
@@ -50,47 +136,6 @@ impl Gcra {
         // At most 36,525 days and the rounding of 10^12 units, 3.2 x 10^18.
         let tolerance_ns = interval_ns.saturating_mul(quota.capacity().units());
         Self { burst: quota.capacity(), interval_ns, tolerance_ns }
-    }
-
-    /// Decides one call.
-    ///
-    /// A debt larger than any the writer could have left can only come from a clock that stepped
-    /// back: it is cut to one tolerance from `now`.
-    pub fn decide(&self, stored: Option<State>, now: Instant, cost: Cost) -> Outcome<State> {
-        let now_ns = now.as_us().saturating_mul(1_000);
-        let (owed_ns, repaired) = self.owed_ns(stored, now_ns);
-        let asked_ns = u128::from(cost.units()) * u128::from(self.interval_ns);
-        let wanted_ns = u128::from(owed_ns) + asked_ns;
-
-        let verdict = if cost.units() > self.burst.units() {
-            Verdict::Impossible
-        } else if wanted_ns <= u128::from(self.tolerance_ns) || cost.is_zero() {
-            Verdict::ALLOWED
-        } else {
-            let early_ns = wanted_ns - u128::from(self.tolerance_ns);
-            let retry_after = Span::from_ns_ceil(u64::try_from(early_ns).unwrap_or(u64::MAX));
-            Verdict::Denied { retry_after }
-        };
-        let after_ns = match verdict {
-            // At most the tolerance, or as much as was owed before.
-            Verdict::Allowed { .. } => u64::try_from(wanted_ns).unwrap_or(u64::MAX),
-            _ => owed_ns,
-        };
-
-        let writes = !cost.is_zero() && (verdict.is_allowed() || repaired);
-        let arrival_ns = now_ns.saturating_add(after_ns);
-        let lapses_at = Instant::from_us(arrival_ns.div_ceil(1_000));
-        let reset_after = Span::from_ns_ceil(after_ns);
-        let after = State { arrival_ns, tolerance_log2: self.tolerance_log2() };
-        Outcome {
-            decision: Decision {
-                verdict,
-                limit: self.burst,
-                remaining: self.units_in(self.tolerance_ns.saturating_sub(after_ns)),
-                reset_after,
-            },
-            next: writes.then(|| Next::drifting(lapses_at, self.span(), after)),
-        }
     }
 
     /// How far the theoretical arrival time lies ahead, and whether it had to be repaired.

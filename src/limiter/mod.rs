@@ -1,15 +1,19 @@
 //! The decision itself: state, now and cost in; a verdict and perhaps a new state out.
 //!
-//! Nothing here knows a server, reads a clock, allocates or uses a float. Reading order: `time`
-//! and `bounds` (the types), `decision` (the answer), then any of the six algorithms.
+//! Nothing here knows a server, reads a clock or uses a float, and no decision allocates. Reading
+//! order: `time` and `bounds` (the types), `decision` (the answer), `standing` (how a call is
+//! decided), `fields` (a state as numbers), then any of the six algorithms.
 
 pub mod bounds;
+pub mod bucket;
 pub mod decision;
+pub mod fields;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
 pub mod sliding_log;
 pub mod sliding_window;
+pub mod standing;
 pub mod time;
 pub mod token_bucket;
 
@@ -22,111 +26,115 @@ mod tables;
 
 pub use bounds::{Cost, Limit, Period, Quota, QuotaError, Slots};
 pub use decision::{Decision, Next, Outcome, Verdict};
+pub use fields::{Field, Fields};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
+pub use standing::{Limiter, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
-
-/// One of the six algorithms with its limits: everything about a call but its subject and cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// `RL.FIXED`
-    FixedWindow(FixedWindow),
-    /// `RL.SLIDING`
-    SlidingWindow(SlidingWindow),
-    /// `RL.SLIDINGLOG`
-    SlidingLog(SlidingLog),
-    /// `RL.TOKENBUCKET`
-    TokenBucket(TokenBucket),
-    /// `RL.LEAKYBUCKET`
-    LeakyBucket(LeakyBucket),
-    /// `RL.GCRA`
-    Gcra(Gcra),
-}
-
-/// What a key holds, as read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State<'a> {
-    /// An open window.
-    FixedWindow(fixed_window::State),
-    /// Two neighbouring windows.
-    SlidingWindow(sliding_window::State),
-    /// A log, read in place.
-    SlidingLog(sliding_log::Log<'a>),
-    /// A bucket that is not full.
-    TokenBucket(token_bucket::State),
-    /// A queue that is not empty.
-    LeakyBucket(leaky_bucket::State),
-    /// A debt of time.
-    Gcra(gcra::State),
-}
-
-/// What a key is to hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NewState<'a> {
-    /// The whole state.
-    FixedWindow(fixed_window::State),
-    /// The whole state.
-    SlidingWindow(sliding_window::State),
-    /// A change to the log that was read.
-    SlidingLog(sliding_log::Edit<'a>),
-    /// The whole state.
-    TokenBucket(token_bucket::State),
-    /// The whole state.
-    LeakyBucket(leaky_bucket::State),
-    /// The whole state.
-    Gcra(gcra::State),
-}
 
 /// The key holds the state of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
 
-/// The stored state as the one kind that a rule reads, or out with [`OtherAlgorithm`].
-macro_rules! expect_state {
-    ($stored:expr, $kind:ident) => {
-        match $stored {
-            None => None,
-            Some(State::$kind(state)) => Some(state),
-            Some(_) => return Err(OtherAlgorithm),
+/// What follows from there being several algorithms. A line for each says its name, its rule, and
+/// what a key of it holds: as read, and as it is to be.
+macro_rules! algorithms {
+    ($($(#[$call:meta])* $name:literal $limiter:ident: $state:ty => $new_state:ty,)*) => {
+        /// Which algorithm.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Algorithm {
+            $($(#[$call])* $limiter,)*
+        }
+
+        /// An algorithm with its limits: everything about a call but its subject and cost.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Rule {
+            $($(#[$call])* $limiter($limiter),)*
+        }
+
+        /// What a key holds, as read.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum State<'a> {
+            $($(#[$call])* $limiter($state),)*
+        }
+
+        /// What a key is to hold.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub enum NewState<'a> {
+            $($(#[$call])* $limiter($new_state),)*
+        }
+
+        impl Algorithm {
+            /// All of them, in the order of the pages.
+            pub const ALL: [Self; [$($name),*].len()] = [$(Self::$limiter),*];
+
+            /// The name, as `RL.PEEK` takes it and `RL.INSPECT` shows it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$limiter => $name,)*
+                }
+            }
+        }
+
+        impl Rule {
+            /// Decides a call of `cost` at `now` on what is stored, changing nothing.
+            ///
+            /// # Errors
+            ///
+            /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            pub fn decide<'a>(
+                &self,
+                stored: Option<State<'a>>,
+                now: Instant,
+                cost: Cost,
+            ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+                match self {
+                    $(Self::$limiter(rule) => {
+                        let stored = match stored {
+                            None => None,
+                            Some(State::$limiter(state)) => Some(state),
+                            Some(_) => return Err(OtherAlgorithm),
+                        };
+                        let outcome = standing::decide(rule.standing(stored, now), cost);
+                        Ok(outcome.map(NewState::$limiter))
+                    })*
+                }
+            }
+        }
+
+        impl State<'_> {
+            /// Whose state it is.
+            pub const fn algorithm(&self) -> Algorithm {
+                match self {
+                    $(Self::$limiter(_) => Algorithm::$limiter,)*
+                }
+            }
+
+            /// The state as names and numbers, for people.
+            pub fn shown(&self) -> Vec<(&'static str, u64)> {
+                match self {
+                    $(Self::$limiter(state) => $limiter::shown(state),)*
+                }
+            }
         }
     };
 }
 
-impl Rule {
-    /// Decides a call of `cost` at `now` on what is stored, changing nothing.
-    ///
-    /// # Errors
-    ///
-    /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
-    pub fn decide<'a>(
-        &self,
-        stored: Option<State<'a>>,
-        now: Instant,
-        cost: Cost,
-    ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
-        Ok(match self {
-            Self::FixedWindow(rule) => rule
-                .decide(expect_state!(stored, FixedWindow), now, cost)
-                .map(NewState::FixedWindow),
-            Self::SlidingWindow(rule) => rule
-                .decide(expect_state!(stored, SlidingWindow), now, cost)
-                .map(NewState::SlidingWindow),
-            Self::SlidingLog(rule) => {
-                rule.decide(expect_state!(stored, SlidingLog), now, cost).map(NewState::SlidingLog)
-            }
-            Self::TokenBucket(rule) => rule
-                .decide(expect_state!(stored, TokenBucket), now, cost)
-                .map(NewState::TokenBucket),
-            Self::LeakyBucket(rule) => rule
-                .decide(expect_state!(stored, LeakyBucket), now, cost)
-                .map(NewState::LeakyBucket),
-            Self::Gcra(rule) => {
-                rule.decide(expect_state!(stored, Gcra), now, cost).map(NewState::Gcra)
-            }
-        })
-    }
+algorithms! {
+    /// `RL.FIXED key limit window [COST n] [ALIGNED]`
+    "FIXED" FixedWindow: fixed_window::State => fixed_window::State,
+    /// `RL.SLIDING key limit window [COST n]`
+    "SLIDING" SlidingWindow: sliding_window::State => sliding_window::State,
+    /// `RL.SLIDINGLOG key limit window [COST n]`
+    "SLIDINGLOG" SlidingLog: sliding_log::Log<'a> => sliding_log::Edit<'a>,
+    /// `RL.TOKENBUCKET key capacity rate period [COST n]`
+    "TOKENBUCKET" TokenBucket: bucket::State => bucket::State,
+    /// `RL.LEAKYBUCKET key capacity rate period [COST n]`
+    "LEAKYBUCKET" LeakyBucket: bucket::State => bucket::State,
+    /// `RL.GCRA key burst rate period [COST n]`
+    "GCRA" Gcra: gcra::State => gcra::State,
 }

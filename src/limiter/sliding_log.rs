@@ -18,7 +18,9 @@
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
 use super::bounds::{Cost, Limit, Period, Slots};
-use super::decision::{Decision, Next, Outcome, Verdict};
+use super::decision::{Decision, Next};
+use super::fields::Field;
+use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 use std::ops::Range;
 
@@ -120,62 +122,119 @@ impl Edit<'_> {
     }
 }
 
-/// What the log says at one instant, before the call.
-struct View<'a> {
-    log: Option<Log<'a>>,
+/// What the log says at one instant.
+struct View<'a, 'log> {
+    rule: &'a SlidingLog,
+    now: Instant,
+    log: Option<Log<'log>>,
     /// How many entries no longer count.
     dead: usize,
     /// Their total.
     passed: u64,
+    /// What counts.
+    used: u64,
     /// The entries that a change would keep.
     kept: Range<usize>,
+    /// The entry that it would put after them.
+    last: Entry,
     /// Set when the clock stepped back: all entries after the kept ones happened at this instant.
     moved_to: Option<Instant>,
 }
 
-impl SlidingLog {
-    /// Decides one call.
-    ///
+impl<'log> Limiter<'log> for SlidingLog {
+    type State = Log<'log>;
+    type NewState = Edit<'log>;
+
     /// Entries ahead of `now` count in full. Further ahead than the window, and than any rounding,
-    /// only a clock that stepped back can put them: they are moved to `now`.
-    pub fn decide<'a>(
+    /// they are moved to `now`.
+    // Inlined, or the view is written to memory and read again by every call.
+    #[inline]
+    fn standing(
         &self,
-        stored: Option<Log<'a>>,
+        stored: Option<Log<'log>>,
         now: Instant,
-        cost: Cost,
-    ) -> Outcome<Edit<'a>> {
-        let view = self.view(stored, now);
-        let limit = self.limit.units();
-        let total = stored.map_or(0, |log| log.last().total);
-        let used = total.saturating_sub(view.passed);
-
-        let verdict = if cost.units() > limit {
-            Verdict::Impossible
-        } else if cost.units() <= limit.saturating_sub(used) || cost.is_zero() {
-            Verdict::ALLOWED
+    ) -> impl Standing<NewState = Edit<'log>> {
+        let Some(log) = stored else {
+            let last = Entry { instant: now, total: 0 };
+            let (log, kept) = (None, 0..0);
+            let (dead, passed, used, moved_to) = (0, 0, 0, None);
+            return View { rule: self, now, log, dead, passed, used, kept, last, moved_to };
+        };
+        let count = log.entries.len();
+        let window = self.window.span();
+        let newest = log.last();
+        let dead = log.first_not(0..count, |entry| entry.instant.after(window) <= now);
+        let passed = log.total_before(dead);
+        let used = newest.total.saturating_sub(passed);
+        let (kept, moved_to) = if newest.instant.since(now) > window.max(log.slot) {
+            let past = log.first_not(dead..count, |entry| entry.instant <= now);
+            (dead..past, Some(now.ceil_to(self.slot())))
+        } else if dead > 0 && dead * 2 >= count - dead {
+            (dead..count, None)
         } else {
-            let excess = used - (limit - cost.units());
-            Verdict::Denied { retry_after: self.freed_at(&view, excess).since(now) }
+            (0..count, None)
         };
-        let taken = if verdict.is_allowed() { cost.units() } else { 0 };
-        let used_after = used.saturating_add(taken);
-        let last = Entry {
-            instant: self.last_instant(&view, now, taken),
-            total: total.saturating_add(taken),
-        };
+        let last = Entry { instant: moved_to.unwrap_or(newest.instant), ..newest };
+        View { rule: self, now, log: stored, dead, passed, used, kept, last, moved_to }
+    }
+}
 
-        let lapses_at = last.instant.after(self.window.span());
-        let writes = !cost.is_zero() && (verdict.is_allowed() || view.moved_to.is_some());
-        Outcome {
-            decision: Decision {
-                verdict,
-                limit: self.limit,
-                remaining: limit.saturating_sub(used_after),
-                reset_after: if used_after == 0 { Span::ZERO } else { lapses_at.since(now) },
-            },
-            next: writes
-                .then(|| Next::drifting(lapses_at, self.window.span(), self.edit(&view, last))),
-        }
+impl<'log> Standing for View<'_, 'log> {
+    type NewState = Edit<'log>;
+
+    fn limit(&self) -> Limit {
+        self.rule.limit
+    }
+
+    fn is_repaired(&self) -> bool {
+        self.moved_to.is_some()
+    }
+
+    fn has_room_for(&self, cost: Cost) -> bool {
+        cost.units() <= self.remaining()
+    }
+
+    fn room_in(&self, cost: Cost) -> Span {
+        let excess = self.used - (self.rule.limit.units() - cost.units());
+        self.freed_at(excess).since(self.now)
+    }
+
+    fn take(&mut self, cost: Cost) {
+        let at = || self.last.instant.max(self.now.ceil_to(self.rule.slot()));
+        self.last.instant = self.moved_to.unwrap_or_else(at);
+        self.last.total = self.last.total.saturating_add(cost.units());
+        self.used = self.used.saturating_add(cost.units());
+    }
+
+    fn remaining(&self) -> u64 {
+        self.rule.limit.units().saturating_sub(self.used)
+    }
+
+    fn reset_after(&self) -> Span {
+        if self.used == 0 { Span::ZERO } else { self.lapses_at().since(self.now) }
+    }
+
+    #[inline]
+    fn next(self, _decision: &Decision) -> Next<Edit<'log>> {
+        Next::drifting(self.lapses_at(), self.rule.window.span(), self.edit())
+    }
+}
+
+impl SlidingLog {
+    /// The numbers that are stored in front of the entries.
+    pub const HEADER: [Field; 2] =
+        [Field::instant("base_us"), Field::new("slot_us", 1, Period::MAX.as_us())];
+
+    /// The log in figures, for people: its entries may be many.
+    pub fn shown(log: &Log<'_>) -> Vec<(&'static str, u64)> {
+        let newest = log.last();
+        vec![
+            ("entries", log.entries.len() as u64),
+            ("used", newest.total),
+            ("oldest_us", log.base.as_us()),
+            ("newest_us", newest.instant.as_us()),
+            ("slot_us", log.slot.as_us()),
+        ]
     }
 
     /// The width that instants are rounded up to; 1 us, which is none, for up to `slots` units.
@@ -186,57 +245,34 @@ impl SlidingLog {
             Span::from_us(self.window.as_us().div_ceil(self.slots.count()))
         }
     }
+}
 
-    fn view<'a>(&self, stored: Option<Log<'a>>, now: Instant) -> View<'a> {
-        let Some(log) = stored else {
-            return View { log: None, dead: 0, passed: 0, kept: 0..0, moved_to: None };
-        };
-        let count = log.entries.len();
-        let window = self.window.span();
-        let dead = log.first_not(0..count, |entry| entry.instant.after(window) <= now);
-        let passed = log.total_before(dead);
-        let ahead = log.last().instant.since(now);
-        let (kept, moved_to) = if ahead > window.max(log.slot) {
-            let past = log.first_not(dead..count, |entry| entry.instant <= now);
-            (dead..past, Some(now.ceil_to(self.slot())))
-        } else if dead > 0 && dead * 2 >= count - dead {
-            (dead..count, None)
-        } else {
-            (0..count, None)
-        };
-        View { log: stored, dead, passed, kept, moved_to }
+impl<'log> View<'_, 'log> {
+    /// When the last entry no longer counts.
+    fn lapses_at(&self) -> Instant {
+        self.last.instant.after(self.rule.window.span())
     }
 
     /// When so many of the entries that count no longer do that `excess` units are free.
-    fn freed_at(&self, view: &View<'_>, excess: u64) -> Instant {
-        let freed = view.log.map_or(Instant::from_us(0), |log| {
-            let counting = view.dead..view.kept.end;
-            let too_few = |entry: Entry| entry.total.saturating_sub(view.passed) < excess;
+    fn freed_at(&self, excess: u64) -> Instant {
+        let freed = self.log.map_or(Instant::from_us(0), |log| {
+            let counting = self.dead..self.kept.end;
+            let too_few = |entry: Entry| entry.total.saturating_sub(self.passed) < excess;
             let index = log.first_not(counting.clone(), too_few);
-            match view.moved_to {
+            match self.moved_to {
                 Some(moved_to) if index == counting.end => moved_to,
                 _ => log.entry(index).instant,
             }
         });
-        freed.after(self.window.span())
-    }
-
-    /// The instant of the last entry after the call.
-    fn last_instant(&self, view: &View<'_>, now: Instant, taken: u64) -> Instant {
-        let newest = view.log.map(|log| log.last().instant);
-        match (view.moved_to, newest) {
-            (Some(moved_to), _) => moved_to,
-            (None, Some(newest)) if taken == 0 => newest,
-            (None, Some(newest)) => newest.max(now.ceil_to(self.slot())),
-            (None, None) => now.ceil_to(self.slot()),
-        }
+        freed.after(self.rule.window.span())
     }
 
     /// The change that makes `last` the last entry.
-    fn edit<'a>(&self, view: &View<'a>, last: Entry) -> Edit<'a> {
-        let mut kept = view.kept.clone();
-        let Some(log) = view.log else {
-            return Edit { log: None, kept, last, slot: self.slot() };
+    fn edit(&self) -> Edit<'log> {
+        let last = self.last;
+        let mut kept = self.kept.clone();
+        let Some(log) = self.log else {
+            return Edit { log: None, kept, last, slot: self.rule.slot() };
         };
         if !kept.is_empty() && log.entry(kept.end - 1).instant == last.instant {
             // The same instant: that entry is written again, with the larger total.
@@ -244,15 +280,15 @@ impl SlidingLog {
         }
         if !last.fits(log.base) {
             // Years of one base, or an immense total: count anew from what still matters.
-            kept.start = view.dead.min(kept.end);
+            kept.start = self.dead.min(kept.end);
         }
         // What still counts keeps its rounding, also the instant that `last` takes over: forgotten,
         // it would look like a clock that stepped back.
-        let survivors = kept.start.max(view.dead) < kept.end;
-        let taken_over = view.moved_to.is_none() && last.instant == log.last().instant;
+        let survivors = kept.start.max(self.dead) < kept.end;
+        let taken_over = self.moved_to.is_none() && last.instant == log.last().instant;
         let inherits = survivors || taken_over;
-        let slot = if inherits { log.slot.max(self.slot()) } else { self.slot() };
-        Edit { log: view.log, kept, last, slot }
+        let slot = if inherits { log.slot.max(self.rule.slot()) } else { self.rule.slot() };
+        Edit { log: self.log, kept, last, slot }
     }
 }
 

@@ -9,8 +9,10 @@
 //!
 //! Source: the approximation that Cloudflare described for its counters in 2017.
 
-use super::bounds::{Cost, Limit, Period};
-use super::decision::{Decision, Next, Outcome, Verdict};
+use super::bounds::{self, Cost, Limit, Period};
+use super::decision::{Decision, Next};
+use super::fields::{Field, Fields};
+use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 
 /// The rule: about `limit` units in any `window`.
@@ -43,42 +45,87 @@ impl State {
     }
 }
 
-impl SlidingWindow {
-    /// Decides one call.
-    ///
+/// The two windows at one instant.
+struct View<'a> {
+    rule: &'a SlidingWindow,
+    now: Instant,
+    windows: State,
+    /// What of both counts as used.
+    estimate: u64,
+    repaired: bool,
+}
+
+impl Limiter<'_> for SlidingWindow {
+    type State = State;
+    type NewState = State;
+
     /// A window that starts ahead of `now` has not begun to elapse; ahead by more than its length,
-    /// only a clock that stepped back can explain it, and its counters move to the window of `now`.
-    pub fn decide(&self, stored: Option<State>, now: Instant, cost: Cost) -> Outcome<State> {
-        let (view, repaired) = self.view(stored, now);
-        let limit = self.limit.units();
-        let elapsed = now.since(view.start);
-        let estimate = self.still_counting(view.previous, elapsed).saturating_add(view.current);
+    /// its counters move to the window of `now`.
+    fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
+        let (windows, repaired) = self.windows(stored, now);
+        let elapsed = now.since(windows.start);
+        let faded = self.still_counting(windows.previous, elapsed);
+        let estimate = faded.saturating_add(windows.current);
+        View { rule: self, now, windows, estimate, repaired }
+    }
+}
 
-        let verdict = if cost.units() > limit {
-            Verdict::Impossible
-        } else if cost.units() <= limit.saturating_sub(estimate) || cost.is_zero() {
-            Verdict::ALLOWED
-        } else {
-            Verdict::Denied { retry_after: self.room_for(view, cost).since(now) }
-        };
-        let taken = if verdict.is_allowed() { cost.units() } else { 0 };
-        let after = State { current: view.current.saturating_add(taken), ..view };
+impl Standing for View<'_> {
+    type NewState = State;
 
-        let lapses_at = self.lapses_at(after);
-        let writes = !cost.is_zero() && (verdict.is_allowed() || repaired);
-        Outcome {
-            decision: Decision {
-                verdict,
-                limit: self.limit,
-                remaining: limit.saturating_sub(estimate.saturating_add(taken)),
-                reset_after: lapses_at.since(now),
-            },
-            next: writes.then(|| Next::until(lapses_at, after)),
-        }
+    fn limit(&self) -> Limit {
+        self.rule.limit
     }
 
+    fn is_repaired(&self) -> bool {
+        self.repaired
+    }
+
+    fn has_room_for(&self, cost: Cost) -> bool {
+        cost.units() <= self.remaining()
+    }
+
+    fn room_in(&self, cost: Cost) -> Span {
+        self.rule.room_for(self.windows, cost).since(self.now)
+    }
+
+    fn take(&mut self, cost: Cost) {
+        self.windows.current = self.windows.current.saturating_add(cost.units());
+        self.estimate = self.estimate.saturating_add(cost.units());
+    }
+
+    fn remaining(&self) -> u64 {
+        self.rule.limit.units().saturating_sub(self.estimate)
+    }
+
+    fn reset_after(&self) -> Span {
+        self.rule.lapses_at(self.windows).since(self.now)
+    }
+
+    fn next(self, _decision: &Decision) -> Next<State> {
+        Next::until(self.rule.lapses_at(self.windows), self.windows)
+    }
+}
+
+impl Fields<3> for SlidingWindow {
+    const FIELDS: [Field; 3] = [
+        Field::instant("window_start_us"),
+        Field::new("previous", 0, State::COUNT_MAX),
+        Field::new("current", 1, State::COUNT_MAX),
+    ];
+
+    fn numbers(state: &State) -> [u64; 3] {
+        [state.start.as_us(), state.previous, state.current]
+    }
+
+    fn state([start_us, previous, current]: [u64; 3]) -> Option<State> {
+        Some(State { start: Instant::from_us(start_us), previous, current })
+    }
+}
+
+impl SlidingWindow {
     /// The two windows as they stand at `now`, and whether they had to be repaired.
-    fn view(&self, stored: Option<State>, now: Instant) -> (State, bool) {
+    fn windows(&self, stored: Option<State>, now: Instant) -> (State, bool) {
         let window = self.window.span();
         let current_start = now.floor_to(window);
         let Some(mut state) = stored else {
@@ -94,14 +141,14 @@ impl SlidingWindow {
         if state.start.since(now) > window {
             return (State { start: current_start, ..state }, true);
         }
-        let view = if state.start >= current_start {
+        let windows = if state.start >= current_start {
             state
         } else if state.start.after(window) == current_start {
             State { start: current_start, previous: state.current, current: 0 }
         } else {
             State::empty(current_start)
         };
-        (view, false)
+        (windows, false)
     }
 
     /// What of `previous` still counts when `elapsed` of the current window is over; rounded up.
@@ -109,17 +156,17 @@ impl SlidingWindow {
         let window = self.window.as_us();
         let overlap = window.saturating_sub(elapsed.as_us());
         let parts = u128::from(previous) * u128::from(overlap);
-        u64::try_from(super::bounds::div_ceil(parts, window)).unwrap_or(u64::MAX)
+        u64::try_from(bounds::div_ceil(parts, window)).unwrap_or(u64::MAX)
     }
 
     /// The first instant at which `cost`, which is at most the limit, fits.
-    fn room_for(&self, view: State, cost: Cost) -> Instant {
+    fn room_for(&self, windows: State, cost: Cost) -> Instant {
         let free = self.limit.units() - cost.units();
         let window = self.window.span();
-        match free.checked_sub(view.current) {
-            Some(room) => view.start.after(self.fades_to(view.previous, room)),
+        match free.checked_sub(windows.current) {
+            Some(room) => windows.start.after(self.fades_to(windows.previous, room)),
             // Not in this window. In the next one the current cost is the previous one.
-            None => view.start.after(window).after(self.fades_to(view.current, free)),
+            None => windows.start.after(window).after(self.fades_to(windows.current, free)),
         }
     }
 

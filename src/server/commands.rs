@@ -158,7 +158,7 @@ pub static COMMANDS: [Command; 9] = [
             arguments: &[KEY, LIMIT, WINDOW, COST, ALIGNED],
             ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
         },
-        action: Action::Decide(Algorithm::Fixed),
+        action: Action::Decide(Algorithm::FixedWindow),
         counters: Some(Counters { allowed: c"fixed_allowed", denied: c"fixed_denied" }),
     },
     Command {
@@ -166,7 +166,7 @@ pub static COMMANDS: [Command; 9] = [
             c"rl.sliding",
             c"Decides whether a call may happen now, by a sliding-window counter.",
         ),
-        action: Action::Decide(Algorithm::Sliding),
+        action: Action::Decide(Algorithm::SlidingWindow),
         counters: Some(Counters { allowed: c"sliding_allowed", denied: c"sliding_denied" }),
     },
     Command {

@@ -1,8 +1,8 @@
 //! The two replies: five integers for a decision, a map for a state.
 
 use super::api::{Context, Value};
-use crate::grammar::Algorithm;
 use crate::limiter::{Decision, Span, State, Verdict};
+use std::iter;
 
 /// The fourth field of a call that can never be allowed.
 const NEVER: i64 = -1;
@@ -23,49 +23,15 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
     ]
 }
 
-/// Sends a state as field and value pairs; null when there is none.
+/// Sends a state as field and value pairs, its algorithm first; null when there is none.
 pub fn state(context: Context<'_>, state: Option<&State<'_>>) {
-    use Value::Integer;
-    let named = |algorithm: Algorithm| ("algorithm", Value::Text(algorithm.name()));
-    match state {
-        None => context.reply_null(),
-        Some(State::FixedWindow(state)) => context.reply_map(&[
-            named(Algorithm::Fixed),
-            ("window_start_us", Integer(state.start.as_us())),
-            ("used", Integer(state.used)),
-        ]),
-        Some(State::SlidingWindow(state)) => context.reply_map(&[
-            named(Algorithm::Sliding),
-            ("window_start_us", Integer(state.start.as_us())),
-            ("previous", Integer(state.previous)),
-            ("current", Integer(state.current)),
-        ]),
-        Some(State::SlidingLog(log)) => context.reply_map(&[
-            named(Algorithm::SlidingLog),
-            ("entries", Integer(log.entries.len() as u64)),
-            ("used", Integer(log.last().total)),
-            ("oldest_us", Integer(log.base.as_us())),
-            ("newest_us", Integer(log.last().instant.as_us())),
-            ("slot_us", Integer(log.slot.as_us())),
-        ]),
-        Some(State::TokenBucket(state)) => context.reply_map(&[
-            named(Algorithm::TokenBucket),
-            ("tokens", Integer(state.tokens)),
-            ("fraction", Integer(state.fraction)),
-            ("updated_us", Integer(state.updated.as_us())),
-        ]),
-        Some(State::LeakyBucket(state)) => context.reply_map(&[
-            named(Algorithm::LeakyBucket),
-            ("level", Integer(state.level)),
-            ("fraction", Integer(state.fraction)),
-            ("updated_us", Integer(state.updated.as_us())),
-        ]),
-        Some(State::Gcra(state)) => context.reply_map(&[
-            named(Algorithm::Gcra),
-            ("theoretical_arrival_ns", Integer(state.arrival_ns)),
-            ("tolerance_log2_ns", Integer(state.tolerance_log2.into())),
-        ]),
-    }
+    let Some(state) = state else {
+        return context.reply_null();
+    };
+    let algorithm = ("algorithm", Value::Text(state.algorithm().name()));
+    let numbers = state.shown().into_iter().map(|(name, number)| (name, Value::Integer(number)));
+    let pairs: Vec<_> = iter::once(algorithm).chain(numbers).collect();
+    context.reply_map(&pairs);
 }
 
 /// Milliseconds, rounded up: who waits that long has waited long enough.

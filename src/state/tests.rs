@@ -1,7 +1,8 @@
 //! The codec: golden bytes that must read for ever, and that nothing else is read.
 
 use super::*;
-use crate::limiter::{Cost, Rule, SlidingLog, Slots};
+use crate::limiter::{Cost, Limit, Period, Rule, Slots};
+use crate::limiter::{bucket, fixed_window, gcra, sliding_window};
 use proptest::prelude::*;
 
 const US: u64 = 1_700_000_000_000_000;
@@ -42,8 +43,8 @@ fn golden_states<'a>(entries: &'a [RawEntry]) -> [State<'a>; 6] {
         State::FixedWindow(fixed_window::State { start: at, used: 15 }),
         State::SlidingWindow(sliding_window::State { start: at, previous: 40, current: 128 }),
         State::SlidingLog(Log { base: at, slot: Span::from_us(1), entries }),
-        State::TokenBucket(token_bucket::State { updated: at, tokens: 0, fraction: 9_999_999 }),
-        State::LeakyBucket(leaky_bucket::State { updated: at, level: Limit::MAX, fraction: 0 }),
+        State::TokenBucket(bucket::State { updated: at, units: 0, fraction: 9_999_999 }),
+        State::LeakyBucket(bucket::State { updated: at, units: Limit::MAX, fraction: 0 }),
         State::Gcra(gcra::State { arrival_ns: 1_700_000_036_000_000_000, tolerance_log2: 36 }),
     ]
 }
@@ -232,8 +233,8 @@ proptest! {
                 previous: fraction,
                 current: count + 1,
             }),
-            State::TokenBucket(token_bucket::State { updated: at, tokens: count, fraction }),
-            State::LeakyBucket(leaky_bucket::State { updated: at, level: count + 1, fraction }),
+            State::TokenBucket(bucket::State { updated: at, units: count, fraction }),
+            State::LeakyBucket(bucket::State { updated: at, units: count + 1, fraction }),
             State::Gcra(gcra::State { arrival_ns, tolerance_log2 }),
         ];
         for state in states {

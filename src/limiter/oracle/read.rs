@@ -65,7 +65,7 @@ impl TryFrom<State<'_>> for TokenBucket {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, TokenBucket);
-        let (whole, numerator) = (state.tokens.into(), state.fraction.into());
+        let (whole, numerator) = (state.units.into(), state.fraction.into());
         Ok(Self { left: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
     }
 }
@@ -74,7 +74,7 @@ impl TryFrom<State<'_>> for LeakyBucket {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, LeakyBucket);
-        let (whole, numerator) = (state.level.into(), state.fraction.into());
+        let (whole, numerator) = (state.units.into(), state.fraction.into());
         Ok(Self { queued: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
     }
 }
