@@ -18,11 +18,11 @@
 //! the log is long.
 //!
 //! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
-//! and the header of a log, is read and written by [`Array`], because every call goes through it
-//! and a generic decoder would be the larger part of it. What nests, as a list of amounts held for
-//! somebody, is for `rmp-serde`: its length decides what a call costs, and its shape is more than
-//! is wise to spell by hand. A kind belongs to one side for ever, and a key without anything
-//! nested keeps a kind of this side. Both sides spell a number alike; the tests compare them.
+//! and the header of a log, is read and written by [`Array`], because every call goes through it;
+//! `array` says what that saves. What nests, as a list of amounts held for somebody, is for
+//! `rmp-serde`: its length decides what a call costs, and its shape is more than is wise to spell
+//! by hand. A kind belongs to one side for ever, and a key without anything nested keeps a kind of
+//! this side. Both sides spell a number alike; the tests compare them.
 
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
