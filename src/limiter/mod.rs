@@ -11,6 +11,7 @@ pub mod fields;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+pub mod several;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod standing;
@@ -30,6 +31,7 @@ pub use fields::{Field, Fields};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
+pub use several::Row;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use standing::{Limiter, Standing};
@@ -100,6 +102,30 @@ macro_rules! algorithms {
                             Some(_) => return Err(OtherAlgorithm),
                         };
                         let outcome = standing::decide(rule.standing(stored, now), cost);
+                        Ok(outcome.map(NewState::$limiter))
+                    })*
+                }
+            }
+
+            /// What stands where a call of `cost` takes nothing, because another rule denies it.
+            ///
+            /// # Errors
+            ///
+            /// [`OtherAlgorithm`] as for [`Self::decide`].
+            pub fn hold_back<'a>(
+                &self,
+                stored: Option<State<'a>>,
+                now: Instant,
+                cost: Cost,
+            ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+                match self {
+                    $(Self::$limiter(rule) => {
+                        let stored = match stored {
+                            None => None,
+                            Some(State::$limiter(state)) => Some(state),
+                            Some(_) => return Err(OtherAlgorithm),
+                        };
+                        let outcome = standing::hold_back(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
                     })*
                 }

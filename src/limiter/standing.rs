@@ -79,3 +79,16 @@ pub fn decide<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     };
     Outcome { decision, next: (takes || repairs).then(|| subject.next(&decision)) }
 }
+
+/// A call of `cost` that would have been allowed, had another rule not denied it: nothing is taken,
+/// and nothing is stored but a repair. Cost 0 stores not even that.
+pub fn hold_back<S: Standing>(subject: S, cost: Cost) -> Outcome<S::NewState> {
+    let decision = Decision {
+        verdict: Verdict::ALLOWED,
+        limit: subject.limit(),
+        remaining: subject.remaining(),
+        reset_after: subject.reset_after(),
+    };
+    let repairs = subject.is_repaired() && !cost.is_zero();
+    Outcome { decision, next: repairs.then(|| subject.next(&decision)) }
+}

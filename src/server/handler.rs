@@ -5,7 +5,7 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, reply};
+use super::{clock, config, info, reply, several};
 use crate::grammar::{self, Algorithm, ClockAction, GrammarError, Request};
 use crate::limiter::{NewState, OtherAlgorithm, Outcome};
 use crate::state::NotAState;
@@ -16,6 +16,8 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     let result = match COMMANDS[index].action {
         Action::Decide(algorithm) => decide(index, call, algorithm),
         Action::Peek => peek(index, call),
+        Action::DecideAll => several::decide(index, call),
+        Action::PeekAll => several::peek(index, call),
         Action::Inspect => inspect(call),
         Action::Debug => debug(call),
     };

@@ -1,9 +1,11 @@
 //! Load and store: the state behind a key, and the change that a decision makes to it.
 
-use super::api::{KeyKind, ReadKey, Refused, WriteKey};
+use super::api::{ChangedKey, KeyKind, ReadKey, Refused, WriteKey};
 use super::{clock, replication};
+use crate::grammar::RULES_MAX;
 use crate::limiter::{Instant, NewState, Next, Span, State};
 use crate::state::{self, Change, NotAState};
+use arrayvec::ArrayVec;
 
 /// A change to a key and when it means nothing any more.
 pub struct Write {
@@ -45,26 +47,64 @@ pub enum CommitError {
     NotReplicated,
 }
 
+/// A key that holds its new state and is closed, and whether its effect was taken.
+struct Stored<'call> {
+    key: ChangedKey<'call>,
+    replicated: Result<(), Refused>,
+}
+
+impl Stored<'_> {
+    /// Tells those who wait for it of the change.
+    fn announce(&self) -> Result<(), CommitError> {
+        self.key.signal_modified();
+        self.key.notify_string_event(c"set");
+        self.replicated.map_err(|Refused| CommitError::NotReplicated)
+    }
+}
+
 /// Stores and replicates `write`, then closes the key and announces the change.
-///
-/// Every path leaves the key with an expiry, also one that somebody took away or that a replica
-/// never got. One that still serves stays, and the effect says so: to look it up costs less than to
-/// set it and to spell it.
 ///
 /// # Errors
 ///
 /// [`CommitError`] when the server does not take the change, or its effect.
-pub fn commit(mut key: WriteKey<'_>, write: &Write) -> Result<(), CommitError> {
+pub fn commit(key: WriteKey<'_>, write: &Write) -> Result<(), CommitError> {
+    change(key, write)?.announce()
+}
+
+/// Does that for all keys of a call, those without a write being closed alone. Nobody is told
+/// before all are closed: who listens to events may change any key.
+///
+/// # Errors
+///
+/// As for [`commit`], the first of them; what was stored before is announced all the same.
+pub fn commit_all<'call>(
+    changes: impl Iterator<Item = (WriteKey<'call>, Option<Write>)>,
+) -> Result<(), CommitError> {
+    let mut stored = ArrayVec::<_, RULES_MAX>::new();
+    let mut result = Ok(());
+    for (key, write) in changes {
+        match write.map(|write| change(key, &write)) {
+            Some(Ok(changed)) => stored.push(changed),
+            Some(Err(error)) => result = result.and(Err(error)),
+            None => {}
+        }
+    }
+    stored.iter().map(Stored::announce).fold(result, Result::and)
+}
+
+/// Stores and replicates `write`, and closes the key.
+///
+/// Every path leaves the key with an expiry, also one that somebody took away or that a replica
+/// never got. One that still serves stays, and the effect says so: to look it up costs less than to
+/// set it and to spell it.
+fn change<'call>(mut key: WriteKey<'call>, write: &Write) -> Result<Stored<'call>, CommitError> {
     let needed_ms = clock::expire_at_ms(write.lapses_at);
     let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
     store(&mut key, &write.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
-    let sent = replication::send(&key, &write.change, new_expiry_ms);
-    let changed = key.close();
-    changed.signal_modified();
-    changed.notify_string_event(c"set");
-    sent.map_err(|Refused| CommitError::NotReplicated)
+    let replicated = replication::send(&key, &write.change, new_expiry_ms);
+    Ok(Stored { key: key.close(), replicated })
 }
 
 /// Changes the value of the key, and lets it expire anew if it has to.

@@ -1,0 +1,120 @@
+//! The path of a call with several rules: all of them are decided on one `now` before anything is
+//! stored, and take all or nothing.
+
+use super::api::{Call, KeyName, ReadKey};
+use super::error::{CommandError, RuleError};
+use super::fault::{self, Point};
+use super::keyspace::{self, Write};
+use super::{clock, config, info, reply};
+use crate::grammar::{self, GrammarError, RULES_MAX, Request};
+use crate::limiter::{Instant, NewState, OtherAlgorithm, Outcome, Row, State};
+use crate::state::NotAState;
+use arrayvec::ArrayVec;
+
+/// One of something for each rule of a call.
+type Each<T> = ArrayVec<T, RULES_MAX>;
+
+/// Decides a call by all its rules and stores what follows from it. All that could go wrong, the
+/// making of the reply included, comes before the first key is touched.
+pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let requests = requests(call)?;
+    let keys: Each<_> = call.take_keys()?.map(KeyName::open_for_writing).collect();
+    let (rows, writes) = decide_each(&keys, &requests)?;
+    let reply = reply::Several::of(&rows);
+    fault::point(Point::Reply);
+    if writes.iter().any(Option::is_some) {
+        fault::point(Point::Store);
+        keyspace::commit_all(keys.into_iter().zip(writes))?;
+    }
+    info::count_decision(index, reply.is_allowed());
+    reply.send(call.context());
+    Ok(())
+}
+
+/// Decides a call by all its rules and stores nothing.
+pub fn peek(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let requests = requests(call)?;
+    let keys: Each<_> = call.take_keys()?.map(KeyName::open_for_reading).collect();
+    let (rows, _) = decide_each(&keys, &requests)?;
+    let reply = reply::Several::of(&rows);
+    fault::point(Point::Reply);
+    info::count_decision(index, reply.is_allowed());
+    reply.send(call.context());
+    Ok(())
+}
+
+/// The rules of a call, in its order.
+fn requests(call: &Call<'_>) -> Result<Each<Request>, CommandError> {
+    if call.args().len() > 2 * RULES_MAX + 1 {
+        return Err(CommandError::Grammar(GrammarError::TooManyRules));
+    }
+    let slots = config::sliding_log_slots();
+    let (pairs, odd_one) = call.args().as_chunks();
+    let mut requests = Each::new();
+    for (at, [_key, rule]) in pairs.iter().enumerate() {
+        let request = grammar::packed_rule(rule, slots);
+        requests.push(request.map_err(|error| in_rule(at, RuleError::Grammar(error)))?);
+    }
+    match odd_one {
+        [] => Ok(requests),
+        _ => Err(CommandError::Grammar(GrammarError::Arity)),
+    }
+}
+
+/// What each rule answers, and what is to be stored for it: everything where all allow, and where
+/// one denies nothing but the repairs.
+fn decide_each<'call, K: AsRef<ReadKey<'call>>>(
+    keys: &[K],
+    requests: &[Request],
+) -> Result<(Each<Row>, Each<Option<Write>>), CommandError> {
+    let now = clock::now();
+    let (mut rows, mut writes) = (Each::new(), Each::new());
+    for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
+        let outcome = ask(at, key.as_ref(), |stored| {
+            fault::point(Point::Decide);
+            request.rule.decide(stored, now, request.cost)
+        })?;
+        writes.push(outcome.next.as_ref().map(Write::of));
+        rows.push(Row { decision: outcome.decision, cost: request.cost });
+    }
+    if rows.iter().any(|row| !row.decision.verdict.is_allowed()) {
+        hold_back(keys, requests, now, &mut rows, &mut writes)?;
+    }
+    Ok((rows, writes))
+}
+
+/// Makes of those that would have allowed what stands when nothing is taken.
+fn hold_back<'call, K: AsRef<ReadKey<'call>>>(
+    keys: &[K],
+    requests: &[Request],
+    now: Instant,
+    rows: &mut [Row],
+    writes: &mut [Option<Write>],
+) -> Result<(), CommandError> {
+    for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
+        let (Some(row), Some(write)) = (rows.get_mut(at), writes.get_mut(at)) else { continue };
+        if row.decision.verdict.is_allowed() {
+            let outcome =
+                ask(at, key.as_ref(), |stored| request.rule.hold_back(stored, now, request.cost))?;
+            row.decision = outcome.decision;
+            *write = outcome.next.as_ref().map(Write::of);
+        }
+    }
+    Ok(())
+}
+
+/// What a rule makes of the state behind its key.
+fn ask<'key>(
+    at: usize,
+    key: &'key ReadKey<'_>,
+    rule: impl FnOnce(Option<State<'key>>) -> Result<Outcome<NewState<'key>>, OtherAlgorithm>,
+) -> Result<Outcome<NewState<'key>>, CommandError> {
+    let wrong_type = || in_rule(at, RuleError::WrongType);
+    let stored = keyspace::load(key).map_err(|NotAState| wrong_type())?;
+    rule(stored).map_err(|OtherAlgorithm| wrong_type())
+}
+
+/// An error of the rule at `at`, counted from 1.
+fn in_rule(at: usize, error: RuleError) -> CommandError {
+    CommandError::InRule { number: at + 1, error }
+}
