@@ -381,8 +381,9 @@ fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
         other => panic!("{other:?}"),
     };
     // The stream of commands begins once the replica has acknowledged its snapshot.
-    all(&mut server.client(), &rules);
-    assert_eq!(server.client().integer("WAIT 1 60000"), 1);
+    let mut first = server.client();
+    all(&mut first, &rules);
+    assert_eq!(first.integer("WAIT 1 60000"), 1);
     let acknowledged = thread::scope(|scope| {
         let callers = (0..4).map(|_| {
             scope.spawn(|| {
