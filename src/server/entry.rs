@@ -153,10 +153,10 @@ impl End for AtEnd {
 /// Called by the server before it lets go of the module.
 ///
 /// Refused, because servers keep pointers to a module's commands: in a queue of MULTI, and for
-/// calls that CLIENT PAUSE holds back. Two are let go. What the server takes back itself in the very
-/// command that loaded the module, as after an unknown option of MODULE LOADEX: no other client was
-/// served in between, and after a refusal the module would stay behind an error. And what Valkey 9
-/// unloads when it ends, where a refusal would be a false alarm in the log.
+/// calls that CLIENT PAUSE holds back. Two are let go. What the server takes back itself in the
+/// very command that loaded the module, as after an unknown option of MODULE LOADEX: no other
+/// client was served in between, and after a refusal the module would stay behind an error. And
+/// what Valkey 9 unloads when it ends, where a refusal would be a false alarm in the log.
 fn on_unload(_: &redis_module::Context) -> Status {
     api::guard(Status::Err, || {
         let may_go = match LOADED_AFTER.load(Relaxed) {
