@@ -1,7 +1,9 @@
 //! What the server calls: load, unload, the cron, `INFO` and every command. This file alone sees
 //! both the server's API and what is done with it.
 
-use super::api::{self, Call, CommandFunction, Commands, KeyRange, Loader, Refused, trampoline};
+use super::api::{
+    self, Call, CommandFunction, Commands, End, KeyRange, Loader, Refused, trampoline,
+};
 use super::commands::{ACL_CATEGORY, COMMANDS};
 use super::{clock, config, error, fault, handler, info};
 use redis_module::{RedisString, Status, redis_module};
@@ -122,32 +124,49 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     }
     #[cfg(feature = "noop-command")]
     loader.register_bare_command(c"rl.noop", api::noop, c"readonly fast")?;
+    loader.subscribe_to_end::<AtEnd>()?;
     loader.make_words();
-    LOADED_BY.store(api::command_stamp().unwrap_or(UNSTAMPED), Relaxed);
+    LOADED_AFTER.store(api::commands_served().unwrap_or(UNCOUNTED), Relaxed);
     Ok(())
 }
 
-/// Which command loaded the module, while the server may still take the load back: until the first
-/// cron after it. [`UNSTAMPED`] where the server does not tell, [`SETTLED`] after the cron.
-static LOADED_BY: AtomicU64 = AtomicU64::new(SETTLED);
-const UNSTAMPED: u64 = u64::MAX - 1;
-const SETTLED: u64 = u64::MAX;
+/// After how many commands the module was loaded, while the server may still take the load back:
+/// until the first cron after it. [`UNCOUNTED`] where the server does not count, [`SETTLED`] after
+/// the cron, [`ENDING`] when the server ends.
+static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
+const UNCOUNTED: u64 = u64::MAX - 2;
+const SETTLED: u64 = u64::MAX - 1;
+const ENDING: u64 = u64::MAX;
 
 #[cron_event_handler]
 fn on_cron(_: &redis_module::Context, _: u64) {
-    LOADED_BY.store(SETTLED, Relaxed);
+    LOADED_AFTER.store(SETTLED, Relaxed);
+}
+
+/// The orderly end of the server.
+struct AtEnd;
+
+impl End for AtEnd {
+    fn ends() {
+        LOADED_AFTER.store(ENDING, Relaxed);
+    }
 }
 
 /// Called by the server before it lets go of the module.
 ///
 /// Refused, because servers keep pointers to a module's commands: in a queue of MULTI, and for
-/// calls that CLIENT PAUSE holds back. Only what the server takes back itself in the very command
-/// that loaded the module, as after an unknown option of MODULE LOADEX, is let go: nobody can have
-/// called a command by then, and after a refusal the module would stay behind an error.
+/// calls that CLIENT PAUSE holds back. Two are let go. What the server takes back itself in the
+/// very command that loaded the module, as after an unknown option of MODULE LOADEX: no other
+/// client was served in between, and after a refusal the module would stay behind an error. And
+/// what Valkey 9 unloads when it ends, where a refusal would be a false alarm in the log.
 fn on_unload(_: &redis_module::Context) -> Status {
     api::guard(Status::Err, || {
-        let loaded_by = LOADED_BY.load(Relaxed);
-        if loaded_by == SETTLED || loaded_by != api::command_stamp().unwrap_or(UNSTAMPED) {
+        let may_go = match LOADED_AFTER.load(Relaxed) {
+            ENDING => true,
+            SETTLED => false,
+            count => count == api::commands_served().unwrap_or(UNCOUNTED),
+        };
+        if !may_go {
             api::log_warning(
                 "redis-throttle stays loaded: calls of its commands that wait in MULTI or under \
                  CLIENT PAUSE would crash the server. To upgrade or remove it, restart the server \

@@ -107,21 +107,69 @@ fn a_load_with_an_unknown_option_leaves_no_module_behind() {
 }
 
 #[test]
-fn where_the_server_tells_its_time_an_unload_is_refused_before_the_first_cron_too() {
+fn an_unload_is_refused_before_the_first_cron_too() {
     // One cron a second: the load, the queue and the unload all come before it.
     let server = Server::setup().without_module().line("hz 1").line("dynamic-hz no").start();
     let (mut queueing, mut operator) = (server.client(), server.client());
     operator.wait_for_cron();
     operator.ok(&format!("MODULE LOAD {}", module::path().display()));
-    let tells = operator.info("rl")["rl_clock_source"] == "server";
-    if !tells {
-        // Redis 7.0: only the cron settles it, so that all one can say is what happens after.
-        operator.wait_for_cron();
-    }
     queueing.ok("MULTI");
     queueing.run("RL.FIXED k 5 1h");
     assert_refused(&server, &mut operator);
     let Value::Array(replies) = queueing.run("EXEC") else { panic!("no replies") };
     assert_eq!(integers(&replies[0]).expect("a decision")[..3], [1, 5, 4]);
+    server.assert_alive();
+}
+
+#[test]
+fn an_unload_in_the_pipeline_or_the_transaction_of_the_load_is_refused() {
+    let path = module::path().display().to_string();
+    let load = ["MODULE", "LOAD", &path];
+    let calls: [&[&[&str]]; 3] = [
+        &[&load, &["MODULE", "UNLOAD", "rl"]],
+        &[&load, &["MULTI"], &["MODULE", "UNLOAD", "rl"], &["PING"], &["EXEC"]],
+        &[&["MULTI"], &load, &["MODULE", "UNLOAD", "rl"], &["EXEC"]],
+    ];
+    for calls in calls {
+        let server = Server::setup().without_module().line("hz 1").line("dynamic-hz no").start();
+        let mut client = server.client();
+        client.wait_for_cron();
+        let calls = calls.iter().map(|call| call.to_vec()).collect::<Vec<_>>();
+        let replies = format!("{:?}", client.pipeline(&calls));
+        assert!(replies.contains("operation not possible"), "{calls:?}: {replies}");
+        assert!(client.allows("RL.GCRA k 1 1 1h"));
+        server.assert_alive();
+    }
+}
+
+#[test]
+fn an_orderly_end_raises_no_alarm() {
+    for end in [&["SHUTDOWN", "NOSAVE"][..], &["SHUTDOWN", "SAVE"]] {
+        let mut server = Server::start();
+        let mut client = server.client();
+        client.wait_for_cron();
+        assert!(client.allows("RL.GCRA k 1 1 1h"));
+        assert!(client.try_call(end).is_err(), "the server is gone");
+        assert!(server.wait_for_end().success(), "{end:?}:\n{}", server.log());
+        let log = server.log();
+        for alarm in [TOLD, "OnUnload failed", "Failed to unload"] {
+            assert!(!log.contains(alarm), "{end:?}: {alarm}\n{log}");
+        }
+    }
+}
+
+#[test]
+fn an_end_that_fails_leaves_the_module_refusing_as_before() {
+    let server = Server::setup().line("enable-protected-configs yes").start();
+    let mut client = server.client();
+    let gone = server.file("gone");
+    std::fs::create_dir(&gone).expect("a folder");
+    client.ok(&format!("CONFIG SET dir {}", gone.display()));
+    std::fs::remove_dir(&gone).expect("an empty folder");
+    client.wait_for_cron();
+    assert!(client.error("SHUTDOWN SAVE").starts_with("ERR"));
+    // Its log went with the folder.
+    assert!(client.error("MODULE UNLOAD rl").starts_with(REFUSED));
+    assert!(client.allows("RL.GCRA k 1 1 1h"));
     server.assert_alive();
 }

@@ -74,7 +74,7 @@ pub fn free_words() {
 }
 
 /// The command of the first effect that this server would not replicate, if any: it has no such
-/// command, or another one under its name.
+/// command under that name. Another one that bears the name shows where its keys stand elsewhere.
 pub fn missing_effect() -> Option<&'static str> {
     let missing = EFFECTS.into_iter().find(|effect| !names_its_key(effect))?;
     missing.first()?.to_str().ok()

@@ -3,6 +3,7 @@
 use super::call::CommandFunction;
 use super::command::{Description, NO_KEY_SPEC, arguments, key_spec};
 use super::effect::make_words;
+use super::guard::guard;
 use super::{Refused, accepted, log};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_void};
@@ -11,6 +12,38 @@ use std::ptr;
 
 /// Valkey 9: without it the server refuses to migrate slots while the module is loaded.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
+
+/// Who wants to know that the server ends.
+pub trait End {
+    /// It ends now, and serves nobody any more.
+    fn ends();
+}
+
+extern "C" fn end<E: End>(
+    _: *mut raw::RedisModuleCtx,
+    _: raw::RedisModuleEvent,
+    _: u64,
+    _: *mut c_void,
+) {
+    guard((), E::ends);
+}
+
+/// How many commands the server has served: the same number all through one command, and another
+/// for the next, also within a transaction. `None` when it does not tell.
+pub fn commands_served() -> Option<u64> {
+    let (get, free) = (api!(RedisModule_GetServerInfo), api!(RedisModule_FreeServerInfo));
+    let field = api!(RedisModule_ServerInfoGetFieldUnsigned);
+    let mut error = 0;
+    // SAFETY: the section and the field are C strings; without a context what is got is ours to
+    // free, which happens once.
+    let count = unsafe {
+        let info = get(ptr::null_mut(), c"stats".as_ptr());
+        let count = field(info, c"total_commands_processed".as_ptr(), &raw mut error);
+        free(ptr::null_mut(), info);
+        count
+    };
+    (error == raw::REDISMODULE_OK as c_int).then_some(count)
+}
 
 /// The module while it is being loaded.
 pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
@@ -73,13 +106,25 @@ impl<'load> Loader<'load> {
     /// Takes back the subscription to the cron that the `redis_module!` block makes for an
     /// `#[cron_event_handler]` before it calls us.
     pub fn unsubscribe_from_cron(&self) {
-        let event = raw::RedisModuleEvent { id: raw::REDISMODULE_EVENT_CRON_LOOP, dataver: 1 };
-        // SAFETY: as in `api!`; the context is that of the load. The library has bound the function
-        // when it subscribed, or there is nothing to take back.
-        if let Some(subscribe) = unsafe { raw::RedisModule_SubscribeToServerEvent } {
-            // SAFETY: the same.
-            unsafe { subscribe(self.0, event, None) };
-        }
+        // An error means that there is none, or that the server is too old for any.
+        let _ = self.subscribe(raw::REDISMODULE_EVENT_CRON_LOOP, None);
+    }
+
+    /// Makes the server tell `E` when it ends in an orderly way.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when it cannot.
+    pub fn subscribe_to_end<E: End>(&self) -> Result<(), Refused> {
+        self.subscribe(raw::REDISMODULE_EVENT_SHUTDOWN, Some(end::<E>))
+    }
+
+    fn subscribe(&self, id: u64, callback: raw::RedisModuleEventCallback) -> Result<(), Refused> {
+        // SAFETY: as in `api!`. A load that is refused because the server lacks the function has to
+        // get here, too.
+        let subscribe = unsafe { raw::RedisModule_SubscribeToServerEvent }.ok_or(Refused)?;
+        // SAFETY: the context is that of the load; the event is one that the header names.
+        accepted(unsafe { subscribe(self.0, raw::RedisModuleEvent { id, dataver: 1 }, callback) })
     }
 
     /// Registers a command with all that it says of itself.

@@ -47,7 +47,7 @@ pub use effect::{free_words, missing_effect};
 pub use guard::{guard, panics};
 pub use info::{Info, Section};
 pub use key::{ChangedKey, KeyKind, KeyName, ReadKey, RepeatedKey, WriteKey};
-pub use load::Loader;
+pub use load::{End, Loader, commands_served};
 pub use reply::{Context, Value};
 pub use setting::{Flag, Number};
 
@@ -73,6 +73,8 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
         RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
+        RedisModule_GetServerInfo RedisModule_FreeServerInfo RedisModule_ServerInfoGetFieldUnsigned
+        RedisModule_SubscribeToServerEvent
     );
     functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
 }
@@ -82,12 +84,6 @@ pub fn cached_time_us() -> Option<u64> {
     // SAFETY: as in `api!`; the function takes nothing and only reads.
     let us = unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) }?;
     u64::try_from(us).ok()
-}
-
-/// A number that stays the same while one command runs, and is another for the next; where the
-/// server tells none, nothing.
-pub fn command_stamp() -> Option<u64> {
-    cached_time_us()
 }
 
 /// Whether the server tells the cached time of the running command.
