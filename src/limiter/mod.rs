@@ -34,7 +34,7 @@ pub use leaky_bucket::LeakyBucket;
 pub use several::Row;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
-pub use standing::{Limiter, Standing};
+pub use standing::{Limiter, Mode, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
 
@@ -94,26 +94,17 @@ macro_rules! algorithms {
                 now: Instant,
                 cost: Cost,
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
-                match self {
-                    $(Self::$limiter(rule) => {
-                        let stored = match stored {
-                            None => None,
-                            Some(State::$limiter(state)) => Some(state),
-                            Some(_) => return Err(OtherAlgorithm),
-                        };
-                        let outcome = standing::decide(rule.standing(stored, now), cost);
-                        Ok(outcome.map(NewState::$limiter))
-                    })*
-                }
+                self.decide_as(Mode::Take, stored, now, cost)
             }
 
-            /// What stands where a call of `cost` takes nothing, because another rule denies it.
+            /// The same, for a call that may not take although there is room.
             ///
             /// # Errors
             ///
             /// [`OtherAlgorithm`] as for [`Self::decide`].
-            pub fn hold_back<'a>(
+            pub fn decide_as<'a>(
                 &self,
+                mode: Mode,
                 stored: Option<State<'a>>,
                 now: Instant,
                 cost: Cost,
@@ -125,7 +116,7 @@ macro_rules! algorithms {
                             Some(State::$limiter(state)) => Some(state),
                             Some(_) => return Err(OtherAlgorithm),
                         };
-                        let outcome = standing::hold_back(rule.standing(stored, now), cost);
+                        let outcome = standing::decide(rule.standing(stored, now), cost, mode);
                         Ok(outcome.map(NewState::$limiter))
                     })*
                 }

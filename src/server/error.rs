@@ -2,7 +2,7 @@
 
 use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
-use super::keyspace::CommitError;
+use super::keyspace::{CommitError, WrongType};
 use crate::grammar::GrammarError;
 use std::ffi::{CStr, CString};
 
@@ -99,6 +99,12 @@ impl From<GrammarError> for CommandError {
 impl From<RepeatedKey> for CommandError {
     fn from(RepeatedKey(at): RepeatedKey) -> Self {
         Self::InRule { number: at + 1, error: RuleError::RepeatedKey }
+    }
+}
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> Self {
+        Self::WrongType
     }
 }
 

@@ -1,9 +1,10 @@
 //! Load and store: the state behind a key, and the change that a decision makes to it.
 
 use super::api::{ChangedKey, KeyKind, ReadKey, Refused, WriteKey};
+use super::fault::{self, Point};
 use super::{clock, replication};
-use crate::grammar::RULES_MAX;
-use crate::limiter::{Instant, NewState, Next, Span, State};
+use crate::grammar::{RULES_MAX, Request};
+use crate::limiter::{Instant, Mode, NewState, Next, OtherAlgorithm, Outcome, Span, State};
 use crate::state::{self, Change, NotAState};
 use arrayvec::ArrayVec;
 
@@ -16,6 +17,7 @@ pub struct Write {
 
 impl Write {
     /// What it takes to store `next`.
+    #[inline(always)]
     pub fn of(next: &Next<NewState<'_>>) -> Self {
         Self {
             change: state::encode(&next.state),
@@ -36,6 +38,27 @@ pub fn load<'key>(key: &'key ReadKey<'_>) -> Result<Option<State<'key>>, NotASta
         KeyKind::String => state::decode(key.bytes()).map(Some),
         KeyKind::Other => Err(NotAState),
     }
+}
+
+/// The key holds something that is no state of the rule's algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrongType;
+
+/// What the rule of a request makes of the state behind a key.
+///
+/// # Errors
+///
+/// [`WrongType`] when the key holds anything else.
+pub fn decide<'key>(
+    key: &'key ReadKey<'_>,
+    request: &Request,
+    mode: Mode,
+    now: Instant,
+) -> Result<Outcome<NewState<'key>>, WrongType> {
+    let stored = load(key).map_err(|NotAState| WrongType)?;
+    fault::point(Point::Decide);
+    let Request { rule, cost } = request;
+    rule.decide_as(mode, stored, now, *cost).map_err(|OtherAlgorithm| WrongType)
 }
 
 /// Why a change did not come about as it should have.
@@ -97,6 +120,7 @@ pub fn commit_all<'call>(
 /// Every path leaves the key with an expiry, also one that somebody took away or that a replica
 /// never got. One that still serves stays, and the effect says so: to look it up costs less than to
 /// set it and to spell it.
+#[inline(always)]
 fn change<'call>(mut key: WriteKey<'call>, write: &Write) -> Result<Stored<'call>, CommitError> {
     let needed_ms = clock::expire_at_ms(write.lapses_at);
     let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));

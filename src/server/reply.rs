@@ -35,15 +35,21 @@ pub struct Several {
 }
 
 impl Several {
-    /// What a call answers whose rules answer `rows`. Where all allow, it has to wait as long as the
-    /// one that keeps it longest.
+    /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one that
+    /// keeps it longest; denied, who would have allowed has nothing to wait for.
     pub fn of(rows: &[Row]) -> Self {
         let deciding = several::deciding(rows);
-        let rows: ArrayVec<_, RULES_MAX> = rows.iter().map(|row| integers(&row.decision)).collect();
-        let [allowed, limit, remaining, retry_after_ms, reset_after_ms] =
+        let mut rows: ArrayVec<_, RULES_MAX> =
+            rows.iter().map(|row| integers(&row.decision)).collect();
+        let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
             rows.get(deciding).copied().unwrap_or_default();
-        let wait_ms = rows.iter().map(|[_, _, _, wait_ms, _]| *wait_ms).max().unwrap_or(0);
-        let retry_after_ms = if allowed == 0 { retry_after_ms } else { wait_ms };
+        for [row_allowed, _, _, wait_ms, _] in &mut rows {
+            match (allowed, *row_allowed) {
+                (0, 0) => {}
+                (0, _) => *wait_ms = 0,
+                _ => retry_after_ms = retry_after_ms.max(*wait_ms),
+            }
+        }
         let number = integer(deciding as u64 + 1);
         let head = [allowed, limit, remaining, retry_after_ms, reset_after_ms, number];
         Self { head, rows }

@@ -4,11 +4,10 @@
 use super::api::{Call, KeyName, ReadKey};
 use super::error::{CommandError, RuleError};
 use super::fault::{self, Point};
-use super::keyspace::{self, Write};
+use super::keyspace::{self, Write, WrongType};
 use super::{clock, config, info, reply};
 use crate::grammar::{self, GrammarError, RULES_MAX, Request};
-use crate::limiter::{Instant, NewState, OtherAlgorithm, Outcome, Row, State};
-use crate::state::NotAState;
+use crate::limiter::{Mode, Row};
 use arrayvec::ArrayVec;
 
 /// One of something for each rule of a call.
@@ -68,53 +67,27 @@ fn decide_each<'call, K: AsRef<ReadKey<'call>>>(
     requests: &[Request],
 ) -> Result<(Each<Row>, Each<Option<Write>>), CommandError> {
     let now = clock::now();
-    let (mut rows, mut writes) = (Each::new(), Each::new());
-    for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
-        let outcome = ask(at, key.as_ref(), |stored| {
-            fault::point(Point::Decide);
-            request.rule.decide(stored, now, request.cost)
-        })?;
-        writes.push(outcome.next.as_ref().map(Write::of));
-        rows.push(Row { decision: outcome.decision, cost: request.cost });
-    }
-    if rows.iter().any(|row| !row.decision.verdict.is_allowed()) {
-        hold_back(keys, requests, now, &mut rows, &mut writes)?;
-    }
-    Ok((rows, writes))
-}
-
-/// Makes of those that would have allowed what stands when nothing is taken.
-fn hold_back<'call, K: AsRef<ReadKey<'call>>>(
-    keys: &[K],
-    requests: &[Request],
-    now: Instant,
-    rows: &mut [Row],
-    writes: &mut [Option<Write>],
-) -> Result<(), CommandError> {
-    for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
-        let (Some(row), Some(write)) = (rows.get_mut(at), writes.get_mut(at)) else { continue };
-        if row.decision.verdict.is_allowed() {
-            let outcome =
-                ask(at, key.as_ref(), |stored| request.rule.hold_back(stored, now, request.cost))?;
-            row.decision = outcome.decision;
-            *write = outcome.next.as_ref().map(Write::of);
+    let (mut rows, mut writes) = (Each::<Row>::new(), Each::new());
+    let mut mode = Mode::Take;
+    loop {
+        for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
+            let outcome = keyspace::decide(key.as_ref(), request, mode, now);
+            let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
+            writes.push(outcome.next.as_ref().map(Write::of));
+            rows.push(Row { decision: outcome.decision, cost: request.cost });
         }
+        let all_allow = rows.iter().all(|row| row.decision.verdict.is_allowed());
+        if all_allow || mode == Mode::HoldBack {
+            return Ok((rows, writes));
+        }
+        // Once more, for what stands when nothing is taken.
+        mode = Mode::HoldBack;
+        rows.clear();
+        writes.clear();
     }
-    Ok(())
 }
 
-/// What a rule makes of the state behind its key.
-fn ask<'key>(
-    at: usize,
-    key: &'key ReadKey<'_>,
-    rule: impl FnOnce(Option<State<'key>>) -> Result<Outcome<NewState<'key>>, OtherAlgorithm>,
-) -> Result<Outcome<NewState<'key>>, CommandError> {
-    let wrong_type = || in_rule(at, RuleError::WrongType);
-    let stored = keyspace::load(key).map_err(|NotAState| wrong_type())?;
-    rule(stored).map_err(|OtherAlgorithm| wrong_type())
-}
-
-/// An error of the rule at `at`, counted from 1.
+/// An error of the rule at `at`, counted from 0.
 fn in_rule(at: usize, error: RuleError) -> CommandError {
     CommandError::InRule { number: at + 1, error }
 }
