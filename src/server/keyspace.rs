@@ -1,6 +1,6 @@
 //! Load and store: the state behind a key, and the change that a decision makes to it.
 
-use super::api::{KeyKind, ReadKey, Refused, WriteKey};
+use super::api::{Call, ChangedKey, KeyKind, ReadKey, Refused, WriteKey};
 use super::{clock, replication};
 use crate::limiter::{Instant, NewState, Next, Span, State};
 use crate::state::{self, Change, NotAState};
@@ -28,7 +28,7 @@ impl Write {
 /// # Errors
 ///
 /// [`NotAState`] when it holds anything else.
-pub fn load<'key>(key: &'key ReadKey<'_>) -> Result<Option<State<'key>>, NotAState> {
+pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, NotAState> {
     match key.kind() {
         KeyKind::Missing => Ok(None),
         KeyKind::String => state::decode(key.bytes()).map(Some),
@@ -45,7 +45,7 @@ pub enum CommitError {
     NotReplicated,
 }
 
-/// Stores and replicates `write`, then closes the key and announces the change.
+/// Stores and replicates `write`, and closes the key.
 ///
 /// Every path leaves the key with an expiry, also one that somebody took away or that a replica
 /// never got. One that still serves stays, and the effect says so: to look it up costs less than to
@@ -53,23 +53,42 @@ pub enum CommitError {
 ///
 /// # Errors
 ///
-/// [`CommitError`] when the server does not take the change, or its effect.
-pub fn commit(mut key: WriteKey<'_>, write: &Write) -> Result<(), CommitError> {
+/// [`CommitError::NotStored`] when the server does not take the change.
+pub fn commit<'call>(
+    mut key: WriteKey<'_, 'call>,
+    write: &Write,
+) -> Result<Committed<'call>, CommitError> {
     let needed_ms = clock::expire_at_ms(write.lapses_at);
     let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
     store(&mut key, &write.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
-    let sent = replication::send(&key, &write.change, new_expiry_ms);
-    let changed = key.close();
-    changed.signal_modified();
-    changed.notify_string_event(c"set");
-    sent.map_err(|Refused| CommitError::NotReplicated)
+    let replicated = replication::send(&key, &write.change, new_expiry_ms);
+    Ok(Committed { key: key.close(), replicated })
+}
+
+/// A key that holds its new state and is closed: what is left is to tell of it.
+#[must_use]
+pub struct Committed<'call> {
+    key: ChangedKey<'call>,
+    replicated: Result<(), Refused>,
+}
+
+impl<'call> Committed<'call> {
+    /// Announces the change.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::NotReplicated`] when the server did not take the effect.
+    pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
+        call.announce(self.key, c"set");
+        self.replicated.map_err(|Refused| CommitError::NotReplicated)
+    }
 }
 
 /// Changes the value of the key, and lets it expire anew if it has to.
 fn store(
-    key: &mut WriteKey<'_>,
+    key: &mut WriteKey<'_, '_>,
     change: &Change,
     new_expiry_ms: Option<u64>,
 ) -> Result<(), Refused> {
