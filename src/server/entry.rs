@@ -65,7 +65,7 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
 
 /// Called by the server through the block above, which has bound the API by then.
 fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
-    let loader = Loader::new(ctx);
+    let Some(loader) = Loader::new(ctx) else { return Status::Err };
     let loaded = api::guard(Err(Refused), || load(&loader, args.len()));
     if loaded.is_ok() {
         return Status::Ok;

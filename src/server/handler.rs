@@ -40,7 +40,7 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
     fault::point(Point::Reply);
     if let Some(write) = write {
         fault::point(Point::Store);
-        keyspace::commit(key, &write)?;
+        keyspace::commit(key, &write)?.announce(call)?;
     }
     info::count_decision(index, decision.verdict.is_allowed());
     call.context().reply_integers(&integers);
@@ -48,7 +48,7 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
 }
 
 /// Decides a call and stores nothing.
-fn peek(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?;
     let key = only_key(call)?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
@@ -59,7 +59,7 @@ fn peek(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 }
 
 /// Shows the state behind a key.
-fn inspect(call: &mut Call<'_>) -> Result<(), CommandError> {
+fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
     let key = only_key(call)?.open_for_reading();
     let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
     fault::point(Point::Reply);
@@ -82,7 +82,7 @@ fn debug(call: &Call<'_>) -> Result<(), CommandError> {
 
 /// The key of a command that has one.
 #[inline(always)]
-fn only_key<'call>(call: &mut Call<'call>) -> Result<KeyName<'call>, CommandError> {
+fn only_key<'open, 'call>(call: &'open Call<'call>) -> Result<KeyName<'open, 'call>, CommandError> {
     call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
 }
 

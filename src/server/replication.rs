@@ -14,7 +14,7 @@ use crate::state::Change;
 ///
 /// [`Refused`] when the server does not take it.
 pub fn send(
-    key: &WriteKey<'_>,
+    key: &WriteKey<'_, '_>,
     change: &Change,
     new_expiry_ms: Option<u64>,
 ) -> Result<(), Refused> {
@@ -28,7 +28,11 @@ pub fn send(
     }
 }
 
-fn replaced(key: &WriteKey<'_>, bytes: &[u8], new_expiry_ms: Option<u64>) -> Result<(), Refused> {
+fn replaced(
+    key: &WriteKey<'_, '_>,
+    bytes: &[u8],
+    new_expiry_ms: Option<u64>,
+) -> Result<(), Refused> {
     match new_expiry_ms {
         None => key.replicate_set_keepttl(bytes),
         Some(ms) => key.replicate_set_pxat(bytes, ms),

@@ -4,7 +4,7 @@
 use super::api::{Call, KeyName, ReadKey};
 use super::error::{CommandError, RuleError};
 use super::fault::{self, Point};
-use super::keyspace::{self, Write, WrongType};
+use super::keyspace::{self, CommitError, Committed, Write, WrongType};
 use super::{clock, config, info, reply};
 use crate::grammar::{self, GrammarError, RULES_MAX, Request};
 use crate::limiter::{Mode, Row};
@@ -23,15 +23,29 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     fault::point(Point::Reply);
     if writes.iter().any(Option::is_some) {
         fault::point(Point::Store);
-        keyspace::commit_all(keys.into_iter().zip(writes))?;
+        let pairs = keys.into_iter().zip(writes);
+        let committed: Each<_> =
+            pairs.filter_map(|(key, write)| Some(keyspace::commit(key, &write?))).collect();
+        announce_each(committed, call)?;
     }
     info::count_decision(index, reply.is_allowed());
     reply.send(call.context());
     Ok(())
 }
 
+/// Tells of every change, once all keys are closed; of what went wrong the first.
+fn announce_each<'call>(
+    committed: Each<Result<Committed<'call>, CommitError>>,
+    call: &mut Call<'call>,
+) -> Result<(), CommitError> {
+    committed.into_iter().fold(Ok(()), |result, committed| {
+        let announced = committed.and_then(|committed| committed.announce(call));
+        result.and(announced)
+    })
+}
+
 /// Decides a call by all its rules and stores nothing.
-pub fn peek(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let requests = requests(call)?;
     let keys: Each<_> = call.take_keys()?.map(KeyName::open_for_reading).collect();
     let (rows, _) = decide_each(&keys, &requests)?;
@@ -62,7 +76,7 @@ fn requests(call: &Call<'_>) -> Result<Each<Request>, CommandError> {
 
 /// What each rule answers, and what is to be stored for it: everything where all allow, and where
 /// one denies nothing but the repairs.
-fn decide_each<'call, K: AsRef<ReadKey<'call>>>(
+fn decide_each<'open, 'call: 'open, K: AsRef<ReadKey<'open, 'call>>>(
     keys: &[K],
     requests: &[Request],
 ) -> Result<(Each<Row>, Each<Option<Write>>), CommandError> {

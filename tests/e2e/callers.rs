@@ -203,3 +203,20 @@ fn out_of_memory_refuses_to_decide_and_still_lets_look() {
         assert_eq!(client.decide(&call)[..3], [1, 2, 0], "{call}");
     }
 }
+
+#[test]
+fn a_duration_in_a_script_is_right_as_a_string_and_never_another_as_a_number() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let script = |period| format!("return redis.call('RL.GCRA', KEYS[1], 2, 1, {period})");
+    // Lua 5.1 spells the number 0.1 with seventeen digits, and some servers hand them over as
+    // they are: that is an error of its own, and never a decision on another duration.
+    let number = client.call(&["EVAL", &script("0.1"), "1", "number"]);
+    match raw_error(&number) {
+        Some(error) => assert!(error.contains("invalid period"), "{error}"),
+        None => assert_eq!(integers(&number), Some([1, 2, 1, 0, 100])),
+    }
+    let string = client.call(&["EVAL", &script("'0.1'"), "1", "string"]);
+    assert_eq!(integers(&string), Some([1, 2, 1, 0, 100]));
+}

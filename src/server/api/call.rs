@@ -2,11 +2,12 @@
 
 use super::command::KeyRange;
 use super::guard::guard;
-use super::key::{KeyName, RepeatedKey};
+use super::key::{ChangedKey, KeyName, RepeatedKey};
 use super::reply::Context;
 use redis_module::raw;
+use std::cell::Cell;
 use std::ffi::{CStr, c_int};
-use std::mem::{self, MaybeUninit};
+use std::mem::MaybeUninit;
 use std::slice;
 
 /// How many arguments are looked at: one more than the longest call may have and one that makes it
@@ -26,17 +27,28 @@ pub trait Commands {
 }
 
 /// What the server calls for a command.
-pub type CommandFunction =
-    extern "C" fn(*mut raw::RedisModuleCtx, *mut *mut raw::RedisModuleString, c_int) -> c_int;
+///
+/// # Safety
+///
+/// To be called by the server alone, with what a command is called with.
+pub type CommandFunction = unsafe extern "C" fn(
+    *mut raw::RedisModuleCtx,
+    *mut *mut raw::RedisModuleString,
+    c_int,
+) -> c_int;
 
 /// The function of every command: the server calls the instance that bears its index in the table.
-pub extern "C" fn trampoline<C: Commands, const INDEX: usize>(
+///
+/// # Safety
+///
+/// As for a [`CommandFunction`].
+pub unsafe extern "C" fn trampoline<C: Commands, const INDEX: usize>(
     ctx: *mut raw::RedisModuleCtx,
     argv: *mut *mut raw::RedisModuleString,
     argc: c_int,
 ) -> c_int {
     let replied = guard(false, || {
-        // SAFETY: these are the arguments of a command, which outlive it.
+        // SAFETY: by the contract of this function.
         let mut call = unsafe { Call::new(ctx, argv, argc, C::keys(INDEX)) };
         C::run(INDEX, &mut call);
         true
@@ -56,30 +68,32 @@ pub struct Call<'call> {
     /// Of which the first `args_len` are written.
     args: [MaybeUninit<&'call [u8]>; ARGS_MAX],
     args_len: usize,
-    keys: Keys<'call>,
+    /// The arguments from the first key on, until the keys are taken.
+    key_names: Cell<&'call [*mut raw::RedisModuleString]>,
+    /// How far the keys are apart.
+    key_step: usize,
 }
 
 /// The keys of a call that are not open yet, in its order.
 ///
 /// Each of them opens one key and is used up by that, so that no key of a call ever has two
 /// handles, of which one would free what the other reads.
-pub struct Keys<'call> {
-    context: Context<'call>,
+pub struct Keys<'open, 'call> {
+    call: &'open Call<'call>,
     /// The arguments from the next key on.
     rest: &'call [*mut raw::RedisModuleString],
-    step: usize,
 }
 
-impl<'call> Iterator for Keys<'call> {
-    type Item = KeyName<'call>;
+impl<'open, 'call> Iterator for Keys<'open, 'call> {
+    type Item = KeyName<'open, 'call>;
 
     #[inline(always)]
-    fn next(&mut self) -> Option<KeyName<'call>> {
+    fn next(&mut self) -> Option<KeyName<'open, 'call>> {
         let name = self.rest.first()?;
-        self.rest = self.rest.get(self.step..).unwrap_or_default();
+        self.rest = self.rest.get(self.call.key_step..).unwrap_or_default();
         // SAFETY: the name belongs to this command and is handed out once. No other one is equal,
-        // or `take_keys` would have refused them all.
-        Some(unsafe { KeyName::new(self.context, *name) })
+        // or `take_keys` would have refused them all. It borrows the call.
+        Some(unsafe { KeyName::new(self.call.context, *name) })
     }
 }
 
@@ -101,12 +115,13 @@ impl<'call> Call<'call> {
         let argv = argv.get(1..).unwrap_or_default();
         // SAFETY: by the contract of this function.
         let context = unsafe { Context::new(ctx) };
-        let keys = match keys {
-            None => Keys { context, rest: &[], step: 1 },
-            Some(range) => Keys { context, rest: range.of(argv), step: range.step() },
+        let (key_names, key_step) = match keys {
+            None => (Default::default(), 1),
+            Some(range) => (range.of(argv), range.step()),
         };
         let args = [const { MaybeUninit::uninit() }; ARGS_MAX];
-        let mut call = Self { context, args, args_len: argv.len().min(ARGS_MAX), keys };
+        let args_len = argv.len().min(ARGS_MAX);
+        let mut call = Self { context, args, args_len, key_names: Cell::new(key_names), key_step };
         for (arg, string) in call.args.iter_mut().zip(argv) {
             // SAFETY: the string is alive for `'call`, and the server does not change arguments.
             arg.write(unsafe { bytes_of(*string) });
@@ -125,22 +140,29 @@ impl<'call> Call<'call> {
         self.context
     }
 
-    /// The keys that the call names. They can be taken once: a second time there are none.
+    /// The keys that the call names. They can be taken once: a second time there are none. To be
+    /// called when the grammar has found the call short enough: each key is compared with each.
     ///
     /// # Errors
     ///
     /// [`RepeatedKey`] when two of them are the same key.
     #[inline(always)]
-    pub fn take_keys(&mut self) -> Result<Keys<'call>, RepeatedKey> {
-        let none = Keys { context: self.context, rest: &[], step: 1 };
-        let keys = mem::replace(&mut self.keys, none);
+    pub fn take_keys(&self) -> Result<Keys<'_, 'call>, RepeatedKey> {
+        let rest = self.key_names.take();
         // SAFETY: the names are alive for `'call`, and the server does not change arguments.
         let bytes = |name: &*mut raw::RedisModuleString| unsafe { bytes_of(*name) };
-        if keys.rest.len() > 1 {
-            let names = keys.rest.iter().step_by(keys.step).map(bytes);
-            return repeated(names).map_or(Ok(keys), |at| Err(RepeatedKey(at)));
+        if rest.len() > 1
+            && let Some(at) = repeated(rest.iter().step_by(self.key_step).map(bytes))
+        {
+            return Err(RepeatedKey(at));
         }
-        Ok(keys)
+        Ok(Keys { call: self, rest })
+    }
+
+    /// Tells those who wait for it that a key changed, with the keyspace event `event`. They may
+    /// change any key in turn: no key of this call is open meanwhile, for it would borrow the call.
+    pub fn announce(&mut self, changed: ChangedKey<'call>, event: &'static CStr) {
+        changed.announce(event);
     }
 }
 
@@ -153,8 +175,12 @@ fn repeated<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<usize> 
 }
 
 /// The floor of any command: the reply of a decision, and nothing else.
+///
+/// # Safety
+///
+/// As for a [`CommandFunction`].
 #[cfg(feature = "noop-command")]
-pub extern "C" fn noop(
+pub unsafe extern "C" fn noop(
     ctx: *mut raw::RedisModuleCtx,
     _: *mut *mut raw::RedisModuleString,
     _: c_int,
@@ -179,7 +205,27 @@ unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::repeated;
+    use super::{ARGS_MAX, Call, Context, repeated};
+    use std::cell::Cell;
+    use std::mem::MaybeUninit;
+    use std::ptr;
+
+    #[test]
+    fn the_keys_of_a_call_can_be_taken_once() {
+        let names = [ptr::dangling_mut()];
+        let call = Call {
+            // SAFETY: nothing is asked of it.
+            context: unsafe { Context::new(ptr::null_mut()) },
+            args: [const { MaybeUninit::uninit() }; ARGS_MAX],
+            args_len: 0,
+            key_names: Cell::new(&names),
+            key_step: 1,
+        };
+        let mut keys = call.take_keys().expect("one key is not repeated");
+        assert_eq!((&mut keys).count(), 1);
+        assert!(keys.next().is_none());
+        assert_eq!(call.take_keys().expect("none at all").count(), 0);
+    }
 
     #[test]
     fn a_name_that_comes_twice_is_found_wherever_it_stands() {

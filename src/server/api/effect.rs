@@ -45,9 +45,10 @@ impl Word {
         Self(AtomicPtr::new(ptr::null_mut()), text)
     }
 
-    /// The server's string of this word; never null once the module is loaded.
-    fn string(&self) -> *mut raw::RedisModuleString {
-        self.0.load(Relaxed)
+    /// The server's string of this word, once it is made and before it is given back.
+    fn string(&self) -> Result<*mut raw::RedisModuleString, Refused> {
+        let string = self.0.load(Relaxed);
+        if string.is_null() { Err(Refused) } else { Ok(string) }
     }
 
     fn make(&self) {
@@ -74,7 +75,7 @@ pub fn free_words() {
 }
 
 /// The command of the first effect that this server would not replicate, if any: it has no such
-/// command under that name. Another one that bears the name shows where its keys stand elsewhere.
+/// command, or another one under the name whose keys stand elsewhere.
 pub fn missing_effect() -> Option<&'static str> {
     let missing = EFFECTS.into_iter().find(|effect| !names_its_key(effect))?;
     missing.first()?.to_str().ok()
@@ -118,21 +119,20 @@ unsafe fn free_string(string: *mut raw::RedisModuleString) {
     unsafe { api!(RedisModule_FreeString)(ptr::null_mut(), string) };
 }
 
-/// Each answers [`Refused`] when the server does not take the effect: it lost the command since it
-/// was asked.
-impl WriteKey<'_> {
+/// Each answers [`Refused`] when the server does not take the effect, or the module is not loaded.
+impl WriteKey<'_, '_> {
     /// Replicates `SET key bytes PXAT expire_at_ms`.
     pub fn replicate_set_pxat(&self, bytes: &[u8], expire_at_ms: u64) -> Result<(), Refused> {
         // The server would take two allocations and twice as long to spell the number.
         let mut buffer = itoa::Buffer::new();
         let ms = buffer.format(expire_at_ms);
         let (bytes, len) = (bytes.as_ptr(), bytes.len());
-        replicate!(self, SET, c"sbsb", bytes, len, PXAT.string(), ms.as_ptr(), ms.len())
+        replicate!(self, SET, c"sbsb", bytes, len, PXAT.string()?, ms.as_ptr(), ms.len())
     }
 
     /// Replicates `SET key bytes KEEPTTL`.
     pub fn replicate_set_keepttl(&self, bytes: &[u8]) -> Result<(), Refused> {
-        replicate!(self, SET, c"sbs", bytes.as_ptr(), bytes.len(), KEEPTTL.string())
+        replicate!(self, SET, c"sbs", bytes.as_ptr(), bytes.len(), KEEPTTL.string()?)
     }
 
     /// Replicates `SETRANGE key offset bytes`.

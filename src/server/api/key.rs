@@ -2,17 +2,22 @@
 //!
 //! ```text
 //! KeyName ── open_for_reading ──> ReadKey ── drop
-//!    └────── open_for_writing ──> WriteKey ── close ──> ChangedKey: signal, event
+//!    └────── open_for_writing ──> WriteKey ── close ──> ChangedKey ──> Call::announce
 //! ```
 //!
 //! Reading a value through one handle may move its bytes, and a second handle of the same key would
 //! go on reading what was freed. So a name can neither be copied nor used twice, and a call hands
-//! out no two names of one key.
+//! out no two names of one key. Whoever is told of a change may change any key: so a handle borrows
+//! the call, for as long as `'open`, and to announce takes the call for itself.
+//!
+//! What remains is another module that writes while *this* one opens a key, in its callback for
+//! `expired` or `keymiss`: the servers forbid their modules to write there.
 
 use super::reply::Context;
 use super::{Refused, accepted, to_integer};
 use redis_module::raw;
 use std::ffi::{CStr, c_int};
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
@@ -22,24 +27,28 @@ use std::slice;
 pub struct RepeatedKey(pub usize);
 
 /// A key that a call names and that is not open yet.
-pub struct KeyName<'call> {
+pub struct KeyName<'open, 'call> {
     context: Context<'call>,
     string: *mut raw::RedisModuleString,
+    call: PhantomData<&'open ()>,
 }
 
 /// A key that can be read until this is dropped.
-pub struct ReadKey<'call> {
-    name: KeyName<'call>,
+pub struct ReadKey<'open, 'call> {
+    name: KeyName<'open, 'call>,
     /// There is none for a missing key that was opened for reading.
     handle: Option<NonNull<raw::RedisModuleKey>>,
     kind: KeyKind,
 }
 
 /// A key that can be read and written until this is dropped.
-pub struct WriteKey<'call>(ReadKey<'call>);
+pub struct WriteKey<'open, 'call>(ReadKey<'open, 'call>);
 
 /// A key that was written and is closed again: what is left is to tell of it.
-pub struct ChangedKey<'call>(KeyName<'call>);
+pub struct ChangedKey<'call> {
+    context: Context<'call>,
+    string: *mut raw::RedisModuleString,
+}
 
 /// What a key holds, as far as the server tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,26 +61,26 @@ pub enum KeyKind {
     Other,
 }
 
-impl<'call> KeyName<'call> {
+impl<'open, 'call> KeyName<'open, 'call> {
     /// # Safety
     ///
     /// `string` must be an argument of the command of `context`, and alive as long as that. No
     /// other `KeyName` of this command may have been made of it, or of one that is equal.
     pub(super) unsafe fn new(context: Context<'call>, string: *mut raw::RedisModuleString) -> Self {
-        Self { context, string }
+        Self { context, string, call: PhantomData }
     }
 
     /// Opens it for reading alone.
-    pub fn open_for_reading(self) -> ReadKey<'call> {
+    pub fn open_for_reading(self) -> ReadKey<'open, 'call> {
         self.open(raw::REDISMODULE_READ as c_int)
     }
 
     /// Opens it to read it and perhaps to write it.
-    pub fn open_for_writing(self) -> WriteKey<'call> {
+    pub fn open_for_writing(self) -> WriteKey<'open, 'call> {
         WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
     }
 
-    fn open(self, mode: c_int) -> ReadKey<'call> {
+    fn open(self, mode: c_int) -> ReadKey<'open, 'call> {
         let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
         // SAFETY: context and name belong to the running command.
         let handle = unsafe { open_key(self.context.as_ptr(), self.string, mode) };
@@ -85,7 +94,7 @@ impl<'call> KeyName<'call> {
     }
 }
 
-impl ReadKey<'_> {
+impl ReadKey<'_, '_> {
     /// What kind of value it holds.
     pub fn kind(&self) -> KeyKind {
         self.kind
@@ -101,9 +110,9 @@ impl ReadKey<'_> {
         };
         let dma = api!(RedisModule_StringDMA);
         let mut len = 0;
-        // SAFETY: the handle is open and holds a string, and it is the only one of its key. The
-        // bytes stay where they are until the next change through it, which takes a mutable borrow;
-        // to ask for them again does not move them.
+        // SAFETY: the handle is open and holds a string; it is the only one of its key, and nobody
+        // is told of a change while it is open. The bytes stay where they are until the next change
+        // through it, which takes a mutable borrow; to ask for them again does not move them.
         unsafe {
             let start = dma(handle.as_ptr(), &raw mut len, raw::REDISMODULE_READ as c_int);
             if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
@@ -111,27 +120,27 @@ impl ReadKey<'_> {
     }
 }
 
-impl<'call> AsRef<ReadKey<'call>> for ReadKey<'call> {
-    fn as_ref(&self) -> &ReadKey<'call> {
+impl<'open, 'call> AsRef<ReadKey<'open, 'call>> for ReadKey<'open, 'call> {
+    fn as_ref(&self) -> &ReadKey<'open, 'call> {
         self
     }
 }
 
-impl<'call> AsRef<ReadKey<'call>> for WriteKey<'call> {
-    fn as_ref(&self) -> &ReadKey<'call> {
+impl<'open, 'call> AsRef<ReadKey<'open, 'call>> for WriteKey<'open, 'call> {
+    fn as_ref(&self) -> &ReadKey<'open, 'call> {
         &self.0
     }
 }
 
-impl<'call> Deref for WriteKey<'call> {
-    type Target = ReadKey<'call>;
+impl<'open, 'call> Deref for WriteKey<'open, 'call> {
+    type Target = ReadKey<'open, 'call>;
 
-    fn deref(&self) -> &ReadKey<'call> {
+    fn deref(&self) -> &ReadKey<'open, 'call> {
         &self.0
     }
 }
 
-impl<'call> WriteKey<'call> {
+impl<'call> WriteKey<'_, 'call> {
     /// Makes `bytes` its value. A new key gets a string as compact as `SET` makes it; the string of
     /// an old one is overwritten where it is.
     ///
@@ -228,31 +237,29 @@ impl<'call> WriteKey<'call> {
 
     /// Closes it, so that others may look at it when they are told of the change.
     pub fn close(self) -> ChangedKey<'call> {
-        let KeyName { context, string } = self.0.name;
+        let KeyName { context, string, .. } = self.0.name;
         drop(self);
-        ChangedKey(KeyName { context, string })
+        ChangedKey { context, string }
     }
 }
 
 impl ChangedKey<'_> {
-    /// Tells WATCH and client tracking that the key changed.
-    pub fn signal_modified(&self) {
-        let KeyName { context, string } = self.0;
-        // SAFETY: context and name belong to the running command.
-        unsafe { api!(RedisModule_SignalModifiedKey)(context.as_ptr(), string) };
-    }
-
-    /// Emits the keyspace event `name`, of class `$`.
-    pub fn notify_string_event(&self, name: &'static CStr) {
-        let KeyName { context, string } = self.0;
-        let notify = api!(RedisModule_NotifyKeyspaceEvent);
+    /// Tells WATCH and client tracking that the key changed, then emits the keyspace event `event`,
+    /// of class `$`. No other key of the call may be open.
+    pub(super) fn announce(self, event: &'static CStr) {
+        let Self { context, string } = self;
+        let (signal, notify) =
+            (api!(RedisModule_SignalModifiedKey), api!(RedisModule_NotifyKeyspaceEvent));
         let class = raw::REDISMODULE_NOTIFY_STRING as c_int;
         // SAFETY: context and name belong to the running command, the event is a C string.
-        unsafe { notify(context.as_ptr(), class, name.as_ptr(), string) };
+        unsafe {
+            signal(context.as_ptr(), string);
+            notify(context.as_ptr(), class, event.as_ptr(), string);
+        }
     }
 }
 
-impl Drop for ReadKey<'_> {
+impl Drop for ReadKey<'_, '_> {
     fn drop(&mut self) {
         if let Some(handle) = self.handle {
             let close = api!(RedisModule_CloseKey);

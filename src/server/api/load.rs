@@ -49,9 +49,10 @@ pub fn commands_served() -> Option<u64> {
 pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 
 impl<'load> Loader<'load> {
-    /// The loader behind the context that the `redis_module!` block hands on.
-    pub fn new(ctx: &'load redis_module::Context) -> Self {
-        Self(ctx.ctx, PhantomData)
+    /// The loader behind the context that the `redis_module!` block hands on; `None` for one that
+    /// is no server's. One of anything but a load is refused by the server's functions.
+    pub fn new(ctx: &'load redis_module::Context) -> Option<Self> {
+        (!ctx.ctx.is_null()).then_some(Self(ctx.ctx, PhantomData))
     }
 
     /// The server's context of the load.
