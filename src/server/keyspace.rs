@@ -78,6 +78,8 @@ pub enum CommitError {
 /// # Errors
 ///
 /// [`CommitError::NotStored`] when the server does not take the change.
+// A copy for one rule and one for several, here and in what it calls: shared, each call of one rule
+// would take fifty instructions more.
 #[inline(always)]
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
@@ -112,6 +114,7 @@ impl<'call> Committed<'call> {
 }
 
 /// Changes the value of the key, and lets it expire anew if it has to.
+#[inline(always)]
 fn store(
     key: &mut WriteKey<'_, '_>,
     change: &Change,
