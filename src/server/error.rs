@@ -10,6 +10,8 @@ use std::ffi::{CStr, CString};
 pub const INTERNAL: &CStr =
     c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
 
+const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algorithm";
+
 /// Why a command did not do what it was asked for. The texts of the grammar stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
@@ -45,6 +47,16 @@ pub enum RuleError {
     WrongType,
 }
 
+impl RuleError {
+    fn text(self) -> Option<&'static CStr> {
+        match self {
+            Self::Grammar(error) => error.text(),
+            Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
+            Self::WrongType => Some(WRONG_TYPE),
+        }
+    }
+}
+
 impl CommandError {
     /// Sends it.
     pub fn reply(self, context: Context<'_>) {
@@ -59,14 +71,10 @@ impl CommandError {
 
     fn text(self) -> Option<&'static CStr> {
         Some(match self {
-            Self::Grammar(error) | Self::InRule { error: RuleError::Grammar(error), .. } => {
-                return error.text();
-            }
-            Self::WrongType | Self::InRule { error: RuleError::WrongType, .. } => c"WRONGTYPE the key does not hold a state of this algorithm",
+            Self::Grammar(error) => return error.text(),
+            Self::InRule { error, .. } => return error.text(),
+            Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
-            Self::InRule { error: RuleError::RepeatedKey, .. } => {
-                c"ERR repeated key: each key may be given once"
-            }
             Self::Commit(CommitError::NotStored) => {
                 c"ERR internal error: the server refused to store the state"
             }

@@ -27,16 +27,16 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
     ]
 }
 
-/// The answer of several rules: five integers, the number of the rule that they come from, and a row
-/// of five for each.
+/// The answer of several rules: five integers, the number of the rule that they come from, and a
+/// row of five for each.
 pub struct Several {
     head: [i64; 6],
     rows: ArrayVec<[i64; 5], RULES_MAX>,
 }
 
 impl Several {
-    /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one that
-    /// keeps it longest; denied, who would have allowed has nothing to wait for.
+    /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one
+    /// that keeps it longest; denied, who would have allowed has nothing to wait for.
     pub fn of(rows: &[Row]) -> Self {
         let deciding = several::deciding(rows);
         let mut rows: ArrayVec<_, RULES_MAX> =
