@@ -122,6 +122,15 @@ done
 say "A cost above the limit can never pass, which field 4 says with -1:"
 row RL.TOKENBUCKET upload:42 30 30 60 COST 31
 
+say "RL.ALL takes from all of its rules or from none. Behind the five integers: the rule that they
+come from, and a row for each. The second call is denied by rule 2, and rule 1 loses nothing:"
+for _ in 1 2; do
+    printf '  > %s\n' 'RL.ALL {7}:user "GCRA 6 10 60" {7}:tenant "FIXED 8 60 COST 5"'
+    # shellcheck disable=SC2046 # one integer for each place
+    printf '    %s %s %s %s %s   rule %s   [%s %s %s %s %s] [%s %s %s %s %s]\n' \
+        $(redis-cli -s "$socket" RL.ALL "{7}:user" "GCRA 6 10 60" "{7}:tenant" "FIXED 8 60 COST 5")
+done
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h

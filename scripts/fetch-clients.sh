@@ -22,6 +22,6 @@ rm -rf "$cache"
 mkdir -p "$cache/node"
 python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \
     --target "$cache/python" "redis==$redis_py" >&2
-npm install --silent --no-audit --no-fund --no-save --prefix "$cache/node" \
+npm install --silent --fetch-retries 3 --fetch-timeout 60000 --no-audit --no-fund --no-save --prefix "$cache/node" \
     "redis@$node_redis" "ioredis@$ioredis" >&2
 echo "$wanted" >"$cache/versions"

@@ -1,6 +1,7 @@
 //! What can be wrong with arguments. Each text stands here once, names the argument and what is
 //! accepted, and never echoes what the client sent.
 
+use crate::limiter::Algorithm;
 use std::ffi::CStr;
 
 /// One thing wrong with the arguments of a command.
@@ -8,6 +9,10 @@ use std::ffi::CStr;
 pub enum GrammarError {
     /// Too few or too many arguments; the server has a text of its own for that.
     Arity,
+    /// Too few words in a rule that is one argument.
+    RuleArity(Algorithm),
+    /// More rules than a call may have.
+    TooManyRules,
     /// Not a limit.
     Limit,
     /// Not a burst.
@@ -83,6 +88,12 @@ macro_rules! duration {
     };
 }
 
+macro_rules! rule {
+    ($syntax:literal) => {
+        const { c_str(concat!("ERR wrong number of arguments: expected ", $syntax, "\0")) }
+    };
+}
+
 macro_rules! refill {
     ($argument:literal) => {
         const {
@@ -97,11 +108,27 @@ macro_rules! refill {
     };
 }
 
+/// What a rule of this algorithm needs.
+const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
+    match algorithm {
+        Algorithm::FixedWindow => rule!("FIXED limit window"),
+        Algorithm::SlidingWindow => rule!("SLIDING limit window"),
+        Algorithm::SlidingLog => rule!("SLIDINGLOG limit window"),
+        Algorithm::TokenBucket => rule!("TOKENBUCKET capacity rate period"),
+        Algorithm::LeakyBucket => rule!("LEAKYBUCKET capacity rate period"),
+        Algorithm::Gcra => rule!("GCRA burst rate period"),
+    }
+}
+
 impl GrammarError {
     /// The text of the error reply; `None` where the server's own has to serve.
     pub const fn text(self) -> Option<&'static CStr> {
         Some(match self {
             Self::Arity => return None,
+            Self::RuleArity(algorithm) => rule_arity(algorithm),
+            Self::TooManyRules => {
+                c"ERR too many rules: expected 1 to 16 pairs of a key and a rule"
+            }
             Self::Limit => integer!("limit", "1"),
             Self::Burst => integer!("burst", "1"),
             Self::Capacity => integer!("capacity", "1"),

@@ -6,6 +6,7 @@
 mod clock;
 mod error;
 mod number;
+mod packed;
 
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,7 @@ mod tests;
 pub use crate::limiter::Algorithm;
 pub use clock::ClockAction;
 pub use error::GrammarError;
+pub use packed::{RULES_MAX, packed_rule};
 
 use crate::limiter::{
     Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError, Rule, SlidingLog,

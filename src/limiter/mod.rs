@@ -11,6 +11,7 @@ pub mod fields;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+pub mod several;
 pub mod sliding_log;
 pub mod sliding_window;
 pub mod standing;
@@ -30,9 +31,10 @@ pub use fields::{Field, Fields};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
+pub use several::Row;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
-pub use standing::{Limiter, Standing};
+pub use standing::{Limiter, Mode, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
 
@@ -92,6 +94,21 @@ macro_rules! algorithms {
                 now: Instant,
                 cost: Cost,
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+                self.decide_as(Mode::Take, stored, now, cost)
+            }
+
+            /// The same, for a call that may not take although there is room.
+            ///
+            /// # Errors
+            ///
+            /// [`OtherAlgorithm`] as for [`Self::decide`].
+            pub fn decide_as<'a>(
+                &self,
+                mode: Mode,
+                stored: Option<State<'a>>,
+                now: Instant,
+                cost: Cost,
+            ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = match stored {
@@ -99,7 +116,7 @@ macro_rules! algorithms {
                             Some(State::$limiter(state)) => Some(state),
                             Some(_) => return Err(OtherAlgorithm),
                         };
-                        let outcome = standing::decide(rule.standing(stored, now), cost);
+                        let outcome = standing::decide(rule.standing(stored, now), cost, mode);
                         Ok(outcome.map(NewState::$limiter))
                     })*
                 }

@@ -55,9 +55,18 @@ pub trait Standing: Sized {
     fn next(self, decision: &Decision) -> Next<Self::NewState>;
 }
 
+/// Whether a call takes its cost where there is room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It does.
+    Take,
+    /// It would, but another rule denies it: nothing is taken, and nothing stored but a repair.
+    HoldBack,
+}
+
 /// Decides a call of `cost`: takes it where there is room. Cost 0 only asks: it is allowed, and
 /// neither taken nor stored.
-pub fn decide<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
+pub fn decide<S: Standing>(mut subject: S, cost: Cost, mode: Mode) -> Outcome<S::NewState> {
     let limit = subject.limit();
     let verdict = if cost.units() > limit.units() {
         Verdict::Impossible
@@ -66,7 +75,7 @@ pub fn decide<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     } else {
         Verdict::Denied { retry_after: subject.room_in(cost) }
     };
-    let takes = verdict.is_allowed() && !cost.is_zero();
+    let takes = verdict.is_allowed() && !cost.is_zero() && mode == Mode::Take;
     let repairs = subject.is_repaired() && !cost.is_zero();
     if takes {
         subject.take(cost);

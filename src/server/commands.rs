@@ -30,6 +30,10 @@ pub enum Action {
     Decide(Algorithm),
     /// Decides and stores nothing.
     Peek,
+    /// Decides by several rules and stores.
+    DecideAll,
+    /// Decides by several rules and stores nothing.
+    PeekAll,
     /// Shows the state.
     Inspect,
     /// Moves the clock.
@@ -55,6 +59,7 @@ const COST: Argument = Argument {
     token: Some(c"COST"),
     summary: Some(c"units this call takes, 0 to 10^12, 1 if not given"),
     optional: true,
+    multiple: false,
 };
 const ALIGNED: Argument = Argument::token(c"aligned", c"ALIGNED").optional();
 
@@ -115,6 +120,23 @@ const CLOCK_ACTIONS: &[Argument] = &[
     Argument::token(c"resume", c"RESUME"),
 ];
 
+/// Keys and rules by turns.
+const PAIRS: KeyRange = KeyRange { last: -1, step: 2 };
+
+const KEYS_AND_RULES: &[Argument] = &[Argument::new(
+    c"key-and-rule",
+    Kind::Block(&[
+        KEY,
+        Argument::new(
+            c"rule",
+            Kind::Text,
+            Some(c"an algorithm and its arguments in one argument: \"GCRA 6 10 60 COST 2\""),
+        ),
+    ]),
+    None,
+)
+.multiple()];
+
 const CONSTANT: &CStr = c"O(1)";
 const SINCE: &CStr = c"0.1.0";
 
@@ -152,7 +174,7 @@ const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 9] = [
+pub static COMMANDS: [Command; 11] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, ALIGNED],
@@ -229,6 +251,40 @@ pub static COMMANDS: [Command; 9] = [
         },
         action: Action::Peek,
         counters: Some(Counters { allowed: c"peek_allowed", denied: c"peek_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(N) with N rules, for SLIDINGLOG times the logarithm of its entries",
+            since: c"0.2.0",
+            arity: -3,
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            keys: Some((PAIRS, Access::Update)),
+            arguments: KEYS_AND_RULES,
+            ..deciding(
+                c"rl.all",
+                c"Decides whether a call may happen now, by several rules: takes from all or none.",
+            )
+        },
+        action: Action::DecideAll,
+        counters: Some(Counters { allowed: c"all_allowed", denied: c"all_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(N) with N rules, for SLIDINGLOG times the logarithm of its entries",
+            since: c"0.2.0",
+            arity: -3,
+            tips: Some(c"nondeterministic_output"),
+            keys: Some((PAIRS, Access::Read)),
+            arguments: KEYS_AND_RULES,
+            ..reading(
+                c"rl.peekall",
+                c"Tells what several rules would decide together now, changing nothing.",
+            )
+        },
+        action: Action::PeekAll,
+        counters: Some(Counters { allowed: c"peekall_allowed", denied: c"peekall_denied" }),
     },
     Command {
         description: reading(

@@ -59,6 +59,8 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 6>,
     trampoline::<Table, 7>,
     trampoline::<Table, 8>,
+    trampoline::<Table, 9>,
+    trampoline::<Table, 10>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.

@@ -2,13 +2,15 @@
 
 use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
-use super::keyspace::CommitError;
+use super::keyspace::{CommitError, WrongType};
 use crate::grammar::GrammarError;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 /// The answer to a panic.
 pub const INTERNAL: &CStr =
     c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
+
+const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algorithm";
 
 /// Why a command did not do what it was asked for. The texts of the grammar stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +21,13 @@ pub enum CommandError {
     WrongType,
     /// The key holds no state at all.
     NotAState,
-    /// The same key comes twice in one call.
-    RepeatedKey,
+    /// One of several rules is wrong.
+    InRule {
+        /// Which, counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        error: RuleError,
+    },
     /// The server did not take the new state, or its effect.
     Commit(CommitError),
     /// `RL.DEBUG` is switched off.
@@ -29,21 +36,45 @@ pub enum CommandError {
     ClockRange,
 }
 
+/// What can be wrong with one of several rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleError {
+    /// Its arguments.
+    Grammar(GrammarError),
+    /// Its key, which an earlier rule has too.
+    RepeatedKey,
+    /// Its key, which holds no state of its algorithm.
+    WrongType,
+}
+
+impl RuleError {
+    fn text(self) -> Option<&'static CStr> {
+        match self {
+            Self::Grammar(error) => error.text(),
+            Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
+            Self::WrongType => Some(WRONG_TYPE),
+        }
+    }
+}
+
 impl CommandError {
     /// Sends it.
     pub fn reply(self, context: Context<'_>) {
-        match self.text() {
-            Some(text) => context.reply_error(text),
-            None => context.reply_wrong_arity(),
+        match (self, self.text()) {
+            (Self::InRule { number, .. }, Some(text)) => {
+                context.reply_error(&numbered(text, number));
+            }
+            (_, Some(text)) => context.reply_error(text),
+            (_, None) => context.reply_wrong_arity(),
         }
     }
 
     fn text(self) -> Option<&'static CStr> {
         Some(match self {
             Self::Grammar(error) => return error.text(),
-            Self::WrongType => c"WRONGTYPE the key does not hold a state of this algorithm",
+            Self::InRule { error, .. } => return error.text(),
+            Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
-            Self::RepeatedKey => c"ERR repeated key: each key may be given once",
             Self::Commit(CommitError::NotStored) => {
                 c"ERR internal error: the server refused to store the state"
             }
@@ -60,6 +91,13 @@ impl CommandError {
     }
 }
 
+/// A text that says which rule it is about, after its first word.
+fn numbered(text: &CStr, number: usize) -> CString {
+    let text = text.to_string_lossy();
+    let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
+    CString::new(format!("{prefix} rule {number}: {rest}")).unwrap_or_default()
+}
+
 impl From<GrammarError> for CommandError {
     fn from(error: GrammarError) -> Self {
         Self::Grammar(error)
@@ -67,8 +105,14 @@ impl From<GrammarError> for CommandError {
 }
 
 impl From<RepeatedKey> for CommandError {
-    fn from(_: RepeatedKey) -> Self {
-        Self::RepeatedKey
+    fn from(RepeatedKey(at): RepeatedKey) -> Self {
+        Self::InRule { number: at + 1, error: RuleError::RepeatedKey }
+    }
+}
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> Self {
+        Self::WrongType
     }
 }
 

@@ -1,13 +1,13 @@
 //! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
 
-use super::api::{Call, KeyName, ReadKey};
+use super::api::{Call, KeyName};
 use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, reply};
-use crate::grammar::{self, Algorithm, ClockAction, GrammarError, Request};
-use crate::limiter::{NewState, OtherAlgorithm, Outcome};
+use super::{clock, config, info, reply, several};
+use crate::grammar::{self, Algorithm, ClockAction, GrammarError};
+use crate::limiter::Mode;
 use crate::state::NotAState;
 
 /// Runs the command at `index` of the table and replies, as its last act and in one go.
@@ -16,6 +16,8 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     let result = match COMMANDS[index].action {
         Action::Decide(algorithm) => decide(index, call, algorithm),
         Action::Peek => peek(index, call),
+        Action::DecideAll => several::decide(index, call),
+        Action::PeekAll => several::peek(index, call),
         Action::Inspect => inspect(call),
         Action::Debug => debug(call),
     };
@@ -31,7 +33,7 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
     let slots = config::sliding_log_slots();
     let request = grammar::request(algorithm, args_after_key(call), slots)?;
     let key = only_key(call)?.open_for_writing();
-    let outcome = decide_on(&key, &request)?;
+    let outcome = keyspace::decide(&key, &request, Mode::Take, clock::now())?;
     let decision = outcome.decision;
     let write = outcome.next.as_ref().map(Write::of);
     let integers = reply::integers(&decision);
@@ -49,23 +51,11 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
 fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?;
     let key = only_key(call)?.open_for_reading();
-    let decision = decide_on(&key, &request)?.decision;
+    let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
     fault::point(Point::Reply);
     info::count_decision(index, decision.verdict.is_allowed());
     call.context().reply_integers(&reply::integers(&decision));
     Ok(())
-}
-
-fn decide_on<'key>(
-    key: &'key ReadKey<'_, '_>,
-    request: &Request,
-) -> Result<Outcome<NewState<'key>>, CommandError> {
-    let stored = keyspace::load(key).map_err(|NotAState| CommandError::WrongType)?;
-    fault::point(Point::Decide);
-    request
-        .rule
-        .decide(stored, clock::now(), request.cost)
-        .map_err(|OtherAlgorithm| CommandError::WrongType)
 }
 
 /// Shows the state behind a key.

@@ -16,3 +16,4 @@ mod info;
 mod keyspace;
 mod replication;
 mod reply;
+mod several;

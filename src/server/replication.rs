@@ -13,6 +13,7 @@ use crate::state::Change;
 /// # Errors
 ///
 /// [`Refused`] when the server does not take it.
+#[inline(always)]
 pub fn send(
     key: &WriteKey<'_, '_>,
     change: &Change,
@@ -28,6 +29,7 @@ pub fn send(
     }
 }
 
+#[inline(always)]
 fn replaced(
     key: &WriteKey<'_, '_>,
     bytes: &[u8],

@@ -1,7 +1,11 @@
-//! The two replies: five integers for a decision, a map for a state.
+//! The replies: five integers for a decision, the same and rows for several rules, a map for a
+//! state.
 
 use super::api::{Context, Value};
-use crate::limiter::{Decision, Span, State, Verdict};
+use crate::grammar::RULES_MAX;
+use crate::limiter::several;
+use crate::limiter::{Decision, Row, Span, State, Verdict};
+use arrayvec::ArrayVec;
 use std::iter;
 
 /// The fourth field of a call that can never be allowed.
@@ -21,6 +25,46 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
         retry_after_ms,
         ms(decision.reset_after),
     ]
+}
+
+/// The answer of several rules: five integers, the number of the rule that they come from, and a
+/// row of five for each.
+pub struct Several {
+    head: [i64; 6],
+    rows: ArrayVec<[i64; 5], RULES_MAX>,
+}
+
+impl Several {
+    /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one
+    /// that keeps it longest; denied, who would have allowed has nothing to wait for.
+    pub fn of(rows: &[Row]) -> Self {
+        let deciding = several::deciding(rows);
+        let mut rows: ArrayVec<_, RULES_MAX> =
+            rows.iter().map(|row| integers(&row.decision)).collect();
+        let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
+            rows.get(deciding).copied().unwrap_or_default();
+        for [row_allowed, _, _, wait_ms, _] in &mut rows {
+            match (allowed, *row_allowed) {
+                (0, 0) => {}
+                (0, _) => *wait_ms = 0,
+                _ => retry_after_ms = retry_after_ms.max(*wait_ms),
+            }
+        }
+        let number = integer(deciding as u64 + 1);
+        let head = [allowed, limit, remaining, retry_after_ms, reset_after_ms, number];
+        Self { head, rows }
+    }
+
+    /// Whether all allow.
+    pub fn is_allowed(&self) -> bool {
+        let [allowed, ..] = self.head;
+        allowed != 0
+    }
+
+    /// Sends it.
+    pub fn send(&self, context: Context<'_>) {
+        context.reply_integers_and_rows(&self.head, &self.rows);
+    }
 }
 
 /// Sends a state as field and value pairs, its algorithm first; null when there is none.

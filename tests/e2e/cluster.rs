@@ -314,3 +314,43 @@ fn a_replica_answers_peek_and_inspect_to_those_who_said_readonly() {
         assert_eq!(at_replica.decide(&call)[..3], [1, 5, 3], "{call}");
     }
 }
+
+#[test]
+fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_while_one_moves() {
+    let cluster = Cluster::start();
+    let source = cluster.settled_owner("{t}");
+    let target = (source + 1) % 3;
+    let slot = cluster.slot("{t}");
+    let (mut at_source, mut at_target) =
+        (cluster.nodes[source].client(), cluster.nodes[target].client());
+    let call = |command, second| [command, "{t}:a", "GCRA 5 5 366d", second, "FIXED 5 366d"];
+    let remaining = |reply: &Value| match reply {
+        Value::Array(fields) if fields.len() == 8 => integers(&fields[6]).expect("a row")[2],
+        other => panic!("{other:?}"),
+    };
+    let error = |reply: Value| raw_error(&reply).unwrap_or_else(|| panic!("{reply:?}"));
+    assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 4);
+    for command in ["RL.ALL", "RL.PEEKALL"] {
+        // Another slot, also where the first key is at home; and the wrong node.
+        assert!(error(at_source.call(&call(command, "{u}:b"))).starts_with("CROSSSLOT"));
+        let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[source].port());
+        assert_eq!(error(at_target.call(&call(command, "{t}:b"))), moved);
+    }
+    open_slot(&cluster, slot, source, target);
+    assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 3);
+    let untouched = at_source.snapshot("{t}:a");
+    move_keys(&cluster, &["{t}:b".to_owned()], source, target);
+    // One key here and one there: nobody decides, and nothing is taken.
+    assert!(error(at_source.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));
+    at_target.ok("ASKING");
+    assert!(error(at_target.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));
+    assert_eq!(at_source.snapshot("{t}:a"), untouched);
+    move_keys(&cluster, &["{t}:a".to_owned()], source, target);
+    let ask = format!("ASK {slot} 127.0.0.1:{}", cluster.nodes[target].port());
+    assert_eq!(error(at_source.call(&call("RL.ALL", "{t}:b"))), ask);
+    at_target.ok("ASKING");
+    assert_eq!(remaining(&at_target.call(&call("RL.ALL", "{t}:b"))), 2);
+    close_slot(&cluster, slot, target);
+    assert_eq!(cluster.settled_owner("{t}"), target);
+    assert_eq!(remaining(&at_target.call(&call("RL.ALL", "{t}:b"))), 1);
+}

@@ -35,7 +35,8 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     assert_eq!(fields["rl_version"], "0.1.0");
     assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
     let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
-    for name in ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra", "peek"] {
+    let deciding = ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra"];
+    for name in deciding.into_iter().chain(["peek", "all", "peekall"]) {
         zero.extend([format!("rl_{name}_allowed"), format!("rl_{name}_denied")]);
     }
     for name in &zero {
@@ -122,4 +123,26 @@ fn the_section_is_as_long_with_many_keys_as_with_none() {
     let after = counts(&mut client);
     assert_eq!(after["rl_gcra_allowed"], "2000");
     assert_eq!(after.len(), before);
+}
+
+#[test]
+fn a_call_with_several_rules_is_one_decision() {
+    let server = Server::start();
+    let mut client = server.client();
+    let before = counts(&mut client);
+    let call = |command| [command, "a", "GCRA 1 1 1h", "b", "FIXED 5 1h"];
+    client.call(&call("RL.PEEKALL"));
+    client.call(&call("RL.ALL"));
+    client.call(&call("RL.ALL"));
+    client.call(&call("RL.PEEKALL"));
+    client.call(&["RL.ALL", "a", "GCRA 1 1 1h", "b", "GCRA"]);
+    let expected = [
+        ("rl_all_allowed", 1),
+        ("rl_all_denied", 1),
+        ("rl_errors", 1),
+        ("rl_peekall_allowed", 1),
+        ("rl_peekall_denied", 1),
+    ];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    assert_eq!(changed(&before, &counts(&mut client)), expected);
 }

@@ -4,13 +4,16 @@ use redis::Value;
 
 use crate::support::{Client, Server, raw_error, text};
 
-/// What every command says of itself: name, arity, flags, and whether argument 1 is a key.
+/// What every command says of itself.
 struct Described {
     name: &'static str,
+    since: &'static str,
     arity: i64,
     flags: &'static [&'static str],
     /// The flags of its key specification; empty when it has no key.
     key: &'static [&'static str],
+    /// First key, last key, step: for clients that know no key specifications.
+    position: [i64; 3],
     /// The arguments of COMMAND DOCS: tokens in capitals, optional ones in brackets.
     syntax: &'static str,
 }
@@ -18,70 +21,109 @@ struct Described {
 const UPDATES: &[&str] = &["RW", "access", "update"];
 const READS: &[&str] = &["RO", "access"];
 
-const COMMANDS: [Described; 9] = [
+const ONE_KEY: [i64; 3] = [1, 1, 1];
+const EVERY_OTHER: [i64; 3] = [1, -1, 2];
+
+const COMMANDS: [Described; 11] = [
     Described {
         name: "rl.fixed",
+        since: "0.1.0",
         arity: -4,
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
+        position: ONE_KEY,
         syntax: "key limit window [COST cost] [ALIGNED]",
     },
     Described {
         name: "rl.sliding",
+        since: "0.1.0",
         arity: -4,
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
+        position: ONE_KEY,
         syntax: "key limit window [COST cost]",
     },
     Described {
         name: "rl.slidinglog",
+        since: "0.1.0",
         arity: -4,
         flags: &["write", "denyoom"],
         key: UPDATES,
+        position: ONE_KEY,
         syntax: "key limit window [COST cost]",
     },
     Described {
         name: "rl.tokenbucket",
+        since: "0.1.0",
         arity: -5,
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
+        position: ONE_KEY,
         syntax: "key capacity rate period [COST cost]",
     },
     Described {
         name: "rl.leakybucket",
+        since: "0.1.0",
         arity: -5,
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
+        position: ONE_KEY,
         syntax: "key capacity rate period [COST cost]",
     },
     Described {
         name: "rl.gcra",
+        since: "0.1.0",
         arity: -5,
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
+        position: ONE_KEY,
         syntax: "key burst rate period [COST cost]",
     },
     Described {
         name: "rl.peek",
+        since: "0.1.0",
         arity: -5,
         flags: &["readonly", "fast"],
         key: READS,
+        position: ONE_KEY,
         syntax: "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
                  SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
                  LEAKYBUCKET capacity rate period | GCRA burst rate period> [COST cost]",
     },
     Described {
+        name: "rl.all",
+        since: "0.2.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        key: UPDATES,
+        position: EVERY_OTHER,
+        syntax: "key rule [key rule ...]",
+    },
+    Described {
+        name: "rl.peekall",
+        since: "0.2.0",
+        arity: -3,
+        flags: &["readonly", "fast"],
+        key: READS,
+        position: EVERY_OTHER,
+        syntax: "key rule [key rule ...]",
+    },
+    Described {
         name: "rl.inspect",
+        since: "0.1.0",
         arity: 2,
         flags: &["readonly", "fast"],
         key: READS,
+        position: ONE_KEY,
         syntax: "key",
     },
     Described {
         name: "rl.debug",
+        since: "0.1.0",
         arity: -3,
         flags: &["admin"],
         key: &[],
+        position: [0, 0, 0],
         syntax: "CLOCK <FREEZE [unix-us] | ADVANCE duration | RESUME>",
     },
 ];
@@ -129,9 +171,7 @@ fn command_info_tells_arity_flags_and_the_position_of_the_key() {
         let mut expected = command.flags.to_vec();
         expected.sort_unstable();
         assert_eq!(flags, expected, "{}: flags", command.name);
-        // First key, last key, step: for clients that know no key specifications.
-        let position = if command.key.is_empty() { 0 } else { 1 };
-        assert_eq!(info[3..6], [const { Value::Int(0) }; 3].map(|_| Value::Int(position)));
+        assert_eq!(info[3..6], command.position.map(Value::Int), "{}", command.name);
     }
 }
 
@@ -176,7 +216,9 @@ fn syntax(arguments: &Value, separator: &str) -> String {
         };
         let shown = [token.unwrap_or_default(), body].join(" ").trim().to_owned();
         let flags = field(argument, "flags").map(words).unwrap_or_default();
-        if flags.iter().any(|flag| flag == "optional") { format!("[{shown}]") } else { shown }
+        let has = |flag: &str| flags.iter().any(|found| found == flag);
+        let shown = if has("multiple") { format!("{shown} [{shown} ...]") } else { shown };
+        if has("optional") { format!("[{shown}]") } else { shown }
     });
     parts.collect::<Vec<_>>().join(separator)
 }
@@ -192,7 +234,7 @@ fn command_docs_give_redis_cli_all_it_needs_for_hints() {
         let docs = &documented[0].1;
         let told = |name| field(docs, name).map(text).unwrap_or_default();
         assert!(told("summary").len() > 20, "{}: {:?}", command.name, told("summary"));
-        assert_eq!(told("since"), "0.1.0", "{}", command.name);
+        assert_eq!(told("since"), command.since, "{}", command.name);
         assert_eq!(told("group"), "module", "{}", command.name);
         assert!(told("complexity").starts_with("O("), "{}", command.name);
         let arguments = field(docs, "arguments").expect("arguments");
@@ -249,7 +291,26 @@ fn the_key_of_every_syntax_is_found() {
 }
 
 #[test]
-fn the_server_lists_nine_commands_of_this_module() {
+fn every_key_of_several_rules_is_found() {
+    let server = Server::start();
+    let mut client = server.client();
+    let rules = ["a", "GCRA 5 1 60", "b", "FIXED 5 60", "c", "no rule"];
+    for (command, flags) in [("RL.ALL", UPDATES), ("RL.PEEKALL", READS)] {
+        for words in [&rules[..2], &rules[..4], &rules] {
+            let asked = [&["COMMAND", "GETKEYSANDFLAGS", command], words].concat();
+            let reply = client.call(&asked);
+            let found = items(&reply).iter().map(|pair| {
+                assert_eq!(self::words(&items(pair)[1]), flags, "{asked:?}");
+                text(&items(pair)[0])
+            });
+            let expected = words.iter().step_by(2).copied().collect::<Vec<_>>();
+            assert_eq!(found.collect::<Vec<_>>(), expected, "{asked:?}");
+        }
+    }
+}
+
+#[test]
+fn the_server_lists_the_commands_of_this_module() {
     let server = Server::start();
     let mut client = server.client();
     let listed = words(&client.run("COMMAND LIST FILTERBY MODULE rl"));

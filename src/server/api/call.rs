@@ -10,9 +10,9 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// How many arguments are looked at. The longest valid call has seven after its name, so that one
-/// cut off here is in error before.
-const ARGS_MAX: usize = 10;
+/// How many arguments are looked at: one more than the longest call may have and one that makes it
+/// odd, so that one cut off here is in error before.
+const ARGS_MAX: usize = 34;
 
 /// The commands of a module, which the server knows by their functions alone.
 pub trait Commands {
@@ -151,8 +151,10 @@ impl<'call> Call<'call> {
         let rest = self.key_names.take();
         // SAFETY: the names are alive for `'call`, and the server does not change arguments.
         let bytes = |name: &*mut raw::RedisModuleString| unsafe { bytes_of(*name) };
-        if rest.len() > 1 && has_repeated(rest.iter().step_by(self.key_step).map(bytes)) {
-            return Err(RepeatedKey);
+        if rest.len() > 1
+            && let Some(at) = repeated(rest.iter().step_by(self.key_step).map(bytes))
+        {
+            return Err(RepeatedKey(at));
         }
         Ok(Keys { call: self, rest })
     }
@@ -164,14 +166,12 @@ impl<'call> Call<'call> {
     }
 }
 
-/// Whether two of `names` are equal. There are few: to compare each with each is the quickest.
-fn has_repeated<'a>(mut names: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
-    while let Some(name) = names.next() {
-        if names.clone().any(|other| other == name) {
-            return true;
-        }
-    }
-    false
+/// The place of the first of `names` that came before. There are few: to compare each with each is
+/// the quickest.
+fn repeated<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<usize> {
+    let came_before =
+        |(at, name): (usize, &[u8])| names.clone().take(at).any(|other| other == name);
+    names.clone().enumerate().position(came_before)
 }
 
 /// The floor of any command: the reply of a decision, and nothing else.
@@ -205,7 +205,7 @@ unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{ARGS_MAX, Call, Context, has_repeated};
+    use super::{ARGS_MAX, Call, Context, repeated};
     use std::cell::Cell;
     use std::mem::MaybeUninit;
     use std::ptr;
@@ -229,12 +229,18 @@ mod tests {
 
     #[test]
     fn a_name_that_comes_twice_is_found_wherever_it_stands() {
-        let repeated = |names: &[&str]| has_repeated(names.iter().map(|name| name.as_bytes()));
-        for names in [&[][..], &["a"], &["a", "b"], &["a", "aa", "", "A"]] {
-            assert!(!repeated(names), "{names:?}");
-        }
-        for names in [&["a", "a"][..], &["a", "b", "a"], &["c", "a", "b", "b"], &["", ""]] {
-            assert!(repeated(names), "{names:?}");
+        let table: [(&[&str], Option<usize>); 8] = [
+            (&[], None),
+            (&["a"], None),
+            (&["a", "b"], None),
+            (&["a", "aa", "", "A"], None),
+            (&["a", "a"], Some(1)),
+            (&["a", "b", "a"], Some(2)),
+            (&["c", "a", "b", "b", "a"], Some(3)),
+            (&["", ""], Some(1)),
+        ];
+        for (names, expected) in table {
+            assert_eq!(repeated(names.iter().map(|name| name.as_bytes())), expected, "{names:?}");
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Argument {
     pub summary: Option<&'static CStr>,
     /// Whether it may be left out.
     pub optional: bool,
+    /// Whether it may come again and again.
+    pub multiple: bool,
 }
 
 /// The kinds of arguments.
@@ -107,12 +109,17 @@ impl KeyRange {
 impl Argument {
     /// An argument without a token that has to be there.
     pub const fn new(name: &'static CStr, kind: Kind, summary: Option<&'static CStr>) -> Self {
-        Self { name, kind, token: None, summary, optional: false }
+        Self { name, kind, token: None, summary, optional: false, multiple: false }
     }
 
     /// A word that stands for itself.
     pub const fn token(name: &'static CStr, token: &'static CStr) -> Self {
         Self { token: Some(token), ..Self::new(name, Kind::Token, None) }
+    }
+
+    /// The same argument, which may come again and again.
+    pub const fn multiple(self) -> Self {
+        Self { multiple: true, ..self }
     }
 
     /// The same argument, which may be left out.
@@ -178,6 +185,7 @@ pub(super) fn arguments(
     if list.is_empty() {
         return ptr::null_mut();
     }
+    let flag = |is_set, flag| if is_set { flag as c_int } else { 0 };
     let or_null = |text: Option<&'static CStr>| text.map_or(ptr::null::<c_char>(), CStr::as_ptr);
     let mut raw_list = Vec::new();
     for argument in list {
@@ -195,7 +203,8 @@ pub(super) fn arguments(
             token: or_null(argument.token),
             summary: or_null(argument.summary),
             since: ptr::null(),
-            flags: if argument.optional { raw::REDISMODULE_CMD_ARG_OPTIONAL as c_int } else { 0 },
+            flags: flag(argument.optional, raw::REDISMODULE_CMD_ARG_OPTIONAL)
+                | flag(argument.multiple, raw::REDISMODULE_CMD_ARG_MULTIPLE),
             deprecated_since: ptr::null(),
             subargs: match argument.kind {
                 Kind::OneOf(parts) | Kind::Block(parts) => arguments(parts, kept_alive),

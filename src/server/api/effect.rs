@@ -122,6 +122,7 @@ unsafe fn free_string(string: *mut raw::RedisModuleString) {
 /// Each answers [`Refused`] when the server does not take the effect, or the module is not loaded.
 impl WriteKey<'_, '_> {
     /// Replicates `SET key bytes PXAT expire_at_ms`.
+    #[inline(always)]
     pub fn replicate_set_pxat(&self, bytes: &[u8], expire_at_ms: u64) -> Result<(), Refused> {
         // The server would take two allocations and twice as long to spell the number.
         let mut buffer = itoa::Buffer::new();
@@ -131,11 +132,13 @@ impl WriteKey<'_, '_> {
     }
 
     /// Replicates `SET key bytes KEEPTTL`.
+    #[inline(always)]
     pub fn replicate_set_keepttl(&self, bytes: &[u8]) -> Result<(), Refused> {
         replicate!(self, SET, c"sbs", bytes.as_ptr(), bytes.len(), KEEPTTL.string()?)
     }
 
     /// Replicates `SETRANGE key offset bytes`.
+    #[inline(always)]
     pub fn replicate_setrange(&self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
         let offset = c_longlong::try_from(offset).unwrap_or(c_longlong::MAX);
         replicate!(self, SETRANGE, c"slb", offset, bytes.as_ptr(), bytes.len())

@@ -22,9 +22,9 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// Two of the keys of a call are the same.
+/// The key at this place of a call, counted from 0, is one that came before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RepeatedKey;
+pub struct RepeatedKey(pub usize);
 
 /// A key that a call names and that is not open yet.
 pub struct KeyName<'open, 'call> {
@@ -117,6 +117,18 @@ impl ReadKey<'_, '_> {
             let start = dma(handle.as_ptr(), &raw mut len, raw::REDISMODULE_READ as c_int);
             if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
         }
+    }
+}
+
+impl<'open, 'call> AsRef<ReadKey<'open, 'call>> for ReadKey<'open, 'call> {
+    fn as_ref(&self) -> &ReadKey<'open, 'call> {
+        self
+    }
+}
+
+impl<'open, 'call> AsRef<ReadKey<'open, 'call>> for WriteKey<'open, 'call> {
+    fn as_ref(&self) -> &ReadKey<'open, 'call> {
+        &self.0
     }
 }
 

@@ -44,6 +44,21 @@ impl Context<'_> {
         }
     }
 
+    /// Replies with an array of integers and, after them, rows of integers.
+    pub fn reply_integers_and_rows<const N: usize>(self, integers: &[i64], rows: &[[i64; N]]) {
+        let (array, long_long) =
+            (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
+        let len = (integers.len() + rows.len()).try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many replies follow as announced.
+        unsafe {
+            array(self.0, len);
+            for integer in integers {
+                long_long(self.0, *integer);
+            }
+        }
+        rows.iter().for_each(|row| self.reply_integers(row));
+    }
+
     /// Replies with one integer.
     pub fn reply_integer(self, integer: i64) {
         // SAFETY: the context is that of the running command.
@@ -85,9 +100,9 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
     }
 
-    /// Replies with an error.
-    pub fn reply_error(self, text: &'static CStr) {
-        // SAFETY: the context is that of the running command; the text is a C string for ever.
+    /// Replies with an error, whose text must have nothing of what a client sent.
+    pub fn reply_error(self, text: &CStr) {
+        // SAFETY: the context is that of the running command; the server copies the text.
         unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };
     }
 

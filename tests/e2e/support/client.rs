@@ -104,6 +104,11 @@ impl Client {
         assert_eq!(self.run(line), Value::Okay, "{line}");
     }
 
+    /// Sends a command into a transaction.
+    pub fn ok_queued(&mut self, words: &[&str]) {
+        assert_eq!(text(&self.call(words)), "QUEUED", "{words:?}");
+    }
+
     pub fn integer(&mut self, line: &str) -> i64 {
         match self.run(line) {
             Value::Int(number) => number,

@@ -16,7 +16,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 23] = [
+const KNOWN_ERRORS: [&str; 31] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -40,6 +40,14 @@ const KNOWN_ERRORS: [&str; 23] = [
     "ERR invalid duration: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or \
      1h, with a leading - to move back",
     "ERR invalid duration: the clock must stay between the years 1970 and 2200",
+    "ERR too many rules: expected 1 to 16 pairs of a key and a rule",
+    "ERR repeated key: each key may be given once",
+    "ERR wrong number of arguments: expected FIXED limit window",
+    "ERR wrong number of arguments: expected SLIDING limit window",
+    "ERR wrong number of arguments: expected SLIDINGLOG limit window",
+    "ERR wrong number of arguments: expected TOKENBUCKET capacity rate period",
+    "ERR wrong number of arguments: expected LEAKYBUCKET capacity rate period",
+    "ERR wrong number of arguments: expected GCRA burst rate period",
     super::WRONGTYPE,
     "WRONGTYPE the key does not hold a rate limiter's state",
 ];
@@ -89,7 +97,24 @@ pub fn shown(call: &[Vec<u8>]) -> String {
 /// Whether an error is one of ours, or the server's own about the number of arguments.
 pub fn is_known(error: &str) -> bool {
     let arity = error.starts_with("ERR wrong number of arguments for 'rl.");
-    arity || KNOWN_ERRORS.contains(&error)
+    arity || KNOWN_ERRORS.contains(&without_rule(error).as_str())
+}
+
+/// An error text without the number of the rule that it may be about.
+pub fn without_rule(error: &str) -> String {
+    let numbered = error.split_once(" rule ").and_then(|(prefix, rest)| {
+        let (number, text) = rest.split_once(": ")?;
+        (1..=16).contains(&number.parse().unwrap_or(0)).then(|| format!("{prefix} {text}"))
+    });
+    numbered.unwrap_or_else(|| error.to_owned())
+}
+
+/// The five integers that a reply is, or begins with where several rules decide.
+fn decision_of(reply: &Value) -> Option<Reply> {
+    match reply {
+        Value::Array(fields) if fields.len() > 6 => integers(&Value::Array(fields[..5].to_vec())),
+        reply => integers(reply),
+    }
 }
 
 /// Makes the calls, each between two looks at its key, and checks every reply. A PEEK with
@@ -122,6 +147,9 @@ fn peek_before(call: &[Vec<u8>]) -> Call {
     if matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG") || call.len() < 2 {
         return vec![b"PING".to_vec()];
     }
+    if algorithm == b"ALL" || algorithm == b"PEEKALL" {
+        return [vec![b"RL.PEEKALL".to_vec()], call[1..].to_vec()].concat();
+    }
     let head = [b"RL.PEEK".to_vec(), call[1].clone(), algorithm.to_vec()];
     head.into_iter().chain(call[2..].iter().cloned()).collect()
 }
@@ -150,20 +178,23 @@ fn check(
             assert!(unchanged, "{}", shown(call));
         }
         (name, reply) => {
-            let decision = integers(reply).unwrap_or_else(|| panic!("{}: {reply:?}", shown(call)));
-            let is_leaky = name == b"RL.LEAKYBUCKET" || name == b"RL.PEEK";
+            let decision =
+                decision_of(reply).unwrap_or_else(|| panic!("{}: {reply:?}", shown(call)));
+            let is_leaky =
+                [&b"RL.LEAKYBUCKET"[..], b"RL.PEEK", b"RL.ALL", b"RL.PEEKALL"].contains(&name);
             check_decision(call, decision, is_leaky);
             let allowed = decision[0] == 1;
             outcomes.allowed += u64::from(allowed);
             outcomes.denied += u64::from(!allowed);
-            if name == b"RL.PEEK" {
+            if name == b"RL.PEEK" || name == b"RL.PEEKALL" {
                 assert!(unchanged, "{}: PEEK has changed the key", shown(call));
                 return;
             }
             assert_eq!(peeked, reply, "{}: PEEK said something else", shown(call));
-            if !allowed || is_free(call) {
+            let several = name == b"RL.ALL";
+            if !allowed || (is_free(call) && !several) {
                 assert!(unchanged, "{}: {decision:?}, and the key has changed", shown(call));
-            } else {
+            } else if !is_free(call) {
                 let expires = matches!(after[1], Value::Int(1..));
                 assert!(expires, "{}: {decision:?}, and then {:?}", shown(call), after[1]);
             }
@@ -184,8 +215,13 @@ fn check_decision(call: &[Vec<u8>], decision: Reply, may_wait: bool) {
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 
-/// Whether a call that was accepted costs nothing.
+/// Whether a call that was accepted costs nothing on its first key.
 fn is_free(call: &[Vec<u8>]) -> bool {
+    if call[0].eq_ignore_ascii_case(b"RL.ALL") {
+        let words = call[2].split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+        let rule = words.map(<[u8]>::to_vec).collect::<Vec<_>>();
+        return is_free(&[vec![vec![], vec![]], rule].concat());
+    }
     let mut pairs = call[2..].windows(2);
     pairs.any(|pair| pair[0].eq_ignore_ascii_case(b"COST") && pair[1].iter().all(|b| *b == b'0'))
 }

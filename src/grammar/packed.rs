@@ -1,0 +1,32 @@
+//! A rule in one argument, as `RL.ALL` has them: its words with spaces between them.
+
+use super::{GrammarError, Request, named, request};
+use crate::limiter::Slots;
+
+/// How many rules one call may have.
+pub const RULES_MAX: usize = 16;
+
+/// How many words are looked at. The longest rule has seven, so that one cut off here is in error
+/// before.
+const WORDS_MAX: usize = 12;
+
+/// Reads a rule whose words are separated by one or more spaces; spaces around it are ignored, and
+/// nothing is quoted.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right; [`GrammarError::RuleArity`] for too few words.
+pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Request, GrammarError> {
+    let mut words = [[].as_slice(); WORDS_MAX];
+    let found = rule.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
+    let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();
+    let (name, args) = match words.get(..len) {
+        Some([name, args @ ..]) => (*name, args),
+        _ => return Err(GrammarError::Algorithm),
+    };
+    let algorithm = named(name)?;
+    request(algorithm, args, slots).map_err(|error| match error {
+        GrammarError::Arity => GrammarError::RuleArity(algorithm),
+        error => error,
+    })
+}
