@@ -38,10 +38,12 @@ fn announce_each<'call>(
     committed: Each<Result<Committed<'call>, CommitError>>,
     call: &mut Call<'call>,
 ) -> Result<(), CommitError> {
-    committed.into_iter().fold(Ok(()), |result, committed| {
+    let mut result = Ok(());
+    for committed in committed {
         let announced = committed.and_then(|committed| committed.announce(call));
-        result.and(announced)
-    })
+        result = result.and(announced);
+    }
+    result
 }
 
 /// Decides a call by all its rules and stores nothing.
