@@ -54,7 +54,23 @@ fn kinds() -> Vec<Kind> {
             kind("peeked", Some(&quarter), &peek),
         ]
     };
-    rules.into_iter().flat_map(of_rule).collect()
+    rules.into_iter().flat_map(of_rule).chain(several()).collect()
+}
+
+/// Three rules in one call, beside which their single calls stand.
+fn several() -> [Kind; 2] {
+    let call = |cost: u32, last: &str| {
+        let (gcra, fixed) = (format!("GCRA 100 100 10d COST {cost}"), format!("FIXED {last} 10d"));
+        let bucket = format!("TOKENBUCKET 100 100 10d COST {cost}");
+        ["RL.ALL", "KEY:g", &gcra, "KEY:t", &bucket, "KEY:f", &fixed].map(str::to_owned).to_vec()
+    };
+    let kind = |what: &str, before: Vec<String>, call: Vec<String>| Kind {
+        name: format!("command/three rules/{what}"),
+        before: Some(before),
+        call,
+    };
+    // Denied by the last of them: what the others would have allowed is decided twice.
+    [kind("allowed", call(25, "100"), call(1, "100")), kind("denied", call(25, "1"), call(1, "1"))]
 }
 
 /// What was counted of whole commands.
@@ -140,8 +156,9 @@ fn call(connection: &mut Connection, words: &[String], index: u64) {
     for word in words {
         command.arg(word.replace("KEY", &key_of(index)));
     }
-    let reply: Vec<i64> = command.query(connection).expect("five integers");
-    assert_eq!(reply.len(), 5);
+    let reply: redis::Value = command.query(connection).expect("a decision");
+    let redis::Value::Array(fields) = reply else { panic!("{reply:?}") };
+    assert!(matches!(fields[..5], [redis::Value::Int(0..=1), ..]), "{fields:?}");
 }
 
 fn connect(socket: &Path) -> Connection {
