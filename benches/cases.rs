@@ -65,7 +65,7 @@ impl Case {
             let now = Instant::from_us(NOW_US + call * 1_000);
             let stored = (!self.bytes.is_empty()).then(|| self.state());
             let outcome = decide(&self.request(), stored, now);
-            let change = state::encode(&outcome.next.expect("an allowed call").state);
+            let change = state::encode(&outcome.next.kept().expect("an allowed call").state);
             match change {
                 Change::Whole(bytes) => self.bytes = bytes.as_slice().to_vec(),
                 Change::Rewrite(bytes) => self.bytes = bytes,
@@ -73,6 +73,7 @@ impl Case {
                     self.bytes.truncate(offset);
                     self.bytes.extend_from_slice(&entry);
                 }
+                Change::Tail { .. } => panic!("nothing is refunded"),
             }
         }
         self
@@ -109,7 +110,7 @@ impl Case {
                 }
             }
             Step::Encode => {
-                let Some(next) = outcome.next else { return false };
+                let Some(next) = outcome.next.kept() else { return false };
                 for _ in 0..times {
                     black_box(state::encode(black_box(&next.state)));
                 }

@@ -9,6 +9,10 @@
 //! TOKENBUCKET  94 fc  updated_us tokens fraction        at most 29
 //! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
 //! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
+//!
+//! in debt, which only a charge leaves behind:
+//! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
+//! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
 //! ```
 //!
 //! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
@@ -24,6 +28,7 @@
 //! by hand. A kind belongs to one side for ever, and a key without anything nested keeps a kind of
 //! this side. Both sides spell a number alike; the tests compare them.
 
+use crate::limiter::bucket::{LeakyDebt, TokenDebt};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
 use crate::limiter::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
@@ -41,6 +46,8 @@ const SLIDING_LOG: i8 = -3;
 const TOKEN_BUCKET: i8 = -4;
 const LEAKY_BUCKET: i8 = -5;
 const GCRA: i8 = -6;
+const TOKEN_DEBT: i8 = -7;
+const LEAKY_DEBT: i8 = -8;
 
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +67,13 @@ pub enum Change {
         /// The entry.
         entry: RawEntry,
     },
+    /// From `offset` on they become these entries and end there: a log whose end was refunded.
+    Tail {
+        /// Where the first of the entries begins.
+        offset: usize,
+        /// The entries.
+        entries: Vec<u8>,
+    },
 }
 
 /// Reads a state in place.
@@ -76,6 +90,8 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         TOKEN_BUCKET => read::<TokenBucket, _>(bytes).map(State::TokenBucket),
         LEAKY_BUCKET => read::<LeakyBucket, _>(bytes).map(State::LeakyBucket),
         GCRA => read::<Gcra, _>(bytes).map(State::Gcra),
+        TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
+        LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
         _ => Err(NotAState),
     }
 }
@@ -86,6 +102,8 @@ pub fn encode(state: &NewState<'_>) -> Change {
         NewState::FixedWindow(state) => write::<FixedWindow, _>(FIXED_WINDOW, state),
         NewState::SlidingWindow(state) => write::<SlidingWindow, _>(SLIDING_WINDOW, state),
         NewState::SlidingLog(edit) => return write_log(edit),
+        NewState::TokenBucket(state) if state.debt > 0 => write::<TokenDebt, _>(TOKEN_DEBT, state),
+        NewState::LeakyBucket(state) if state.debt > 0 => write::<LeakyDebt, _>(LEAKY_DEBT, state),
         NewState::TokenBucket(state) => write::<TokenBucket, _>(TOKEN_BUCKET, state),
         NewState::LeakyBucket(state) => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
@@ -93,7 +111,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
 }
 
 /// A state of fixed size that fills `bytes`, each number within its bounds.
-fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::State, NotAState> {
+fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::Stored, NotAState> {
     let (numbers, rest) = split_fields(&L::FIELDS, bytes)?;
     if !rest.is_empty() {
         return Err(NotAState);
@@ -101,7 +119,7 @@ fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::State, NotAStat
     L::state(numbers).ok_or(NotAState)
 }
 
-fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::State) -> Array {
+fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Array {
     Array::new(kind, L::numbers(state))
 }
 
@@ -142,6 +160,11 @@ fn write_log(edit: &Edit<'_>) -> Change {
         let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
         return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
     }
+    if let Some(count) = edit.overwritten() {
+        let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
+        let entries = edit.last.pack(log.base, 0).repeat(count);
+        return Change::Tail { offset, entries };
+    }
     // Between its ends a log is trusted, so a forged one may be out of order there. What is written
     // has to read again: nothing in it comes before its front or after its last entry.
     let passed = log.total_before(edit.kept.start);
@@ -150,10 +173,14 @@ fn write_log(edit: &Edit<'_>) -> Change {
         instant: entry.instant.min(last.instant),
         total: entry.total.max(passed.saturating_add(1)).min(last.total),
     });
-    let base = kept.clone().next().unwrap_or(last).instant;
+    // Of entries of one instant the last one says what all of them say.
+    let following = kept.clone().skip(1).chain([last]);
+    let telling = kept.zip(following).filter(|(entry, next)| entry.instant != next.instant);
+    let entries = telling.map(|(entry, _)| entry).chain([last]);
+    let base = entries.clone().next().unwrap_or(last).instant;
     let mut bytes = header(base).as_slice().to_vec();
     bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());
-    for entry in kept.chain([last]) {
+    for entry in entries {
         bytes.extend_from_slice(&entry.pack(base, passed));
     }
     Change::Rewrite(bytes)

@@ -1,4 +1,4 @@
-//! Any schedule of calls, by one or two rules on one key, under any clock: the answers are the
+//! Any schedule of calls of any kind, by one or two rules on one key, under any clock: the answers are the
 //! naive model's. The bytes say which algorithm, which limits, and what happens.
 
 #![no_main]
@@ -6,7 +6,7 @@
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
     CLOCK_MAX_US, CellRate, Fixed, Leaky, Limits, Log, Share, Sliding, Source, Step, Subject,
-    Token, Twin,
+    Token, Twin, Verb,
 };
 
 const START_US: i128 = 1_800_000_000_000_000;
@@ -38,8 +38,9 @@ fn play<S: Subject>(mut source: &[u8]) {
         let is_set = source.below(8) == 1;
         let step = if is_set { Step::draw_set(&mut source) } else { Step::draw_good(&mut source) };
         now = (now + step.us(S::span_us(limits))).clamp(0, CLOCK_MAX_US);
-        let cost = Share::draw(&mut source).of(limits);
-        if let Err(difference) = twin.call(limits, now, cost) {
+        let verb = Verb::draw(&mut source);
+        let cost = S::cost(Share::draw(&mut source).of(limits));
+        if let Err(difference) = twin.call(verb, limits, now, cost) {
             panic!("{difference}");
         }
     }

@@ -30,7 +30,8 @@ pub struct FixedWindow {
 pub struct State {
     /// When it opened.
     pub start: Instant,
-    /// How much has been used in it: at least 1, or there would be no state.
+    /// How much has been used in it: at least 1, or there would be no state. Above the limit, what
+    /// was charged is owed until the window ends.
     pub used: u64,
 }
 
@@ -73,8 +74,16 @@ impl Standing for View<'_> {
         self.until_end
     }
 
+    fn used(&self) -> u128 {
+        self.open.used.into()
+    }
+
     fn take(&mut self, cost: Cost) {
         self.open.used += cost.units();
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        self.open.used = self.open.used.saturating_sub(cost.units());
     }
 
     fn remaining(&self) -> u64 {
@@ -91,8 +100,9 @@ impl Standing for View<'_> {
 }
 
 impl Fields<2> for FixedWindow {
+    type Stored = State;
     const FIELDS: [Field; 2] =
-        [Field::instant("window_start_us"), Field::new("used", 1, Limit::MAX)];
+        [Field::instant("window_start_us"), Field::new("used", 1, Cost::TOTAL_MAX)];
 
     fn numbers(state: &State) -> [u64; 2] {
         [state.start.as_us(), state.used]

@@ -7,6 +7,8 @@
 //! Less than twice the limit in any window, and the limit itself when traffic is even. The
 //! estimate is rounded up, which favours the limit.
 //!
+//! What is given back comes from the current window first, then from the previous one.
+//!
 //! Source: the approximation that Cloudflare described for its counters in 2017.
 
 use super::bounds::{self, Cost, Limit, Period};
@@ -89,9 +91,33 @@ impl Standing for View<'_> {
         self.rule.room_for(self.windows, cost).since(self.now)
     }
 
+    fn used(&self) -> u128 {
+        self.estimate.into()
+    }
+
     fn take(&mut self, cost: Cost) {
         self.windows.current = self.windows.current.saturating_add(cost.units());
         self.estimate = self.estimate.saturating_add(cost.units());
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        let window = self.rule.window.span();
+        let State { start, previous, current } = self.windows;
+        let current_left = current.saturating_sub(cost.units());
+        let previous_left = previous.saturating_sub(cost.units().saturating_sub(current));
+        let faded = self.rule.still_counting(previous_left, self.now.since(start));
+        self.windows = State { start, previous: previous_left, current: current_left };
+        self.estimate = faded.saturating_add(current_left);
+        if current_left == 0 {
+            // What is left of the previous window is stored as that window's own.
+            let before = start.before(window);
+            self.windows =
+                State { start: before.unwrap_or(start), previous: 0, current: previous_left };
+            if before.is_none() {
+                // There is no window before the first one: it counts as used in that.
+                self.estimate = previous_left;
+            }
+        }
     }
 
     fn remaining(&self) -> u64 {
@@ -108,6 +134,7 @@ impl Standing for View<'_> {
 }
 
 impl Fields<3> for SlidingWindow {
+    type Stored = State;
     const FIELDS: [Field; 3] = [
         Field::instant("window_start_us"),
         Field::new("previous", 0, State::COUNT_MAX),

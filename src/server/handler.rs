@@ -33,7 +33,7 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
     let key = only_key(call)?.open_for_writing();
     let outcome = decide_on(&key, &request)?;
     let decision = outcome.decision;
-    let write = outcome.next.as_ref().map(Write::of);
+    let write = outcome.next.kept().map(Write::of);
     let integers = reply::integers(&decision);
     fault::point(Point::Reply);
     if let Some(write) = write {

@@ -77,6 +77,7 @@ fn store(
         Change::Whole(bytes) => key.replace(bytes.as_slice())?,
         Change::Rewrite(bytes) => key.replace(bytes)?,
         Change::Patch { offset, entry } => key.overwrite(*offset, entry)?,
+        Change::Tail { offset, entries } => key.overwrite(*offset, entries)?,
     }
     new_expiry_ms.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))
 }

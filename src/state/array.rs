@@ -6,8 +6,8 @@
 
 use super::NotAState;
 
-/// The largest array: a kind and three numbers, 1 + 1 + 3 x 9 bytes.
-const LEN_MAX: usize = 29;
+/// The largest array: a kind and four numbers, 1 + 1 + 4 x 9 bytes.
+const LEN_MAX: usize = 38;
 
 /// What an array of no elements begins with; the number of elements is added.
 const FIXARRAY: u8 = 0x90;
@@ -26,10 +26,10 @@ pub struct Array {
 }
 
 impl Array {
-    /// The array of a kind, a negative fixint, and at most three numbers.
+    /// The array of a kind, a negative fixint, and at most four numbers.
     #[inline]
     pub fn new<const N: usize>(kind: i8, numbers: [u64; N]) -> Self {
-        const { assert!(2 + N * 9 <= LEN_MAX, "an array has room for a kind and three numbers") };
+        const { assert!(2 + N * 9 <= LEN_MAX, "an array has room for a kind and four numbers") };
         let [kind] = kind.to_be_bytes();
         let mut array = Self { bytes: [0; LEN_MAX], len: 0 };
         array.push([FIXARRAY + 1 + N as u8, kind]);
