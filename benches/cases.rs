@@ -46,10 +46,15 @@ impl Step {
 /// Each algorithm twice: with all but everything left, and with nothing left.
 pub fn all() -> Vec<Case> {
     let cases = |algorithm: Algorithm| {
-        let has_rate =
-            matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra);
-        let args: Vec<&[u8]> =
-            if has_rate { vec![b"100", b"100", b"1h"] } else { vec![b"100", b"1h"] };
+        let args: Vec<&[u8]> = match algorithm {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                vec![b"100", b"1h"]
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+                vec![b"100", b"100", b"1h"]
+            }
+            Algorithm::Backoff => vec![b"100", b"1h", b"2h", b"1d"],
+        };
         [("allowed", 1), ("denied", 100)].map(|(verdict, calls_before)| {
             let name = format!("{}/{verdict}", algorithm.name().to_ascii_lowercase());
             Case { name, algorithm, args: args.clone(), bytes: vec![] }.after(calls_before)

@@ -9,6 +9,7 @@
 //! TOKENBUCKET  94 fc  updated_us tokens fraction        at most 29
 //! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
 //! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
+//! BACKOFF      93 f7  last_us attempts                  at most 16
 //!
 //! in debt, which only a charge leaves behind:
 //! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
@@ -30,8 +31,10 @@
 
 use crate::limiter::bucket::{LeakyDebt, TokenDebt};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
+use crate::limiter::{
+    Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
-use crate::limiter::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 
 mod array;
 #[cfg(test)]
@@ -48,6 +51,7 @@ const LEAKY_BUCKET: i8 = -5;
 const GCRA: i8 = -6;
 const TOKEN_DEBT: i8 = -7;
 const LEAKY_DEBT: i8 = -8;
+const BACKOFF: i8 = -9;
 
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +94,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         TOKEN_BUCKET => read::<TokenBucket, _>(bytes).map(State::TokenBucket),
         LEAKY_BUCKET => read::<LeakyBucket, _>(bytes).map(State::LeakyBucket),
         GCRA => read::<Gcra, _>(bytes).map(State::Gcra),
+        BACKOFF => read::<Backoff, _>(bytes).map(State::Backoff),
         TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
         LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
         _ => Err(NotAState),
@@ -107,6 +112,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
         NewState::TokenBucket(state) => write::<TokenBucket, _>(TOKEN_BUCKET, state),
         NewState::LeakyBucket(state) => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
+        NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
     })
 }
 

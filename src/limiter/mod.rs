@@ -2,8 +2,9 @@
 //!
 //! Nothing here knows a server, reads a clock or uses a float, and no decision allocates. Reading
 //! order: `time` and `bounds` (the types), `decision` (the answer), `standing` (how a call is
-//! decided), `fields` (a state as numbers), then any of the six algorithms.
+//! decided), `fields` (a state as numbers), then any of the algorithms.
 
+pub mod backoff;
 pub mod bounds;
 pub mod bucket;
 pub mod decision;
@@ -24,6 +25,7 @@ pub(crate) mod properties;
 #[cfg(test)]
 mod tables;
 
+pub use backoff::{Backoff, BackoffError};
 pub use bounds::{Cost, Limit, Period, Quota, QuotaError, Slots};
 pub use decision::{Decision, Next, Outcome, Verdict, Write};
 pub use fields::{Field, Fields};
@@ -216,4 +218,6 @@ algorithms! {
     "LEAKYBUCKET" LeakyBucket: bucket::State => bucket::State,
     /// `RL.GCRA key burst rate period [COST n]`
     "GCRA" Gcra: gcra::State => gcra::State,
+    /// `RL.BACKOFF key attempts base max forget`
+    "BACKOFF" Backoff: backoff::State => backoff::State,
 }

@@ -10,6 +10,7 @@
 //! `key` that is compared with a model, the `subject` that names the bounds, and `draw`.
 
 mod answer;
+mod backoff;
 mod buckets;
 mod draw;
 mod key;
@@ -18,13 +19,16 @@ mod read;
 mod subject;
 
 pub use answer::{Answer, Verb, Wrote, act, call, peek};
+pub use backoff::{Backoff, delays};
 use buckets::Amount;
 pub use buckets::{LeakyBucket, TokenBucket};
 pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
 pub use log::SlidingLog;
 pub use read::Unexplained;
-pub use subject::{CellRate, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry};
+pub use subject::{
+    CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
+};
 
 /// The arguments of any of the six: `capacity` is also the limit or the burst, `period` the window.
 #[derive(Clone, Copy, Debug)]

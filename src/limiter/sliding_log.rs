@@ -265,6 +265,10 @@ impl<'log> Standing for View<'_, 'log> {
             // Unless it is where the entries ahead were moved to, it is none of them.
             self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
         }
+        if self.last.total < log.entry(0).total {
+            // Nothing before it stays; also of a forged log, whose totals may fall.
+            self.kept.end = self.kept.start;
+        }
     }
 
     fn remaining(&self) -> u64 {

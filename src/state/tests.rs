@@ -3,7 +3,7 @@
 use super::*;
 use crate::limiter::oracle::{Verb, overwrite};
 use crate::limiter::{Cost, Limit, Period, Rule, Slots};
-use crate::limiter::{bucket, fixed_window, gcra, sliding_window};
+use crate::limiter::{backoff, bucket, fixed_window, gcra, sliding_window};
 use proptest::prelude::*;
 
 const US: u64 = 1_700_000_000_000_000;
@@ -26,7 +26,7 @@ fn stored(state: &NewState<'_>) -> Vec<u8> {
 
 /// The bytes of each kind as they are written, the first six since version 0.1.0. They are in
 /// databases: a change here is a new kind, never an edit.
-const GOLDEN: [(&str, &str); 11] = [
+const GOLDEN: [(&str, &str); 12] = [
     ("fixed window", "93 ff cf00060a24181e4000 0f"),
     ("sliding window", "94 fe cf00060a24181e4000 28 cc80"),
     (
@@ -38,6 +38,7 @@ const GOLDEN: [(&str, &str); 11] = [
     ("gcra", "93 fa cf17979d0697ee6800 24"),
     ("token bucket in debt", "94 f9 cf00060a24181e4000 02 ce0098967f"),
     ("leaky bucket in debt", "95 f8 cf00060a24181e4000 0a cf000001d1a94a2000 00"),
+    ("backoff", "93 f7 cf00060a24181e4000 ceffffffff"),
     // Longer numbers under the kinds of old.
     ("fixed window in debt", "93 ff cf00060a24181e4000 cf000001d1a94a2000"),
     ("gcra in debt", "93 fa cf17979d0ef9b2d000 25"),
@@ -47,7 +48,7 @@ const GOLDEN: [(&str, &str); 11] = [
     ),
 ];
 
-fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [State<'a>; 11] {
+fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [State<'a>; 12] {
     let at = Instant::from_us(US);
     [
         State::FixedWindow(fixed_window::State { start: at, used: 15 }),
@@ -63,6 +64,7 @@ fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [Stat
             fraction: 0,
             debt: 2 * Limit::MAX,
         }),
+        State::Backoff(backoff::State { last: at, count: 4_294_967_295 }),
         State::FixedWindow(fixed_window::State { start: at, used: 2 * Limit::MAX }),
         State::Gcra(gcra::State { arrival_ns: 1_700_000_072_000_000_000, tolerance_log2: 37 }),
         State::SlidingLog(Log { base: at, slot: Span::from_us(1), entries: refunded }),
@@ -77,6 +79,7 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
         State::TokenBucket(state) => NewState::TokenBucket(state),
         State::LeakyBucket(state) => NewState::LeakyBucket(state),
         State::Gcra(state) => NewState::Gcra(state),
+        State::Backoff(state) => NewState::Backoff(state),
         State::SlidingLog(log) => NewState::SlidingLog(Edit {
             log: Some(log),
             kept: 0..log.entries.len() - 1,
@@ -184,6 +187,8 @@ fn a_number_out_of_bounds_is_no_state() {
         "95 f8 00 00 01 00",                     // a debt of a queue without room
         "95 f8 00 01 00 00",                     // a debt of nothing
         "94 f8 00 01 01",                        // a number too few
+        "93 f7 00 00",                           // no attempts
+        "93 f7 00 cf0000000100000000",           // more than are counted
         "95 f8 00 01 01 cf00001cc2a9eba000",     // a fraction of 366 days
         "93 fa cfffffffffffffffff 00",           // no such time
         "93 fa 00 3f",                           // a tolerance of 2^63 ns
@@ -278,6 +283,7 @@ proptest! {
                 debt: 2 * Limit::MAX - count,
             }),
             State::Gcra(gcra::State { arrival_ns, tolerance_log2 }),
+            State::Backoff(backoff::State { last: at, count: arrival_ns % 0xffff_ffff + 1 }),
         ];
         for state in states {
             let bytes = stored(&to_store(&state));
@@ -363,7 +369,7 @@ proptest! {
     fn arbitrary_bytes_are_a_state_of_ours_or_none(
         head in prop::sample::select(vec![vec![], vec![0x93, 0xff], vec![0x94, 0xfe],
             vec![0x93, 0xfd], vec![0x94, 0xfc], vec![0x94, 0xfb], vec![0x93, 0xfa],
-            vec![0x94, 0xf9], vec![0x95, 0xf8]]),
+            vec![0x94, 0xf9], vec![0x95, 0xf8], vec![0x93, 0xf7]]),
         tail in prop::collection::vec(any::<u8>(), 0..64),
     ) {
         let bytes = [head, tail].concat();

@@ -1,6 +1,8 @@
 //! The model that a stored state stands for, so that a call on any state can be compared.
 
-use super::{Amount, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
+use super::{
+    Amount, Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::limiter::State;
 use crate::limiter::sliding_window;
 
@@ -87,6 +89,14 @@ impl TryFrom<State<'_>> for LeakyBucket {
             queued: Some(Amount { at, whole, numerator }),
             debt: Amount { at, whole: debt, numerator: paid },
         })
+    }
+}
+
+impl TryFrom<State<'_>> for Backoff {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, Backoff);
+        Ok(Self { count: state.count.into(), last: state.last.as_us().into() })
     }
 }
 

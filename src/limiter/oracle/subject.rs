@@ -1,6 +1,6 @@
 //! The algorithms as subjects of a test: rule, model, and what the design promises of each.
 
-use super::{Answer, Key, Limits, Oracle, Verb, Wrote, act, div_ceil};
+use super::{Answer, Key, Limits, Oracle, Verb, Wrote, act, delays, div_ceil};
 use crate::limiter::{self, Limit, Period, Quota, Rule, Slots, Span};
 
 /// An algorithm under test: its rule for given limits, its model, and its bounds.
@@ -12,6 +12,10 @@ pub trait Subject {
     /// A cost that it can be asked for.
     fn cost(cost: i128) -> i128 {
         cost
+    }
+    /// A way in which it can be called.
+    fn verb(verb: Verb) -> Verb {
+        verb
     }
     /// The time that a state under `limits` may lie ahead of the clock.
     fn span_us(limits: &Limits) -> i128;
@@ -38,6 +42,8 @@ pub struct Token;
 pub struct Leaky;
 /// `RL.GCRA`
 pub struct CellRate;
+/// `RL.BACKOFF`
+pub struct Delays;
 
 impl Subject for Fixed {
     type Model = super::FixedWindow;
@@ -169,6 +175,38 @@ impl Subject for CellRate {
     }
 }
 
+impl Subject for Delays {
+    type Model = super::Backoff;
+    fn rule(limits: &Limits) -> Rule {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let [base, max, forget] = [base_us, max_us, forget_us].map(period_of);
+        let rule = limiter::Backoff::new(limit(attempts), base, max, forget).expect("in bounds");
+        Rule::Backoff(rule)
+    }
+    fn cost(cost: i128) -> i128 {
+        cost.min(1)
+    }
+    fn verb(verb: Verb) -> Verb {
+        if verb == Verb::Partly { Verb::Decide } else { verb }
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        delays(limits).3
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        delays(limits).2
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let (mut most, mut delay_us, mut left_us) = (attempts, base_us, elapsed_us);
+        while left_us >= delay_us {
+            most += 1;
+            left_us -= delay_us;
+            delay_us = (delay_us * 2).min(max_us);
+        }
+        (elapsed_us < forget_us).then_some(most)
+    }
+}
+
 /// A key and its model, side by side.
 pub struct Twin<S: Subject> {
     /// The key as a server would hold it.
@@ -258,7 +296,11 @@ fn limit(units: i128) -> Limit {
 }
 
 fn period(limits: &Limits) -> Period {
-    Period::new(Span::from_us(limits.period_us.try_into().expect("positive"))).expect("in bounds")
+    period_of(limits.period_us)
+}
+
+fn period_of(us: i128) -> Period {
+    Period::new(Span::from_us(us.try_into().expect("positive"))).expect("in bounds")
 }
 
 fn slots(limits: &Limits) -> Slots {

@@ -1,5 +1,5 @@
-//! Charges, refunds and what is granted in part, by worked numbers: tables of (time, call, cost,
-//! expected).
+//! Charges, refunds, what is granted in part and growing delays, by worked numbers: tables of (time,
+//! call, cost, expected).
 
 use super::*;
 use crate::limiter::oracle::Verb::{self, Charge, Decide, Partly, Refund};
@@ -232,4 +232,95 @@ fn a_debt_longer_than_the_tolerance_is_not_taken_for_a_clock_that_stepped_back()
     assert_eq!(key.act(Decide, &rule, -1, 1), ((0, 0, 18_001, 72_001), Wrote::Nothing));
     // Far ahead of the clock it is one tolerance from now.
     assert_eq!(key.act(Decide, &rule, -86_400_000, 1), ((0, 0, 6_000, 60_000), Wrote::State));
+}
+
+fn backoff(attempts: u64, base_ms: u64, max_ms: u64, forget_ms: u64) -> Rule {
+    let [base, max, forget] =
+        [base_ms, max_ms, forget_ms].map(|ms| Period::new(Span::from_ms(ms)).unwrap());
+    Rule::Backoff(Backoff::new(limit(attempts), base, max, forget).unwrap())
+}
+
+#[test]
+fn after_the_free_attempts_each_waits_twice_as_long_as_the_one_before() {
+    let hour = 3_600_000;
+    check(
+        &backoff(3, 1_000, 8_000, hour as u64),
+        &[
+            (0, Decide, 1, (1, 2, 0, hour)),
+            (0, Decide, 1, (1, 1, 0, hour)),
+            (0, Decide, 1, (1, 0, 0, hour)), // the last free one
+            (0, Decide, 1, (0, 0, 1_000, hour)),
+            (999, Decide, 1, (0, 0, 1, hour - 999)),
+            (1_000, Decide, 1, (1, 0, 0, hour)),
+            (2_999, Decide, 1, (0, 0, 1, hour - 1_999)),
+            (3_000, Decide, 1, (1, 0, 0, hour)),
+            (7_000, Decide, 1, (1, 0, 0, hour)),
+            (14_999, Decide, 1, (0, 0, 1, hour - 7_999)),
+            (15_000, Decide, 1, (1, 0, 0, hour)),
+            (22_999, Decide, 1, (0, 0, 1, hour - 7_999)), // 8 s at most
+            (23_000, Decide, 1, (1, 0, 0, hour)),
+            (31_000, Decide, 1, (1, 0, 0, hour)),
+            (31_000 + hour - 1, Decide, 1, (1, 0, 0, hour)), // an hour from here
+            (31_000 + 2 * hour - 1, Decide, 1, (1, 2, 0, hour)), // all is forgotten
+        ],
+    );
+}
+
+#[test]
+fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
+    let hour = 3_600_000;
+    check(
+        &backoff(3, 1_000, 8_000, hour as u64),
+        &[
+            (0, Charge, 1, (1, 2, 0, hour)),
+            (0, Decide, 1, (1, 1, 0, hour)),
+            (0, Charge, 1, (1, 0, 1_000, hour)), // it would have been allowed; the next waits
+            (0, Charge, 1, (0, 0, 2_000, hour)),
+            (500, Charge, 1, (0, 0, 4_000, hour)), // from here on
+            (500, Refund, 1, (0, 0, 2_000, hour)),
+            (2_500, Refund, 0, (1, 0, 0, hour - 2_000)),
+            (2_500, Refund, 1, (1, 0, 0, hour - 2_000)), // the last instant stays
+            (2_500, Refund, 1, (1, 1, 0, hour - 2_000)),
+        ],
+    );
+}
+
+#[test]
+fn under_new_delays_count_and_last_instant_stay() {
+    let mut key = Key::default();
+    let hour = 3_600_000;
+    let many = backoff(5, 1_000, 8_000, hour);
+    (0..5).for_each(|_| assert_eq!(key.call(&many, 0, 1).0, 1));
+    let few = backoff(3, 2_000, 60_000, hour);
+    let (answer, _) = key.act(Decide, &few, 0, 1);
+    assert_eq!(answer, (0, 0, 8_000, 3_600_000), "two of five were not free");
+    let (answer, _) = key.act(Decide, &backoff(9, 1_000, 8_000, hour), 0, 1);
+    assert_eq!(answer, (1, 3, 0, 3_600_000));
+}
+
+#[test]
+fn attempts_without_end_are_counted_up_to_the_largest_number() {
+    let rule = backoff(1, 1, 1_000, 10_000);
+    let stored =
+        crate::limiter::backoff::State { last: Instant::from_us(START_US), count: u32::MAX.into() };
+    let bytes = match state::encode(&NewState::Backoff(stored)) {
+        state::Change::Whole(bytes) => bytes.as_slice().to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let mut key = Key::default();
+    key.0.bytes = Some(bytes.clone());
+    assert_eq!(key.act(Charge, &rule, 0, 1), ((0, 0, 1_000, 10_000), Wrote::State));
+    assert_eq!(key.bytes(), Some(bytes));
+}
+
+#[test]
+fn delays_are_refused_where_they_make_no_sense() {
+    let new = |attempts, base, max, forget| {
+        let [base, max, forget] = [base, max, forget].map(seconds);
+        Backoff::new(limit(attempts), base, max, forget).map(|_| ())
+    };
+    assert_eq!(new(1_000_000, 1, 1, 2), Ok(()));
+    assert_eq!(new(1_000_001, 1, 1, 2), Err(BackoffError::TooManyAttempts));
+    assert_eq!(new(1, 2, 1, 3), Err(BackoffError::BaseAboveMax));
+    assert_eq!(new(1, 1, 2, 2), Err(BackoffError::MaxNotBelowForget));
 }
