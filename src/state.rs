@@ -41,7 +41,7 @@ mod array;
 mod tests;
 
 pub use array::Array;
-use array::split_numbers;
+use array::{long_array, split_numbers};
 
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
@@ -62,7 +62,7 @@ pub struct NotAState;
 pub enum Change {
     /// They become these: the whole of a fixed-size state.
     Whole(Array),
-    /// They become these: a log that is new, shorter or on another base.
+    /// They become these: a log that is new, shorter or on another base, or a queue in debt.
     Rewrite(Vec<u8>),
     /// From `offset` on, which is at most their length, they become this entry and end there.
     Patch {
@@ -103,17 +103,21 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
 
 /// The change of bytes that stores `state`.
 pub fn encode(state: &NewState<'_>) -> Change {
-    Change::Whole(match state {
+    match state {
         NewState::FixedWindow(state) => write::<FixedWindow, _>(FIXED_WINDOW, state),
         NewState::SlidingWindow(state) => write::<SlidingWindow, _>(SLIDING_WINDOW, state),
-        NewState::SlidingLog(edit) => return write_log(edit),
-        NewState::TokenBucket(state) if state.debt > 0 => write::<TokenDebt, _>(TOKEN_DEBT, state),
-        NewState::LeakyBucket(state) if state.debt > 0 => write::<LeakyDebt, _>(LEAKY_DEBT, state),
-        NewState::TokenBucket(state) => write::<TokenBucket, _>(TOKEN_BUCKET, state),
-        NewState::LeakyBucket(state) => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
+        NewState::SlidingLog(edit) => write_log(edit),
+        NewState::TokenBucket(state) => match state.debt {
+            0 => write::<TokenBucket, _>(TOKEN_BUCKET, state),
+            _ => write::<TokenDebt, _>(TOKEN_DEBT, state),
+        },
+        NewState::LeakyBucket(state) => match state.debt {
+            0 => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
+            _ => Change::Rewrite(long_array(LEAKY_DEBT, LeakyDebt::numbers(state))),
+        },
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
         NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
-    })
+    }
 }
 
 /// A state of fixed size that fills `bytes`, each number within its bounds.
@@ -125,8 +129,8 @@ fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::Stored, NotASta
     L::state(numbers).ok_or(NotAState)
 }
 
-fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Array {
-    Array::new(kind, L::numbers(state))
+fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Change {
+    Change::Whole(Array::new(kind, L::numbers(state)))
 }
 
 /// The numbers of the array at the front of `bytes`, each within its bounds, and what comes after.

@@ -149,7 +149,7 @@ fn backoff(args: &[&[u8]]) -> Result<Backoff, GrammarError> {
         return Err(GrammarError::Arity);
     };
     let attempts = number::limit(attempts)
-        .filter(|attempts| attempts.units() <= Backoff::ATTEMPTS_MAX)
+        .filter(|attempts| *attempts <= Backoff::ATTEMPTS_MAX)
         .ok_or(GrammarError::Attempts)?;
     let base = number::period(base).ok_or(GrammarError::Base)?;
     let max = number::period(max).ok_or(GrammarError::Max)?;
@@ -162,7 +162,16 @@ fn backoff(args: &[&[u8]]) -> Result<Backoff, GrammarError> {
     if rest.is_empty() { Ok(rule) } else { Err(GrammarError::NoOption) }
 }
 
-fn options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
+/// The options, of which most calls have none.
+#[inline(always)]
+fn options(args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
+    if args.is_empty() {
+        return Ok(Options { cost: Cost::ONE, partial: false, aligned: false });
+    }
+    some_options(args, may_align)
+}
+
+fn some_options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
     let mut cost = None;
     let (mut partial, mut aligned) = (false, false);
     while let [name, rest @ ..] = args {

@@ -24,9 +24,12 @@ use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 
 /// The rule: `attempts` are free, then delays grow from `base` to `max`, until `forget`.
+///
+/// Packed, so that it does not make a rule of any other algorithm larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
 pub struct Backoff {
-    attempts: Limit,
+    attempts: u32,
     base: Period,
     max: Period,
     forget: Period,
@@ -72,9 +75,10 @@ impl Limiter<'_> for Backoff {
 
     /// An attempt ahead of `now` was the last one; ahead by more than `forget`, it is moved to
     /// `now`.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let none = View { rule: self, now, last: now, count: 0, repaired: false };
-        let forget = self.forget.span();
+        let forget = { self.forget }.span();
         match stored {
             Some(State { last, count }) if last.since(now) > forget => {
                 View { last: now, count, repaired: true, ..none }
@@ -89,7 +93,7 @@ impl Standing for View<'_> {
     type NewState = State;
 
     fn limit(&self) -> Limit {
-        self.rule.attempts
+        self.rule.attempts()
     }
 
     fn is_repaired(&self) -> bool {
@@ -110,7 +114,7 @@ impl Standing for View<'_> {
 
     /// How long until the next attempt may be.
     fn clear_in(&self) -> Span {
-        match self.count.checked_sub(self.rule.attempts.units()) {
+        match self.count.checked_sub(self.rule.attempts.into()) {
             Some(paid) => self.last.after(self.rule.delay(paid)).since(self.now),
             None => Span::ZERO,
         }
@@ -127,18 +131,18 @@ impl Standing for View<'_> {
     }
 
     fn remaining(&self) -> u64 {
-        self.rule.attempts.units().saturating_sub(self.count)
+        u64::from(self.rule.attempts).saturating_sub(self.count)
     }
 
     fn reset_after(&self) -> Span {
         match self.count {
             0 => Span::ZERO,
-            _ => self.last.after(self.rule.forget.span()).since(self.now),
+            _ => self.last.after({ self.rule.forget }.span()).since(self.now),
         }
     }
 
     fn next(self, _decision: &Decision) -> Next<State> {
-        let forget = self.rule.forget.span();
+        let forget = { self.rule.forget }.span();
         let state = State { last: self.last, count: self.count };
         Next::drifting(self.last.after(forget), forget, state)
     }
@@ -160,7 +164,7 @@ impl Fields<2> for Backoff {
 
 impl Backoff {
     /// The most free attempts.
-    pub const ATTEMPTS_MAX: u64 = 1_000_000;
+    pub const ATTEMPTS_MAX: Limit = Limit::ATTEMPTS_MAX;
 
     /// So many free attempts, then delays from `base` to `max`, until after `forget`.
     ///
@@ -173,9 +177,11 @@ impl Backoff {
         max: Period,
         forget: Period,
     ) -> Result<Self, BackoffError> {
-        if attempts.units() > Self::ATTEMPTS_MAX {
-            Err(BackoffError::TooManyAttempts)
-        } else if base > max {
+        let few = u32::try_from(attempts.units()).ok().filter(|_| attempts <= Self::ATTEMPTS_MAX);
+        let Some(attempts) = few else {
+            return Err(BackoffError::TooManyAttempts);
+        };
+        if base > max {
             Err(BackoffError::BaseAboveMax)
         } else if max >= forget {
             Err(BackoffError::MaxNotBelowForget)
@@ -184,14 +190,18 @@ impl Backoff {
         }
     }
 
+    fn attempts(&self) -> Limit {
+        Limit::new(self.attempts.into()).unwrap_or(Self::ATTEMPTS_MAX)
+    }
+
     /// How long the next attempt has to wait since the last one, when so many had to wait before.
     fn delay(&self, paid: u64) -> Span {
-        let base_us = self.base.as_us();
+        let base_us = { self.base }.as_us();
         // Doubled as often as 64 bits have room for.
         let doubled_us = match u32::try_from(paid) {
             Ok(paid) if paid < base_us.leading_zeros() => base_us << paid,
             _ => u64::MAX,
         };
-        self.max.span().min(Span::from_us(doubled_us))
+        { self.max }.span().min(Span::from_us(doubled_us))
     }
 }

@@ -73,6 +73,7 @@ impl<B: Bucket> Limiter<'_> for B {
 
     /// Nothing drains until the state's own instant is reached. Its span is the time to drain a
     /// full bucket.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let quota = self.quota();
         let full = quota.full();
@@ -100,6 +101,7 @@ impl<B: Bucket> View<'_, B> {
     }
 
     /// The state of a bucket of which more is used than it holds.
+    #[cold]
     fn in_debt(&self) -> State {
         let period = u128::from(self.bucket.quota().period().as_us());
         let owed = self.used.saturating_sub(self.full);
@@ -125,22 +127,27 @@ impl<B: Bucket> View<'_, B> {
 impl<B: Bucket> Standing for View<'_, B> {
     type NewState = State;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.bucket.quota().capacity()
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.repaired
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         self.used + self.asked(cost) <= self.full
     }
 
+    #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
         self.drained_in(self.used + self.asked(cost) - self.full)
     }
 
+    #[inline(always)]
     fn wait(&self) -> Span {
         if B::QUEUES { self.drained_in(self.used) } else { Span::ZERO }
     }
@@ -149,6 +156,7 @@ impl<B: Bucket> Standing for View<'_, B> {
         self.used.div_ceil(u128::from(self.bucket.quota().period().as_us()))
     }
 
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         self.used += self.asked(cost);
     }
@@ -157,14 +165,17 @@ impl<B: Bucket> Standing for View<'_, B> {
         self.used = self.used.saturating_sub(self.asked(cost));
     }
 
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.bucket.quota().units(self.full.saturating_sub(self.used)).0
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         self.drained_in(self.used)
     }
 
+    #[inline(always)]
     fn next(self, decision: &Decision) -> Next<State> {
         let state = if self.used <= self.full {
             let (units, fraction) = self.bucket.counted(self.full, self.used, decision.remaining);

@@ -49,6 +49,7 @@ impl Limiter<'_> for FixedWindow {
 
     /// A window that starts ahead of `now` counts as open; ahead by more than its length, it is
     /// opened anew with what was used.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (open, repaired) = self.open_window(stored, now);
         View { rule: self, open, until_end: self.end(open.start).since(now), repaired }
@@ -58,18 +59,22 @@ impl Limiter<'_> for FixedWindow {
 impl Standing for View<'_> {
     type NewState = State;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.limit
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.repaired
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         cost.units() <= self.remaining()
     }
 
+    #[inline(always)]
     fn room_in(&self, _cost: Cost) -> Span {
         self.until_end
     }
@@ -78,6 +83,7 @@ impl Standing for View<'_> {
         self.open.used.into()
     }
 
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         self.open.used += cost.units();
     }
@@ -86,14 +92,17 @@ impl Standing for View<'_> {
         self.open.used = self.open.used.saturating_sub(cost.units());
     }
 
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.limit.units().saturating_sub(self.open.used)
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         if self.open.used == 0 { Span::ZERO } else { self.until_end }
     }
 
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
         Next::until(self.open.start.after(self.rule.window.span()), self.open)
     }

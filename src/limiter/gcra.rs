@@ -59,6 +59,7 @@ impl Limiter<'_> for Gcra {
     type NewState = State;
 
     /// A debt larger than any its writer can have left is cut to one tolerance from `now`.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let now_ns = now.as_us().saturating_mul(1_000);
         let (owed_ns, repaired) = self.owed_ns(stored, now_ns);
@@ -76,18 +77,22 @@ impl View<'_> {
 impl Standing for View<'_> {
     type NewState = State;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.burst
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.repaired
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         self.wanted_ns(cost) <= u128::from(self.rule.tolerance_ns)
     }
 
+    #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
         let early_ns = self.wanted_ns(cost) - u128::from(self.rule.tolerance_ns);
         Span::from_ns_ceil(u64::try_from(early_ns).unwrap_or(u64::MAX))
@@ -97,6 +102,7 @@ impl Standing for View<'_> {
         self.owed_ns.div_ceil(self.rule.interval_ns).into()
     }
 
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         // At most the tolerance where there was room. A charge that does not fit is refused.
         self.owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
@@ -108,14 +114,17 @@ impl Standing for View<'_> {
         self.owed_ns = self.owed_ns.saturating_sub(given_ns);
     }
 
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.units_in(self.rule.tolerance_ns.saturating_sub(self.owed_ns))
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         Span::from_ns_ceil(self.owed_ns)
     }
 
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
         let arrival_ns = self.now_ns.saturating_add(self.owed_ns);
         let lapses_at = Instant::from_us(arrival_ns.div_ceil(1_000));

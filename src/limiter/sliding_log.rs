@@ -170,8 +170,7 @@ impl<'log> Limiter<'log> for SlidingLog {
 
     /// Entries ahead of `now` count in full. Further ahead than the window, and than any rounding,
     /// they are moved to `now`.
-    // Inlined, or the view is written to memory and read again by every call.
-    #[inline]
+    #[inline(always)]
     fn standing(
         &self,
         stored: Option<Log<'log>>,
@@ -218,18 +217,22 @@ impl<'log> Limiter<'log> for SlidingLog {
 impl<'log> Standing for View<'_, 'log> {
     type NewState = Edit<'log>;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.limit
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.moved_to.is_some()
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         cost.units() <= self.remaining()
     }
 
+    #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
         let excess = self.used - (self.rule.limit.units() - cost.units());
         self.freed_at(excess).since(self.now)
@@ -239,6 +242,7 @@ impl<'log> Standing for View<'_, 'log> {
         self.used.into()
     }
 
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         let at = || self.last.instant.max(self.now.ceil_to(self.rule.slot()));
         self.last.instant = self.moved_to.unwrap_or_else(at);
@@ -260,8 +264,10 @@ impl<'log> Standing for View<'_, 'log> {
         let counting = self.dead..self.kept.end;
         let last = log.first_not(counting, |entry| entry.total < self.last.total);
         if last < self.kept.end {
-            self.kept.end = last;
             self.last.instant = log.entry(last).instant;
+            // Entries of its instant that an earlier refund has left are written again as well.
+            let before = |entry: Entry| entry.instant < self.last.instant;
+            self.kept.end = log.first_not(self.kept.start..last, before);
             // Unless it is where the entries ahead were moved to, it is none of them.
             self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
         }
@@ -271,15 +277,17 @@ impl<'log> Standing for View<'_, 'log> {
         }
     }
 
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.limit.units().saturating_sub(self.used)
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         if self.used == 0 { Span::ZERO } else { self.lapses_at().since(self.now) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<Edit<'log>> {
         Next::drifting(self.lapses_at(), self.rule.window.span(), self.edit())
     }
@@ -337,7 +345,7 @@ impl<'log> View<'_, 'log> {
             let slot = self.rule.slot();
             return Edit { log: None, kept, last, slot, overwrites: self.overwrites };
         };
-        while !kept.is_empty() && log.entry(kept.end - 1).instant == last.instant {
+        if !kept.is_empty() && log.entry(kept.end - 1).instant == last.instant {
             // The same instant: that entry is written again, with the new total.
             kept.end -= 1;
         }

@@ -63,6 +63,7 @@ impl Limiter<'_> for SlidingWindow {
 
     /// A window that starts ahead of `now` has not begun to elapse; ahead by more than its length,
     /// its counters move to the window of `now`.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (windows, repaired) = self.windows(stored, now);
         let elapsed = now.since(windows.start);
@@ -75,18 +76,22 @@ impl Limiter<'_> for SlidingWindow {
 impl Standing for View<'_> {
     type NewState = State;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.limit
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.repaired
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         cost.units() <= self.remaining()
     }
 
+    #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
         self.rule.room_for(self.windows, cost).since(self.now)
     }
@@ -95,6 +100,7 @@ impl Standing for View<'_> {
         self.estimate.into()
     }
 
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         self.windows.current = self.windows.current.saturating_add(cost.units());
         self.estimate = self.estimate.saturating_add(cost.units());
@@ -120,14 +126,17 @@ impl Standing for View<'_> {
         }
     }
 
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.limit.units().saturating_sub(self.estimate)
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         self.rule.lapses_at(self.windows).since(self.now)
     }
 
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
         Next::until(self.rule.lapses_at(self.windows), self.windows)
     }

@@ -27,6 +27,9 @@ pub trait Limiter<'a> {
     ///
     /// Only a clock that stepped back can put a state further ahead of `now` than its own span:
     /// such a one is re-based on `now`, and says so.
+    ///
+    /// Inlined wherever it is called, or what it says is written to memory and read again by every
+    /// call.
     fn standing(
         &self,
         stored: Option<Self::State>,
@@ -91,6 +94,7 @@ pub enum ChargeError {
 
 /// Decides a call of `cost`: takes it where there is room. Cost 0 only asks: it is allowed, and
 /// neither taken nor stored.
+#[inline(always)]
 pub fn decide<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     let limit = subject.limit();
     let verdict = if cost.units() > limit.units() {
@@ -110,6 +114,7 @@ pub fn decide<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
 
 /// Decides a call that takes what is there, up to `cost` and at least one unit. It is denied when
 /// not one is there, until one is. Cost 0 only asks, as in [`decide`].
+#[cold]
 pub fn decide_partly<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     if cost.is_zero() {
         return decide(subject, cost);
@@ -138,6 +143,7 @@ pub fn decide_partly<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewS
 ///
 /// [`ChargeError::TooManyUnits`] first, then [`ChargeError::TooLong`]; only of a cost for which
 /// there is no room.
+#[cold]
 pub fn charge<S: Standing>(
     mut subject: S,
     cost: Cost,
@@ -166,6 +172,7 @@ pub fn charge<S: Standing>(
 ///
 /// The verdict is allowed when the subject is in no debt after it; otherwise it is denied until it
 /// is out of debt. Cost 0 only asks.
+#[cold]
 pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     let asks = cost.is_zero();
     let finds = !asks && subject.used() > 0;
@@ -185,6 +192,7 @@ pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
 }
 
 /// The answer that goes with a verdict, and the state where it is written.
+#[inline(always)]
 fn conclude<S: Standing>(subject: S, verdict: Verdict, writes: bool) -> Outcome<S::NewState> {
     let decision = Decision {
         verdict,

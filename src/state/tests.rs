@@ -104,7 +104,9 @@ fn golden_bytes_read_as_the_states_they_were_written_from() {
             Change::Patch { offset, entry } => {
                 assert_eq!([&bytes[..offset], &entry].concat(), bytes, "{name}");
             }
-            Change::Rewrite(_) | Change::Tail { .. } => panic!("{name} has not changed in front"),
+            // A longer array than the others.
+            Change::Rewrite(whole) => assert_eq!((name, whole), (&"leaky bucket in debt", bytes)),
+            Change::Tail { .. } => panic!("{name} has not changed in front"),
         }
     }
 }
@@ -146,9 +148,9 @@ fn assert_written_alike(state: &State<'_>, bytes: &[u8]) {
         Change::Whole(whole) => assert_eq!(whole.as_slice(), bytes),
         Change::Patch { offset, entry } => assert_eq!([&bytes[..offset], &entry].concat(), bytes),
         // Entries out of order inside a log: only its ends are looked at.
-        Change::Rewrite(_) | Change::Tail { .. } => {
-            assert!(matches!(state, State::SlidingLog(_)));
-        }
+        Change::Rewrite(_) | Change::Tail { .. } if matches!(state, State::SlidingLog(_)) => {}
+        Change::Rewrite(whole) => assert_eq!(whole, bytes),
+        Change::Tail { .. } => panic!("{state:?} is no log"),
     }
 }
 
@@ -300,10 +302,9 @@ proptest! {
         let [a, b, c, d] = numbers;
         let two = Array::new(kind, [a, b]);
         let three = Array::new(kind, [a, b, c]);
-        let four = Array::new(kind, numbers);
         prop_assert_eq!(two.as_slice(), rmp_serde::to_vec(&(kind, a, b)).unwrap());
         prop_assert_eq!(three.as_slice(), rmp_serde::to_vec(&(kind, a, b, c)).unwrap());
-        prop_assert_eq!(four.as_slice(), rmp_serde::to_vec(&(kind, a, b, c, d)).unwrap());
+        prop_assert_eq!(long_array(kind, numbers), rmp_serde::to_vec(&(kind, a, b, c, d)).unwrap());
     }
 
     /// It reads exactly what a MessagePack library reads and would write again byte for byte.

@@ -73,11 +73,14 @@ impl Oracle for SlidingLog {
         self.is_repaired = ahead;
         if ahead {
             let moved = Self::rounded(limits, now);
+            let live = |at: i128| at <= now && Self::counts(limits, at, now);
+            let echoed = self.entries(|at| live(at) && at == moved) > 1;
             let is_last = self.entries(|at| at > now || at == moved) == 1;
             if !is_last || self.entries(|at| !Self::counts(limits, at, now)) > 0 {
                 self.forget(limits, now);
             }
-            let survivors = self.calls.iter().any(|(at, _)| *at <= now && *at != moved);
+            let others = self.calls.iter().any(|(at, _)| *at <= now && *at != moved);
+            let survivors = others || echoed;
             self.calls.iter_mut().filter(|(at, _)| *at > now).for_each(|(at, _)| *at = moved);
             let slot = Self::slot(limits);
             self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
@@ -101,9 +104,6 @@ impl Oracle for SlidingLog {
         let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
         let slot = Self::slot(limits);
         self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
-        if self.echoes.contains(&at) {
-            self.echoes.clear();
-        }
         self.calls.push((at, cost));
     }
 

@@ -57,9 +57,12 @@ impl TryFrom<State<'_>> for SlidingLog {
             // that of the call before.
             let before = calls.last().map_or(-1, |(before, _)| *before);
             match cost {
-                0 if before == at => echoes.push(at),
-                1.. if before < at => calls.push((at, cost.into())),
-                _ => return Err(Unexplained),
+                0 if before != at => return Err(Unexplained),
+                _ if before > at => return Err(Unexplained),
+                _ => {
+                    echoes.extend((before == at).then_some(at));
+                    calls.extend((cost > 0).then_some((at, cost.into())));
+                }
             }
         }
         let coarsest_slot = log.slot.as_us().into();

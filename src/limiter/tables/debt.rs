@@ -164,7 +164,8 @@ fn a_leaky_bucket_tells_the_wait_of_the_first_unit_granted() {
 fn another_capacity_caps_the_level_and_leaves_the_debt() {
     let each = seconds(1);
     // Ten and two more, at one a second; asked again under another capacity, for nothing.
-    let rows: [(fn(u64, u64, Period) -> Rule, u64, i128, i128, i128); 4] = [
+    type Bucket = fn(u64, u64, Period) -> Rule;
+    let rows: [(Bucket, u64, i128, i128, i128); 4] = [
         (token, 5, 0, 2_000, 7_000),
         (token, 20, 0, 2_000, 22_000), // no token was left, and none is now
         (leaky, 5, 0, 2_000, 7_000),   // the queue is cut to five
