@@ -40,7 +40,7 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     let state = stored.map(|bytes| state::decode(bytes).expect("a state"));
     let outcome =
         request.rule.decide(state, Instant::from_us(us), request.cost).expect("its own state");
-    let change = outcome.next.map(|next| state::encode(&next.state));
+    let change = outcome.next.kept().map(|next| state::encode(&next.state));
     let made = ALLOCATIONS.get() - before;
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use redis_throttle::limiter::oracle::{
-    self, Answer, CLOCK_MAX_US, Key, Limits, Share, Source, Step, Subject, check_retry, div_ceil,
+    self, Answer, CLOCK_MAX_US, Key, Limits, Share, Source, Step, Subject, Verb, check_retry,
+    div_ceil,
 };
 
 use crate::cluster::{Cluster, Node};
@@ -142,7 +143,7 @@ impl<S: Subject> Run<S> {
             }
         }
         let key = &self.cluster.primary.memory.key;
-        check_retry(key, &S::rule(&limits), now, cost, answer)
+        check_retry(key, Verb::Decide, &S::rule(&limits), now, cost, answer)
             .and_then(|()| self.check_wait(&limits, cost, answer))
             .and_then(|()| if takes { self.check_admissions() } else { Ok(()) })
             .map_err(|said| format!("{shown}: {answer:?}: {said}"))
