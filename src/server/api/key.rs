@@ -267,8 +267,8 @@ impl<'call> WriteKey<'_, 'call> {
 }
 
 impl ChangedKey<'_> {
-    /// Tells WATCH and client tracking that the key changed, then emits the keyspace event. No other
-    /// key of the call may be open.
+    /// Tells WATCH and client tracking that the key changed, then emits the keyspace event. No
+    /// other key of the call may be open.
     pub(super) fn announce(self, event: Event) {
         let Self { context, string } = self;
         let (signal, notify) =
