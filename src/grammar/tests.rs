@@ -305,7 +305,9 @@ proptest! {
         args in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..12),
             "[0-9]{1,25}(\\.[0-9]{0,8})?(ms|s|m|h|d)?".prop_map(String::into_bytes),
-            prop::sample::select(vec![&b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK"])
+            prop::sample::select(vec![
+                &b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK",
+            ])
                 .prop_map(<[u8]>::to_vec),
         ], 0..9),
     ) {

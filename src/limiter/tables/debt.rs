@@ -1,5 +1,5 @@
-//! Charges, refunds, what is granted in part and growing delays, by worked numbers: tables of (time,
-//! call, cost, expected).
+//! Charges, refunds, what is granted in part and growing delays, by worked numbers: tables of
+//! (time, call, cost, expected).
 
 use super::*;
 use crate::limiter::oracle::Verb::{self, Charge, Decide, Partly, Refund};
