@@ -255,28 +255,6 @@ fn a_refund_undoes_a_charge<S: Subject>(
     Ok(())
 }
 
-/// What was refunded is as if it had never been called: of any number of calls and refunds of the
-/// same cost, not more entries, and not more bytes, stay than so many calls can have left.
-fn refunds_leave_little<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
-    let (mut key, mut now) = (Key::default(), NOW);
-    let rule = S::rule(limits);
-    for call in calls.iter().cycle().take(400) {
-        now = now.max(call.now::<S>(limits, now)) + 1;
-        let cost = S::cost(call.cost.of(limits));
-        key.call(&rule, now, cost);
-        key.carry_out(Verb::Refund, &rule, now, S::cost(cost - 1).max(0)).expect("no refusal");
-        let Some(State::SlidingLog(log)) =
-            key.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"))
-        else {
-            continue;
-        };
-        let most = limits.capacity.min(limits.slots + 1);
-        let count = log.entries.len() as i128;
-        prop_assert!(count <= 4 * most + 64, "{} entries for {} units", count, most);
-    }
-    Ok(())
-}
-
 /// What is stored stays within the bytes that the design allows.
 fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
@@ -410,14 +388,6 @@ undone! {
 
 proptest! {
     #![proptest_config(config())]
-
-    #[test]
-    fn a_log_that_is_called_and_refunded_without_end_stays_bounded(
-        rule in limits(),
-        calls in calls(steps(), 1),
-    ) {
-        refunds_leave_little::<Log>(&rule, &calls)?;
-    }
 
     /// The trap of a debt forgiven because a caller's limit is smaller: two rules on one key would
     /// refill each other without end.

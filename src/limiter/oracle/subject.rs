@@ -205,6 +205,13 @@ impl Subject for Delays {
         }
         (elapsed_us < forget_us).then_some(most)
     }
+    fn bursts(limits: &Limits, forward: bool) -> i128 {
+        // What was forgotten too early has its free attempts again, and its short delays.
+        let (attempts, base_us, max_us, _) = delays(limits);
+        let short = (0..64).take_while(|doublings| base_us << doublings < max_us).count();
+        let again = attempts + short as i128 + 1;
+        i128::from(forward) * div_ceil(again, limits.capacity)
+    }
 }
 
 /// A key and its model, side by side.

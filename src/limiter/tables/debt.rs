@@ -106,6 +106,35 @@ fn a_sliding_log_is_refunded_newest_first() {
 }
 
 #[test]
+fn a_log_that_is_called_and_refunded_without_end_stays_bounded() {
+    let hour = seconds(3_600);
+    // With a limit above its slots, the instants that count are as many as those.
+    for (rule, most) in [(log(20, hour, 1_024), 20), (log(1_000_000, hour, 16), 17)] {
+        let mut key = Key::default();
+        let (mut most_entries, mut rewrites) = (0, 0);
+        for call in 0..600 {
+            let at_ms = call * 5_000;
+            key.call(&rule, at_ms, 1);
+            // One in thirty stays.
+            if call % 30 > 0 {
+                let write = key.0.act(Refund, &rule, i128::from(START_US) + at_ms * 1_000, 1);
+                let (_, write) = write.expect("never refused");
+                let is_rewritten = matches!(
+                    write,
+                    Some(oracle::Write::Keep { change: state::Change::Rewrite(_), .. })
+                );
+                rewrites += usize::from(is_rewritten);
+                key.act(Refund, &rule, at_ms, 1);
+            }
+            let bytes = key.bytes().expect("one call at least");
+            most_entries = most_entries.max(bytes.len() / sliding_log::ENTRY_LEN);
+        }
+        assert!(most_entries <= 2 * most + 34, "{most_entries} entries of {rule:?}");
+        assert!(rewrites <= 600 / 16, "{rewrites} times written anew, {rule:?}");
+    }
+}
+
+#[test]
 fn what_is_refunded_to_nothing_is_deleted_and_nothing_is_not_written() {
     let ten = seconds(10);
     for rule in [
