@@ -152,6 +152,7 @@ impl WriteKey<'_, '_> {
     }
 
     /// Replicates `PEXPIREAT key expire_at_ms`.
+    #[inline(always)]
     pub fn replicate_pexpireat(&self, expire_at_ms: u64) -> Result<(), Refused> {
         replicate!(self, PEXPIREAT, c"sl", to_integer(expire_at_ms))
     }

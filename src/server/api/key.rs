@@ -169,6 +169,7 @@ impl<'call> WriteKey<'_, 'call> {
     /// # Errors
     ///
     /// [`Refused`] when the key holds no string.
+    #[inline(always)]
     pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
         let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
             return Err(Refused);
@@ -232,6 +233,7 @@ impl<'call> WriteKey<'_, 'call> {
     /// # Errors
     ///
     /// [`Refused`] when there is no key.
+    #[inline(always)]
     pub fn set_expire_at_ms(&mut self, ms: u64) -> Result<(), Refused> {
         let handle = self.handle.ok_or(Refused)?;
         let set = api!(RedisModule_SetAbsExpire);
