@@ -46,10 +46,15 @@ impl Step {
 /// Each algorithm twice: with all but everything left, and with nothing left.
 pub fn all() -> Vec<Case> {
     let cases = |algorithm: Algorithm| {
-        let has_rate =
-            matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra);
-        let args: Vec<&[u8]> =
-            if has_rate { vec![b"100", b"100", b"1h"] } else { vec![b"100", b"1h"] };
+        let args: Vec<&[u8]> = match algorithm {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                vec![b"100", b"1h"]
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+                vec![b"100", b"100", b"1h"]
+            }
+            Algorithm::Backoff => vec![b"100", b"1h", b"2h", b"1d"],
+        };
         [("allowed", 1), ("denied", 100)].map(|(verdict, calls_before)| {
             let name = format!("{}/{verdict}", algorithm.name().to_ascii_lowercase());
             Case { name, algorithm, args: args.clone(), bytes: vec![] }.after(calls_before)
@@ -65,7 +70,7 @@ impl Case {
             let now = Instant::from_us(NOW_US + call * 1_000);
             let stored = (!self.bytes.is_empty()).then(|| self.state());
             let outcome = decide(&self.request(), stored, now);
-            let change = state::encode(&outcome.next.expect("an allowed call").state);
+            let change = state::encode(&outcome.next.kept().expect("an allowed call").state);
             match change {
                 Change::Whole(bytes) => self.bytes = bytes.as_slice().to_vec(),
                 Change::Rewrite(bytes) => self.bytes = bytes,
@@ -73,6 +78,7 @@ impl Case {
                     self.bytes.truncate(offset);
                     self.bytes.extend_from_slice(&entry);
                 }
+                Change::Tail { .. } => panic!("nothing is refunded"),
             }
         }
         self
@@ -109,7 +115,7 @@ impl Case {
                 }
             }
             Step::Encode => {
-                let Some(next) = outcome.next else { return false };
+                let Some(next) = outcome.next.kept() else { return false };
                 for _ in 0..times {
                     black_box(state::encode(black_box(&next.state)));
                 }

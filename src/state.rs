@@ -9,6 +9,11 @@
 //! TOKENBUCKET  94 fc  updated_us tokens fraction        at most 29
 //! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
 //! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
+//! BACKOFF      93 f7  last_us attempts                  at most 16
+//!
+//! in debt, which only a charge leaves behind:
+//! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
+//! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
 //! ```
 //!
 //! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
@@ -24,16 +29,19 @@
 //! by hand. A kind belongs to one side for ever, and a key without anything nested keeps a kind of
 //! this side. Both sides spell a number alike; the tests compare them.
 
+use crate::limiter::bucket::{LeakyDebt, TokenDebt};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
+use crate::limiter::{
+    Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
-use crate::limiter::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
 
 mod array;
 #[cfg(test)]
 mod tests;
 
 pub use array::Array;
-use array::split_numbers;
+use array::{long_array, split_numbers};
 
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
@@ -41,6 +49,9 @@ const SLIDING_LOG: i8 = -3;
 const TOKEN_BUCKET: i8 = -4;
 const LEAKY_BUCKET: i8 = -5;
 const GCRA: i8 = -6;
+const TOKEN_DEBT: i8 = -7;
+const LEAKY_DEBT: i8 = -8;
+const BACKOFF: i8 = -9;
 
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +62,7 @@ pub struct NotAState;
 pub enum Change {
     /// They become these: the whole of a fixed-size state.
     Whole(Array),
-    /// They become these: a log that is new, shorter or on another base.
+    /// They become these: a log that is new, shorter or on another base, or a queue in debt.
     Rewrite(Vec<u8>),
     /// From `offset` on, which is at most their length, they become this entry and end there.
     Patch {
@@ -59,6 +70,13 @@ pub enum Change {
         offset: usize,
         /// The entry.
         entry: RawEntry,
+    },
+    /// From `offset` on they become these entries and end there: a log whose end was refunded.
+    Tail {
+        /// Where the first of the entries begins.
+        offset: usize,
+        /// The entries.
+        entries: Vec<u8>,
     },
 }
 
@@ -76,24 +94,34 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         TOKEN_BUCKET => read::<TokenBucket, _>(bytes).map(State::TokenBucket),
         LEAKY_BUCKET => read::<LeakyBucket, _>(bytes).map(State::LeakyBucket),
         GCRA => read::<Gcra, _>(bytes).map(State::Gcra),
+        BACKOFF => read::<Backoff, _>(bytes).map(State::Backoff),
+        TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
+        LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
         _ => Err(NotAState),
     }
 }
 
 /// The change of bytes that stores `state`.
 pub fn encode(state: &NewState<'_>) -> Change {
-    Change::Whole(match state {
+    match state {
         NewState::FixedWindow(state) => write::<FixedWindow, _>(FIXED_WINDOW, state),
         NewState::SlidingWindow(state) => write::<SlidingWindow, _>(SLIDING_WINDOW, state),
-        NewState::SlidingLog(edit) => return write_log(edit),
-        NewState::TokenBucket(state) => write::<TokenBucket, _>(TOKEN_BUCKET, state),
-        NewState::LeakyBucket(state) => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
+        NewState::SlidingLog(edit) => write_log(edit),
+        NewState::TokenBucket(state) => match state.debt {
+            0 => write::<TokenBucket, _>(TOKEN_BUCKET, state),
+            _ => write::<TokenDebt, _>(TOKEN_DEBT, state),
+        },
+        NewState::LeakyBucket(state) => match state.debt {
+            0 => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
+            _ => Change::Rewrite(long_array(LEAKY_DEBT, LeakyDebt::numbers(state))),
+        },
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
-    })
+        NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
+    }
 }
 
 /// A state of fixed size that fills `bytes`, each number within its bounds.
-fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::State, NotAState> {
+fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::Stored, NotAState> {
     let (numbers, rest) = split_fields(&L::FIELDS, bytes)?;
     if !rest.is_empty() {
         return Err(NotAState);
@@ -101,8 +129,8 @@ fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::State, NotAStat
     L::state(numbers).ok_or(NotAState)
 }
 
-fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::State) -> Array {
-    Array::new(kind, L::numbers(state))
+fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Change {
+    Change::Whole(Array::new(kind, L::numbers(state)))
 }
 
 /// The numbers of the array at the front of `bytes`, each within its bounds, and what comes after.
@@ -142,6 +170,11 @@ fn write_log(edit: &Edit<'_>) -> Change {
         let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
         return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
     }
+    if let Some(count) = edit.overwritten() {
+        let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
+        let entries = edit.last.pack(log.base, 0).repeat(count);
+        return Change::Tail { offset, entries };
+    }
     // Between its ends a log is trusted, so a forged one may be out of order there. What is written
     // has to read again: nothing in it comes before its front or after its last entry.
     let passed = log.total_before(edit.kept.start);
@@ -150,10 +183,14 @@ fn write_log(edit: &Edit<'_>) -> Change {
         instant: entry.instant.min(last.instant),
         total: entry.total.max(passed.saturating_add(1)).min(last.total),
     });
-    let base = kept.clone().next().unwrap_or(last).instant;
+    // Of entries of one instant the last one says what all of them say.
+    let following = kept.clone().skip(1).chain([last]);
+    let telling = kept.zip(following).filter(|(entry, next)| entry.instant != next.instant);
+    let entries = telling.map(|(entry, _)| entry).chain([last]);
+    let base = entries.clone().next().unwrap_or(last).instant;
     let mut bytes = header(base).as_slice().to_vec();
     bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());
-    for entry in kept.chain([last]) {
+    for entry in entries {
         bytes.extend_from_slice(&entry.pack(base, passed));
     }
     Change::Rewrite(bytes)

@@ -40,18 +40,53 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     let state = stored.map(|bytes| state::decode(bytes).expect("a state"));
     let outcome =
         request.rule.decide(state, Instant::from_us(us), request.cost).expect("its own state");
-    let change = outcome.next.map(|next| state::encode(&next.state));
+    let change = outcome.next.kept().map(|next| state::encode(&next.state));
     let made = ALLOCATIONS.get() - before;
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
 }
 
-const FIXED_SIZE: [(Algorithm, &[&[u8]]); 5] = [
+const FIXED_SIZE: [(Algorithm, &[&[u8]]); 6] = [
     (Algorithm::FixedWindow, &[b"2", b"10", b"ALIGNED", b"COST", b"1"]),
     (Algorithm::SlidingWindow, &[b"2", b"10", b"COST", b"1"]),
     (Algorithm::TokenBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::LeakyBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::Gcra, &[b"2", b"3", b"10", b"COST", b"1"]),
+    (Algorithm::Backoff, &[b"2", b"1s", b"2s", b"10"]),
 ];
+
+/// What a charge, or a refund, of a stored state leaves, and how many allocations it made.
+fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change, u64) {
+    let before = ALLOCATIONS.get();
+    let request = grammar::request(args.0, args.1, Slots::DEFAULT).expect("a valid call");
+    let state = Some(state::decode(stored).expect("a state"));
+    let (rule, now) = (request.rule, Instant::from_us(US + 1));
+    let outcome = if charges {
+        rule.charge(state, now, request.cost).expect("a small cost")
+    } else {
+        rule.refund(state, now, request.cost).expect("its own state")
+    };
+    let change = state::encode(&outcome.next.kept().expect("a change").state);
+    (change, ALLOCATIONS.get() - before)
+}
+
+#[test]
+fn a_charge_and_a_refund_allocate_nothing_but_for_a_queue_in_debt() {
+    for (algorithm, args) in FIXED_SIZE {
+        let (Change::Whole(mut state), _) = call(algorithm, None, args, US) else {
+            panic!("{algorithm:?} stores a whole state");
+        };
+        for charges in [true, false, true] {
+            let (change, made) = settle(state.as_slice(), (algorithm, args), charges);
+            let Change::Whole(next) = change else { panic!("{algorithm:?} stores a whole state") };
+            assert_eq!(made, 0, "{algorithm:?}");
+            state = next;
+        }
+        let (change, made) = settle(state.as_slice(), (algorithm, args), true);
+        let is_queue = algorithm == Algorithm::LeakyBucket;
+        assert_eq!(matches!(change, Change::Rewrite(_)), is_queue, "{algorithm:?} in debt");
+        assert_eq!(made > 0, is_queue, "{algorithm:?} in debt");
+    }
+}
 
 #[test]
 fn a_call_of_a_fixed_size_limiter_allocates_nothing() {

@@ -23,7 +23,9 @@ mod run;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redis_throttle::limiter::oracle::{CellRate, Fixed, Leaky, Log, Sliding, Subject, Token};
+use redis_throttle::limiter::oracle::{
+    CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token,
+};
 
 use run::{Counts, Run};
 
@@ -87,4 +89,9 @@ fn leaky_bucket_keeps_its_bounds() {
 #[test]
 fn gcra_keeps_its_bounds() {
     simulate::<CellRate>("gcra_keeps_its_bounds");
+}
+
+#[test]
+fn growing_delays_keep_their_bounds() {
+    simulate::<Delays>("growing_delays_keep_their_bounds");
 }

@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    CLOCK_MAX_US, CellRate, Fixed, Key, Leaky, Limits, Log, Share, Sliding, Source, Step, Subject,
-    Token, Twin,
+    CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Share, Sliding, Source, Step,
+    Subject, Token, Twin, Verb, Wrote,
 };
 use redis_throttle::limiter::{Cost, Instant, NewState, Rule, State, sliding_log::Edit};
 use redis_throttle::state::{Change, decode, encode};
@@ -30,6 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
         State::TokenBucket(state) => call::<Token>(stored, state.updated.as_us(), limits, calls),
         State::LeakyBucket(state) => call::<Leaky>(stored, state.updated.as_us(), limits, calls),
         State::Gcra(state) => call::<CellRate>(stored, state.arrival_ns / 1_000, limits, calls),
+        State::Backoff(state) => call::<Delays>(stored, state.last.as_us(), limits, calls),
     }
 });
 
@@ -42,21 +43,31 @@ fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
             kept: 0..log.entries.len() - 1,
             last: log.last(),
             slot: log.slot,
+            overwrites: false,
         }),
         State::TokenBucket(state) => NewState::TokenBucket(state),
         State::LeakyBucket(state) => NewState::LeakyBucket(state),
         State::Gcra(state) => NewState::Gcra(state),
+        State::Backoff(state) => NewState::Backoff(state),
     };
     match encode(&new_state) {
         Change::Whole(bytes) => bytes.as_slice().to_vec(),
         Change::Rewrite(bytes) => bytes,
         Change::Patch { offset, entry } => [&stored[..offset], &entry].concat(),
+        Change::Tail { .. } => panic!("nothing is refunded"),
     }
 }
 
 fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
-    let rules: [fn(&Limits) -> Rule; 6] =
-        [Fixed::rule, Sliding::rule, Log::rule, Token::rule, Leaky::rule, CellRate::rule];
+    let rules: [fn(&Limits) -> Rule; 7] = [
+        Fixed::rule,
+        Sliding::rule,
+        Log::rule,
+        Token::rule,
+        Leaky::rule,
+        CellRate::rule,
+        Delays::rule,
+    ];
     let decided = rules
         .into_iter()
         .filter(|rule| rule(limits).decide(Some(state), Instant::from_us(0), Cost::ONE).is_ok());
@@ -74,14 +85,20 @@ fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u
         let is_set = calls.below(2) == 1;
         let step = if is_set { Step::draw_set(&mut calls) } else { Step::draw_good(&mut calls) };
         now = (now + step.us(S::span_us(&limits))).clamp(0, CLOCK_MAX_US);
-        let cost = Share::draw(&mut calls).of(&limits);
+        let verb = S::verb(Verb::draw(&mut calls));
+        let cost = S::cost(Share::draw(&mut calls).of(&limits));
         if let Some(twin) = &mut twin {
-            twin.call(&limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
+            twin.call(verb, &limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
         }
         // Also a log that no calls can have left gets an answer, and stays a state.
-        let (answer, _) = forged.call(&S::rule(&limits), now, cost);
+        let carried_out = forged.carry_out(verb, &S::rule(&limits), now, cost);
+        let Ok((answer, wrote)) = carried_out else { continue };
         assert!((0..=limits.capacity).contains(&answer.remaining), "{answer:?}");
         assert!(answer.retry_after_ms >= -1 && answer.reset_after_ms >= 0, "{answer:?}");
-        assert!(decode(forged.bytes.as_deref().expect("a key")).is_ok(), "unreadable");
+        let Some(bytes) = &forged.bytes else {
+            assert_eq!(wrote, Wrote::Deletion);
+            break;
+        };
+        assert!(decode(bytes).is_ok(), "unreadable");
     }
 }

@@ -8,11 +8,11 @@ use redis_throttle::grammar::{Algorithm, ClockAction, Request, peek, request};
 use redis_throttle::limiter::oracle::{
     CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
 };
-use redis_throttle::limiter::{Cost, Instant, Rule, Slots};
+use redis_throttle::limiter::{Backoff, Cost, Instant, Limit, Period, Rule, Slots, Span};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    let algorithm = Algorithm::ALL[source.below(6) as usize];
+    let algorithm = Algorithm::ALL[source.below(7) as usize];
     let args: Vec<&[u8]> = source.split(|byte| *byte == b' ').collect();
     let slots = Slots::DEFAULT;
 
@@ -30,6 +30,9 @@ fuzz_target!(|bytes: &[u8]| {
 /// What the arguments mean; `None` when they are to be refused.
 fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     use Algorithm::*;
+    if algorithm == Backoff {
+        return backoff(args);
+    }
     let has_rate = matches!(algorithm, TokenBucket | LeakyBucket | Gcra);
     let (positional, options) = args.split_at_checked(if has_rate { 3 } else { 2 })?;
     let capacity = integer(positional[0], 1)?;
@@ -40,18 +43,34 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     if has_rate && (too_fast || too_long) {
         return None;
     }
-    let (mut cost, mut aligned) = (None, false);
+    let (mut cost, mut partial, mut aligned) = (None, false, false);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match option.to_ascii_uppercase().as_slice() {
             b"COST" if cost.is_none() => cost = Some(integer(options.next()?, 0)?),
+            b"PARTIAL" if !partial => partial = true,
             b"ALIGNED" if algorithm == FixedWindow && !aligned => aligned = true,
             _ => return None,
         }
     }
     let limits = Limits { capacity, rate, period_us, aligned, slots: 1_024 };
     let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
-    Some(Request { rule: rule(algorithm, &limits), cost })
+    let is_nothing = partial && cost.is_zero();
+    (!is_nothing).then(|| Request { rule: rule(algorithm, &limits), cost, partial })
+}
+
+/// Attempts, then three durations, each longer than the one before; the first two may be equal.
+fn backoff(args: &[&[u8]]) -> Option<Request> {
+    let [attempts, base, max, forget] = args else { return None };
+    let attempts = integer(attempts, 1).filter(|attempts| *attempts <= 1_000_000)?;
+    let (base, max, forget) = (duration_us(base)?, duration_us(max)?, duration_us(forget)?);
+    if base > max || max >= forget {
+        return None;
+    }
+    let period = |us: i128| Period::new(Span::from_us(us.try_into().expect("short")));
+    let attempts = Limit::new(attempts.try_into().expect("not negative"))?;
+    let rule = Backoff::new(attempts, period(base)?, period(max)?, period(forget)?).ok()?;
+    Some(Request { rule: Rule::Backoff(rule), cost: Cost::ONE, partial: false })
 }
 
 fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
@@ -62,6 +81,7 @@ fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
         Algorithm::TokenBucket => Token::rule(limits),
         Algorithm::LeakyBucket => Leaky::rule(limits),
         Algorithm::Gcra => CellRate::rule(limits),
+        Algorithm::Backoff => unreachable!("it has no limits of this kind"),
     }
 }
 

@@ -33,17 +33,37 @@ pub enum GrammarError {
     BurstRefill,
     /// The capacity takes too long to come back.
     CapacityRefill,
+    /// Not a number of free attempts.
+    Attempts,
+    /// Not a shortest delay.
+    Base,
+    /// Not a longest delay.
+    Max,
+    /// Not a time to forget after.
+    Forget,
+    /// The shortest delay is above the longest.
+    BaseAboveMax,
+    /// All would be forgotten before the longest delay is over.
+    MaxNotBelowForget,
     /// Not an option of this command.
     Option,
     /// Not an option of `FIXED`.
     OptionOrAligned,
+    /// `BACKOFF` has no options.
+    NoOption,
     /// `COST` twice.
     RepeatedCost,
     /// `ALIGNED` twice.
     RepeatedAligned,
+    /// `PARTIAL` twice.
+    RepeatedPartial,
     /// `COST` without a number.
     MissingCost,
-    /// Not one of the six.
+    /// `COST 0 PARTIAL`.
+    PartialOfNothing,
+    /// `PARTIAL` where nothing is decided, but settled.
+    PartialNotHere,
+    /// Not the name of an algorithm.
     Algorithm,
     /// `RL.DEBUG` of something else.
     Subcommand,
@@ -117,6 +137,7 @@ const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
         Algorithm::TokenBucket => rule!("TOKENBUCKET capacity rate period"),
         Algorithm::LeakyBucket => rule!("LEAKYBUCKET capacity rate period"),
         Algorithm::Gcra => rule!("GCRA burst rate period"),
+        Algorithm::Backoff => rule!("BACKOFF attempts base max forget"),
     }
 }
 
@@ -141,15 +162,29 @@ impl GrammarError {
             }
             Self::BurstRefill => refill!("burst"),
             Self::CapacityRefill => refill!("capacity"),
-            Self::Option => c"ERR invalid option: expected COST n",
-            Self::OptionOrAligned => c"ERR invalid option: expected COST n or ALIGNED",
+            Self::Attempts => c"ERR invalid attempts: expected an integer from 1 to 1000000",
+            Self::Base => duration!("base"),
+            Self::Max => duration!("max"),
+            Self::Forget => duration!("forget"),
+            Self::BaseAboveMax => c"ERR invalid base: must not exceed max",
+            Self::MaxNotBelowForget => c"ERR invalid max: must be less than forget",
+            Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
+            Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
+            Self::NoOption => c"ERR invalid option: BACKOFF counts one by one and takes none",
             Self::RepeatedCost => c"ERR repeated option: COST may be given once",
             Self::RepeatedAligned => c"ERR repeated option: ALIGNED may be given once",
+            Self::RepeatedPartial => c"ERR repeated option: PARTIAL may be given once",
+            Self::PartialOfNothing => {
+                c"ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000"
+            }
+            Self::PartialNotHere => {
+                c"ERR invalid option: PARTIAL is for calls that are decided one by one"
+            }
             Self::MissingCost => {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
             }
             Self::Algorithm => {
-                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET or GCRA"
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA or BACKOFF"
             }
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {

@@ -17,8 +17,8 @@ pub use error::GrammarError;
 pub use packed::{RULES_MAX, packed_rule};
 
 use crate::limiter::{
-    Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError, Rule, SlidingLog,
-    SlidingWindow, Slots, TokenBucket,
+    Backoff, BackoffError, Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError,
+    Rule, SlidingLog, SlidingWindow, Slots, TokenBucket,
 };
 
 /// A call as it is meant: the rule and the cost. The key is none of the grammar's business.
@@ -26,13 +26,27 @@ use crate::limiter::{
 pub struct Request {
     /// The algorithm and its limits.
     pub rule: Rule,
-    /// What the call takes.
+    /// What the call takes. One of `BACKOFF` counts one.
     pub cost: Cost,
+    /// Whether it takes what is there, up to its cost, which is then at least one.
+    pub partial: bool,
+}
+
+impl Request {
+    /// The same, where it cannot be granted in part.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError::PartialNotHere`] when it asks for that.
+    pub fn in_full(self) -> Result<Self, GrammarError> {
+        if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(self) }
+    }
 }
 
 /// What may follow the positional arguments.
 struct Options {
     cost: Cost,
+    partial: bool,
     aligned: bool,
 }
 
@@ -59,30 +73,36 @@ pub fn request(
     match algorithm {
         Algorithm::FixedWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
-            let Options { cost, aligned } = options(rest, true)?;
-            Ok(Request { rule: Rule::FixedWindow(FixedWindow { limit, window, aligned }), cost })
+            let Options { cost, partial, aligned } = options(rest, true)?;
+            let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
+            Ok(Request { rule, cost, partial })
         }
         Algorithm::SlidingWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
+            let Options { cost, partial, .. } = options(rest, false)?;
             let rule = Rule::SlidingWindow(SlidingWindow { limit, window });
-            Ok(Request { rule, cost: options(rest, false)?.cost })
+            Ok(Request { rule, cost, partial })
         }
         Algorithm::SlidingLog => {
             let (limit, window, rest) = limit_and_window(args)?;
+            let Options { cost, partial, .. } = options(rest, false)?;
             let rule = Rule::SlidingLog(SlidingLog { limit, window, slots });
-            Ok(Request { rule, cost: options(rest, false)?.cost })
+            Ok(Request { rule, cost, partial })
         }
         Algorithm::TokenBucket => {
-            let (quota, cost) = quota_and_cost(args, CAPACITY)?;
-            Ok(Request { rule: Rule::TokenBucket(TokenBucket(quota)), cost })
+            let (quota, Options { cost, partial, .. }) = quota_and_options(args, CAPACITY)?;
+            Ok(Request { rule: Rule::TokenBucket(TokenBucket(quota)), cost, partial })
         }
         Algorithm::LeakyBucket => {
-            let (quota, cost) = quota_and_cost(args, CAPACITY)?;
-            Ok(Request { rule: Rule::LeakyBucket(LeakyBucket(quota)), cost })
+            let (quota, Options { cost, partial, .. }) = quota_and_options(args, CAPACITY)?;
+            Ok(Request { rule: Rule::LeakyBucket(LeakyBucket(quota)), cost, partial })
         }
         Algorithm::Gcra => {
-            let (quota, cost) = quota_and_cost(args, BURST)?;
-            Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), cost })
+            let (quota, Options { cost, partial, .. }) = quota_and_options(args, BURST)?;
+            Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), cost, partial })
+        }
+        Algorithm::Backoff => {
+            Ok(Request { rule: Rule::Backoff(backoff(args)?), cost: Cost::ONE, partial: false })
         }
     }
 }
@@ -110,7 +130,7 @@ fn limit_and_window<'a, 'b>(
     Ok((limit, window, rest))
 }
 
-fn quota_and_cost(args: &[&[u8]], size: SizeErrors) -> Result<(Quota, Cost), GrammarError> {
+fn quota_and_options(args: &[&[u8]], size: SizeErrors) -> Result<(Quota, Options), GrammarError> {
     let [capacity, rate, period, rest @ ..] = args else {
         return Err(GrammarError::Arity);
     };
@@ -122,12 +142,40 @@ fn quota_and_cost(args: &[&[u8]], size: SizeErrors) -> Result<(Quota, Cost), Gra
         QuotaError::RateTooHigh => GrammarError::RateTooHigh,
         QuotaError::RefillTooLong => refill_too_long,
     })?;
-    Ok((quota, options(rest, false)?.cost))
+    Ok((quota, options(rest, false)?))
 }
 
-fn options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
+/// All there is of `BACKOFF`.
+fn backoff(args: &[&[u8]]) -> Result<Backoff, GrammarError> {
+    let [attempts, base, max, forget, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let attempts = number::limit(attempts)
+        .filter(|attempts| *attempts <= Backoff::ATTEMPTS_MAX)
+        .ok_or(GrammarError::Attempts)?;
+    let base = number::period(base).ok_or(GrammarError::Base)?;
+    let max = number::period(max).ok_or(GrammarError::Max)?;
+    let forget = number::period(forget).ok_or(GrammarError::Forget)?;
+    let rule = Backoff::new(attempts, base, max, forget).map_err(|error| match error {
+        BackoffError::TooManyAttempts => GrammarError::Attempts,
+        BackoffError::BaseAboveMax => GrammarError::BaseAboveMax,
+        BackoffError::MaxNotBelowForget => GrammarError::MaxNotBelowForget,
+    })?;
+    if rest.is_empty() { Ok(rule) } else { Err(GrammarError::NoOption) }
+}
+
+/// The options, of which most calls have none.
+#[inline(always)]
+fn options(args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
+    if args.is_empty() {
+        return Ok(Options { cost: Cost::ONE, partial: false, aligned: false });
+    }
+    some_options(args, may_align)
+}
+
+fn some_options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
     let mut cost = None;
-    let mut aligned = false;
+    let (mut partial, mut aligned) = (false, false);
     while let [name, rest @ ..] = args {
         args = rest;
         if name.eq_ignore_ascii_case(b"COST") {
@@ -139,6 +187,11 @@ fn options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError>
             };
             cost = Some(number::cost(value).ok_or(GrammarError::Cost)?);
             args = rest;
+        } else if name.eq_ignore_ascii_case(b"PARTIAL") {
+            if partial {
+                return Err(GrammarError::RepeatedPartial);
+            }
+            partial = true;
         } else if may_align && name.eq_ignore_ascii_case(b"ALIGNED") {
             if aligned {
                 return Err(GrammarError::RepeatedAligned);
@@ -150,5 +203,9 @@ fn options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError>
             return Err(GrammarError::Option);
         }
     }
-    Ok(Options { cost: cost.unwrap_or(Cost::ONE), aligned })
+    let cost = cost.unwrap_or(Cost::ONE);
+    if partial && cost.is_zero() {
+        return Err(GrammarError::PartialOfNothing);
+    }
+    Ok(Options { cost, partial, aligned })
 }

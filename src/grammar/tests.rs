@@ -16,7 +16,11 @@ fn fixed(limit: u64, window_us: u64, aligned: bool, cost: u64) -> Request {
     let limit = Limit::new(limit).unwrap();
     let window = Period::new(Span::from_us(window_us)).unwrap();
     let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
-    Request { rule, cost: Cost::new(cost).unwrap() }
+    Request { rule, cost: Cost::new(cost).unwrap(), partial: false }
+}
+
+fn partial(request: Request) -> Request {
+    Request { partial: true, ..request }
 }
 
 #[test]
@@ -26,6 +30,9 @@ fn options_stand_in_any_order_and_any_case() {
         ("15 10 COST 3", fixed(15, 10_000_000, false, 3)),
         ("15 10 ALIGNED", fixed(15, 10_000_000, true, 1)),
         ("15 10 cost 0 Aligned", fixed(15, 10_000_000, true, 0)),
+        ("15 10 COST 20 PARTIAL", partial(fixed(15, 10_000_000, false, 20))),
+        ("15 10 partial aligned cost 3", partial(fixed(15, 10_000_000, true, 3))),
+        ("15 10 PARTIAL", partial(fixed(15, 10_000_000, false, 1))),
         ("15 10 aLiGnEd CoSt 1000000000000", fixed(15, 10_000_000, true, 1_000_000_000_000)),
     ];
     for (text, expected) in rows {
@@ -125,7 +132,9 @@ fn integers_are_plain_digits_within_bounds() {
 
 #[test]
 fn the_first_thing_wrong_is_named() {
-    use Algorithm::{FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
+    use Algorithm::{
+        Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+    };
     let rows = [
         (FixedWindow, "0 10", GrammarError::Limit),
         (FixedWindow, "x y", GrammarError::Limit),
@@ -148,6 +157,20 @@ fn the_first_thing_wrong_is_named() {
         (TokenBucket, "36526 1 1d", GrammarError::CapacityRefill),
         (LeakyBucket, "36526 1 1d COST", GrammarError::CapacityRefill),
         (Gcra, "6 10 60 10", GrammarError::Option),
+        (Gcra, "6 10 60 COST 0 PARTIAL", GrammarError::PartialOfNothing),
+        (SlidingLog, "6 10 PARTIAL COST 0", GrammarError::PartialOfNothing),
+        (SlidingWindow, "6 10 PARTIAL COST 2 partial", GrammarError::RepeatedPartial),
+        (Backoff, "3 1s 8s", GrammarError::Arity),
+        (Backoff, "0 1s 8s 1h", GrammarError::Attempts),
+        (Backoff, "1000001 1s 8s 1h", GrammarError::Attempts),
+        (Backoff, "3 0s 8s 1h", GrammarError::Base),
+        (Backoff, "3 1s 367d 1h", GrammarError::Max),
+        (Backoff, "3 1s 8s x", GrammarError::Forget),
+        (Backoff, "3 8.001s 8s 1h", GrammarError::BaseAboveMax),
+        (Backoff, "3 1s 1h 1h", GrammarError::MaxNotBelowForget),
+        (Backoff, "3 8s 1s 1s", GrammarError::BaseAboveMax),
+        (Backoff, "3 1s 8s 1h COST 1", GrammarError::NoOption),
+        (Backoff, "3 1s 8s 1h PARTIAL", GrammarError::NoOption),
     ];
     for (algorithm, text, expected) in rows {
         assert_eq!(parse(algorithm, text), Err(expected), "{algorithm:?} {text}");
@@ -158,17 +181,45 @@ fn the_first_thing_wrong_is_named() {
 fn peek_names_its_algorithm_first() {
     for algorithm in Algorithm::ALL {
         let name = algorithm.name().to_lowercase();
-        let args =
-            if name.ends_with("log") || !name.contains(['b', 'c']) { "6 10" } else { "6 10 60" };
-        let text = format!("{name} {args} COST 2");
-        assert_eq!(
-            peek(&words(&text), Slots::DEFAULT),
-            parse(algorithm, &format!("{args} COST 2"))
-        );
+        let args = match algorithm {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                "6 10 COST 2"
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => "6 10 60 COST 2",
+            Algorithm::Backoff => "6 10 60 1h",
+        };
+        let text = format!("{name} {args}");
+        assert_eq!(peek(&words(&text), Slots::DEFAULT), parse(algorithm, args));
         assert!(peek(&words(&text), Slots::DEFAULT).is_ok(), "{text}");
     }
     assert_eq!(peek(&words("gcr 1 1 1"), Slots::DEFAULT), Err(GrammarError::Algorithm));
     assert_eq!(peek(&[], Slots::DEFAULT), Err(GrammarError::Arity));
+}
+
+#[test]
+fn delays_are_read_in_their_order_and_count_one() {
+    let period = |ms| Period::new(Span::from_ms(ms)).unwrap();
+    let rule = |attempts, base_ms, max_ms, forget_ms| {
+        let attempts = Limit::new(attempts).unwrap();
+        let (base, max, forget) = (period(base_ms), period(max_ms), period(forget_ms));
+        let rule = Rule::Backoff(Backoff::new(attempts, base, max, forget).unwrap());
+        Request { rule, cost: Cost::ONE, partial: false }
+    };
+    let rows = [
+        ("3 1s 8s 1h", rule(3, 1_000, 8_000, 3_600_000)),
+        ("1000000 1ms 1ms 2ms", rule(1_000_000, 1, 1, 2)),
+        ("1 0.5 0.5 1", rule(1, 500, 500, 1_000)),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(parse(Algorithm::Backoff, text), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn what_asks_for_a_part_is_refused_where_there_are_none() {
+    let whole = fixed(15, 10_000_000, false, 3);
+    assert_eq!(whole.in_full(), Ok(whole));
+    assert_eq!(partial(whole).in_full(), Err(GrammarError::PartialNotHere));
 }
 
 #[test]
@@ -211,11 +262,21 @@ fn every_error_but_that_of_arity_has_a_text_of_plain_ascii() {
         RateTooHigh,
         BurstRefill,
         CapacityRefill,
+        Attempts,
+        Base,
+        Max,
+        Forget,
+        BaseAboveMax,
+        MaxNotBelowForget,
         Option,
         OptionOrAligned,
+        NoOption,
         RepeatedCost,
         RepeatedAligned,
+        RepeatedPartial,
         MissingCost,
+        PartialOfNothing,
+        PartialNotHere,
         Algorithm,
         Subcommand,
         ClockAction,
@@ -244,14 +305,16 @@ proptest! {
         args in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..12),
             "[0-9]{1,25}(\\.[0-9]{0,8})?(ms|s|m|h|d)?".prop_map(String::into_bytes),
-            prop::sample::select(vec![&b"COST"[..], b"ALIGNED", b"gcra", b"FIXED", b"CLOCK"])
+            prop::sample::select(vec![
+                &b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK",
+            ])
                 .prop_map(<[u8]>::to_vec),
         ], 0..9),
     ) {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         for algorithm in Algorithm::ALL {
-            if let Ok(Request { cost, .. }) = request(algorithm, &args, Slots::DEFAULT) {
-                prop_assert!(cost.units() <= Cost::MAX);
+            if let Ok(Request { cost, partial, .. }) = request(algorithm, &args, Slots::DEFAULT) {
+                prop_assert!(cost.units() <= Cost::MAX && !(partial && cost.is_zero()));
             }
         }
         let _ = peek(&args, Slots::DEFAULT);

@@ -44,6 +44,8 @@ impl Limit {
     pub const MIN: u64 = 1;
     /// The largest limit.
     pub const MAX: u64 = 1_000_000_000_000;
+    /// The largest number of free attempts.
+    pub const ATTEMPTS_MAX: Self = Self(1_000_000);
 
     /// A limit of `units`; `None` when out of bounds.
     pub fn new(units: u64) -> Option<Self> {
@@ -57,8 +59,12 @@ impl Limit {
 }
 
 impl Cost {
-    /// The largest cost. A cost may be above a limit; it is then never allowed.
+    /// The largest cost. A cost may be above a limit; it is then never allowed as a whole.
     pub const MAX: u64 = Limit::MAX;
+    /// The most that charges may bring the total of a subject to.
+    pub const TOTAL_MAX: u64 = 2 * Limit::MAX;
+    /// What a call costs that only asks.
+    pub const ZERO: Self = Self(0);
     /// What a call costs that does not say.
     pub const ONE: Self = Self(1);
 
@@ -70,6 +76,11 @@ impl Cost {
     /// The number of units.
     pub const fn units(self) -> u64 {
         self.0
+    }
+
+    /// As much of it as there is.
+    pub fn at_most(self, units: u64) -> Self {
+        Self(self.0.min(units))
     }
 
     /// Whether the call only asks: it is always allowed and never written.

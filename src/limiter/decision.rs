@@ -4,12 +4,22 @@ use super::bounds::Limit;
 use super::time::{Instant, Span};
 
 /// May it happen now?
+///
+/// A charge and a refund happen in any case; theirs says where the subject stands: see
+/// [`standing`](super::standing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Yes. `wait` is how long to hold back before acting: zero for every algorithm but the leaky
     /// bucket, which queues.
     Allowed {
         /// Time until the call's turn.
+        wait: Span,
+    },
+    /// Yes, for so many units of a call that takes what is there.
+    Granted {
+        /// How many: at least 1, at most what was asked for.
+        units: u64,
+        /// Time until the turn of the first of them.
         wait: Span,
     },
     /// Not now. The same call is allowed after `retry_after` if nobody else calls, and not before:
@@ -24,7 +34,7 @@ pub enum Verdict {
 
 /// A verdict and what goes with it; the five fields of the reply, in their own types.
 ///
-/// What holds for all six: a cost of 0 only asks, is always allowed and stores nothing; a cost
+/// What holds for all: a cost of 0 only asks, is always allowed and stores nothing; a cost
 /// above the limit is impossible, whatever is stored; numbers round to the side that keeps the
 /// limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,15 +62,26 @@ pub struct Next<S> {
     pub ttl_slack: Span,
 }
 
-/// What a call amounts to. `next` is there when something has to be stored: after every allowed
-/// call that costs something, and after a repair. A denial as such carries no state, so it cannot
-/// write.
+/// What is to become of the key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write<S> {
+    /// It stays as it is.
+    Nothing,
+    /// It is to hold this.
+    Keep(Next<S>),
+    /// It is to be deleted: nothing of it is used any more.
+    Forget,
+}
+
+/// What a call amounts to. Something is written by every allowed call that costs something, by a
+/// charge, by a refund that finds something, and after a repair. A denial as such carries no state,
+/// so it cannot write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<S> {
     /// What to answer.
     pub decision: Decision,
     /// What to store.
-    pub next: Option<Next<S>>,
+    pub next: Write<S>,
 }
 
 impl Verdict {
@@ -69,7 +90,7 @@ impl Verdict {
 
     /// Whether the call is allowed.
     pub const fn is_allowed(self) -> bool {
-        matches!(self, Self::Allowed { .. })
+        matches!(self, Self::Allowed { .. } | Self::Granted { .. })
     }
 }
 
@@ -87,14 +108,31 @@ impl<S> Next<S> {
     }
 }
 
+impl<S> Write<S> {
+    /// The state to keep, if that is what is to be done.
+    pub fn kept(&self) -> Option<&Next<S>> {
+        match self {
+            Self::Keep(next) => Some(next),
+            Self::Nothing | Self::Forget => None,
+        }
+    }
+
+    /// Whether anything is to be done.
+    pub const fn is_something(&self) -> bool {
+        !matches!(self, Self::Nothing)
+    }
+}
+
 impl<S> Outcome<S> {
     /// The same outcome with its state seen as another type.
     pub fn map<T>(self, convert: impl FnOnce(S) -> T) -> Outcome<T> {
-        let next = self.next.map(|next| Next {
-            state: convert(next.state),
-            lapses_at: next.lapses_at,
-            ttl_slack: next.ttl_slack,
-        });
+        let next = match self.next {
+            Write::Nothing => Write::Nothing,
+            Write::Keep(Next { state, lapses_at, ttl_slack }) => {
+                Write::Keep(Next { state: convert(state), lapses_at, ttl_slack })
+            }
+            Write::Forget => Write::Forget,
+        };
         Outcome { decision: self.decision, next }
     }
 }

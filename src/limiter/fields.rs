@@ -2,7 +2,6 @@
 //! to read it back, and to show it to people.
 
 use super::bounds::Period;
-use super::standing::Limiter;
 use super::time::Instant;
 
 /// One number of a state.
@@ -38,24 +37,22 @@ impl Field {
     }
 }
 
-/// An algorithm whose state is `N` numbers, and so borrows nothing.
-pub trait Fields<const N: usize>: Limiter<'static> {
+/// A state, or one form of it, that is `N` numbers, and so borrows nothing.
+pub trait Fields<const N: usize> {
+    /// The state.
+    type Stored;
     /// The numbers, in the order in which they are stored.
     const FIELDS: [Field; N];
-    /// Which of them people are shown first; those before it come last.
-    const SHOWN_FIRST: usize = 0;
 
     /// What is stored for `state`.
-    fn numbers(state: &Self::State) -> [u64; N];
+    fn numbers(state: &Self::Stored) -> [u64; N];
 
     /// The state that numbers within their bounds stand for; `None` when they do not go together.
-    fn state(numbers: [u64; N]) -> Option<Self::State>;
+    fn state(numbers: [u64; N]) -> Option<Self::Stored>;
 
     /// The state as names and numbers, for people.
-    fn shown(state: &Self::State) -> Vec<(&'static str, u64)> {
+    fn shown(state: &Self::Stored) -> Vec<(&'static str, u64)> {
         let names = Self::FIELDS.iter().map(|field| field.name);
-        let mut shown: Vec<_> = names.zip(Self::numbers(state)).collect();
-        shown.rotate_left(Self::SHOWN_FIRST);
-        shown
+        names.zip(Self::numbers(state)).collect()
     }
 }

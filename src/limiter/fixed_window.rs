@@ -30,7 +30,8 @@ pub struct FixedWindow {
 pub struct State {
     /// When it opened.
     pub start: Instant,
-    /// How much has been used in it: at least 1, or there would be no state.
+    /// How much has been used in it: at least 1, or there would be no state. Above the limit, what
+    /// was charged is owed until the window ends.
     pub used: u64,
 }
 
@@ -48,6 +49,7 @@ impl Limiter<'_> for FixedWindow {
 
     /// A window that starts ahead of `now` counts as open; ahead by more than its length, it is
     /// opened anew with what was used.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (open, repaired) = self.open_window(stored, now);
         View { rule: self, open, until_end: self.end(open.start).since(now), repaired }
@@ -57,42 +59,59 @@ impl Limiter<'_> for FixedWindow {
 impl Standing for View<'_> {
     type NewState = State;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.limit
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.repaired
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         cost.units() <= self.remaining()
     }
 
+    #[inline(always)]
     fn room_in(&self, _cost: Cost) -> Span {
         self.until_end
     }
 
+    fn used(&self) -> u128 {
+        self.open.used.into()
+    }
+
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         self.open.used += cost.units();
     }
 
+    fn give_back(&mut self, cost: Cost) {
+        self.open.used = self.open.used.saturating_sub(cost.units());
+    }
+
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.limit.units().saturating_sub(self.open.used)
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         if self.open.used == 0 { Span::ZERO } else { self.until_end }
     }
 
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
         Next::until(self.open.start.after(self.rule.window.span()), self.open)
     }
 }
 
 impl Fields<2> for FixedWindow {
+    type Stored = State;
     const FIELDS: [Field; 2] =
-        [Field::instant("window_start_us"), Field::new("used", 1, Limit::MAX)];
+        [Field::instant("window_start_us"), Field::new("used", 1, Cost::TOTAL_MAX)];
 
     fn numbers(state: &State) -> [u64; 2] {
         [state.start.as_us(), state.used]

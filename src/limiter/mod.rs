@@ -2,8 +2,9 @@
 //!
 //! Nothing here knows a server, reads a clock or uses a float, and no decision allocates. Reading
 //! order: `time` and `bounds` (the types), `decision` (the answer), `standing` (how a call is
-//! decided), `fields` (a state as numbers), then any of the six algorithms.
+//! decided), `fields` (a state as numbers), then any of the algorithms.
 
+pub mod backoff;
 pub mod bounds;
 pub mod bucket;
 pub mod decision;
@@ -25,8 +26,9 @@ pub(crate) mod properties;
 #[cfg(test)]
 mod tables;
 
+pub use backoff::{Backoff, BackoffError};
 pub use bounds::{Cost, Limit, Period, Quota, QuotaError, Slots};
-pub use decision::{Decision, Next, Outcome, Verdict};
+pub use decision::{Decision, Next, Outcome, Verdict, Write};
 pub use fields::{Field, Fields};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
@@ -34,13 +36,24 @@ pub use leaky_bucket::LeakyBucket;
 pub use several::Row;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
-pub use standing::{Limiter, Mode, Standing};
+pub use standing::{ChargeError, Limiter, Mode, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
 
 /// The key holds the state of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
+
+/// What is stored, as the state of one algorithm; returns the error if it is another's.
+macro_rules! stored_state {
+    ($stored:expr, $limiter:ident, $error:expr) => {
+        match $stored {
+            None => None,
+            Some(State::$limiter(state)) => Some(state),
+            Some(_) => return Err($error),
+        }
+    };
+}
 
 /// What follows from there being several algorithms. A line for each says its name, its rule, and
 /// what a key of it holds: as read, and as it is to be.
@@ -83,6 +96,13 @@ macro_rules! algorithms {
         }
 
         impl Rule {
+            /// Tells whose rule it is.
+            pub const fn algorithm(&self) -> Algorithm {
+                match self {
+                    $(Self::$limiter(_) => Algorithm::$limiter,)*
+                }
+            }
+
             /// Decides a call of `cost` at `now` on what is stored, changing nothing.
             ///
             /// # Errors
@@ -111,12 +131,73 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = match stored {
-                            None => None,
-                            Some(State::$limiter(state)) => Some(state),
-                            Some(_) => return Err(OtherAlgorithm),
-                        };
+                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
                         let outcome = standing::decide(rule.standing(stored, now), cost, mode);
+                        Ok(outcome.map(NewState::$limiter))
+                    })*
+                }
+            }
+
+            /// Decides a call that takes what is there, up to `cost`, changing nothing. What is
+            /// granted stands in the verdict; of a cost of 0 it is none.
+            ///
+            /// # Errors
+            ///
+            /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            pub fn decide_partly<'a>(
+                &self,
+                stored: Option<State<'a>>,
+                now: Instant,
+                cost: Cost,
+            ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+                match self {
+                    $(Self::$limiter(rule) => {
+                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let outcome = standing::decide_partly(rule.standing(stored, now), cost);
+                        Ok(outcome.map(NewState::$limiter))
+                    })*
+                }
+            }
+
+            /// Takes `cost` at `now` from what is stored, whether or not it is there, changing
+            /// nothing. Allowed is what had room. Otherwise the subject is in debt, and the time
+            /// until it is out of it is the verdict's.
+            ///
+            /// # Errors
+            ///
+            /// [`ChargeError::OtherAlgorithm`] when `stored` is not a state of this rule's
+            /// algorithm; the others when the debt would be beyond all bounds.
+            pub fn charge<'a>(
+                &self,
+                stored: Option<State<'a>>,
+                now: Instant,
+                cost: Cost,
+            ) -> Result<Outcome<NewState<'a>>, ChargeError> {
+                match self {
+                    $(Self::$limiter(rule) => {
+                        let stored = stored_state!(stored, $limiter, ChargeError::OtherAlgorithm);
+                        let outcome = standing::charge(rule.standing(stored, now), cost)?;
+                        Ok(outcome.map(NewState::$limiter))
+                    })*
+                }
+            }
+
+            /// Gives `cost` back at `now`, not past the full allowance, changing nothing. Allowed
+            /// is what leaves no debt; otherwise the verdict tells the time until there is none.
+            ///
+            /// # Errors
+            ///
+            /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            pub fn refund<'a>(
+                &self,
+                stored: Option<State<'a>>,
+                now: Instant,
+                cost: Cost,
+            ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+                match self {
+                    $(Self::$limiter(rule) => {
+                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let outcome = standing::refund(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
                     })*
                 }
@@ -154,4 +235,6 @@ algorithms! {
     "LEAKYBUCKET" LeakyBucket: bucket::State => bucket::State,
     /// `RL.GCRA key burst rate period [COST n]`
     "GCRA" Gcra: gcra::State => gcra::State,
+    /// `RL.BACKOFF key attempts base max forget`
+    "BACKOFF" Backoff: backoff::State => backoff::State,
 }

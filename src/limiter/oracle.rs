@@ -1,24 +1,34 @@
-//! Naive models of the six algorithms, for the property tests to compare with.
+//! Naive models of the algorithms, for the property tests to compare with.
 //!
 //! A model keeps exact numbers or a list of events and can answer one question only: would this
 //! cost be allowed at that time? Everything else a limiter answers is found by asking that question
-//! again and again (`answer`), so that no formula of the limiters is repeated here. Times are in
+//! again and again (`answer`), also with a cost below 0, which fits once a debt is no larger than
+//! that: so no formula of the limiters is repeated here. Times are in
 //! microseconds and, like all numbers, `i128`: nothing overflows.
 //!
 //! Beside the models stands what property tests, fuzz targets, simulation and soak share: the
 //! `key` that is compared with a model, the `subject` that names the bounds, and `draw`.
 
 mod answer;
+mod backoff;
+mod buckets;
 mod draw;
 mod key;
+mod log;
 mod read;
 mod subject;
 
-pub use answer::{Answer, call, peek, remaining, reset_after_ms, retry_after_ms};
+pub use answer::{Answer, Verb, Wrote, act, call, peek};
+pub use backoff::{Backoff, delays};
+use buckets::Amount;
+pub use buckets::{LeakyBucket, TokenBucket};
 pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
+pub use log::SlidingLog;
 pub use read::Unexplained;
-pub use subject::{CellRate, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry};
+pub use subject::{
+    CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
+};
 
 /// The arguments of any of the six: `capacity` is also the limit or the burst, `period` the window.
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +51,54 @@ pub trait Oracle: Default + Clone {
     fn repair(&mut self, limits: &Limits, now: i128) -> bool;
     /// Would `cost` be allowed at `now`, if nothing happens until then?
     fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool;
-    /// `cost` was allowed at `now`.
+    /// `cost` was allowed, or charged, at `now`.
     fn take(&mut self, limits: &Limits, now: i128, cost: i128);
+    /// `cost` was given back at `now`, when something was used.
+    fn give(&mut self, limits: &Limits, now: i128, cost: i128);
     /// How long an allowed call has to wait before it acts.
     fn wait_us(&self, _limits: &Limits, _now: i128) -> i128 {
         0
     }
+
+    /// The capacity that is answered.
+    fn limit(limits: &Limits) -> i128 {
+        limits.capacity
+    }
+    /// Whether the full allowance will be there at `now`, if nothing happens until then.
+    fn is_unused(&self, limits: &Limits, now: i128) -> bool {
+        self.would_allow(limits, now, limits.capacity)
+    }
+    /// Whether the subject will be in no debt at `now`, if nothing happens until then.
+    fn is_clear(&self, limits: &Limits, now: i128) -> bool {
+        self.would_allow(limits, now, 0)
+    }
+    /// The largest cost that would be allowed; cost 0 always is.
+    fn remaining(&self, limits: &Limits, now: i128) -> i128 {
+        let allowed = |cost| cost == 0 || self.would_allow(limits, now, cost);
+        let too_much = |cost| cost > limits.capacity || !allowed(cost);
+        smallest(limits.capacity + 1, too_much).expect("more than all is too much") - 1
+    }
+    /// Whether more than so many units are used.
+    fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {
+        !self.would_allow(limits, now, limits.capacity - units)
+    }
 }
+
+/// Takes `units` off the end of a list of costs; tells how many were not there.
+fn take_off(costs: &mut Vec<i128>, mut units: i128) -> i128 {
+    while units > 0 {
+        let Some(last) = costs.pop() else { break };
+        if last > units {
+            costs.push(last - units);
+        }
+        units -= last.min(units);
+    }
+    units
+}
+
+/// The longest span there is, which stands for any longer one: only under rules that change can a
+/// debt take that long.
+const SPAN_MAX_US: i128 = u64::MAX as i128;
 
 /// The smallest number for which `holds`, which then holds for all above; `None` if not up to max.
 fn smallest(max: i128, holds: impl Fn(i128) -> bool) -> Option<i128> {
@@ -115,6 +166,10 @@ impl Oracle for FixedWindow {
         }
         self.calls.push(cost);
     }
+
+    fn give(&mut self, _limits: &Limits, _now: i128, cost: i128) {
+        take_off(&mut self.calls, cost);
+    }
 }
 
 /// The calls of the current window, which starts at `start`, and of the one before.
@@ -171,198 +226,22 @@ impl Oracle for SlidingWindow {
         *self = self.at(limits, now);
         self.current.push(cost);
     }
-}
 
-/// Every call with the instant it counts from.
-#[derive(Clone, Default)]
-pub struct SlidingLog {
-    calls: Vec<(i128, i128)>,
-    coarsest_slot: i128,
-}
-
-impl SlidingLog {
-    fn slot(limits: &Limits) -> i128 {
-        let exact = limits.capacity <= limits.slots;
-        if exact { 1 } else { div_ceil(limits.period_us, limits.slots) }
-    }
-
-    fn rounded(limits: &Limits, now: i128) -> i128 {
-        let slot = Self::slot(limits);
-        div_ceil(now, slot) * slot
-    }
-
-    fn newest(&self) -> i128 {
-        self.calls.iter().map(|(at, _)| *at).max().unwrap_or(0)
-    }
-
-    fn counts(limits: &Limits, at: i128, now: i128) -> bool {
-        now < at + limits.period_us
-    }
-
-    /// How many different instants there are among the calls that do, or do not, count.
-    fn instants(&self, limits: &Limits, now: i128, counting: bool) -> usize {
-        let of_kind = |at: &i128| Self::counts(limits, *at, now) == counting;
-        let mut instants: Vec<_> = self.calls.iter().map(|(at, _)| *at).filter(of_kind).collect();
-        instants.dedup();
-        instants.len()
-    }
-
-    fn forget(&mut self, limits: &Limits, now: i128) {
-        self.calls.retain(|(at, _)| Self::counts(limits, *at, now));
-        if self.calls.is_empty() {
-            self.coarsest_slot = 0;
+    fn give(&mut self, limits: &Limits, now: i128, cost: i128) {
+        *self = self.at(limits, now);
+        let more = take_off(&mut self.current, cost);
+        take_off(&mut self.previous, more);
+        if self.current.is_empty() {
+            // What is left is what the window before, if there is one, would have left.
+            let before = self.start - limits.period_us;
+            let start = if before < 0 { self.start } else { before };
+            let current = std::mem::take(&mut self.previous);
+            *self = Self { start, previous: Vec::new(), current };
         }
     }
 }
 
-impl Oracle for SlidingLog {
-    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
-        let span = limits.period_us.max(self.coarsest_slot);
-        let ahead = !self.calls.is_empty() && self.newest() - now > span;
-        if ahead {
-            self.forget(limits, now);
-            let moved = Self::rounded(limits, now);
-            let survivors = self.calls.iter().any(|(at, _)| *at <= now && *at != moved);
-            self.calls.iter_mut().filter(|(at, _)| *at > now).for_each(|(at, _)| *at = moved);
-            let slot = Self::slot(limits);
-            self.coarsest_slot = if survivors { self.coarsest_slot.max(slot) } else { slot };
-        }
-        ahead
-    }
-
-    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
-        let counting = self.calls.iter().filter(|(at, _)| Self::counts(limits, *at, now));
-        counting.map(|(_, cost)| cost).sum::<i128>() + cost <= limits.capacity
-    }
-
-    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
-        let dead = self.instants(limits, now, false);
-        if dead > 0 && dead * 2 >= self.instants(limits, now, true) {
-            self.forget(limits, now);
-        }
-        let at = if self.calls.is_empty() {
-            Self::rounded(limits, now)
-        } else {
-            Self::rounded(limits, now).max(self.newest())
-        };
-        // Whatever still counts keeps its rounding, also what the new call shares an instant with.
-        let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
-        let slot = Self::slot(limits);
-        self.coarsest_slot = if survivors { self.coarsest_slot.max(slot) } else { slot };
-        self.calls.push((at, cost));
-    }
-}
-
-/// An exact amount: whole units and a fraction over the period of those who left it.
-#[derive(Clone, Copy, Default)]
-struct Amount {
-    at: i128,
-    whole: i128,
-    numerator: i128,
-}
-
-/// How many parts, of which the period has one a microsecond, make the full capacity.
-fn full(limits: &Limits) -> i128 {
-    limits.capacity * limits.period_us
-}
-
-fn span_us(limits: &Limits) -> i128 {
-    div_ceil(full(limits), limits.rate)
-}
-
-fn amount(limits: &Limits, at: i128, parts: i128) -> Amount {
-    let whole = parts.div_euclid(limits.period_us);
-    Amount { at, whole, numerator: parts.rem_euclid(limits.period_us) }
-}
-
-/// The tokens left, unless the bucket is full.
-#[derive(Clone, Default)]
-pub struct TokenBucket {
-    left: Option<Amount>,
-}
-
-impl TokenBucket {
-    fn parts(&self, limits: &Limits, now: i128) -> i128 {
-        let Some(left) = self.left else {
-            return full(limits);
-        };
-        let fits = left.numerator < limits.period_us;
-        let fraction = if fits { left.numerator } else { 0 };
-        let held = left.whole * limits.period_us + fraction;
-        (held + limits.rate * (now - left.at).max(0)).min(full(limits))
-    }
-}
-
-impl Oracle for TokenBucket {
-    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
-        let parts = self.parts(limits, now);
-        let ahead = self.left.is_some_and(|left| left.at - now > span_us(limits));
-        if ahead && parts < full(limits) {
-            self.left = Some(amount(limits, now, parts));
-        }
-        ahead && parts < full(limits)
-    }
-
-    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
-        cost * limits.period_us <= self.parts(limits, now)
-    }
-
-    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
-        let parts = self.parts(limits, now);
-        // A full bucket is no state: when it was last looked at does not matter.
-        let left = self.left.filter(|_| parts < full(limits));
-        let at = left.map_or(now, |left| left.at.max(now));
-        self.left = Some(amount(limits, at, parts - cost * limits.period_us));
-    }
-}
-
-/// Longer than any queue takes to drain: a thousand years.
-const FOREVER_US: i128 = 1_000 * 366 * 86_400_000_000;
-
-/// What stands in the queue, unless it is empty.
-#[derive(Clone, Default)]
-pub struct LeakyBucket {
-    queued: Option<Amount>,
-}
-
-impl LeakyBucket {
-    fn parts(&self, limits: &Limits, now: i128) -> i128 {
-        let Some(queued) = self.queued else {
-            return 0;
-        };
-        let fits = queued.numerator < limits.period_us;
-        let fraction = if fits { queued.numerator } else { limits.period_us };
-        let held = (queued.whole * limits.period_us + fraction).min(full(limits));
-        (held - limits.rate * (now - queued.at).max(0)).max(0)
-    }
-}
-
-impl Oracle for LeakyBucket {
-    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
-        let ahead = self.queued.is_some_and(|queued| queued.at - now > span_us(limits));
-        if ahead {
-            self.queued = Some(amount(limits, now, self.parts(limits, now)));
-        }
-        ahead
-    }
-
-    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
-        self.parts(limits, now) + cost * limits.period_us <= full(limits)
-    }
-
-    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
-        let parts = self.parts(limits, now) + cost * limits.period_us;
-        let at = self.queued.map_or(now, |queued| queued.at.max(now));
-        self.queued = Some(amount(limits, at, parts));
-    }
-
-    /// The first time at which nothing is left of what stands in the queue now.
-    fn wait_us(&self, limits: &Limits, now: i128) -> i128 {
-        smallest(FOREVER_US, |us| self.parts(limits, now + us) == 0).expect("drains")
-    }
-}
-
-/// The theoretical arrival time in ns, and the largest tolerance its writer can have had.
+/// The theoretical arrival time in ns, and the furthest ahead that its writer can have left it.
 #[derive(Clone, Default)]
 pub struct Gcra {
     arrival_ns: i128,
@@ -408,6 +287,11 @@ impl Oracle for Gcra {
     fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
         let arrival_ns = self.arrival_ns.max(now * 1_000);
         self.arrival_ns = arrival_ns + cost * Self::interval_ns(limits);
-        self.writer_ns = Self::power_of_two_from(Self::tolerance_ns(limits));
+        let ahead_ns = self.arrival_ns - now * 1_000;
+        self.writer_ns = Self::power_of_two_from(Self::tolerance_ns(limits).max(ahead_ns));
+    }
+
+    fn give(&mut self, limits: &Limits, now: i128, cost: i128) {
+        self.take(limits, now, -cost);
     }
 }

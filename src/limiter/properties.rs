@@ -1,4 +1,4 @@
-//! One property suite for all six limiters, against the naive models of `oracle.rs`.
+//! One property suite for all limiters, against the naive models of `oracle.rs`.
 //!
 //! A case is a rule or two on one key and a schedule of calls, with a clock that moves as it likes.
 //! Calls go through the codec, as in the server: what is compared is what a client would see. Ten
@@ -6,18 +6,19 @@
 
 use super::State;
 use super::oracle::{
-    self, CLOCK_MAX_US, DAY_US, Key, Limits, Share, Step, Subject, Twin, UNITS_MAX,
+    self, CLOCK_MAX_US, DAY_US, Key, Limits, Share, Step, Subject, Twin, UNITS_MAX, Verb, Wrote,
 };
-use super::oracle::{CellRate, Fixed, Leaky, Log, Sliding, Token};
+use super::oracle::{CellRate, Delays, Fixed, Leaky, Log, Sliding, Token};
 use crate::state;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult};
 
-/// One call: how far the clock moves before it, which rule makes it, what it takes.
+/// One call: how far the clock moves before it, which rule makes it and how, what it takes.
 #[derive(Clone, Debug)]
 struct Call {
     step: Step,
     rule: usize,
+    verb: Verb,
     cost: Share,
 }
 
@@ -88,14 +89,46 @@ fn costs() -> impl Strategy<Value = Share> {
     shares.prop_map(|(sixteenths, units)| Share { sixteenths, units })
 }
 
+/// Calls that are decided, as a whole or in part.
 fn calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
-    let call = (steps, 0..rules, costs());
-    prop::collection::vec(call.prop_map(|(step, rule, cost)| Call { step, rule, cost }), 1..40)
+    let verbs = prop_oneof![5 => Just(Verb::Decide), 1 => Just(Verb::Partly)];
+    schedule(steps, rules, verbs)
+}
+
+/// Calls of any kind.
+fn any_calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
+    let verbs = prop_oneof![
+        4 => Just(Verb::Decide),
+        1 => Just(Verb::Partly),
+        3 => Just(Verb::Charge),
+        3 => Just(Verb::Refund),
+    ];
+    schedule(steps, rules, verbs)
+}
+
+fn schedule(
+    steps: impl Strategy<Value = Step>,
+    rules: usize,
+    verbs: impl Strategy<Value = Verb>,
+) -> impl Strategy<Value = Vec<Call>> {
+    let call = (steps, 0..rules, verbs, costs());
+    let call = call.prop_map(|(step, rule, verb, cost)| Call { step, rule, verb, cost });
+    prop::collection::vec(call, 1..40)
 }
 
 impl Call {
     fn now<S: Subject>(&self, limits: &Limits, now: i128) -> i128 {
         (now + self.step.us(S::span_us(limits))).clamp(0, CLOCK_MAX_US)
+    }
+
+    /// Makes the call; `None` when it is refused.
+    fn make<S: Subject>(
+        &self,
+        key: &mut Key,
+        limits: &Limits,
+        now: i128,
+    ) -> Option<(oracle::Answer, Wrote)> {
+        key.carry_out(S::verb(self.verb), &S::rule(limits), now, S::cost(self.cost.of(limits))).ok()
     }
 }
 
@@ -106,13 +139,15 @@ pub(crate) fn config() -> Config {
 }
 
 /// Verdict and numbers are the model's, whatever the clock does and whichever rule calls; nothing
-/// is written but by allowed calls and repairs; a retry is neither too late nor too early.
+/// is written but by what takes or gives something and by repairs; a retry, or the end of a debt,
+/// is neither too late nor too early.
 fn agrees_with_its_model<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
     let (mut twin, mut now) = (Twin::<S>::default(), NOW);
     for call in calls {
         let limits = &rules[call.rule];
         now = call.now::<S>(limits, now);
-        twin.call(limits, now, call.cost.of(limits)).map_err(TestCaseError::fail)?;
+        let cost = S::cost(call.cost.of(limits));
+        twin.call(S::verb(call.verb), limits, now, cost).map_err(TestCaseError::fail)?;
     }
     Ok(())
 }
@@ -122,9 +157,12 @@ fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResul
     let (mut key, mut now, mut allowed) = (Key::default(), NOW, Vec::new());
     for call in calls {
         now = now.max(call.now::<S>(limits, now));
-        let cost = call.cost.of(limits);
-        if key.call(&S::rule(limits), now, cost).0.allowed == 1 {
-            allowed.push((now, cost));
+        let cost = S::cost(call.cost.of(limits));
+        let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
+        if answer.allowed > 0 {
+            let granted = if S::verb(call.verb) == Verb::Partly { answer.allowed } else { cost };
+            prop_assert!(cost == 0 || granted <= cost);
+            allowed.push((now, granted.min(cost)));
             check_bound::<S>(limits, &allowed)?;
         }
     }
@@ -137,17 +175,17 @@ fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCa
     let rule = S::rule(limits);
     for call in calls {
         now = call.now::<S>(limits, now);
-        let cost = call.cost.of(limits);
-        key.call(&rule, now, cost);
+        call.make::<S>(&mut key, limits, now);
         let later = key.lapses_at.max(now);
         if key.bytes.is_none() || later > CLOCK_MAX_US {
             continue;
         }
         let mut none = Key::default();
         let mut lapsed = key.clone();
-        prop_assert_eq!(lapsed.call(&rule, later, cost), none.call(&rule, later, cost));
-        if cost > 0 {
-            prop_assert!(none.bytes.is_none() || lapsed.bytes == none.bytes);
+        let of_none = call.make::<S>(&mut none, limits, later);
+        prop_assert_eq!(call.make::<S>(&mut lapsed, limits, later), of_none);
+        if of_none.is_some_and(|(_, wrote)| wrote == Wrote::State) {
+            prop_assert_eq!(&lapsed.bytes, &none.bytes);
         }
         // One microsecond before, something is still owed.
         if key.lapses_at > now {
@@ -163,9 +201,11 @@ fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> Tes
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
         now = call.now::<S>(limits, now);
-        let cost = call.cost.of(limits);
-        let (answer, _) = key.call(&S::rule(limits), now, cost);
-        let longest_us = S::longest_wait_us(limits, cost) + S::span_us(limits);
+        let cost = S::cost(call.cost.of(limits));
+        let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
+        // In part, it waits for one unit.
+        let waits_for = if call.verb == Verb::Partly { cost.min(1) } else { cost };
+        let longest_us = S::longest_wait_us(limits, waits_for) + S::span_us(limits);
         prop_assert!(answer.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
     }
     Ok(())
@@ -177,9 +217,40 @@ fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> Test
     for call in calls {
         let limits = &rules[call.rule];
         now = now.max(call.now::<S>(limits, now));
-        let cost = call.cost.of(limits);
-        let (answer, wrote) = key.call(&S::rule(limits), now, cost);
-        prop_assert_eq!(wrote, answer.allowed == 1 && cost > 0, "{:?} of {:?}", call, limits);
+        let cost = S::cost(call.cost.of(limits));
+        let Some((answer, wrote)) = call.make::<S>(&mut key, limits, now) else { continue };
+        let takes = answer.allowed > 0 && cost > 0;
+        let expected = if takes { Wrote::State } else { Wrote::Nothing };
+        prop_assert_eq!(wrote, expected, "{:?} of {:?}", call, limits);
+    }
+    Ok(())
+}
+
+/// What is charged and given back at once leaves no trace in what is answered, then or later.
+fn a_refund_undoes_a_charge<S: Subject>(
+    limits: &Limits,
+    calls: &[Call],
+    charged: Share,
+) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    for call in calls {
+        now = now.max(call.now::<S>(limits, now));
+        call.make::<S>(&mut key, limits, now);
+    }
+    let (rule, cost) = (S::rule(limits), S::cost(charged.of(limits)));
+    let before = key.clone();
+    if key.carry_out(Verb::Charge, &rule, now, cost).is_err() {
+        prop_assert_eq!(key, before);
+        return Ok(());
+    }
+    let refunded = key.carry_out(Verb::Refund, &rule, now, cost).expect("is never refused");
+    prop_assert_eq!(refunded.0, before.act(Verb::Refund, &rule, now, 0).expect("nothing").0);
+    let span_us = S::span_us(limits);
+    for later in (0..40).map(|sixteenths| now + span_us * sixteenths / 16) {
+        for cost in [0, 1, limits.capacity / 2, limits.capacity].map(S::cost) {
+            let later = later.min(CLOCK_MAX_US);
+            prop_assert_eq!(key.peek(&rule, later, cost), before.peek(&rule, later, cost));
+        }
     }
     Ok(())
 }
@@ -189,10 +260,10 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
         now = call.now::<S>(limits, now);
-        let cost = call.cost.of(limits);
-        key.call(&S::rule(limits), now, cost);
+        call.make::<S>(&mut key, limits, now);
         let Some(bytes) = &key.bytes else { continue };
         let most = match state::decode(bytes).expect("a state") {
+            State::LeakyBucket(bucket) if bucket.debt > 0 => 38,
             State::Gcra(_) => 12,
             State::FixedWindow(_) => 24,
             State::SlidingLog(log) => 24 + 12 * log.entries.len(),
@@ -214,7 +285,7 @@ macro_rules! suite {
                 #[test]
                 fn agrees_with_its_model_under_any_clock_and_changing_limits(
                     rules in prop::collection::vec(limits(), 2),
-                    calls in calls(any_steps(), 2),
+                    calls in any_calls(any_steps(), 2),
                 ) {
                     agrees_with_its_model::<$subject>(&rules, &calls)?;
                 }
@@ -223,6 +294,14 @@ macro_rules! suite {
                 fn agrees_with_its_model_under_one_rule(
                     rule in limits(),
                     calls in calls(any_steps(), 1),
+                ) {
+                    agrees_with_its_model::<$subject>(&[rule], &calls)?;
+                }
+
+                #[test]
+                fn agrees_with_its_model_of_charges_and_refunds(
+                    rule in limits(),
+                    calls in any_calls(any_steps(), 1),
                 ) {
                     agrees_with_its_model::<$subject>(&[rule], &calls)?;
                 }
@@ -238,7 +317,7 @@ macro_rules! suite {
                 #[test]
                 fn takes_a_lapsed_state_for_none(
                     rule in limits(),
-                    calls in calls(any_steps(), 1),
+                    calls in any_calls(any_steps(), 1),
                 ) {
                     a_lapsed_state_is_none::<$subject>(&rule, &calls)?;
                 }
@@ -262,7 +341,7 @@ macro_rules! suite {
                 #[test]
                 fn keeps_its_state_small(
                     rule in limits(),
-                    calls in calls(any_steps(), 1),
+                    calls in any_calls(any_steps(), 1),
                 ) {
                     stays_small::<$subject>(&rule, &calls)?;
                 }
@@ -277,6 +356,35 @@ suite!(sliding_log, Log);
 suite!(token_bucket, Token);
 suite!(leaky_bucket, Leaky);
 suite!(gcra, CellRate);
+suite!(backoff, Delays);
+
+/// Not of delays: a refund leaves the instant from which they are counted.
+macro_rules! undone {
+    ($($name:ident: $subject:ty,)*) => {
+        proptest! {
+            #![proptest_config(config())]
+            $(
+                #[test]
+                fn $name(
+                    rule in limits(),
+                    calls in any_calls(steps(), 1),
+                    charged in costs(),
+                ) {
+                    a_refund_undoes_a_charge::<$subject>(&rule, &calls, charged)?;
+                }
+            )*
+        }
+    };
+}
+
+undone! {
+    fixed_window_answers_after_a_charge_and_its_refund_as_before: Fixed,
+    sliding_window_answers_after_a_charge_and_its_refund_as_before: Sliding,
+    sliding_log_answers_after_a_charge_and_its_refund_as_before: Log,
+    token_bucket_answers_after_a_charge_and_its_refund_as_before: Token,
+    leaky_bucket_answers_after_a_charge_and_its_refund_as_before: Leaky,
+    gcra_answers_after_a_charge_and_its_refund_as_before: CellRate,
+}
 
 proptest! {
     #![proptest_config(config())]
@@ -294,7 +402,7 @@ proptest! {
             let limits = &rules[call.rule];
             now = now.max(call.now::<CellRate>(limits, now));
             let cost = call.cost.of(limits);
-            if key.call(&CellRate::rule(limits), now, cost).0.allowed == 1 {
+            if key.call(&CellRate::rule(limits), now, cost).0.allowed > 0 {
                 allowed[call.rule].push((now, cost));
                 check_bound::<CellRate>(limits, &allowed[call.rule])?;
             }

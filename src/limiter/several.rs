@@ -24,8 +24,10 @@ pub struct Row {
 pub fn deciding(rows: &[Row]) -> usize {
     let denied = rows.iter().any(|row| !row.decision.verdict.is_allowed());
     let precedence = |row: &Row| match row.decision.verdict {
-        Verdict::Allowed { .. } if denied => (0, 0),
-        Verdict::Allowed { .. } => (u64::MAX - calls_left(row), u64::MAX - row.decision.remaining),
+        verdict if verdict.is_allowed() && denied => (0, 0),
+        Verdict::Allowed { .. } | Verdict::Granted { .. } => {
+            (u64::MAX - calls_left(row), u64::MAX - row.decision.remaining)
+        }
         Verdict::Denied { retry_after } => ((retry_after.as_ms_ceil() + 1).min(u64::MAX - 1), 0),
         Verdict::Impossible => (u64::MAX, 0),
     };

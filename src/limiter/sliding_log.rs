@@ -15,6 +15,9 @@
 //! more entries than slots (and one), never more than the limit in any window, and a unit is held
 //! at most one slot longer than exact.
 //!
+//! What is given back is what came last. No command truncates a string, so where few entries go
+//! they are overwritten with the one that is the last now: equal entries count as one.
+//!
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
 use super::bounds::{Cost, Limit, Period, Slots};
@@ -64,7 +67,7 @@ pub struct Entry {
     pub total: u64,
 }
 
-/// A log to keep: some entries of the one that was read, and one more at the end.
+/// A log to keep: some entries of the one that was read, and one at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit<'a> {
     /// The log that was read, if there was one.
@@ -75,6 +78,8 @@ pub struct Edit<'a> {
     pub last: Entry,
     /// The coarsest rounding from now on.
     pub slot: Span,
+    /// Whether the entries that do not stay may be overwritten with the last one, and left there.
+    pub overwrites: bool,
 }
 
 impl<'a> Log<'a> {
@@ -109,6 +114,10 @@ impl<'a> Log<'a> {
     }
 }
 
+/// How many entries a refund overwrites at most. Of small refunds one in so many writes the log
+/// anew, without the entries that are gone.
+pub const OVERWRITTEN_MAX: usize = 32;
+
 impl Edit<'_> {
     /// Whether the stored bytes only change at their end: nothing is dropped in front, and base
     /// and slot stay.
@@ -119,6 +128,18 @@ impl Edit<'_> {
                 && self.slot == log.slot
                 && (!self.kept.is_empty() || self.last.instant == log.base)
         })
+    }
+
+    /// How many entries at the end of the stored bytes are to be overwritten with the last one;
+    /// `None` where the log is to be written anew.
+    pub fn overwritten(&self) -> Option<usize> {
+        let log = self.log.filter(|log| {
+            self.overwrites
+                && self.kept.start == 0
+                && self.slot == log.slot
+                && (!self.kept.is_empty() || self.last.instant == log.base)
+        })?;
+        Some(log.entries.len() - self.kept.end).filter(|count| *count <= OVERWRITTEN_MAX)
     }
 }
 
@@ -139,6 +160,8 @@ struct View<'a, 'log> {
     last: Entry,
     /// Set when the clock stepped back: all entries after the kept ones happened at this instant.
     moved_to: Option<Instant>,
+    /// Whether a change may overwrite the entries after the kept ones.
+    overwrites: bool,
 }
 
 impl<'log> Limiter<'log> for SlidingLog {
@@ -147,8 +170,7 @@ impl<'log> Limiter<'log> for SlidingLog {
 
     /// Entries ahead of `now` count in full. Further ahead than the window, and than any rounding,
     /// they are moved to `now`.
-    // Inlined, or the view is written to memory and read again by every call.
-    #[inline]
+    #[inline(always)]
     fn standing(
         &self,
         stored: Option<Log<'log>>,
@@ -158,7 +180,19 @@ impl<'log> Limiter<'log> for SlidingLog {
             let last = Entry { instant: now, total: 0 };
             let (log, kept) = (None, 0..0);
             let (dead, passed, used, moved_to) = (0, 0, 0, None);
-            return View { rule: self, now, log, dead, passed, used, kept, last, moved_to };
+            let overwrites = false;
+            return View {
+                rule: self,
+                now,
+                log,
+                dead,
+                passed,
+                used,
+                kept,
+                last,
+                moved_to,
+                overwrites,
+            };
         };
         let count = log.entries.len();
         let window = self.window.span();
@@ -175,30 +209,40 @@ impl<'log> Limiter<'log> for SlidingLog {
             (0..count, None)
         };
         let last = Entry { instant: moved_to.unwrap_or(newest.instant), ..newest };
-        View { rule: self, now, log: stored, dead, passed, used, kept, last, moved_to }
+        let overwrites = false;
+        View { rule: self, now, log: stored, dead, passed, used, kept, last, moved_to, overwrites }
     }
 }
 
 impl<'log> Standing for View<'_, 'log> {
     type NewState = Edit<'log>;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.limit
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.moved_to.is_some()
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         cost.units() <= self.remaining()
     }
 
+    #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
         let excess = self.used - (self.rule.limit.units() - cost.units());
         self.freed_at(excess).since(self.now)
     }
 
+    fn used(&self) -> u128 {
+        self.used.into()
+    }
+
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         let at = || self.last.instant.max(self.now.ceil_to(self.rule.slot()));
         self.last.instant = self.moved_to.unwrap_or_else(at);
@@ -206,15 +250,44 @@ impl<'log> Standing for View<'_, 'log> {
         self.used = self.used.saturating_add(cost.units());
     }
 
+    fn give_back(&mut self, cost: Cost) {
+        let given = cost.units().min(self.used);
+        self.used -= given;
+        self.last.total = self.last.total.saturating_sub(given);
+        let Some(log) = self.log else { return };
+        // What is overwritten stays behind what comes next, until it is as much as may count.
+        let count = (log.entries.len() - self.dead) as u64;
+        let counting_max = self.rule.limit.units().min(self.rule.slots.count());
+        let is_bloated = count > 2 * counting_max + OVERWRITTEN_MAX as u64;
+        self.overwrites = self.moved_to.is_none() && !is_bloated;
+        // The first entry that reaches what is left is the last one now; all after it are gone.
+        let counting = self.dead..self.kept.end;
+        let last = log.first_not(counting, |entry| entry.total < self.last.total);
+        if last < self.kept.end {
+            self.last.instant = log.entry(last).instant;
+            // Entries of its instant that an earlier refund has left are written again as well.
+            let before = |entry: Entry| entry.instant < self.last.instant;
+            self.kept.end = log.first_not(self.kept.start..last, before);
+            // Unless it is where the entries ahead were moved to, it is none of them.
+            self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
+        }
+        if self.last.total < log.entry(0).total {
+            // Nothing before it stays; also of a forged log, whose totals may fall.
+            self.kept.end = self.kept.start;
+        }
+    }
+
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.limit.units().saturating_sub(self.used)
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         if self.used == 0 { Span::ZERO } else { self.lapses_at().since(self.now) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<Edit<'log>> {
         Next::drifting(self.lapses_at(), self.rule.window.span(), self.edit())
     }
@@ -255,14 +328,11 @@ impl<'log> View<'_, 'log> {
 
     /// When so many of the entries that count no longer do that `excess` units are free.
     fn freed_at(&self, excess: u64) -> Instant {
-        let freed = self.log.map_or(Instant::from_us(0), |log| {
+        let freed = self.log.map_or(self.last.instant, |log| {
             let counting = self.dead..self.kept.end;
             let too_few = |entry: Entry| entry.total.saturating_sub(self.passed) < excess;
-            let index = log.first_not(counting.clone(), too_few);
-            match self.moved_to {
-                Some(moved_to) if index == counting.end => moved_to,
-                _ => log.entry(index).instant,
-            }
+            let index = log.first_not(counting, too_few);
+            if index < self.kept.end { log.entry(index).instant } else { self.last.instant }
         });
         freed.after(self.rule.window.span())
     }
@@ -272,10 +342,11 @@ impl<'log> View<'_, 'log> {
         let last = self.last;
         let mut kept = self.kept.clone();
         let Some(log) = self.log else {
-            return Edit { log: None, kept, last, slot: self.rule.slot() };
+            let slot = self.rule.slot();
+            return Edit { log: None, kept, last, slot, overwrites: self.overwrites };
         };
         if !kept.is_empty() && log.entry(kept.end - 1).instant == last.instant {
-            // The same instant: that entry is written again, with the larger total.
+            // The same instant: that entry is written again, with the new total.
             kept.end -= 1;
         }
         if !last.fits(log.base) {
@@ -285,10 +356,10 @@ impl<'log> View<'_, 'log> {
         // What still counts keeps its rounding, also the instant that `last` takes over: forgotten,
         // it would look like a clock that stepped back.
         let survivors = kept.start.max(self.dead) < kept.end;
-        let taken_over = self.moved_to.is_none() && last.instant == log.last().instant;
+        let taken_over = self.moved_to.is_none() && last.instant <= log.last().instant;
         let inherits = survivors || taken_over;
         let slot = if inherits { log.slot.max(self.rule.slot()) } else { self.rule.slot() };
-        Edit { log: self.log, kept, last, slot }
+        Edit { log: self.log, kept, last, slot, overwrites: self.overwrites }
     }
 }
 

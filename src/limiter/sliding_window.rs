@@ -7,6 +7,8 @@
 //! Less than twice the limit in any window, and the limit itself when traffic is even. The
 //! estimate is rounded up, which favours the limit.
 //!
+//! What is given back comes from the current window first, then from the previous one.
+//!
 //! Source: the approximation that Cloudflare described for its counters in 2017.
 
 use super::bounds::{self, Cost, Limit, Period};
@@ -61,6 +63,7 @@ impl Limiter<'_> for SlidingWindow {
 
     /// A window that starts ahead of `now` has not begun to elapse; ahead by more than its length,
     /// its counters move to the window of `now`.
+    #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (windows, repaired) = self.windows(stored, now);
         let elapsed = now.since(windows.start);
@@ -73,41 +76,74 @@ impl Limiter<'_> for SlidingWindow {
 impl Standing for View<'_> {
     type NewState = State;
 
+    #[inline(always)]
     fn limit(&self) -> Limit {
         self.rule.limit
     }
 
+    #[inline(always)]
     fn is_repaired(&self) -> bool {
         self.repaired
     }
 
+    #[inline(always)]
     fn has_room_for(&self, cost: Cost) -> bool {
         cost.units() <= self.remaining()
     }
 
+    #[inline(always)]
     fn room_in(&self, cost: Cost) -> Span {
         self.rule.room_for(self.windows, cost).since(self.now)
     }
 
+    fn used(&self) -> u128 {
+        self.estimate.into()
+    }
+
+    #[inline(always)]
     fn take(&mut self, cost: Cost) {
         self.windows.current = self.windows.current.saturating_add(cost.units());
         self.estimate = self.estimate.saturating_add(cost.units());
     }
 
+    fn give_back(&mut self, cost: Cost) {
+        let window = self.rule.window.span();
+        let State { start, previous, current } = self.windows;
+        let current_left = current.saturating_sub(cost.units());
+        let previous_left = previous.saturating_sub(cost.units().saturating_sub(current));
+        let faded = self.rule.still_counting(previous_left, self.now.since(start));
+        self.windows = State { start, previous: previous_left, current: current_left };
+        self.estimate = faded.saturating_add(current_left);
+        if current_left == 0 {
+            // What is left of the previous window is stored as that window's own.
+            let before = start.before(window);
+            self.windows =
+                State { start: before.unwrap_or(start), previous: 0, current: previous_left };
+            if before.is_none() {
+                // There is no window before the first one: it counts as used in that.
+                self.estimate = previous_left;
+            }
+        }
+    }
+
+    #[inline(always)]
     fn remaining(&self) -> u64 {
         self.rule.limit.units().saturating_sub(self.estimate)
     }
 
+    #[inline(always)]
     fn reset_after(&self) -> Span {
         self.rule.lapses_at(self.windows).since(self.now)
     }
 
+    #[inline(always)]
     fn next(self, _decision: &Decision) -> Next<State> {
         Next::until(self.rule.lapses_at(self.windows), self.windows)
     }
 }
 
 impl Fields<3> for SlidingWindow {
+    type Stored = State;
     const FIELDS: [Field; 3] = [
         Field::instant("window_start_us"),
         Field::new("previous", 0, State::COUNT_MAX),

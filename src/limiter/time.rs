@@ -44,6 +44,11 @@ impl Instant {
         Self(self.0.saturating_add(span.0))
     }
 
+    /// The instant `span` earlier; `None` when that is before the epoch.
+    pub fn before(self, span: Span) -> Option<Self> {
+        self.0.checked_sub(span.0).map(Self)
+    }
+
     /// The latest multiple of `grid`, counted from the epoch, that is not after `self`.
     pub const fn floor_to(self, grid: Span) -> Self {
         match self.0.checked_rem(grid.0) {

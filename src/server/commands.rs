@@ -30,6 +30,10 @@ pub enum Action {
     Decide(Algorithm),
     /// Decides and stores nothing.
     Peek,
+    /// Takes whether or not it is there.
+    Charge,
+    /// Gives back.
+    Refund,
     /// Decides by several rules and stores.
     DecideAll,
     /// Decides by several rules and stores nothing.
@@ -61,10 +65,18 @@ const COST: Argument = Argument {
     optional: true,
     multiple: false,
 };
+const PARTIAL: Argument = Argument::token(c"partial", c"PARTIAL").optional();
 const ALIGNED: Argument = Argument::token(c"aligned", c"ALIGNED").optional();
 
-const LIMIT_PER_WINDOW: &[Argument] = &[KEY, LIMIT, WINDOW, COST];
-const CAPACITY_AND_RATE: &[Argument] = &[KEY, CAPACITY, RATE, PERIOD, COST];
+const ATTEMPTS: Argument =
+    Argument::new(c"attempts", Kind::Integer, Some(c"attempts without a delay, 1 to 10^6"));
+const BASE: Argument = Argument::new(c"base", Kind::Text, Some(c"the first delay, a duration"));
+const MAX: Argument = Argument::new(c"max", Kind::Text, Some(c"the longest delay, a duration"));
+const FORGET: Argument =
+    Argument::new(c"forget", Kind::Text, Some(c"without an attempt for so long all is forgotten"));
+
+const LIMIT_PER_WINDOW: &[Argument] = &[KEY, LIMIT, WINDOW, COST, PARTIAL];
+const CAPACITY_AND_RATE: &[Argument] = &[KEY, CAPACITY, RATE, PERIOD, COST, PARTIAL];
 
 const ALGORITHMS: &[Argument] = &[
     Argument::new(
@@ -97,7 +109,14 @@ const ALGORITHMS: &[Argument] = &[
         Kind::Block(&[Argument::token(c"gcra", c"GCRA"), BURST, RATE, PERIOD]),
         None,
     ),
+    Argument::new(
+        c"growing-delay",
+        Kind::Block(&[Argument::token(c"backoff", c"BACKOFF"), ATTEMPTS, BASE, MAX, FORGET]),
+        None,
+    ),
 ];
+
+const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
 
 const CLOCK_ACTIONS: &[Argument] = &[
     Argument::new(
@@ -170,14 +189,28 @@ const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
     }
 }
 
+/// A command of a trusted caller, which settles what was decided: it is not in the module's own
+/// category.
+const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
+        complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+        since: c"0.2.0",
+        arity: -5,
+        flags: c"write",
+        categories: c"write slow",
+        categories_and_own: c"write slow",
+        ..deciding(name, summary)
+    }
+}
+
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 11] = [
+pub static COMMANDS: [Command; 14] = [
     Command {
         description: Description {
-            arguments: &[KEY, LIMIT, WINDOW, COST, ALIGNED],
+            arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
             ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
         },
         action: Action::Decide(Algorithm::FixedWindow),
@@ -232,7 +265,7 @@ pub static COMMANDS: [Command; 11] = [
     Command {
         description: Description {
             arity: -5,
-            arguments: &[KEY, BURST, RATE, PERIOD, COST],
+            arguments: &[KEY, BURST, RATE, PERIOD, COST, PARTIAL],
             ..deciding(
                 c"rl.gcra",
                 c"Decides whether a call may happen now, by the generic cell rate algorithm.",
@@ -243,14 +276,47 @@ pub static COMMANDS: [Command; 11] = [
     },
     Command {
         description: Description {
+            since: c"0.2.0",
+            arity: -6,
+            arguments: &[KEY, ATTEMPTS, BASE, MAX, FORGET],
+            ..deciding(
+                c"rl.backoff",
+                c"Decides whether an attempt may happen now, by delays that grow.",
+            )
+        },
+        action: Action::Decide(Algorithm::Backoff),
+        counters: Some(Counters { allowed: c"backoff_allowed", denied: c"backoff_denied" }),
+    },
+    Command {
+        description: Description {
             complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
             arity: -5,
             tips: Some(c"nondeterministic_output"),
-            arguments: &[KEY, Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None), COST],
+            arguments: &[KEY, RULE, COST, PARTIAL],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
         },
         action: Action::Peek,
         counters: Some(Counters { allowed: c"peek_allowed", denied: c"peek_denied" }),
+    },
+    Command {
+        description: Description {
+            flags: c"write deny-oom",
+            arguments: &[KEY, RULE, COST],
+            ..settling(
+                c"rl.charge",
+                c"Takes what a call has cost, whether or not it is there: debt.",
+            )
+        },
+        action: Action::Charge,
+        counters: Some(Counters { allowed: c"charge_allowed", denied: c"charge_denied" }),
+    },
+    Command {
+        description: Description {
+            arguments: &[KEY, RULE, COST],
+            ..settling(c"rl.refund", c"Gives back what a call has not cost after all.")
+        },
+        action: Action::Refund,
+        counters: Some(Counters { allowed: c"refund_allowed", denied: c"refund_denied" }),
     },
     Command {
         description: Description {

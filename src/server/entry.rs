@@ -61,6 +61,9 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 8>,
     trampoline::<Table, 9>,
     trampoline::<Table, 10>,
+    trampoline::<Table, 11>,
+    trampoline::<Table, 12>,
+    trampoline::<Table, 13>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.

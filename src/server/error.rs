@@ -4,6 +4,7 @@ use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
 use super::keyspace::{CommitError, WrongType};
 use crate::grammar::GrammarError;
+use crate::limiter::ChargeError;
 use std::ffi::{CStr, CString};
 
 /// The answer to a panic.
@@ -28,6 +29,8 @@ pub enum CommandError {
         /// What is wrong with it.
         error: RuleError,
     },
+    /// A charge would owe more than can be owed.
+    Charge(ChargeError),
     /// The server did not take the new state, or its effect.
     Commit(CommitError),
     /// `RL.DEBUG` is switched off.
@@ -75,6 +78,13 @@ impl CommandError {
             Self::InRule { error, .. } => return error.text(),
             Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
+            Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
+            Self::Charge(ChargeError::TooManyUnits) => {
+                c"ERR invalid cost: what is used in all must not exceed 2000000000000"
+            }
+            Self::Charge(ChargeError::TooLong) => {
+                c"ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+            }
             Self::Commit(CommitError::NotStored) => {
                 c"ERR internal error: the server refused to store the state"
             }
@@ -113,6 +123,12 @@ impl From<RepeatedKey> for CommandError {
 impl From<WrongType> for CommandError {
     fn from(_: WrongType) -> Self {
         Self::WrongType
+    }
+}
+
+impl From<ChargeError> for CommandError {
+    fn from(error: ChargeError) -> Self {
+        Self::Charge(error)
     }
 }
 

@@ -1,13 +1,13 @@
 //! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
 
-use super::api::{Call, KeyName};
+use super::api::{Call, KeyName, ReadKey};
 use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
 use super::{clock, config, info, reply, several};
-use crate::grammar::{self, Algorithm, ClockAction, GrammarError};
-use crate::limiter::Mode;
+use crate::grammar::{self, Algorithm, ClockAction, GrammarError, Request};
+use crate::limiter::{Mode, NewState, Outcome};
 use crate::state::NotAState;
 
 /// Runs the command at `index` of the table and replies, as its last act and in one go.
@@ -16,6 +16,8 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     let result = match COMMANDS[index].action {
         Action::Decide(algorithm) => decide(index, call, algorithm),
         Action::Peek => peek(index, call),
+        Action::Charge => settle(index, call, |key, request| Ok(keyspace::charge(key, request)?)),
+        Action::Refund => settle(index, call, |key, request| Ok(keyspace::refund(key, request)?)),
         Action::DecideAll => several::decide(index, call),
         Action::PeekAll => several::peek(index, call),
         Action::Inspect => inspect(call),
@@ -35,7 +37,32 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
     let key = only_key(call)?.open_for_writing();
     let outcome = keyspace::decide(&key, &request, Mode::Take, clock::now())?;
     let decision = outcome.decision;
-    let write = outcome.next.as_ref().map(Write::of);
+    let write = Write::of(&outcome.next);
+    let integers = reply::integers(&decision);
+    fault::point(Point::Reply);
+    if let Some(write) = write {
+        fault::point(Point::Store);
+        keyspace::commit(key, &write)?.announce(call)?;
+    }
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&integers);
+    Ok(())
+}
+
+/// Charges or refunds what a call costs, and tells where the subject stands then.
+fn settle(
+    index: usize,
+    call: &mut Call<'_>,
+    settle: impl for<'key> FnOnce(
+        &'key ReadKey<'_, '_>,
+        &Request,
+    ) -> Result<Outcome<NewState<'key>>, CommandError>,
+) -> Result<(), CommandError> {
+    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    let key = only_key(call)?.open_for_writing();
+    let outcome = settle(&key, &request)?;
+    let decision = outcome.decision;
+    let write = Write::of(&outcome.next);
     let integers = reply::integers(&decision);
     fault::point(Point::Reply);
     if let Some(write) = write {

@@ -1,27 +1,41 @@
 //! Load and store: the state behind a key, and the change that a decision makes to it.
 
-use super::api::{Call, ChangedKey, KeyKind, ReadKey, Refused, WriteKey};
+use super::api::{Call, ChangedKey, Event, KeyKind, ReadKey, Refused, WriteKey};
 use super::fault::{self, Point};
 use super::{clock, replication};
 use crate::grammar::Request;
-use crate::limiter::{Instant, Mode, NewState, Next, OtherAlgorithm, Outcome, Span, State};
+use crate::limiter::{
+    self, ChargeError, Instant, Mode, NewState, OtherAlgorithm, Outcome, Span, State,
+};
 use crate::state::{self, Change, NotAState};
 
-/// A change to a key and when it means nothing any more.
-pub struct Write {
+/// What becomes of a key.
+pub enum Write {
+    /// It holds a new state.
+    Keep(Kept),
+    /// It is deleted.
+    Forget,
+}
+
+/// A new state of a key, and when it means nothing any more.
+pub struct Kept {
     change: Change,
     lapses_at: Instant,
     ttl_slack: Span,
 }
 
 impl Write {
-    /// What it takes to store `next`.
+    /// What it takes to do what an outcome wants done; `None` when that is nothing.
     #[inline(always)]
-    pub fn of(next: &Next<NewState<'_>>) -> Self {
-        Self {
-            change: state::encode(&next.state),
-            lapses_at: next.lapses_at,
-            ttl_slack: next.ttl_slack,
+    pub fn of(next: &limiter::Write<NewState<'_>>) -> Option<Self> {
+        match next {
+            limiter::Write::Nothing => None,
+            limiter::Write::Keep(next) => Some(Self::Keep(Kept {
+                change: state::encode(&next.state),
+                lapses_at: next.lapses_at,
+                ttl_slack: next.ttl_slack,
+            })),
+            limiter::Write::Forget => Some(Self::Forget),
         }
     }
 }
@@ -56,8 +70,42 @@ pub fn decide<'key>(
 ) -> Result<Outcome<NewState<'key>>, WrongType> {
     let stored = load(key).map_err(|NotAState| WrongType)?;
     fault::point(Point::Decide);
-    let Request { rule, cost } = request;
-    rule.decide_as(mode, stored, now, *cost).map_err(|OtherAlgorithm| WrongType)
+    let Request { rule, cost, partial } = request;
+    let outcome = if *partial {
+        rule.decide_partly(stored, now, *cost)
+    } else {
+        rule.decide_as(mode, stored, now, *cost)
+    };
+    outcome.map_err(|OtherAlgorithm| WrongType)
+}
+
+/// What a charge makes of the state behind a key.
+///
+/// # Errors
+///
+/// [`ChargeError`] when the key holds anything else, or the debt would be beyond all bounds.
+pub fn charge<'key>(
+    key: &'key ReadKey<'_, '_>,
+    request: &Request,
+) -> Result<Outcome<NewState<'key>>, ChargeError> {
+    let stored = load(key).map_err(|NotAState| ChargeError::OtherAlgorithm)?;
+    fault::point(Point::Decide);
+    request.rule.charge(stored, clock::now(), request.cost)
+}
+
+/// What a refund makes of the state behind a key.
+///
+/// # Errors
+///
+/// [`WrongType`] when the key holds anything else.
+pub fn refund<'key>(
+    key: &'key ReadKey<'_, '_>,
+    request: &Request,
+) -> Result<Outcome<NewState<'key>>, WrongType> {
+    let stored = load(key).map_err(|NotAState| WrongType)?;
+    fault::point(Point::Decide);
+    let outcome = request.rule.refund(stored, clock::now(), request.cost);
+    outcome.map_err(|OtherAlgorithm| WrongType)
 }
 
 /// Why a change did not come about as it should have.
@@ -85,19 +133,31 @@ pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
     write: &Write,
 ) -> Result<Committed<'call>, CommitError> {
-    let needed_ms = clock::expire_at_ms(write.lapses_at);
-    let relaxed_ms = clock::expire_at_ms(write.lapses_at.after(write.ttl_slack));
+    let Write::Keep(kept) = write else {
+        return forget(key);
+    };
+    let needed_ms = clock::expire_at_ms(kept.lapses_at);
+    let relaxed_ms = clock::expire_at_ms(kept.lapses_at.after(kept.ttl_slack));
     let serves = |ms| (needed_ms..=relaxed_ms).contains(&ms);
     let new_expiry_ms = (!key.expire_at_ms().is_some_and(serves)).then_some(relaxed_ms);
-    store(&mut key, &write.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
-    let replicated = replication::send(&key, &write.change, new_expiry_ms);
-    Ok(Committed { key: key.close(), replicated })
+    store(&mut key, &kept.change, new_expiry_ms).map_err(|Refused| CommitError::NotStored)?;
+    let replicated = replication::send(&key, &kept.change, new_expiry_ms);
+    Ok(Committed { key: key.close(), event: Event::Set, replicated })
 }
 
-/// A key that holds its new state and is closed: what is left is to tell of it.
+/// Deletes a key.
+#[cold]
+fn forget<'call>(mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
+    key.delete().map_err(|Refused| CommitError::NotStored)?;
+    let replicated = key.replicate_del();
+    Ok(Committed { key: key.close(), event: Event::Del, replicated })
+}
+
+/// A key that was changed and is closed: what is left is to tell of it.
 #[must_use]
 pub struct Committed<'call> {
     key: ChangedKey<'call>,
+    event: Event,
     replicated: Result<(), Refused>,
 }
 
@@ -108,7 +168,7 @@ impl<'call> Committed<'call> {
     ///
     /// [`CommitError::NotReplicated`] when the server did not take the effect.
     pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
-        call.announce(self.key, c"set");
+        call.announce(self.key, self.event);
         self.replicated.map_err(|Refused| CommitError::NotReplicated)
     }
 }
@@ -124,6 +184,7 @@ fn store(
         Change::Whole(bytes) => key.replace(bytes.as_slice())?,
         Change::Rewrite(bytes) => key.replace(bytes)?,
         Change::Patch { offset, entry } => key.overwrite(*offset, entry)?,
+        Change::Tail { offset, entries } => key.overwrite(*offset, entries)?,
     }
     new_expiry_ms.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))
 }

@@ -22,11 +22,20 @@ pub fn send(
     match change {
         Change::Whole(bytes) => replaced(key, bytes.as_slice(), new_expiry_ms),
         Change::Rewrite(bytes) => replaced(key, bytes, new_expiry_ms),
-        Change::Patch { offset, entry } => {
-            key.replicate_setrange(*offset, entry)?;
-            new_expiry_ms.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
-        }
+        Change::Patch { offset, entry } => overwritten(key, *offset, entry, new_expiry_ms),
+        Change::Tail { offset, entries } => overwritten(key, *offset, entries, new_expiry_ms),
     }
+}
+
+#[inline(always)]
+fn overwritten(
+    key: &WriteKey<'_, '_>,
+    offset: usize,
+    bytes: &[u8],
+    new_expiry_ms: Option<u64>,
+) -> Result<(), Refused> {
+    key.replicate_setrange(offset, bytes)?;
+    new_expiry_ms.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
 }
 
 #[inline(always)]

@@ -15,6 +15,7 @@ const NEVER: i64 = -1;
 pub fn integers(decision: &Decision) -> [i64; 5] {
     let (allowed, retry_after_ms) = match decision.verdict {
         Verdict::Allowed { wait } => (1, ms(wait)),
+        Verdict::Granted { units, wait } => (integer(units), ms(wait)),
         Verdict::Denied { retry_after } => (0, ms(retry_after)),
         Verdict::Impossible => (0, NEVER),
     };

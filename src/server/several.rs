@@ -67,7 +67,7 @@ fn requests(call: &Call<'_>) -> Result<Each<Request>, CommandError> {
     let (pairs, odd_one) = call.args().as_chunks();
     let mut requests = Each::new();
     for (at, [_key, rule]) in pairs.iter().enumerate() {
-        let request = grammar::packed_rule(rule, slots);
+        let request = grammar::packed_rule(rule, slots).and_then(Request::in_full);
         requests.push(request.map_err(|error| in_rule(at, RuleError::Grammar(error)))?);
     }
     match odd_one {
@@ -89,7 +89,7 @@ fn decide_each<'open, 'call: 'open, K: AsRef<ReadKey<'open, 'call>>>(
         for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
             let outcome = keyspace::decide(key.as_ref(), request, mode, now);
             let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
-            writes.push(outcome.next.as_ref().map(Write::of));
+            writes.push(Write::of(&outcome.next));
             rows.push(Row { decision: outcome.decision, cost: request.cost });
         }
         let all_allow = rows.iter().all(|row| row.decision.verdict.is_allowed());

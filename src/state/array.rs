@@ -27,7 +27,7 @@ pub struct Array {
 
 impl Array {
     /// The array of a kind, a negative fixint, and at most three numbers.
-    #[inline]
+    #[inline(always)]
     pub fn new<const N: usize>(kind: i8, numbers: [u64; N]) -> Self {
         const { assert!(2 + N * 9 <= LEN_MAX, "an array has room for a kind and three numbers") };
         let [kind] = kind.to_be_bytes();
@@ -40,12 +40,12 @@ impl Array {
     }
 
     /// The bytes.
-    #[inline]
+    #[inline(always)]
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(always)]
     fn push_number(&mut self, number: u64) {
         let [a, b, c, d, e, f, g, h] = number.to_be_bytes();
         match number {
@@ -57,7 +57,7 @@ impl Array {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn push<const N: usize>(&mut self, spelling: [u8; N]) {
         if let Some(room) = self.bytes.get_mut(self.len..).and_then(<[u8]>::first_chunk_mut) {
             *room = spelling;
@@ -66,13 +66,26 @@ impl Array {
     }
 }
 
+/// The array of a kind and more numbers than an [`Array`] has room for: what is rarely written must
+/// not make that larger, which every call copies.
+#[cold]
+pub fn long_array<const N: usize>(kind: i8, numbers: [u64; N]) -> Vec<u8> {
+    let [kind_byte] = kind.to_be_bytes();
+    let mut bytes = vec![FIXARRAY + 1 + N as u8, kind_byte];
+    for number in numbers {
+        let spelled = Array::new(kind, [number]);
+        bytes.extend(spelled.as_slice().iter().skip(2));
+    }
+    bytes
+}
+
 /// The numbers of the array at the front of `bytes`, whose kind was looked at before, and what
 /// comes after it.
 ///
 /// # Errors
 ///
 /// [`NotAState`] when it does not hold `N` numbers, or spells one otherwise than [`Array::new`].
-#[inline]
+#[inline(always)]
 pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), NotAState> {
     let ([header, _kind], mut rest) = bytes.split_first_chunk().ok_or(NotAState)?;
     if *header != FIXARRAY + 1 + N as u8 {
@@ -85,7 +98,7 @@ pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), 
     Ok((numbers, rest))
 }
 
-#[inline]
+#[inline(always)]
 fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
     // A number that a shorter spelling has room for is none of ours.

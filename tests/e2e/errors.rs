@@ -5,13 +5,13 @@ use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 const COST: &str = "ERR invalid cost: expected an integer from 0 to 1000000000000";
 const MISSING_COST: &str =
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000";
-const OPTION: &str = "ERR invalid option: expected COST n";
-const FIXED_OPTION: &str = "ERR invalid option: expected COST n or ALIGNED";
+const OPTION: &str = "ERR invalid option: expected COST n or PARTIAL";
+const FIXED_OPTION: &str = "ERR invalid option: expected COST n, PARTIAL or ALIGNED";
 const REPEATED_COST: &str = "ERR repeated option: COST may be given once";
 const REPEATED_ALIGNED: &str = "ERR repeated option: ALIGNED may be given once";
 const RATE_BOUND: &str = "ERR invalid rate: rate / period must not exceed 1000000000 per second";
 const ALGORITHM: &str = "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, \
-     TOKENBUCKET, LEAKYBUCKET or GCRA";
+     TOKENBUCKET, LEAKYBUCKET, GCRA or BACKOFF";
 
 fn invalid_integer(name: &str) -> String {
     format!("ERR invalid {name}: expected an integer from 1 to 1000000000000")

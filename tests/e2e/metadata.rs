@@ -21,10 +21,14 @@ struct Described {
 const UPDATES: &[&str] = &["RW", "access", "update"];
 const READS: &[&str] = &["RO", "access"];
 
+const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
+     SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
+     LEAKYBUCKET capacity rate period | GCRA burst rate period | \
+     BACKOFF attempts base max forget> [COST cost]";
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 11] = [
+const COMMANDS: [Described; 14] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -32,7 +36,7 @@ const COMMANDS: [Described; 11] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost] [ALIGNED]",
+        syntax: "key limit window [COST cost] [PARTIAL] [ALIGNED]",
     },
     Described {
         name: "rl.sliding",
@@ -41,7 +45,7 @@ const COMMANDS: [Described; 11] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost]",
+        syntax: "key limit window [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.slidinglog",
@@ -50,7 +54,7 @@ const COMMANDS: [Described; 11] = [
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key limit window [COST cost]",
+        syntax: "key limit window [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.tokenbucket",
@@ -59,7 +63,7 @@ const COMMANDS: [Described; 11] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key capacity rate period [COST cost]",
+        syntax: "key capacity rate period [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.leakybucket",
@@ -68,7 +72,7 @@ const COMMANDS: [Described; 11] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key capacity rate period [COST cost]",
+        syntax: "key capacity rate period [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.gcra",
@@ -77,7 +81,7 @@ const COMMANDS: [Described; 11] = [
         flags: &["write", "denyoom", "fast"],
         key: UPDATES,
         position: ONE_KEY,
-        syntax: "key burst rate period [COST cost]",
+        syntax: "key burst rate period [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.peek",
@@ -88,7 +92,35 @@ const COMMANDS: [Described; 11] = [
         position: ONE_KEY,
         syntax: "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
                  SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
-                 LEAKYBUCKET capacity rate period | GCRA burst rate period> [COST cost]",
+                 LEAKYBUCKET capacity rate period | GCRA burst rate period | \
+                 BACKOFF attempts base max forget> [COST cost] [PARTIAL]",
+    },
+    Described {
+        name: "rl.backoff",
+        since: "0.2.0",
+        arity: -6,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key attempts base max forget",
+    },
+    Described {
+        name: "rl.charge",
+        since: "0.2.0",
+        arity: -5,
+        flags: &["write", "denyoom"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: ANY_RULE,
+    },
+    Described {
+        name: "rl.refund",
+        since: "0.2.0",
+        arity: -5,
+        flags: &["write"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: ANY_RULE,
     },
     Described {
         name: "rl.all",

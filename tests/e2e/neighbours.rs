@@ -86,7 +86,17 @@ fn a_configuration_that_loads_it_twice_stops_the_start_with_a_log_line() {
 fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
     // Each of our names in turn belongs to somebody else.
     let names = ALGORITHMS.map(|algorithm| algorithm.command);
-    for taken in names.into_iter().chain(["RL.PEEK", "RL.INSPECT", "RL.DEBUG"]) {
+    let others = [
+        "RL.BACKOFF",
+        "RL.PEEK",
+        "RL.CHARGE",
+        "RL.REFUND",
+        "RL.ALL",
+        "RL.PEEKALL",
+        "RL.INSPECT",
+        "RL.DEBUG",
+    ];
+    for taken in names.into_iter().chain(others) {
         let line = format!("rename-command ECHO {taken}");
         let server = Server::setup().without_module().line(&line).start();
         let mut client = server.client();

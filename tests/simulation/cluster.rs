@@ -72,19 +72,24 @@ impl<M> Copy<M> {
     /// The effects of a write on this copy: whole or a patch, and a new expiry only where the one
     /// that is there does not serve.
     fn effects(&self, write: &Write) -> Vec<Effect> {
-        let needed_ms = ms_ceil(write.lapses_at);
-        let relaxed_ms = ms_ceil(write.lapses_at + write.ttl_slack);
+        let Write::Keep { change, lapses_at, ttl_slack } = write else {
+            return vec![Effect::Delete];
+        };
+        let needed_ms = ms_ceil(*lapses_at);
+        let relaxed_ms = ms_ceil(*lapses_at + *ttl_slack);
         let serves = (needed_ms..=relaxed_ms).contains(&self.expire_at_ms);
         let expire_at_ms = (self.key.bytes.is_none() || !serves).then_some(relaxed_ms);
         let set = |bytes| vec![Effect::Set { bytes, expire_at_ms }];
-        match &write.change {
+        let set_range = |offset: &usize, patch: &[u8]| {
+            let mut effects = vec![Effect::SetRange { offset: *offset, patch: patch.to_vec() }];
+            effects.extend(expire_at_ms.map(|expire_at_ms| Effect::ExpireAt { expire_at_ms }));
+            effects
+        };
+        match change {
             Change::Whole(whole) => set(whole.as_slice().to_vec()),
             Change::Rewrite(whole) => set(whole.clone()),
-            Change::Patch { offset, entry } => {
-                let mut effects = vec![Effect::SetRange { offset: *offset, patch: entry.to_vec() }];
-                effects.extend(expire_at_ms.map(|expire_at_ms| Effect::ExpireAt { expire_at_ms }));
-                effects
-            }
+            Change::Patch { offset, entry } => set_range(offset, entry),
+            Change::Tail { offset, entries } => set_range(offset, entries),
         }
     }
 
@@ -107,7 +112,11 @@ impl<M: Clone + Default> Cluster<M> {
     /// The primary has decided: it applies the effects and sends them.
     pub fn commit(&mut self, write: &Write, model: M, knows: u64) {
         let effects = self.primary.memory.effects(write);
-        self.send(Sent { effects, lapses_at: write.lapses_at, model, knows });
+        let lapses_at = match write {
+            Write::Keep { lapses_at, .. } => *lapses_at,
+            Write::Forget => 0,
+        };
+        self.send(Sent { effects, lapses_at, model, knows });
     }
 
     /// The primary drops the key, which has expired.

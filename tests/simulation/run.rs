@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use redis_throttle::limiter::oracle::{
-    self, Answer, CLOCK_MAX_US, Key, Limits, Share, Source, Step, Subject, check_retry, div_ceil,
+    self, Answer, CLOCK_MAX_US, Key, Limits, Share, Source, Step, Subject, Verb, Wrote, act,
+    check_retry, div_ceil,
 };
 
 use crate::cluster::{Cluster, Node};
@@ -47,6 +48,8 @@ pub struct Run<S: Subject> {
     admissions: Vec<Admission>,
     bursts: i128,
     was_set_back: bool,
+    /// Whether calls are charged and refunded too: then only the model knows what must happen.
+    settles: bool,
     pub counts: Counts,
 }
 
@@ -61,6 +64,7 @@ impl<S: Subject> Run<S> {
         for _ in 0..16 {
             random.next();
         }
+        let settles = random.below(3) == 0;
         let rules = if random.below(4) == 0 { 2 } else { 1 };
         let rules = (0..rules).map(|_| Limits::draw(&mut random)).collect();
         Self {
@@ -71,6 +75,7 @@ impl<S: Subject> Run<S> {
             admissions: Vec::new(),
             bursts: 0,
             was_set_back: false,
+            settles,
             counts: Counts::default(),
         }
     }
@@ -113,22 +118,39 @@ impl<S: Subject> Run<S> {
         self.expire()?;
         let rule = self.random.below(self.rules.len() as u64) as usize;
         let limits = self.rules[rule];
-        let cost = Share::draw(&mut self.random).of(&limits);
+        let cost = S::cost(Share::draw(&mut self.random).of(&limits));
+        let verb = if self.settles { Verb::draw(&mut self.random) } else { Verb::Decide };
+        let verb = S::verb(verb);
         let now = self.now();
         let copy = &self.cluster.primary.memory;
         let mut model = copy.model.clone();
-        let (expected, writes) = oracle::call(&mut model, &limits, now, cost);
-        let (answer, write) = copy.key.decide(&S::rule(&limits), now, cost);
-        let shown = format!("cost {cost} at {now} of {limits:?}");
-        if (answer, write.is_some()) != (expected, writes) {
-            let wrote = write.is_some();
-            return Err(format!("{shown}: {answer:?}, {wrote}; expected {expected:?}, {writes}"));
+        let expected = act(&mut model, verb, &limits, now, cost);
+        let done = copy.key.act(verb, &S::rule(&limits), now, cost).ok();
+        let shown = format!("{verb:?} {cost} at {now} of {limits:?}");
+        let answered = done.as_ref().map(|(answer, write)| (*answer, Wrote::of(write.as_ref())));
+        if answered != expected {
+            return Err(format!("{shown}: {answered:?}; expected {expected:?}"));
         }
-        let takes = answer.allowed == 1 && cost > 0;
-        self.counts.hit(if answer.allowed == 1 { "allowed" } else { "denied" });
+        let Some((answer, write)) = done else {
+            self.counts.hit("charges refused");
+            return Ok(());
+        };
+        let decides = matches!(verb, Verb::Decide | Verb::Partly);
+        let takes = decides && answer.allowed > 0 && cost > 0;
+        self.counts.hit(match verb {
+            Verb::Decide if answer.allowed > 0 => "allowed",
+            Verb::Partly if answer.allowed > 0 => "granted in part",
+            Verb::Decide | Verb::Partly => "denied",
+            Verb::Charge if answer.allowed > 0 => "charged",
+            Verb::Charge => "charged into debt",
+            Verb::Refund => "refunded",
+        });
         if let Some(write) = write {
-            if !takes {
+            if !takes && decides {
                 self.counts.hit("repairs while denied");
+            }
+            if answered.is_some_and(|(_, wrote)| wrote == Wrote::Deletion) {
+                self.counts.hit("keys refunded to nothing");
             }
             let knows = copy.knows + u64::from(takes);
             // Numbers go on where the last server's ended, also when it took some with it.
@@ -142,7 +164,7 @@ impl<S: Subject> Run<S> {
             }
         }
         let key = &self.cluster.primary.memory.key;
-        check_retry(key, &S::rule(&limits), now, cost, answer)
+        check_retry(key, verb, &S::rule(&limits), now, cost, answer)
             .and_then(|()| self.check_wait(&limits, cost, answer))
             .and_then(|()| if takes { self.check_admissions() } else { Ok(()) })
             .map_err(|said| format!("{shown}: {answer:?}: {said}"))
@@ -150,7 +172,7 @@ impl<S: Subject> Run<S> {
 
     /// A clock that is set back adds at most one span to any wait, and nothing else adds to it.
     fn check_wait(&mut self, limits: &Limits, cost: i128, answer: Answer) -> Result<(), String> {
-        if self.rules.len() > 1 || cost > limits.capacity {
+        if self.settles || self.rules.len() > 1 || cost > limits.capacity {
             return Ok(());
         }
         let longest_us = S::longest_wait_us(limits, cost);
@@ -168,6 +190,9 @@ impl<S: Subject> Run<S> {
     /// for each time that the clock was set, and what the server had never heard of.
     fn check_admissions(&mut self) -> Result<(), String> {
         let [limits] = self.rules[..] else { return Ok(()) };
+        if self.settles {
+            return Ok(());
+        }
         let Some(last) = self.admissions.last() else { return Ok(()) };
         let (mut sum, mut lost) = (0, 0);
         let (mut beyond_steps, mut beyond_good) = (false, false);
@@ -221,7 +246,7 @@ impl<S: Subject> Run<S> {
         let [limits] = self.rules[..] else { return Ok(()) };
         let copy = &self.cluster.primary.memory;
         let key = if copy.is_expired(self.now()) { Key::default() } else { copy.key.clone() };
-        for cost in [1, limits.capacity] {
+        for cost in [1, limits.capacity].map(S::cost) {
             let answer = key.peek(&S::rule(&limits), self.now(), cost);
             self.check_wait(&limits, cost, answer)
                 .map_err(|said| format!("{answer:?} when set from {before} {limits:?}: {said}"))?;
@@ -281,7 +306,7 @@ impl<S: Subject> Run<S> {
     fn peek_on_the_replica(&mut self) -> Result<(), String> {
         let rule = self.random.below(self.rules.len() as u64) as usize;
         let limits = self.rules[rule];
-        let cost = Share::draw(&mut self.random).of(&limits);
+        let cost = S::cost(Share::draw(&mut self.random).of(&limits));
         let now = clock(&self.cluster.replica, self.time_us);
         let copy = &self.cluster.replica.memory;
         let none = (Key::default(), S::Model::default());
@@ -304,7 +329,7 @@ impl<S: Subject> Run<S> {
         }
         if let [limits] = self.rules[..] {
             let answer = copy.key.peek(&S::rule(&limits), now, 0);
-            if answer.reset_after_ms != 0 || answer.remaining != limits.capacity {
+            if answer.reset_after_ms != 0 || answer.remaining != answer.limit {
                 return Err(format!("expired at {now} under {limits:?}, with {answer:?}"));
             }
         }
@@ -315,20 +340,24 @@ impl<S: Subject> Run<S> {
 }
 
 /// Without these a simulation proves little.
-const MUST_HAPPEN: [&str; 16] = [
+const MUST_HAPPEN: [&str; 20] = [
     "allowed",
     "allowed calls lost",
+    "charged",
+    "charged into debt",
     "clocks set back",
     "clocks set forward",
     "clocks set on a replica",
     "denied",
     "disks synced",
     "keys expired",
+    "keys refunded to nothing",
     "links cut",
     "looks at a replica",
     "over-admitted by lost calls",
     "over-admitted by set clocks",
     "promotions",
+    "refunded",
     "repairs while denied",
     "restarts of a primary",
     "waits prolonged by a set clock",

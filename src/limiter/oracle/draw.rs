@@ -1,6 +1,6 @@
 //! Limits, clock steps and costs drawn from any source of numbers: a seed, or a fuzzer's bytes.
 
-use super::{Limits, div_ceil};
+use super::{Limits, Verb, div_ceil};
 use crate::limiter::{Instant, Limit, Quota};
 
 /// The most units that a limit, a rate or a cost has.
@@ -127,6 +127,18 @@ impl Step {
         match source.below(3) {
             0 => Self::Days(source.between(-3_653, 3_653)),
             _ => Self::By { sixteenths: source.between(-40, 40), us: source.between(-1, 1) },
+        }
+    }
+}
+
+impl Verb {
+    /// A kind of call: as often as not, one that is decided as a whole.
+    pub fn draw(source: &mut impl Source) -> Self {
+        match source.below(8) {
+            0..4 => Self::Decide,
+            4 => Self::Partly,
+            5 => Self::Charge,
+            _ => Self::Refund,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A key as a server holds it: bytes, read and written through the codec.
 
-use super::Answer;
-use crate::limiter::{Cost, Instant, Rule};
+use super::{Answer, Verb, Wrote};
+use crate::limiter::{self, ChargeError, Cost, Instant, Rule};
 use crate::state::{self, Change};
 
 /// The bytes behind a key, and when their state lapses under the rule that wrote it.
@@ -15,35 +15,81 @@ pub struct Key {
 
 /// What a call leaves to be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// How the bytes change.
-    pub change: Change,
-    /// When the state lapses, in microseconds.
-    pub lapses_at: i128,
-    /// How much longer the key may live, in microseconds.
-    pub ttl_slack: i128,
+pub enum Write {
+    /// A state.
+    Keep {
+        /// How the bytes change.
+        change: Change,
+        /// When the state lapses, in microseconds.
+        lapses_at: i128,
+        /// How much longer the key may live, in microseconds.
+        ttl_slack: i128,
+    },
+    /// Nothing: the key is deleted.
+    Forget,
 }
 
 impl Key {
     /// What a deciding call answers and what it leaves to be stored. Nothing is stored yet.
     pub fn decide(&self, rule: &Rule, now: i128, cost: i128) -> (Answer, Option<Write>) {
+        self.act(Verb::Decide, rule, now, cost).expect("a decision")
+    }
+
+    /// What a call answers and what it leaves to be stored. Nothing is stored yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] when a charge is refused.
+    pub fn act(
+        &self,
+        verb: Verb,
+        rule: &Rule,
+        now: i128,
+        cost: i128,
+    ) -> Result<(Answer, Option<Write>), ChargeError> {
         let stored = self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"));
-        let outcome = rule.decide(stored, instant(now), units(cost)).expect("same algorithm");
-        let write = outcome.next.map(|next| Write {
-            change: state::encode(&next.state),
-            lapses_at: next.lapses_at.as_us().into(),
-            ttl_slack: next.ttl_slack.as_us().into(),
-        });
-        (outcome.decision.into(), write)
+        let (now, cost) = (instant(now), units(cost));
+        let outcome = match verb {
+            Verb::Decide => rule.decide(stored, now, cost).expect("same algorithm"),
+            Verb::Partly => rule.decide_partly(stored, now, cost).expect("same algorithm"),
+            Verb::Charge => rule.charge(stored, now, cost)?,
+            Verb::Refund => rule.refund(stored, now, cost).expect("same algorithm"),
+        };
+        let write = match outcome.next {
+            limiter::Write::Nothing => None,
+            limiter::Write::Forget => Some(Write::Forget),
+            limiter::Write::Keep(next) => Some(Write::Keep {
+                change: state::encode(&next.state),
+                lapses_at: next.lapses_at.as_us().into(),
+                ttl_slack: next.ttl_slack.as_us().into(),
+            }),
+        };
+        Ok((outcome.decision.into(), write))
+    }
+
+    /// A call that is stored: what it answers, and what became of the key.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] when a charge is refused; nothing is stored then.
+    pub fn carry_out(
+        &mut self,
+        verb: Verb,
+        rule: &Rule,
+        now: i128,
+        cost: i128,
+    ) -> Result<(Answer, Wrote), ChargeError> {
+        let (answer, write) = self.act(verb, rule, now, cost)?;
+        if let Some(write) = &write {
+            self.store(write);
+        }
+        Ok((answer, Wrote::of(write.as_ref())))
     }
 
     /// A deciding call: what it answers, and whether it wrote.
     pub fn call(&mut self, rule: &Rule, now: i128, cost: i128) -> (Answer, bool) {
-        let (answer, write) = self.decide(rule, now, cost);
-        if let Some(write) = &write {
-            self.store(write);
-        }
-        (answer, write.is_some())
+        let (answer, wrote) = self.carry_out(Verb::Decide, rule, now, cost).expect("a decision");
+        (answer, wrote != Wrote::Nothing)
     }
 
     /// What a deciding call would answer.
@@ -53,13 +99,29 @@ impl Key {
 
     /// Changes the bytes as the server does.
     pub fn store(&mut self, write: &Write) {
+        let Write::Keep { change, lapses_at, .. } = write else {
+            *self = Self::default();
+            return;
+        };
         let bytes = self.bytes.get_or_insert_default();
-        match &write.change {
+        match change {
             Change::Whole(whole) => *bytes = whole.as_slice().to_vec(),
             Change::Rewrite(whole) => bytes.clone_from(whole),
             Change::Patch { offset, entry } => overwrite(bytes, *offset, entry),
+            Change::Tail { offset, entries } => overwrite(bytes, *offset, entries),
         }
-        self.lapses_at = write.lapses_at;
+        self.lapses_at = *lapses_at;
+    }
+}
+
+impl Wrote {
+    /// What a write makes of a key.
+    pub const fn of(write: Option<&Write>) -> Self {
+        match write {
+            None => Self::Nothing,
+            Some(Write::Keep { .. }) => Self::State,
+            Some(Write::Forget) => Self::Deletion,
+        }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The model that a stored state stands for, so that a call on any state can be compared.
 
-use super::{Amount, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket};
+use super::{
+    Amount, Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::limiter::State;
 use crate::limiter::sliding_window;
 
@@ -46,18 +48,25 @@ impl TryFrom<State<'_>> for SlidingLog {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let log = expect_state!(state, SlidingLog);
-        let mut calls: Vec<(i128, i128)> = Vec::new();
+        let (mut calls, mut echoes) = (Vec::<(i128, i128)>::new(), Vec::new());
         for index in 0..log.entries.len() {
             let entry = log.entry(index);
             let cost = entry.total.checked_sub(log.total_before(index)).ok_or(Unexplained)?;
             let at = entry.instant.as_us().into();
-            // Every call that is in a log took something, and those of one instant share an entry.
-            if cost == 0 || calls.last().is_some_and(|(before, _)| *before >= at) {
-                return Err(Unexplained);
+            // Every call that is in a log took something, unless it was refunded: then its entry is
+            // that of the call before.
+            let before = calls.last().map_or(-1, |(before, _)| *before);
+            match cost {
+                0 if before != at => return Err(Unexplained),
+                _ if before > at => return Err(Unexplained),
+                _ => {
+                    echoes.extend((before == at).then_some(at));
+                    calls.extend((cost > 0).then_some((at, cost.into())));
+                }
             }
-            calls.push((at, cost.into()));
         }
-        Ok(Self { calls, coarsest_slot: log.slot.as_us().into() })
+        let coarsest_slot = log.slot.as_us().into();
+        Ok(Self { calls, echoes, coarsest_slot, is_repaired: false })
     }
 }
 
@@ -65,7 +74,9 @@ impl TryFrom<State<'_>> for TokenBucket {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, TokenBucket);
-        let (whole, numerator) = (state.units.into(), state.fraction.into());
+        // In debt, there are fewer tokens than none.
+        let whole = i128::from(state.units) - i128::from(state.debt);
+        let numerator = state.fraction.into();
         Ok(Self { left: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
     }
 }
@@ -74,8 +85,21 @@ impl TryFrom<State<'_>> for LeakyBucket {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, LeakyBucket);
-        let (whole, numerator) = (state.units.into(), state.fraction.into());
-        Ok(Self { queued: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
+        let (at, whole) = (state.updated.as_us().into(), state.units.into());
+        let (debt, fraction) = (state.debt.into(), state.fraction.into());
+        let (numerator, paid) = if debt > 0 { (0, fraction) } else { (fraction, 0) };
+        Ok(Self {
+            queued: Some(Amount { at, whole, numerator }),
+            debt: Amount { at, whole: debt, numerator: paid },
+        })
+    }
+}
+
+impl TryFrom<State<'_>> for Backoff {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, Backoff);
+        Ok(Self { count: state.count.into(), last: state.last.as_us().into() })
     }
 }
 

@@ -1,6 +1,6 @@
-//! The six algorithms as subjects of a test: rule, model, and what the design promises of each.
+//! The algorithms as subjects of a test: rule, model, and what the design promises of each.
 
-use super::{Answer, Key, Limits, Oracle, call, div_ceil};
+use super::{Answer, Key, Limits, Oracle, Verb, Wrote, act, delays, div_ceil};
 use crate::limiter::{self, Limit, Period, Quota, Rule, Slots, Span};
 
 /// An algorithm under test: its rule for given limits, its model, and its bounds.
@@ -9,6 +9,14 @@ pub trait Subject {
     type Model: Oracle + for<'a> TryFrom<limiter::State<'a>>;
     /// The algorithm under `limits`.
     fn rule(limits: &Limits) -> Rule;
+    /// A cost that it can be asked for.
+    fn cost(cost: i128) -> i128 {
+        cost
+    }
+    /// A way in which it can be called.
+    fn verb(verb: Verb) -> Verb {
+        verb
+    }
     /// The time that a state under `limits` may lie ahead of the clock.
     fn span_us(limits: &Limits) -> i128;
     /// The longest that a call of `cost`, which is at most the capacity, waits under a good clock.
@@ -34,6 +42,8 @@ pub struct Token;
 pub struct Leaky;
 /// `RL.GCRA`
 pub struct CellRate;
+/// `RL.BACKOFF`
+pub struct Delays;
 
 impl Subject for Fixed {
     type Model = super::FixedWindow;
@@ -165,6 +175,45 @@ impl Subject for CellRate {
     }
 }
 
+impl Subject for Delays {
+    type Model = super::Backoff;
+    fn rule(limits: &Limits) -> Rule {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let [base, max, forget] = [base_us, max_us, forget_us].map(period_of);
+        let rule = limiter::Backoff::new(limit(attempts), base, max, forget).expect("in bounds");
+        Rule::Backoff(rule)
+    }
+    fn cost(cost: i128) -> i128 {
+        cost.min(1)
+    }
+    fn verb(verb: Verb) -> Verb {
+        if verb == Verb::Partly { Verb::Decide } else { verb }
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        delays(limits).3
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        delays(limits).2
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let (mut most, mut delay_us, mut left_us) = (attempts, base_us, elapsed_us);
+        while left_us >= delay_us {
+            most += 1;
+            left_us -= delay_us;
+            delay_us = (delay_us * 2).min(max_us);
+        }
+        (elapsed_us < forget_us).then_some(most)
+    }
+    fn bursts(limits: &Limits, forward: bool) -> i128 {
+        // What was forgotten too early has its free attempts again, and its short delays.
+        let (attempts, base_us, max_us, _) = delays(limits);
+        let short = (0..64).take_while(|doublings| base_us << doublings < max_us).count();
+        let again = attempts + short as i128 + 1;
+        i128::from(forward) * div_ceil(again, limits.capacity)
+    }
+}
+
 /// A key and its model, side by side.
 pub struct Twin<S: Subject> {
     /// The key as a server would hold it.
@@ -180,39 +229,47 @@ impl<S: Subject> Default for Twin<S> {
 }
 
 impl<S: Subject> Twin<S> {
-    /// Makes a call on both and compares.
+    /// Makes a call on both and compares. No answer: both refuse it, and nothing is changed.
     ///
     /// # Errors
     ///
     /// The difference: in a number, in whether something is written, or in the retry promised.
-    pub fn call(&mut self, limits: &Limits, now: i128, cost: i128) -> Result<Answer, String> {
+    pub fn call(
+        &mut self,
+        verb: Verb,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> Result<Option<Answer>, String> {
         let rule = S::rule(limits);
         let before = self.key.bytes.clone();
-        let (expected, writes) = call(&mut self.model, limits, now, cost);
-        let (answer, wrote) = self.key.call(&rule, now, cost);
-        let said = if answer != expected {
-            format!("{answer:?}, expected {expected:?}")
-        } else if wrote != writes {
-            format!("it wrote: {wrote}, expected: {writes}")
-        } else if wrote && self.key.lapses_at <= now {
-            "it stored a state that means nothing".to_owned()
-        } else {
-            match check_retry(&self.key, &rule, now, cost, answer) {
-                Ok(()) => return Ok(answer),
-                Err(said) => said,
+        let expected = act(&mut self.model, verb, limits, now, cost);
+        let done = self.key.carry_out(verb, &rule, now, cost).ok();
+        let said = match done {
+            _ if done != expected => format!("{done:?}, expected {expected:?}"),
+            None if self.key.bytes != before => "it changed what it refused".to_owned(),
+            None => return Ok(None),
+            Some((_, Wrote::State)) if self.key.lapses_at <= now => {
+                "it stored a state that means nothing".to_owned()
             }
+            Some((answer, _)) => match check_retry(&self.key, verb, &rule, now, cost, answer) {
+                Ok(()) => return Ok(Some(answer)),
+                Err(said) => said,
+            },
         };
-        Err(format!("cost {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
+        Err(format!("{verb:?} {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
     }
 }
 
-/// Denied until exactly the promised instant, allowed from then on.
+/// Denied until exactly the promised instant, allowed from then on. After a charge or a refund: in
+/// debt until then, and no longer.
 ///
 /// # Errors
 ///
 /// What is wrong with the promise.
 pub fn check_retry(
     key: &Key,
+    verb: Verb,
     rule: &Rule,
     now: i128,
     cost: i128,
@@ -220,11 +277,16 @@ pub fn check_retry(
 ) -> Result<(), String> {
     let after_ms = answer.retry_after_ms;
     let retry_at = now + after_ms * 1_000;
-    let promises_nothing = answer.allowed == 1 || after_ms < 0 || cost == 0;
+    let settles = matches!(verb, Verb::Charge | Verb::Refund);
+    let is_done = if settles { after_ms == 0 } else { after_ms < 0 };
+    let waits = settles && after_ms > 0;
+    let promises_nothing = cost == 0 || is_done || answer.allowed > 0 && !waits;
     if promises_nothing || retry_at > limiter::Instant::CLOCK_MAX.as_us().into() {
         return Ok(());
     }
-    let allowed_at = |at| key.peek(rule, at, cost).allowed == 1;
+    // To charge nothing asks whether there is a debt.
+    let (verb, cost) = if settles { (Verb::Charge, 0) } else { (verb, cost) };
+    let allowed_at = |at| key.act(verb, rule, at, cost).is_ok_and(|(answer, _)| answer.allowed > 0);
     if after_ms == 0 {
         Err("denied without a wait".to_owned())
     } else if !allowed_at(retry_at) {
@@ -241,7 +303,11 @@ fn limit(units: i128) -> Limit {
 }
 
 fn period(limits: &Limits) -> Period {
-    Period::new(Span::from_us(limits.period_us.try_into().expect("positive"))).expect("in bounds")
+    period_of(limits.period_us)
+}
+
+fn period_of(us: i128) -> Period {
+    Period::new(Span::from_us(us.try_into().expect("positive"))).expect("in bounds")
 }
 
 fn slots(limits: &Limits) -> Slots {

@@ -2,7 +2,7 @@
 
 use super::command::KeyRange;
 use super::guard::guard;
-use super::key::{ChangedKey, KeyName, RepeatedKey};
+use super::key::{ChangedKey, Event, KeyName, RepeatedKey};
 use super::reply::Context;
 use redis_module::raw;
 use std::cell::Cell;
@@ -159,9 +159,9 @@ impl<'call> Call<'call> {
         Ok(Keys { call: self, rest })
     }
 
-    /// Tells those who wait for it that a key changed, with the keyspace event `event`. They may
-    /// change any key in turn: no key of this call is open meanwhile, for it would borrow the call.
-    pub fn announce(&mut self, changed: ChangedKey<'call>, event: &'static CStr) {
+    /// Tells those who wait for it that a key changed, and how. They may change any key in turn: no
+    /// key of this call is open meanwhile, for it would borrow the call.
+    pub fn announce(&mut self, changed: ChangedKey<'call>, event: Event) {
         changed.announce(event);
     }
 }

@@ -13,24 +13,26 @@ use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 const SET: &CStr = c"SET";
 const SETRANGE: &CStr = c"SETRANGE";
 const PEXPIREAT: &CStr = c"PEXPIREAT";
+const DEL: &CStr = c"DEL";
 
 /// Every effect below, with arguments as it has them.
-const EFFECTS: [&[&CStr]; 4] = [
+const EFFECTS: [&[&CStr]; 5] = [
     &[SET, c"key", c"value", c"PXAT", c"1"],
     &[SET, c"key", c"value", c"KEEPTTL"],
     &[SETRANGE, c"key", c"0", c"value"],
     &[PEXPIREAT, c"key", c"1"],
+    &[DEL, c"key"],
 ];
 
 /// Replicates a command on a key. The format has a letter for each argument, the key in front: `s`
 /// is a string of the server, `b` a pointer and a length, `l` an integer.
 macro_rules! replicate {
-    ($key:expr, $command:expr, $format:literal, $($argument:expr),+) => {{
+    ($key:expr, $command:expr, $format:literal $(, $argument:expr)*) => {{
         let replicate = api!(RedisModule_Replicate);
         let (context, name) = $key.effect_target();
         let (command, format) = ($command.as_ptr(), $format.as_ptr());
         // SAFETY: the arguments are what the format says, and alive during the call.
-        accepted(unsafe { replicate(context, command, format, name, $($argument),+) })
+        accepted(unsafe { replicate(context, command, format, name $(, $argument)*) })
     }};
 }
 
@@ -144,7 +146,13 @@ impl WriteKey<'_, '_> {
         replicate!(self, SETRANGE, c"slb", offset, bytes.as_ptr(), bytes.len())
     }
 
+    /// Replicates `DEL key`.
+    pub fn replicate_del(&self) -> Result<(), Refused> {
+        replicate!(self, DEL, c"s")
+    }
+
     /// Replicates `PEXPIREAT key expire_at_ms`.
+    #[inline(always)]
     pub fn replicate_pexpireat(&self, expire_at_ms: u64) -> Result<(), Refused> {
         replicate!(self, PEXPIREAT, c"sl", to_integer(expire_at_ms))
     }

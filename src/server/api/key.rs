@@ -16,7 +16,7 @@
 use super::reply::Context;
 use super::{Refused, accepted, to_integer};
 use redis_module::raw;
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -48,6 +48,15 @@ pub struct WriteKey<'open, 'call>(ReadKey<'open, 'call>);
 pub struct ChangedKey<'call> {
     context: Context<'call>,
     string: *mut raw::RedisModuleString,
+}
+
+/// What happened to a key, as keyspace events name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It holds a new value: `set`, of class `$`.
+    Set,
+    /// It is gone: `del`, of class `g`.
+    Del,
 }
 
 /// What a key holds, as far as the server tells it.
@@ -160,6 +169,7 @@ impl<'call> WriteKey<'_, 'call> {
     /// # Errors
     ///
     /// [`Refused`] when the key holds no string.
+    #[inline(always)]
     pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
         let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
             return Err(Refused);
@@ -223,11 +233,26 @@ impl<'call> WriteKey<'_, 'call> {
     /// # Errors
     ///
     /// [`Refused`] when there is no key.
+    #[inline(always)]
     pub fn set_expire_at_ms(&mut self, ms: u64) -> Result<(), Refused> {
         let handle = self.handle.ok_or(Refused)?;
         let set = api!(RedisModule_SetAbsExpire);
         // SAFETY: the handle is open for writing; without a key behind it the function refuses.
         accepted(unsafe { set(handle.as_ptr(), to_integer(ms)) })
+    }
+
+    /// Deletes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when there is no key.
+    pub fn delete(&mut self) -> Result<(), Refused> {
+        let handle = self.handle.filter(|_| self.kind != KeyKind::Missing).ok_or(Refused)?;
+        let delete = api!(RedisModule_DeleteKey);
+        // SAFETY: the handle is open for writing; it stays open on what is then an empty key.
+        accepted(unsafe { delete(handle.as_ptr()) })?;
+        self.0.kind = KeyKind::Missing;
+        Ok(())
     }
 
     /// Context and name, for an effect on this key.
@@ -244,17 +269,20 @@ impl<'call> WriteKey<'_, 'call> {
 }
 
 impl ChangedKey<'_> {
-    /// Tells WATCH and client tracking that the key changed, then emits the keyspace event `event`,
-    /// of class `$`. No other key of the call may be open.
-    pub(super) fn announce(self, event: &'static CStr) {
+    /// Tells WATCH and client tracking that the key changed, then emits the keyspace event. No
+    /// other key of the call may be open.
+    pub(super) fn announce(self, event: Event) {
         let Self { context, string } = self;
         let (signal, notify) =
             (api!(RedisModule_SignalModifiedKey), api!(RedisModule_NotifyKeyspaceEvent));
-        let class = raw::REDISMODULE_NOTIFY_STRING as c_int;
+        let (class, name) = match event {
+            Event::Set => (raw::REDISMODULE_NOTIFY_STRING, c"set"),
+            Event::Del => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+        };
         // SAFETY: context and name belong to the running command, the event is a C string.
         unsafe {
             signal(context.as_ptr(), string);
-            notify(context.as_ptr(), class, event.as_ptr(), string);
+            notify(context.as_ptr(), class as c_int, name.as_ptr(), string);
         }
     }
 }

@@ -46,7 +46,7 @@ pub use command::{Access, Argument, Description, KeyRange, Kind};
 pub use effect::{free_words, missing_effect};
 pub use guard::{guard, panics};
 pub use info::{Info, Section};
-pub use key::{ChangedKey, KeyKind, KeyName, ReadKey, RepeatedKey, WriteKey};
+pub use key::{ChangedKey, Event, KeyKind, KeyName, ReadKey, RepeatedKey, WriteKey};
 pub use load::{End, Loader, commands_served};
 pub use reply::{Context, Value};
 pub use setting::{Flag, Number};
@@ -67,8 +67,9 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_InfoAddSection RedisModule_InfoAddFieldCString
         RedisModule_InfoAddFieldULongLong RedisModule_GetCommandKeys RedisModule_Free
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA
-        RedisModule_StringTruncate RedisModule_StringSet RedisModule_GetAbsExpire
-        RedisModule_SetAbsExpire RedisModule_CreateString RedisModule_FreeString
+        RedisModule_StringTruncate RedisModule_StringSet RedisModule_DeleteKey
+        RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_CreateString
+        RedisModule_FreeString
         RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey
         RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull

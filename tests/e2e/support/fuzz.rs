@@ -16,7 +16,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 31] = [
+const KNOWN_ERRORS: [&str; 44] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -27,13 +27,26 @@ const KNOWN_ERRORS: [&str; 31] = [
     RATE_BOUND,
     CAPACITY_BOUND,
     BURST_BOUND,
-    "ERR invalid option: expected COST n",
-    "ERR invalid option: expected COST n or ALIGNED",
+    "ERR invalid option: expected COST n or PARTIAL",
+    "ERR invalid option: expected COST n, PARTIAL or ALIGNED",
+    "ERR invalid option: BACKOFF counts one by one and takes none",
+    "ERR invalid option: PARTIAL is for calls that are decided one by one",
+    "ERR repeated option: PARTIAL may be given once",
+    "ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000",
+    "ERR invalid cost: what is used in all must not exceed 2000000000000",
+    "ERR invalid cost: the time until the subject is whole must not exceed 36525d",
+    "ERR invalid attempts: expected an integer from 1 to 1000000",
+    "ERR invalid base: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    "ERR invalid max: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    "ERR invalid forget: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    BASE_BOUND,
+    FORGET_BOUND,
+    "ERR wrong number of arguments: expected BACKOFF attempts base max forget",
     "ERR repeated option: COST may be given once",
     "ERR repeated option: ALIGNED may be given once",
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
-    "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET \
-     or GCRA",
+    "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
+     GCRA or BACKOFF",
     "ERR invalid subcommand: expected CLOCK",
     "ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME",
     "ERR invalid unix-us: expected an integer from 0 to 7258118400000000",
@@ -58,8 +71,12 @@ const CAPACITY_BOUND: &str = "ERR invalid capacity: capacity x period / rate, th
 const BURST_BOUND: &str = "ERR invalid burst: burst x period / rate, the time to refill from \
      empty, must not exceed 36525d";
 
+const BASE_BOUND: &str = "ERR invalid base: must not exceed max";
+const FORGET_BOUND: &str = "ERR invalid max: must be less than forget";
+
 /// What three values, each in range, may still be told when they do not go together.
-pub const CROSS_BOUNDS: [&str; 3] = [RATE_BOUND, CAPACITY_BOUND, BURST_BOUND];
+pub const CROSS_BOUNDS: [&str; 5] =
+    [RATE_BOUND, CAPACITY_BOUND, BURST_BOUND, BASE_BOUND, FORGET_BOUND];
 
 /// What came of all the calls: a fuzzer that only ever errs has tested little.
 #[derive(Debug, Default, Clone, Copy)]
@@ -144,7 +161,9 @@ pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes:
 fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
-    if matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG") || call.len() < 2 {
+    if matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG" | b"CHARGE" | b"REFUND")
+        || call.len() < 2
+    {
         return vec![b"PING".to_vec()];
     }
     if algorithm == b"ALL" || algorithm == b"PEEKALL" {
@@ -182,8 +201,13 @@ fn check(
                 decision_of(reply).unwrap_or_else(|| panic!("{}: {reply:?}", shown(call)));
             let is_leaky =
                 [&b"RL.LEAKYBUCKET"[..], b"RL.PEEK", b"RL.ALL", b"RL.PEEKALL"].contains(&name);
+            if name == b"RL.CHARGE" || name == b"RL.REFUND" {
+                check_settled(call, decision);
+                assert!(unchanged || !is_free(call), "{}: it was free", shown(call));
+                return;
+            }
             check_decision(call, decision, is_leaky);
-            let allowed = decision[0] == 1;
+            let allowed = decision[0] > 0;
             outcomes.allowed += u64::from(allowed);
             outcomes.denied += u64::from(!allowed);
             if name == b"RL.PEEK" || name == b"RL.PEEKALL" {
@@ -208,10 +232,20 @@ fn check_decision(call: &[Vec<u8>], decision: Reply, may_wait: bool) {
         && (0..=limit).contains(&remaining)
         && reset_ms >= 0
         && match allowed {
-            1 => retry_ms == 0 || (may_wait && retry_ms > 0),
+            1.. => allowed <= limit && (retry_ms == 0 || (may_wait && retry_ms > 0)),
             0 => retry_ms >= 1 || retry_ms == -1,
             _ => false,
         };
+    assert!(sane, "{}: {decision:?}", shown(call));
+}
+
+/// What a charge and a refund answer: in debt there is nothing left.
+fn check_settled(call: &[Vec<u8>], decision: Reply) {
+    let [clear, limit, remaining, retry_ms, reset_ms] = decision;
+    let sane = (0..=1).contains(&clear)
+        && (0..=limit).contains(&remaining)
+        && retry_ms >= 0
+        && reset_ms >= retry_ms;
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 

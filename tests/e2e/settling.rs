@@ -1,0 +1,337 @@
+//! `RL.CHARGE`, `RL.REFUND`, `PARTIAL` and `RL.BACKOFF`: what a call really cost, as much as there
+//! is, and delays that grow.
+
+use crate::support::{
+    ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, algorithms, integers, module, play,
+    raw_error, replica_of, text, wait_for_offset,
+};
+
+/// `RL.CHARGE` or `RL.REFUND` of this rule.
+fn settle(command: &str, algorithm: Algorithm, key: &str, limit: u64, cost: u64) -> String {
+    let rule = algorithm.arguments(limit, "60");
+    format!("{command} {key} {} {rule} COST {cost}", algorithm.name)
+}
+
+fn bytes(word: &[u8]) -> String {
+    String::from_utf8_lossy(word).into_owned()
+}
+
+#[test]
+fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
+    let server = Server::start();
+    let mut client = server.client();
+    // The numbers of the design, on fresh keys and at one instant.
+    let mut rows: Vec<(i64, String, Reply)> = vec![
+        (0, "RL.CHARGE f FIXED 10 60 COST 12".into(), [0, 10, 0, 60_000, 60_000]),
+        (0, "RL.REFUND f FIXED 10 60 COST 5".into(), [1, 10, 3, 0, 60_000]),
+    ];
+    for algorithm in [algorithms::TOKENBUCKET, algorithms::LEAKYBUCKET, algorithms::GCRA] {
+        let key = algorithm.name;
+        rows.extend([
+            (0, settle("RL.CHARGE", algorithm, key, 10, 12), [0, 10, 0, 12_000, 72_000]),
+            // A normal call in debt waits for its own unit on top.
+            (0, algorithm.call(key, 10, "60"), [0, 10, 0, 18_000, 72_000]),
+            (18_000, algorithm.peek(key, 10, "60"), {
+                // A queue that is nearly full makes the call wait for its turn.
+                let wait_ms = if key == "LEAKYBUCKET" { 54_000 } else { 0 };
+                [1, 10, 0, wait_ms, 60_000]
+            }),
+            (0, settle("RL.REFUND", algorithm, key, 10, 1), [0, 10, 0, 6_000, 66_000]),
+            (0, settle("RL.REFUND", algorithm, key, 10, 1), [1, 10, 0, 0, 60_000]),
+            (0, settle("RL.CHARGE", algorithm, key, 10, 0), [1, 10, 0, 0, 60_000]),
+        ]);
+    }
+    let rows = rows.iter().map(|(at, call, reply)| (*at, call.as_str(), *reply));
+    play(&mut client, &rows.collect::<Vec<_>>());
+}
+
+#[test]
+fn what_is_refunded_whole_is_as_if_it_had_never_been() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let mut stream = server.replication_stream();
+    for algorithm in ALGORITHMS {
+        assert!(client.allows(&format!("{} COST 7", algorithm.call("k", 10, "60"))));
+        let refund = settle("RL.REFUND", algorithm, "k", 10, 3);
+        assert_eq!(client.decide(&refund)[..4], [1, 10, 6, 0], "{refund}");
+        assert_eq!(client.decide(&algorithm.peek("k", 10, "60"))[..3], [1, 10, 5]);
+        stream.effects(&mut client);
+        // More than is there gives back what is there, and the key goes, on replicas too.
+        let all = settle("RL.REFUND", algorithm, "k", 10, 99);
+        assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
+        assert_eq!(client.integer("EXISTS k"), 0, "{all}");
+        let effects = stream.effects(&mut client);
+        let shown =
+            effects.iter().map(|effect| effect.iter().map(|w| bytes(w)).collect::<Vec<_>>());
+        assert_eq!(shown.collect::<Vec<_>>(), [["DEL", "k"]], "{all}");
+        // Where there is nothing it answers and writes nothing.
+        assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
+        assert!(stream.effects(&mut client).is_empty(), "{all}");
+    }
+}
+
+#[test]
+fn charges_and_refunds_are_effects_on_replicas_and_events_here() {
+    let primary = Server::setup().with_tcp().line("notify-keyspace-events EA").start();
+    let replica = replica_of(&primary);
+    let mut client = primary.client();
+    let mut listener = primary.client3();
+    listener.subscribe("__keyevent@0__:*");
+    let mut told = 0;
+    for algorithm in ALGORITHMS {
+        let key = algorithm.name;
+        for (command, cost) in
+            [("RL.CHARGE", 15), ("RL.REFUND", 2), ("RL.CHARGE", 4), ("RL.REFUND", 9)]
+        {
+            client.decide(&settle(command, algorithm, key, 10, cost));
+            told += 1;
+        }
+        client.decide(&settle("RL.CHARGE", algorithm, key, 10, 0));
+        client.decide(&settle("RL.REFUND", algorithm, key, 10, 0));
+    }
+    assert_eq!(listener.pushed().len(), told, "one event each, and none for cost 0");
+    for call in ["RL.BACKOFF b 3 1s 8s 1h", "RL.CHARGE b BACKOFF 3 1s 8s 1h"] {
+        client.decide(call);
+    }
+    wait_for_offset(&primary, &replica);
+    let expected = client.contents();
+    assert_eq!(expected.len(), 7);
+    assert_eq!(replica.client().contents(), expected);
+    for (_, _, expiry_ms) in expected {
+        assert!(expiry_ms > 0, "every key has a TTL, in debt too");
+    }
+}
+
+#[test]
+fn a_debt_lives_through_a_restart_and_ends_when_its_reply_says() {
+    let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        let charged = client.decide(&format!(
+            "RL.CHARGE {} {} {} COST 25",
+            algorithm.name,
+            algorithm.name,
+            algorithm.arguments(10, "1h")
+        ));
+        assert_eq!(charged[..3], [0, 10, 0], "{}", algorithm.name);
+    }
+    let before = client.contents();
+    server.start_again();
+    let mut client = server.client();
+    assert_eq!(client.contents(), before);
+    // On a clock that stands, out of debt exactly then.
+    for algorithm in ALGORITHMS {
+        client.freeze(BASE_US + 123_456);
+        let key = format!("frozen:{}", algorithm.name);
+        let charged = client.decide(&settle("RL.CHARGE", algorithm, &key, 10, 14));
+        let ask = settle("RL.CHARGE", algorithm, &key, 10, 0);
+        client.advance_ms(charged[3] - 1);
+        assert_eq!(client.decide(&ask)[0], 0, "{ask}: {charged:?}");
+        client.advance_ms(1);
+        assert_eq!(client.decide(&ask)[0], 1, "{ask}: {charged:?}");
+    }
+}
+
+#[test]
+fn what_would_owe_beyond_all_bounds_is_refused_and_nothing_changes() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let most = 1_000_000_000_000_u64;
+    for _ in 0..2 {
+        client.decide(&format!("RL.CHARGE k FIXED 1 1h COST {most}"));
+    }
+    let before = client.snapshot("k");
+    let error = client.error("RL.CHARGE k FIXED 1 1h");
+    assert_eq!(error, "ERR invalid cost: what is used in all must not exceed 2000000000000");
+    let error = client.error("RL.CHARGE slow GCRA 1 1 366d COST 101");
+    assert_eq!(
+        error,
+        "ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+    );
+    assert_eq!((client.snapshot("k"), client.integer("EXISTS slow")), (before, 0));
+    // A foreign value and another algorithm's state are left alone.
+    client.ok("SET text hello");
+    for command in ["RL.CHARGE", "RL.REFUND"] {
+        for (key, rule) in [("text", "FIXED 5 60"), ("k", "GCRA 5 5 60")] {
+            assert!(client.error(&format!("{command} {key} {rule}")).starts_with("WRONGTYPE"));
+        }
+        let partial = client.error(&format!("{command} new FIXED 5 60 COST 2 PARTIAL"));
+        assert!(partial.contains("PARTIAL"), "{partial}");
+    }
+    assert_eq!(client.bytes("GET text"), b"hello");
+}
+
+#[test]
+fn a_full_server_refunds_and_does_not_charge_and_the_category_grants_neither() {
+    let primary = Server::setup().with_tcp().start();
+    let mut client = primary.client();
+    assert!(client.allows("RL.FIXED k 10 1h COST 7"));
+    let replica = replica_of(&primary);
+    for command in ["RL.CHARGE", "RL.REFUND"] {
+        let error = replica.client().error(&format!("{command} k FIXED 10 1h"));
+        assert!(error.starts_with("READONLY"), "{error}");
+    }
+    client.ok("CONFIG SET maxmemory 1");
+    assert!(client.error("RL.CHARGE k FIXED 10 1h").starts_with("OOM"));
+    assert_eq!(client.decide("RL.REFUND k FIXED 10 1h COST 2")[..3], [1, 10, 5]);
+    client.ok("CONFIG SET maxmemory 0");
+    // Where the server files commands of modules.
+    if raw_error(&client.run("ACL SETUSER app on nopass ~* +@rl")).is_none() {
+        let mut app = primary.client();
+        app.ok("AUTH app any");
+        assert!(app.allows("RL.FIXED k 10 1h"));
+        for command in ["RL.CHARGE", "RL.REFUND"] {
+            let error = app.error(&format!("{command} k FIXED 10 1h"));
+            assert!(error.starts_with("NOPERM"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_partial_call_takes_what_is_there_and_says_how_much() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        client.run("FLUSHALL");
+        client.freeze(BASE_US);
+        let call = algorithm.call("k", 10, "60");
+        let peek = algorithm.peek("k", 10, "60");
+        assert_eq!(client.decide(&format!("{call} COST 4 PARTIAL"))[..3], [4, 10, 6], "{call}");
+        // More than the limit is not impossible: what is there is granted.
+        assert_eq!(client.decide(&format!("{peek} PARTIAL COST 99"))[..3], [6, 10, 0], "{peek}");
+        assert_eq!(client.decide(&format!("{call} COST 99 PARTIAL"))[..3], [6, 10, 0], "{call}");
+        // Nothing is there: the wait is for one unit, exactly.
+        let denied = client.decide(&format!("{call} COST 5 PARTIAL"));
+        assert_eq!(denied[..3], [0, 10, 0], "{call}");
+        client.advance_ms(denied[3] - 1);
+        assert_eq!(client.decide(&format!("{call} COST 5 PARTIAL"))[0], 0, "{call}: {denied:?}");
+        client.advance_ms(1);
+        assert!(client.decide(&format!("{call} COST 5 PARTIAL"))[0] >= 1, "{call}: {denied:?}");
+        let error = client.error(&format!("{call} COST 0 PARTIAL"));
+        assert!(error.starts_with("ERR invalid cost: with PARTIAL"), "{error}");
+    }
+    // The first unit granted waits for what stood in the queue before it.
+    client.run("FLUSHALL");
+    client.freeze(BASE_US);
+    assert!(client.allows("RL.LEAKYBUCKET k 4 2 1 COST 3"));
+    assert_eq!(client.decide("RL.LEAKYBUCKET k 4 2 1 COST 3 PARTIAL")[..4], [1, 4, 0, 1_500]);
+}
+
+#[test]
+fn delays_grow_from_base_to_max_and_are_forgotten() {
+    let server = Server::start();
+    let mut client = server.client();
+    let call = "RL.BACKOFF k 3 1s 8s 1h";
+    let hour = 3_600_000;
+    let free = [2, 1, 0].map(|left| (0, call, [1, 3, left, 0, hour]));
+    play(&mut client, &free);
+    play(&mut client, &[(0, call, [0, 3, 0, 1_000, hour])]);
+    // Allowed at 1, 3, 7, 15, 23 and 31 s, and 1 ms earlier not.
+    for at_ms in [1_000, 3_000, 7_000, 15_000, 23_000, 31_000] {
+        client.freeze(BASE_US + (at_ms - 1) * 1_000);
+        let denied = client.decide(call);
+        assert_eq!((denied[0], denied[3]), (0, 1), "just before {at_ms}");
+        client.freeze(BASE_US + at_ms * 1_000);
+        assert_eq!(client.decide(call), [1, 3, 0, 0, hour], "at {at_ms}");
+    }
+    // An hour without an allowed attempt, and all is forgotten.
+    play(&mut client, &[(31_000 + hour - 1, "RL.PEEK k BACKOFF 3 1s 8s 1h", [1, 3, 0, 0, hour])]);
+    play(&mut client, &[(31_000 + hour, call, [1, 3, 2, 0, hour])]);
+}
+
+#[test]
+fn a_charge_punishes_hammering_and_a_denial_does_not() {
+    let server = Server::start();
+    let mut client = server.client();
+    let rule = "3 1s 8s 1h";
+    let call = format!("RL.BACKOFF k {rule}");
+    client.freeze(BASE_US);
+    for _ in 0..3 {
+        assert!(client.allows(&call));
+    }
+    let before = client.snapshot("k");
+    for _ in 0..10 {
+        assert_eq!(client.decide(&call)[..4], [0, 3, 0, 1_000]);
+    }
+    assert_eq!(client.snapshot("k"), before, "a denial changes nothing");
+    let charge = format!("RL.CHARGE k BACKOFF {rule}");
+    assert_eq!(client.decide(&charge), [0, 3, 0, 2_000, 3_600_000]);
+    client.advance_ms(500);
+    // It counts one more and starts the delay anew.
+    assert_eq!(client.decide(&charge)[..4], [0, 3, 0, 4_000]);
+    let refund = format!("RL.REFUND k BACKOFF {rule}");
+    assert_eq!(client.decide(&refund)[..4], [0, 3, 0, 2_000]);
+    let several = client.call(&["RL.ALL", "k", &format!("BACKOFF {rule}"), "other", "FIXED 5 60"]);
+    assert_eq!(text_of_first(&several), 0);
+    assert_eq!(client.integer("EXISTS other"), 0, "the other rule has lost nothing");
+    for (wrong, expected) in [
+        ("0 1s 8s 1h", "ERR invalid attempts: expected an integer from 1 to 1000000"),
+        ("3 9s 8s 1h", "ERR invalid base: must not exceed max"),
+        ("3 1s 1h 1h", "ERR invalid max: must be less than forget"),
+        ("3 1s 8s 1h COST 2", "ERR invalid option: BACKOFF counts one by one and takes none"),
+    ] {
+        assert_eq!(client.error(&format!("RL.BACKOFF k {wrong}")), expected, "{wrong}");
+    }
+    let shown = format!("{:?}", client.run("RL.INSPECT k"));
+    assert!(shown.contains("BACKOFF"), "{shown}");
+}
+
+/// The first integer of an array.
+fn text_of_first(reply: &redis::Value) -> i64 {
+    match reply {
+        redis::Value::Array(fields) => match fields[0] {
+            redis::Value::Int(first) => first,
+            ref other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_panic_in_a_charge_or_a_refund_leaves_the_key_as_it_was() {
+    let server = Server::setup().module(module::path_with_faults()).start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for algorithm in ALGORITHMS {
+        assert!(client.allows(&algorithm.call("k", 10, "60")));
+        for command in ["RL.CHARGE", "RL.REFUND"] {
+            for point in ["parse", "decide", "reply", "store"] {
+                let before = client.snapshot("k");
+                client.ok(&format!("RL.DEBUG PANIC {point}"));
+                let call = settle(command, algorithm, "k", 10, 1);
+                assert!(client.error(&call).starts_with("ERR internal error"), "{call} at {point}");
+                assert_eq!(client.snapshot("k"), before, "{call} at {point}");
+            }
+        }
+        client.integer("DEL k");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn a_corrupt_state_is_neither_charged_nor_refunded() {
+    let server = Server::start();
+    let mut client = server.client();
+    for algorithm in ALGORITHMS {
+        corrupt(&mut client, &settle("RL.CHARGE", algorithm, "k", 10, 25));
+        for command in ["RL.CHARGE", "RL.REFUND"] {
+            let before = client.snapshot("k");
+            let call = settle(command, algorithm, "k", 10, 1);
+            assert!(client.error(&call).starts_with("WRONGTYPE"), "{call}");
+            assert_eq!(client.snapshot("k"), before, "{call}");
+        }
+    }
+    assert_eq!(integers(&client.run("RL.GCRA other 1 1 1")).map(|reply| reply[0]), Some(1));
+    assert!(text(&client.run("PING")).contains("PONG"));
+}
+
+/// Makes a state and puts a byte behind it.
+fn corrupt(client: &mut Client, call: &str) {
+    client.run("DEL k");
+    client.decide(call);
+    let mut bytes = client.bytes("GET k");
+    bytes.push(0);
+    client.call(&[b"SET".as_slice(), b"k", &bytes]);
+}
