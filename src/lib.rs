@@ -3,7 +3,7 @@
 //! A server loads this library as the module `rl`; its commands answer one question in one round
 //! trip: may this happen now? Read the modules in this order:
 //!
-//! 1. [`limiter`]: the six algorithms as pure functions of state, time and cost;
+//! 1. [`limiter`]: the algorithms as pure functions of state, time and cost;
 //! 2. [`state`]: how their states are written as bytes;
 //! 3. [`grammar`]: how arguments are read;
 //! 4. `server`: the commands, between the server's API and the three above.
