@@ -41,13 +41,16 @@ fn kinds() -> Vec<Kind> {
         let ample_call = words(&format!("RL.{name} KEY {ample}"));
         let quarter = words(&format!("RL.{name} KEY {ample} COST 25"));
         let scarce_call = words(&format!("RL.{name} KEY {scarce}"));
-        let peek = words(&format!("RL.PEEK KEY {name} {ample}"));
+        let [peek, charge, refund] = ["PEEK", "CHARGE", "REFUND"]
+            .map(|verb| words(&format!("RL.{verb} KEY {name} {ample}")));
         let kind = |what: &str, before: Option<&Vec<String>>, call: &Vec<String>| Kind {
             name: format!("command/{name}/{what}"),
             before: before.cloned(),
             call: call.clone(),
         };
         [
+            kind("charged", Some(&quarter), &charge),
+            kind("refunded", Some(&quarter), &refund),
             kind("new key", None, &ample_call),
             kind("allowed", Some(&quarter), &ample_call),
             kind("denied", Some(&scarce_call), &scarce_call),

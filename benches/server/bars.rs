@@ -1,6 +1,8 @@
 //! `make bench`: the figures that a release is held to, each beside its bar.
 
-use crate::contestants::{Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use crate::contestants::{
+    Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
+};
 use crate::load::Shape;
 use crate::memory;
 use crate::node::{Binary, Node};
@@ -27,7 +29,8 @@ pub struct Bars {
 pub struct Bar {
     pub figure: String,
     pub value: f64,
-    pub bar: f64,
+    /// `None` for one that stands beside others that have one.
+    pub bar: Option<f64>,
     /// Whether the value may not be above the bar; otherwise not below.
     pub is_most: bool,
 }
@@ -36,7 +39,7 @@ impl Bar {
     pub fn is_met(&self) -> bool {
         // As printed: two decimals.
         let rounded = (self.value * 100.0).round() / 100.0;
-        if self.is_most { rounded <= self.bar } else { rounded >= self.bar }
+        self.bar.is_none_or(|bar| if self.is_most { rounded <= bar } else { rounded >= bar })
     }
 }
 
@@ -96,6 +99,9 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
         bars.add_ratios(&pair[1..], "against its Lua (EVALSHA)", 4.5);
         bars.figures.push(pair.swap_remove(0));
     }
+
+    bars.measure_several(&node, rounds);
+    bars.measure_settling(&node, rounds);
     drop(node);
 
     progress("AOF everysec");
@@ -137,13 +143,49 @@ impl Bars {
     fn add_ratios(&mut self, figures: &[Figures], against: &str, bar: f64) {
         for figures in figures {
             let figure = format!("{}, {against}", figures.name);
-            self.rows.push(Bar { figure, value: figures.ratio, bar, is_most: false });
+            self.rows.push(Bar { figure, value: figures.ratio, bar: Some(bar), is_most: false });
             self.command_lines.push(figures.command_line.clone());
         }
     }
 
     fn add_most(&mut self, figure: &str, value: f64, bar: f64) {
-        self.rows.push(Bar { figure: figure.to_owned(), value, bar, is_most: true });
+        let figure = figure.to_owned();
+        self.rows.push(Bar { figure, value, bar: Some(bar), is_most: true });
+    }
+
+    /// Several rules in one call, beside as many calls of one rule in the same round, and beside
+    /// the script that does the same.
+    fn measure_several(&mut self, node: &Node, rounds: usize) {
+        eprintln!("{}: several rules", self.server);
+        let twice = FOUR.repeat(2);
+        for (limiters, bar) in [(&FOUR[..1], None), (&THREE, Some(0.85)), (&twice, None)] {
+            let singles = FOUR.iter().filter(|single| limiters.contains(single));
+            let singles: Vec<Contestant> = singles.map(|single| single.allowed()).collect();
+            let group = [&[Contestant::several(limiters)], &*singles].concat();
+            let figures = rounds::measure(node, &group, Shape::BASE, rounds);
+            let figure = format!("{}, CPU a rule, against single calls", figures[0].name);
+            let value = rounds::cpu_a_rule(&figures[0], limiters.len(), &figures[1..]);
+            self.rows.push(Bar { figure, value, bar, is_most: true });
+            self.figures.extend(figures.into_iter().take(1));
+        }
+        let group = [Contestant::three_evalsha(node), Contestant::several(&THREE)];
+        let mut pair = rounds::measure(node, &group, Shape::BASE, rounds.div_ceil(2));
+        self.add_ratios(&pair[1..], "against one Lua (EVALSHA)", 4.5);
+        self.figures.push(pair.swap_remove(0));
+    }
+
+    /// What is charged and refunded, beside what is allowed.
+    fn measure_settling(&mut self, node: &Node, rounds: usize) {
+        eprintln!("{}: charges and refunds", self.server);
+        for limiter in FOUR {
+            let group = [limiter.allowed(), limiter.charged(), limiter.refunded()];
+            let figures = rounds::measure(node, &group, Shape::BASE, rounds);
+            for settling in &figures[1..] {
+                let figure = format!("{}, CPU against {}", settling.name, limiter.command);
+                self.add_most(&figure, 1.0 / settling.cpu_ratio, 1.0);
+            }
+            self.figures.extend(figures.into_iter().skip(1));
+        }
     }
 
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {

@@ -8,6 +8,8 @@ use redis::Value;
 pub struct Contestant {
     pub name: String,
     words: Vec<String>,
+    /// What is called on each key before anything is measured, where that is something else.
+    before: Option<Vec<String>>,
     pub expected: Expected,
     /// Events that its logs hold together in a steady state; 0 where there is no log to fill.
     pub live: u64,
@@ -58,6 +60,9 @@ pub const SLIDINGLOG: Limiter = limiter!("SLIDINGLOG", "lo", false, "slidinglog"
 /// Those whose state has a fixed size.
 pub const FIXED_SIZE: [Limiter; 5] = [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET];
 
+/// The three that stand for the several rules of a call.
+pub const THREE: [Limiter; 3] = [GCRA, FIXED, TOKENBUCKET];
+
 /// Rules that deny nothing, and by which no key lapses while it is measured: at a rate above that
 /// of the load, a call would find its key gone. The last word is the time in us, for scripts.
 const AMPLE_RATE: [&str; 4] = ["10000000", "1", "180", "180000000"];
@@ -71,9 +76,15 @@ const LOCALS: &str = "local call, ceil, floor = redis.call, math.ceil, math.floo
 
 impl Limiter {
     fn contestant(self, kind: &str, mark: &str, words: &[&str], expected: Expected) -> Contestant {
+        let name = format!("{} {kind}", self.name);
+        let words = self.with_key(mark, words);
+        Contestant { name, words, before: None, expected, live: 0 }
+    }
+
+    /// The words with a key of its own, which the load picks, where they say `KEY`.
+    fn with_key(self, mark: &str, words: &[&str]) -> Vec<String> {
         let key = format!("{}{mark}:__rand_int__", self.prefix);
-        let words = words.iter().map(|word| word.replace("KEY", &key)).collect();
-        Contestant { name: format!("{} {kind}", self.name), words, expected, live: 0 }
+        words.iter().map(|word| word.replace("KEY", &key)).collect()
     }
 
     /// The ample rule, in the module's units.
@@ -109,9 +120,29 @@ impl Limiter {
         self.contestant("peeked", "a", &words, Expected::Allowed)
     }
 
+    /// Takes what is there in any case, which it is.
+    pub fn charged(self) -> Contestant {
+        let words = [&["RL.CHARGE", "KEY", self.name], self.ample()].concat();
+        self.contestant("charged", "c", &words, Expected::Allowed)
+    }
+
+    /// Gives back of what was charged before, which is more than all that is given back.
+    pub fn refunded(self) -> Contestant {
+        let words = [&["RL.REFUND", "KEY", self.name], self.ample()].concat();
+        let charge = [&["RL.CHARGE", "KEY", self.name], self.ample(), &["COST", "10000"]];
+        let before = Some(self.with_key("r", &charge.concat()));
+        Contestant { before, ..self.contestant("refunded", "r", &words, Expected::Allowed) }
+    }
+
+    /// The rule of [`Self::allowed`] on a key of `RL.ALL`, which is its `number`th.
+    fn ruled(self, number: usize) -> [String; 2] {
+        let rule = [&[self.name], self.ample()].concat().join(" ");
+        [format!("{}{number}:__rand_int__", self.prefix), rule]
+    }
+
     /// Its script, which the server has to have loaded.
     pub fn evalsha(self, node: &Node) -> Contestant {
-        let sha = self.load_script(node);
+        let sha = load_script(node, self.script);
         let words = [&["EVALSHA", &sha, "1", "KEY"], &*self.ample_us()].concat();
         self.contestant("EVALSHA", "e", &words, Expected::Allowed)
     }
@@ -134,7 +165,7 @@ impl Limiter {
 
     /// The same through its script.
     pub fn steady_evalsha(self, node: &Node, limit: u64, live: u64) -> Contestant {
-        let sha = self.load_script(node);
+        let sha = load_script(node, self.script);
         let words = ["EVALSHA", &sha, "1", "KEY", &limit.to_string(), WINDOW];
         Contestant { live, ..self.contestant("EVALSHA", "t", &words, Expected::MostlyAllowed) }
     }
@@ -156,20 +187,41 @@ impl Limiter {
         node.run(&["FUNCTION", "LOAD", "REPLACE", &code]);
         name
     }
+}
 
-    fn load_script(self, node: &Node) -> String {
-        let script = format!("{LOCALS}local keys, args = KEYS, ARGV\n{}", self.script);
-        match node.run(&["SCRIPT", "LOAD", &script]) {
-            Value::BulkString(sha) => String::from_utf8(sha).expect("a hexadecimal number"),
-            other => panic!("no script: {other:?}"),
-        }
+fn load_script(node: &Node, script: &str) -> String {
+    let script = format!("{LOCALS}local keys, args = KEYS, ARGV\n{script}");
+    match node.run(&["SCRIPT", "LOAD", &script]) {
+        Value::BulkString(sha) => String::from_utf8(sha).expect("a hexadecimal number"),
+        other => panic!("no script: {other:?}"),
     }
 }
 
 impl Contestant {
     fn plain(name: &str, words: &[&str]) -> Self {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        Self { name: name.to_owned(), words, expected: Expected::Any, live: 0 }
+        Self { name: name.to_owned(), words, before: None, expected: Expected::Any, live: 0 }
+    }
+
+    /// Several rules in one call, all of which allow.
+    pub fn several(limiters: &[Limiter]) -> Self {
+        let pairs = limiters.iter().enumerate().flat_map(|(at, limiter)| limiter.ruled(at));
+        let words = ["RL.ALL".to_owned()].into_iter().chain(pairs).collect();
+        let name = match limiters.len() {
+            1 => "RL.ALL, 1 rule".to_owned(),
+            rules => format!("RL.ALL, {rules} rules"),
+        };
+        Self { words, expected: Expected::Allowed, ..Self::plain(&name, &[]) }
+    }
+
+    /// The rules of [`THREE`] in one script, all or nothing.
+    pub fn three_evalsha(node: &Node) -> Self {
+        let sha = load_script(node, include_str!("lua/several.lua"));
+        let keys = [0, 1, 2].map(|at| format!("{}e:__rand_int__", THREE[at].prefix));
+        let rules = THREE.map(|limiter| limiter.ample_us()).concat();
+        let keys = keys.each_ref().map(String::as_str);
+        let words = [&["EVALSHA", &sha, "3"], keys.as_slice(), &rules].concat();
+        Self { expected: Expected::Allowed, ..Self::plain("three rules, EVALSHA", &words) }
     }
 
     /// What every other is compared with: a value as long as a state, and an expiry.
@@ -188,6 +240,12 @@ impl Contestant {
     /// The floor of any command of a module: it answers what a limiter answers, and does nothing.
     pub fn noop() -> Self {
         Self::plain("no-op", &["RL.NOOP", "noo:__rand_int__", "10000000", "1", "180"])
+    }
+
+    /// What makes its keys ready, where that is something else.
+    pub fn before(&self) -> Option<Self> {
+        let words = self.before.clone()?;
+        Some(Self { words, before: None, ..self.unchecked() })
     }
 
     /// The same, whatever is decided.
@@ -228,7 +286,7 @@ impl Contestant {
             Expected::Denied => 0,
         };
         let is_expected = match &reply {
-            Value::Array(fields) => fields.len() == 5 && fields[0] == Value::Int(allowed),
+            Value::Array(fields) => fields.len() >= 5 && fields[0] == Value::Int(allowed),
             _ => false,
         };
         assert!(is_expected, "{words:?}: {reply:?}");
@@ -237,6 +295,11 @@ impl Contestant {
     /// The words of the command line.
     pub fn words(&self) -> &[String] {
         &self.words
+    }
+
+    /// How many keys an allowed call of it writes.
+    pub fn keys(&self) -> usize {
+        self.words.iter().filter(|word| word.contains("__rand_int__")).count()
     }
 
     /// The command's name.

@@ -106,7 +106,8 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
 }
 
 /// How many calls were decided as the contestant expects so far. The module counts them; for a
-/// script the server counts the writes, of which an allowed call makes one and a denied one none.
+/// script the server counts the writes, of which an allowed call makes one for each of its keys and
+/// a denied one none.
 fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     let outcome = match contestant.expected {
         Expected::Any => return None,
@@ -116,7 +117,8 @@ fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     let Some(name) = contestant.command().strip_prefix("RL.") else {
         let stats = node.info("commandstats");
         let writes = ["set", "incr", "zadd"].map(|name| stats.get(&format!("cmdstat_{name}")));
-        return Some(writes.into_iter().flatten().filter_map(|stat| number(stat, "calls")).sum());
+        let writes = writes.into_iter().flatten().filter_map(|stat| number(stat, "calls"));
+        return Some(writes.sum::<f64>() / contestant.keys() as f64);
     };
     node.info("rl")[&format!("rl_{}_{outcome}", name.to_lowercase())].parse().ok()
 }

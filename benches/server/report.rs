@@ -109,9 +109,13 @@ pub fn bars(all: &[Bars]) -> String {
         for bars in all {
             let row = &bars.rows[index];
             let sign = if row.is_most { "<=" } else { ">=" };
-            let verdict = if row.is_met() { "met" } else { "MISSED" };
+            let verdict = match row.bar {
+                None => "",
+                Some(_) if row.is_met() => "met",
+                Some(_) => "MISSED",
+            };
             cells.push(format!("{:.2}", row.value));
-            cells.push(format!("{sign} {:.2}", row.bar));
+            cells.push(row.bar.map_or("-".into(), |bar| format!("{sign} {bar:.2}")));
             cells.push(verdict.to_owned());
         }
         table.row(cells);

@@ -92,6 +92,14 @@ impl Verdict {
     pub const fn is_allowed(self) -> bool {
         matches!(self, Self::Allowed { .. } | Self::Granted { .. })
     }
+
+    /// How long an allowed call is to hold back; `None` when it is not allowed.
+    pub const fn wait(self) -> Option<Span> {
+        match self {
+            Self::Allowed { wait } | Self::Granted { wait, .. } => Some(wait),
+            Self::Denied { .. } | Self::Impossible => None,
+        }
+    }
 }
 
 impl<S> Next<S> {

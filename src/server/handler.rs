@@ -6,7 +6,7 @@ use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
 use super::{clock, config, info, reply, several};
-use crate::grammar::{self, Algorithm, ClockAction, GrammarError, Request};
+use crate::grammar::{self, Algorithm, ClockAction, GrammarError};
 use crate::limiter::{Mode, NewState, Outcome};
 use crate::state::NotAState;
 
@@ -16,8 +16,8 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     let result = match COMMANDS[index].action {
         Action::Decide(algorithm) => decide(index, call, algorithm),
         Action::Peek => peek(index, call),
-        Action::Charge => settle(index, call, |key, request| Ok(keyspace::charge(key, request)?)),
-        Action::Refund => settle(index, call, |key, request| Ok(keyspace::refund(key, request)?)),
+        Action::Charge => charge(index, call),
+        Action::Refund => refund(index, call),
         Action::DecideAll => several::decide(index, call),
         Action::PeekAll => several::peek(index, call),
         Action::Inspect => inspect(call),
@@ -29,38 +29,37 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     }
 }
 
-/// Decides a call and stores what follows from it. All that could go wrong, the making of the
-/// reply included, comes before the key is touched.
+/// Decides a call and stores what follows from it.
 fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
-    let slots = config::sliding_log_slots();
-    let request = grammar::request(algorithm, args_after_key(call), slots)?;
-    let key = only_key(call)?.open_for_writing();
-    let outcome = keyspace::decide(&key, &request, Mode::Take, clock::now())?;
-    let decision = outcome.decision;
-    let write = Write::of(&outcome.next);
-    let integers = reply::integers(&decision);
-    fault::point(Point::Reply);
-    if let Some(write) = write {
-        fault::point(Point::Store);
-        keyspace::commit(key, &write)?.announce(call)?;
-    }
-    info::count_decision(index, decision.verdict.is_allowed());
-    call.context().reply_integers(&integers);
-    Ok(())
+    let request = grammar::request(algorithm, args_after_key(call), config::sliding_log_slots())?;
+    apply(index, call, |key| Ok(keyspace::decide(key, &request, Mode::Take, clock::now())?))
 }
 
-/// Charges or refunds what a call costs, and tells where the subject stands then.
-fn settle(
+/// Charges what a call costs, and tells where the subject stands then.
+fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
+}
+
+/// Refunds what a call has cost, and tells where the subject stands then.
+fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
+}
+
+/// What is made of the state behind a key.
+type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
+
+/// Stores what is made of the state behind the key, and replies. All that could go wrong, the
+/// making of the reply included, comes before the key is touched.
+#[inline(always)]
+fn apply(
     index: usize,
     call: &mut Call<'_>,
-    settle: impl for<'key> FnOnce(
-        &'key ReadKey<'_, '_>,
-        &Request,
-    ) -> Result<Outcome<NewState<'key>>, CommandError>,
+    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?.in_full()?;
     let key = only_key(call)?.open_for_writing();
-    let outcome = settle(&key, &request)?;
+    let outcome = act(&key)?;
     let decision = outcome.decision;
     let write = Write::of(&outcome.next);
     let integers = reply::integers(&decision);

@@ -2,10 +2,8 @@
 //! state.
 
 use super::api::{Context, Value};
-use crate::grammar::RULES_MAX;
 use crate::limiter::several;
 use crate::limiter::{Decision, Row, Span, State, Verdict};
-use arrayvec::ArrayVec;
 use std::iter;
 
 /// The fourth field of a call that can never be allowed.
@@ -30,26 +28,21 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
 
 /// The answer of several rules: five integers, the number of the rule that they come from, and a
 /// row of five for each.
-pub struct Several {
+pub struct Several<'a> {
     head: [i64; 6],
-    rows: ArrayVec<[i64; 5], RULES_MAX>,
+    rows: &'a [Row],
 }
 
-impl Several {
+impl<'a> Several<'a> {
     /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one
     /// that keeps it longest; denied, who would have allowed has nothing to wait for.
-    pub fn of(rows: &[Row]) -> Self {
+    pub fn of(rows: &'a [Row]) -> Self {
         let deciding = several::deciding(rows);
-        let mut rows: ArrayVec<_, RULES_MAX> =
-            rows.iter().map(|row| integers(&row.decision)).collect();
         let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
-            rows.get(deciding).copied().unwrap_or_default();
-        for [row_allowed, _, _, wait_ms, _] in &mut rows {
-            match (allowed, *row_allowed) {
-                (0, 0) => {}
-                (0, _) => *wait_ms = 0,
-                _ => retry_after_ms = retry_after_ms.max(*wait_ms),
-            }
+            rows.get(deciding).map(|row| integers(&row.decision)).unwrap_or_default();
+        if allowed != 0 {
+            let waits = rows.iter().filter_map(|row| row.decision.verdict.wait());
+            retry_after_ms = waits.max().map_or(0, ms);
         }
         let number = integer(deciding as u64 + 1);
         let head = [allowed, limit, remaining, retry_after_ms, reset_after_ms, number];
@@ -64,7 +57,14 @@ impl Several {
 
     /// Sends it.
     pub fn send(&self, context: Context<'_>) {
-        context.reply_integers_and_rows(&self.head, &self.rows);
+        let is_allowed = self.is_allowed();
+        let rows = self.rows.iter().map(|row| match integers(&row.decision) {
+            [allowed, limit, remaining, _, reset_after_ms] if allowed != 0 && !is_allowed => {
+                [allowed, limit, remaining, 0, reset_after_ms]
+            }
+            row => row,
+        });
+        context.reply_integers_and_rows(&self.head, rows);
     }
 }
 

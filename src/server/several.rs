@@ -10,24 +10,33 @@ use crate::grammar::{self, GrammarError, RULES_MAX, Request};
 use crate::limiter::{Mode, Row};
 use arrayvec::ArrayVec;
 
-/// One of something for each rule of a call.
+/// One of something for each rule of a call. It is filled where it lies: it has room for all there
+/// may be, and to hand it on by value would copy that, some thousand bytes for each.
 type Each<T> = ArrayVec<T, RULES_MAX>;
 
 /// Decides a call by all its rules and stores what follows from it. All that could go wrong, the
 /// making of the reply included, comes before the first key is touched.
 pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let requests = requests(call)?;
-    let keys: Each<_> = call.take_keys()?.map(KeyName::open_for_writing).collect();
-    let (rows, writes) = decide_each(&keys, &requests)?;
-    let reply = reply::Several::of(&rows);
-    fault::point(Point::Reply);
-    if writes.iter().any(Option::is_some) {
-        fault::point(Point::Store);
-        let pairs = keys.into_iter().zip(writes);
-        let committed: Each<_> =
-            pairs.filter_map(|(key, write)| Some(keyspace::commit(key, &write?))).collect();
-        announce_each(committed, call)?;
+    let mut requests = Each::new();
+    read_rules(call, &mut requests)?;
+    let mut rows = Each::new();
+    let (reply, mut committed);
+    {
+        let mut keys: Each<_> = Each::new();
+        keys.extend(call.take_keys()?.map(KeyName::open_for_writing));
+        let mut writes = Each::new();
+        decide_each(&keys, &requests, &mut rows, &mut writes)?;
+        reply = reply::Several::of(&rows);
+        committed = Each::new();
+        fault::point(Point::Reply);
+        if writes.iter().any(Option::is_some) {
+            fault::point(Point::Store);
+            for (key, write) in keys.drain(..).zip(&writes) {
+                committed.extend(write.as_ref().map(|write| keyspace::commit(key, write)));
+            }
+        }
     }
+    announce_each(&mut committed, call)?;
     info::count_decision(index, reply.is_allowed());
     reply.send(call.context());
     Ok(())
@@ -35,11 +44,11 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Tells of every change, once all keys are closed; of what went wrong the first.
 fn announce_each<'call>(
-    committed: Each<Result<Committed<'call>, CommitError>>,
+    committed: &mut Each<Result<Committed<'call>, CommitError>>,
     call: &mut Call<'call>,
 ) -> Result<(), CommitError> {
     let mut result = Ok(());
-    for committed in committed {
+    for committed in committed.drain(..) {
         let announced = committed.and_then(|committed| committed.announce(call));
         result = result.and(announced);
     }
@@ -48,9 +57,12 @@ fn announce_each<'call>(
 
 /// Decides a call by all its rules and stores nothing.
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let requests = requests(call)?;
-    let keys: Each<_> = call.take_keys()?.map(KeyName::open_for_reading).collect();
-    let (rows, _) = decide_each(&keys, &requests)?;
+    let mut requests = Each::new();
+    read_rules(call, &mut requests)?;
+    let mut keys: Each<_> = Each::new();
+    keys.extend(call.take_keys()?.map(KeyName::open_for_reading));
+    let (mut rows, mut writes) = (Each::new(), Each::new());
+    decide_each(&keys, &requests, &mut rows, &mut writes)?;
     let reply = reply::Several::of(&rows);
     fault::point(Point::Reply);
     info::count_decision(index, reply.is_allowed());
@@ -58,20 +70,19 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The rules of a call, in its order.
-fn requests(call: &Call<'_>) -> Result<Each<Request>, CommandError> {
+/// Reads the rules of a call, in its order.
+fn read_rules(call: &Call<'_>, requests: &mut Each<Request>) -> Result<(), CommandError> {
     if call.args().len() > 2 * RULES_MAX + 1 {
         return Err(CommandError::Grammar(GrammarError::TooManyRules));
     }
     let slots = config::sliding_log_slots();
     let (pairs, odd_one) = call.args().as_chunks();
-    let mut requests = Each::new();
     for (at, [_key, rule]) in pairs.iter().enumerate() {
         let request = grammar::packed_rule(rule, slots).and_then(Request::in_full);
         requests.push(request.map_err(|error| in_rule(at, RuleError::Grammar(error)))?);
     }
     match odd_one {
-        [] => Ok(requests),
+        [] => Ok(()),
         _ => Err(CommandError::Grammar(GrammarError::Arity)),
     }
 }
@@ -81,26 +92,31 @@ fn requests(call: &Call<'_>) -> Result<Each<Request>, CommandError> {
 fn decide_each<'open, 'call: 'open, K: AsRef<ReadKey<'open, 'call>>>(
     keys: &[K],
     requests: &[Request],
-) -> Result<(Each<Row>, Each<Option<Write>>), CommandError> {
+    rows: &mut Each<Row>,
+    writes: &mut Each<Option<Write>>,
+) -> Result<(), CommandError> {
     let now = clock::now();
-    let (mut rows, mut writes) = (Each::<Row>::new(), Each::new());
-    let mut mode = Mode::Take;
-    loop {
-        for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
-            let outcome = keyspace::decide(key.as_ref(), request, mode, now);
-            let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
-            writes.push(Write::of(&outcome.next));
-            rows.push(Row { decision: outcome.decision, cost: request.cost });
-        }
-        let all_allow = rows.iter().all(|row| row.decision.verdict.is_allowed());
-        if all_allow || mode == Mode::HoldBack {
-            return Ok((rows, writes));
-        }
-        // Once more, for what stands when nothing is taken.
-        mode = Mode::HoldBack;
-        rows.clear();
-        writes.clear();
+    for (at, (key, request)) in keys.iter().zip(requests).enumerate() {
+        let outcome = keyspace::decide(key.as_ref(), request, Mode::Take, now);
+        let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
+        writes.push(Write::of(&outcome.next));
+        rows.push(Row { decision: outcome.decision, cost: request.cost });
     }
+    if rows.iter().all(|row| row.decision.verdict.is_allowed()) {
+        return Ok(());
+    }
+    // Those that would have allowed answer what stands when nothing is taken.
+    for (at, (row, write)) in rows.iter_mut().zip(writes).enumerate() {
+        if let (true, Some(key), Some(request)) =
+            (row.decision.verdict.is_allowed(), keys.get(at), requests.get(at))
+        {
+            let outcome = keyspace::decide(key.as_ref(), request, Mode::HoldBack, now);
+            let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
+            *write = Write::of(&outcome.next);
+            row.decision = outcome.decision;
+        }
+    }
+    Ok(())
 }
 
 /// An error of the rule at `at`, counted from 0.

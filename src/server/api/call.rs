@@ -48,8 +48,9 @@ pub unsafe extern "C" fn trampoline<C: Commands, const INDEX: usize>(
     argc: c_int,
 ) -> c_int {
     let replied = guard(false, || {
+        let mut room = [const { MaybeUninit::uninit() }; ARGS_MAX];
         // SAFETY: by the contract of this function.
-        let mut call = unsafe { Call::new(ctx, argv, argc, C::keys(INDEX)) };
+        let mut call = unsafe { Call::new(ctx, argv, argc, C::keys(INDEX), &mut room) };
         C::run(INDEX, &mut call);
         true
     });
@@ -65,9 +66,7 @@ pub unsafe extern "C" fn trampoline<C: Commands, const INDEX: usize>(
 /// its keys can be copied.
 pub struct Call<'call> {
     context: Context<'call>,
-    /// Of which the first `args_len` are written.
-    args: [MaybeUninit<&'call [u8]>; ARGS_MAX],
-    args_len: usize,
+    args: &'call [&'call [u8]],
     /// The arguments from the first key on, until the keys are taken.
     key_names: Cell<&'call [*mut raw::RedisModuleString]>,
     /// How far the keys are apart.
@@ -98,6 +97,8 @@ impl<'open, 'call> Iterator for Keys<'open, 'call> {
 }
 
 impl<'call> Call<'call> {
+    /// The arguments are written to `room`, as many as there is room for.
+    ///
     /// # Safety
     ///
     /// `ctx` must be the context of the running command and `argv` hold its `argc` arguments, all
@@ -108,6 +109,7 @@ impl<'call> Call<'call> {
         argv: *mut *mut raw::RedisModuleString,
         argc: c_int,
         keys: Option<KeyRange>,
+        room: &'call mut [MaybeUninit<&'call [u8]>; ARGS_MAX],
     ) -> Self {
         let argc = usize::try_from(argc).unwrap_or(0);
         // SAFETY: by the contract of this function.
@@ -119,20 +121,19 @@ impl<'call> Call<'call> {
             None => (Default::default(), 1),
             Some(range) => (range.of(argv), range.step()),
         };
-        let args = [const { MaybeUninit::uninit() }; ARGS_MAX];
-        let args_len = argv.len().min(ARGS_MAX);
-        let mut call = Self { context, args, args_len, key_names: Cell::new(key_names), key_step };
-        for (arg, string) in call.args.iter_mut().zip(argv) {
+        for (place, string) in room.iter_mut().zip(argv) {
             // SAFETY: the string is alive for `'call`, and the server does not change arguments.
-            arg.write(unsafe { bytes_of(*string) });
+            place.write(unsafe { bytes_of(*string) });
         }
-        call
+        let args_len = argv.len().min(ARGS_MAX);
+        // SAFETY: so many of them were just written, and nobody writes them again.
+        let args = unsafe { slice::from_raw_parts(room.as_ptr().cast(), args_len) };
+        Self { context, args, key_names: Cell::new(key_names), key_step }
     }
 
     /// The arguments after the command's name.
-    pub fn args(&self) -> &[&'call [u8]] {
-        // SAFETY: `new` has written so many of them, and there is room for no more.
-        unsafe { slice::from_raw_parts(self.args.as_ptr().cast(), self.args_len) }
+    pub fn args(&self) -> &'call [&'call [u8]] {
+        self.args
     }
 
     /// The context of this call.
@@ -205,9 +206,8 @@ unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
 
 #[cfg(test)]
 mod tests {
-    use super::{ARGS_MAX, Call, Context, repeated};
+    use super::{Call, Context, repeated};
     use std::cell::Cell;
-    use std::mem::MaybeUninit;
     use std::ptr;
 
     #[test]
@@ -216,8 +216,7 @@ mod tests {
         let call = Call {
             // SAFETY: nothing is asked of it.
             context: unsafe { Context::new(ptr::null_mut()) },
-            args: [const { MaybeUninit::uninit() }; ARGS_MAX],
-            args_len: 0,
+            args: &[],
             key_names: Cell::new(&names),
             key_step: 1,
         };

@@ -45,7 +45,11 @@ impl Context<'_> {
     }
 
     /// Replies with an array of integers and, after them, rows of integers.
-    pub fn reply_integers_and_rows<const N: usize>(self, integers: &[i64], rows: &[[i64; N]]) {
+    pub fn reply_integers_and_rows<const N: usize>(
+        self,
+        integers: &[i64],
+        rows: impl ExactSizeIterator<Item = [i64; N]>,
+    ) {
         let (array, long_long) =
             (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
         let len = (integers.len() + rows.len()).try_into().unwrap_or(0);
@@ -56,7 +60,7 @@ impl Context<'_> {
                 long_long(self.0, *integer);
             }
         }
-        rows.iter().for_each(|row| self.reply_integers(row));
+        rows.for_each(|row| self.reply_integers(&row));
     }
 
     /// Replies with one integer.
