@@ -8,6 +8,7 @@ SECONDS ?= 20
 ROUNDS ?=
 ONLY ?=
 UPDATE ?=
+CHECK ?=
 
 # A target directory of the user's own is respected.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -26,7 +27,7 @@ bench := cargo bench --locked --no-default-features --target-dir '$(target)/benc
 clippy := cargo clippy --locked --all-targets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo test test-matrix soak fuzz check clean
+.PHONY: help build run demo plots test test-matrix soak fuzz check clean
 .PHONY: bench bench-full bench-pure bench-instructions bench-module
 
 help: ## list these targets
@@ -48,6 +49,13 @@ demo: ## build, then show every command and the six algorithms side by side
 	$(cargo_build)
 	@scripts/demo.sh '$(module)'
 
+plots: ## draw docs/plots anew, from what a server lets through; CHECK=1 only compares
+	@scripts/install-prerequisites.sh rust build server
+	$(cargo_build)
+	DRAW='$(if $(CHECK),0,1)' RL_MODULE='$(module)' \
+		cargo test --locked --no-default-features --test plots
+	@ls docs/plots/*.svg
+
 test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server clients
 	@scripts/fetch-clients.sh .cache/clients
@@ -57,7 +65,7 @@ test: ## build and run everything that has to pass
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		cargo test --locked --no-default-features --test e2e --test snippets
+		cargo test --locked --no-default-features --test e2e --test snippets --test plots
 
 soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the models
 	@scripts/install-prerequisites.sh rust build server

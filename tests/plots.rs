@@ -1,0 +1,59 @@
+//! The pictures under `docs/plots/`: what each algorithm lets through of one and the same traffic,
+//! as a real server answered it under a clock that stands still between the calls.
+//!
+//! ```text
+//! make plots
+//! cargo test --locked --no-default-features --test plots
+//! ```
+//!
+//! `DRAW=1`, which `make plots` sets, writes them; without it they are drawn in memory and compared
+//! with what is committed. `SERVER` and `RL_MODULE` are those of the end-to-end suite.
+
+// The end-to-end suite needs more of it than the pictures do.
+#[path = "e2e/support/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod support;
+
+#[path = "plots/picture.rs"]
+mod picture;
+#[path = "plots/traffic.rs"]
+mod traffic;
+
+use std::path::Path;
+use std::{env, fs};
+
+use support::Server;
+use traffic::{BURSTY, GREEDY, Passage, STEADY};
+
+#[test]
+fn the_pictures_show_what_a_server_lets_through() {
+    let server = Server::start();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/plots");
+    for traffic in &[STEADY, BURSTY, GREEDY] {
+        let passages = traffic::play(&mut server.client(), traffic);
+        let drawn = picture::draw(traffic, &passages);
+        let path = folder.join(format!("{}.svg", traffic.name));
+        if env::var("DRAW").is_ok_and(|draw| draw == "1") {
+            fs::write(&path, drawn).expect("the picture can be written");
+            continue;
+        }
+        let committed = fs::read_to_string(&path).unwrap_or_default();
+        let name = path.display();
+        assert!(drawn == committed, "{name} is out of date: `make plots`, then look at it");
+    }
+}
+
+/// What the rows remark, so that another traffic cannot make it untrue.
+#[test]
+fn each_row_of_the_greedy_picture_shows_what_its_remark_says() {
+    let passages = traffic::play(&mut Server::start().client(), &GREEDY);
+    let [fixed, sliding, log, token_bucket, leaky_bucket, gcra, backoff] = &passages;
+    assert_eq!([fixed, log, leaky_bucket].map(Passage::densest), [20, 10, 10]);
+    assert!((11..20).contains(&sliding.densest()), "{}", sliding.densest());
+    assert_eq!(token_bucket.acts_ms(), gcra.acts_ms());
+    let gaps_ms = |passage: &Passage| -> Vec<i64> {
+        passage.acts_ms().windows(2).map(|acts_ms| acts_ms[1] - acts_ms[0]).collect()
+    };
+    assert!(gaps_ms(leaky_bucket).iter().all(|gap_ms| *gap_ms == 1_000));
+    assert_eq!(gaps_ms(backoff)[9..], [1_000, 2_000, 4_000, 8_000, 16_000]);
+}

@@ -1,0 +1,164 @@
+//! The traffic of the pictures, the rules it is played through, and what came through.
+
+use crate::support::{BASE_US, Client};
+
+/// How long each picture lasts.
+pub const END_MS: i64 = 40_000;
+
+/// The window of the rules, and the time in which the buckets and GCRA fill.
+pub const WINDOW_MS: i64 = 10_000;
+
+/// Where the first window of FIXED and SLIDING ends. Theirs lie on the clock, and traffic seldom
+/// begins just where a window does.
+pub const FIRST_EDGE_MS: i64 = 2_000;
+
+/// One way to call.
+pub struct Traffic {
+    pub name: &'static str,
+    pub title: &'static str,
+    /// The calls within this time share a bar.
+    pub bar_ms: i64,
+    calls_ms: fn() -> Vec<i64>,
+}
+
+pub const STEADY: Traffic = Traffic {
+    name: "steady",
+    title: "Steady: a call every half second, against a limit of 10 in 10 s",
+    bar_ms: 500,
+    calls_ms: || (0..END_MS).step_by(500).collect(),
+};
+
+pub const BURSTY: Traffic = Traffic {
+    name: "bursty",
+    title: "Bursty: 12 calls at once, against a limit of 10 in 10 s",
+    bar_ms: 1_000,
+    calls_ms: || {
+        // A pause between two times three: who saves up in it, and who does not.
+        let bursts_ms = [0, 5_000, 10_000, 25_000, 30_000, 35_000];
+        bursts_ms.into_iter().flat_map(|at_ms| [at_ms; 12]).collect()
+    },
+};
+
+pub const GREEDY: Traffic = Traffic {
+    name: "greedy",
+    title: "Greedy: five calls a second, against a limit of 10 in 10 s",
+    bar_ms: 1_000,
+    calls_ms: || (0..END_MS).step_by(200).collect(),
+};
+
+/// An algorithm under a limit of 10 in 10 s, or the closest it has.
+pub struct Rule {
+    pub algorithm: &'static str,
+    pub arguments: &'static str,
+    /// What to see of it.
+    pub remark: &'static str,
+    /// Whether its windows lie on the clock.
+    pub has_edges: bool,
+}
+
+pub const RULES: [Rule; 7] = [
+    Rule::of("FIXED", "10 10s ALIGNED", "a new window forgets the last").with_edges(),
+    Rule::of("SLIDING", "10 10s", "the last window fades out").with_edges(),
+    Rule::of("SLIDINGLOG", "10 10s", "10 in any 10 s, exactly"),
+    Rule::of("TOKENBUCKET", "10 10 10s", "saves up 10, then 1 a second"),
+    Rule::of("LEAKYBUCKET", "10 10 10s", "a queue: one acts each second"),
+    Rule::of("GCRA", "10 10 10s", "decides as TOKENBUCKET does"),
+    Rule::of("BACKOFF", "10 1s 1m 1h", "10 free, then gaps that double"),
+];
+
+impl Rule {
+    const fn of(algorithm: &'static str, arguments: &'static str, remark: &'static str) -> Self {
+        Self { algorithm, arguments, remark, has_edges: false }
+    }
+
+    const fn with_edges(mut self) -> Self {
+        self.has_edges = true;
+        self
+    }
+
+    fn call(&self, traffic: &Traffic) -> String {
+        let Self { algorithm, arguments, .. } = self;
+        format!("RL.{algorithm} {}:{algorithm} {arguments}", traffic.name)
+    }
+}
+
+/// A call and its answer.
+struct Answer {
+    at_ms: i64,
+    is_allowed: bool,
+    /// How long an allowed call waits before it acts: 0 but for the leaky bucket.
+    wait_ms: i64,
+}
+
+/// What one rule made of the traffic.
+#[derive(Default)]
+pub struct Passage(Vec<Answer>);
+
+/// The calls that share a bar.
+#[derive(Clone, Copy, Default)]
+pub struct Bar {
+    pub allowed: i32,
+    pub denied: i32,
+    /// The allowed ones that act in this time, whenever they were made.
+    pub acting: i32,
+}
+
+/// Plays the traffic through every rule.
+pub fn play(client: &mut Client, traffic: &Traffic) -> [Passage; RULES.len()] {
+    let mut passages: [Passage; RULES.len()] = Default::default();
+    for at_ms in (traffic.calls_ms)() {
+        client.freeze(BASE_US + (WINDOW_MS - FIRST_EDGE_MS + at_ms) * 1_000);
+        for (rule, Passage(answers)) in RULES.iter().zip(&mut passages) {
+            let [allowed, _, _, retry_after_ms, _] = client.decide(&rule.call(traffic));
+            let is_allowed = allowed == 1;
+            answers.push(Answer {
+                at_ms,
+                is_allowed,
+                wait_ms: if is_allowed { retry_after_ms } else { 0 },
+            });
+        }
+    }
+    passages
+}
+
+impl Passage {
+    /// When each allowed call acts.
+    pub fn acts_ms(&self) -> Vec<i64> {
+        let allowed = self.0.iter().filter(|answer| answer.is_allowed);
+        allowed.map(|answer| answer.at_ms + answer.wait_ms).collect()
+    }
+
+    pub fn calls(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn allowed(&self) -> usize {
+        self.acts_ms().len()
+    }
+
+    /// The most that acted in any stretch as long as the window.
+    pub fn densest(&self) -> usize {
+        let acts_ms = self.acts_ms();
+        let acting_from = |start_ms: &i64| {
+            let window = *start_ms..start_ms + WINDOW_MS;
+            acts_ms.iter().filter(|at_ms| window.contains(at_ms)).count()
+        };
+        acts_ms.iter().map(acting_from).max().unwrap_or(0)
+    }
+
+    /// One bar after the other, from the first call to the end of the picture.
+    pub fn bars(&self, bar_ms: i64) -> Vec<Bar> {
+        let bar_at = |at_ms: i64| usize::try_from(at_ms / bar_ms).expect("time runs forward");
+        let mut bars = vec![Bar::default(); bar_at(END_MS)];
+        for answer in &self.0 {
+            let bar = &mut bars[bar_at(answer.at_ms)];
+            bar.allowed += i32::from(answer.is_allowed);
+            bar.denied += i32::from(!answer.is_allowed);
+        }
+        // Who waits beyond the end acts outside of the picture.
+        for at_ms in self.acts_ms().into_iter().filter(|at_ms| *at_ms < END_MS) {
+            bars[bar_at(at_ms)].acting += 1;
+        }
+        bars
+    }
+}
