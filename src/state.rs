@@ -166,14 +166,13 @@ fn write_log(edit: &Edit<'_>) -> Change {
         let entry = edit.last.pack(base, 0);
         return Change::Rewrite([header(base).as_slice(), &entry].concat());
     };
-    if edit.is_patch() {
-        let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
-        return Change::Patch { offset, entry: edit.last.pack(log.base, 0) };
-    }
     if let Some(count) = edit.overwritten() {
         let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
-        let entries = edit.last.pack(log.base, 0).repeat(count);
-        return Change::Tail { offset, entries };
+        let entry = edit.last.pack(log.base, 0);
+        return match count {
+            0 | 1 => Change::Patch { offset, entry },
+            _ => Change::Tail { offset, entries: entry.repeat(count) },
+        };
     }
     // Between its ends a log is trusted, so a forged one may be out of order there. What is written
     // has to read again: nothing in it comes before its front or after its last entry.

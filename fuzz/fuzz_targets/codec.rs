@@ -43,7 +43,7 @@ fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
             kept: 0..log.entries.len() - 1,
             last: log.last(),
             slot: log.slot,
-            overwrites: false,
+            rewrites: false,
         }),
         State::TokenBucket(state) => NewState::TokenBucket(state),
         State::LeakyBucket(state) => NewState::LeakyBucket(state),

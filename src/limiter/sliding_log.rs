@@ -15,8 +15,9 @@
 //! more entries than slots (and one), never more than the limit in any window, and a unit is held
 //! at most one slot longer than exact.
 //!
-//! What is given back is what came last. No command truncates a string, so where few entries go
-//! they are overwritten with the one that is the last now: equal entries count as one.
+//! What is given back is what came last. No command truncates a string, so the entries that go are
+//! overwritten with the one that is the last now: equal entries count as one. Once there are too
+//! many of those the log is written anew without them.
 //!
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
@@ -78,8 +79,8 @@ pub struct Edit<'a> {
     pub last: Entry,
     /// The coarsest rounding from now on.
     pub slot: Span,
-    /// Whether the entries that do not stay may be overwritten with the last one, and left there.
-    pub overwrites: bool,
+    /// Whether the log is to be written anew, even if nothing but its end changes.
+    pub rewrites: bool,
 }
 
 impl<'a> Log<'a> {
@@ -114,32 +115,17 @@ impl<'a> Log<'a> {
     }
 }
 
-/// How many entries a refund overwrites at most. Of small refunds one in so many writes the log
-/// anew, without the entries that are gone.
-pub const OVERWRITTEN_MAX: usize = 32;
-
 impl Edit<'_> {
-    /// Whether the stored bytes only change at their end: nothing is dropped in front, and base
-    /// and slot stay.
-    pub fn is_patch(&self) -> bool {
-        self.log.is_some_and(|log| {
-            self.kept.start == 0
-                && self.kept.end + 1 >= log.entries.len()
-                && self.slot == log.slot
-                && (!self.kept.is_empty() || self.last.instant == log.base)
-        })
-    }
-
-    /// How many entries at the end of the stored bytes are to be overwritten with the last one;
-    /// `None` where the log is to be written anew.
+    /// How many entries at the end of the stored bytes become the last one, when only those
+    /// change; 0 is one more entry. `None` where the log is to be written anew.
     pub fn overwritten(&self) -> Option<usize> {
         let log = self.log.filter(|log| {
-            self.overwrites
-                && self.kept.start == 0
+            self.kept.start == 0
                 && self.slot == log.slot
                 && (!self.kept.is_empty() || self.last.instant == log.base)
+                && !self.rewrites
         })?;
-        Some(log.entries.len() - self.kept.end).filter(|count| *count <= OVERWRITTEN_MAX)
+        Some(log.entries.len() - self.kept.end)
     }
 }
 
@@ -160,8 +146,8 @@ struct View<'a, 'log> {
     last: Entry,
     /// Set when the clock stepped back: all entries after the kept ones happened at this instant.
     moved_to: Option<Instant>,
-    /// Whether a change may overwrite the entries after the kept ones.
-    overwrites: bool,
+    /// Whether a change writes the log anew, even if nothing but its end changes.
+    rewrites: bool,
 }
 
 impl<'log> Limiter<'log> for SlidingLog {
@@ -180,7 +166,7 @@ impl<'log> Limiter<'log> for SlidingLog {
             let last = Entry { instant: now, total: 0 };
             let (log, kept) = (None, 0..0);
             let (dead, passed, used, moved_to) = (0, 0, 0, None);
-            let overwrites = false;
+            let rewrites = false;
             return View {
                 rule: self,
                 now,
@@ -191,7 +177,7 @@ impl<'log> Limiter<'log> for SlidingLog {
                 kept,
                 last,
                 moved_to,
-                overwrites,
+                rewrites,
             };
         };
         let count = log.entries.len();
@@ -209,8 +195,9 @@ impl<'log> Limiter<'log> for SlidingLog {
             (0..count, None)
         };
         let last = Entry { instant: moved_to.unwrap_or(newest.instant), ..newest };
-        let overwrites = false;
-        View { rule: self, now, log: stored, dead, passed, used, kept, last, moved_to, overwrites }
+        // Where entries were moved they are many, or it does not matter.
+        let rewrites = moved_to.is_some();
+        View { rule: self, now, log: stored, dead, passed, used, kept, last, moved_to, rewrites }
     }
 }
 
@@ -255,25 +242,25 @@ impl<'log> Standing for View<'_, 'log> {
         self.used -= given;
         self.last.total = self.last.total.saturating_sub(given);
         let Some(log) = self.log else { return };
-        // What is overwritten stays behind what comes next, until it is as much as may count.
-        let count = (log.entries.len() - self.dead) as u64;
-        let counting_max = self.rule.limit.units().min(self.rule.slots.count());
-        let is_bloated = count > 2 * counting_max + OVERWRITTEN_MAX as u64;
-        self.overwrites = self.moved_to.is_none() && !is_bloated;
-        // The first entry that reaches what is left is the last one now; all after it are gone.
+        let stale = self.stale(&log);
+        // The first entry that reaches what is left is the last one now. Those of them that say
+        // more than that are gone.
         let counting = self.dead..self.kept.end;
         let last = log.first_not(counting, |entry| entry.total < self.last.total);
         if last < self.kept.end {
             self.last.instant = log.entry(last).instant;
-            // Entries of its instant that an earlier refund has left are written again as well.
-            let before = |entry: Entry| entry.instant < self.last.instant;
-            self.kept.end = log.first_not(self.kept.start..last, before);
+            let tells = |entry: Entry| entry.total <= self.last.total;
+            self.kept.end = log.first_not(last..self.kept.end, tells);
             // Unless it is where the entries ahead were moved to, it is none of them.
             self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
         }
         if self.last.total < log.entry(0).total {
             // Nothing before it stays; also of a forged log, whose totals may fall.
             self.kept.end = self.kept.start;
+        }
+        if self.rewrites || self.is_worth_rewriting(&log, stale) {
+            self.rewrites = true;
+            self.kept.start = self.dead.min(self.kept.end);
         }
     }
 
@@ -321,6 +308,30 @@ impl SlidingLog {
 }
 
 impl<'log> View<'_, 'log> {
+    /// How many entries at the end only repeat the last one: what earlier refunds have overwritten.
+    fn stale(&self, log: &Log<'_>) -> usize {
+        let newest = log.last().total;
+        let count = log.entries.len();
+        count - 1 - log.first_not(self.dead..count - 1, |entry| entry.total < newest)
+    }
+
+    /// Whether a refund writes the log anew rather than overwrite what is gone.
+    ///
+    /// An entry that is gone has been sent once and may be sent once more; what is stale is sent
+    /// again by each refund that reaches it. With the root of twice the entries that stay as its
+    /// bound, a row of refunds sends as much by the one as by the other.
+    #[cold]
+    fn is_worth_rewriting(&self, log: &Log<'_>, stale: usize) -> bool {
+        let stays = self.kept.end.saturating_sub(self.dead);
+        let gone = log.entries.len() - self.kept.end;
+        // One entry a unit, and one a slot where there is a limit above them.
+        let slots = self.rule.slots.count() + 1;
+        let is_rounded = self.rule.slot() > Span::from_us(1);
+        let counting_max = if is_rounded { self.used.min(slots) } else { self.used };
+        let has_waste = log.entries.len() as u64 > (counting_max + 1) * 3 / 2 + 1;
+        has_waste || gone > stays + 1 || stale > (2 * stays).isqrt() + 1
+    }
+
     /// When the last entry no longer counts.
     fn lapses_at(&self) -> Instant {
         self.last.instant.after(self.rule.window.span())
@@ -343,11 +354,16 @@ impl<'log> View<'_, 'log> {
         let mut kept = self.kept.clone();
         let Some(log) = self.log else {
             let slot = self.rule.slot();
-            return Edit { log: None, kept, last, slot, overwrites: self.overwrites };
+            return Edit { log: None, kept, last, slot, rewrites: false };
         };
-        if !kept.is_empty() && log.entry(kept.end - 1).instant == last.instant {
-            // The same instant: that entry is written again, with the new total.
-            kept.end -= 1;
+        if let Some(before) = kept.end.checked_sub(1)
+            && before >= kept.start
+        {
+            let entry = log.entry(before);
+            if entry.instant == last.instant && (entry.total != last.total || self.rewrites) {
+                // The same instant: that entry is written again, with the new total.
+                kept.end = before;
+            }
         }
         if !last.fits(log.base) {
             // Years of one base, or an immense total: count anew from what still matters.
@@ -359,7 +375,7 @@ impl<'log> View<'_, 'log> {
         let taken_over = self.moved_to.is_none() && last.instant <= log.last().instant;
         let inherits = survivors || taken_over;
         let slot = if inherits { log.slot.max(self.rule.slot()) } else { self.rule.slot() };
-        Edit { log: self.log, kept, last, slot, overwrites: self.overwrites }
+        Edit { log: self.log, kept, last, slot, rewrites: self.rewrites }
     }
 }
 

@@ -85,7 +85,7 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
             kept: 0..log.entries.len() - 1,
             last: log.last(),
             slot: log.slot,
-            overwrites: false,
+            rewrites: false,
         }),
     }
 }
@@ -214,7 +214,7 @@ fn a_new_log_is_one_entry_behind_its_header() {
         kept: 0..0,
         last: Entry { instant: at, total: 7 },
         slot: Span::from_us(1),
-        overwrites: false,
+        rewrites: false,
     };
     let bytes = stored(&NewState::SlidingLog(edit));
     let State::SlidingLog(log) = decode(&bytes).unwrap() else { panic!("a log") };

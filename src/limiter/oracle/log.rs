@@ -6,8 +6,9 @@ use super::{Limits, Oracle, div_ceil};
 #[derive(Clone, Default)]
 pub struct SlidingLog {
     pub(super) calls: Vec<(i128, i128)>,
-    /// Entries that say again what one of a call says: what stands where a refund left nothing.
-    pub(super) echoes: Vec<i128>,
+    /// Entries that say again what one of a call said: what stands where a refund left nothing,
+    /// each with its instant and the total of all calls then.
+    pub(super) echoes: Vec<(i128, i128)>,
     pub(super) coarsest_slot: i128,
     /// Whether the clock stepped back before the call that is being made.
     pub(super) is_repaired: bool,
@@ -32,11 +33,29 @@ impl SlidingLog {
         now < at + limits.period_us
     }
 
-    /// How many entries there are with such an instant: one for all calls of one, and the echoes.
-    fn entries(&self, of_kind: impl Fn(i128) -> bool) -> usize {
-        let mut instants: Vec<_> = self.calls.iter().map(|(at, _)| *at).collect();
-        instants.dedup();
-        instants.iter().chain(&self.echoes).filter(|at| of_kind(**at)).count()
+    fn total(&self) -> i128 {
+        self.calls.iter().map(|(_, cost)| cost).sum()
+    }
+
+    /// The entries, each with its instant and the total up to it: one for all calls of an instant,
+    /// and the echoes.
+    fn entries(&self) -> Vec<(i128, i128)> {
+        let mut entries: Vec<(i128, i128)> = Vec::new();
+        let mut total = 0;
+        for (at, cost) in &self.calls {
+            total += cost;
+            match entries.last_mut() {
+                Some(last) if last.0 == *at => last.1 = total,
+                _ => entries.push((*at, total)),
+            }
+        }
+        entries.extend(&self.echoes);
+        entries
+    }
+
+    /// How many entries have such an instant.
+    fn count(&self, of_kind: impl Fn(i128) -> bool) -> usize {
+        self.entries().iter().filter(|(at, _)| of_kind(*at)).count()
     }
 
     fn forget(&mut self, limits: &Limits, now: i128) {
@@ -49,8 +68,8 @@ impl SlidingLog {
 
     /// Forgets the dead once they are half as many as the others.
     fn forget_many(&mut self, limits: &Limits, now: i128) -> bool {
-        let dead = self.entries(|at| !Self::counts(limits, at, now));
-        let forgets = dead > 0 && dead * 2 >= self.entries(|at| Self::counts(limits, at, now));
+        let dead = self.count(|at| !Self::counts(limits, at, now));
+        let forgets = dead > 0 && dead * 2 >= self.count(|at| Self::counts(limits, at, now));
         if forgets {
             self.forget(limits, now);
         }
@@ -74,11 +93,8 @@ impl Oracle for SlidingLog {
         if ahead {
             let moved = Self::rounded(limits, now);
             let live = |at: i128| at <= now && Self::counts(limits, at, now);
-            let echoed = self.entries(|at| live(at) && at == moved) > 1;
-            let is_last = self.entries(|at| at > now || at == moved) == 1;
-            if !is_last || self.entries(|at| !Self::counts(limits, at, now)) > 0 {
-                self.forget(limits, now);
-            }
+            let echoed = self.count(|at| live(at) && at == moved) > 1;
+            self.forget(limits, now);
             let others = self.calls.iter().any(|(at, _)| *at <= now && *at != moved);
             let survivors = others || echoed;
             self.calls.iter_mut().filter(|(at, _)| *at > now).for_each(|(at, _)| *at = moved);
@@ -108,10 +124,9 @@ impl Oracle for SlidingLog {
     }
 
     fn give(&mut self, limits: &Limits, now: i128, mut cost: i128) {
-        let counting = self.entries(|at| Self::counts(limits, at, now)) as i128;
-        let is_bloated = counting > 2 * limits.capacity.min(limits.slots) + 32;
         let forgot = self.forget_many(limits, now);
         let before = self.clone();
+        let dead: i128 = before.count(|at| !Self::counts(limits, at, now)) as i128;
         while let Some((at, units)) = self.calls.pop() {
             let dead = !Self::counts(limits, at, now);
             if dead || units > cost {
@@ -120,14 +135,36 @@ impl Oracle for SlidingLog {
             }
             cost -= units;
         }
-        let last = self.newest();
-        let overwritten = before.entries(|at| at >= last);
+        let (last, left) = (self.newest(), self.total());
         self.round_to(self.coarsest_slot.max(Self::slot(limits)));
-        if overwritten > 1 {
-            let anew = is_bloated || forgot || self.is_repaired || overwritten > 32;
-            let stays = self.coarsest_slot == before.coarsest_slot && !anew;
-            self.echoes.retain(|at| stays && *at < last);
-            self.echoes.extend((1..overwritten).filter(|_| stays).map(|_| last));
+        let entries = before.entries();
+        let more_than =
+            |total: i128| entries.iter().filter(|entry| entry.1 > total).count() as i128;
+        let count = entries.len() as i128;
+        let gone = more_than(left);
+        let stays = count - gone - dead;
+        let stale = more_than(before.total() - 1) - 1;
+        let counting = self.calls.iter().filter(|(at, _)| Self::counts(limits, *at, now));
+        let used = counting.map(|(_, cost)| cost).sum::<i128>();
+        let is_rounded = Self::slot(limits) > 1;
+        let most = if is_rounded { used.min(limits.slots + 1) } else { used };
+        let has_waste = count > (most + 1) * 3 / 2 + 1;
+        let root = (0..).find(|root| (root + 1) * (root + 1) > 2 * stays).expect("there is one");
+        if forgot || self.is_repaired || has_waste || gone > stays + 1 || stale > root + 1 {
+            self.forget(limits, now);
+        } else if self.coarsest_slot != before.coarsest_slot {
+            self.echoes.clear();
+        } else {
+            self.echoes.retain(|(_, total)| *total <= left);
+            // An entry of the same instant that tells less is overwritten as well.
+            let told = entries.iter().filter(|entry| entry.1 <= left).max();
+            let less = told.filter(|entry| entry.0 == last && entry.1 < left);
+            if let Some(at) = self.echoes.iter().position(|echo| Some(echo) == less) {
+                self.echoes.remove(at);
+            }
+            while (self.entries().len() as i128) < count {
+                self.echoes.push((last, left));
+            }
         }
     }
 }

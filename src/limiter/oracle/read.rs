@@ -60,7 +60,8 @@ impl TryFrom<State<'_>> for SlidingLog {
                 0 if before != at => return Err(Unexplained),
                 _ if before > at => return Err(Unexplained),
                 _ => {
-                    echoes.extend((before == at).then_some(at));
+                    let total = log.total_before(index).into();
+                    echoes.extend((before == at).then_some((at, total)));
                     calls.extend((cost > 0).then_some((at, cost.into())));
                 }
             }

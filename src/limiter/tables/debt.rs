@@ -105,32 +105,58 @@ fn a_sliding_log_is_refunded_newest_first() {
     );
 }
 
-#[test]
-fn a_log_that_is_called_and_refunded_without_end_stays_bounded() {
-    let hour = seconds(3_600);
-    // With a limit above its slots, the instants that count are as many as those.
-    for (rule, most) in [(log(20, hour, 1_024), 20), (log(1_000_000, hour, 16), 17)] {
-        let mut key = Key::default();
-        let (mut most_entries, mut rewrites) = (0, 0);
-        for call in 0..600 {
-            let at_ms = call * 5_000;
-            key.call(&rule, at_ms, 1);
-            // One in thirty stays.
-            if call % 30 > 0 {
-                let write = key.0.act(Refund, &rule, i128::from(START_US) + at_ms * 1_000, 1);
-                let (_, write) = write.expect("never refused");
-                let is_rewritten = matches!(
-                    write,
-                    Some(oracle::Write::Keep { change: state::Change::Rewrite(_), .. })
-                );
-                rewrites += usize::from(is_rewritten);
-                key.act(Refund, &rule, at_ms, 1);
-            }
-            let bytes = key.bytes().expect("one call at least");
-            most_entries = most_entries.max(bytes.len() / sliding_log::ENTRY_LEN);
+/// How many bytes of a change are sent.
+fn sent(write: Option<oracle::Write>) -> usize {
+    match write {
+        Some(oracle::Write::Keep { change, .. }) => match change {
+            state::Change::Whole(bytes) => bytes.as_slice().len(),
+            state::Change::Rewrite(bytes) => bytes.len(),
+            state::Change::Patch { entry, .. } => entry.len(),
+            state::Change::Tail { entries, .. } => entries.len(),
+        },
+        _ => 0,
+    }
+}
+
+/// The largest log, in entries, and the bytes that are sent for a call that is given back, of
+/// traffic that fills a log and then again and again takes a row of calls and gives them back.
+fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
+    let mut key = Key::default();
+    let (mut at_ms, mut most_entries, mut bytes) = (0, 0, 0);
+    let mut call = |key: &mut Key| {
+        at_ms += 1;
+        key.call(rule, at_ms, 1);
+        most_entries = most_entries.max(key.bytes().expect("a log").len() / sliding_log::ENTRY_LEN);
+        at_ms
+    };
+    for _ in 0..filled {
+        call(&mut key);
+    }
+    for _ in 0..rows {
+        let at_ms = (0..row).map(|_| call(&mut key)).last().expect("a row of one or more");
+        for _ in 0..row {
+            let at_us = i128::from(START_US) + at_ms * 1_000;
+            bytes += sent(key.0.act(Refund, rule, at_us, 1).expect("never refused").1);
+            key.act(Refund, rule, at_ms, 1);
         }
-        assert!(most_entries <= 2 * most + 34, "{most_entries} entries of {rule:?}");
-        assert!(rewrites <= 600 / 16, "{rewrites} times written anew, {rule:?}");
+    }
+    (most_entries, bytes / (row * rows))
+}
+
+#[test]
+fn a_log_that_is_called_and_refunded_without_end_stays_small() {
+    let hour = seconds(3_600);
+    for (limit, filled) in [(2, 1), (20, 10), (1_024, 10), (1_024, 900)] {
+        for row in [1, 7, 40].into_iter().filter(|row| filled + row <= limit) {
+            let rule = log(limit as u64, hour, 1_024);
+            let (entries, bytes) = called_and_refunded(&rule, filled, row, 2_000 / row);
+            let case = format!("{entries} entries, {bytes} bytes: {filled} + {row} of {limit}");
+            // Those that are remembered, and half as many that say nothing more.
+            assert!(entries <= (filled + row + 1) * 3 / 2 + 2, "{case}");
+            // One entry, and its share of getting rid of it; in a row, the root of all.
+            let most = if row == 1 { 60 } else { 60 + 12 * (2 * (filled + row)).isqrt() };
+            assert!(bytes <= most, "{case}");
+        }
     }
 }
 
