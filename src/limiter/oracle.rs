@@ -16,6 +16,7 @@ mod draw;
 mod key;
 mod log;
 mod read;
+mod several;
 mod subject;
 
 pub use answer::{Answer, Verb, Wrote, act, call, peek};
@@ -26,6 +27,8 @@ pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
 pub use log::SlidingLog;
 pub use read::Unexplained;
+pub use several::{AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all};
+use subject::call_both;
 pub use subject::{
     CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
 };
