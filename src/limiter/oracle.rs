@@ -33,7 +33,8 @@ pub use subject::{
     CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
 };
 
-/// The arguments of any of the six: `capacity` is also the limit or the burst, `period` the window.
+/// The arguments of any algorithm: `capacity` is also the limit or the burst, `period` the window;
+/// growing delays are made of them by [`delays`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Units: the capacity, the limit or the burst.
