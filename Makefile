@@ -44,7 +44,7 @@ run: ## build, then start a server with the module on PORT, in the foreground
 	$(cargo_build)
 	@scripts/run.sh '$(module)' $(PORT) $(ARGS)
 
-demo: ## build, then show every command and the six algorithms side by side
+demo: ## build, then show every command, and all algorithms side by side
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	@scripts/demo.sh '$(module)'

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A short session of every command, then six algorithms under one and the same traffic.
+# A short session of every command, then all seven algorithms under one and the same traffic.
 #
 #   scripts/demo.sh MODULE
 #
@@ -47,7 +47,15 @@ show() {
 # A reply of integers, on one line.
 row() {
     reply=$(redis-cli -s "$socket" "$@" | paste -s -d ' ' -)
-    printf '  > %-45s %s\n' "$*" "$reply"
+    printf '  > %-50s %s\n' "$*" "$reply"
+}
+
+# A call by two rules: each of them is one argument.
+two_rows() {
+    printf '  > %s %s "%s" %s "%s"\n' "$@"
+    # shellcheck disable=SC2046 # one integer for each place
+    printf '    %s %s %s %s %s   rule %s   [%s %s %s %s %s] [%s %s %s %s %s]\n' \
+        $(redis-cli -s "$socket" "$@")
 }
 
 start_us=1767225600000000
@@ -122,14 +130,38 @@ done
 say "A cost above the limit can never pass, which field 4 says with -1:"
 row RL.TOKENBUCKET upload:42 30 30 60 COST 31
 
+say "With PARTIAL a call takes what is there, up to its cost; field 1 says how much that is:"
+for _ in 1 2 3; do
+    row RL.TOKENBUCKET batch:42 10 10 60 COST 8 PARTIAL
+done
+
+say "RL.BACKOFF key attempts base max forget: three attempts are free, then each waits twice as long
+as the one before. RL.CHARGE counts one that came too early, which restarts the delay:"
+for _ in 1 2 3 4; do
+    row RL.BACKOFF login:42 3 1s 8s 1h
+done
+row RL.DEBUG CLOCK ADVANCE 1s
+row RL.BACKOFF login:42 3 1s 8s 1h
+row RL.PEEK login:42 BACKOFF 3 1s 8s 1h
+row RL.CHARGE login:42 BACKOFF 3 1s 8s 1h
+
+say "Estimate, then settle: 800 are taken, and it was 1100 in the end. RL.CHARGE takes the rest also
+where it is not there; field 4 is the time until the debt is paid, and calls wait for that:"
+row RL.TOKENBUCKET model:42 900 900 60 COST 800
+row RL.CHARGE model:42 TOKENBUCKET 900 900 60 COST 300
+row RL.TOKENBUCKET model:42 900 900 60
+
+say "It was 850 after all: RL.REFUND gives back what was too much, never past the full allowance:"
+row RL.REFUND model:42 TOKENBUCKET 900 900 60 COST 250
+
 say "RL.ALL takes from all of its rules or from none. Behind the five integers: the rule that they
 come from, and a row for each. The second call is denied by rule 2, and rule 1 loses nothing:"
 for _ in 1 2; do
-    printf '  > %s\n' 'RL.ALL {7}:user "GCRA 6 10 60" {7}:tenant "FIXED 8 60 COST 5"'
-    # shellcheck disable=SC2046 # one integer for each place
-    printf '    %s %s %s %s %s   rule %s   [%s %s %s %s %s] [%s %s %s %s %s]\n' \
-        $(redis-cli -s "$socket" RL.ALL "{7}:user" "GCRA 6 10 60" "{7}:tenant" "FIXED 8 60 COST 5")
+    two_rows RL.ALL '{7}:user' 'GCRA 6 10 60' '{7}:tenant' 'FIXED 8 60 COST 5'
 done
+
+say "RL.PEEKALL looks at several, and takes nothing:"
+two_rows RL.PEEKALL '{7}:user' 'GCRA 6 10 60' '{7}:tenant' 'FIXED 8 60 COST 3'
 
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
@@ -139,16 +171,18 @@ say "To forget a subject, delete its key:"
 show DEL user:42
 row RL.PEEK user:42 GCRA 6 10 60 COST 0
 
-# --- one traffic, six algorithms --------------------------------------------------------------
+# --- one traffic, seven algorithms ------------------------------------------------------------
 
-say "Now one and the same traffic for all six, each with 5 per 10 seconds: one call at 0 s, six at
-9 s, six at 10 s, then one a second. '#' is allowed, '.' is denied, and a digit of the leaky bucket
-is allowed after so many seconds. The last column is the most that passed in any 10 seconds."
+say "Now one and the same traffic for all seven: six have 5 per 10 seconds, and BACKOFF has 5 free
+attempts, delays of 1 s, 2 s, 4 s and so on, and forgets all after 10 s without one. There is one
+call at 0 s, six at 9 s, six at 10 s, then one a second. '#' is allowed, '.' is denied, and a digit
+of the leaky bucket is allowed after so many seconds. The last column is the most that passed in any
+10 seconds."
 
 for second in 0 9 9 9 9 9 9 10 10 10 10 10 10 11 12 13 14 15 16 17 18 19 20; do
     redis-cli -s "$socket" RL.DEBUG CLOCK FREEZE $((start_us + second * 1000000)) >/dev/null
     for rule in 'FIXED 5 10' 'SLIDING 5 10' 'SLIDINGLOG 5 10' \
-        'TOKENBUCKET 5 5 10' 'LEAKYBUCKET 5 5 10' 'GCRA 5 5 10'; do
+        'TOKENBUCKET 5 5 10' 'LEAKYBUCKET 5 5 10' 'GCRA 5 5 10' 'BACKOFF 5 1s 8s 10s'; do
         # shellcheck disable=SC2086 # the arguments of a rule are separate words
         set -- $rule
         algorithm=$1
@@ -199,4 +233,5 @@ say "How to read it:
   SLIDINGLOG   never more than 5 in any 10 s, and so the longest to wait
   TOKENBUCKET  a full bucket at 9 s, then one token every two seconds
   LEAKYBUCKET  decides as the token bucket does, but spreads what it allows over time
-  GCRA         decides as the token bucket does, with one timestamp of state"
+  GCRA         decides as the token bucket does, with one timestamp of state
+  BACKOFF      the free attempts, then one after 1 s, after 2 s and after 4 s"

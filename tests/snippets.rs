@@ -171,7 +171,7 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
     let moved = redirected(&cluster, (JavaScript, plain));
     assert!((20..=58).contains(&moved), "{moved} of 60 were redirected");
     let mut client = cluster.client();
-    let mut exists = |key: &str| client.call(cluster.slot(key), &format!("EXISTS {key}"));
+    let mut exists = |key: &str| client.call(cluster.slot(key), &["EXISTS", key]);
     assert_eq!(exists("user:7"), redis::Value::Int(1));
     assert_eq!(exists("app:user:7"), redis::Value::Int(0));
 

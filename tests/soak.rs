@@ -19,6 +19,8 @@ mod support;
 
 #[path = "soak/fleet.rs"]
 mod fleet;
+#[path = "soak/key.rs"]
+mod key;
 #[path = "soak/traffic.rs"]
 mod traffic;
 
@@ -39,6 +41,20 @@ const DEFAULT: Duration = Duration::from_secs(6);
 /// Batches of calls between two faults.
 const BATCHES: u64 = 60;
 
+/// Kinds of calls that even the shortest soak makes often.
+const MUST_HAPPEN: [&str; 10] = [
+    "calls decided",
+    "calls granted in part",
+    "calls of ALL allowed",
+    "calls of ALL denied",
+    "calls of BACKOFF",
+    "calls of CHARGE",
+    "calls of CHARGE in debt",
+    "calls of PEEKALL",
+    "calls of REFUND",
+    "calls of REFUND to nothing",
+];
+
 impl Source for Random {
     fn below(&mut self, bound: u64) -> u64 {
         Random::below(self, bound)
@@ -52,6 +68,14 @@ pub struct Counts(BTreeMap<&'static str, u64>);
 impl Counts {
     fn add(&mut self, name: &'static str, number: u64) {
         *self.0.entry(name).or_default() += number;
+    }
+
+    /// What never happened and should have: without it a soak proves little.
+    fn missing(&self) -> Vec<&'static str> {
+        MUST_HAPPEN
+            .into_iter()
+            .filter(|name| self.0.get(name).is_none_or(|number| *number == 0))
+            .collect()
     }
 
     fn print(&self) {
@@ -73,7 +97,10 @@ fn main() -> ExitCode {
     println!("soak: SOAK_SEED={seed}, {} s", time.as_secs());
 
     let mut counts = Counts::default();
-    let ended = soak(seed, time, &mut counts);
+    let ended = soak(seed, time, &mut counts).and_then(|()| match counts.missing() {
+        missing if missing.is_empty() => Ok(()),
+        missing => Err(format!("never: {missing:?}")),
+    });
     counts.add("differences", ended.is_err().into());
     println!("soak: SOAK_SEED={seed}");
     counts.print();

@@ -1,12 +1,13 @@
-//! Any schedule of calls of any kind, by one or two rules on one key, under any clock: the answers are the
-//! naive model's. The bytes say which algorithm, which limits, and what happens.
+//! Any schedule of calls of any kind, under any clock: by one or two rules on one key, or by several
+//! rules at once on several keys. The answers are the naive models'. The bytes say which
+//! algorithms, which limits, and what happens.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Share, Sliding, Source, Step,
-    Subject, Token, Twin, Verb,
+    AnySubject, CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Share, Sliding, Source,
+    Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb, call_all,
 };
 
 const START_US: i128 = 1_800_000_000_000_000;
@@ -14,16 +15,20 @@ const START_US: i128 = 1_800_000_000_000_000;
 /// Naive models get slow with what they remember.
 const CALLS_MAX: usize = 60;
 
+/// Keys of a schedule with several.
+const KEYS: usize = 4;
+
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    match source.below(7) {
+    match source.below(9) {
         0 => play::<Fixed>(source),
         1 => play::<Sliding>(source),
         2 => play::<Log>(source),
         3 => play::<Token>(source),
         4 => play::<Leaky>(source),
         5 => play::<Delays>(source),
-        _ => play::<CellRate>(source),
+        6 => play::<CellRate>(source),
+        _ => play_several(source),
     }
 });
 
@@ -42,6 +47,51 @@ fn play<S: Subject>(mut source: &[u8]) {
         let verb = S::verb(Verb::draw(&mut source));
         let cost = S::cost(Share::draw(&mut source).of(limits));
         if let Err(difference) = twin.call(verb, limits, now, cost) {
+            panic!("{difference}");
+        }
+    }
+}
+
+/// Calls by several rules, and between them calls of any kind on one of their keys.
+fn play_several(mut source: &[u8]) {
+    let mut twins = Vec::new();
+    for _ in 0..KEYS {
+        let subject = AnySubject::ALL[source.below(7) as usize];
+        let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
+        twins.push((TwinOfAny::new(subject), rules));
+    }
+    let mut now = START_US;
+    for _ in 0..CALLS_MAX {
+        if source.is_empty() {
+            break;
+        }
+        let is_set = source.below(8) == 1;
+        let step = if is_set { Step::draw_set(&mut source) } else { Step::draw_good(&mut source) };
+        let (about, rules) = &twins[source.below(KEYS as u64) as usize];
+        now = (now + step.us((about.subject.span_us)(&rules[0]))).clamp(0, CLOCK_MAX_US);
+        let alone = source.below(2 * KEYS as u64) as usize;
+        let difference = match twins.get_mut(alone) {
+            Some((twin, rules)) => {
+                let limits = &rules[usize::from(source.below(8) == 1)];
+                let verb = (twin.subject.verb)(Verb::draw(&mut source));
+                let cost = (twin.subject.cost)(Share::draw(&mut source).of(limits));
+                twin.call(verb, limits, now, cost).err()
+            }
+            None => {
+                // Each bit is a key.
+                let chosen = source.below(1 << KEYS);
+                let mut parts = Vec::<TwinPart<'_>>::new();
+                for (at, (twin, rules)) in twins.iter_mut().enumerate() {
+                    if chosen >> at & 1 == 1 {
+                        let limits = rules[usize::from(source.below(8) == 1)];
+                        let cost = (twin.subject.cost)(Share::draw(&mut source).of(&limits));
+                        parts.push((twin, limits, cost));
+                    }
+                }
+                if parts.is_empty() { None } else { call_all(&mut parts, now).err() }
+            }
+        };
+        if let Some(difference) = difference {
             panic!("{difference}");
         }
     }

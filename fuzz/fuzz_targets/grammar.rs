@@ -1,10 +1,12 @@
-//! Any arguments, separated by blanks. Nothing panics, and what is accepted, with which meaning, is
-//! what a naive reading of the design says.
+//! Any arguments, separated by blanks, and any rule in one argument. Nothing panics, and what is
+//! accepted, with which meaning, is what a naive reading of the design says.
 
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle::grammar::{Algorithm, ClockAction, Request, peek, request};
+use redis_throttle::grammar::{
+    Algorithm, ClockAction, GrammarError, Request, packed_rule, peek, request,
+};
 use redis_throttle::limiter::oracle::{
     CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
 };
@@ -21,11 +23,33 @@ fuzz_target!(|bytes: &[u8]| {
     let named = [&[algorithm.name().as_bytes()], args.as_slice()].concat();
     assert_eq!(peek(&named, slots), read, "PEEK reads the same");
     let _ = peek(&args, slots);
+    reads_packed_what_it_reads_in_words(source, &args, algorithm);
 
     if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
         assert!(instant <= Instant::CLOCK_MAX);
     }
 });
+
+/// A rule in one argument, as `RL.ALL` has them: the words are what stands between spaces, however
+/// many, and mean what they mean as arguments of their own.
+fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: Algorithm) {
+    let slots = Slots::DEFAULT;
+    let words: Vec<&[u8]> = args.iter().copied().filter(|word| !word.is_empty()).collect();
+    let named = [algorithm.name().as_bytes(), b" ", rule].concat();
+    let read = packed_rule(&named, slots);
+    assert_eq!(read.ok(), expected(algorithm, &words), "{algorithm:?} {words:?}: {read:?}");
+    let in_words = request(algorithm, &words, slots).map_err(|error| match error {
+        GrammarError::Arity => GrammarError::RuleArity(algorithm),
+        error => error,
+    });
+    assert_eq!(read, in_words, "the same meaning, or the same mistake");
+    // The name too may be any bytes.
+    let read = packed_rule(rule, slots);
+    match words.is_empty() {
+        true => assert_eq!(read, Err(GrammarError::Algorithm)),
+        false => assert_eq!(read.ok(), peek(&words, slots).ok(), "{words:?}: {read:?}"),
+    }
+}
 
 /// What the arguments mean; `None` when they are to be refused.
 fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {

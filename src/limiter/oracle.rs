@@ -16,6 +16,7 @@ mod draw;
 mod key;
 mod log;
 mod read;
+mod several;
 mod subject;
 
 pub use answer::{Answer, Verb, Wrote, act, call, peek};
@@ -26,11 +27,14 @@ pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
 pub use log::SlidingLog;
 pub use read::Unexplained;
+pub use several::{AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all};
+use subject::call_both;
 pub use subject::{
     CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
 };
 
-/// The arguments of any of the six: `capacity` is also the limit or the burst, `period` the window.
+/// The arguments of any algorithm: `capacity` is also the limit or the burst, `period` the window;
+/// growing delays are made of them by [`delays`].
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Units: the capacity, the limit or the burst.

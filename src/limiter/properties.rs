@@ -4,6 +4,8 @@
 //! Calls go through the codec, as in the server: what is compared is what a client would see. Ten
 //! thousand cases each; `PROPTEST_CASES=100000` runs more.
 
+mod several;
+
 use super::State;
 use super::oracle::{
     self, CLOCK_MAX_US, DAY_US, Key, Limits, Share, Step, Subject, Twin, UNITS_MAX, Verb, Wrote,

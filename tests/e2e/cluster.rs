@@ -1,13 +1,13 @@
 //! In a cluster: argument 1 chooses the node, and a slot on its way loses no count.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
 use redis::Value;
 
 use crate::support::cluster::{Cluster, ClusterClient};
-use crate::support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error, text};
+use crate::support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error};
 
 /// What a limiter holds in the tests below, so slow to come back that none does meanwhile.
 const LIMIT: u64 = 5_000;
@@ -93,7 +93,7 @@ fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
         let call = algorithm.call(&format!("{{t}}:{}", algorithm.name), 5, PERIOD);
         assert_eq!(at_source.decide(&call)[..3], [1, 5, 4]);
     }
-    open_slot(&cluster, slot, source, target);
+    cluster.open_slot(slot, source, target);
     for algorithm in ALGORITHMS {
         let key = format!("{{t}}:{}", algorithm.name);
         let call = algorithm.call(&key, 5, PERIOD);
@@ -102,7 +102,7 @@ fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
         assert_eq!(at_source.decide(&call)[..3], [1, 5, 3], "{call}");
         assert_eq!(at_target.error(&call), moved, "{call}");
         let before = at_source.snapshot(&key);
-        move_keys(&cluster, std::slice::from_ref(&key), source, target);
+        cluster.move_keys(std::slice::from_ref(&key), source, target);
         for line in [&call, &peek, &format!("RL.INSPECT {key}")] {
             assert_eq!(at_source.error(line), ask, "{line}");
             assert_eq!(at_target.error(line), moved, "{line} without ASKING");
@@ -125,52 +125,12 @@ fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
         at_target.ok("ASKING");
         assert_eq!(at_target.decide(&fresh)[..3], [1, 5, 4], "{fresh}");
     }
-    close_slot(&cluster, slot, target);
+    cluster.close_slot(slot, target);
     assert_eq!(cluster.settled_owner("{t}"), target);
     for algorithm in ALGORITHMS {
         let call = algorithm.call(&format!("{{t}}:{}", algorithm.name), 5, PERIOD);
         assert_eq!(at_target.decide(&call)[..3], [1, 5, 0], "{call}");
     }
-}
-
-fn open_slot(cluster: &Cluster, slot: i64, source: usize, target: usize) {
-    let (from, to) = (cluster.id(source), cluster.id(target));
-    cluster.nodes[target].client().ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
-    cluster.nodes[source].client().ok(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}"));
-}
-
-fn move_keys(cluster: &Cluster, keys: &[String], source: usize, target: usize) {
-    let port = cluster.nodes[target].port();
-    let line = format!("MIGRATE 127.0.0.1 {port} \"\" 0 60000 KEYS");
-    let mut call = line.split(' ').map(|word| word.trim_matches('"')).collect::<Vec<_>>();
-    call.extend(keys.iter().map(String::as_str));
-    assert_eq!(cluster.nodes[source].client().call(&call), Value::Okay);
-}
-
-fn close_slot(cluster: &Cluster, slot: i64, target: usize) {
-    let to = cluster.id(target);
-    // The new owner first: it must know before anybody sends a client there for good.
-    let others = (0..cluster.nodes.len()).filter(|node| *node != target);
-    for node in [target].into_iter().chain(others) {
-        cluster.nodes[node].client().ok(&format!("CLUSTER SETSLOT {slot} NODE {to}"));
-    }
-}
-
-/// Moves a slot key by key, a few at a time, as `redis-cli --cluster reshard` does.
-fn reshard(cluster: &Cluster, slot: i64, source: usize, target: usize) {
-    open_slot(cluster, slot, source, target);
-    let mut client = cluster.nodes[source].client();
-    loop {
-        let Value::Array(keys) = client.run(&format!("CLUSTER GETKEYSINSLOT {slot} 3")) else {
-            panic!("no keys")
-        };
-        let keys = keys.iter().map(text).collect::<Vec<_>>();
-        if keys.is_empty() {
-            break;
-        }
-        move_keys(cluster, &keys, source, target);
-    }
-    close_slot(cluster, slot, target);
 }
 
 fn hot_key(algorithm: Algorithm) -> String {
@@ -202,16 +162,8 @@ fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usiz
         owner_client.decide(&algorithm.call(&format!("{{t}}:{number}"), 5, PERIOD));
     }
     let stop = AtomicBool::new(false);
-    let redirected = AtomicU32::new(0);
     let replies = thread::scope(|scope| {
-        let callers = [(); 2].map(|()| {
-            scope.spawn(|| {
-                let mut client = cluster.client();
-                let replies = caller(&mut client, slot, &stop);
-                redirected.fetch_add((client.moved + client.asked) as u32, Relaxed);
-                replies
-            })
-        });
+        let callers = [(); 2].map(|()| scope.spawn(|| caller(&mut cluster.client(), slot, &stop)));
         for _ in 0..hops {
             let source = cluster.settled_owner("{t}");
             hop(slot, source, (source + 1) % 3);
@@ -240,7 +192,7 @@ fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usiz
         node.assert_alive();
         assert_eq!(node.client().info_number("rl", "rl_panics"), 0);
     }
-    let redirected = redirected.load(Relaxed);
+    let redirected = cluster.met.moved.load(Relaxed) + cluster.met.asked.load(Relaxed);
     assert!(redirected > 2, "the clients have noticed: {redirected} redirections");
     eprintln!("{hops} migrations, {} calls, {redirected} redirections", replies.len());
 }
@@ -249,28 +201,19 @@ fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usiz
 fn a_slot_resharded_with_migrate_under_load_allows_exactly_the_limit() {
     let cluster = Cluster::start();
     assert_nothing_is_lost(&cluster, 8, |slot, source, target| {
-        reshard(&cluster, slot, source, target);
+        cluster.reshard(slot, source, target);
     });
 }
 
 #[test]
 fn a_slot_migrated_atomically_under_load_allows_exactly_the_limit() {
     let cluster = Cluster::start();
-    // Servers without the command say so; any other refusal fails in the first hop.
-    let unknown = cluster.nodes[0].client().error("CLUSTER MIGRATESLOTS");
-    if unknown.starts_with("ERR unknown subcommand") {
+    if !cluster.can_migrate_atomically() {
         eprintln!("this server knows no atomic migration");
         return;
     }
-    assert_nothing_is_lost(&cluster, 4, |slot, source, target| {
-        let mut client = cluster.nodes[source].client();
-        let to = cluster.id(target);
-        client.ok(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {to}"));
-        eventually("the slot has a new owner", || {
-            let told = format!("{:?}", client.run("CLUSTER GETSLOTMIGRATIONS"));
-            assert!(!told.contains("failed"), "{told}");
-            (cluster.settled_owner("{t}") == target).then_some(())
-        });
+    assert_nothing_is_lost(&cluster, 4, |_, source, target| {
+        cluster.migrate_atomically("{t}", source, target);
     });
 }
 
@@ -336,21 +279,21 @@ fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_wh
         let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[source].port());
         assert_eq!(error(at_target.call(&call(command, "{t}:b"))), moved);
     }
-    open_slot(&cluster, slot, source, target);
+    cluster.open_slot(slot, source, target);
     assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 3);
     let untouched = at_source.snapshot("{t}:a");
-    move_keys(&cluster, &["{t}:b".to_owned()], source, target);
+    cluster.move_keys(&["{t}:b".to_owned()], source, target);
     // One key here and one there: nobody decides, and nothing is taken.
     assert!(error(at_source.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));
     at_target.ok("ASKING");
     assert!(error(at_target.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));
     assert_eq!(at_source.snapshot("{t}:a"), untouched);
-    move_keys(&cluster, &["{t}:a".to_owned()], source, target);
+    cluster.move_keys(&["{t}:a".to_owned()], source, target);
     let ask = format!("ASK {slot} 127.0.0.1:{}", cluster.nodes[target].port());
     assert_eq!(error(at_source.call(&call("RL.ALL", "{t}:b"))), ask);
     at_target.ok("ASKING");
     assert_eq!(remaining(&at_target.call(&call("RL.ALL", "{t}:b"))), 2);
-    close_slot(&cluster, slot, target);
+    cluster.close_slot(slot, target);
     assert_eq!(cluster.settled_owner("{t}"), target);
     assert_eq!(remaining(&at_target.call(&call("RL.ALL", "{t}:b"))), 1);
 }

@@ -38,6 +38,7 @@ mod replication;
 mod replies;
 mod settling;
 mod several;
+mod several_cluster;
 mod stream;
 mod traces;
 mod ttl;

@@ -4,33 +4,11 @@ use std::thread;
 
 use redis::Value;
 
+use crate::support::several::{Answer, answer, call};
 use crate::support::{
-    ALGORITHMS, BASE_US, Client, Random, ReplicationStream, Reply, Server, integers, raw_error,
-    replica_of, text,
+    ALGORITHMS, BASE_US, Client, Random, ReplicationStream, Reply, Server, raw_error, replica_of,
+    text,
 };
-
-/// What several rules answer: five integers, the number of the deciding rule, and a row for each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Answer {
-    five: Reply,
-    rule: i64,
-    rows: Vec<Reply>,
-}
-
-fn answer(value: &Value) -> Option<Answer> {
-    let Value::Array(fields) = value else { return None };
-    let (head, rows) = fields.split_at_checked(6)?;
-    let Value::Int(rule) = head[5] else { return None };
-    let five = integers(&Value::Array(head[..5].to_vec()))?;
-    let rows = rows.iter().map(integers).collect::<Option<_>>()?;
-    Some(Answer { five, rule, rows })
-}
-
-/// A call of one of the two commands: keys and rules by turns.
-fn call<'a>(command: &'a str, pairs: &[(&'a str, &'a str)]) -> Vec<&'a str> {
-    let words = pairs.iter().flat_map(|(key, rule)| [*key, *rule]);
-    [command].into_iter().chain(words).collect()
-}
 
 fn ask(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> Answer {
     let value = client.call(&call(command, pairs));

@@ -2,17 +2,19 @@
 
 use redis::Value;
 use redis_throttle::limiter::oracle::{
-    self, Answer, CellRate, Fixed, Leaky, Limits, Log, Oracle, Share, Sliding, Source as _,
-    Subject, Token,
+    Answer, AnyOracle, AnySubject, Limits, Part, Source as _, Verb, Wrote, act_all,
 };
 
 use crate::Counts;
 use crate::fleet::Fleet;
-use crate::support::algorithms::{FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
-use crate::support::{Algorithm, Random, integers};
+use crate::key::{Asked, Key};
+use crate::support::{Random, raw_error};
 
 /// Keys for each algorithm.
 const KEYS: usize = 4;
+
+/// The most rules that one call has.
+const RULES_MAX: usize = 16;
 
 /// A key is deleted and called by other rules after so many calls, or the models get slow.
 const CALLS_PER_KEY: u64 = 400;
@@ -23,68 +25,11 @@ const SLOTS: [i128; 3] = [16, 256, 1_024];
 /// A script that makes any call.
 const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 
-/// Any of the naive models.
-trait Model {
-    /// What a call must answer, and whether it repairs.
-    fn call(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, bool);
-    fn peek(&self, limits: &Limits, now: i128, cost: i128) -> Answer;
-}
-
-impl<O: Oracle> Model for O {
-    fn call(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, bool) {
-        let repairs = cost > 0 && self.clone().repair(limits, now);
-        (oracle::call(self, limits, now, cost).0, repairs)
-    }
-
-    fn peek(&self, limits: &Limits, now: i128, cost: i128) -> Answer {
-        oracle::peek(self, limits, now, cost)
-    }
-}
-
-/// One key, the two rules that it is called by, and what it is known to hold.
-struct Key {
-    name: String,
-    algorithm: Algorithm,
-    span_us: fn(&Limits) -> i128,
-    none: fn() -> Box<dyn Model>,
-    rules: [Limits; 2],
-    model: Box<dyn Model>,
-    calls: u64,
-}
-
-impl Key {
-    fn new<S: Subject<Model: 'static>>(random: &mut Random, algorithm: Algorithm) -> Self {
-        let none: fn() -> Box<dyn Model> = || Box::new(S::Model::default());
-        Self {
-            name: format!("{}:{}", algorithm.name, random.next()),
-            algorithm,
-            span_us: S::span_us,
-            none,
-            rules: [Limits::draw(random), Limits::draw(random)],
-            model: none(),
-            calls: 0,
-        }
-    }
-
-    /// The words of a call, PEEK or not.
-    fn words(&self, limits: &Limits, cost: i128, peek: bool) -> Vec<String> {
-        let Algorithm { name, command, has_rate } = self.algorithm;
-        let start = if peek { ["RL.PEEK", &self.name, name] } else { [command, &self.name, ""] };
-        let rate = if has_rate { limits.rate.to_string() } else { String::new() };
-        let us = limits.period_us;
-        let period = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
-        let capacity = limits.capacity.to_string();
-        let cost = if cost == 1 { String::new() } else { format!("COST {cost}") };
-        let aligned = if name == "FIXED" && limits.aligned { "ALIGNED" } else { "" };
-        let words = [&start.join(" "), &capacity, &rate, &period, &cost, aligned].join(" ");
-        words.split_whitespace().map(str::to_owned).collect()
-    }
-}
-
 /// A call that is on its way.
 struct Sent {
     words: Vec<String>,
-    expected: Answer,
+    /// What must be answered; nothing, when the call is to be refused.
+    expected: Option<Value>,
 }
 
 pub struct Traffic {
@@ -94,16 +39,8 @@ pub struct Traffic {
 
 impl Traffic {
     pub fn new(random: &mut Random) -> Self {
-        let mut keys = Vec::new();
-        for _ in 0..KEYS {
-            keys.push(Key::new::<Fixed>(random, FIXED));
-            keys.push(Key::new::<Sliding>(random, SLIDING));
-            keys.push(Key::new::<Log>(random, SLIDINGLOG));
-            keys.push(Key::new::<Token>(random, TOKENBUCKET));
-            keys.push(Key::new::<Leaky>(random, LEAKYBUCKET));
-            keys.push(Key::new::<CellRate>(random, GCRA));
-        }
-        Self { keys, slots: SLOTS[0] }
+        let subjects = AnySubject::ALL.into_iter().flat_map(|subject| [subject; KEYS]);
+        Self { keys: subjects.map(|subject| Key::new(random, subject)).collect(), slots: SLOTS[0] }
     }
 
     pub fn slots(&self) -> i128 {
@@ -118,7 +55,7 @@ impl Traffic {
     /// The time that one of the rules is about.
     pub fn some_span_us(&self, random: &mut Random) -> i128 {
         let key = random.pick(&self.keys);
-        (key.span_us)(random.pick(&key.rules))
+        (key.subject.span_us)(random.pick(&key.rules))
     }
 
     /// Some calls at one time, in one of the ways that clients make them.
@@ -155,25 +92,94 @@ impl Traffic {
         Ok(())
     }
 
-    /// A call, and what it must answer; the model has made it already.
+    /// A call, and what it must answer; the models have made it already.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        match random.below(8) {
+            0 => self.draw_peek(random, now_us, counts),
+            1..3 => self.draw_several(random, now_us, counts),
+            _ => self.draw_single(random, now_us, counts),
+        }
+    }
+
+    fn draw_peek(&self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        let key = random.pick(&self.keys);
+        let asked = key.ask(random, self.slots);
+        let partial = !key.counts_delays() && asked.cost > 0 && random.below(4) == 0;
+        let asked = Asked { partial, ..asked };
+        counts.add("calls of PEEK", 1);
+        counts.add("calls of PEEK with PARTIAL", partial.into());
+        look(key, &asked, now_us)
+    }
+
+    /// A call of one key, in any way.
+    fn draw_single(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let slots = self.slots;
         let index = random.below(self.keys.len() as u64) as usize;
         let key = &mut self.keys[index];
         key.calls += 1;
-        let limits = Limits { slots, ..key.rules[usize::from(random.below(8) == 0)] };
-        let cost = Share::draw(random).of(&limits);
-        let peek = random.below(8) == 0;
-        let words = key.words(&limits, cost, peek);
-        let expected = if peek {
-            counts.add("calls of PEEK", 1);
-            key.model.peek(&limits, now_us, cost)
-        } else {
-            let (expected, repairs) = key.model.call(&limits, now_us, cost);
-            counts.add("repairs", repairs.into());
-            expected
-        };
-        Sent { words, expected }
+        let asked = key.ask(random, slots);
+        let verb = (key.subject.verb)(Verb::draw(random));
+        let partial = verb == Verb::Partly && asked.cost > 0;
+        let asked = Asked { partial, ..asked };
+        let words = key.words(verb, &asked);
+        let done = key.model.act(verb, &asked.limits, now_us, asked.cost);
+        counts.add("calls of BACKOFF", key.counts_delays().into());
+        counts.add(
+            match (verb, done.map(|(answer, wrote)| (answer.allowed, wrote))) {
+                (_, None) => "calls of CHARGE refused",
+                (Verb::Charge, Some((0, _))) => "calls of CHARGE in debt",
+                (Verb::Charge, _) => "calls of CHARGE",
+                (Verb::Refund, Some((_, Wrote::Deletion))) => "calls of REFUND to nothing",
+                (Verb::Refund, _) => "calls of REFUND",
+                (_, Some((0, Wrote::State))) => "repairs while denied",
+                (Verb::Partly, Some((1.., _))) if partial => "calls granted in part",
+                _ => "calls decided",
+            },
+            1,
+        );
+        Sent { words, expected: done.map(|(answer, _)| five(answer)) }
+    }
+
+    /// A call by several rules, mostly by few.
+    fn draw_several(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        let most = if random.below(8) == 0 { RULES_MAX } else { 4 };
+        let mut left: Vec<_> = (0..self.keys.len()).collect();
+        let chosen = (0..=random.below(most as u64))
+            .map(|_| left.swap_remove(random.below(left.len() as u64) as usize));
+        let chosen: Vec<_> = chosen.collect();
+        let asked = chosen.iter().map(|at| self.keys[*at].ask(random, self.slots)).collect();
+        if random.below(4) == 0 {
+            counts.add("calls of PEEKALL", 1);
+            return self.several("RL.PEEKALL", &chosen, asked, now_us).0;
+        }
+        let (sent, models) = self.several("RL.ALL", &chosen, asked, now_us);
+        let allowed = matches!(&sent.expected, Some(Value::Array(all)) if all[0] != Value::Int(0));
+        counts.add(if allowed { "calls of ALL allowed" } else { "calls of ALL denied" }, 1);
+        for (at, model) in chosen.into_iter().zip(models) {
+            self.keys[at].model = model;
+            self.keys[at].calls += 1;
+        }
+        sent
+    }
+
+    /// A call by several rules, and what it leaves.
+    fn several(
+        &self,
+        command: &str,
+        chosen: &[usize],
+        asked: Vec<Asked>,
+        now_us: i128,
+    ) -> (Sent, Vec<Box<dyn AnyOracle>>) {
+        let keys = || chosen.iter().map(|at| &self.keys[*at]).zip(&asked);
+        let parts: Vec<Part<'_>> =
+            keys().map(|(key, asked)| (&*key.model, asked.limits, asked.cost)).collect();
+        let (together, models) = act_all(&parts, now_us);
+        let pairs = keys().flat_map(|(key, asked)| [key.name.clone(), key.rule(asked)]);
+        let words = [command.to_owned()].into_iter().chain(pairs).collect();
+        let number = Value::Int(together.rule as i64);
+        let rows = together.rows.iter().map(|row| five(*row));
+        let fields = integers(together.answer()).into_iter().chain([number]).chain(rows);
+        (Sent { words, expected: Some(Value::Array(fields.collect())) }, models)
     }
 
     /// Deletes keys that have been called often enough, and lets others take their place.
@@ -182,7 +188,7 @@ impl Traffic {
             // Half of them go on under other limits.
             if random.below(2) == 0 {
                 fleet.client.integer(&format!("DEL {}", key.name));
-                key.model = (key.none)();
+                key.model = (key.subject.none)();
                 counts.add("keys deleted", 1);
             }
             key.rules = [Limits::draw(random), Limits::draw(random)];
@@ -191,19 +197,41 @@ impl Traffic {
         }
     }
 
-    /// Once the replica has received everything, PEEK answers there as on the primary.
+    /// Once the replica has received everything, PEEK and PEEKALL answer there as on the primary.
     pub fn check_replica(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         fleet.wait();
-        for key in &self.keys {
-            let limits = Limits { slots: self.slots, ..key.rules[0] };
-            let words = key.words(&limits, limits.capacity, true);
-            let expected = key.model.peek(&limits, fleet.now_us(), limits.capacity);
-            let reply = fleet.reader.call(&words);
-            compare(&Sent { words, expected }, &reply, fleet.now_us(), counts)?;
-            counts.add("calls of PEEK on the replica", 1);
+        let now_us = fleet.now_us();
+        let mut sent: Vec<_> =
+            self.keys.iter().map(|key| look(key, &key.ask_for_all(self.slots), now_us)).collect();
+        let places: Vec<_> = (0..self.keys.len()).collect();
+        for chosen in places.chunks(RULES_MAX) {
+            let asked = chosen.iter().map(|at| self.keys[*at].ask_for_all(self.slots)).collect();
+            sent.push(self.several("RL.PEEKALL", chosen, asked, now_us).0);
+        }
+        for sent in sent {
+            let reply = fleet.reader.call(&sent.words);
+            compare(&sent, &reply, now_us, counts)?;
+            counts.add("calls on the replica", 1);
         }
         Ok(())
     }
+}
+
+/// A look at a key, which leaves its model as it is.
+fn look(key: &Key, asked: &Asked, now_us: i128) -> Sent {
+    let verb = if asked.partial { Verb::Partly } else { Verb::Decide };
+    let answer = key.model.copy().act(verb, &asked.limits, now_us, asked.cost);
+    Sent { words: key.look(asked), expected: answer.map(|(answer, _)| five(answer)) }
+}
+
+fn integers(answer: Answer) -> [Value; 5] {
+    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
+    [allowed, limit, remaining, retry_after_ms, reset_after_ms]
+        .map(|number| Value::Int(number.try_into().expect("a number of 64 bits")))
+}
+
+fn five(answer: Answer) -> Value {
+    Value::Array(integers(answer).into())
 }
 
 fn scripted(words: Vec<String>) -> Vec<String> {
@@ -213,15 +241,13 @@ fn scripted(words: Vec<String>) -> Vec<String> {
     start.into_iter().chain([key, command]).chain(words).collect()
 }
 
-/// All five integers have to be the model's.
+/// All numbers have to be the models'.
 fn compare(sent: &Sent, reply: &Value, now_us: i128, counts: &mut Counts) -> Result<(), String> {
-    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = sent.expected;
-    let expected = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
     counts.add("calls", 1);
-    counts.add(if allowed == 1 { "calls allowed" } else { "calls denied" }, 1);
-    if integers(reply).map(|reply| reply.map(i128::from)) == Some(expected) {
+    let refused = || raw_error(reply).is_some_and(|error| error.contains("ERR invalid cost: "));
+    if sent.expected.as_ref().map_or_else(refused, |expected| expected == reply) {
         return Ok(());
     }
-    let call = sent.words.join(" ");
+    let (call, expected) = (sent.words.join(" "), &sent.expected);
     Err(format!("{call}\nat {now_us} us: {reply:?}\nexpected {expected:?}"))
 }

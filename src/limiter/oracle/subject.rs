@@ -1,12 +1,12 @@
 //! The algorithms as subjects of a test: rule, model, and what the design promises of each.
 
-use super::{Answer, Key, Limits, Oracle, Verb, Wrote, act, delays, div_ceil};
+use super::{Answer, AnyOracle, Key, Limits, Oracle, Verb, Wrote, delays, div_ceil};
 use crate::limiter::{self, Limit, Period, Quota, Rule, Slots, Span};
 
 /// An algorithm under test: its rule for given limits, its model, and its bounds.
 pub trait Subject {
     /// The naive model, which a stored state can be read into.
-    type Model: Oracle + for<'a> TryFrom<limiter::State<'a>>;
+    type Model: Oracle + for<'a> TryFrom<limiter::State<'a>> + 'static;
     /// The algorithm under `limits`.
     fn rule(limits: &Limits) -> Rule;
     /// A cost that it can be asked for.
@@ -241,24 +241,35 @@ impl<S: Subject> Twin<S> {
         now: i128,
         cost: i128,
     ) -> Result<Option<Answer>, String> {
-        let rule = S::rule(limits);
-        let before = self.key.bytes.clone();
-        let expected = act(&mut self.model, verb, limits, now, cost);
-        let done = self.key.carry_out(verb, &rule, now, cost).ok();
-        let said = match done {
-            _ if done != expected => format!("{done:?}, expected {expected:?}"),
-            None if self.key.bytes != before => "it changed what it refused".to_owned(),
-            None => return Ok(None),
-            Some((_, Wrote::State)) if self.key.lapses_at <= now => {
-                "it stored a state that means nothing".to_owned()
-            }
-            Some((answer, _)) => match check_retry(&self.key, verb, &rule, now, cost, answer) {
-                Ok(()) => return Ok(Some(answer)),
-                Err(said) => said,
-            },
-        };
-        Err(format!("{verb:?} {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
+        call_both(&mut self.key, &mut self.model, verb, (&S::rule(limits), limits), now, cost)
     }
+}
+
+/// See [`Twin::call`].
+pub(super) fn call_both(
+    key: &mut Key,
+    model: &mut dyn AnyOracle,
+    verb: Verb,
+    (rule, limits): (&Rule, &Limits),
+    now: i128,
+    cost: i128,
+) -> Result<Option<Answer>, String> {
+    let before = key.bytes.clone();
+    let expected = model.act(verb, limits, now, cost);
+    let done = key.carry_out(verb, rule, now, cost).ok();
+    let said = match done {
+        _ if done != expected => format!("{done:?}, expected {expected:?}"),
+        None if key.bytes != before => "it changed what it refused".to_owned(),
+        None => return Ok(None),
+        Some((_, Wrote::State)) if key.lapses_at <= now => {
+            "it stored a state that means nothing".to_owned()
+        }
+        Some((answer, _)) => match check_retry(key, verb, rule, now, cost, answer) {
+            Ok(()) => return Ok(Some(answer)),
+            Err(said) => said,
+        },
+    };
+    Err(format!("{verb:?} {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
 }
 
 /// Denied until exactly the promised instant, allowed from then on. After a charge or a refund: in

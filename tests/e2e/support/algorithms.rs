@@ -1,4 +1,4 @@
-//! The six algorithms as data, for the tests that hold for every one of them.
+//! The six algorithms that take a cost as data, for the tests that hold for every one of them.
 
 /// One algorithm, as its command and as the word that PEEK and INSPECT use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

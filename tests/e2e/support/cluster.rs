@@ -1,6 +1,7 @@
 //! A cluster of three primaries, and a client that follows its redirections.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use redis::Value;
 
@@ -12,6 +13,26 @@ const SLOTS: i64 = 16_384;
 /// Three primaries that share all slots evenly; replicas come after them.
 pub struct Cluster {
     pub nodes: Vec<Server>,
+    pub met: Met,
+}
+
+/// How often its clients have met what only a cluster answers.
+#[derive(Debug, Default)]
+pub struct Met {
+    pub moved: AtomicU64,
+    pub asked: AtomicU64,
+    /// TRYAGAIN: keys of one call were on both sides of a migration.
+    pub put_off: AtomicU64,
+}
+
+impl Met {
+    /// Waits until one of the numbers has grown once more.
+    pub fn wait_for(&self, one: impl Fn(&Self) -> &AtomicU64) {
+        let before = one(self).load(Relaxed);
+        eventually("clients meet the migration", || {
+            (one(self).load(Relaxed) > before).then_some(())
+        });
+    }
 }
 
 /// Where a redirection points to.
@@ -38,7 +59,8 @@ fn lone_node() -> Server {
 impl Cluster {
     /// Starts three primaries and waits until each of them serves its third of the slots.
     pub fn start() -> Self {
-        let cluster = Self { nodes: (0..3).map(|_| lone_node()).collect() };
+        let nodes = (0..3).map(|_| lone_node()).collect();
+        let cluster = Self { nodes, met: Met::default() };
         for (number, node) in cluster.nodes.iter().enumerate() {
             let third = |number: usize| SLOTS * number as i64 / 3;
             let mut client = node.client();
@@ -164,13 +186,82 @@ impl Cluster {
         })
     }
 
+    /// Lets a slot begin to move.
+    pub fn open_slot(&self, slot: i64, source: usize, target: usize) {
+        let (from, to) = (self.id(source), self.id(target));
+        self.nodes[target].client().ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
+        self.nodes[source].client().ok(&format!("CLUSTER SETSLOT {slot} MIGRATING {to}"));
+    }
+
+    pub fn move_keys(&self, keys: &[String], source: usize, target: usize) {
+        let port = self.nodes[target].port();
+        let line = format!("MIGRATE 127.0.0.1 {port} \"\" 0 60000 KEYS");
+        let mut call = line.split(' ').map(|word| word.trim_matches('"')).collect::<Vec<_>>();
+        call.extend(keys.iter().map(String::as_str));
+        assert_eq!(self.nodes[source].client().call(&call), Value::Okay);
+    }
+
+    /// Gives a slot to the node that it has moved to.
+    pub fn close_slot(&self, slot: i64, target: usize) {
+        let to = self.id(target);
+        // The new owner first: it must know before anybody sends a client there for good.
+        let others = (0..self.nodes.len()).filter(|node| *node != target);
+        for node in [target].into_iter().chain(others) {
+            self.nodes[node].client().ok(&format!("CLUSTER SETSLOT {slot} NODE {to}"));
+        }
+    }
+
+    /// Moves a slot key by key, a few at a time, as `redis-cli --cluster reshard` does.
+    pub fn reshard(&self, slot: i64, source: usize, target: usize) {
+        self.reshard_with_pauses(slot, source, target, |_| ());
+    }
+
+    /// The same; after each few keys `pause` is told how many are left.
+    pub fn reshard_with_pauses(
+        &self,
+        slot: i64,
+        source: usize,
+        target: usize,
+        pause: impl Fn(usize),
+    ) {
+        self.open_slot(slot, source, target);
+        let mut client = self.nodes[source].client();
+        let mut keys = || match client.run(&format!("CLUSTER GETKEYSINSLOT {slot} 1000")) {
+            Value::Array(keys) => keys.iter().map(super::text).collect::<Vec<_>>(),
+            other => panic!("no keys: {other:?}"),
+        };
+        let mut left = keys();
+        while !left.is_empty() {
+            self.move_keys(&left[..left.len().min(3)], source, target);
+            left = keys();
+            pause(left.len());
+        }
+        self.close_slot(slot, target);
+    }
+
+    /// Servers without the command say so; any other refusal fails in the first migration.
+    pub fn can_migrate_atomically(&self) -> bool {
+        let told = self.nodes[0].client().error("CLUSTER MIGRATESLOTS");
+        !told.starts_with("ERR unknown subcommand")
+    }
+
+    /// Moves the slot of a key as a whole, and waits until all nodes know.
+    pub fn migrate_atomically(&self, key: &str, source: usize, target: usize) {
+        let mut client = self.nodes[source].client();
+        let (slot, to) = (self.slot(key), self.id(target));
+        client.ok(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {to}"));
+        eventually("the slot has a new owner", || {
+            let told = format!("{:?}", client.run("CLUSTER GETSLOTMIGRATIONS"));
+            assert!(!told.contains("failed"), "{told}");
+            (self.settled_owner(key) == target).then_some(())
+        });
+    }
+
     pub fn client(&self) -> ClusterClient<'_> {
         ClusterClient {
             cluster: self,
             clients: self.nodes.iter().map(Server::client).collect(),
             slots: HashMap::new(),
-            moved: 0,
-            asked: 0,
         }
     }
 }
@@ -181,13 +272,11 @@ pub struct ClusterClient<'cluster> {
     clients: Vec<Client>,
     /// The last known owner of each slot, as MOVED told it.
     slots: HashMap<i64, usize>,
-    pub moved: u64,
-    pub asked: u64,
 }
 
 impl ClusterClient<'_> {
     /// The first reply that is none of the cluster's own: no redirection, and no plea to wait.
-    pub fn call(&mut self, slot: i64, line: &str) -> Value {
+    pub fn call(&mut self, slot: i64, words: &[&str]) -> Value {
         let mut asking = None;
         eventually("a node answers", || {
             let owner = self.slots.get(&slot).copied().unwrap_or(0);
@@ -195,22 +284,24 @@ impl ClusterClient<'_> {
                 Some(node) => {
                     let client: &mut Client = &mut self.clients[node];
                     client.ok("ASKING");
-                    client.run(line)
+                    client.call(words)
                 }
-                None => self.clients[owner].run(line),
+                None => self.clients[owner].call(words),
             };
             if let Some(told) = self.cluster.redirection(&reply) {
-                assert_eq!(told.slot, slot, "{line}");
+                assert_eq!(told.slot, slot, "{words:?}");
                 if told.is_ask {
-                    self.asked += 1;
+                    self.cluster.met.asked.fetch_add(1, Relaxed);
                     asking = Some(told.node);
                 } else {
-                    self.moved += 1;
+                    self.cluster.met.moved.fetch_add(1, Relaxed);
                     self.slots.insert(slot, told.node);
                 }
                 return None;
             }
             let error = raw_error(&reply).unwrap_or_default();
+            let put_off = error.starts_with("TRYAGAIN").into();
+            self.cluster.met.put_off.fetch_add(put_off, Relaxed);
             let waits = ["TRYAGAIN", "CLUSTERDOWN"].iter().any(|word| error.starts_with(word));
             (!waits).then_some(reply)
         })
@@ -218,7 +309,7 @@ impl ClusterClient<'_> {
 
     /// The five integers of a call, whoever answers it.
     pub fn decide(&mut self, slot: i64, line: &str) -> super::Reply {
-        let reply = self.call(slot, line);
+        let reply = self.call(slot, &line.split(' ').collect::<Vec<_>>());
         integers(&reply).unwrap_or_else(|| panic!("{line}: no decision: {reply:?}"))
     }
 }

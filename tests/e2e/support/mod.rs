@@ -1,5 +1,5 @@
 //! What every test of this target stands on: a server of its own, a client that compares
-//! raw replies, and the six algorithms as data.
+//! raw replies, and the six algorithms that take a cost as data.
 //!
 //! Environment variables choose what is tested: `SERVER` is the server binary (default
 //! `redis-server`), `RL_MODULE` the module (default: built here once, in release mode), and
@@ -17,6 +17,7 @@ pub mod random;
 pub mod replicas;
 pub mod replication;
 pub mod server;
+pub mod several;
 pub mod traffic;
 
 pub use algorithms::{ALGORITHMS, Algorithm};

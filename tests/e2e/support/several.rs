@@ -1,0 +1,28 @@
+//! Calls by several rules: their words, and their replies.
+
+use redis::Value;
+
+use super::{Reply, integers};
+
+/// What several rules answer: five integers, the number of the deciding rule, and a row for each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub five: Reply,
+    pub rule: i64,
+    pub rows: Vec<Reply>,
+}
+
+pub fn answer(value: &Value) -> Option<Answer> {
+    let Value::Array(fields) = value else { return None };
+    let (head, rows) = fields.split_at_checked(6)?;
+    let Value::Int(rule) = head[5] else { return None };
+    let five = integers(&Value::Array(head[..5].to_vec()))?;
+    let rows = rows.iter().map(integers).collect::<Option<_>>()?;
+    Some(Answer { five, rule, rows })
+}
+
+/// A call of one of the two commands: keys and rules by turns.
+pub fn call<'a>(command: &'a str, pairs: &[(&'a str, &'a str)]) -> Vec<&'a str> {
+    let words = pairs.iter().flat_map(|(key, rule)| [*key, *rule]);
+    [command].into_iter().chain(words).collect()
+}

@@ -1,0 +1,110 @@
+//! A key of a soak: the rules that it is called by, in words, and what it is known to hold.
+
+use redis_throttle::limiter::Algorithm;
+use redis_throttle::limiter::oracle::{AnyOracle, AnySubject, Limits, Share, Verb, delays};
+
+use crate::support::Random;
+
+/// One key, and the two rules that it is called by.
+pub struct Key {
+    pub name: String,
+    pub subject: AnySubject,
+    pub rules: [Limits; 2],
+    pub model: Box<dyn AnyOracle>,
+    pub calls: u64,
+}
+
+/// What is asked of a key: under which limits, for how much, and whether a part would do.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    pub limits: Limits,
+    pub cost: i128,
+    pub partial: bool,
+}
+
+impl Key {
+    pub fn new(random: &mut Random, subject: AnySubject) -> Self {
+        let rules = [Limits::draw(random), Limits::draw(random)];
+        let algorithm = (subject.rule)(&rules[0]).algorithm();
+        let name = format!("{}:{}", algorithm.name(), random.next());
+        Self { name, subject, rules, model: (subject.none)(), calls: 0 }
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        (self.subject.rule)(&self.rules[0]).algorithm()
+    }
+
+    pub fn counts_delays(&self) -> bool {
+        self.algorithm() == Algorithm::Backoff
+    }
+
+    /// One of the two rules, mostly the first, and a cost.
+    pub fn ask(&self, random: &mut Random, slots: i128) -> Asked {
+        let limits = Limits { slots, ..self.rules[usize::from(random.below(8) == 0)] };
+        let cost = Share::draw(random).of(&limits);
+        Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, partial: false }
+    }
+
+    /// All that the first rule has.
+    pub fn ask_for_all(&self, slots: i128) -> Asked {
+        let limits = Limits { slots, ..self.rules[0] };
+        let cost = if self.counts_delays() { 1 } else { limits.capacity };
+        Asked { limits, cost, partial: false }
+    }
+
+    /// The rule as `RL.ALL` takes it: the algorithm's name, then what stands after the key in its
+    /// own command.
+    pub fn rule(&self, asked: &Asked) -> String {
+        let Asked { limits, cost, partial } = asked;
+        let Limits { capacity, rate, period_us, .. } = *limits;
+        let period = duration(period_us);
+        let mut rule = match self.algorithm() {
+            Algorithm::Backoff => {
+                let (attempts, base_us, max_us, forget_us) = delays(limits);
+                let [base, max, forget] = [base_us, max_us, forget_us].map(duration);
+                format!("BACKOFF {attempts} {base} {max} {forget}")
+            }
+            windowed @ (Algorithm::FixedWindow
+            | Algorithm::SlidingWindow
+            | Algorithm::SlidingLog) => format!("{} {capacity} {period}", windowed.name()),
+            rated => format!("{} {capacity} {rate} {period}", rated.name()),
+        };
+        if *cost != 1 {
+            rule.push_str(&format!(" COST {cost}"));
+        }
+        if *partial {
+            rule.push_str(" PARTIAL");
+        }
+        if self.algorithm() == Algorithm::FixedWindow && limits.aligned {
+            rule.push_str(" ALIGNED");
+        }
+        rule
+    }
+
+    /// The words of a call of this key alone.
+    pub fn words(&self, verb: Verb, asked: &Asked) -> Vec<String> {
+        let (key, rule) = (&self.name, self.rule(asked));
+        let line = match verb {
+            Verb::Decide | Verb::Partly => {
+                format!("RL.{}", rule.replacen(' ', &format!(" {key} "), 1))
+            }
+            Verb::Charge => format!("RL.CHARGE {key} {rule}"),
+            Verb::Refund => format!("RL.REFUND {key} {rule}"),
+        };
+        in_words(&line)
+    }
+
+    /// The words of a look at this key.
+    pub fn look(&self, asked: &Asked) -> Vec<String> {
+        in_words(&format!("RL.PEEK {} {}", self.name, self.rule(asked)))
+    }
+}
+
+fn in_words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// A duration in seconds.
+fn duration(us: i128) -> String {
+    format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
+}
