@@ -178,7 +178,12 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
     let printed = pages::block("docs/clients.md", JavaScript, "extends Command");
     let more = "for (let n = 1; n < 60; n++)\n\
         await limit(cluster, 'RL.GCRA', `user:${n}`, 6, 10, 60);\n\
+        const rules = ['{7}:user', 'GCRA 6 10 60', '{7}:tenant', 'FIXED 8 60 COST 4'];\n\
+        await limit(cluster, 'RL.ALL', ...rules);\n\
         cluster.disconnect();\n";
     assert_eq!(redirected(&cluster, (JavaScript, &(printed + more))), 0);
-    assert_eq!(exists("app:user:7"), redis::Value::Int(1));
+    for key in ["app:user:7", "app:{7}:user", "app:{7}:tenant"] {
+        assert_eq!(exists(key), redis::Value::Int(1), "{key}");
+    }
+    assert_eq!(exists("{7}:tenant"), redis::Value::Int(0));
 }

@@ -225,6 +225,41 @@ fn a_log_never_grows_past_its_slots_whatever_the_limit_and_the_traffic() {
     }
 }
 
+#[test]
+fn a_log_that_is_refunded_never_grows_past_its_slots() {
+    let mut random = Random::new(32);
+    for slots in [16, 64, 1_024] {
+        let server = Server::setup().line(&format!("rl.sliding-log-slots {slots}")).start();
+        let mut client = server.client();
+        client.freeze(BASE_US);
+        let most = (slots + 1) * 9 / 4 + 3;
+        for (key, limit) in [("exact", slots), ("rounded", 1_000_000)] {
+            for _ in 0..30 {
+                // From a batch that is all but given back to one that is kept.
+                let refunded = random.below(100);
+                let step_us = 1_000 + random.below(2 * 10_000_000 / slots);
+                let step = format!("{}.{:03}", step_us / 1_000, step_us % 1_000);
+                let batch: Vec<_> = (0..100)
+                    .flat_map(|_| {
+                        let given_back = u64::from(random.below(100) < refunded);
+                        [
+                            format!("RL.SLIDINGLOG {key} {limit} 10"),
+                            format!("RL.REFUND {key} SLIDINGLOG {limit} 10 COST {given_back}"),
+                            format!("RL.DEBUG CLOCK ADVANCE {step}ms"),
+                        ]
+                    })
+                    .chain([format!("RL.SLIDINGLOG {key} {limit} 10")])
+                    .map(|line| line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+                    .collect();
+                client.pipeline(&batch);
+                let (entries, length, _) = size_of_log(&mut client, key);
+                assert!(entries as u64 <= most, "{key} {slots}: {entries} entries");
+                assert!(length as u64 <= 24 + 12 * most, "{key} {slots}: {length} bytes");
+            }
+        }
+    }
+}
+
 /// A subject whose five units are all used but one.
 fn use_four(client: &mut Client, algorithm: Algorithm, key: &str) {
     assert!(client.allows(&format!("{} COST 4", algorithm.call(key, 5, "366d"))));

@@ -149,6 +149,33 @@ fn the_bytes_per_call_do_not_grow_with_the_log() {
 }
 
 #[test]
+fn the_bytes_per_refund_do_not_grow_with_the_log() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    for filled in [50, 900] {
+        let call = format!("RL.SLIDINGLOG {filled} 1000 1h");
+        let refund = format!("RL.REFUND {filled} SLIDINGLOG 1000 1h");
+        for _ in 0..filled {
+            client.advance_ms(1);
+            assert!(client.allows(&call));
+        }
+        stream.effects(&mut client);
+        let mut sent = 0;
+        for _ in 0..400 {
+            client.advance_ms(1);
+            assert!(client.allows(&call));
+            assert!(client.allows(&refund));
+            let effects = stream.effects(&mut client);
+            sent += effects.iter().flatten().map(Vec::len).sum::<usize>();
+        }
+        // SETRANGE with an entry twice, and a share of what it takes to drop what is left over.
+        assert!(sent <= 400 * 160, "{sent} bytes for 400 calls and refunds on {filled} entries");
+    }
+}
+
+#[test]
 fn a_denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
     let server = Server::start();
     let mut client = server.client();
