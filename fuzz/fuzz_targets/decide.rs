@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Share, Sliding, Source, Step,
-    Subject, Token, Twin, Verb,
+    CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Quotas, Share, Sliding, Source,
+    Step, Subject, Token, Twin, Verb,
 };
 
 const START_US: i128 = 1_800_000_000_000_000;
@@ -16,13 +16,14 @@ const CALLS_MAX: usize = 60;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    match source.below(7) {
+    match source.below(8) {
         0 => play::<Fixed>(source),
         1 => play::<Sliding>(source),
         2 => play::<Log>(source),
         3 => play::<Token>(source),
         4 => play::<Leaky>(source),
         5 => play::<Delays>(source),
+        6 => play::<Quotas>(source),
         _ => play::<CellRate>(source),
     }
 });

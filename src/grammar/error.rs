@@ -208,7 +208,9 @@ impl GrammarError {
             Self::StartOfWeek => {
                 c"ERR invalid start: of a week, expected mon, tue, wed, thu, fri, sat or sun"
             }
-            Self::StartOfMonth => c"ERR invalid start: of a month, expected an integer from 1 to 31",
+            Self::StartOfMonth => {
+                c"ERR invalid start: of a month, expected an integer from 1 to 31"
+            }
             Self::StartOfYear => c"ERR invalid start: of a year, expected an integer from 1 to 12",
             Self::StartNotHere => c"ERR invalid start: only a week, month or year may be given one",
             Self::Option => c"ERR invalid option: expected COST n or PARTIAL",

@@ -1,14 +1,17 @@
 //! The calls of a soak: which there are, how they are sent, and what has to be answered.
 
 use redis::Value;
+use redis_throttle::limiter::Unit;
 use redis_throttle::limiter::oracle::{
-    self, Answer, CellRate, Fixed, Leaky, Limits, Log, Oracle, Share, Sliding, Source as _,
+    self, Answer, CellRate, Fixed, Leaky, Limits, Log, Oracle, Quotas, Share, Sliding, Source as _,
     Subject, Token,
 };
 
 use crate::Counts;
 use crate::fleet::Fleet;
-use crate::support::algorithms::{FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use crate::support::algorithms::{
+    FIXED, GCRA, LEAKYBUCKET, QUOTA, SLIDING, SLIDINGLOG, TOKENBUCKET,
+};
 use crate::support::{Algorithm, Random, integers};
 
 /// Keys for each algorithm.
@@ -72,13 +75,28 @@ impl Key {
         let start = if peek { ["RL.PEEK", &self.name, name] } else { [command, &self.name, ""] };
         let rate = if has_rate { limits.rate.to_string() } else { String::new() };
         let us = limits.period_us;
-        let period = format!("{}.{:06}", us / 1_000_000, us % 1_000_000);
+        let period = match name {
+            "QUOTA" => calendar(limits),
+            _ => format!("{}.{:06}", us / 1_000_000, us % 1_000_000),
+        };
         let capacity = limits.capacity.to_string();
         let cost = if cost == 1 { String::new() } else { format!("COST {cost}") };
         let aligned = if name == "FIXED" && limits.aligned { "ALIGNED" } else { "" };
         let words = [&start.join(" "), &capacity, &rate, &period, &cost, aligned].join(" ");
         words.split_whitespace().map(str::to_owned).collect()
     }
+}
+
+/// The unit of the calendar that limits stand for, where it starts, and the zone.
+fn calendar(limits: &Limits) -> String {
+    const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let (unit, start, zone) = oracle::calendar(limits);
+    let start = match unit {
+        Unit::Day | Unit::Quarter => String::new(),
+        Unit::Week => format!("START {}", WEEKDAYS[usize::from(start) - 1]),
+        Unit::Month | Unit::Year => format!("START {start}"),
+    };
+    format!("{} {start} ZONE {zone}", unit.name())
 }
 
 /// A call that is on its way.
@@ -102,6 +120,7 @@ impl Traffic {
             keys.push(Key::new::<Token>(random, TOKENBUCKET));
             keys.push(Key::new::<Leaky>(random, LEAKYBUCKET));
             keys.push(Key::new::<CellRate>(random, GCRA));
+            keys.push(Key::new::<Quotas>(random, QUOTA));
         }
         Self { keys, slots: SLOTS[0] }
     }
