@@ -1,9 +1,9 @@
 //! Time zones by name, from the database that is built in: no file is read, and every server with
 //! the same module answers alike.
 //!
-//! A [`Zone`] is a number, so that a rule stays small. The names lie in one table, which is made
-//! once and found in by a hash, so that a call of a zone costs the same whatever else was asked for.
-//! The clock of a zone is read out of the database when the zone is first used, and kept.
+//! A [`Zone`] is a number, so that a rule stays small. All names lie in one table, made once, where
+//! a hash finds them: a call costs the same whatever else was asked for, and no name that is asked
+//! for takes memory. The clock of a zone is read from the database when it is first used, and kept.
 //!
 //! Source: the IANA time zone database, as `jiff` bundles it.
 

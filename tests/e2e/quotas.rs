@@ -268,7 +268,8 @@ fn every_wrong_argument_of_a_quota_has_its_own_text() {
         ),
         (
             "5 week START",
-            "ERR missing start: expected START followed by a weekday, a day of the month or a month",
+            "ERR missing start: expected START followed by a weekday, a day of the month or a \
+             month",
         ),
         ("5 day ZONE UTC ZONE UTC", "ERR repeated option: ZONE may be given once"),
         ("5 week START mon START mon", "ERR repeated option: START may be given once"),
