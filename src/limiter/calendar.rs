@@ -117,17 +117,14 @@ impl Calendar {
     /// The period that holds `instant`.
     #[inline]
     pub fn period_at(self, instant: Instant) -> CalendarPeriod {
-        LAST_SEEN.with(|seen| match seen.get(self.place()) {
-            Some(seen) => {
-                let (calendar, period) = seen.get();
-                if calendar == self.number() && period.holds(instant) {
-                    return period;
-                }
-                let period = self.find(instant);
-                seen.set((self.number(), period));
-                period
+        LAST_SEEN.with(|places| {
+            let Some(last_seen) = places.get(self.place()) else { return self.find(instant) };
+            let (calendar, mut period) = last_seen.get();
+            if calendar != self.number() || !period.holds(instant) {
+                period = self.find(instant);
+                last_seen.set((self.number(), period));
             }
-            None => self.find(instant),
+            period
         })
     }
 
