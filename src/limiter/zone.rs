@@ -61,7 +61,9 @@ impl Zone {
         // There are vacant places, so this ends.
         loop {
             let zone = *zones.places.get(place % PLACES).filter(|zone| **zone != VACANT)?;
-            if zones.all.get(usize::from(zone))?.name.as_bytes().eq_ignore_ascii_case(name) {
+            let found = zones.all.get(usize::from(zone))?.name.as_bytes();
+            // Mostly it is spelled as the database has it, which is sooner compared.
+            if found == name || found.eq_ignore_ascii_case(name) {
                 return Some(Self(zone));
             }
             place += 1;
