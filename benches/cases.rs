@@ -54,6 +54,7 @@ pub fn all() -> Vec<Case> {
                 vec![b"100", b"100", b"1h"]
             }
             Algorithm::Backoff => vec![b"100", b"1h", b"2h", b"1d"],
+            Algorithm::CalendarQuota => vec![b"100", b"month", b"ZONE", b"Europe/Berlin"],
         };
         [("allowed", 1), ("denied", 100)].map(|(verdict, calls_before)| {
             let name = format!("{}/{verdict}", algorithm.name().to_ascii_lowercase());

@@ -163,6 +163,11 @@ done
 say "RL.PEEKALL looks at several, and takes nothing:"
 two_rows RL.PEEKALL '{7}:user' 'GCRA 6 10 60' '{7}:tenant' 'FIXED 8 60 COST 3'
 
+say "RL.QUOTA key limit unit: a thousand a day, and the day is that of Berlin, where this one has 23
+hours. Half an hour of them is over:"
+row RL.DEBUG CLOCK FREEZE 1774740600000000
+row RL.QUOTA export:7 1000 day ZONE Europe/Berlin
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h

@@ -10,6 +10,7 @@
 //! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
 //! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
 //! BACKOFF      93 f7  last_us attempts                  at most 16
+//! QUOTA        93 f6  period_start_us used              at most 20
 //!
 //! in debt, which only a charge leaves behind:
 //! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
@@ -32,7 +33,7 @@
 use crate::limiter::bucket::{LeakyDebt, TokenDebt};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{
-    Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+    Backoff, CalendarQuota, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
 
@@ -52,6 +53,7 @@ const GCRA: i8 = -6;
 const TOKEN_DEBT: i8 = -7;
 const LEAKY_DEBT: i8 = -8;
 const BACKOFF: i8 = -9;
+const CALENDAR_QUOTA: i8 = -10;
 
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +97,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         LEAKY_BUCKET => read::<LeakyBucket, _>(bytes).map(State::LeakyBucket),
         GCRA => read::<Gcra, _>(bytes).map(State::Gcra),
         BACKOFF => read::<Backoff, _>(bytes).map(State::Backoff),
+        CALENDAR_QUOTA => read::<CalendarQuota, _>(bytes).map(State::CalendarQuota),
         TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
         LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
         _ => Err(NotAState),
@@ -117,6 +120,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
         },
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
         NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
+        NewState::CalendarQuota(state) => write::<CalendarQuota, _>(CALENDAR_QUOTA, state),
     }
 }
 

@@ -45,14 +45,22 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
 }
 
-const FIXED_SIZE: [(Algorithm, &[&[u8]]); 6] = [
+const FIXED_SIZE: [(Algorithm, &[&[u8]]); 7] = [
     (Algorithm::FixedWindow, &[b"2", b"10", b"ALIGNED", b"COST", b"1"]),
     (Algorithm::SlidingWindow, &[b"2", b"10", b"COST", b"1"]),
     (Algorithm::TokenBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::LeakyBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::Gcra, &[b"2", b"3", b"10", b"COST", b"1"]),
     (Algorithm::Backoff, &[b"2", b"1s", b"2s", b"10"]),
+    (Algorithm::CalendarQuota, &[b"2", b"month", b"START", b"31", b"ZONE", b"Europe/Berlin"]),
 ];
+
+/// The first call that names a zone reads it, and it is kept.
+fn read_zones() {
+    for (algorithm, args) in FIXED_SIZE {
+        call(algorithm, None, args, US);
+    }
+}
 
 /// What a charge, or a refund, of a stored state leaves, and how many allocations it made.
 fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change, u64) {
@@ -71,6 +79,7 @@ fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change,
 
 #[test]
 fn a_charge_and_a_refund_allocate_nothing_but_for_a_queue_in_debt() {
+    read_zones();
     for (algorithm, args) in FIXED_SIZE {
         let (Change::Whole(mut state), _) = call(algorithm, None, args, US) else {
             panic!("{algorithm:?} stores a whole state");
@@ -90,6 +99,7 @@ fn a_charge_and_a_refund_allocate_nothing_but_for_a_queue_in_debt() {
 
 #[test]
 fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
+    read_zones();
     for (algorithm, args) in FIXED_SIZE {
         let (first, made) = call(algorithm, None, args, US);
         assert_eq!(made, 0, "{algorithm:?}, a new subject");

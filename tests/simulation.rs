@@ -24,7 +24,7 @@ use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redis_throttle::limiter::oracle::{
-    CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token,
+    CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token,
 };
 
 use run::{Counts, Run};
@@ -94,4 +94,9 @@ fn gcra_keeps_its_bounds() {
 #[test]
 fn growing_delays_keep_their_bounds() {
     simulate::<Delays>("growing_delays_keep_their_bounds");
+}
+
+#[test]
+fn calendar_quotas_keep_their_bounds() {
+    simulate::<Quotas>("calendar_quotas_keep_their_bounds");
 }

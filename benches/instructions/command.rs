@@ -36,6 +36,7 @@ fn kinds() -> Vec<Kind> {
         ("tokenbucket", "100 100 10d", "1 1 10d"),
         ("leakybucket", "100 100 10d", "1 1 10d"),
         ("gcra", "100 100 10d", "1 1 10d"),
+        ("quota", "100 year ZONE Europe/Berlin", "1 year ZONE Europe/Berlin"),
     ];
     let of_rule = |(name, ample, scarce): (&str, &str, &str)| {
         let ample_call = words(&format!("RL.{name} KEY {ample}"));

@@ -102,6 +102,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
 
     bars.measure_several(&node, rounds);
     bars.measure_settling(&node, rounds);
+    bars.measure_quotas(&node, rounds);
     drop(node);
 
     progress("AOF everysec");
@@ -188,6 +189,20 @@ impl Bars {
             }
             self.figures.extend(figures.into_iter().skip(1));
         }
+    }
+
+    /// Calls within their calendar period, beside those within a window.
+    fn measure_quotas(&mut self, node: &Node, rounds: usize) {
+        eprintln!("{}: calendar quotas", self.server);
+        let utc_day = Contestant::quota("d", &["day"]);
+        let month_of_zone = Contestant::quota("m", &["month", "ZONE", "Europe/Berlin"]);
+        let group = [FIXED.allowed(), utc_day, month_of_zone];
+        let figures = rounds::measure(node, &group, Shape::BASE, rounds);
+        for quota in &figures[1..] {
+            let figure = format!("{}, CPU against {}", quota.name, FIXED.command);
+            self.add_most(&figure, 1.0 / quota.cpu_ratio, 1.15);
+        }
+        self.figures.extend(figures.into_iter().skip(1));
     }
 
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {

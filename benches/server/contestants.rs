@@ -214,6 +214,14 @@ impl Contestant {
         Self { words, expected: Expected::Allowed, ..Self::plain(&name, &[]) }
     }
 
+    /// A calendar quota of which every call is allowed and written.
+    pub fn quota(mark: &str, periods: &[&str]) -> Self {
+        let key = format!("q{mark}a:__rand_int__");
+        let words = [&["RL.QUOTA", &key, AMPLE_WINDOW[0]], periods].concat();
+        let name = format!("RL.QUOTA {}", periods.join(" "));
+        Self { expected: Expected::Allowed, ..Self::plain(&name, &words) }
+    }
+
     /// The rules of [`THREE`] in one script, all or nothing.
     pub fn three_evalsha(node: &Node) -> Self {
         let sha = load_script(node, include_str!("lua/several.lua"));

@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Share, Sliding, Source, Step,
-    Subject, Token, Twin, Verb, Wrote,
+    CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Quotas, Share, Sliding, Source,
+    Step, Subject, Token, Twin, Verb, Wrote,
 };
 use redis_throttle::limiter::{Cost, Instant, NewState, Rule, State, sliding_log::Edit};
 use redis_throttle::state::{Change, decode, encode};
@@ -31,6 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         State::LeakyBucket(state) => call::<Leaky>(stored, state.updated.as_us(), limits, calls),
         State::Gcra(state) => call::<CellRate>(stored, state.arrival_ns / 1_000, limits, calls),
         State::Backoff(state) => call::<Delays>(stored, state.last.as_us(), limits, calls),
+        State::CalendarQuota(state) => call::<Quotas>(stored, state.start.as_us(), limits, calls),
     }
 });
 
@@ -49,6 +50,7 @@ fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
         State::LeakyBucket(state) => NewState::LeakyBucket(state),
         State::Gcra(state) => NewState::Gcra(state),
         State::Backoff(state) => NewState::Backoff(state),
+        State::CalendarQuota(state) => NewState::CalendarQuota(state),
     };
     match encode(&new_state) {
         Change::Whole(bytes) => bytes.as_slice().to_vec(),
@@ -59,7 +61,7 @@ fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
 }
 
 fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
-    let rules: [fn(&Limits) -> Rule; 7] = [
+    let rules: [fn(&Limits) -> Rule; 8] = [
         Fixed::rule,
         Sliding::rule,
         Log::rule,
@@ -67,6 +69,7 @@ fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
         Leaky::rule,
         CellRate::rule,
         Delays::rule,
+        Quotas::rule,
     ];
     let decided = rules
         .into_iter()

@@ -6,8 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    AnySubject, CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Share, Sliding, Source,
-    Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb, call_all,
+    AnySubject, CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Quotas, Share, Sliding,
+    Source, Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb, call_all,
 };
 
 const START_US: i128 = 1_800_000_000_000_000;
@@ -20,14 +20,15 @@ const KEYS: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    match source.below(9) {
+    match source.below(10) {
         0 => play::<Fixed>(source),
         1 => play::<Sliding>(source),
         2 => play::<Log>(source),
         3 => play::<Token>(source),
         4 => play::<Leaky>(source),
         5 => play::<Delays>(source),
-        6 => play::<CellRate>(source),
+        6 => play::<Quotas>(source),
+        7 => play::<CellRate>(source),
         _ => play_several(source),
     }
 });
@@ -56,7 +57,7 @@ fn play<S: Subject>(mut source: &[u8]) {
 fn play_several(mut source: &[u8]) {
     let mut twins = Vec::new();
     for _ in 0..KEYS {
-        let subject = AnySubject::ALL[source.below(7) as usize];
+        let subject = AnySubject::ALL[source.below(8) as usize];
         let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
         twins.push((TwinOfAny::new(subject), rules));
     }

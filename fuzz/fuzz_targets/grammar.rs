@@ -10,11 +10,13 @@ use redis_throttle::grammar::{
 use redis_throttle::limiter::oracle::{
     CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
 };
-use redis_throttle::limiter::{Backoff, Cost, Instant, Limit, Period, Rule, Slots, Span};
+use redis_throttle::limiter::{
+    Backoff, Calendar, CalendarQuota, Cost, Instant, Limit, Period, Rule, Slots, Span, Unit, Zone,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    let algorithm = Algorithm::ALL[source.below(7) as usize];
+    let algorithm = Algorithm::ALL[source.below(8) as usize];
     let args: Vec<&[u8]> = source.split(|byte| *byte == b' ').collect();
     let slots = Slots::DEFAULT;
 
@@ -57,6 +59,9 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     if algorithm == Backoff {
         return backoff(args);
     }
+    if algorithm == CalendarQuota {
+        return quota(args);
+    }
     let has_rate = matches!(algorithm, TokenBucket | LeakyBucket | Gcra);
     let (positional, options) = args.split_at_checked(if has_rate { 3 } else { 2 })?;
     let capacity = integer(positional[0], 1)?;
@@ -97,6 +102,57 @@ fn backoff(args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule: Rule::Backoff(rule), cost: Cost::ONE, partial: false })
 }
 
+/// A limit and a unit, then a zone, a start of the unit, a cost and PARTIAL, once each at most.
+fn quota(args: &[&[u8]]) -> Option<Request> {
+    const UNITS: [(&[u8], Unit, i128); 5] = [
+        (b"DAY", Unit::Day, 0),
+        (b"WEEK", Unit::Week, 7),
+        (b"MONTH", Unit::Month, 31),
+        (b"QUARTER", Unit::Quarter, 0),
+        (b"YEAR", Unit::Year, 12),
+    ];
+    let (positional, options) = args.split_at_checked(2)?;
+    let capacity = integer(positional[0], 1)?;
+    let named = |(name, ..): &&(&[u8], Unit, i128)| *name == positional[1].to_ascii_uppercase();
+    let (_, unit, starts) = *UNITS.iter().find(named)?;
+    let (mut zone, mut start, mut cost, mut partial) = (None, None, None, false);
+    let mut options = options.iter();
+    while let Some(option) = options.next() {
+        match option.to_ascii_uppercase().as_slice() {
+            b"ZONE" if zone.is_none() => {
+                let name = options.next()?;
+                let is_it = |zone: &Zone| zone.name().as_bytes().eq_ignore_ascii_case(name);
+                zone = Some(Zone::all().find(is_it)?);
+            }
+            b"START" if start.is_none() => {
+                let value = options.next()?;
+                let weekday = |value: &[u8]| match value.to_ascii_uppercase().as_slice() {
+                    b"MON" => Some(1),
+                    b"TUE" => Some(2),
+                    b"WED" => Some(3),
+                    b"THU" => Some(4),
+                    b"FRI" => Some(5),
+                    b"SAT" => Some(6),
+                    b"SUN" => Some(7),
+                    _ => None,
+                };
+                let number = if unit == Unit::Week { weekday(value) } else { integer(value, 1) };
+                start = Some(number.filter(|number| *number <= starts)?);
+            }
+            b"COST" if cost.is_none() => cost = Some(integer(options.next()?, 0)?),
+            b"PARTIAL" if !partial => partial = true,
+            _ => return None,
+        }
+    }
+    let start = u8::try_from(start.unwrap_or(1)).ok()?;
+    let calendar = Calendar::new(unit, start, zone.unwrap_or(Zone::UTC))?;
+    let limit = Limit::new(capacity.try_into().expect("not negative"))?;
+    let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
+    let is_nothing = partial && cost.is_zero();
+    let rule = Rule::CalendarQuota(CalendarQuota { limit, calendar });
+    (!is_nothing).then_some(Request { rule, cost, partial })
+}
+
 fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
     match algorithm {
         Algorithm::FixedWindow => Fixed::rule(limits),
@@ -105,7 +161,9 @@ fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
         Algorithm::TokenBucket => Token::rule(limits),
         Algorithm::LeakyBucket => Leaky::rule(limits),
         Algorithm::Gcra => CellRate::rule(limits),
-        Algorithm::Backoff => unreachable!("it has no limits of this kind"),
+        Algorithm::Backoff | Algorithm::CalendarQuota => {
+            unreachable!("they have no limits of this kind")
+        }
     }
 }
 

@@ -45,10 +45,24 @@ pub enum GrammarError {
     BaseAboveMax,
     /// All would be forgotten before the longest delay is over.
     MaxNotBelowForget,
+    /// Not a unit of a calendar.
+    Unit,
+    /// Not a time zone.
+    Zone,
+    /// Not a day that a week may start on.
+    StartOfWeek,
+    /// Not a day that a month may start on.
+    StartOfMonth,
+    /// Not a month that a year may start in.
+    StartOfYear,
+    /// A day and a quarter start where they do.
+    StartNotHere,
     /// Not an option of this command.
     Option,
     /// Not an option of `FIXED`.
     OptionOrAligned,
+    /// Not an option of `QUOTA`.
+    OptionOfQuota,
     /// `BACKOFF` has no options.
     NoOption,
     /// `COST` twice.
@@ -57,6 +71,14 @@ pub enum GrammarError {
     RepeatedAligned,
     /// `PARTIAL` twice.
     RepeatedPartial,
+    /// `ZONE` twice.
+    RepeatedZone,
+    /// `START` twice.
+    RepeatedStart,
+    /// `ZONE` without a name.
+    MissingZone,
+    /// `START` without what it is.
+    MissingStart,
     /// `COST` without a number.
     MissingCost,
     /// `COST 0 PARTIAL`.
@@ -114,6 +136,18 @@ macro_rules! rule {
     };
 }
 
+macro_rules! zone {
+    ($expected:literal) => {
+        const {
+            c_str(concat!(
+                "ERR ",
+                $expected,
+                " a name of the IANA time zone database, such as UTC or Europe/Berlin\0"
+            ))
+        }
+    };
+}
+
 macro_rules! refill {
     ($argument:literal) => {
         const {
@@ -138,6 +172,7 @@ const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
         Algorithm::LeakyBucket => rule!("LEAKYBUCKET capacity rate period"),
         Algorithm::Gcra => rule!("GCRA burst rate period"),
         Algorithm::Backoff => rule!("BACKOFF attempts base max forget"),
+        Algorithm::CalendarQuota => rule!("QUOTA limit unit"),
     }
 }
 
@@ -168,12 +203,31 @@ impl GrammarError {
             Self::Forget => duration!("forget"),
             Self::BaseAboveMax => c"ERR invalid base: must not exceed max",
             Self::MaxNotBelowForget => c"ERR invalid max: must be less than forget",
+            Self::Unit => c"ERR invalid unit: expected day, week, month, quarter or year",
+            Self::Zone => zone!("invalid zone: expected"),
+            Self::StartOfWeek => {
+                c"ERR invalid start: of a week, expected mon, tue, wed, thu, fri, sat or sun"
+            }
+            Self::StartOfMonth => {
+                c"ERR invalid start: of a month, expected an integer from 1 to 31"
+            }
+            Self::StartOfYear => c"ERR invalid start: of a year, expected an integer from 1 to 12",
+            Self::StartNotHere => c"ERR invalid start: only a week, month or year may be given one",
             Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
             Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
+            Self::OptionOfQuota => {
+                c"ERR invalid option: expected ZONE name, START n, COST n or PARTIAL"
+            }
             Self::NoOption => c"ERR invalid option: BACKOFF counts one by one and takes none",
             Self::RepeatedCost => c"ERR repeated option: COST may be given once",
             Self::RepeatedAligned => c"ERR repeated option: ALIGNED may be given once",
             Self::RepeatedPartial => c"ERR repeated option: PARTIAL may be given once",
+            Self::RepeatedZone => c"ERR repeated option: ZONE may be given once",
+            Self::RepeatedStart => c"ERR repeated option: START may be given once",
+            Self::MissingZone => zone!("missing zone: expected ZONE followed by"),
+            Self::MissingStart => {
+                c"ERR missing start: expected START followed by a weekday, a day of the month or a month"
+            }
             Self::PartialOfNothing => {
                 c"ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000"
             }
@@ -184,7 +238,7 @@ impl GrammarError {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
             }
             Self::Algorithm => {
-                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA or BACKOFF"
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
             }
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {

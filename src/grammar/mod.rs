@@ -7,6 +7,7 @@ mod clock;
 mod error;
 mod number;
 mod packed;
+mod quota;
 
 #[cfg(test)]
 mod tests;
@@ -104,6 +105,7 @@ pub fn request(
         Algorithm::Backoff => {
             Ok(Request { rule: Rule::Backoff(backoff(args)?), cost: Cost::ONE, partial: false })
         }
+        Algorithm::CalendarQuota => quota::request(args),
     }
 }
 
@@ -179,14 +181,7 @@ fn some_options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarE
     while let [name, rest @ ..] = args {
         args = rest;
         if name.eq_ignore_ascii_case(b"COST") {
-            if cost.is_some() {
-                return Err(GrammarError::RepeatedCost);
-            }
-            let [value, rest @ ..] = args else {
-                return Err(GrammarError::MissingCost);
-            };
-            cost = Some(number::cost(value).ok_or(GrammarError::Cost)?);
-            args = rest;
+            args = set_cost(&mut cost, args)?;
         } else if name.eq_ignore_ascii_case(b"PARTIAL") {
             if partial {
                 return Err(GrammarError::RepeatedPartial);
@@ -203,9 +198,29 @@ fn some_options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarE
             return Err(GrammarError::Option);
         }
     }
-    let cost = cost.unwrap_or(Cost::ONE);
-    if partial && cost.is_zero() {
-        return Err(GrammarError::PartialOfNothing);
-    }
+    let cost = cost_of(cost, partial)?;
     Ok(Options { cost, partial, aligned })
+}
+
+/// Takes the number that follows `COST`; what is left are the arguments after it.
+#[inline(always)]
+fn set_cost<'a, 'b>(
+    cost: &mut Option<Cost>,
+    args: &'b [&'a [u8]],
+) -> Result<&'b [&'a [u8]], GrammarError> {
+    if cost.is_some() {
+        return Err(GrammarError::RepeatedCost);
+    }
+    let [value, rest @ ..] = args else {
+        return Err(GrammarError::MissingCost);
+    };
+    *cost = Some(number::cost(value).ok_or(GrammarError::Cost)?);
+    Ok(rest)
+}
+
+/// The cost of a call, of which nothing can be no part.
+#[inline(always)]
+fn cost_of(cost: Option<Cost>, partial: bool) -> Result<Cost, GrammarError> {
+    let cost = cost.unwrap_or(Cost::ONE);
+    if partial && cost.is_zero() { Err(GrammarError::PartialOfNothing) } else { Ok(cost) }
 }

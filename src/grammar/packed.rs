@@ -6,7 +6,7 @@ use crate::limiter::Slots;
 /// How many rules one call may have.
 pub const RULES_MAX: usize = 16;
 
-/// How many words are looked at. The longest rule has seven, so that one cut off here is in error
+/// How many words are looked at. The longest rule has ten, so that one cut off here is in error
 /// before.
 const WORDS_MAX: usize = 12;
 

@@ -1,7 +1,7 @@
 //! The grammar by tables: what is accepted, what is not, and the text that says so.
 
 use super::*;
-use crate::limiter::{Instant, Span};
+use crate::limiter::{Calendar, CalendarQuota, Instant, Span, Unit, Zone};
 use proptest::prelude::*;
 
 fn words(text: &str) -> Vec<&[u8]> {
@@ -133,7 +133,8 @@ fn integers_are_plain_digits_within_bounds() {
 #[test]
 fn the_first_thing_wrong_is_named() {
     use Algorithm::{
-        Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+        Backoff, CalendarQuota, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
+        TokenBucket,
     };
     let rows = [
         (FixedWindow, "0 10", GrammarError::Limit),
@@ -171,6 +172,33 @@ fn the_first_thing_wrong_is_named() {
         (Backoff, "3 8s 1s 1s", GrammarError::BaseAboveMax),
         (Backoff, "3 1s 8s 1h COST 1", GrammarError::NoOption),
         (Backoff, "3 1s 8s 1h PARTIAL", GrammarError::NoOption),
+        (CalendarQuota, "3", GrammarError::Arity),
+        (CalendarQuota, "0 x", GrammarError::Limit),
+        (CalendarQuota, "3 days", GrammarError::Unit),
+        (CalendarQuota, "3 60 ZONE x", GrammarError::Unit),
+        (CalendarQuota, "3 day ZONE x START 1", GrammarError::Zone),
+        (CalendarQuota, "3 day ZONE Factory", GrammarError::Zone),
+        (CalendarQuota, "3 day ZONE etc/unknown", GrammarError::Zone),
+        (CalendarQuota, "3 day COST 1 ZONE", GrammarError::MissingZone),
+        (CalendarQuota, "3 day ZONE UTC zone UTC", GrammarError::RepeatedZone),
+        (CalendarQuota, "3 day START 1", GrammarError::StartNotHere),
+        (CalendarQuota, "3 quarter START 1", GrammarError::StartNotHere),
+        (CalendarQuota, "3 week START 1", GrammarError::StartOfWeek),
+        (CalendarQuota, "3 week START monday", GrammarError::StartOfWeek),
+        (CalendarQuota, "3 month START 0", GrammarError::StartOfMonth),
+        (CalendarQuota, "3 month START 32", GrammarError::StartOfMonth),
+        (CalendarQuota, "3 month START 257", GrammarError::StartOfMonth),
+        (CalendarQuota, "3 month START mon", GrammarError::StartOfMonth),
+        (CalendarQuota, "3 year START 13", GrammarError::StartOfYear),
+        (CalendarQuota, "3 year START +1", GrammarError::StartOfYear),
+        (CalendarQuota, "3 year START", GrammarError::MissingStart),
+        (CalendarQuota, "3 year START 1 START 1", GrammarError::RepeatedStart),
+        (CalendarQuota, "3 year COST 1 START 1 COST 1", GrammarError::RepeatedCost),
+        (CalendarQuota, "3 year COST x", GrammarError::Cost),
+        (CalendarQuota, "3 year COST", GrammarError::MissingCost),
+        (CalendarQuota, "3 year PARTIAL COST 1 PARTIAL", GrammarError::RepeatedPartial),
+        (CalendarQuota, "3 year PARTIAL COST 0", GrammarError::PartialOfNothing),
+        (CalendarQuota, "3 year ALIGNED", GrammarError::OptionOfQuota),
     ];
     for (algorithm, text, expected) in rows {
         assert_eq!(parse(algorithm, text), Err(expected), "{algorithm:?} {text}");
@@ -187,6 +215,7 @@ fn peek_names_its_algorithm_first() {
             }
             Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => "6 10 60 COST 2",
             Algorithm::Backoff => "6 10 60 1h",
+            Algorithm::CalendarQuota => "6 week COST 2 ZONE Europe/Berlin START sun",
         };
         let text = format!("{name} {args}");
         assert_eq!(peek(&words(&text), Slots::DEFAULT), parse(algorithm, args));
@@ -212,6 +241,35 @@ fn delays_are_read_in_their_order_and_count_one() {
     ];
     for (text, expected) in rows {
         assert_eq!(parse(Algorithm::Backoff, text), Ok(expected), "{text}");
+    }
+}
+
+#[test]
+fn a_quota_is_of_a_unit_a_zone_and_a_start() {
+    let rule = |unit, start, zone: &str, cost, partial| {
+        let zone = Zone::named(zone.as_bytes()).unwrap();
+        let calendar = Calendar::new(unit, start, zone).unwrap();
+        let limit = Limit::new(1_000).unwrap();
+        let rule = Rule::CalendarQuota(CalendarQuota { limit, calendar });
+        Request { rule, cost: Cost::new(cost).unwrap(), partial }
+    };
+    let rows = [
+        ("1000 day", rule(Unit::Day, 1, "UTC", 1, false)),
+        ("1000 Quarter COST 0", rule(Unit::Quarter, 1, "UTC", 0, false)),
+        ("1000 WEEK", rule(Unit::Week, 1, "UTC", 1, false)),
+        ("1000 week start Sun", rule(Unit::Week, 7, "UTC", 1, false)),
+        ("1000 week START thu ZONE utc", rule(Unit::Week, 4, "UTC", 1, false)),
+        ("1000 month", rule(Unit::Month, 1, "UTC", 1, false)),
+        (
+            "1000 month COST 2 zone europe/BERLIN PARTIAL START 031",
+            rule(Unit::Month, 31, "Europe/Berlin", 2, true),
+        ),
+        ("1000 year START 12 ZONE Zulu", rule(Unit::Year, 12, "Zulu", 1, false)),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(parse(Algorithm::CalendarQuota, text), Ok(expected), "{text}");
+        let packed = text.replace(' ', "  ");
+        assert_eq!(packed_rule(format!("quota {packed}").as_bytes(), Slots::DEFAULT), Ok(expected));
     }
 }
 
@@ -268,12 +326,23 @@ fn every_error_but_that_of_arity_has_a_text_of_plain_ascii() {
         Forget,
         BaseAboveMax,
         MaxNotBelowForget,
+        Unit,
+        Zone,
+        StartOfWeek,
+        StartOfMonth,
+        StartOfYear,
+        StartNotHere,
         Option,
         OptionOrAligned,
+        OptionOfQuota,
         NoOption,
         RepeatedCost,
         RepeatedAligned,
         RepeatedPartial,
+        RepeatedZone,
+        RepeatedStart,
+        MissingZone,
+        MissingStart,
         MissingCost,
         PartialOfNothing,
         PartialNotHere,
@@ -306,7 +375,8 @@ proptest! {
             prop::collection::vec(any::<u8>(), 0..12),
             "[0-9]{1,25}(\\.[0-9]{0,8})?(ms|s|m|h|d)?".prop_map(String::into_bytes),
             prop::sample::select(vec![
-                &b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK",
+                &b"COST"[..], b"ALIGNED", b"PARTIAL", b"gcra", b"FIXED", b"CLOCK", b"month",
+                b"week", b"ZONE", b"START", b"sun", b"Europe/Berlin",
             ])
                 .prop_map(<[u8]>::to_vec),
         ], 0..9),

@@ -7,6 +7,8 @@
 pub mod backoff;
 pub mod bounds;
 pub mod bucket;
+pub mod calendar;
+pub mod calendar_quota;
 pub mod decision;
 pub mod fields;
 pub mod fixed_window;
@@ -18,6 +20,7 @@ pub mod sliding_window;
 pub mod standing;
 pub mod time;
 pub mod token_bucket;
+pub mod zone;
 
 #[cfg(any(test, feature = "oracle"))]
 pub mod oracle;
@@ -28,6 +31,8 @@ mod tables;
 
 pub use backoff::{Backoff, BackoffError};
 pub use bounds::{Cost, Limit, Period, Quota, QuotaError, Slots};
+pub use calendar::{Calendar, CalendarPeriod, Unit};
+pub use calendar_quota::CalendarQuota;
 pub use decision::{Decision, Next, Outcome, Verdict, Write};
 pub use fields::{Field, Fields};
 pub use fixed_window::FixedWindow;
@@ -39,6 +44,7 @@ pub use sliding_window::SlidingWindow;
 pub use standing::{ChargeError, Limiter, Mode, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
+pub use zone::Zone;
 
 /// The key holds the state of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,4 +243,6 @@ algorithms! {
     "GCRA" Gcra: gcra::State => gcra::State,
     /// `RL.BACKOFF key attempts base max forget`
     "BACKOFF" Backoff: backoff::State => backoff::State,
+    /// `RL.QUOTA key limit unit [ZONE name] [START n] [COST n]`
+    "QUOTA" CalendarQuota: calendar_quota::State => calendar_quota::State,
 }

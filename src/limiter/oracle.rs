@@ -15,6 +15,7 @@ mod buckets;
 mod draw;
 mod key;
 mod log;
+mod quota;
 mod read;
 mod several;
 mod subject;
@@ -26,11 +27,12 @@ pub use buckets::{LeakyBucket, TokenBucket};
 pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
 pub use log::SlidingLog;
+pub use quota::{CalendarQuota, calendar};
 pub use read::Unexplained;
 pub use several::{AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all};
 use subject::call_both;
 pub use subject::{
-    CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
+    CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token, Twin, check_retry,
 };
 
 /// The arguments of any algorithm: `capacity` is also the limit or the burst, `period` the window;

@@ -10,7 +10,7 @@ use super::State;
 use super::oracle::{
     self, CLOCK_MAX_US, DAY_US, Key, Limits, Share, Step, Subject, Twin, UNITS_MAX, Verb, Wrote,
 };
-use super::oracle::{CellRate, Delays, Fixed, Leaky, Log, Sliding, Token};
+use super::oracle::{CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Token};
 use crate::state;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult};
@@ -267,7 +267,7 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
         let most = match state::decode(bytes).expect("a state") {
             State::LeakyBucket(bucket) if bucket.debt > 0 => 38,
             State::Gcra(_) => 12,
-            State::FixedWindow(_) => 24,
+            State::FixedWindow(_) | State::CalendarQuota(_) => 24,
             State::SlidingLog(log) => 24 + 12 * log.entries.len(),
             _ => 32,
         };
@@ -359,6 +359,7 @@ suite!(token_bucket, Token);
 suite!(leaky_bucket, Leaky);
 suite!(gcra, CellRate);
 suite!(backoff, Delays);
+suite!(calendar_quota, Quotas);
 
 /// Not of delays: a refund leaves the instant from which they are counted.
 macro_rules! undone {
@@ -386,6 +387,7 @@ undone! {
     token_bucket_answers_after_a_charge_and_its_refund_as_before: Token,
     leaky_bucket_answers_after_a_charge_and_its_refund_as_before: Leaky,
     gcra_answers_after_a_charge_and_its_refund_as_before: CellRate,
+    calendar_quota_answers_after_a_charge_and_its_refund_as_before: Quotas,
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use super::*;
 use crate::state;
 
 mod debt;
+mod quota;
 
 /// 2023-11-14 22:13:20 UTC, a multiple of 10 s.
 const START_US: u64 = 1_700_000_000_000_000;

@@ -75,6 +75,33 @@ const MAX: Argument = Argument::new(c"max", Kind::Text, Some(c"the longest delay
 const FORGET: Argument =
     Argument::new(c"forget", Kind::Text, Some(c"without an attempt for so long all is forgotten"));
 
+const LIMIT_PER_PERIOD: Argument =
+    Argument::new(c"limit", Kind::Integer, Some(c"units per calendar period, 1 to 10^12"));
+const UNIT: Argument = Argument::new(
+    c"unit",
+    Kind::OneOf(&[
+        Argument::token(c"day", c"DAY"),
+        Argument::token(c"week", c"WEEK"),
+        Argument::token(c"month", c"MONTH"),
+        Argument::token(c"quarter", c"QUARTER"),
+        Argument::token(c"year", c"YEAR"),
+    ]),
+    None,
+);
+const ZONE: Argument = Argument {
+    token: Some(c"ZONE"),
+    ..Argument::new(c"zone", Kind::Text, Some(c"an IANA time zone, UTC if not given")).optional()
+};
+const START: Argument = Argument {
+    token: Some(c"START"),
+    ..Argument::new(
+        c"start",
+        Kind::Text,
+        Some(c"of a week mon..sun, of a month its day 1 to 31, of a year its month 1 to 12"),
+    )
+    .optional()
+};
+
 const LIMIT_PER_WINDOW: &[Argument] = &[KEY, LIMIT, WINDOW, COST, PARTIAL];
 const CAPACITY_AND_RATE: &[Argument] = &[KEY, CAPACITY, RATE, PERIOD, COST, PARTIAL];
 
@@ -112,6 +139,11 @@ const ALGORITHMS: &[Argument] = &[
     Argument::new(
         c"growing-delay",
         Kind::Block(&[Argument::token(c"backoff", c"BACKOFF"), ATTEMPTS, BASE, MAX, FORGET]),
+        None,
+    ),
+    Argument::new(
+        c"calendar-quota",
+        Kind::Block(&[Argument::token(c"quota", c"QUOTA"), LIMIT_PER_PERIOD, UNIT, ZONE, START]),
         None,
     ),
 ];
@@ -207,7 +239,7 @@ const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 14] = [
+pub static COMMANDS: [Command; 15] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -286,6 +318,18 @@ pub static COMMANDS: [Command; 14] = [
         },
         action: Action::Decide(Algorithm::Backoff),
         counters: Some(Counters { allowed: c"backoff_allowed", denied: c"backoff_denied" }),
+    },
+    Command {
+        description: Description {
+            since: c"0.2.0",
+            arguments: &[KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START, COST, PARTIAL],
+            ..deciding(
+                c"rl.quota",
+                c"Decides whether a call may happen now, by an allowance of a calendar period.",
+            )
+        },
+        action: Action::Decide(Algorithm::CalendarQuota),
+        counters: Some(Counters { allowed: c"quota_allowed", denied: c"quota_denied" }),
     },
     Command {
         description: Description {

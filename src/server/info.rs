@@ -6,6 +6,7 @@
 use super::api::{self, Info, Section};
 use super::commands::COMMANDS;
 use super::{clock, fault};
+use crate::limiter::zone;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -20,6 +21,14 @@ const VERSION: &CStr = {
         Ok(version) => version,
         Err(_) => panic!("a version has no NUL in it"),
     }
+};
+
+/// The release of the time zone database that is built in, and the NUL that ends it.
+const TZDB_VERSION: [u8; zone::DATABASE_VERSION.len() + 1] = {
+    let mut text = [0; zone::DATABASE_VERSION.len() + 1];
+    let (version, _) = text.split_at_mut(zone::DATABASE_VERSION.len());
+    version.copy_from_slice(zone::DATABASE_VERSION.as_bytes());
+    text
 };
 
 /// Counts a decision of the command at `index` of the table.
@@ -51,6 +60,7 @@ impl Info for Report {
             return;
         }
         section.text(c"version", VERSION);
+        section.text(c"tzdb_version", CStr::from_bytes_until_nul(&TZDB_VERSION).unwrap_or(c""));
         section.text(c"clock_source", clock::source());
         section.number(c"clock_frozen", clock::is_frozen().into());
         section.number(c"errors", ERRORS.load(Relaxed));

@@ -18,6 +18,8 @@ fn full_calls() -> Vec<Call> {
     let others = [
         "RL.FIXED FIXED 7 10s ALIGNED COST 1",
         "RL.PEEK FIXED FIXED 7 10s COST 1 ALIGNED",
+        "RL.QUOTA QUOTA 7 month START 31 ZONE Europe/Berlin COST 1",
+        "RL.PEEK QUOTA QUOTA 7 week ZONE UTC COST 1 START sun",
         "RL.INSPECT GCRA",
         "RL.DEBUG CLOCK FREEZE 1800000000000000",
         "RL.DEBUG CLOCK ADVANCE -1ms",

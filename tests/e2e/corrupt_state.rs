@@ -39,7 +39,8 @@ fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
 fn of_another_kind(reply: &Value) -> bool {
     let Value::Array(flat) = reply else { return false };
     let names = flat.iter().step_by(2).map(text).collect::<Vec<_>>();
-    text(&flat[1]) == "BACKOFF" || names.iter().any(|name| name == "debt")
+    ["BACKOFF", "QUOTA"].contains(&text(&flat[1]).as_str())
+        || names.iter().any(|name| name == "debt")
 }
 
 /// How many of the forgeries INSPECT could read, and how many calls were made on them.
@@ -69,7 +70,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (u64, u64), outcomes: &mu
     outcomes.forgeries += 1;
     let state = inspected(inspect);
     if of_another_kind(inspect) {
-        // Growing delays and buckets in debt: read, left alone, and none of the model's.
+        // Growing delays, quotas and buckets in debt: read, left alone, and none of the model's.
         outcomes.states += 1;
         return;
     }

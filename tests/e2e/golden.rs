@@ -2,7 +2,9 @@
 
 use redis::Value;
 
-use crate::support::algorithms::{FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
+use crate::support::algorithms::{
+    FIXED, GCRA, LEAKYBUCKET, QUOTA, SLIDING, SLIDINGLOG, TOKENBUCKET,
+};
 use crate::support::server::Setup;
 use crate::support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, integers, module, text,
@@ -24,7 +26,7 @@ struct Golden {
 }
 
 /// Every kind: small numbers, the largest there are, and logs that the server compresses.
-const GOLDEN: [Golden; 12] = [
+const GOLDEN: [Golden; 14] = [
     Golden {
         algorithm: FIXED,
         dump: "000c93ffcf00066517289a6240070a0034011d7382d6e54d",
@@ -130,6 +132,22 @@ const GOLDEN: [Golden; 12] = [
         rule: "36525 1 1d",
         status: [1, 36_525, 0, 0, 3_155_760_000_000],
     },
+    Golden {
+        algorithm: QUOTA,
+        dump: "000c93f6cf0006651073fb6000070a002cd21356e4a947bb",
+        inspected: &[1_799_971_200_000_000, 7],
+        at_ms: 123,
+        rule: "100 day",
+        status: [1, 100, 93, 0, 57_599_877],
+    },
+    Golden {
+        algorithm: QUOTA,
+        dump: "001493f6cf00064e4f07c50800cf000000e8d4a50fff0a00f617c7d24f30819d",
+        inspected: &[1_774_951_200_000_000, 999_999_999_999],
+        at_ms: 123,
+        rule: "1000000000000 year START 4 ZONE Pacific/Kiritimati",
+        status: [1, 1_000_000_000_000, 1, 0, 6_487_199_877],
+    },
 ];
 
 fn from_hex(digits: &str) -> Vec<u8> {
@@ -200,6 +218,12 @@ fn the_same_calls_still_write_the_same_payload() {
         (3, 123, "RL.SLIDING k 1000000000000 366d COST 999999999999"),
         (10, 123, "RL.GCRA k 6 10 60 COST 2"),
         (11, 123, "RL.GCRA k 36525 1 1d COST 36525"),
+        (12, 123, "RL.QUOTA k 100 day COST 7"),
+        (
+            13,
+            123,
+            "RL.QUOTA k 1000000000000 year START 4 ZONE Pacific/Kiritimati COST 999999999999",
+        ),
     ];
     for (index, at_ms, call) in calls {
         client.freeze(BASE_US + at_ms * 1_000 + 456);

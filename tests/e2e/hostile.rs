@@ -37,6 +37,7 @@ fn any_single_byte_in_any_place_is_answered() {
         "RL.SLIDINGLOG k 5 60 COST 1",
         "RL.GCRA k 5 1 60 COST 1",
         "RL.PEEK k GCRA 5 1 60 COST 1",
+        "RL.QUOTA k 5 month START 12 ZONE Europe/Berlin COST 1",
         "RL.DEBUG CLOCK ADVANCE 1s",
         "RL.DEBUG CLOCK FREEZE 1000000",
     ];

@@ -36,15 +36,20 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
     let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
     let deciding = ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra"];
-    for name in
-        deciding.into_iter().chain(["backoff", "peek", "charge", "refund", "all", "peekall"])
+    for name in deciding
+        .into_iter()
+        .chain(["backoff", "quota", "peek", "charge", "refund", "all", "peekall"])
     {
         zero.extend([format!("rl_{name}_allowed"), format!("rl_{name}_denied")]);
     }
     for name in &zero {
         assert_eq!(fields.get(name).map(String::as_str), Some("0"), "{name}");
     }
-    assert_eq!(fields.len(), zero.len() + 2, "nothing else: {fields:?}");
+    // Four digits of a year and a letter.
+    let release = &fields["rl_tzdb_version"];
+    let (year, letter) = release.split_at_checked(4).expect("a release");
+    assert!(year >= "2026" && letter.len() == 1, "{release}");
+    assert_eq!(fields.len(), zero.len() + 3, "nothing else: {fields:?}");
 }
 
 #[test]

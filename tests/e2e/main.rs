@@ -32,6 +32,8 @@ mod peek;
 mod persistence;
 mod promise;
 mod protocol;
+mod quota_traces;
+mod quotas;
 mod repair;
 mod replicas;
 mod replication;

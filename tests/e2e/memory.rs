@@ -179,8 +179,16 @@ fn a_million_calls_of_each_deciding_command_leak_nothing() {
 fn a_million_calls_of_every_other_command_and_of_a_wrong_one_leak_nothing() {
     let server = Server::start();
     assert!(server.client().allows("RL.SLIDINGLOG log 1000 1h COST 3"));
-    let calls = ["RL.PEEK log SLIDINGLOG 1000 1h", "RL.INSPECT log", "RL.DEBUG CLOCK RESUME"];
-    let wrong = ["RL.GCRA list 5 5 1h", "RL.PEEK k GCRA 0 5 1h"];
+    // The first call of a zone reads it, which is no leak.
+    assert!(server.client().allows("RL.QUOTA day 1000000 day ZONE Europe/Berlin"));
+    let calls = [
+        "RL.PEEK log SLIDINGLOG 1000 1h",
+        "RL.INSPECT log",
+        "RL.DEBUG CLOCK RESUME",
+        "RL.QUOTA day 1000000 day ZONE Europe/Berlin",
+    ];
+    let wrong =
+        ["RL.GCRA list 5 5 1h", "RL.PEEK k GCRA 0 5 1h", "RL.QUOTA k 5 day ZONE Europe/Nowhere"];
     assert_flat(&server, &[&calls[..], &wrong].concat());
 }
 

@@ -24,11 +24,12 @@ const READS: &[&str] = &["RO", "access"];
 const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
      SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
      LEAKYBUCKET capacity rate period | GCRA burst rate period | \
-     BACKOFF attempts base max forget> [COST cost]";
+     BACKOFF attempts base max forget | \
+     QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> [COST cost]";
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 14] = [
+const COMMANDS: [Described; 15] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -93,7 +94,9 @@ const COMMANDS: [Described; 14] = [
         syntax: "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
                  SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
                  LEAKYBUCKET capacity rate period | GCRA burst rate period | \
-                 BACKOFF attempts base max forget> [COST cost] [PARTIAL]",
+                 BACKOFF attempts base max forget | \
+                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
+                 [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.backoff",
@@ -103,6 +106,16 @@ const COMMANDS: [Described; 14] = [
         key: UPDATES,
         position: ONE_KEY,
         syntax: "key attempts base max forget",
+    },
+    Described {
+        name: "rl.quota",
+        since: "0.2.0",
+        arity: -4,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start] \
+                 [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.charge",
@@ -287,7 +300,7 @@ fn command_docs_answer_resp2_too() {
 }
 
 /// Every syntax, with the key `k` and arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 15] = [
+const SYNTAXES: [(&str, &[&str]); 17] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -302,6 +315,8 @@ const SYNTAXES: [(&str, &[&str]); 15] = [
     ("RL.PEEK k SLIDINGLOG 5 60 COST 2", READS),
     ("RL.PEEK k GCRA 5 1 60", READS),
     ("RL.PEEK k k k k", READS),
+    ("RL.QUOTA k 5 month START 31 ZONE Europe/Berlin COST 1 PARTIAL", UPDATES),
+    ("RL.PEEK k QUOTA k week START k ZONE k", READS),
     ("RL.INSPECT k", READS),
 ];
 

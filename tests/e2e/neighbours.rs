@@ -88,6 +88,7 @@ fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
     let names = ALGORITHMS.map(|algorithm| algorithm.command);
     let others = [
         "RL.BACKOFF",
+        "RL.QUOTA",
         "RL.PEEK",
         "RL.CHARGE",
         "RL.REFUND",

@@ -1,7 +1,9 @@
 //! A key of a soak: the rules that it is called by, in words, and what it is known to hold.
 
-use redis_throttle::limiter::Algorithm;
-use redis_throttle::limiter::oracle::{AnyOracle, AnySubject, Limits, Share, Verb, delays};
+use redis_throttle::limiter::oracle::{
+    AnyOracle, AnySubject, Limits, Share, Verb, calendar, delays,
+};
+use redis_throttle::limiter::{Algorithm, Unit};
 
 use crate::support::Random;
 
@@ -64,6 +66,7 @@ impl Key {
                 let [base, max, forget] = [base_us, max_us, forget_us].map(duration);
                 format!("BACKOFF {attempts} {base} {max} {forget}")
             }
+            Algorithm::CalendarQuota => format!("QUOTA {capacity} {}", calendar_words(limits)),
             windowed @ (Algorithm::FixedWindow
             | Algorithm::SlidingWindow
             | Algorithm::SlidingLog) => format!("{} {capacity} {period}", windowed.name()),
@@ -102,6 +105,18 @@ impl Key {
 
 fn in_words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
+}
+
+/// The unit of the calendar that limits stand for, where it starts, and the zone.
+fn calendar_words(limits: &Limits) -> String {
+    const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+    let (unit, start, zone) = calendar(limits);
+    let start = match unit {
+        Unit::Day | Unit::Quarter => String::new(),
+        Unit::Week => format!(" START {}", WEEKDAYS[usize::from(start) - 1]),
+        Unit::Month | Unit::Year => format!(" START {start}"),
+    };
+    format!("{}{start} ZONE {zone}", unit.name())
 }
 
 /// A duration in seconds.

@@ -1,7 +1,8 @@
 //! The model that a stored state stands for, so that a call on any state can be compared.
 
 use super::{
-    Amount, Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+    Amount, Backoff, CalendarQuota, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 use crate::limiter::State;
 use crate::limiter::sliding_window;
@@ -108,6 +109,14 @@ impl TryFrom<State<'_>> for Backoff {
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, Backoff);
         Ok(Self { count: state.count.into(), last: state.last.as_us().into() })
+    }
+}
+
+impl TryFrom<State<'_>> for CalendarQuota {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, CalendarQuota);
+        Ok(Self { start: state.start.as_us().into(), calls: vec![state.used.into()] })
     }
 }
 

@@ -60,7 +60,7 @@ pub struct AnySubject {
 
 impl AnySubject {
     /// All of them, in the order of the pages.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::of::<super::Fixed>(),
         Self::of::<super::Sliding>(),
         Self::of::<super::Log>(),
@@ -68,6 +68,7 @@ impl AnySubject {
         Self::of::<super::Leaky>(),
         Self::of::<super::CellRate>(),
         Self::of::<super::Delays>(),
+        Self::of::<super::Quotas>(),
     ];
 
     const fn of<S: Subject>() -> Self {

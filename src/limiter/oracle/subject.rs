@@ -1,5 +1,6 @@
 //! The algorithms as subjects of a test: rule, model, and what the design promises of each.
 
+use super::quota::{calendar_of, hours};
 use super::{Answer, AnyOracle, Key, Limits, Oracle, Verb, Wrote, delays, div_ceil};
 use crate::limiter::{self, Limit, Period, Quota, Rule, Slots, Span};
 
@@ -44,6 +45,8 @@ pub struct Leaky;
 pub struct CellRate;
 /// `RL.BACKOFF`
 pub struct Delays;
+/// `RL.QUOTA`
+pub struct Quotas;
 
 impl Subject for Fixed {
     type Model = super::FixedWindow;
@@ -213,6 +216,32 @@ impl Subject for Delays {
         i128::from(forward) * div_ceil(again, limits.capacity)
     }
 }
+
+impl Subject for Quotas {
+    type Model = super::CalendarQuota;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::CalendarQuota(limiter::CalendarQuota {
+            limit: limit(limits.capacity),
+            calendar: calendar_of(limits),
+        })
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        hours(limits).1 * HOUR_US
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        Self::span_us(limits)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        // Both periods may be used up next to their common edge.
+        (elapsed_us < hours(limits).0 * HOUR_US).then_some(2 * limits.capacity)
+    }
+    fn bursts(_limits: &Limits, forward: bool) -> i128 {
+        // The clock may be set to just before an edge, which is one more period.
+        i128::from(forward) + 1
+    }
+}
+
+const HOUR_US: i128 = 3_600_000_000;
 
 /// A key and its model, side by side.
 pub struct Twin<S: Subject> {

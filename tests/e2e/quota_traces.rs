@@ -1,0 +1,280 @@
+//! What `RL.QUOTA` leaves behind: nothing when it denies, its effect when it does not, on this
+//! server, on replicas and on disk; and what it makes of keys that are not its own.
+
+use redis::{PushInfo, Value};
+
+use crate::quotas::utc;
+use crate::support::{
+    Client, Server, WRONGTYPE, module, raw_error, replica_of, text, wait_for_offset,
+};
+
+const CALL: &str = "RL.QUOTA k 5 month START 15 ZONE Europe/Berlin";
+const RULE: &str = "QUOTA 5 month START 15 ZONE Europe/Berlin";
+
+/// The state of the period that began at `start_us`, as the pages say it is written.
+fn state(start_us: i64, used: u8) -> Vec<u8> {
+    [&[0x93, 0xf6, 0xcf], start_us.to_be_bytes().as_slice(), &[used]].concat()
+}
+
+fn shown(effect: &[Vec<u8>]) -> Vec<String> {
+    effect.iter().map(|word| word.escape_ascii().to_string()).collect()
+}
+
+/// When this year began by the server's clock, in UTC.
+fn this_year_us(client: &mut Client) -> i64 {
+    let now = jiff::Timestamp::from_microsecond(client.server_time_us()).expect("a time");
+    let year = now.to_zoned(jiff::tz::TimeZone::UTC).year();
+    utc(&format!("{year}-01-01T00:00"))
+}
+
+#[test]
+fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
+    // On the real clock: on one that stands, every expiry is a little later than the one before.
+    const CALL: &str = "RL.QUOTA k 5 year";
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    assert!(client.allows(CALL));
+    let start_us = this_year_us(&mut client);
+    let expiry = client.integer("PEXPIRETIME k").to_string();
+    let key = |used, rest: &[&str]| {
+        let rest = rest.iter().map(|word| word.as_bytes().to_vec());
+        let front = [b"SET".to_vec(), b"k".to_vec(), state(start_us, used)];
+        front.into_iter().chain(rest).collect::<Vec<_>>()
+    };
+    assert_eq!(stream.effects(&mut client), [key(1, &["PXAT", &expiry])]);
+    assert_eq!(client.bytes("GET k"), state(start_us, 1));
+    // The end of a period stands still, so its expiry does.
+    assert!(client.allows(&format!("{CALL} COST 3")));
+    assert_eq!(stream.effects(&mut client), [key(4, &["KEEPTTL"])]);
+    client.decide("RL.CHARGE k QUOTA 5 year COST 3");
+    client.decide("RL.REFUND k QUOTA 5 year COST 2");
+    assert_eq!(stream.effects(&mut client), [key(7, &["KEEPTTL"]), key(5, &["KEEPTTL"])]);
+    let (before, changes) = (client.snapshot("k"), client.changes());
+    for _ in 0..25 {
+        for denied in [CALL.to_owned(), format!("{CALL} COST 6"), format!("{CALL} PARTIAL")] {
+            assert!(!client.allows(&denied), "{denied}");
+        }
+        for asked in [&format!("{CALL} COST 0"), "RL.PEEK k QUOTA 5 year", "RL.INSPECT k"] {
+            client.run(asked);
+        }
+        client.error(&format!("{CALL} COST x"));
+    }
+    assert_eq!((client.snapshot("k"), client.changes()), (before, changes));
+    assert!(stream.effects(&mut client).is_empty(), "a denial is no effect");
+    // A repair is one too, though it denies: two years back.
+    client.freeze(start_us - 2 * 31_536_000_000_000);
+    assert!(!client.allows(CALL));
+    let effects = stream.effects(&mut client);
+    assert_eq!((effects.len(), effects[0][0].as_slice()), (1, b"SET".as_slice()));
+    assert_eq!(effects[0][2], client.bytes("GET k"));
+    client.decide("RL.REFUND k QUOTA 5 year COST 99");
+    let effects: Vec<_> = stream.effects(&mut client).iter().map(|e| shown(e)).collect();
+    assert_eq!(effects, [["DEL", "k"]]);
+}
+
+#[test]
+fn a_denial_wakes_no_watcher_no_tracking_client_and_no_listener() {
+    let server = Server::setup().line("notify-keyspace-events KEA").start();
+    let (mut client, mut watcher) = (server.client(), server.client());
+    let mut listener = server.client3();
+    listener.subscribe("__keyevent@0__:*");
+    client.freeze(utc("2026-07-20T12:00"));
+    assert!(client.allows(&format!("{CALL} COST 5")));
+    let told: Vec<PushInfo> = listener.pushed();
+    assert_eq!(told.len(), 1, "an allowed call is one event: {told:?}");
+    let mut tracker = server.client3();
+    tracker.ok("CLIENT TRACKING on");
+    tracker.bytes("GET k");
+    watcher.ok("WATCH k");
+    assert!(!client.allows(CALL));
+    assert_eq!((listener.pushed().len(), tracker.pushed().len()), (0, 0));
+    watcher.ok("MULTI");
+    watcher.ok_queued(&["PING"]);
+    assert!(matches!(watcher.run("EXEC"), Value::Array(_)), "nothing has changed");
+    watcher.ok("WATCH k");
+    client.decide(&format!("RL.REFUND k {RULE}"));
+    assert_eq!((listener.pushed().len(), tracker.pushed().len()), (1, 1));
+    watcher.ok("MULTI");
+    watcher.ok_queued(&["PING"]);
+    assert_eq!(watcher.run("EXEC"), Value::Nil, "a refund has");
+}
+
+#[test]
+fn a_key_expires_with_its_period() {
+    let server = Server::start();
+    let mut client = server.client();
+    const DAY_MS: i64 = 86_400_000;
+    // Again should midnight pass in between.
+    let (ends_ms, expiry_ms) = loop {
+        client.integer("DEL k");
+        let today = client.server_time_us() / 1_000 / DAY_MS;
+        assert!(client.allows("RL.QUOTA k 5 day"));
+        let expiry_ms = client.integer("PEXPIRETIME k");
+        if client.server_time_us() / 1_000 / DAY_MS == today {
+            break ((today + 1) * DAY_MS, expiry_ms);
+        }
+    };
+    assert_eq!(expiry_ms, ends_ms);
+    // Also where somebody took it away.
+    assert_eq!(client.integer("PERSIST k"), 1);
+    assert!(client.allows("RL.QUOTA k 5 year"));
+    assert!(client.integer("PEXPIRETIME k") >= ends_ms);
+}
+
+#[test]
+fn replicas_and_files_hold_what_the_primary_holds_byte_for_byte() {
+    let setup = Server::setup().with_tcp().line("appendonly yes").line("appendfsync always");
+    let mut primary = setup.start();
+    let mut client = primary.client();
+    let replica = replica_of(&primary);
+    assert!(client.allows("RL.QUOTA a 9 day ZONE Asia/Kolkata COST 4"));
+    assert!(client.allows("RL.QUOTA b 9 year START 12"));
+    client.decide("RL.CHARGE c QUOTA 9 week START wed COST 20");
+    client.decide("RL.REFUND c QUOTA 9 week START wed COST 3");
+    client.run_in_script("RL.QUOTA d 9 quarter ZONE Africa/Cairo");
+    client.ok("MULTI");
+    client.ok_queued(&["RL.QUOTA", "e", "9", "month"]);
+    client.ok_queued(&["RL.QUOTA", "e", "9", "month", "COST", "2"]);
+    assert!(matches!(client.run("EXEC"), Value::Array(replies) if replies.len() == 2));
+    let expected = client.contents();
+    assert_eq!(expected.len(), 5);
+    assert!(expected.iter().all(|(.., expiry_ms)| *expiry_ms > 0), "every key has a TTL");
+    wait_for_offset(&primary, &replica);
+    let mut reader = replica.client();
+    assert_eq!(reader.contents(), expected);
+    // A replica answers PEEK, and takes nothing.
+    assert_eq!(reader.decide("RL.PEEK e QUOTA 9 month COST 0")[..4], [1, 9, 6, 0]);
+    for call in ["RL.QUOTA e 9 month", "RL.CHARGE e QUOTA 9 month", "RL.REFUND e QUOTA 9 month"] {
+        assert!(reader.error(call).starts_with("READONLY"), "{call}");
+    }
+    primary.crash();
+    primary.start_again();
+    assert_eq!(primary.client().contents(), expected, "after kill -9 and a replay of the AOF");
+}
+
+#[test]
+fn a_full_server_refuses_a_quota_and_refunds_one() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert!(client.allows(&format!("{CALL} COST 4")));
+    client.ok("CONFIG SET maxmemory 1");
+    assert!(client.error(CALL).starts_with("OOM"));
+    assert!(client.error(&format!("RL.CHARGE k {RULE}")).starts_with("OOM"));
+    assert_eq!(client.decide(&format!("RL.PEEK k {RULE} COST 0"))[..3], [1, 5, 1]);
+    assert_eq!(client.decide(&format!("RL.REFUND k {RULE} COST 2"))[..3], [1, 5, 3]);
+}
+
+#[test]
+fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(utc("2026-07-20T12:00"));
+    let good = state(utc("2026-07-14T22:00"), 4);
+    let mut forged: Vec<Vec<u8>> = vec![
+        [good.as_slice(), &[0]].concat(),  // a byte too many
+        good[..11].to_vec(),               // one too few
+        state(utc("2026-07-14T22:00"), 0), // nothing used is no state
+        state(1 << 53, 4),                 // later than any state
+        state(-1, 4),
+        [&[0x93, 0xff], &good[2..]].concat(), // a fixed window's
+        [&[0x93, 0xf5], &good[2..]].concat(), // of a kind that there is not
+        [&[0x94, 0xf6], &good[2..], &[1]].concat(), // a number more
+        [&good[..11], &[0xcc, 4]].concat(),   // spelled at length
+        [&good[..11], &[0xcf, 0, 0, 1, 0xd1, 0xa9, 0x4a, 0x20, 1]].concat(), // beyond all debt
+        b"hello".to_vec(),
+    ];
+    forged.push(Vec::new());
+    for bytes in forged {
+        client.call(&[b"SET".as_slice(), b"k", &bytes]);
+        let before = client.snapshot("k");
+        for call in [CALL.to_owned(), format!("RL.PEEK k {RULE}")] {
+            assert_eq!(client.error(&call), WRONGTYPE, "{call} on {bytes:02x?}");
+        }
+        for verb in ["RL.CHARGE", "RL.REFUND"] {
+            assert_eq!(client.error(&format!("{verb} k {RULE}")), WRONGTYPE, "{bytes:02x?}");
+        }
+        assert_eq!(client.snapshot("k"), before, "{bytes:02x?}");
+    }
+    client.call(&[b"SET".as_slice(), b"k", &good]);
+    assert_eq!(client.decide(CALL)[..3], [1, 5, 0]);
+    assert!(client.integer("PTTL k") > 0, "it has an end now");
+    for other in ["RL.FIXED k 5 60", "RL.GCRA k 5 5 60", "RL.BACKOFF k 3 1s 2s 1h"] {
+        assert_eq!(client.error(other), WRONGTYPE, "{other}");
+    }
+    let Value::Array(fields) = client.run("RL.INSPECT k") else { panic!("no state") };
+    let names: Vec<_> = fields.iter().step_by(2).map(text).collect();
+    assert_eq!(names, ["algorithm", "period_start_us", "used"]);
+    assert_eq!(text(&fields[1]), "QUOTA");
+    assert_eq!(fields[3], Value::Int(utc("2026-07-14T22:00")));
+    assert_eq!(fields[5], Value::Int(5));
+    // Any start within bounds gets an answer, and leaves a state.
+    for start_us in [0, 1, (1 << 53) - 1, utc("2200-01-01T00:00"), utc("2026-07-20T12:00")] {
+        client.call(&[b"SET".as_slice(), b"k", &state_of(start_us)]);
+        for rule in ["day ZONE Pacific/Apia", "week", "month START 31", "quarter", "year START 12"]
+        {
+            let reply = client.decide(&format!("RL.QUOTA k 9 {rule}"));
+            assert!(reply[3] >= 0 && reply[4] > 0, "{start_us} {rule}: {reply:?}");
+            assert!(client.integer("PTTL k") > 0, "{start_us} {rule}");
+        }
+    }
+}
+
+/// The state of any start, in the fewest bytes.
+fn state_of(start_us: i64) -> Vec<u8> {
+    match start_us {
+        0..=0x7f => vec![0x93, 0xf6, start_us as u8, 1],
+        _ => state(start_us, 1),
+    }
+}
+
+#[test]
+fn a_panic_at_any_point_of_a_quota_leaves_the_key_as_it_was() {
+    let server = Server::setup().module(module::path_with_faults()).start();
+    let mut client = server.client();
+    client.freeze(utc("2026-07-20T12:00"));
+    let stopped = |client: &mut Client, point: &str, call: &str| {
+        let before = client.snapshot("k");
+        client.ok(&format!("RL.DEBUG PANIC {point}"));
+        assert!(client.error(call).starts_with("ERR internal error"), "{call} at {point}");
+        assert_eq!(client.snapshot("k"), before, "{call} at {point}");
+    };
+    let points = ["parse", "decide", "reply", "store"];
+    points.iter().for_each(|point| stopped(&mut client, point, CALL));
+    assert!(client.allows(&format!("{CALL} COST 5")));
+    points[..3].iter().for_each(|point| stopped(&mut client, point, CALL));
+    // On the way to a repair.
+    client.freeze(utc("2024-07-20T12:00"));
+    points.iter().for_each(|point| stopped(&mut client, point, CALL));
+    for verb in ["RL.CHARGE", "RL.REFUND"] {
+        let call = format!("{verb} k {RULE}");
+        points.iter().for_each(|point| stopped(&mut client, point, &call));
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn quotas_are_counted_routed_and_granted_like_every_limiter() {
+    let server = Server::start();
+    let mut client = server.client();
+    for _ in 0..7 {
+        client.decide(CALL);
+    }
+    client.error("RL.QUOTA k 5 fortnight");
+    let info = client.info("rl");
+    let numbers =
+        ["rl_quota_allowed", "rl_quota_denied", "rl_errors"].map(|name| info[name].clone());
+    assert_eq!(numbers, ["5", "2", "1"]);
+    let words: Vec<_> = ["COMMAND", "GETKEYS"].into_iter().chain(CALL.split(' ')).collect();
+    assert_eq!(client.call(&words), Value::Array(vec![Value::BulkString(b"k".to_vec())]));
+    // Where the server files commands of modules.
+    if raw_error(&client.run("ACL SETUSER app on nopass ~k %R~seen +@rl")).is_none() {
+        let mut app = server.client();
+        app.ok("AUTH app any");
+        assert!(!app.allows(CALL));
+        for call in ["RL.QUOTA other 5 day", "RL.QUOTA seen 5 day"] {
+            assert!(app.error(call).starts_with("NOPERM"), "{call}");
+        }
+        assert!(app.allows("RL.PEEK seen QUOTA 5 day"));
+    }
+}
