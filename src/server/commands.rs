@@ -38,6 +38,12 @@ pub enum Action {
     DecideAll,
     /// Decides by several rules and stores nothing.
     PeekAll,
+    /// Decides on a lease and stores it.
+    Lease,
+    /// Renews a lease.
+    Renew,
+    /// Gives a lease back.
+    Release,
     /// Shows the state.
     Inspect,
     /// Moves the clock.
@@ -115,6 +121,23 @@ const ALGORITHMS: &[Argument] = &[
         None,
     ),
 ];
+
+const ID: Argument = Argument::new(c"id", Kind::Text, Some(c"the holder, 1 to 128 bytes"));
+const HOLDERS: Argument =
+    Argument::new(c"limit", Kind::Integer, Some(c"holders at once, 1 to 10^6"));
+const TTL: Argument = Argument::new(c"ttl", Kind::Text, DURATION);
+
+const RULES: &[Argument] = &[
+    RULE,
+    Argument::new(
+        c"lease",
+        Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]),
+        None,
+    ),
+];
+
+/// A rule of any kind.
+const ANY_RULE: Argument = Argument::new(c"rule", Kind::OneOf(RULES), None);
 
 const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
 
@@ -203,11 +226,21 @@ const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     }
 }
 
+/// A command of who holds a lease, or wants to.
+const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
+        complexity: c"O(log N) with N holders",
+        since: c"0.2.0",
+        flags: c"write fast",
+        ..deciding(name, summary)
+    }
+}
+
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 14] = [
+pub static COMMANDS: [Command; 17] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -292,7 +325,7 @@ pub static COMMANDS: [Command; 14] = [
             complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
             arity: -5,
             tips: Some(c"nondeterministic_output"),
-            arguments: &[KEY, RULE, COST, PARTIAL],
+            arguments: &[KEY, ANY_RULE, COST, PARTIAL],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
         },
         action: Action::Peek,
@@ -351,6 +384,34 @@ pub static COMMANDS: [Command; 14] = [
         },
         action: Action::PeekAll,
         counters: Some(Counters { allowed: c"peekall_allowed", denied: c"peekall_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -5,
+            flags: c"write fast deny-oom",
+            arguments: &[KEY, ID, HOLDERS, TTL],
+            ..leasing(c"rl.lease", c"Takes or renews one of so many permits, until it lapses.")
+        },
+        action: Action::Lease,
+        counters: Some(Counters { allowed: c"lease_allowed", denied: c"lease_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: 4,
+            arguments: &[KEY, ID, TTL],
+            ..leasing(c"rl.renew", c"Keeps a permit for longer, if it has not lapsed.")
+        },
+        action: Action::Renew,
+        counters: Some(Counters { allowed: c"renew_allowed", denied: c"renew_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: 3,
+            arguments: &[KEY, ID],
+            ..leasing(c"rl.release", c"Gives a permit back, if it has not lapsed.")
+        },
+        action: Action::Release,
+        counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
     },
     Command {
         description: reading(
