@@ -4,11 +4,14 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle::grammar::{Algorithm, ClockAction, Request, peek, request};
+use redis_throttle::grammar::{
+    Algorithm, Asked, ClockAction, LeaseRequest, Request, lease, packed_rule, peek, release, renew,
+    request, rule as any_rule,
+};
 use redis_throttle::limiter::oracle::{
     CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
 };
-use redis_throttle::limiter::{Backoff, Cost, Instant, Limit, Period, Rule, Slots, Span};
+use redis_throttle::limiter::{Backoff, Cost, Instant, Lease, Limit, Period, Rule, Slots, Span};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
@@ -21,6 +24,16 @@ fuzz_target!(|bytes: &[u8]| {
     let named = [&[algorithm.name().as_bytes()], args.as_slice()].concat();
     assert_eq!(peek(&named, slots), read, "PEEK reads the same");
     let _ = peek(&args, slots);
+
+    let read = lease(&args);
+    assert_eq!(read.ok(), expected_lease(&args), "LEASE {args:?}: {read:?}");
+    let named = [&[b"LEASE".as_slice()], args.as_slice()].concat();
+    assert_eq!(any_rule(&named, slots), read.map(Asked::Lease), "PEEK reads the same");
+    if args.iter().all(|arg| !arg.is_empty()) {
+        let packed = packed_rule(&[b"LEASE ", source].concat(), slots).ok();
+        assert_eq!(packed, read.ok().map(Asked::Lease), "so does one argument");
+    }
+    let _ = (renew(&args), release(&args));
 
     if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
         assert!(instant <= Instant::CLOCK_MAX);
@@ -57,6 +70,16 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
     let is_nothing = partial && cost.is_zero();
     (!is_nothing).then(|| Request { rule: rule(algorithm, &limits), cost, partial })
+}
+
+/// A holder, how many there may be, and for how long.
+fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
+    let [id, limit, ttl] = args else { return None };
+    let limit = integer(limit, 1).filter(|limit| *limit <= 1_000_000)?;
+    let ttl = Span::from_us(duration_us(ttl)?.try_into().expect("short"));
+    let limit = Limit::new(limit.try_into().expect("not negative"))?;
+    let rule = Lease { limit, ttl: Period::new(ttl)? };
+    (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
 }
 
 /// Attempts, then three durations, each longer than the one before; the first two may be equal.

@@ -25,6 +25,9 @@ use super::decision::{Decision, Verdict};
 use super::standing::Mode;
 use super::time::Instant;
 
+#[cfg(test)]
+mod tests;
+
 /// The rule: at most `limit` holders, each for `ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {

@@ -14,6 +14,7 @@ mod backoff;
 mod buckets;
 mod draw;
 mod key;
+mod leases;
 mod log;
 mod read;
 mod subject;
@@ -24,6 +25,7 @@ use buckets::Amount;
 pub use buckets::{LeakyBucket, TokenBucket};
 pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
+pub use leases::{Leases, Seen, lease_rule};
 pub use log::SlidingLog;
 pub use read::Unexplained;
 pub use subject::{

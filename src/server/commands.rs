@@ -127,16 +127,15 @@ const HOLDERS: Argument =
     Argument::new(c"limit", Kind::Integer, Some(c"holders at once, 1 to 10^6"));
 const TTL: Argument = Argument::new(c"ttl", Kind::Text, DURATION);
 
-const RULES: &[Argument] = &[
-    RULE,
-    Argument::new(
-        c"lease",
-        Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]),
-        None,
-    ),
-];
+/// The algorithms, and the rule that is none.
+const RULES: &[Argument] = &{
+    let lease = Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]);
+    let mut rules = [Argument::new(c"holders", lease, None); ALGORITHMS.len() + 1];
+    let (before, _) = rules.split_at_mut(ALGORITHMS.len());
+    before.copy_from_slice(ALGORITHMS);
+    rules
+};
 
-/// A rule of any kind.
 const ANY_RULE: Argument = Argument::new(c"rule", Kind::OneOf(RULES), None);
 
 const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
@@ -322,7 +321,7 @@ pub static COMMANDS: [Command; 17] = [
     },
     Command {
         description: Description {
-            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
+            complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
             arity: -5,
             tips: Some(c"nondeterministic_output"),
             arguments: &[KEY, ANY_RULE, COST, PARTIAL],
@@ -353,7 +352,7 @@ pub static COMMANDS: [Command; 17] = [
     },
     Command {
         description: Description {
-            complexity: c"O(N) with N rules, for SLIDINGLOG times the logarithm of its entries",
+            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
             arity: -3,
             flags: c"write deny-oom",
@@ -371,7 +370,7 @@ pub static COMMANDS: [Command; 17] = [
     },
     Command {
         description: Description {
-            complexity: c"O(N) with N rules, for SLIDINGLOG times the logarithm of its entries",
+            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
             arity: -3,
             tips: Some(c"nondeterministic_output"),
@@ -414,10 +413,14 @@ pub static COMMANDS: [Command; 17] = [
         counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
     },
     Command {
-        description: reading(
-            c"rl.inspect",
-            c"Shows the state behind a key as field and value pairs, for people.",
-        ),
+        description: Description {
+            complexity: c"O(1), of a key with leases O(log N) with N holders",
+            tips: Some(c"nondeterministic_output"),
+            ..reading(
+                c"rl.inspect",
+                c"Shows the state behind a key as field and value pairs, for people.",
+            )
+        },
         action: Action::Inspect,
         counters: None,
     },

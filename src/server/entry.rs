@@ -105,7 +105,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     }
     if let Some(command) = api::missing_effect() {
         return Err(refuse(&format!(
-            "redis-throttle replicates its states with {command}, and this server has no such \
+            "redis-throttle keeps its states with {command}, and this server has no such \
              command: take the rename-command line for {command} out of the configuration"
         )));
     }

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A set without the mark is somebody else's, as is one whose scores cannot be ours where they are
-//! looked at: whole, and from 1 to 2^53 - 1. Those that have lapsed stay until somebody takes or
-//! renews a lease, who then removes a few. So there are two at most for each live one in the long
-//! run, and no call has to remove them all.
+//! looked at: whole, and from 1 to 2^53 - 1. Holders whose lease has lapsed stay until somebody
+//! takes, renews or gives back another, and removes a few of them. One comes with a call at most,
+//! so that any number of them goes in the end, and no call has to remove them all.
 
 use super::api::{Event, KeyKind, Member, MemberChanges, ReadKey, Refused, WriteKey};
 use super::clock;
@@ -225,8 +225,7 @@ fn apply(
 /// is left of that, so that not every call sets it, and by as much as is left of it at most.
 fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> Option<u64> {
     let left = last_lapse.since(now);
-    let serves =
-        clock::expire_at_ms(last_lapse)..=clock::expire_at_ms(last_lapse.after(left));
+    let serves = clock::expire_at_ms(last_lapse)..=clock::expire_at_ms(last_lapse.after(left));
     let is_served = key.expire_at_ms().is_some_and(|ms| serves.contains(&ms));
     (!is_served).then(|| clock::expire_at_ms(last_lapse.after(left.eighth())))
 }

@@ -50,10 +50,7 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn commit<'call>(
-    key: WriteKey<'_, 'call>,
-    write: &Write,
-) -> Result<Committed<'call>, CommitError> {
+fn commit<'call>(key: WriteKey<'_, 'call>, write: &Write) -> Result<Committed<'call>, CommitError> {
     match write {
         Write::State(write) => keyspace::commit(key, write),
         Write::Lease(write) => holders::commit(key, write),

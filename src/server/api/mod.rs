@@ -47,9 +47,7 @@ pub use command::{Access, Argument, Description, KeyRange, Kind};
 pub use effect::{free_words, missing_effect};
 pub use guard::{guard, panics};
 pub use info::{Info, Section};
-pub use key::{
-    ChangedKey, Event, KeyKind, KeyName, MemberChanges, ReadKey, RepeatedKey, WriteKey,
-};
+pub use key::{ChangedKey, Event, KeyKind, KeyName, MemberChanges, ReadKey, RepeatedKey, WriteKey};
 pub use load::{End, Loader, commands_served};
 pub use reply::{Context, Value};
 pub use setting::{Flag, Number};

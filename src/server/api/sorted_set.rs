@@ -138,11 +138,8 @@ impl<'open, 'call> ReadKey<'open, 'call> {
                 }
             }
         }
-        let step = if ascends {
-            api!(RedisModule_ZsetRangeNext)
-        } else {
-            api!(RedisModule_ZsetRangePrev)
-        };
+        let step =
+            if ascends { api!(RedisModule_ZsetRangeNext) } else { api!(RedisModule_ZsetRangePrev) };
         Walk { key: self, step, is_at_start: true }
     }
 

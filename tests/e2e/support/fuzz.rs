@@ -16,7 +16,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 44] = [
+const KNOWN_ERRORS: [&str; 50] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -46,7 +46,13 @@ const KNOWN_ERRORS: [&str; 44] = [
     "ERR repeated option: ALIGNED may be given once",
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
     "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
-     GCRA or BACKOFF",
+     GCRA, BACKOFF or LEASE",
+    "ERR invalid algorithm: LEASE has no cost that could be charged or refunded",
+    "ERR invalid id: expected 1 to 128 bytes",
+    "ERR invalid limit: expected an integer from 1 to 1000000",
+    "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    "ERR invalid option: LEASE takes none, a holder has one permit",
+    "ERR wrong number of arguments: expected LEASE id limit ttl",
     "ERR invalid subcommand: expected CLOCK",
     "ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME",
     "ERR invalid unix-us: expected an integer from 0 to 7258118400000000",
