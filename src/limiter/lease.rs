@@ -50,6 +50,13 @@ pub trait Holders {
     /// When they cannot be told.
     fn census(&mut self, now: Instant) -> Result<Census, Self::Error>;
 
+    /// When the last of the live leases of the others lapses, at the instant of the latest census.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be told.
+    fn last_of_others(&mut self) -> Result<Option<Instant>, Self::Error>;
+
     /// When the live lease lapses that has `rank` others before it in the order of lapsing, at the
     /// instant of the latest census; `None` when there is none.
     ///
@@ -66,8 +73,6 @@ pub struct Census {
     pub live: u64,
     /// When the caller's own lapses, where it is live.
     pub mine: Option<Instant>,
-    /// When the last of the other live ones lapses.
-    pub last_of_others: Option<Instant>,
 }
 
 /// A lease that is given or renewed.
@@ -99,6 +104,7 @@ impl Lease {
         mode: Mode,
     ) -> Result<(Decision, Option<Grant>), H::Error> {
         let census = holders.census(now)?;
+        let last_of_others = holders.last_of_others()?;
         let limit = self.limit.units();
         let verdict = match census.live.checked_sub(limit) {
             Some(too_many) if census.mine.is_none() => {
@@ -109,9 +115,10 @@ impl Lease {
             _ => Verdict::ALLOWED,
         };
         let takes = verdict.is_allowed() && mode == Mode::Take;
-        let grant = takes.then(|| census.grant(self.ttl, now));
+        let grant = takes.then(|| Grant::new(self.ttl, now, last_of_others));
         let live = census.live + u64::from(takes && census.mine.is_none());
-        let last = grant.map_or(census.last(), |grant| Some(grant.last_lapse));
+        let as_it_is = census.mine.max(last_of_others);
+        let last = grant.map_or(as_it_is, |grant| Some(grant.last_lapse));
         let decision = Decision {
             verdict,
             limit: self.limit,
@@ -122,21 +129,27 @@ impl Lease {
     }
 }
 
-impl Census {
-    /// The caller's live lease, prolonged or shortened to `ttl` from `now`; `None` when it has
-    /// lapsed, or there never was one.
-    pub fn renewed(&self, ttl: Period, now: Instant) -> Option<Grant> {
-        self.mine.map(|_| self.grant(ttl, now))
+/// The caller's live lease, prolonged or shortened to `ttl` from `now`; `None` when it has lapsed,
+/// or there never was one.
+///
+/// # Errors
+///
+/// When the holders cannot be told.
+pub fn renew<H: Holders>(
+    holders: &mut H,
+    ttl: Period,
+    now: Instant,
+) -> Result<Option<Grant>, H::Error> {
+    match holders.census(now)?.mine {
+        None => Ok(None),
+        Some(_) => Ok(Some(Grant::new(ttl, now, holders.last_of_others()?))),
     }
+}
 
-    /// When the last of all live leases lapses.
-    pub fn last(&self) -> Option<Instant> {
-        self.mine.max(self.last_of_others)
-    }
-
-    fn grant(&self, ttl: Period, now: Instant) -> Grant {
+impl Grant {
+    fn new(ttl: Period, now: Instant, last_of_others: Option<Instant>) -> Self {
         let lapses_at = now.after(ttl.span());
-        let last_lapse = self.last_of_others.map_or(lapses_at, |last| last.max(lapses_at));
-        Grant { lapses_at, last_lapse }
+        let last_lapse = last_of_others.map_or(lapses_at, |last| last.max(lapses_at));
+        Self { lapses_at, last_lapse }
     }
 }

@@ -20,7 +20,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Refund => refund(index, call),
         Action::DecideAll => several::decide(index, call),
         Action::PeekAll => several::peek(index, call),
-        Action::Lease => leases::lease(index, call),
+        Action::Lease => leases::take(index, call),
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
         Action::Inspect => inspect(call),

@@ -57,6 +57,11 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
     pub fn new(key: &'key mut ReadKey<'open, 'call>, me: &'key Member) -> Self {
         Self { key, me, now: Instant::from_us(0), lapsed: 0 }
     }
+
+    /// Whether there were any that have lapsed, at the latest census.
+    pub const fn has_lapsed(&self) -> bool {
+        self.lapsed > 0
+    }
 }
 
 impl Holders for Stored<'_, '_, '_> {
@@ -66,14 +71,17 @@ impl Holders for Stored<'_, '_, '_> {
         (self.now, self.lapsed) = (now, lapsed(self.key, now)?);
         let live = self.key.members().saturating_sub(1 + self.lapsed);
         let mine = self.key.score(self.me).map(instant).transpose()?;
+        Ok(Census { live, mine: mine.filter(|lapse| *lapse > now) })
+    }
+
+    fn last_of_others(&mut self) -> Result<Option<Instant>, HoldersError> {
         let me = self.me.bytes();
-        let last_of_others = match self.key.descending().find(|(id, _)| id.bytes() != me) {
-            Some((id, score)) if !is_mark(&id, score) => Some(instant(score)?),
-            _ => None,
-        };
-        let is_live = |lapse: &Instant| *lapse > now;
-        let (mine, last_of_others) = (mine.filter(is_live), last_of_others.filter(is_live));
-        Ok(Census { live, mine, last_of_others })
+        match self.key.descending().find(|(id, _)| id.bytes() != me) {
+            Some((id, score)) if !is_mark(&id, score) => {
+                Ok(Some(instant(score)?).filter(|lapse| *lapse > self.now))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, HoldersError> {
@@ -114,37 +122,27 @@ fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> 
 
 /// What becomes of the holders.
 pub struct Write {
-    change: Change,
-    id: Member,
-    now: Instant,
+    /// What one of them does.
+    pub change: Change,
+    /// Which one.
+    pub id: Member,
+    /// When.
+    pub now: Instant,
+    /// Whether there are any that have lapsed by then.
+    pub has_lapsed: bool,
 }
 
-/// What one of them does.
+/// What a holder does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
+pub enum Change {
     /// It holds a lease, new or renewed.
     Hold(Grant),
-    /// It gives its lease back; the last of all lapses then.
-    Release {
-        /// When.
-        last_lapse: Instant,
-    },
+    /// It gives its live lease back.
+    Release,
 }
 
-impl Write {
-    /// A lease that is taken or renewed at `now`.
-    pub const fn hold(id: Member, grant: Grant, now: Instant) -> Self {
-        Self { change: Change::Hold(grant), id, now }
-    }
-
-    /// A lease that is given back at `now`; `None` when it is not live.
-    pub fn release(id: Member, census: &Census, now: Instant) -> Option<Self> {
-        let last_lapse = census.mine.and(census.last())?;
-        Some(Self { change: Change::Release { last_lapse }, id, now })
-    }
-}
-
-/// Stores and replicates `write`, and closes the key. A few holders that have lapsed go with it.
+/// Stores and replicates `write`, and closes the key. A few holders that have lapsed go with it;
+/// with the last of all goes the key.
 ///
 /// # Errors
 ///
@@ -155,70 +153,84 @@ pub fn commit<'call>(
 ) -> Result<Committed<'call>, CommitError> {
     let not_stored = |Refused| CommitError::NotStored;
     let mut removed = lapsed_others(key.as_mut(), write);
-    let last_lapse = match write.change {
-        Change::Hold(grant) => grant.last_lapse,
-        Change::Release { last_lapse } => {
-            removed.extend(Member::new(write.id.bytes()));
-            last_lapse
+    let committed = match write.change {
+        Change::Hold(grant) => hold(&mut key, write, grant, &removed),
+        Change::Release => {
+            removed.push(Member::new(write.id.bytes()).ok_or(CommitError::NotStored)?);
+            release(&mut key, &removed)
         }
     };
-    let is_release = matches!(write.change, Change::Release { .. });
-    if is_release && key.members() <= 1 + removed.len() as u64 {
-        key.delete().map_err(not_stored)?;
-        let replicated = key.replicate_del();
-        return Ok(Committed { key: key.close(), event: Event::Del, replicated });
-    }
-    let effects = apply(&mut key, write, &removed, last_lapse).map_err(not_stored)?;
-    let (changes, replicated) = effects;
-    Ok(Committed { key: key.close(), event: Event::SortedSet(changes), replicated })
+    let (event, replicated) = committed.map_err(not_stored)?;
+    Ok(Committed { key: key.close(), event, replicated })
 }
 
+/// Those that go with a call: some that have lapsed, and perhaps the one whose call it is.
 type Removed = ArrayVec<Member, { REMOVED_MAX + 1 }>;
+
+/// What happened to the key, and whether the server took the effects.
+type Done = (Event, Result<(), Refused>);
 
 /// Some that have lapsed, the earliest first, without the one whose call it is.
 fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> Removed {
+    if !write.has_lapsed {
+        return Removed::new();
+    }
     let members = key.ascending().skip(1).take(REMOVED_MAX);
     let lapsed = members.take_while(|(_, lapse)| *lapse <= score(write.now));
     lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
-/// Changes the members and, where it has to, the expiry; then the same for replicas.
-fn apply(
+/// A holder comes or stays. The expiry is moved where it has to.
+fn hold(
     key: &mut WriteKey<'_, '_>,
     write: &Write,
+    grant: Grant,
     removed: &[Member],
-    last_lapse: Instant,
-) -> Result<(MemberChanges, Result<(), Refused>), Refused> {
+) -> Result<Done, Refused> {
     let mark = match key.kind() {
         KeyKind::Missing => Some(Member::new(b"").ok_or(Refused)?),
         _ => None,
     };
     removed.iter().try_for_each(|id| key.remove_member(id))?;
-    let added = match write.change {
-        Change::Hold(grant) => Some(grant.lapses_at.as_us()),
-        Change::Release { .. } => None,
-    };
-    if let Some(lapse) = added {
-        mark.iter().try_for_each(|mark| key.add_member(mark, 0))?;
-        key.add_member(&write.id, lapse)?;
-    }
-    let expiry = new_expiry_ms(key, last_lapse, write.now);
+    mark.iter().try_for_each(|mark| key.add_member(mark, 0))?;
+    let lapse = grant.lapses_at.as_us();
+    key.add_member(&write.id, lapse)?;
+    let expiry = new_expiry_ms(key, grant.last_lapse, write.now);
     expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
     let replicate = || {
         if !removed.is_empty() {
             key.replicate_zrem(removed)?;
         }
-        if let Some(lapse) = added {
-            key.replicate_zadd(mark.as_ref(), lapse, &write.id)?;
-        }
+        key.replicate_zadd(mark.as_ref(), lapse, &write.id)?;
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
-    let changes = MemberChanges {
-        removed: !removed.is_empty(),
-        added: added.is_some(),
-        expires: expiry.is_some(),
+    let (removed, expires) = (!removed.is_empty(), expiry.is_some());
+    Ok((Event::SortedSet(MemberChanges { removed, added: true, expires }), replicate()))
+}
+
+/// Holders go. The expiry stays, unless somebody took it away.
+fn release(key: &mut WriteKey<'_, '_>, removed: &[Member]) -> Result<Done, Refused> {
+    if key.members() <= 1 + removed.len() as u64 {
+        key.delete()?;
+        return Ok((Event::Del, key.replicate_del()));
+    }
+    let expiry = match key.expire_at_ms() {
+        Some(_) => None,
+        None => last_of_all(key.as_mut()).map(clock::expire_at_ms),
     };
-    Ok((changes, replicate()))
+    removed.iter().try_for_each(|id| key.remove_member(id))?;
+    expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
+    let replicate = || {
+        key.replicate_zrem(removed)?;
+        expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
+    };
+    let changes = MemberChanges { removed: true, added: false, expires: expiry.is_some() };
+    Ok((Event::SortedSet(changes), replicate()))
+}
+
+/// When the last of all leases lapses, or has lapsed, as far as it can be read.
+fn last_of_all(key: &mut ReadKey<'_, '_>) -> Option<Instant> {
+    key.descending().next().and_then(|(_, score)| instant(score).ok())
 }
 
 /// When the key has to expire, if not when it does. It outlives the last lease by an eighth of what

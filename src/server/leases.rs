@@ -4,14 +4,14 @@
 use super::api::{Call, KeyName, Member, ReadKey, Value};
 use super::error::CommandError;
 use super::fault::{self, Point};
-use super::holders::{self, HoldersError, Stored, Write};
+use super::holders::{self, Change, HoldersError, Stored, Write};
 use super::{clock, info, reply};
 use crate::grammar::{self, GrammarError, LeaseRequest};
-use crate::limiter::lease::{Census, Holders};
+use crate::limiter::lease::{self, Holders};
 use crate::limiter::{Decision, Instant, Mode};
 
 /// Decides whether somebody may hold a lease, and stores it.
-pub fn lease(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease(args_after_key(call))?;
     let mut key = only_key(call)?.open_for_writing();
     let (decision, write) = decide(key.as_mut(), &request, Mode::Take, clock::now())?;
@@ -40,15 +40,13 @@ pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result
 /// Renews a live lease; answers 1, or 0 when it is not live.
 pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let (id, ttl) = grammar::renew(args_after_key(call))?;
-    settle(index, call, id, |me, census, now| {
-        census.renewed(ttl, now).map(|grant| Write::hold(me, grant, now))
-    })
+    settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
 }
 
 /// Gives a live lease back; answers 1, or 0 when it is not live.
 pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let id = grammar::release(args_after_key(call))?;
-    settle(index, call, id, |me, census, now| Write::release(me, census, now))
+    settle(index, call, id, |stored, now| Ok(stored.census(now)?.mine.map(|_| Change::Release)))
 }
 
 /// Stores what a holder makes of its live lease, and answers whether it had one.
@@ -56,18 +54,20 @@ fn settle(
     index: usize,
     call: &mut Call<'_>,
     id: &[u8],
-    act: impl FnOnce(Member, &Census, Instant) -> Option<Write>,
+    act: impl FnOnce(&mut Stored<'_, '_, '_>, Instant) -> Result<Option<Change>, HoldersError>,
 ) -> Result<(), CommandError> {
     let now = clock::now();
     let mut key = only_key(call)?.open_for_writing();
     let me = Member::new(id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
-    let census = Stored::new(key.as_mut(), &me).census(now)?;
-    let write = act(me, &census, now);
-    let is_live = write.is_some();
+    let mut stored = Stored::new(key.as_mut(), &me);
+    let change = act(&mut stored, now)?;
+    let has_lapsed = stored.has_lapsed();
+    let is_live = change.is_some();
     fault::point(Point::Reply);
-    if let Some(write) = write {
+    if let Some(change) = change {
         fault::point(Point::Store);
+        let write = Write { change, id: me, now, has_lapsed };
         holders::commit(key, &write)?.announce(call)?;
     }
     info::count_decision(index, is_live);
@@ -88,8 +88,11 @@ pub fn decide(
 ) -> Result<(Decision, Option<Write>), HoldersError> {
     let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
-    let (decision, grant) = request.rule.decide(&mut Stored::new(key, &me), now, mode)?;
-    Ok((decision, grant.map(|grant| Write::hold(me, grant, now))))
+    let mut stored = Stored::new(key, &me);
+    let (decision, grant) = request.rule.decide(&mut stored, now, mode)?;
+    let has_lapsed = stored.has_lapsed();
+    let write = |grant| Write { change: Change::Hold(grant), id: me, now, has_lapsed };
+    Ok((decision, grant.map(write)))
 }
 
 /// Shows the holders behind a key.

@@ -1,6 +1,6 @@
 //! Leases by tables with worked numbers, and against the naive list over random schedules.
 
-use super::{Census, Grant, Holders};
+use super::{Census, Grant, Holders, renew};
 use crate::limiter::oracle::{Answer, CLOCK_MAX_US, Leases, Seen, lease_rule};
 use crate::limiter::properties::config;
 use crate::limiter::{Instant, Mode, Verdict};
@@ -84,6 +84,9 @@ fn holders_that_vanish_while_they_are_counted_leave_nothing_to_wait_for() {
         fn census(&mut self, _: Instant) -> Result<Census, ()> {
             Ok(Census { live: 5, ..Census::default() })
         }
+        fn last_of_others(&mut self) -> Result<Option<Instant>, ()> {
+            Ok(None)
+        }
         fn lapse_at_rank(&mut self, _: u64) -> Result<Option<Instant>, ()> {
             Ok(None)
         }
@@ -150,7 +153,7 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
             0 => prop_assert_eq!(leases.release(&id, now), census.mine.is_some()),
             1 | 2 => {
                 let ttl = lease_rule(1, call.ttl_us).ttl;
-                let renewed = census.renewed(ttl, instant(now));
+                let Ok(renewed) = renew(&mut Seen::new(&leases, &id), ttl, instant(now));
                 prop_assert_eq!(leases.renew(&id, call.ttl_us, now), renewed.is_some());
                 prop_assert_eq!(
                     renewed.map(|grant| grant.lapses_at),

@@ -92,13 +92,14 @@ impl Holders for Seen<'_> {
 
     fn census(&mut self, now: Instant) -> Result<Census, Infallible> {
         self.now = now.as_us().into();
+        let live = self.leases.live(self.now).len() as u64;
+        Ok(Census { live, mine: self.leases.of(self.me, self.now).map(instant) })
+    }
+
+    fn last_of_others(&mut self) -> Result<Option<Instant>, Infallible> {
         let others = self.leases.held.iter().filter(|(id, _)| id != self.me);
         let live = others.map(|(_, lapse)| *lapse).filter(|lapse| *lapse > self.now);
-        Ok(Census {
-            live: self.leases.live(self.now).len() as u64,
-            mine: self.leases.of(self.me, self.now).map(instant),
-            last_of_others: live.max().map(instant),
-        })
+        Ok(live.max().map(instant))
     }
 
     fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {

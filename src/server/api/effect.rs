@@ -165,12 +165,15 @@ impl WriteKey<'_, '_> {
         score: u64,
         member: &Member,
     ) -> Result<(), Refused> {
-        let (score, member) = (to_integer(score), member.as_ptr());
+        // As above: the server would be long in spelling the number.
+        let mut buffer = itoa::Buffer::new();
+        let score = buffer.format(score);
+        let (score, len, member) = (score.as_ptr(), score.len(), member.as_ptr());
         match first {
-            None => replicate!(self, ZADD, c"sls", score, member),
+            None => replicate!(self, ZADD, c"sbs", score, len, member),
             Some(first) => {
                 let zero: c_longlong = 0;
-                replicate!(self, ZADD, c"slsls", zero, first.as_ptr(), score, member)
+                replicate!(self, ZADD, c"slsbs", zero, first.as_ptr(), score, len, member)
             }
         }
     }
