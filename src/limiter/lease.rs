@@ -37,42 +37,40 @@ pub struct Lease {
     pub ttl: Period,
 }
 
-/// The holders of one subject, as one of them or a new one sees them. A lease is live up to the
-/// instant at which it lapses, and not at it.
+/// The holders of one subject, as one of them or a new one sees them at one instant. A lease is
+/// live up to the instant at which it lapses, and not at it.
 pub trait Holders {
     /// Why they cannot be told.
     type Error;
 
-    /// How they stand at `now`.
+    /// How many leases are live.
     ///
     /// # Errors
     ///
     /// When they cannot be told.
-    fn census(&mut self, now: Instant) -> Result<Census, Self::Error>;
+    fn live(&mut self) -> Result<u64, Self::Error>;
 
-    /// When the last of the live leases of the others lapses, at the instant of the latest census.
+    /// When the caller's own lease lapses; `None` when it is not live.
     ///
     /// # Errors
     ///
-    /// When they cannot be told.
+    /// When it cannot be told.
+    fn mine(&mut self) -> Result<Option<Instant>, Self::Error>;
+
+    /// When the last of the live leases of the others lapses; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be told.
     fn last_of_others(&mut self) -> Result<Option<Instant>, Self::Error>;
 
-    /// When the live lease lapses that has `rank` others before it in the order of lapsing, at the
-    /// instant of the latest census; `None` when there is none.
+    /// When the live lease lapses that has `rank` others before it in the order of lapsing; `None`
+    /// when there is none. To be asked after [`Self::live`].
     ///
     /// # Errors
     ///
-    /// When they cannot be told.
+    /// When it cannot be told.
     fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Self::Error>;
-}
-
-/// How the holders stand at one instant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Census {
-    /// How many leases are live.
-    pub live: u64,
-    /// When the caller's own lapses, where it is live.
-    pub mine: Option<Instant>,
 }
 
 /// A lease that is given or renewed.
@@ -103,11 +101,12 @@ impl Lease {
         now: Instant,
         mode: Mode,
     ) -> Result<(Decision, Option<Grant>), H::Error> {
-        let census = holders.census(now)?;
+        let live = holders.live()?;
+        let mine = holders.mine()?;
         let last_of_others = holders.last_of_others()?;
         let limit = self.limit.units();
-        let verdict = match census.live.checked_sub(limit) {
-            Some(too_many) if census.mine.is_none() => {
+        let verdict = match live.checked_sub(limit) {
+            Some(too_many) if mine.is_none() => {
                 // With so many and one more gone there is room for one.
                 let enough = holders.lapse_at_rank(too_many)?;
                 Verdict::Denied { retry_after: enough.unwrap_or(now).since(now) }
@@ -116,8 +115,8 @@ impl Lease {
         };
         let takes = verdict.is_allowed() && mode == Mode::Take;
         let grant = takes.then(|| Grant::new(self.ttl, now, last_of_others));
-        let live = census.live + u64::from(takes && census.mine.is_none());
-        let as_it_is = census.mine.max(last_of_others);
+        let live = live + u64::from(takes && mine.is_none());
+        let as_it_is = mine.max(last_of_others);
         let last = grant.map_or(as_it_is, |grant| Some(grant.last_lapse));
         let decision = Decision {
             verdict,
@@ -140,7 +139,7 @@ pub fn renew<H: Holders>(
     ttl: Period,
     now: Instant,
 ) -> Result<Option<Grant>, H::Error> {
-    match holders.census(now)?.mine {
+    match holders.mine()? {
         None => Ok(None),
         Some(_) => Ok(Some(Grant::new(ttl, now, holders.last_of_others()?))),
     }

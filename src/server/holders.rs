@@ -10,15 +10,16 @@
 //!
 //! A set without the mark is somebody else's, as is one whose scores cannot be ours where they are
 //! looked at: whole, and from 1 to 2^53 - 1. Holders whose lease has lapsed stay until somebody
-//! takes, renews or gives back another, and removes a few of them. One comes with a call at most,
-//! so that any number of them goes in the end, and no call has to remove them all.
+//! takes one, and removes a few of them. One comes with a call at most, so that any number of them
+//! goes in the end, and no call has to remove them all.
 
 use super::api::{Event, KeyKind, Member, MemberChanges, ReadKey, Refused, WriteKey};
 use super::clock;
 use super::keyspace::{CommitError, Committed};
-use crate::limiter::lease::{Census, Grant, Holders};
+use crate::limiter::lease::{Grant, Holders};
 use crate::limiter::{Instant, Span};
 use arrayvec::ArrayVec;
+use std::slice;
 
 /// How many lapsed holders a call removes at most: it adds one, so that any number of them goes.
 const REMOVED_MAX: usize = 8;
@@ -44,7 +45,7 @@ impl From<Refused> for HoldersError {
     }
 }
 
-/// The holders behind an open key, as one of them sees them.
+/// The holders behind an open key, as one of them sees them at one instant.
 pub struct Stored<'key, 'open, 'call> {
     key: &'key mut ReadKey<'open, 'call>,
     me: &'key Member,
@@ -53,12 +54,21 @@ pub struct Stored<'key, 'open, 'call> {
 }
 
 impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
-    /// Those of `key`, as `me` sees them.
-    pub fn new(key: &'key mut ReadKey<'open, 'call>, me: &'key Member) -> Self {
-        Self { key, me, now: Instant::from_us(0), lapsed: 0 }
+    /// Those of `key` at `now`, as `me` sees them.
+    ///
+    /// # Errors
+    ///
+    /// [`HoldersError::WrongType`] when the key holds anything else.
+    pub fn new(
+        key: &'key mut ReadKey<'open, 'call>,
+        me: &'key Member,
+        now: Instant,
+    ) -> Result<Self, HoldersError> {
+        check(key)?;
+        Ok(Self { key, me, now, lapsed: 0 })
     }
 
-    /// Whether there were any that have lapsed, at the latest census.
+    /// Whether some have lapsed, as far as they were counted.
     pub const fn has_lapsed(&self) -> bool {
         self.lapsed > 0
     }
@@ -67,17 +77,20 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
 impl Holders for Stored<'_, '_, '_> {
     type Error = HoldersError;
 
-    fn census(&mut self, now: Instant) -> Result<Census, HoldersError> {
-        (self.now, self.lapsed) = (now, lapsed(self.key, now)?);
-        let live = self.key.members().saturating_sub(1 + self.lapsed);
+    fn live(&mut self) -> Result<u64, HoldersError> {
+        self.lapsed = lapsed(self.key, self.now)?;
+        Ok(live(self.key, self.lapsed))
+    }
+
+    fn mine(&mut self) -> Result<Option<Instant>, HoldersError> {
         let mine = self.key.score(self.me).map(instant).transpose()?;
-        Ok(Census { live, mine: mine.filter(|lapse| *lapse > now) })
+        Ok(mine.filter(|lapse| *lapse > self.now))
     }
 
     fn last_of_others(&mut self) -> Result<Option<Instant>, HoldersError> {
         let me = self.me.bytes();
         match self.key.descending().find(|(id, _)| id.bytes() != me) {
-            Some((id, score)) if !is_mark(&id, score) => {
+            Some((id, score)) if !id.bytes().is_empty() => {
                 Ok(Some(instant(score)?).filter(|lapse| *lapse > self.now))
             }
             _ => Ok(None),
@@ -96,18 +109,23 @@ impl Holders for Stored<'_, '_, '_> {
     }
 }
 
-/// How many of the holders behind a key have lapsed, which is found to hold nothing else.
-fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
+/// Whether a key may hold leases: it is missing, or bears the mark.
+fn check(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
     match key.kind() {
-        KeyKind::Missing => return Ok(0),
-        KeyKind::SortedSet => {}
-        KeyKind::String | KeyKind::Other => return Err(HoldersError::WrongType),
+        KeyKind::Missing => Ok(()),
+        KeyKind::SortedSet => {
+            let mark = Member::empty().ok_or(HoldersError::NotTold)?;
+            if key.score(&mark) == Some(0.0) { Ok(()) } else { Err(HoldersError::WrongType) }
+        }
+        KeyKind::String | KeyKind::Other => Err(HoldersError::WrongType),
     }
+}
+
+/// How many of the holders behind a key have lapsed. The mark comes before all of them: were there
+/// anything before it, or at its score, then the first to be looked at would be no holder.
+fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
     let mut members = key.ascending();
-    match members.next() {
-        Some((mark, score)) if is_mark(&mark, score) => {}
-        _ => return Err(HoldersError::WrongType),
-    }
+    members.pass();
     let mut lapsed = 0;
     for (_, score) in members.by_ref().take(REMOVED_MAX + 1) {
         if instant(score)? > now {
@@ -118,6 +136,11 @@ fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> 
     let is_all = lapsed <= STEPS_MAX;
     drop(members);
     if is_all { Ok(lapsed) } else { Ok(key.count_members(1, now.as_us())?) }
+}
+
+/// How many of the holders have not lapsed.
+fn live(key: &ReadKey<'_, '_>, lapsed: u64) -> u64 {
+    key.members().saturating_sub(1 + lapsed)
 }
 
 /// What becomes of the holders.
@@ -141,8 +164,8 @@ pub enum Change {
     Release,
 }
 
-/// Stores and replicates `write`, and closes the key. A few holders that have lapsed go with it;
-/// with the last of all goes the key.
+/// Stores and replicates `write`, and closes the key. A few holders that have lapsed go when one
+/// comes; with the last of all goes the key.
 ///
 /// # Errors
 ///
@@ -151,47 +174,25 @@ pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
     write: &Write,
 ) -> Result<Committed<'call>, CommitError> {
-    let not_stored = |Refused| CommitError::NotStored;
-    let mut removed = lapsed_others(key.as_mut(), write);
-    let committed = match write.change {
-        Change::Hold(grant) => hold(&mut key, write, grant, &removed),
-        Change::Release => {
-            removed.push(Member::new(write.id.bytes()).ok_or(CommitError::NotStored)?);
-            release(&mut key, &removed)
-        }
+    let done = match write.change {
+        Change::Hold(grant) => hold(&mut key, write, grant),
+        Change::Release => release(&mut key, &write.id),
     };
-    let (event, replicated) = committed.map_err(not_stored)?;
+    let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
     Ok(Committed { key: key.close(), event, replicated })
 }
-
-/// Those that go with a call: some that have lapsed, and perhaps the one whose call it is.
-type Removed = ArrayVec<Member, { REMOVED_MAX + 1 }>;
 
 /// What happened to the key, and whether the server took the effects.
 type Done = (Event, Result<(), Refused>);
 
-/// Some that have lapsed, the earliest first, without the one whose call it is.
-fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> Removed {
-    if !write.has_lapsed {
-        return Removed::new();
-    }
-    let members = key.ascending().skip(1).take(REMOVED_MAX);
-    let lapsed = members.take_while(|(_, lapse)| *lapse <= score(write.now));
-    lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
-}
-
-/// A holder comes or stays. The expiry is moved where it has to.
-fn hold(
-    key: &mut WriteKey<'_, '_>,
-    write: &Write,
-    grant: Grant,
-    removed: &[Member],
-) -> Result<Done, Refused> {
+/// A holder comes or stays, and some go that have lapsed. The expiry is moved where it has to.
+fn hold(key: &mut WriteKey<'_, '_>, write: &Write, grant: Grant) -> Result<Done, Refused> {
+    let removed = lapsed_others(key.as_mut(), write);
+    removed.iter().try_for_each(|id| key.remove_member(id))?;
     let mark = match key.kind() {
-        KeyKind::Missing => Some(Member::new(b"").ok_or(Refused)?),
+        KeyKind::Missing => Some(Member::empty().ok_or(Refused)?),
         _ => None,
     };
-    removed.iter().try_for_each(|id| key.remove_member(id))?;
     mark.iter().try_for_each(|mark| key.add_member(mark, 0))?;
     let lapse = grant.lapses_at.as_us();
     key.add_member(&write.id, lapse)?;
@@ -199,38 +200,35 @@ fn hold(
     expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
     let replicate = || {
         if !removed.is_empty() {
-            key.replicate_zrem(removed)?;
+            key.replicate_zrem(&removed)?;
         }
-        key.replicate_zadd(mark.as_ref(), lapse, &write.id)?;
+        key.replicate_zadd(mark.as_deref(), lapse, &write.id)?;
         expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
     };
     let (removed, expires) = (!removed.is_empty(), expiry.is_some());
     Ok((Event::SortedSet(MemberChanges { removed, added: true, expires }), replicate()))
 }
 
-/// Holders go. The expiry stays, unless somebody took it away.
-fn release(key: &mut WriteKey<'_, '_>, removed: &[Member]) -> Result<Done, Refused> {
-    if key.members() <= 1 + removed.len() as u64 {
+/// Some that have lapsed, the earliest first, without the one whose call it is.
+fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> ArrayVec<Member, REMOVED_MAX> {
+    if !write.has_lapsed {
+        return ArrayVec::new();
+    }
+    let mut members = key.ascending();
+    members.pass();
+    let lapsed = members.take(REMOVED_MAX).take_while(|(_, lapse)| *lapse <= score(write.now));
+    lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
+}
+
+/// A holder goes. The key lives on as it did, or goes too.
+fn release(key: &mut WriteKey<'_, '_>, id: &Member) -> Result<Done, Refused> {
+    if key.members() <= 2 {
         key.delete()?;
         return Ok((Event::Del, key.replicate_del()));
     }
-    let expiry = match key.expire_at_ms() {
-        Some(_) => None,
-        None => last_of_all(key.as_mut()).map(clock::expire_at_ms),
-    };
-    removed.iter().try_for_each(|id| key.remove_member(id))?;
-    expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
-    let replicate = || {
-        key.replicate_zrem(removed)?;
-        expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
-    };
-    let changes = MemberChanges { removed: true, added: false, expires: expiry.is_some() };
-    Ok((Event::SortedSet(changes), replicate()))
-}
-
-/// When the last of all leases lapses, or has lapsed, as far as it can be read.
-fn last_of_all(key: &mut ReadKey<'_, '_>) -> Option<Instant> {
-    key.descending().next().and_then(|(_, score)| instant(score).ok())
+    key.remove_member(id)?;
+    let changes = MemberChanges { removed: true, added: false, expires: false };
+    Ok((Event::SortedSet(changes), key.replicate_zrem(slice::from_ref(id))))
 }
 
 /// When the key has to expire, if not when it does. It outlives the last lease by an eighth of what
@@ -256,16 +254,12 @@ pub struct Shown {
 ///
 /// [`HoldersError`] when they cannot be told.
 pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersError> {
+    check(key)?;
     let lapsed = lapsed(key, now)?;
-    let count = key.members().saturating_sub(1 + lapsed);
+    let count = live(key, lapsed);
     let live = key.ascending_above(score(now)).take(SHOWN_MAX);
     let first = live.map(|(id, lapse)| Ok((id, instant(lapse)?.since(now))));
     Ok(Shown { count, first: first.collect::<Result<_, HoldersError>>()? })
-}
-
-/// Whether a member is the one that says that the set is ours.
-fn is_mark(member: &Member, score: f64) -> bool {
-    score == 0.0 && member.bytes().is_empty()
 }
 
 /// The instant that a score stands for, exactly.

@@ -46,7 +46,7 @@ pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Gives a live lease back; answers 1, or 0 when it is not live.
 pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let id = grammar::release(args_after_key(call))?;
-    settle(index, call, id, |stored, now| Ok(stored.census(now)?.mine.map(|_| Change::Release)))
+    settle(index, call, id, |stored, _| Ok(stored.mine()?.map(|_| Change::Release)))
 }
 
 /// Stores what a holder makes of its live lease, and answers whether it had one.
@@ -60,7 +60,7 @@ fn settle(
     let mut key = only_key(call)?.open_for_writing();
     let me = Member::new(id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
-    let mut stored = Stored::new(key.as_mut(), &me);
+    let mut stored = Stored::new(key.as_mut(), &me, now)?;
     let change = act(&mut stored, now)?;
     let has_lapsed = stored.has_lapsed();
     let is_live = change.is_some();
@@ -88,7 +88,7 @@ pub fn decide(
 ) -> Result<(Decision, Option<Write>), HoldersError> {
     let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
-    let mut stored = Stored::new(key, &me);
+    let mut stored = Stored::new(key, &me, now)?;
     let (decision, grant) = request.rule.decide(&mut stored, now, mode)?;
     let has_lapsed = stored.has_lapsed();
     let write = |grant| Write { change: Change::Hold(grant), id: me, now, has_lapsed };

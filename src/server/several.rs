@@ -6,8 +6,8 @@ use super::error::{CommandError, RuleError};
 use super::fault::{self, Point};
 use super::keyspace::{self, CommitError, Committed, WrongType};
 use super::{clock, config, holders, info, leases, reply};
-use crate::grammar::{self, Asked, GrammarError, RULES_MAX};
-use crate::limiter::{Cost, Instant, Mode, Row};
+use crate::grammar::{self, Asked, GrammarError, LeaseRequest, RULES_MAX};
+use crate::limiter::{Cost, Decision, Instant, Mode, Row};
 use arrayvec::ArrayVec;
 
 /// One of something for each rule of a call. It is filled where it lies: it has room for all there
@@ -115,10 +115,19 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
 ) -> Result<(), CommandError> {
     let now = clock::now();
     for (at, (key, request)) in keys.iter_mut().zip(requests).enumerate() {
-        let decided = decide_one(key.as_mut(), request, Mode::Take, now);
-        let (row, write) = decided.map_err(|error| in_rule(at, error))?;
-        writes.push(write);
-        rows.push(row);
+        let request = match request {
+            Asked::Units(request) => request,
+            Asked::Lease(request) => {
+                let (decision, write) = lease(at, key.as_mut(), request, Mode::Take, now)?;
+                writes.push(write);
+                rows.push(Row { decision, cost: Cost::ONE });
+                continue;
+            }
+        };
+        let outcome = keyspace::decide(key.as_mut(), request, Mode::Take, now);
+        let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
+        writes.push(keyspace::Write::of(&outcome.next).map(Write::State));
+        rows.push(Row { decision: outcome.decision, cost: request.cost });
     }
     if rows.iter().all(|row| row.decision.verdict.is_allowed()) {
         return Ok(());
@@ -128,33 +137,34 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
         if let (true, Some(key), Some(request)) =
             (row.decision.verdict.is_allowed(), keys.get_mut(at), requests.get(at))
         {
-            let decided = decide_one(key.as_mut(), request, Mode::HoldBack, now);
-            (*row, *write) = decided.map_err(|error| in_rule(at, error))?;
+            let request = match request {
+                Asked::Units(request) => request,
+                Asked::Lease(request) => {
+                    (row.decision, *write) = lease(at, key.as_mut(), request, Mode::HoldBack, now)?;
+                    continue;
+                }
+            };
+            let outcome = keyspace::decide(key.as_mut(), request, Mode::HoldBack, now);
+            let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
+            *write = keyspace::Write::of(&outcome.next).map(Write::State);
+            row.decision = outcome.decision;
         }
     }
     Ok(())
 }
 
-/// What one rule answers, and what is to be stored for it. Who asks for a lease takes one unit.
-#[inline(always)]
-fn decide_one(
+/// What the lease at this place answers, and what is to be stored for it. It counts as cost 1.
+#[cold]
+fn lease(
+    at: usize,
     key: &mut ReadKey<'_, '_>,
-    request: &Asked<'_>,
+    request: &LeaseRequest<'_>,
     mode: Mode,
     now: Instant,
-) -> Result<(Row, Option<Write>), RuleError> {
-    match request {
-        Asked::Units(request) => {
-            let outcome = keyspace::decide(key, request, mode, now);
-            let outcome = outcome.map_err(|WrongType| RuleError::WrongType)?;
-            let write = keyspace::Write::of(&outcome.next).map(Write::State);
-            Ok((Row { decision: outcome.decision, cost: request.cost }, write))
-        }
-        Asked::Lease(request) => {
-            let (decision, write) = leases::decide(key, request, mode, now)?;
-            Ok((Row { decision, cost: Cost::ONE }, write.map(Write::Lease)))
-        }
-    }
+) -> Result<(Decision, Option<Write>), CommandError> {
+    let decided = leases::decide(key, request, mode, now);
+    let (decision, write) = decided.map_err(|error| in_rule(at, error.into()))?;
+    Ok((decision, write.map(Write::Lease)))
 }
 
 /// An error of the rule at `at`, counted from 0.

@@ -1,7 +1,7 @@
 //! Leases, naively: a list of who holds until when, looked through for every question.
 
 use super::{Answer, div_ceil};
-use crate::limiter::lease::{Census, Holders};
+use crate::limiter::lease::Holders;
 use crate::limiter::{Instant, Lease, Limit, Period, Span};
 use std::convert::Infallible;
 
@@ -72,7 +72,7 @@ impl Leases {
     }
 }
 
-/// The list as one of its holders sees it.
+/// The list as one of its holders sees it at one time.
 #[derive(Debug)]
 pub struct Seen<'a> {
     leases: &'a Leases,
@@ -82,18 +82,20 @@ pub struct Seen<'a> {
 
 impl<'a> Seen<'a> {
     /// As `me` sees it.
-    pub const fn new(leases: &'a Leases, me: &'a [u8]) -> Self {
-        Self { leases, me, now: 0 }
+    pub const fn new(leases: &'a Leases, me: &'a [u8], now: i128) -> Self {
+        Self { leases, me, now }
     }
 }
 
 impl Holders for Seen<'_> {
     type Error = Infallible;
 
-    fn census(&mut self, now: Instant) -> Result<Census, Infallible> {
-        self.now = now.as_us().into();
-        let live = self.leases.live(self.now).len() as u64;
-        Ok(Census { live, mine: self.leases.of(self.me, self.now).map(instant) })
+    fn live(&mut self) -> Result<u64, Infallible> {
+        Ok(self.leases.live(self.now).len() as u64)
+    }
+
+    fn mine(&mut self) -> Result<Option<Instant>, Infallible> {
+        Ok(self.leases.of(self.me, self.now).map(instant))
     }
 
     fn last_of_others(&mut self) -> Result<Option<Instant>, Infallible> {

@@ -4,7 +4,7 @@
 //! are is asked once, at load, with the very arguments that effects have ([`missing_effect`]).
 
 use super::key::WriteKey;
-use super::sorted_set::{Member, QUERIES};
+use super::sorted_set::{Member, QUERIES, free_empty, make_empty};
 use super::{Refused, accepted, to_integer};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
@@ -75,11 +75,13 @@ impl Word {
 /// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
 pub(super) fn make_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::make);
+    make_empty();
 }
 
 /// Gives the words of the effects back. The last act of the module.
 pub fn free_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
+    free_empty();
 }
 
 /// The command of the first effect that this server would not replicate, or the first query that it

@@ -109,7 +109,6 @@ impl<'open, 'call> KeyName<'open, 'call> {
         WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
     }
 
-    #[inline(always)]
     fn open(self, mode: c_int) -> ReadKey<'open, 'call> {
         let (handle, kind) = self.handle(mode);
         ReadKey { name: self, handle, kind, mode }
@@ -352,11 +351,12 @@ impl ChangedKey<'_> {
         let signal = api!(RedisModule_SignalModifiedKey);
         // SAFETY: context and name belong to the running command.
         unsafe { signal(self.context.as_ptr(), self.string) };
-        match event {
-            Event::Set => self.notify(raw::REDISMODULE_NOTIFY_STRING, c"set"),
-            Event::Del => self.notify(raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
-            Event::SortedSet(changes) => self.notify_of_members(changes),
-        }
+        let (class, name) = match event {
+            Event::Set => (raw::REDISMODULE_NOTIFY_STRING, c"set"),
+            Event::Del => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+            Event::SortedSet(changes) => return self.notify_of_members(changes),
+        };
+        self.notify(class, name);
     }
 
     #[cold]

@@ -9,8 +9,10 @@ use super::reply::Context;
 use super::{Refused, accepted, to_integer};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int};
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::slice;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// Counts the members between two scores.
 const ZCOUNT: &CStr = c"ZCOUNT";
@@ -50,6 +52,28 @@ impl Member {
     }
 }
 
+/// The member of no bytes, made once.
+static EMPTY: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
+
+/// Makes the member of no bytes. A step of the load that is not refused.
+pub(super) fn make_empty() {
+    let empty =
+        Member::new(b"").map_or(ptr::null_mut(), |member| ManuallyDrop::new(member).as_ptr());
+    EMPTY.store(empty, Relaxed);
+}
+
+/// Gives the member of no bytes back.
+pub(super) fn free_empty() {
+    drop(NonNull::new(EMPTY.swap(ptr::null_mut(), Relaxed)).map(Member));
+}
+
+impl Member {
+    /// The member of no bytes; `None` when the module is not loaded.
+    pub fn empty() -> Option<ManuallyDrop<Self>> {
+        NonNull::new(EMPTY.load(Relaxed)).map(|empty| ManuallyDrop::new(Self(empty)))
+    }
+}
+
 impl Drop for Member {
     fn drop(&mut self) {
         // SAFETY: the string is ours, and given up here.
@@ -65,19 +89,30 @@ pub struct Walk<'key, 'open, 'call> {
     is_at_start: bool,
 }
 
+impl Walk<'_, '_, '_> {
+    /// Goes past one member without a look at it.
+    pub fn pass(&mut self) -> bool {
+        let Some(handle) = self.key.sorted_set() else { return false };
+        // SAFETY: the handle is open and holds a sorted set, which is not changed during the walk.
+        if !self.is_at_start && unsafe { (self.step)(handle) } == 0 {
+            return false;
+        }
+        self.is_at_start = false;
+        true
+    }
+}
+
 impl Iterator for Walk<'_, '_, '_> {
     type Item = (Member, f64);
 
     fn next(&mut self) -> Option<(Member, f64)> {
-        let handle = self.key.sorted_set()?;
-        // SAFETY: the handle is open and holds a sorted set, which is not changed during the walk.
-        if !self.is_at_start && unsafe { (self.step)(handle) } == 0 {
+        if !self.pass() {
             return None;
         }
-        self.is_at_start = false;
+        let handle = self.key.sorted_set()?;
         let current = api!(RedisModule_ZsetRangeCurrentElement);
         let mut score = 0.0;
-        // SAFETY: as above; the string that it makes is ours.
+        // SAFETY: the handle is open and holds a sorted set; the string that is made is ours.
         let member = NonNull::new(unsafe { current(handle, &raw mut score) })?;
         Some((Member(member), score))
     }
