@@ -131,6 +131,15 @@ for _ in 1 2; do
         $(redis-cli -s "$socket" RL.ALL "{7}:user" "GCRA 6 10 60" "{7}:tenant" "FIXED 8 60 COST 5")
 done
 
+say "RL.LEASE key id limit ttl: three hold at once, and the permit of one that dies is free again:"
+for job in 1 2 3 4; do
+    row RL.LEASE exports:7 job-$job 3 60s
+done
+row RL.RENEW exports:7 job-1 90s
+row RL.RELEASE exports:7 job-2
+row RL.LEASE exports:7 job-4 3 60s
+show RL.INSPECT exports:7
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h
