@@ -138,7 +138,7 @@ fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
     let numbered =
         |call: &str| (0..100).map(|n| call.replace("ID", &format!("n{n}"))).collect::<Vec<_>>();
     let hour_us = 3_600_000_000;
-    let from = BASE_US + hour_us;
+    // When it is called, of a set whose leases begin to lapse after an hour.
     let cases: [(&str, i64, Vec<String>); 9] = [
         ("taken", 0, numbered("RL.LEASE KEY ID 1000000 1h")),
         ("renewed", 0, repeated("RL.RENEW KEY h20 2h")),
@@ -155,10 +155,9 @@ fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
         let times = sizes.map(|size| {
             client.ok("FLUSHALL");
             client.freeze(BASE_US);
-            let step =
-                if later_us == hour_us + 1 { 2 * (later_us as u64 - hour_us as u64) } else { 1 };
-            let from = if step == 2 { from + 1 - size as i64 } else { from };
-            fill(&mut client, "k", size, from, step);
+            let is_halved = name == "denied when half has lapsed";
+            let (before, step) = if is_halved { (size as i64 - 1, 2) } else { (0, 1) };
+            fill(&mut client, "k", size, BASE_US + hour_us - before, step);
             client.freeze(BASE_US + later_us);
             let limit = (size / 2).to_string();
             let fit = |call: &String| call.replace("KEY", "k").replace("SIZE", &limit);

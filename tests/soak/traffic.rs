@@ -2,7 +2,7 @@
 
 use redis::Value;
 use redis_throttle::limiter::oracle::{
-    self, Answer, CellRate, Fixed, Leaky, Limits, Log, Oracle, Share, Sliding, Source as _,
+    self, Answer, CellRate, Fixed, Leaky, Leases, Limits, Log, Oracle, Share, Sliding, Source as _,
     Subject, Token,
 };
 
@@ -84,11 +84,71 @@ impl Key {
 /// A call that is on its way.
 struct Sent {
     words: Vec<String>,
-    expected: Answer,
+    expected: Expected,
+}
+
+/// What has to be answered.
+enum Expected {
+    Five(Answer),
+    /// By who renews or releases a lease.
+    Live(bool),
+}
+
+/// A key of leases, and who is known to hold one.
+struct Held {
+    name: String,
+    leases: Leases,
+    /// How many different holders ask.
+    holders: u64,
+}
+
+/// The sets of holders: small ones, and one that no compact form has room for.
+const HOLDERS: [u64; 3] = [4, 30, 400];
+
+impl Held {
+    fn new(random: &mut Random, holders: u64) -> Self {
+        Self { name: format!("LEASE:{}", random.next()), leases: Leases::default(), holders }
+    }
+
+    /// A call, and what it must answer; the list has made it already.
+    fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        let id = format!("h{}", random.below(self.holders));
+        let most = i128::from(self.holders);
+        let limit = random.between(1, most);
+        let ttl_us = match random.below(3) {
+            0 => random.between(1_000, 5_000_000),
+            1 => random.between(1_000_000, 600_000_000),
+            _ => random.between(1_000, 366 * oracle::DAY_US),
+        };
+        let ttl = format!("{}.{:06}", ttl_us / 1_000_000, ttl_us % 1_000_000);
+        let (name, limit_text) = (self.name.as_str(), limit.to_string());
+        let (words, expected) = match random.below(8) {
+            0 => {
+                let live = self.leases.release(id.as_bytes(), now_us);
+                (vec!["RL.RELEASE", name, &id], Expected::Live(live))
+            }
+            1 => {
+                let live = self.leases.renew(id.as_bytes(), ttl_us, now_us);
+                (vec!["RL.RENEW", name, &id, &ttl], Expected::Live(live))
+            }
+            2 => {
+                let answer = self.leases.clone().lease(id.as_bytes(), limit, ttl_us, now_us);
+                let words = vec!["RL.PEEK", name, "LEASE", &id, &limit_text, &ttl];
+                (words, Expected::Five(answer))
+            }
+            _ => {
+                let answer = self.leases.lease(id.as_bytes(), limit, ttl_us, now_us);
+                (vec!["RL.LEASE", name, &id, &limit_text, &ttl], Expected::Five(answer))
+            }
+        };
+        counts.add("calls about leases", 1);
+        Sent { words: words.into_iter().map(str::to_owned).collect(), expected }
+    }
 }
 
 pub struct Traffic {
     keys: Vec<Key>,
+    held: Vec<Held>,
     slots: i128,
 }
 
@@ -103,7 +163,8 @@ impl Traffic {
             keys.push(Key::new::<Leaky>(random, LEAKYBUCKET));
             keys.push(Key::new::<CellRate>(random, GCRA));
         }
-        Self { keys, slots: SLOTS[0] }
+        let held = HOLDERS.map(|holders| Held::new(random, holders)).into();
+        Self { keys, held, slots: SLOTS[0] }
     }
 
     pub fn slots(&self) -> i128 {
@@ -157,6 +218,10 @@ impl Traffic {
 
     /// A call, and what it must answer; the model has made it already.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        if random.below(8) == 0 {
+            let index = random.below(self.held.len() as u64) as usize;
+            return self.held[index].draw(random, now_us, counts);
+        }
         let slots = self.slots;
         let index = random.below(self.keys.len() as u64) as usize;
         let key = &mut self.keys[index];
@@ -173,7 +238,7 @@ impl Traffic {
             counts.add("repairs", repairs.into());
             expected
         };
-        Sent { words, expected }
+        Sent { words, expected: Expected::Five(expected) }
     }
 
     /// Deletes keys that have been called often enough, and lets others take their place.
@@ -199,6 +264,16 @@ impl Traffic {
             let words = key.words(&limits, limits.capacity, true);
             let expected = key.model.peek(&limits, fleet.now_us(), limits.capacity);
             let reply = fleet.reader.call(&words);
+            let expected = Expected::Five(expected);
+            compare(&Sent { words, expected }, &reply, fleet.now_us(), counts)?;
+            counts.add("calls of PEEK on the replica", 1);
+        }
+        for held in &self.held {
+            let expected = held.leases.clone().lease(b"new", 1, 1_000_000, fleet.now_us());
+            let words: Vec<String> =
+                ["RL.PEEK", &held.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();
+            let reply = fleet.reader.call(&words);
+            let expected = Expected::Five(expected);
             compare(&Sent { words, expected }, &reply, fleet.now_us(), counts)?;
             counts.add("calls of PEEK on the replica", 1);
         }
@@ -215,7 +290,17 @@ fn scripted(words: Vec<String>) -> Vec<String> {
 
 /// All five integers have to be the model's.
 fn compare(sent: &Sent, reply: &Value, now_us: i128, counts: &mut Counts) -> Result<(), String> {
-    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = sent.expected;
+    let answer = match sent.expected {
+        Expected::Five(answer) => answer,
+        Expected::Live(live) => {
+            counts.add("calls", 1);
+            let is_right = *reply == Value::Int(live.into());
+            let call = sent.words.join(" ");
+            let error = format!("{call}\nat {now_us} us: {reply:?}\nexpected {live}");
+            return if is_right { Ok(()) } else { Err(error) };
+        }
+    };
+    let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
     let expected = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
     counts.add("calls", 1);
     counts.add(if allowed == 1 { "calls allowed" } else { "calls denied" }, 1);

@@ -5,7 +5,12 @@ use crate::limiter::lease::Holders;
 use crate::limiter::{Instant, Lease, Limit, Period, Span};
 use std::convert::Infallible;
 
-/// Every lease that was ever given and not released, by its holder. Times are in microseconds.
+/// How many of the earliest leases whoever is given one looks at, to drop what has lapsed: a clock
+/// that is set back finds those again that were not dropped.
+const LOOKED_AT: usize = 8;
+
+/// Every lease that was given and neither released nor dropped, by its holder. Times are in
+/// microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leases {
     held: Vec<(Vec<u8>, i128)>,
@@ -38,6 +43,7 @@ impl Leases {
             lapses.filter(|ms| !is_full(now + ms * 1_000)).min().expect("all lapse")
         };
         if is_allowed {
+            self.drop_lapsed(id, now);
             self.hold(id, now + ttl_us);
         }
         let live = self.live(now);
@@ -64,6 +70,15 @@ impl Leases {
         let is_live = self.of(id, now).is_some();
         self.held.retain(|(holder, _)| !is_live || holder != id);
         is_live
+    }
+
+    /// Drops others that have lapsed, of the earliest.
+    fn drop_lapsed(&mut self, id: &[u8], now: i128) {
+        self.held.sort_by(|(id, lapse), other| (lapse, id).cmp(&(&other.1, &other.0)));
+        let earliest = self.held.drain(..LOOKED_AT.min(self.held.len()));
+        let kept: Vec<_> =
+            earliest.filter(|(holder, lapse)| *lapse > now || holder == id).collect();
+        self.held.splice(..0, kept);
     }
 
     fn hold(&mut self, id: &[u8], lapse: i128) {

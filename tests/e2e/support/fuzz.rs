@@ -167,9 +167,9 @@ pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes:
 fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
-    if matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG" | b"CHARGE" | b"REFUND")
-        || call.len() < 2
-    {
+    let others: [&[u8]; 7] =
+        [b"PEEK", b"INSPECT", b"DEBUG", b"CHARGE", b"REFUND", b"RENEW", b"RELEASE"];
+    if others.contains(&algorithm) || call.len() < 2 {
         return vec![b"PING".to_vec()];
     }
     if algorithm == b"ALL" || algorithm == b"PEEKALL" {
@@ -201,6 +201,9 @@ fn check(
     match (call[0].to_ascii_uppercase().as_slice(), reply) {
         (b"RL.INSPECT", Value::Nil | Value::Array(_)) | (b"RL.DEBUG", Value::Int(0..)) => {
             assert!(unchanged, "{}", shown(call));
+        }
+        (b"RL.RENEW" | b"RL.RELEASE", Value::Int(live @ 0..=1)) => {
+            assert!(unchanged || *live == 1, "{}: there was nothing to change", shown(call));
         }
         (name, reply) => {
             let decision =
