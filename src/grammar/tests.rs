@@ -1,7 +1,7 @@
 //! The grammar by tables: what is accepted, what is not, and the text that says so.
 
 use super::*;
-use crate::limiter::{Instant, Span};
+use crate::limiter::{Instant, Lease, Span};
 use proptest::prelude::*;
 
 fn words(text: &str) -> Vec<&[u8]> {

@@ -95,7 +95,7 @@ fn of_a_rush_of_holders_exactly_as_many_as_the_limit_are_let_in() {
     assert!(left.into_iter().eq(0..100), "each saw another number of free permits");
 }
 
-/// Makes a key of so many holders, the first of which lapses at `from_us`, one in each of `step_us`.
+/// Makes a key of so many holders, whose leases lapse from `from_us` on, `step_us` apart.
 fn fill(client: &mut Client, key: &str, holders: u64, from_us: i64, step_us: u64) {
     const BATCH: u64 = 5_000;
     client.call(&["ZADD", key, "0", ""]);

@@ -228,6 +228,9 @@ fn small_and_large_sets_answer_as_a_naive_map() {
     }
 }
 
+/// How a call reaches the server.
+type Way = Box<dyn FnMut(&mut Client, &str) -> Value>;
+
 #[test]
 fn transactions_scripts_and_functions_lease_as_anybody() {
     let server = Server::start();
@@ -236,7 +239,7 @@ fn transactions_scripts_and_functions_lease_as_anybody() {
     let code = "#!lua name=lib\nredis.register_function('call', function(keys, args) \
                 return redis.call(args[1], keys[1], unpack(args, 2)) end)";
     client.call(&["FUNCTION", "LOAD", code]);
-    let mut ways: [(&str, Box<dyn FnMut(&mut Client, &str) -> Value>); 4] = [
+    let mut ways: [(&str, Way); 4] = [
         ("plain", Box::new(|client, line| client.run(line))),
         ("EVAL", Box::new(|client, line| client.run_in_script(line))),
         (

@@ -26,10 +26,12 @@ fn decide(
     (decision.into(), grant)
 }
 
+/// When in us, who, the limit, the ttl in us, and the reply.
+type Row = (i128, &'static [u8], i128, i128, [i128; 5]);
+
 #[test]
 fn a_lease_is_taken_renewed_and_lapses_to_the_microsecond() {
-    let table: [(i128, &[u8], i128, i128, [i128; 5]); 12] = [
-        // (us, id, limit, ttl in us, reply)
+    let table: [Row; 12] = [
         (0, b"job-1", 3, 60 * SECOND, [1, 3, 2, 0, 60_000]),
         (SECOND, b"job-2", 3, 60 * SECOND, [1, 3, 1, 0, 60_000]),
         (2 * SECOND, b"job-3", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
@@ -202,7 +204,10 @@ proptest! {
     }
 
     #[test]
-    fn there_are_never_more_holders_than_the_limit(calls in calls(good_steps()), limit in 1..=4_i128) {
+    fn there_are_never_more_holders_than_the_limit(
+        calls in calls(good_steps()),
+        limit in 1..=4_i128,
+    ) {
         play(&calls, Some(limit))?;
         let mut leases = Leases::default();
         let mut now = NOW;
