@@ -168,6 +168,15 @@ hours. Half an hour of them is over:"
 row RL.DEBUG CLOCK FREEZE 1774740600000000
 row RL.QUOTA export:7 1000 day ZONE Europe/Berlin
 
+say "RL.LEASE key id limit ttl: three hold at once, and the permit of one that dies is free again:"
+for job in 1 2 3 4; do
+    row RL.LEASE exports:7 job-$job 3 60s
+done
+row RL.RENEW exports:7 job-1 90s
+row RL.RELEASE exports:7 job-2
+row RL.LEASE exports:7 job-4 3 60s
+show RL.INSPECT exports:7
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h

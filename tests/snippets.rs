@@ -187,3 +187,24 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
     }
     assert_eq!(exists("{7}:tenant"), redis::Value::Int(0));
 }
+
+#[test]
+fn the_workers_of_the_page_on_concurrency_take_a_permit_and_give_it_back() {
+    for (language, mark) in [(Python, "RL.RENEW"), (JavaScript, "RL.RENEW")] {
+        let server = server_on_tcp();
+        let program = pages::block("docs/concurrency.md", language, mark);
+        let run = || pages::run(language, &program, server.port());
+        assert_eq!(run(), "exported, 2 more could run\n");
+        let mut client = server.client();
+        assert_eq!(client.info_number("rl", "rl_release_allowed"), 1);
+        assert_eq!(client.integer("DBSIZE"), 0);
+        for holder in 0..3 {
+            assert!(client.allows(&format!("RL.LEASE exports:7 other-{holder} 3 1h")));
+        }
+        let busy = run();
+        assert!(
+            busy.starts_with("busy: again in ") && busy.ends_with(" at the latest\n"),
+            "{busy}"
+        );
+    }
+}

@@ -19,6 +19,8 @@ mod support;
 
 #[path = "soak/fleet.rs"]
 mod fleet;
+#[path = "soak/held.rs"]
+mod held;
 #[path = "soak/key.rs"]
 mod key;
 #[path = "soak/traffic.rs"]
@@ -42,7 +44,8 @@ const DEFAULT: Duration = Duration::from_secs(6);
 const BATCHES: u64 = 60;
 
 /// Kinds of calls that even the shortest soak makes often.
-const MUST_HAPPEN: [&str; 10] = [
+const MUST_HAPPEN: [&str; 11] = [
+    "calls about leases",
     "calls decided",
     "calls granted in part",
     "calls of ALL allowed",

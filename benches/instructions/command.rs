@@ -58,7 +58,7 @@ fn kinds() -> Vec<Kind> {
             kind("peeked", Some(&quarter), &peek),
         ]
     };
-    rules.into_iter().flat_map(of_rule).chain(several()).collect()
+    rules.into_iter().flat_map(of_rule).chain(several()).chain(leases()).collect()
 }
 
 /// Three rules in one call, beside which their single calls stand.
@@ -75,6 +75,22 @@ fn several() -> [Kind; 2] {
     };
     // Denied by the last of them: what the others would have allowed is decided twice.
     [kind("allowed", call(25, "100"), call(1, "100")), kind("denied", call(25, "1"), call(1, "1"))]
+}
+
+/// A lease that is taken, among none and beside one, and one that is denied.
+fn leases() -> [Kind; 3] {
+    let lease = |id: &str, limit: &str| ["RL.LEASE", "KEY", id, limit, "10d"].map(str::to_owned);
+    let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
+        name: format!("command/lease/{what}"),
+        before,
+        call,
+    };
+    let first = || Some(lease("first", "2").to_vec());
+    [
+        kind("new key", None, lease("first", "2").to_vec()),
+        kind("allowed", first(), lease("second", "2").to_vec()),
+        kind("denied", first(), lease("second", "1").to_vec()),
+    ]
 }
 
 /// What was counted of whole commands.

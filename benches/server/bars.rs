@@ -3,6 +3,7 @@
 use crate::contestants::{
     Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
 };
+use crate::leases;
 use crate::load::Shape;
 use crate::memory;
 use crate::node::{Binary, Node};
@@ -103,6 +104,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     bars.measure_several(&node, rounds);
     bars.measure_settling(&node, rounds);
     bars.measure_quotas(&node, rounds);
+    bars.measure_leases(&node, rounds);
     drop(node);
 
     progress("AOF everysec");
@@ -203,6 +205,21 @@ impl Bars {
             self.add_most(&figure, 1.0 / quota.cpu_ratio, 1.15);
         }
         self.figures.extend(figures.into_iter().skip(1));
+    }
+
+    /// Leases taken and given back, among few holders and among many.
+    fn measure_leases(&mut self, node: &Node, rounds: usize) {
+        eprintln!("{}: leases", self.server);
+        for (holders, figures) in leases::HOLDERS.into_iter().zip(leases::measure(node, rounds)) {
+            let of = format!("RL.LEASE and RL.RELEASE, {holders} holders");
+            eprintln!("{of}: {:.2} us, Lua {:.2} us", figures.own_us, figures.script_us);
+            let bar = (holders <= 1_000).then_some(3.0);
+            let figure = format!("{of}, CPU of their Lua (EVALSHA)");
+            self.rows.push(Bar { figure, value: figures.ratio, bar, is_most: false });
+            if holders == 100_000 {
+                self.add_most(&format!("{of}, CPU against 10 holders"), figures.growth, 2.0);
+            }
+        }
     }
 
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {

@@ -189,7 +189,8 @@ impl Limiter {
     }
 }
 
-fn load_script(node: &Node, script: &str) -> String {
+/// Loads a script, and tells by what it is called.
+pub fn load_script(node: &Node, script: &str) -> String {
     let script = format!("{LOCALS}local keys, args = KEYS, ARGV\n{script}");
     match node.run(&["SCRIPT", "LOAD", &script]) {
         Value::BulkString(sha) => String::from_utf8(sha).expect("a hexadecimal number"),

@@ -12,6 +12,7 @@ mod cluster;
 mod contestants;
 mod full;
 mod latency;
+mod leases;
 mod load;
 mod memory;
 mod node;

@@ -5,13 +5,15 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::grammar::{
-    Algorithm, ClockAction, GrammarError, Request, packed_rule, peek, request,
+    Algorithm, Asked, ClockAction, GrammarError, LeaseRequest, Request, lease, packed_rule, peek,
+    release, renew, request, rule as any_rule,
 };
 use redis_throttle::limiter::oracle::{
     CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
 };
 use redis_throttle::limiter::{
-    Backoff, Calendar, CalendarQuota, Cost, Instant, Limit, Period, Rule, Slots, Span, Unit, Zone,
+    Backoff, Calendar, CalendarQuota, Cost, Instant, Lease, Limit, Period, Rule, Slots, Span, Unit,
+    Zone,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -27,6 +29,17 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = peek(&args, slots);
     reads_packed_what_it_reads_in_words(source, &args, algorithm);
 
+    let read = lease(&args);
+    assert_eq!(read.ok(), expected_lease(&args), "LEASE {args:?}: {read:?}");
+    let named = [&[b"LEASE".as_slice()], args.as_slice()].concat();
+    assert_eq!(any_rule(&named, slots), read.map(Asked::Lease), "PEEK reads the same");
+    if args.iter().all(|arg| !arg.is_empty()) {
+        let packed = [b"LEASE ", source].concat();
+        let packed = packed_rule(&packed, slots).ok();
+        assert_eq!(packed, read.ok().map(Asked::Lease), "so does one argument");
+    }
+    let _ = (renew(&args), release(&args));
+
     if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
         assert!(instant <= Instant::CLOCK_MAX);
     }
@@ -39,17 +52,18 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
     let words: Vec<&[u8]> = args.iter().copied().filter(|word| !word.is_empty()).collect();
     let named = [algorithm.name().as_bytes(), b" ", rule].concat();
     let read = packed_rule(&named, slots);
-    assert_eq!(read.ok(), expected(algorithm, &words), "{algorithm:?} {words:?}: {read:?}");
+    let meant = expected(algorithm, &words).map(Asked::Units);
+    assert_eq!(read.ok(), meant, "{algorithm:?} {words:?}: {read:?}");
     let in_words = request(algorithm, &words, slots).map_err(|error| match error {
         GrammarError::Arity => GrammarError::RuleArity(algorithm),
         error => error,
     });
-    assert_eq!(read, in_words, "the same meaning, or the same mistake");
+    assert_eq!(read, in_words.map(Asked::Units), "the same meaning, or the same mistake");
     // The name too may be any bytes.
     let read = packed_rule(rule, slots);
     match words.is_empty() {
         true => assert_eq!(read, Err(GrammarError::Algorithm)),
-        false => assert_eq!(read.ok(), peek(&words, slots).ok(), "{words:?}: {read:?}"),
+        false => assert_eq!(read.ok(), any_rule(&words, slots).ok(), "{words:?}: {read:?}"),
     }
 }
 
@@ -86,6 +100,16 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
     let is_nothing = partial && cost.is_zero();
     (!is_nothing).then(|| Request { rule: rule(algorithm, &limits), cost, partial })
+}
+
+/// A holder, how many there may be, and for how long.
+fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
+    let [id, limit, ttl] = args else { return None };
+    let limit = integer(limit, 1).filter(|limit| *limit <= 1_000_000)?;
+    let ttl = Span::from_us(duration_us(ttl)?.try_into().expect("short"));
+    let limit = Limit::new(limit.try_into().expect("not negative"))?;
+    let rule = Lease { limit, ttl: Period::new(ttl)? };
+    (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
 }
 
 /// Attempts, then three durations, each longer than the one before; the first two may be equal.

@@ -57,6 +57,18 @@ pub enum GrammarError {
     StartOfYear,
     /// A day and a quarter start where they do.
     StartNotHere,
+    /// Not the id of a holder.
+    LeaseId,
+    /// Not a number of holders.
+    LeaseLimit,
+    /// Not how long a lease lasts.
+    Ttl,
+    /// `LEASE` has no options.
+    LeaseOption,
+    /// Too few words in a lease that is one argument.
+    LeaseArity,
+    /// `LEASE` where a cost is settled.
+    LeaseNotHere,
     /// Not an option of this command.
     Option,
     /// Not an option of `FIXED`.
@@ -213,6 +225,14 @@ impl GrammarError {
             }
             Self::StartOfYear => c"ERR invalid start: of a year, expected an integer from 1 to 12",
             Self::StartNotHere => c"ERR invalid start: only a week, month or year may be given one",
+            Self::LeaseId => c"ERR invalid id: expected 1 to 128 bytes",
+            Self::LeaseLimit => c"ERR invalid limit: expected an integer from 1 to 1000000",
+            Self::Ttl => duration!("ttl"),
+            Self::LeaseOption => c"ERR invalid option: LEASE takes none, a holder has one permit",
+            Self::LeaseArity => rule!("LEASE id limit ttl"),
+            Self::LeaseNotHere => {
+                c"ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
+            }
             Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
             Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
             Self::OptionOfQuota => {
@@ -238,7 +258,7 @@ impl GrammarError {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
             }
             Self::Algorithm => {
-                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA or LEASE"
             }
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {

@@ -5,6 +5,7 @@
 
 mod clock;
 mod error;
+mod lease;
 mod number;
 mod packed;
 mod quota;
@@ -15,6 +16,7 @@ mod tests;
 pub use crate::limiter::Algorithm;
 pub use clock::ClockAction;
 pub use error::GrammarError;
+pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
 
 use crate::limiter::{
@@ -44,6 +46,32 @@ impl Request {
     }
 }
 
+/// What a rule asks for, wherever it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked<'a> {
+    /// Units, by an algorithm.
+    Units(Request),
+    /// A lease.
+    Lease(LeaseRequest<'a>),
+}
+
+impl Asked<'_> {
+    /// The same, where it cannot be granted in part.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError::PartialNotHere`] when it asks for that.
+    pub fn in_full(self) -> Result<Self, GrammarError> {
+        match self {
+            Self::Units(Request { partial: true, .. }) => Err(GrammarError::PartialNotHere),
+            asked => Ok(asked),
+        }
+    }
+}
+
+/// The name of the rule that is no algorithm: it has a holder, and no cost.
+const LEASE: &[u8] = b"LEASE";
+
 /// What may follow the positional arguments.
 struct Options {
     cost: Cost,
@@ -51,11 +79,26 @@ struct Options {
     aligned: bool,
 }
 
-/// Reads what follows the key of `RL.PEEK`: an algorithm's name, then its arguments.
+/// Reads what follows the key of `RL.PEEK`: the name of a rule, then its arguments.
 ///
 /// # Errors
 ///
 /// The first thing wrong, from left to right.
+#[inline]
+pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
+    match peek(args, slots) {
+        Err(GrammarError::LeaseNotHere) => {
+            lease(args.get(1..).unwrap_or_default()).map(Asked::Lease)
+        }
+        request => request.map(Asked::Units),
+    }
+}
+
+/// Reads what follows the key where a cost is settled: an algorithm's name, then its arguments.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease.
 pub fn peek(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     request(named(name)?, args, slots)
@@ -113,7 +156,17 @@ fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
     Algorithm::ALL
         .into_iter()
         .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
-        .ok_or(GrammarError::Algorithm)
+        .ok_or_else(|| unnamed(name))
+}
+
+/// What is wrong with a name that is no algorithm's.
+#[cold]
+fn unnamed(name: &[u8]) -> GrammarError {
+    if name.eq_ignore_ascii_case(LEASE) {
+        GrammarError::LeaseNotHere
+    } else {
+        GrammarError::Algorithm
+    }
 }
 
 /// The two errors about a quota's size, under the name the command gives it.

@@ -1,6 +1,6 @@
 //! A rule in one argument, as `RL.ALL` has them: its words with spaces between them.
 
-use super::{GrammarError, Request, named, request};
+use super::{Asked, GrammarError, lease, named, request};
 use crate::limiter::Slots;
 
 /// How many rules one call may have.
@@ -16,7 +16,7 @@ const WORDS_MAX: usize = 12;
 /// # Errors
 ///
 /// The first thing wrong, from left to right; [`GrammarError::RuleArity`] for too few words.
-pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Request, GrammarError> {
+pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];
     let found = rule.split(|byte| *byte == b' ').filter(|word| !word.is_empty());
     let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();
@@ -24,8 +24,18 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Request, GrammarError> {
         Some([name, args @ ..]) => (*name, args),
         _ => return Err(GrammarError::Algorithm),
     };
-    let algorithm = named(name)?;
-    request(algorithm, args, slots).map_err(|error| match error {
+    let algorithm = match named(name) {
+        Ok(algorithm) => algorithm,
+        Err(GrammarError::LeaseNotHere) => {
+            let lease = lease(args).map(Asked::Lease);
+            return lease.map_err(|error| match error {
+                GrammarError::Arity => GrammarError::LeaseArity,
+                error => error,
+            });
+        }
+        Err(error) => return Err(error),
+    };
+    request(algorithm, args, slots).map(Asked::Units).map_err(|error| match error {
         GrammarError::Arity => GrammarError::RuleArity(algorithm),
         error => error,
     })

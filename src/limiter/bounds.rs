@@ -44,7 +44,7 @@ impl Limit {
     pub const MIN: u64 = 1;
     /// The largest limit.
     pub const MAX: u64 = 1_000_000_000_000;
-    /// The largest number of free attempts.
+    /// The largest number of free attempts, and of holders.
     pub const ATTEMPTS_MAX: Self = Self(1_000_000);
 
     /// A limit of `units`; `None` when out of bounds.

@@ -38,6 +38,12 @@ pub enum Action {
     DecideAll,
     /// Decides by several rules and stores nothing.
     PeekAll,
+    /// Decides on a lease and stores it.
+    Lease,
+    /// Renews a lease.
+    Renew,
+    /// Gives a lease back.
+    Release,
     /// Shows the state.
     Inspect,
     /// Moves the clock.
@@ -148,6 +154,22 @@ const ALGORITHMS: &[Argument] = &[
     ),
 ];
 
+const ID: Argument = Argument::new(c"id", Kind::Text, Some(c"the holder, 1 to 128 bytes"));
+const HOLDERS: Argument =
+    Argument::new(c"limit", Kind::Integer, Some(c"holders at once, 1 to 10^6"));
+const TTL: Argument = Argument::new(c"ttl", Kind::Text, DURATION);
+
+/// The algorithms, and the rule that is none.
+const RULES: &[Argument] = &{
+    let lease = Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]);
+    let mut rules = [Argument::new(c"holders", lease, None); ALGORITHMS.len() + 1];
+    let (before, _) = rules.split_at_mut(ALGORITHMS.len());
+    before.copy_from_slice(ALGORITHMS);
+    rules
+};
+
+const ANY_RULE: Argument = Argument::new(c"rule", Kind::OneOf(RULES), None);
+
 const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
 
 const CLOCK_ACTIONS: &[Argument] = &[
@@ -235,11 +257,21 @@ const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     }
 }
 
+/// A command of who holds a lease, or wants to.
+const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
+        complexity: c"O(log N) with N holders",
+        since: c"0.2.0",
+        flags: c"write fast",
+        ..deciding(name, summary)
+    }
+}
+
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 15] = [
+pub static COMMANDS: [Command; 18] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -333,10 +365,10 @@ pub static COMMANDS: [Command; 15] = [
     },
     Command {
         description: Description {
-            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log",
+            complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
             arity: -5,
             tips: Some(c"nondeterministic_output"),
-            arguments: &[KEY, RULE, COST, PARTIAL],
+            arguments: &[KEY, ANY_RULE, COST, PARTIAL],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
         },
         action: Action::Peek,
@@ -364,7 +396,7 @@ pub static COMMANDS: [Command; 15] = [
     },
     Command {
         description: Description {
-            complexity: c"O(N) with N rules, for SLIDINGLOG times the logarithm of its entries",
+            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
             arity: -3,
             flags: c"write deny-oom",
@@ -382,7 +414,7 @@ pub static COMMANDS: [Command; 15] = [
     },
     Command {
         description: Description {
-            complexity: c"O(N) with N rules, for SLIDINGLOG times the logarithm of its entries",
+            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
             arity: -3,
             tips: Some(c"nondeterministic_output"),
@@ -397,10 +429,42 @@ pub static COMMANDS: [Command; 15] = [
         counters: Some(Counters { allowed: c"peekall_allowed", denied: c"peekall_denied" }),
     },
     Command {
-        description: reading(
-            c"rl.inspect",
-            c"Shows the state behind a key as field and value pairs, for people.",
-        ),
+        description: Description {
+            arity: -5,
+            flags: c"write fast deny-oom",
+            arguments: &[KEY, ID, HOLDERS, TTL],
+            ..leasing(c"rl.lease", c"Takes or renews one of so many permits, until it lapses.")
+        },
+        action: Action::Lease,
+        counters: Some(Counters { allowed: c"lease_allowed", denied: c"lease_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: 4,
+            arguments: &[KEY, ID, TTL],
+            ..leasing(c"rl.renew", c"Keeps a permit for longer, if it has not lapsed.")
+        },
+        action: Action::Renew,
+        counters: Some(Counters { allowed: c"renew_allowed", denied: c"renew_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: 3,
+            arguments: &[KEY, ID],
+            ..leasing(c"rl.release", c"Gives a permit back, if it has not lapsed.")
+        },
+        action: Action::Release,
+        counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(1), of a key with leases O(log N) with N holders",
+            tips: Some(c"nondeterministic_output"),
+            ..reading(
+                c"rl.inspect",
+                c"Shows the state behind a key as field and value pairs, for people.",
+            )
+        },
         action: Action::Inspect,
         counters: None,
     },

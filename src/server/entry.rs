@@ -65,6 +65,9 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 12>,
     trampoline::<Table, 13>,
     trampoline::<Table, 14>,
+    trampoline::<Table, 15>,
+    trampoline::<Table, 16>,
+    trampoline::<Table, 17>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.
@@ -103,7 +106,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     }
     if let Some(command) = api::missing_effect() {
         return Err(refuse(&format!(
-            "redis-throttle replicates its states with {command}, and this server has no such \
+            "redis-throttle keeps its states with {command}, and this server has no such \
              command: take the rename-command line for {command} out of the configuration"
         )));
     }

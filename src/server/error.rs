@@ -2,6 +2,7 @@
 
 use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
+use super::holders::HoldersError;
 use super::keyspace::{CommitError, WrongType};
 use crate::grammar::GrammarError;
 use crate::limiter::ChargeError;
@@ -12,6 +13,8 @@ pub const INTERNAL: &CStr =
     c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
 
 const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algorithm";
+
+const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
 
 /// Why a command did not do what it was asked for. The texts of the grammar stand there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +34,8 @@ pub enum CommandError {
     },
     /// A charge would owe more than can be owed.
     Charge(ChargeError),
+    /// The server does not tell of the holders of leases.
+    NotTold,
     /// The server did not take the new state, or its effect.
     Commit(CommitError),
     /// `RL.DEBUG` is switched off.
@@ -48,6 +53,8 @@ pub enum RuleError {
     RepeatedKey,
     /// Its key, which holds no state of its algorithm.
     WrongType,
+    /// Its key, about whose holders the server does not tell.
+    NotTold,
 }
 
 impl RuleError {
@@ -56,6 +63,7 @@ impl RuleError {
             Self::Grammar(error) => error.text(),
             Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
             Self::WrongType => Some(WRONG_TYPE),
+            Self::NotTold => Some(NOT_TOLD),
         }
     }
 }
@@ -78,6 +86,7 @@ impl CommandError {
             Self::InRule { error, .. } => return error.text(),
             Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
+            Self::NotTold => NOT_TOLD,
             Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
             Self::Charge(ChargeError::TooManyUnits) => {
                 c"ERR invalid cost: what is used in all must not exceed 2000000000000"
@@ -123,6 +132,24 @@ impl From<RepeatedKey> for CommandError {
 impl From<WrongType> for CommandError {
     fn from(_: WrongType) -> Self {
         Self::WrongType
+    }
+}
+
+impl From<HoldersError> for CommandError {
+    fn from(error: HoldersError) -> Self {
+        match error {
+            HoldersError::WrongType => Self::WrongType,
+            HoldersError::NotTold => Self::NotTold,
+        }
+    }
+}
+
+impl From<HoldersError> for RuleError {
+    fn from(error: HoldersError) -> Self {
+        match error {
+            HoldersError::WrongType => Self::WrongType,
+            HoldersError::NotTold => Self::NotTold,
+        }
     }
 }
 

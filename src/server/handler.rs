@@ -1,12 +1,12 @@
 //! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
 
-use super::api::{Call, KeyName, ReadKey};
+use super::api::{Call, KeyKind, KeyName, ReadKey};
 use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, reply, several};
-use crate::grammar::{self, Algorithm, ClockAction, GrammarError};
+use super::{clock, config, info, leases, reply, several};
+use crate::grammar::{self, Algorithm, Asked, ClockAction, GrammarError};
 use crate::limiter::{Mode, NewState, Outcome};
 use crate::state::NotAState;
 
@@ -20,6 +20,9 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Refund => refund(index, call),
         Action::DecideAll => several::decide(index, call),
         Action::PeekAll => several::peek(index, call),
+        Action::Lease => leases::take(index, call),
+        Action::Renew => leases::renew(index, call),
+        Action::Release => leases::release(index, call),
         Action::Inspect => inspect(call),
         Action::Debug => debug(call),
     };
@@ -75,7 +78,10 @@ fn apply(
 
 /// Decides a call and stores nothing.
 fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?;
+    let request = match grammar::rule(args_after_key(call), config::sliding_log_slots())? {
+        Asked::Units(request) => request,
+        Asked::Lease(request) => return leases::peek(index, call, &request),
+    };
     let key = only_key(call)?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
     fault::point(Point::Reply);
@@ -87,6 +93,9 @@ fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
 /// Shows the state behind a key.
 fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
     let key = only_key(call)?.open_for_reading();
+    if key.kind() == KeyKind::SortedSet {
+        return leases::inspect(call, key);
+    }
     let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
     fault::point(Point::Reply);
     reply::state(call.context(), state.as_ref());

@@ -49,7 +49,7 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
     match key.kind() {
         KeyKind::Missing => Ok(None),
         KeyKind::String => state::decode(key.bytes()).map(Some),
-        KeyKind::Other => Err(NotAState),
+        KeyKind::SortedSet | KeyKind::Other => Err(NotAState),
     }
 }
 
@@ -156,9 +156,12 @@ fn forget<'call>(mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, Commi
 /// A key that was changed and is closed: what is left is to tell of it.
 #[must_use]
 pub struct Committed<'call> {
-    key: ChangedKey<'call>,
-    event: Event,
-    replicated: Result<(), Refused>,
+    /// The key.
+    pub key: ChangedKey<'call>,
+    /// What happened to it.
+    pub event: Event,
+    /// Whether the server took the effect.
+    pub replicated: Result<(), Refused>,
 }
 
 impl<'call> Committed<'call> {

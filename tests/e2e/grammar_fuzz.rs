@@ -91,6 +91,8 @@ fn right_values(name: &str) -> &'static [&'static str] {
             "000060.000000",
             "8784h",
         ],
+        "id" => &["job-1", "i", "COST", "\0", "1"],
+        "ttl" => &["1ms", "0.5", "60", "366d"],
         "attempts" => &["1", "2", "7", "007", "1000", "1000000"],
         "base" => &["1ms", "0.5", "1s"],
         "max" => &["1s", "8s", "1m"],
@@ -102,6 +104,7 @@ fn right_values(name: &str) -> &'static [&'static str] {
             "quota 3 week START sun ZONE Europe/Berlin",
             "QUOTA 17 MONTH COST 2 START 31",
             "BACKOFF 3 1s 8s 1h",
+            "LEASE job-1 3 60s",
             "GCRA 7 9 60",
             "fixed 16 1m ALIGNED COST 2",
             " SLIDING  7 10s ",
@@ -206,6 +209,7 @@ fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call,
         let of_name = name.strip_prefix("rl.").unwrap_or_default().to_uppercase();
         let algorithm = match words.get(2) {
             Some(word) if of_name == "PEEK" => word.to_ascii_uppercase(),
+            _ if of_name == "RENEW" || of_name == "RELEASE" => b"LEASE".to_vec(),
             _ => of_name.into_bytes(),
         };
         words[1].extend(algorithm);
@@ -235,6 +239,8 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error.starts_with("ERR invalid option: BACKOFF")
             // Not every unit starts everywhere.
             || error.starts_with("ERR invalid start: ")
+            || error.starts_with("ERR invalid option: LEASE")
+            || error == "ERR invalid limit: expected an integer from 1 to 1000000"
             || error.contains("too many rules")
             || error == "ERR invalid duration: the clock must stay between the years 1970 and 2200";
         assert!(excused, "{}: {error}", shown(call));

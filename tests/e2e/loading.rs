@@ -112,7 +112,7 @@ impl Second for Value {
 #[test]
 fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
     // Renamed, taken away, and another command under the name.
-    for command in ["SET", "SETRANGE", "PEXPIREAT", "DEL"] {
+    for command in ["SET", "SETRANGE", "PEXPIREAT", "DEL", "ZADD", "ZREM", "ZCOUNT", "ZRANGE"] {
         for renaming in [format!("{command} HIDDEN{command}"), format!("{command} \"\"")] {
             let setup = Server::setup().line(&format!("rename-command {renaming}"));
             let log = setup.try_start().err().unwrap_or_else(|| panic!("{renaming} was accepted"));

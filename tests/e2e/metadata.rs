@@ -29,7 +29,7 @@ const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 15] = [
+const COMMANDS: [Described; 18] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -95,8 +95,8 @@ const COMMANDS: [Described; 15] = [
                  SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
                  LEAKYBUCKET capacity rate period | GCRA burst rate period | \
                  BACKOFF attempts base max forget | \
-                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
-                 [COST cost] [PARTIAL]",
+                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start] | \
+                 LEASE id limit ttl> [COST cost] [PARTIAL]",
     },
     Described {
         name: "rl.backoff",
@@ -152,6 +152,33 @@ const COMMANDS: [Described; 15] = [
         key: READS,
         position: EVERY_OTHER,
         syntax: "key rule [key rule ...]",
+    },
+    Described {
+        name: "rl.lease",
+        since: "0.2.0",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key id limit ttl",
+    },
+    Described {
+        name: "rl.renew",
+        since: "0.2.0",
+        arity: 4,
+        flags: &["write", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key id ttl",
+    },
+    Described {
+        name: "rl.release",
+        since: "0.2.0",
+        arity: 3,
+        flags: &["write", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key id",
     },
     Described {
         name: "rl.inspect",
@@ -300,7 +327,7 @@ fn command_docs_answer_resp2_too() {
 }
 
 /// Every syntax, with the key `k` and arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 17] = [
+const SYNTAXES: [(&str, &[&str]); 21] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -317,6 +344,10 @@ const SYNTAXES: [(&str, &[&str]); 17] = [
     ("RL.PEEK k k k k", READS),
     ("RL.QUOTA k 5 month START 31 ZONE Europe/Berlin COST 1 PARTIAL", UPDATES),
     ("RL.PEEK k QUOTA k week START k ZONE k", READS),
+    ("RL.PEEK k LEASE k 1 1", READS),
+    ("RL.LEASE k k 5 60", UPDATES),
+    ("RL.RENEW k k 60", UPDATES),
+    ("RL.RELEASE k k", UPDATES),
     ("RL.INSPECT k", READS),
 ];
 

@@ -7,6 +7,7 @@ use redis_throttle::limiter::oracle::{
 
 use crate::Counts;
 use crate::fleet::Fleet;
+use crate::held::{HOLDERS, Held};
 use crate::key::{Asked, Key};
 use crate::support::{Random, raw_error};
 
@@ -26,21 +27,24 @@ const SLOTS: [i128; 3] = [16, 256, 1_024];
 const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 
 /// A call that is on its way.
-struct Sent {
-    words: Vec<String>,
+pub struct Sent {
+    pub words: Vec<String>,
     /// What must be answered; nothing, when the call is to be refused.
-    expected: Option<Value>,
+    pub expected: Option<Value>,
 }
 
 pub struct Traffic {
     keys: Vec<Key>,
+    held: [Held; HOLDERS.len()],
     slots: i128,
 }
 
 impl Traffic {
     pub fn new(random: &mut Random) -> Self {
         let subjects = AnySubject::ALL.into_iter().flat_map(|subject| [subject; KEYS]);
-        Self { keys: subjects.map(|subject| Key::new(random, subject)).collect(), slots: SLOTS[0] }
+        let keys = subjects.map(|subject| Key::new(random, subject)).collect();
+        let held = HOLDERS.map(|holders| Held::new(random, holders));
+        Self { keys, held, slots: SLOTS[0] }
     }
 
     pub fn slots(&self) -> i128 {
@@ -94,8 +98,12 @@ impl Traffic {
 
     /// A call, and what it must answer; the models have made it already.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
-        match random.below(8) {
+        match random.below(9) {
             0 => self.draw_peek(random, now_us, counts),
+            8 => {
+                let at = random.below(self.held.len() as u64) as usize;
+                self.held[at].draw(random, now_us, counts)
+            }
             1..3 => self.draw_several(random, now_us, counts),
             _ => self.draw_single(random, now_us, counts),
         }
@@ -208,6 +216,7 @@ impl Traffic {
             let asked = chosen.iter().map(|at| self.keys[*at].ask_for_all(self.slots)).collect();
             sent.push(self.several("RL.PEEKALL", chosen, asked, now_us).0);
         }
+        sent.extend(self.held.iter().map(|held| held.look(now_us)));
         for sent in sent {
             let reply = fleet.reader.call(&sent.words);
             compare(&sent, &reply, now_us, counts)?;
@@ -230,7 +239,8 @@ fn integers(answer: Answer) -> [Value; 5] {
         .map(|number| Value::Int(number.try_into().expect("a number of 64 bits")))
 }
 
-fn five(answer: Answer) -> Value {
+/// The five integers of an answer.
+pub fn five(answer: Answer) -> Value {
     Value::Array(integers(answer).into())
 }
 

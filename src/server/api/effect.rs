@@ -4,6 +4,7 @@
 //! are is asked once, at load, with the very arguments that effects have ([`missing_effect`]).
 
 use super::key::WriteKey;
+use super::sorted_set::{Member, QUERIES, free_empty, make_empty};
 use super::{Refused, accepted, to_integer};
 use redis_module::raw;
 use std::ffi::{CStr, c_int, c_longlong};
@@ -14,14 +15,19 @@ const SET: &CStr = c"SET";
 const SETRANGE: &CStr = c"SETRANGE";
 const PEXPIREAT: &CStr = c"PEXPIREAT";
 const DEL: &CStr = c"DEL";
+const ZADD: &CStr = c"ZADD";
+const ZREM: &CStr = c"ZREM";
 
 /// Every effect below, with arguments as it has them.
-const EFFECTS: [&[&CStr]; 5] = [
+const EFFECTS: [&[&CStr]; 8] = [
     &[SET, c"key", c"value", c"PXAT", c"1"],
     &[SET, c"key", c"value", c"KEEPTTL"],
     &[SETRANGE, c"key", c"0", c"value"],
     &[PEXPIREAT, c"key", c"1"],
     &[DEL, c"key"],
+    &[ZADD, c"key", c"1", c"member"],
+    &[ZADD, c"key", c"0", c"", c"1", c"member"],
+    &[ZREM, c"key", c"member", c"member"],
 ];
 
 /// Replicates a command on a key. The format has a letter for each argument, the key in front: `s`
@@ -69,17 +75,20 @@ impl Word {
 /// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
 pub(super) fn make_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::make);
+    make_empty();
 }
 
 /// Gives the words of the effects back. The last act of the module.
 pub fn free_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
+    free_empty();
 }
 
-/// The command of the first effect that this server would not replicate, if any: it has no such
-/// command, or another one under the name whose keys stand elsewhere.
+/// The command of the first effect that this server would not replicate, or the first query that it
+/// would not answer, if any: it has no such command, or another one under the name whose keys stand
+/// elsewhere.
 pub fn missing_effect() -> Option<&'static str> {
-    let missing = EFFECTS.into_iter().find(|effect| !names_its_key(effect))?;
+    let missing = EFFECTS.into_iter().chain(QUERIES).find(|effect| !names_its_key(effect))?;
     missing.first()?.to_str().ok()
 }
 
@@ -149,6 +158,33 @@ impl WriteKey<'_, '_> {
     /// Replicates `DEL key`.
     pub fn replicate_del(&self) -> Result<(), Refused> {
         replicate!(self, DEL, c"s")
+    }
+
+    /// Replicates `ZADD key score member`; with `first`, that one at score 0 in front.
+    pub fn replicate_zadd(
+        &self,
+        first: Option<&Member>,
+        score: u64,
+        member: &Member,
+    ) -> Result<(), Refused> {
+        // As above: the server would be long in spelling the number.
+        let mut buffer = itoa::Buffer::new();
+        let score = buffer.format(score);
+        let (score, len, member) = (score.as_ptr(), score.len(), member.as_ptr());
+        match first {
+            None => replicate!(self, ZADD, c"sbs", score, len, member),
+            Some(first) => {
+                let zero: c_longlong = 0;
+                replicate!(self, ZADD, c"slsbs", zero, first.as_ptr(), score, len, member)
+            }
+        }
+    }
+
+    /// Replicates `ZREM key members`.
+    pub fn replicate_zrem(&self, members: &[Member]) -> Result<(), Refused> {
+        // A member is laid out as the pointer that it is.
+        let list: *const *mut raw::RedisModuleString = members.as_ptr().cast();
+        replicate!(self, ZREM, c"sv", list, members.len())
     }
 
     /// Replicates `PEXPIREAT key expire_at_ms`.

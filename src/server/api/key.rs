@@ -10,13 +10,16 @@
 //! out no two names of one key. Whoever is told of a change may change any key: so a handle borrows
 //! the call, for as long as `'open`, and to announce takes the call for itself.
 //!
+//! A handle is closed for a while, and opened again, where the server is asked about the key by a
+//! command: that takes the key for itself, so that nothing is borrowed of it by then.
+//!
 //! What remains is another module that writes while *this* one opens a key, in its callback for
 //! `expired` or `keymiss`: the servers forbid their modules to write there.
 
 use super::reply::Context;
 use super::{Refused, accepted, to_integer};
 use redis_module::raw;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{self, NonNull};
@@ -39,6 +42,8 @@ pub struct ReadKey<'open, 'call> {
     /// There is none for a missing key that was opened for reading.
     handle: Option<NonNull<raw::RedisModuleKey>>,
     kind: KeyKind,
+    /// What it is opened for, now and again.
+    mode: c_int,
 }
 
 /// A key that can be read and written until this is dropped.
@@ -57,6 +62,19 @@ pub enum Event {
     Set,
     /// It is gone: `del`, of class `g`.
     Del,
+    /// The members of its sorted set are others, and perhaps it expires at another time.
+    SortedSet(MemberChanges),
+}
+
+/// What happened to a sorted set, in the order of its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberChanges {
+    /// Members went: `zrem`, of class `z`.
+    pub removed: bool,
+    /// Members came, or have another score: `zadd`, of class `z`.
+    pub added: bool,
+    /// It expires at another time: `expire`, of class `g`.
+    pub expires: bool,
 }
 
 /// What a key holds, as far as the server tells it.
@@ -66,6 +84,8 @@ pub enum KeyKind {
     Missing,
     /// A string.
     String,
+    /// A sorted set.
+    SortedSet,
     /// Anything else.
     Other,
 }
@@ -90,6 +110,13 @@ impl<'open, 'call> KeyName<'open, 'call> {
     }
 
     fn open(self, mode: c_int) -> ReadKey<'open, 'call> {
+        let (handle, kind) = self.handle(mode);
+        ReadKey { name: self, handle, kind, mode }
+    }
+
+    /// A handle, and what kind of value is behind it. There must be no other of this key.
+    #[inline(always)]
+    fn handle(&self, mode: c_int) -> (Option<NonNull<raw::RedisModuleKey>>, KeyKind) {
         let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
         // SAFETY: context and name belong to the running command.
         let handle = unsafe { open_key(self.context.as_ptr(), self.string, mode) };
@@ -97,9 +124,10 @@ impl<'open, 'call> KeyName<'open, 'call> {
         let kind = match unsafe { key_type(handle) } {
             kind if kind == raw::REDISMODULE_KEYTYPE_EMPTY as c_int => KeyKind::Missing,
             kind if kind == raw::REDISMODULE_KEYTYPE_STRING as c_int => KeyKind::String,
+            kind if kind == raw::REDISMODULE_KEYTYPE_ZSET as c_int => KeyKind::SortedSet,
             _ => KeyKind::Other,
         };
-        ReadKey { name: self, handle: NonNull::new(handle), kind }
+        (NonNull::new(handle), kind)
     }
 }
 
@@ -126,6 +154,44 @@ impl ReadKey<'_, '_> {
             let start = dma(handle.as_ptr(), &raw mut len, raw::REDISMODULE_READ as c_int);
             if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
         }
+    }
+
+    /// The handle of a sorted set; `None` of anything else.
+    pub(super) fn sorted_set(&self) -> Option<*mut raw::RedisModuleKey> {
+        self.handle.filter(|_| self.kind == KeyKind::SortedSet).map(NonNull::as_ptr)
+    }
+
+    /// Asks the server about the key by a command, for which it is closed and then opened again:
+    /// nothing that was read of it is borrowed any more, and it may have expired.
+    #[cold]
+    pub(super) fn while_closed<T>(
+        &mut self,
+        ask: impl FnOnce(Context<'_>, *mut raw::RedisModuleString) -> T,
+    ) -> T {
+        self.close_handle();
+        let answer = ask(self.name.context, self.name.string);
+        (self.handle, self.kind) = self.name.handle(self.mode);
+        answer
+    }
+
+    fn close_handle(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            let close = api!(RedisModule_CloseKey);
+            // SAFETY: the handle is open, and not used after this.
+            unsafe { close(handle.as_ptr()) };
+        }
+    }
+}
+
+impl<'open, 'call> AsMut<ReadKey<'open, 'call>> for ReadKey<'open, 'call> {
+    fn as_mut(&mut self) -> &mut ReadKey<'open, 'call> {
+        self
+    }
+}
+
+impl<'open, 'call> AsMut<ReadKey<'open, 'call>> for WriteKey<'open, 'call> {
+    fn as_mut(&mut self) -> &mut ReadKey<'open, 'call> {
+        &mut self.0
     }
 }
 
@@ -160,7 +226,7 @@ impl<'call> WriteKey<'_, 'call> {
         match self.kind {
             KeyKind::Missing => self.create(bytes),
             KeyKind::String => self.overwrite(0, bytes),
-            KeyKind::Other => Err(Refused),
+            KeyKind::SortedSet | KeyKind::Other => Err(Refused),
         }
     }
 
@@ -255,6 +321,16 @@ impl<'call> WriteKey<'_, 'call> {
         Ok(())
     }
 
+    /// The handle, whatever is behind it.
+    pub(super) fn handle(&self) -> Option<NonNull<raw::RedisModuleKey>> {
+        self.0.handle
+    }
+
+    /// Takes note of what it holds, after a change by the handle.
+    pub(super) fn holds(&mut self, kind: KeyKind) {
+        self.0.kind = kind;
+    }
+
     /// Context and name, for an effect on this key.
     pub(super) fn effect_target(&self) -> (*mut raw::RedisModuleCtx, *mut raw::RedisModuleString) {
         (self.name.context.as_ptr(), self.name.string)
@@ -272,27 +348,39 @@ impl ChangedKey<'_> {
     /// Tells WATCH and client tracking that the key changed, then emits the keyspace event. No
     /// other key of the call may be open.
     pub(super) fn announce(self, event: Event) {
-        let Self { context, string } = self;
-        let (signal, notify) =
-            (api!(RedisModule_SignalModifiedKey), api!(RedisModule_NotifyKeyspaceEvent));
+        let signal = api!(RedisModule_SignalModifiedKey);
+        // SAFETY: context and name belong to the running command.
+        unsafe { signal(self.context.as_ptr(), self.string) };
         let (class, name) = match event {
             Event::Set => (raw::REDISMODULE_NOTIFY_STRING, c"set"),
             Event::Del => (raw::REDISMODULE_NOTIFY_GENERIC, c"del"),
+            Event::SortedSet(changes) => return self.notify_of_members(changes),
         };
-        // SAFETY: context and name belong to the running command, the event is a C string.
-        unsafe {
-            signal(context.as_ptr(), string);
-            notify(context.as_ptr(), class as c_int, name.as_ptr(), string);
+        self.notify(class, name);
+    }
+
+    #[cold]
+    fn notify_of_members(&self, changes: MemberChanges) {
+        let events = [
+            (changes.removed, raw::REDISMODULE_NOTIFY_ZSET, c"zrem"),
+            (changes.added, raw::REDISMODULE_NOTIFY_ZSET, c"zadd"),
+            (changes.expires, raw::REDISMODULE_NOTIFY_GENERIC, c"expire"),
+        ];
+        for (_, class, name) in events.into_iter().filter(|(happened, ..)| *happened) {
+            self.notify(class, name);
         }
+    }
+
+    #[inline(always)]
+    fn notify(&self, class: c_int, name: &CStr) {
+        let notify = api!(RedisModule_NotifyKeyspaceEvent);
+        // SAFETY: context and name belong to the running command, the event is a C string.
+        unsafe { notify(self.context.as_ptr(), class, name.as_ptr(), self.string) };
     }
 }
 
 impl Drop for ReadKey<'_, '_> {
     fn drop(&mut self) {
-        if let Some(handle) = self.handle {
-            let close = api!(RedisModule_CloseKey);
-            // SAFETY: the handle is open, and not used after this.
-            unsafe { close(handle.as_ptr()) };
-        }
+        self.close_handle();
     }
 }

@@ -1,8 +1,8 @@
 //! The server's API made safe: all `unsafe` written by hand, behind functions safe to call.
 //!
 //! Nothing here knows a limiter, a state or a command of ours: what goes in and comes out are
-//! bytes, numbers and texts. Read `call` and `key` first; `effect`, `reply`, `info`, `setting`,
-//! `command` and `load` are a part of the server's API each.
+//! bytes, numbers and texts. Read `call` and `key` first; `sorted_set`, `effect`, `reply`, `info`,
+//! `setting`, `command` and `load` are a part of the server's API each.
 //!
 //! Three rules hold. Every function that the server calls catches unwinding (`guard`), because a
 //! panic that leaves an `extern "C"` function aborts the process. Bytes that a client sent never
@@ -40,16 +40,18 @@ mod key;
 mod load;
 mod reply;
 mod setting;
+mod sorted_set;
 
 pub use call::{Call, CommandFunction, Commands, trampoline};
 pub use command::{Access, Argument, Description, KeyRange, Kind};
 pub use effect::{free_words, missing_effect};
 pub use guard::{guard, panics};
 pub use info::{Info, Section};
-pub use key::{ChangedKey, Event, KeyKind, KeyName, ReadKey, RepeatedKey, WriteKey};
+pub use key::{ChangedKey, Event, KeyKind, KeyName, MemberChanges, ReadKey, RepeatedKey, WriteKey};
 pub use load::{End, Loader, commands_served};
 pub use reply::{Context, Value};
 pub use setting::{Flag, Number};
+pub use sorted_set::Member;
 
 #[cfg(feature = "noop-command")]
 pub use call::noop;
@@ -75,7 +77,13 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
         RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
         RedisModule_GetServerInfo RedisModule_FreeServerInfo RedisModule_ServerInfoGetFieldUnsigned
-        RedisModule_SubscribeToServerEvent
+        RedisModule_SubscribeToServerEvent RedisModule_ValueLength RedisModule_ZsetAdd
+        RedisModule_ZsetRem RedisModule_ZsetScore RedisModule_ZsetFirstInScoreRange
+        RedisModule_ZsetLastInScoreRange RedisModule_ZsetRangeCurrentElement
+        RedisModule_ZsetRangeNext RedisModule_ZsetRangePrev RedisModule_ZsetRangeStop
+        RedisModule_Call RedisModule_CallReplyType RedisModule_CallReplyInteger
+        RedisModule_CallReplyArrayElement RedisModule_CreateStringFromCallReply
+        RedisModule_FreeCallReply
     );
     functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
 }

@@ -1,5 +1,6 @@
 //! The context of a command, and the replies that it takes.
 
+use super::to_integer;
 use redis_module::raw;
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -71,22 +72,46 @@ impl Context<'_> {
 
     /// Replies with a map: flat for a client that speaks RESP2.
     pub fn reply_map(self, pairs: &[(&'static str, Value)]) {
-        let map = api!(RedisModule_ReplyWithMap);
-        let long_long = api!(RedisModule_ReplyWithLongLong);
-        let string = api!(RedisModule_ReplyWithStringBuffer);
         let len = pairs.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many pairs follow as announced.
+        unsafe { api!(RedisModule_ReplyWithMap)(self.0, len) };
+        pairs.iter().for_each(|pair| self.reply_pair(pair));
+    }
+
+    fn reply_pair(self, (name, value): &(&'static str, Value)) {
+        let string = api!(RedisModule_ReplyWithStringBuffer);
+        // SAFETY: the context is that of the running command; texts go with their length.
+        unsafe {
+            string(self.0, name.as_ptr().cast(), name.len());
+            match value {
+                Value::Text(text) => {
+                    string(self.0, text.as_ptr().cast(), text.len());
+                }
+                Value::Integer(integer) => self.reply_integer(to_integer(*integer)),
+            }
+        }
+    }
+
+    /// Replies with a map whose last value is a map itself, of members and numbers.
+    pub fn reply_map_with_members<'a>(
+        self,
+        pairs: &[(&'static str, Value)],
+        name: &'static str,
+        members: impl ExactSizeIterator<Item = (&'a [u8], u64)>,
+    ) {
+        let map = api!(RedisModule_ReplyWithMap);
+        let string = api!(RedisModule_ReplyWithStringBuffer);
+        let len = |pairs: usize| pairs.try_into().unwrap_or(0);
         // SAFETY: the context is that of the running command; texts go with their length; as many
         // pairs follow as announced.
         unsafe {
-            map(self.0, len);
-            for (name, value) in pairs {
-                string(self.0, name.as_ptr().cast(), name.len());
-                match value {
-                    Value::Text(text) => string(self.0, text.as_ptr().cast(), text.len()),
-                    Value::Integer(integer) => {
-                        long_long(self.0, i64::try_from(*integer).unwrap_or(i64::MAX))
-                    }
-                };
+            map(self.0, len(pairs.len() + 1));
+            pairs.iter().for_each(|pair| self.reply_pair(pair));
+            string(self.0, name.as_ptr().cast(), name.len());
+            map(self.0, len(members.len()));
+            for (member, number) in members {
+                string(self.0, member.as_ptr().cast(), member.len());
+                self.reply_integer(to_integer(number));
             }
         }
     }

@@ -16,7 +16,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 56] = [
+const KNOWN_ERRORS: [&str; 62] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -60,7 +60,13 @@ const KNOWN_ERRORS: [&str; 56] = [
     "ERR repeated option: ALIGNED may be given once",
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
     "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
-     GCRA, BACKOFF or QUOTA",
+     GCRA, BACKOFF, QUOTA or LEASE",
+    "ERR invalid algorithm: LEASE has no cost that could be charged or refunded",
+    "ERR invalid id: expected 1 to 128 bytes",
+    "ERR invalid limit: expected an integer from 1 to 1000000",
+    "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
+    "ERR invalid option: LEASE takes none, a holder has one permit",
+    "ERR wrong number of arguments: expected LEASE id limit ttl",
     "ERR invalid subcommand: expected CLOCK",
     "ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME",
     "ERR invalid unix-us: expected an integer from 0 to 7258118400000000",
@@ -175,9 +181,9 @@ pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes:
 fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
-    if matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG" | b"CHARGE" | b"REFUND")
-        || call.len() < 2
-    {
+    let others: [&[u8]; 7] =
+        [b"PEEK", b"INSPECT", b"DEBUG", b"CHARGE", b"REFUND", b"RENEW", b"RELEASE"];
+    if others.contains(&algorithm) || call.len() < 2 {
         return vec![b"PING".to_vec()];
     }
     if algorithm == b"ALL" || algorithm == b"PEEKALL" {
@@ -209,6 +215,9 @@ fn check(
     match (call[0].to_ascii_uppercase().as_slice(), reply) {
         (b"RL.INSPECT", Value::Nil | Value::Array(_)) | (b"RL.DEBUG", Value::Int(0..)) => {
             assert!(unchanged, "{}", shown(call));
+        }
+        (b"RL.RENEW" | b"RL.RELEASE", Value::Int(live @ 0..=1)) => {
+            assert!(unchanged || *live == 1, "{}: there was nothing to change", shown(call));
         }
         (name, reply) => {
             let decision =

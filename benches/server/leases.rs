@@ -1,0 +1,109 @@
+//! Leases, taken and given back: beside scripts over a sorted set, with few holders and with many.
+//!
+//! Two commands that belong together are more than `redis-benchmark` can send, so the load is a
+//! connection of our own with a pipeline on it. What counts is the CPU time of the server.
+
+use crate::contestants::load_script;
+use crate::node::{Node, command_of};
+use crate::rounds::median;
+use redis::{Connection, ConnectionLike as _, Value};
+
+/// Pairs of a call in flight.
+const PIPELINE: usize = 16;
+/// Pipelines of one run.
+const RUN: usize = 250;
+
+/// How many hold a lease while others come and go.
+pub const HOLDERS: [u64; 3] = [10, 1_000, 100_000];
+
+/// What came of all rounds with so many holders.
+pub struct Figures {
+    /// CPU time of the server for a lease that is taken and given back, in us.
+    pub own_us: f64,
+    /// The same of the scripts.
+    pub script_us: f64,
+    /// Median of that of the scripts by our own in the same round.
+    pub ratio: f64,
+    /// Median of our own by that with the fewest holders in the same round.
+    pub growth: f64,
+}
+
+/// One that takes and gives back leases of one key.
+struct Contestant {
+    pipeline: Vec<u8>,
+    /// CPU time of a pair, round by round.
+    rounds_us: Vec<f64>,
+}
+
+/// Measures each number of [`HOLDERS`], in each of `rounds` one after the other.
+pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
+    let mut connection = node.connect();
+    let [lease, release] = [include_str!("lua/lease.lua"), include_str!("lua/release.lua")]
+        .map(|script| load_script(node, script));
+    let mut pairs = HOLDERS.map(|holders| {
+        let (own_key, script_key) = (format!("le:{holders}"), format!("lu:{holders}"));
+        let take = |key: &str, id: &str| words(&["RL.LEASE", key, id, "1000000", "1d"]);
+        let take_by_script = |key: &str, id: &str| {
+            words(&["EVALSHA", &lease, "1", key, id, "1000000", "86400000000"])
+        };
+        for holder in 0..holders {
+            let id = format!("holder-{holder}");
+            let both = [take(&own_key, &id), take_by_script(&script_key, &id)].concat();
+            send(&mut connection, &both, 2);
+        }
+        let give = |key: &str, id: &str| words(&["RL.RELEASE", key, id]);
+        let give_by_script = |key: &str, id: &str| words(&["EVALSHA", &release, "1", key, id]);
+        [
+            Contestant::new(|id| [take(&own_key, id), give(&own_key, id)].concat()),
+            Contestant::new(|id| {
+                [take_by_script(&script_key, id), give_by_script(&script_key, id)].concat()
+            }),
+        ]
+    });
+    for _ in 0..=rounds {
+        pairs.as_flattened_mut().iter_mut().for_each(|one| one.run(node, &mut connection));
+    }
+    let fewest = pairs[0][0].rounds_us.clone();
+    pairs.iter().map(|[own, script]| figures(own, script, &fewest)).collect()
+}
+
+fn figures(own: &Contestant, script: &Contestant, fewest: &[f64]) -> Figures {
+    // The first round has warmed all up.
+    let after_first = |one: &[f64]| one[1..].to_vec();
+    let (own, script) = (after_first(&own.rounds_us), after_first(&script.rounds_us));
+    let by = |dividend: &[f64], divisor: &[f64]| {
+        median(dividend.iter().zip(divisor).map(|(dividend, divisor)| dividend / divisor))
+    };
+    Figures {
+        own_us: median(own.iter().copied()),
+        script_us: median(script.iter().copied()),
+        ratio: by(&script, &own),
+        growth: by(&own, &fewest[1..]),
+    }
+}
+
+impl Contestant {
+    fn new(pair: impl Fn(&str) -> Vec<u8>) -> Self {
+        let pairs = (0..PIPELINE).map(|number| pair(&format!("job-{number}")));
+        Self { pipeline: pairs.flatten().collect(), rounds_us: Vec::new() }
+    }
+
+    fn run(&mut self, node: &Node, connection: &mut Connection) {
+        let before_us = node.cpu_us();
+        for _ in 0..RUN {
+            for [taken, given] in send(connection, &self.pipeline, 2 * PIPELINE).as_chunks().0 {
+                let is_taken = matches!(taken, Value::Array(five) if five[0] == Value::Int(1));
+                assert!(is_taken && *given == Value::Int(1), "{taken:?} {given:?}");
+            }
+        }
+        self.rounds_us.push((node.cpu_us() - before_us) / (RUN * PIPELINE) as f64);
+    }
+}
+
+fn words(words: &[&str]) -> Vec<u8> {
+    command_of(words).get_packed_command()
+}
+
+fn send(connection: &mut Connection, packed: &[u8], replies: usize) -> Vec<Value> {
+    connection.req_packed_commands(packed, 0, replies).expect("the server answers")
+}

@@ -1,0 +1,7 @@
+-- id. Only a lease that has not lapsed is given back.
+local time = call('TIME')
+local lapse = call('ZSCORE', keys[1], args[1])
+if lapse and tonumber(lapse) > time[1] * 1000000 + time[2] then
+  return call('ZREM', keys[1], args[1])
+end
+return 0

@@ -1,0 +1,240 @@
+//! Many holders at once: the limit holds whatever they do, and a call costs about the same however
+//! many there are.
+//!
+//! `LEASE_SECONDS=60` makes the crowd stay for so long.
+
+use std::env;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use redis::Value;
+
+use crate::support::{BASE_US, Client, Random, Reply, Server, module};
+
+/// How many hold by the server's own clock and commands, and how many INSPECT counts.
+fn watched(client: &mut Client, limit: i64) -> i64 {
+    let script = "local time = redis.call('TIME') \
+                  return redis.call('ZCOUNT', KEYS[1], '(' .. time[1] .. string.format('%06d', \
+                  time[2]), '+inf')";
+    let Value::Int(counted) = client.call(&["EVAL", script, "1", "k"]) else { panic!("no count") };
+    let (shown, _) = super::leases::inspected(client, "k");
+    assert!(counted <= limit && shown <= limit, "{counted} and {shown} hold at once");
+    counted
+}
+
+/// Takes, renews and releases, and sometimes dies with its lease; tells how often it was given one.
+fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &AtomicU64) {
+    let mut random = Random::new(seed);
+    let mut given = 0;
+    while !stop.load(Relaxed) {
+        let mut client = server.client();
+        let id = format!("{seed}-{}", random.next());
+        for _ in 0..random.below(30) {
+            let reply = client.decide(&format!("RL.LEASE k {id} {limit} 40ms"));
+            if reply[0] == 0 {
+                assert!(reply[2] == 0 && reply[3] > 0, "{reply:?}");
+                continue;
+            }
+            given += 1;
+            for _ in 0..random.below(4) {
+                client.integer(&format!("RL.RENEW k {id} 40ms"));
+            }
+            // Or it dies, or lets it lapse.
+            if random.below(4) > 0 {
+                client.integer(&format!("RL.RELEASE k {id}"));
+            }
+        }
+    }
+    told.fetch_add(given, Relaxed);
+}
+
+#[test]
+fn sixty_four_connections_that_come_and_go_never_hold_more_than_the_limit() {
+    const LIMIT: i64 = 7;
+    let seconds = env::var("LEASE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let server = Server::start();
+    let (stop, given) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut most = 0;
+    thread::scope(|scope| {
+        for seed in 0..64 {
+            let (server, stop, given) = (&server, &stop, &given);
+            scope.spawn(move || work(server, seed, LIMIT, stop, given));
+        }
+        let mut watcher = server.client();
+        let started = Instant::now();
+        while started.elapsed() < Duration::from_secs(seconds) {
+            most = most.max(watched(&mut watcher, LIMIT));
+        }
+        stop.store(true, Relaxed);
+    });
+    assert_eq!(most, LIMIT, "the limit was reached");
+    assert!(given.load(Relaxed) > 100, "{given:?} leases");
+    server.assert_alive();
+    assert_eq!(server.client().info_number("rl", "rl_panics"), 0);
+}
+
+#[test]
+fn of_a_rush_of_holders_exactly_as_many_as_the_limit_are_let_in() {
+    let server = Server::start();
+    let replies = thread::scope(|scope| {
+        let callers = (0..64).map(|number| {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.client();
+                let call = |n| format!("RL.LEASE k {number}-{n} 100 1h");
+                (0..20).map(|n| client.decide(&call(n))).collect::<Vec<_>>()
+            })
+        });
+        let callers = callers.collect::<Vec<_>>();
+        callers.into_iter().flat_map(|caller| caller.join().unwrap()).collect::<Vec<Reply>>()
+    });
+    let mut left = replies.iter().filter(|reply| reply[0] == 1).map(|reply| reply[2]);
+    let mut left = left.by_ref().collect::<Vec<_>>();
+    left.sort_unstable();
+    assert!(left.into_iter().eq(0..100), "each saw another number of free permits");
+}
+
+/// Makes a key of so many holders, whose leases lapse from `from_us` on, `step_us` apart.
+fn fill(client: &mut Client, key: &str, holders: u64, from_us: i64, step_us: u64) {
+    const BATCH: u64 = 5_000;
+    client.call(&["ZADD", key, "0", ""]);
+    client.call(&["PEXPIRE", key, "86400000000"]);
+    for first in (0..holders).step_by(BATCH as usize) {
+        let mut words = vec!["ZADD".to_owned(), key.to_owned()];
+        for holder in first..(first + BATCH).min(holders) {
+            words.push((from_us as u64 + holder * step_us).to_string());
+            words.push(format!("h{holder}"));
+        }
+        client.call(&words);
+    }
+}
+
+/// The time inside a command, in us a call.
+fn us_a_call(client: &mut Client, calls: &[String]) -> f64 {
+    let name = calls[0].split(' ').next().unwrap().to_lowercase();
+    // The fastest of a few rounds: what the machine does meanwhile only adds.
+    let rounds = (0..5).map(|_| {
+        client.ok("CONFIG RESETSTAT");
+        for call in calls {
+            client.run(call);
+        }
+        let stats = client.info("commandstats");
+        let stat = &stats[&format!("cmdstat_{name}")];
+        let (_, rest) = stat.split_once("usec_per_call=").expect("a figure");
+        rest.split(',').next().unwrap().parse::<f64>().expect("a number")
+    });
+    rounds.fold(f64::MAX, f64::min)
+}
+
+#[test]
+fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
+    let server = Server::start();
+    let mut client = server.client();
+    // The same cases with few holders and with many; one that walks would take a thousand times
+    // as long.
+    let sizes = [40, 100_000];
+    let repeated = |call: &str| vec![call.to_owned(); 100];
+    let numbered =
+        |call: &str| (0..100).map(|n| call.replace("ID", &format!("n{n}"))).collect::<Vec<_>>();
+    let hour_us = 3_600_000_000;
+    // When it is called, of a set whose leases begin to lapse after an hour.
+    let cases: [(&str, i64, Vec<String>); 9] = [
+        ("taken", 0, numbered("RL.LEASE KEY ID 1000000 1h")),
+        ("renewed", 0, repeated("RL.RENEW KEY h20 2h")),
+        ("released", 0, (1..=30).map(|n| format!("RL.RELEASE KEY h{n}")).collect()),
+        ("denied by a full limit", 0, repeated("RL.LEASE KEY new SIZE 1h")),
+        ("denied by the limit 1", 0, repeated("RL.LEASE KEY new 1 1h")),
+        ("peeked at when all has lapsed", 2 * hour_us, repeated("RL.PEEK KEY LEASE new 1 1h")),
+        ("taken when all has lapsed", 2 * hour_us, numbered("RL.LEASE KEY ID 1000000 1h")),
+        // Half of them: the retry is a rank deep inside.
+        ("denied when half has lapsed", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
+        ("shown", 0, repeated("RL.INSPECT KEY")),
+    ];
+    for (name, later_us, calls) in cases {
+        let times = sizes.map(|size| {
+            client.ok("FLUSHALL");
+            client.freeze(BASE_US);
+            let is_halved = name == "denied when half has lapsed";
+            let (before, step) = if is_halved { (size as i64 - 1, 2) } else { (0, 1) };
+            fill(&mut client, "k", size, BASE_US + hour_us - before, step);
+            client.freeze(BASE_US + later_us);
+            let limit = (size / 2).to_string();
+            let fit = |call: &String| call.replace("KEY", "k").replace("SIZE", &limit);
+            us_a_call(&mut client, &calls.iter().map(fit).collect::<Vec<_>>())
+        });
+        eprintln!("{name}: {times:?} us");
+        let [few, many] = times;
+        assert!(many < 30.0 * few.max(1.0), "{name}: {many} us instead of {few}");
+    }
+}
+
+#[test]
+fn what_is_answered_of_many_holders_is_exact() {
+    const HOLDERS: i64 = 100_000;
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    // One lapses in each millisecond.
+    fill(&mut client, "k", HOLDERS as u64, BASE_US + 1_000, 1_000);
+    for (at_ms, limit) in
+        [(0, 1), (0, 50_000), (0, 100_000), (20, 1), (50_000, 20_000), (99_999, 1)]
+    {
+        client.freeze(BASE_US + at_ms * 1_000);
+        let live = HOLDERS - at_ms;
+        let retry_after_ms = live - limit + 1;
+        let expected = [0, limit, 0, retry_after_ms, live];
+        assert_eq!(client.decide(&format!("RL.PEEK k LEASE new {limit} 1s")), expected);
+        assert_eq!(super::leases::inspected(&mut client, "k").0, live);
+        client.advance_ms(retry_after_ms - 1);
+        assert_eq!(client.decide(&format!("RL.PEEK k LEASE new {limit} 1s"))[0], 0);
+        client.advance_ms(1);
+        assert_eq!(client.decide(&format!("RL.PEEK k LEASE new {limit} 1s"))[0], 1);
+    }
+    // All lapsed at once: the debt goes eight by eight.
+    client.freeze(BASE_US + HOLDERS * 1_000);
+    assert_eq!(client.decide("RL.LEASE k new 1 1h"), [1, 1, 0, 0, 3_600_000]);
+    assert_eq!(client.integer("ZCARD k"), HOLDERS + 2 - 8);
+    assert_eq!(client.decide("RL.LEASE k new 1 1h"), [1, 1, 0, 0, 3_600_000]);
+    assert_eq!(client.integer("ZCARD k"), HOLDERS + 2 - 16);
+}
+
+#[test]
+fn a_panic_on_the_way_leaves_every_lease_as_it_was() {
+    let server = Server::setup().module(module::path_with_faults()).start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    assert!(client.allows("RL.LEASE k a 2 60s"));
+    let all = ["parse", "decide", "reply", "store"];
+    let calls = [
+        ("RL.LEASE k b 2 60s", &all[..]),
+        ("RL.LEASE k a 2 70s", &all),
+        ("RL.LEASE k b 1 60s", &all[..3]),
+        ("RL.PEEK k LEASE b 2 60s", &all[..3]),
+        ("RL.RENEW k a 70s", &all),
+        ("RL.RENEW k b 70s", &all[..3]),
+        ("RL.RELEASE k a", &all),
+        ("RL.RELEASE k b", &all[..3]),
+    ];
+    let mut panics = 0;
+    for (call, points) in calls {
+        for point in points {
+            let (before, changes) = (client.snapshot("k"), client.changes());
+            client.ok(&format!("RL.DEBUG PANIC {point}"));
+            assert!(client.error(call).starts_with("ERR internal error"), "{call} at {point}");
+            assert_eq!(client.snapshot("k"), before, "{call} at {point}");
+            assert_eq!(client.changes(), changes, "{call} at {point}");
+            panics += 1;
+        }
+    }
+    for point in all {
+        client.ok(&format!("RL.DEBUG PANIC {point}"));
+        let reply = client.call(&["RL.ALL", "{k}", "FIXED 5 60", "k", "LEASE b 2 60s"]);
+        assert!(crate::support::raw_error(&reply).is_some(), "{point}");
+        assert_eq!(client.integer("DBSIZE"), 1, "{point}");
+        panics += 1;
+    }
+    assert_eq!(client.info_number("rl", "rl_panics"), panics);
+    assert_eq!(client.decide("RL.LEASE k b 2 60s"), [1, 2, 0, 0, 60_000]);
+    server.assert_alive();
+}

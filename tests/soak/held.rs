@@ -1,0 +1,65 @@
+//! A key of leases in a soak, and who is known to hold one.
+
+use redis::Value;
+use redis_throttle::limiter::oracle::{Answer, DAY_US, Leases, Source as _};
+
+use crate::Counts;
+use crate::support::Random;
+use crate::traffic::{Sent, five};
+
+/// How many different holders ask: few, and more than a compact form has room for.
+pub const HOLDERS: [u64; 3] = [4, 30, 400];
+
+/// One key.
+pub struct Held {
+    pub name: String,
+    pub leases: Leases,
+    holders: u64,
+}
+
+impl Held {
+    pub fn new(random: &mut Random, holders: u64) -> Self {
+        Self { name: format!("LEASE:{}", random.next()), leases: Leases::default(), holders }
+    }
+
+    /// A call, and what it must answer; the list has made it already.
+    pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
+        let id = format!("h{}", random.below(self.holders));
+        let limit = random.between(1, i128::from(self.holders));
+        let ttl_us = match random.below(3) {
+            0 => random.between(1_000, 5_000_000),
+            1 => random.between(1_000_000, 600_000_000),
+            _ => random.between(1_000, 366 * DAY_US),
+        };
+        let ttl = format!("{}.{:06}", ttl_us / 1_000_000, ttl_us % 1_000_000);
+        let (name, limit_text) = (self.name.as_str(), limit.to_string());
+        let (words, expected) = match random.below(8) {
+            0 => {
+                let live = self.leases.release(id.as_bytes(), now_us);
+                (vec!["RL.RELEASE", name, &id], Value::Int(live.into()))
+            }
+            1 => {
+                let live = self.leases.renew(id.as_bytes(), ttl_us, now_us);
+                (vec!["RL.RENEW", name, &id, &ttl], Value::Int(live.into()))
+            }
+            2 => {
+                let answer = self.leases.clone().lease(id.as_bytes(), limit, ttl_us, now_us);
+                (vec!["RL.PEEK", name, "LEASE", &id, &limit_text, &ttl], five(answer))
+            }
+            _ => {
+                let answer = self.leases.lease(id.as_bytes(), limit, ttl_us, now_us);
+                (vec!["RL.LEASE", name, &id, &limit_text, &ttl], five(answer))
+            }
+        };
+        counts.add("calls about leases", 1);
+        let words = words.into_iter().map(str::to_owned).collect();
+        Sent { words, expected: Some(expected) }
+    }
+
+    /// A look at this key by somebody new, and what it must answer.
+    pub fn look(&self, now_us: i128) -> Sent {
+        let answer: Answer = self.leases.clone().lease(b"new", 1, 1_000_000, now_us);
+        let words = ["RL.PEEK", &self.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();
+        Sent { words, expected: Some(five(answer)) }
+    }
+}
