@@ -30,8 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
     let named = [&[b"LEASE".as_slice()], args.as_slice()].concat();
     assert_eq!(any_rule(&named, slots), read.map(Asked::Lease), "PEEK reads the same");
     if args.iter().all(|arg| !arg.is_empty()) {
-        let packed = packed_rule(&[b"LEASE ", source].concat(), slots).ok();
-        assert_eq!(packed, read.ok().map(Asked::Lease), "so does one argument");
+        let rule = [b"LEASE ", source].concat();
+        assert_eq!(packed_rule(&rule, slots).ok(), read.ok().map(Asked::Lease), "so does one argument");
     }
     let _ = (renew(&args), release(&args));
 
