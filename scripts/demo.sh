@@ -176,6 +176,9 @@ row RL.RENEW exports:7 job-1 90s
 row RL.RELEASE exports:7 job-2
 row RL.LEASE exports:7 job-4 3 60s
 show RL.INSPECT exports:7
+row RL.DEBUG CLOCK ADVANCE 60s
+row RL.RENEW exports:7 job-3 60s
+row RL.LEASE exports:7 job-5 3 60s
 
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week

@@ -391,3 +391,26 @@ fn in_a_cluster_the_key_chooses_the_node_and_its_replica_peeks() {
         assert!(error.starts_with("MOVED"), "{call}: {error}");
     }
 }
+
+/// What Redis 7.0 dumps of two leases that were taken at [`BASE_US`], for 60 and for 90 s.
+const PAYLOAD: &str = "112d2d000000060080010001856a6f622d3106f400072c2c17650600\
+     09856a6f622d3206f480caf52d1765060009ff0a00606fe6d71d3e986c";
+
+#[test]
+fn a_payload_of_redis_7_0_holds_the_leases_that_it_held() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let digits = |at: usize| u8::from_str_radix(&PAYLOAD[at..at + 2], 16).expect("digits");
+    let payload = (0..PAYLOAD.len()).step_by(2).map(digits).collect::<Vec<_>>();
+    client.call(&[&b"RESTORE"[..], b"k", b"86400000", &payload]);
+    let held = [("job-1", 60_000), ("job-2", 90_000)].map(|(id, ms)| (id.as_bytes().to_vec(), ms));
+    assert_eq!(super::leases::inspected(&mut client, "k"), (2, held.to_vec()));
+    assert_eq!(client.decide("RL.LEASE k job-3 2 60s"), [0, 2, 0, 60_000, 90_000]);
+    // The same calls still make the same set.
+    for again in ["RL.LEASE again job-1 3 60s", "RL.LEASE again job-2 3 90s"] {
+        assert!(client.allows(again));
+    }
+    let both = ["k", "again"].map(|key| client.run(&format!("ZRANGE {key} 0 -1 WITHSCORES")));
+    assert_eq!(both[0], both[1]);
+}
