@@ -11,6 +11,9 @@
 //! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
 //! BACKOFF      93 f7  last_us attempts                  at most 16
 //!
+//! with reservations:
+//! FIXED        93 f5  reservations, start_us and used   see `reservations`
+//!
 //! in debt, which only a charge leaves behind:
 //! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
 //! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
@@ -24,24 +27,27 @@
 //!
 //! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
 //! and the header of a log, is read and written by [`Array`], because every call goes through it;
-//! `array` says what that saves. What nests, as a list of amounts held for somebody, is for
-//! `rmp-serde`: its length decides what a call costs, and its shape is more than is wise to spell
-//! by hand. A kind belongs to one side for ever, and a key without anything nested keeps a kind of
-//! this side. Both sides spell a number alike; the tests compare them.
+//! `array` says what that saves. What nests, the list of reservations, is written by `rmp-serde`,
+//! its shape being more than is wise to spell by hand; `reservations` says why it is read by hand
+//! all the same. A key without anything nested keeps a kind of this side. Both sides spell a number
+//! alike; the tests compare them.
 
 use crate::limiter::bucket::{LeakyDebt, TokenDebt};
+use crate::limiter::reserved::{self, ListEdit, Window, Windowed};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{
-    Backoff, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+    Backoff, Cost, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
 };
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
 
 mod array;
+mod reservations;
 #[cfg(test)]
 mod tests;
 
 pub use array::Array;
 use array::{long_array, split_numbers};
+pub use reservations::Reservations;
 
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
@@ -52,6 +58,7 @@ const GCRA: i8 = -6;
 const TOKEN_DEBT: i8 = -7;
 const LEAKY_DEBT: i8 = -8;
 const BACKOFF: i8 = -9;
+const FIXED_RESERVED: i8 = -11;
 
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +104,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         BACKOFF => read::<Backoff, _>(bytes).map(State::Backoff),
         TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
         LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
+        FIXED_RESERVED => read_reserved(bytes).map(State::FixedReserved),
         _ => Err(NotAState),
     }
 }
@@ -117,6 +125,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
         },
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
         NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
+        NewState::Reserved(edit) => write_reserved(edit),
     }
 }
 
@@ -194,4 +203,51 @@ fn write_log(edit: &Edit<'_>) -> Change {
         bytes.extend_from_slice(&entry.pack(base, passed));
     }
     Change::Rewrite(bytes)
+}
+
+/// A window with reservations.
+#[cold]
+fn read_reserved(bytes: &[u8]) -> Result<reserved::State<'_>, NotAState> {
+    let (list, [start_us, used]) = reservations::read(bytes)?;
+    let window = Window { start: Instant::from_us(start_us), used };
+    // With nothing used there is no window, and only one way to say so.
+    let is_open = (1..=Cost::TOTAL_MAX).contains(&used) && window.start <= Instant::MAX;
+    if is_open || (start_us, used) == (0, 0) {
+        Ok(reserved::State { list, window })
+    } else {
+        Err(NotAState)
+    }
+}
+
+#[cold]
+fn write_reserved(edit: &reserved::Edit<'_>) -> Change {
+    let Window { start, used } = edit.window;
+    let window = [start.as_us(), used];
+    let kind = match edit.of {
+        Windowed::Fixed if edit.list == ListEdit::Drop => {
+            return Change::Whole(Array::new(FIXED_WINDOW, window));
+        }
+        Windowed::Fixed => FIXED_RESERVED,
+    };
+    if edit.list == ListEdit::Keep {
+        let offset = edit.stored.window_offset();
+        return Change::Tail { offset, entries: reservations::spelled_window(window).collect() };
+    }
+    let (mut list, mut count) = (Vec::new(), 0);
+    let mut put = edit.put();
+    for (stored, spelled) in edit.stored.iter() {
+        // Put in where it belongs, before the next or instead of its own.
+        if put.is_some_and(|put| put.id <= stored.id) {
+            count += reservations::push(&mut list, put.take());
+        }
+        let Some(seen) = stored.at(edit.now).and_then(|seen| edit.made_of(seen)) else { continue };
+        if seen == stored {
+            list.extend_from_slice(spelled);
+            count += 1;
+        } else {
+            count += reservations::push(&mut list, Some(seen));
+        }
+    }
+    count += reservations::push(&mut list, put);
+    Change::Rewrite(reservations::write(kind, count, &list, window))
 }

@@ -65,6 +65,12 @@ pub enum GrammarError {
     PartialNotHere,
     /// Not the name of an algorithm.
     Algorithm,
+    /// Not an id of a reservation.
+    ReservationId,
+    /// Not a time to hold something for.
+    Ttl,
+    /// Not the name of an algorithm that can have reservations.
+    NotReservable,
     /// `RL.DEBUG` of something else.
     Subcommand,
     /// `RL.DEBUG CLOCK` with an unknown action.
@@ -186,6 +192,9 @@ impl GrammarError {
             Self::Algorithm => {
                 c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA or BACKOFF"
             }
+            Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
+            Self::Ttl => duration!("ttl"),
+            Self::NotReservable => c"ERR invalid algorithm: expected FIXED, under which to reserve",
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {
                 c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"

@@ -7,6 +7,7 @@ mod clock;
 mod error;
 mod number;
 mod packed;
+mod reservation;
 
 #[cfg(test)]
 mod tests;
@@ -15,6 +16,7 @@ pub use crate::limiter::Algorithm;
 pub use clock::ClockAction;
 pub use error::GrammarError;
 pub use packed::{RULES_MAX, packed_rule};
+pub use reservation::{ReservationRequest, ReservationVerb, reservation};
 
 use crate::limiter::{
     Backoff, BackoffError, Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError,

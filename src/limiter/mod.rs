@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows a server, reads a clock or uses a float, and no decision allocates. Reading
 //! order: `time` and `bounds` (the types), `decision` (the answer), `standing` (how a call is
-//! decided), `fields` (a state as numbers), then any of the algorithms.
+//! decided), `fields` (a state as numbers), then any of the algorithms, and `reserved` last.
 
 pub mod backoff;
 pub mod bounds;
@@ -12,6 +12,8 @@ pub mod fields;
 pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
+pub mod reservation;
+pub mod reserved;
 pub mod several;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -33,6 +35,8 @@ pub use fields::{Field, Fields};
 pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
+pub use reservation::Reservation;
+pub use reserved::{ReservationError, Step, Windowed};
 pub use several::Row;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
@@ -40,17 +44,19 @@ pub use standing::{ChargeError, Limiter, Mode, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
 
+use crate::state::Reservations;
+
 /// The key holds the state of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
 
-/// What is stored, as the state of one algorithm; returns the error if it is another's.
+/// What is stored, as the plain state of one algorithm; of anything else returns what is made of it.
 macro_rules! stored_state {
-    ($stored:expr, $limiter:ident, $error:expr) => {
+    ($stored:expr, $limiter:ident, $of_other:expr) => {
         match $stored {
             None => None,
             Some(State::$limiter(state)) => Some(state),
-            Some(_) => return Err($error),
+            Some(other) => return $of_other(other),
         }
     };
 }
@@ -75,12 +81,16 @@ macro_rules! algorithms {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum State<'a> {
             $($(#[$call])* $limiter($state),)*
+            /// `FIXED` with reservations.
+            FixedReserved(reserved::State<'a>),
         }
 
         /// What a key is to hold.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum NewState<'a> {
             $($(#[$call])* $limiter($new_state),)*
+            /// Of a key that has reservations, or had.
+            Reserved(reserved::Edit<'a>),
         }
 
         impl Algorithm {
@@ -131,7 +141,9 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            self.decide_reserved(mode, other, now, cost)
+                        });
                         let outcome = standing::decide(rule.standing(stored, now), cost, mode);
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -152,7 +164,10 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            let view = self.reserved(Some(other), now, &[])?;
+                            Ok(standing::decide_partly(view, cost).map(NewState::Reserved))
+                        });
                         let outcome = standing::decide_partly(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -175,7 +190,11 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, ChargeError> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, ChargeError::OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            let view = self.reserved(Some(other), now, &[]);
+                            let view = view.map_err(|OtherAlgorithm| ChargeError::OtherAlgorithm)?;
+                            Ok(standing::charge(view, cost)?.map(NewState::Reserved))
+                        });
                         let outcome = standing::charge(rule.standing(stored, now), cost)?;
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -196,7 +215,10 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            let view = self.reserved(Some(other), now, &[])?;
+                            Ok(standing::refund(view, cost).map(NewState::Reserved))
+                        });
                         let outcome = standing::refund(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -209,13 +231,15 @@ macro_rules! algorithms {
             pub const fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$limiter(_) => Algorithm::$limiter,)*
+                    Self::FixedReserved(_) => Algorithm::FixedWindow,
                 }
             }
 
-            /// The state as names and numbers, for people.
-            pub fn shown(&self) -> Vec<(&'static str, u64)> {
+            /// The state at `now` as names and numbers, for people.
+            pub fn shown(&self, now: Instant) -> Vec<(&'static str, u64)> {
                 match self {
                     $(Self::$limiter(state) => $limiter::shown(state),)*
+                    Self::FixedReserved(state) => state.shown(now),
                 }
             }
         }
@@ -237,4 +261,65 @@ algorithms! {
     "GCRA" Gcra: gcra::State => gcra::State,
     /// `RL.BACKOFF key attempts base max forget`
     "BACKOFF" Backoff: backoff::State => backoff::State,
+}
+
+impl Rule {
+    /// Takes a step with the reservation of `id` at `now`, changing nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ReservationError`], [`ReservationError::OtherAlgorithm`] first.
+    #[cold]
+    pub fn take_step<'a>(
+        &self,
+        stored: Option<State<'a>>,
+        now: Instant,
+        id: &'a [u8],
+        step: Step,
+    ) -> Result<Outcome<NewState<'a>>, ReservationError> {
+        let view = self.reserved(stored, now, id);
+        let view = view.map_err(|OtherAlgorithm| ReservationError::OtherAlgorithm)?;
+        Ok(reserved::take_step(view, step)?.map(NewState::Reserved))
+    }
+
+    /// Decides a call on what is no plain state of this rule's algorithm.
+    #[cold]
+    #[inline(never)]
+    fn decide_reserved<'a>(
+        &self,
+        mode: Mode,
+        stored: State<'a>,
+        now: Instant,
+        cost: Cost,
+    ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+        let view = self.reserved(Some(stored), now, &[])?;
+        Ok(standing::decide(view, cost, mode).map(NewState::Reserved))
+    }
+
+    /// Where a subject stands that has, or may get, reservations, that of `id` told apart.
+    #[cold]
+    #[inline(never)]
+    fn reserved<'a>(
+        &self,
+        stored: Option<State<'a>>,
+        now: Instant,
+        id: &'a [u8],
+    ) -> Result<reserved::View<'a>, OtherAlgorithm> {
+        match self {
+            Self::FixedWindow(rule) => {
+                let (window, list) = match stored {
+                    None => (None, Reservations::NONE),
+                    Some(State::FixedWindow(window)) => (Some(window), Reservations::NONE),
+                    Some(State::FixedReserved(reserved::State { list, window })) => {
+                        let reserved::Window { start, used } = window;
+                        ((used > 0).then_some(fixed_window::State { start, used }), list)
+                    }
+                    Some(_) => return Err(OtherAlgorithm),
+                };
+                let window = rule.window_at(window, now);
+                Ok(reserved::View::new(Windowed::Fixed, rule.limit, window, list, now, id))
+            }
+            _ => Err(OtherAlgorithm),
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The command table as data: what a server, a client and `redis-cli` want to know of each command.
 
 use super::api::{Access, Argument, Description, KeyRange, Kind};
-use crate::grammar::Algorithm;
+use crate::grammar::{Algorithm, ReservationVerb};
 use std::ffi::CStr;
 
 /// One command.
@@ -34,6 +34,8 @@ pub enum Action {
     Charge,
     /// Gives back.
     Refund,
+    /// Holds, settles or frees for an id.
+    Reserve(ReservationVerb),
     /// Decides by several rules and stores.
     DecideAll,
     /// Decides by several rules and stores nothing.
@@ -117,6 +119,12 @@ const ALGORITHMS: &[Argument] = &[
 ];
 
 const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
+
+const RESERVATION_ID: Argument = Argument::new(c"id", Kind::Text, Some(c"whose, 1 to 64 bytes"));
+const TTL: Argument =
+    Argument::new(c"ttl", Kind::Text, Some(c"for how long it is held and remembered, a duration"));
+const RESERVABLE: Argument =
+    Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS.split_at(1).0), None);
 
 const CLOCK_ACTIONS: &[Argument] = &[
     Argument::new(
@@ -203,11 +211,21 @@ const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     }
 }
 
+/// A command of a trusted caller, which ends a reservation.
+const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
+        complexity: c"O(N) with N ids that are remembered, at most 1024",
+        arity: -6,
+        arguments: &[KEY, RESERVATION_ID, RESERVABLE, COST],
+        ..settling(name, summary)
+    }
+}
+
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 14] = [
+pub static COMMANDS: [Command; 17] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -317,6 +335,30 @@ pub static COMMANDS: [Command; 14] = [
         },
         action: Action::Refund,
         counters: Some(Counters { allowed: c"refund_allowed", denied: c"refund_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -7,
+            flags: c"write deny-oom",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, RESERVATION_ID, TTL, RESERVABLE, COST],
+            ..ending(c"rl.reserve", c"Holds for an id what a call may cost, for a while.")
+        },
+        action: Action::Reserve(ReservationVerb::Reserve),
+        counters: Some(Counters { allowed: c"reserve_allowed", denied: c"reserve_denied" }),
+    },
+    Command {
+        description: ending(
+            c"rl.commit",
+            c"Takes what a call has cost for which an id holds something, and settles the id.",
+        ),
+        action: Action::Reserve(ReservationVerb::Commit),
+        counters: Some(Counters { allowed: c"commit_allowed", denied: c"commit_denied" }),
+    },
+    Command {
+        description: ending(c"rl.cancel", c"Frees what an id holds."),
+        action: Action::Reserve(ReservationVerb::Cancel),
+        counters: Some(Counters { allowed: c"cancel_allowed", denied: c"cancel_denied" }),
     },
     Command {
         description: Description {

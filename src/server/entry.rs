@@ -64,6 +64,9 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 11>,
     trampoline::<Table, 12>,
     trampoline::<Table, 13>,
+    trampoline::<Table, 14>,
+    trampoline::<Table, 15>,
+    trampoline::<Table, 16>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.
