@@ -16,6 +16,7 @@ mod draw;
 mod key;
 mod log;
 mod read;
+mod reserved;
 mod subject;
 
 pub use answer::{Answer, Verb, Wrote, act, call, peek};
@@ -26,6 +27,7 @@ pub use draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use key::{Key, Write, overwrite};
 pub use log::SlidingLog;
 pub use read::Unexplained;
+pub use reserved::{AnyCall, IDS, Reserved, Reserving, Step as ReservationStep};
 pub use subject::{
     CellRate, Delays, Fixed, Leaky, Log, Sliding, Subject, Token, Twin, check_retry,
 };
@@ -78,6 +80,16 @@ pub trait Oracle: Default + Clone {
         let too_much = |cost| cost > limits.capacity || !allowed(cost);
         smallest(limits.capacity + 1, too_much).expect("more than all is too much") - 1
     }
+    /// Whether a refund finds nothing to give back.
+    fn finds_nothing(&self, limits: &Limits, now: i128) -> bool {
+        self.is_unused(limits, now)
+    }
+    /// Whether nothing is left that has to be remembered.
+    fn is_blank(&self, limits: &Limits, now: i128) -> bool {
+        self.is_unused(limits, now)
+    }
+    /// It is written at `now`: what means nothing any more is dropped.
+    fn stored(&mut self, _limits: &Limits, _now: i128) {}
     /// Whether more than so many units are used.
     fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {
         !self.would_allow(limits, now, limits.capacity - units)

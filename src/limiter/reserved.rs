@@ -19,12 +19,11 @@ use super::standing::{ChargeError, Standing, conclude};
 use super::time::{Instant, Span};
 use crate::state::Reservations;
 
-/// The algorithms that can have reservations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Windowed {
-    /// `FIXED`
-    Fixed,
-}
+mod stored;
+#[cfg(test)]
+mod tests;
+
+pub use stored::{Edit, ListEdit, State, Window, Windowed};
 
 /// The window that is open at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -39,102 +38,6 @@ pub struct OpenWindow {
     pub lapses_at: Instant,
     /// Whether it had to be re-based, after a clock that stepped back.
     pub repaired: bool,
-}
-
-/// A window as it is stored; with nothing used, it starts at the epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// When it opened.
-    pub start: Instant,
-    /// How much is used in it.
-    pub used: u64,
-}
-
-/// A window with at least one reservation, as read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State<'a> {
-    /// The reservations.
-    pub list: Reservations<'a>,
-    /// The window.
-    pub window: Window,
-}
-
-/// What becomes of a window and its reservations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Edit<'a> {
-    /// Whose window it is.
-    pub of: Windowed,
-    /// What becomes of the list.
-    pub list: ListEdit,
-    /// The window.
-    pub window: Window,
-    /// The list as it is stored.
-    pub stored: Reservations<'a>,
-    /// Whose reservation changes.
-    pub id: &'a [u8],
-    /// For how long it is to hold something from `now` on.
-    pub ttl: Span,
-    /// How much it is to hold.
-    pub held: Cost,
-    /// What has lapsed by then is dropped.
-    pub now: Instant,
-}
-
-/// What becomes of a list of reservations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ListEdit {
-    /// It is gone, for all have lapsed: the state is the plain one of the algorithm.
-    Drop,
-    /// It stays as it is stored.
-    Keep,
-    /// What has lapsed is dropped, and what is too far ahead re-based.
-    Tidy,
-    /// The same, and that of the id is put in.
-    Put,
-    /// The same, and that of the id is settled.
-    Settle,
-    /// The same, and that of the id is taken out.
-    Remove,
-}
-
-impl<'a> Edit<'a> {
-    /// The reservation that is put in.
-    pub fn put(&self) -> Option<Reservation<'a>> {
-        let Self { id, now: since, held, .. } = *self;
-        let ttl = Period::new(self.ttl).filter(|_| self.list == ListEdit::Put)?;
-        Some(Reservation { id, since, ttl, held: Some(held) })
-    }
-
-    /// What a reservation becomes that has not lapsed; `None` when it is replaced or taken out.
-    pub fn made_of(&self, seen: Reservation<'a>) -> Option<Reservation<'a>> {
-        match self.list {
-            _ if seen.id != self.id => Some(seen),
-            ListEdit::Put | ListEdit::Remove => None,
-            ListEdit::Settle => Some(Reservation { held: None, ..seen }),
-            ListEdit::Drop | ListEdit::Keep | ListEdit::Tidy => Some(seen),
-        }
-    }
-}
-
-impl State<'_> {
-    /// The state at `now` as names and numbers, for people.
-    pub fn shown(&self, now: Instant) -> Vec<(&'static str, u64)> {
-        let seen = self.list.iter().filter_map(|(reservation, _)| reservation.at(now));
-        let (mut reserved, mut open, mut settled) = (0, 0, 0);
-        for reservation in seen {
-            match reservation.held {
-                Some(held) => (reserved, open) = (reserved + held.units(), open + 1),
-                None => settled += 1,
-            }
-        }
-        vec![
-            ("window_start_us", self.window.start.as_us()),
-            ("used", self.window.used),
-            ("reserved", reserved),
-            ("reservations_open", open),
-            ("reservations_settled", settled),
-        ]
-    }
 }
 
 /// Why a reservation is not made, or not settled.

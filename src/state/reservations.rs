@@ -20,6 +20,9 @@ use super::array::split_number;
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 
+#[cfg(test)]
+mod tests;
+
 const FIXARRAY: u8 = 0x90;
 const FIXARRAY_MAX: usize = 15;
 const ARRAY16: u8 = 0xdc;

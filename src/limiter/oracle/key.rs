@@ -1,7 +1,7 @@
 //! A key as a server holds it: bytes, read and written through the codec.
 
 use super::{Answer, Verb, Wrote};
-use crate::limiter::{self, ChargeError, Cost, Instant, Rule};
+use crate::limiter::{self, ChargeError, Cost, Instant, NewState, Rule, State};
 use crate::state::{self, Change};
 
 /// The bytes behind a key, and when their state lapses under the rule that wrote it.
@@ -47,7 +47,7 @@ impl Key {
         now: i128,
         cost: i128,
     ) -> Result<(Answer, Option<Write>), ChargeError> {
-        let stored = self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"));
+        let stored = self.state();
         let (now, cost) = (instant(now), units(cost));
         let outcome = match verb {
             Verb::Decide => rule.decide(stored, now, cost).expect("same algorithm"),
@@ -55,16 +55,12 @@ impl Key {
             Verb::Charge => rule.charge(stored, now, cost)?,
             Verb::Refund => rule.refund(stored, now, cost).expect("same algorithm"),
         };
-        let write = match outcome.next {
-            limiter::Write::Nothing => None,
-            limiter::Write::Forget => Some(Write::Forget),
-            limiter::Write::Keep(next) => Some(Write::Keep {
-                change: state::encode(&next.state),
-                lapses_at: next.lapses_at.as_us().into(),
-                ttl_slack: next.ttl_slack.as_us().into(),
-            }),
-        };
-        Ok((outcome.decision.into(), write))
+        Ok((outcome.decision.into(), Write::of(&outcome.next)))
+    }
+
+    /// The state behind the key.
+    pub(super) fn state(&self) -> Option<State<'_>> {
+        self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"))
     }
 
     /// A call that is stored: what it answers, and what became of the key.
@@ -111,6 +107,21 @@ impl Key {
             Change::Tail { offset, entries } => overwrite(bytes, *offset, entries),
         }
         self.lapses_at = *lapses_at;
+    }
+}
+
+impl Write {
+    /// What an outcome leaves to be stored; `None` when that is nothing.
+    pub fn of(next: &limiter::Write<NewState<'_>>) -> Option<Self> {
+        match next {
+            limiter::Write::Nothing => None,
+            limiter::Write::Forget => Some(Self::Forget),
+            limiter::Write::Keep(next) => Some(Self::Keep {
+                change: state::encode(&next.state),
+                lapses_at: next.lapses_at.as_us().into(),
+                ttl_slack: next.ttl_slack.as_us().into(),
+            }),
+        }
     }
 }
 
