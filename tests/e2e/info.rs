@@ -36,9 +36,9 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
     let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
     let deciding = ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra"];
-    for name in
-        deciding.into_iter().chain(["backoff", "peek", "charge", "refund", "all", "peekall"])
-    {
+    let others = ["backoff", "peek", "charge", "refund", "all", "peekall"];
+    let reserving = ["reserve", "commit", "cancel"];
+    for name in deciding.into_iter().chain(others).chain(reserving) {
         zero.extend([format!("rl_{name}_allowed"), format!("rl_{name}_denied")]);
     }
     for name in &zero {

@@ -36,6 +36,7 @@ mod repair;
 mod replicas;
 mod replication;
 mod replies;
+mod reservations;
 mod settling;
 mod several;
 mod stream;
