@@ -233,21 +233,5 @@ fn write_reserved(edit: &reserved::Edit<'_>) -> Change {
         let offset = edit.stored.window_offset();
         return Change::Tail { offset, entries: reservations::spelled_window(window).collect() };
     }
-    let (mut list, mut count) = (Vec::new(), 0);
-    let mut put = edit.put();
-    for (stored, spelled) in edit.stored.iter() {
-        // Put in where it belongs, before the next or instead of its own.
-        if put.is_some_and(|put| put.id <= stored.id) {
-            count += reservations::push(&mut list, put.take());
-        }
-        let Some(seen) = stored.at(edit.now).and_then(|seen| edit.made_of(seen)) else { continue };
-        if seen == stored {
-            list.extend_from_slice(spelled);
-            count += 1;
-        } else {
-            count += reservations::push(&mut list, Some(seen));
-        }
-    }
-    count += reservations::push(&mut list, put);
-    Change::Rewrite(reservations::write(kind, count, &list, window))
+    Change::Rewrite(reservations::write(kind, edit, window))
 }

@@ -6,6 +6,7 @@ use crate::contestants::{
 use crate::load::Shape;
 use crate::memory;
 use crate::node::{Binary, Node};
+use crate::reserving;
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
@@ -102,6 +103,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
 
     bars.measure_several(&node, rounds);
     bars.measure_settling(&node, rounds);
+    bars.measure_reserving(&node, rounds);
     drop(node);
 
     progress("AOF everysec");
@@ -186,6 +188,13 @@ impl Bars {
             }
             self.figures.extend(figures.into_iter().skip(1));
         }
+    }
+
+    /// A reservation and its settlement, beside a plain call.
+    fn measure_reserving(&mut self, node: &Node, rounds: usize) {
+        eprintln!("{}: reservations", self.server);
+        let value = reserving::cpu_of_both(node, rounds);
+        self.add_most("RL.RESERVE and RL.COMMIT at 10 open, CPU against RL.FIXED", value, 3.0);
     }
 
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {

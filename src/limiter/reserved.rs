@@ -23,7 +23,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-pub use stored::{Edit, ListEdit, State, Window, Windowed};
+pub use stored::{Edit, ListEdit, Place, State, Window, Windowed};
 
 /// The window that is open at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,8 @@ pub struct View<'a> {
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,
+    /// Where its reservation is in the list, or belongs; `None` when others are to change too.
+    place: Option<Place>,
 }
 
 /// What is remembered of several reservations together.
@@ -132,8 +134,15 @@ impl<'a> View<'a> {
         id: &'a [u8],
     ) -> Self {
         let (mut others, mut own, mut edit) = (Totals::NONE, None, ListEdit::Drop);
-        for (reservation, _) in stored.iter() {
-            let Some(seen) = reservation.at(now) else { continue };
+        let (mut len_before, mut lapsed) = (0, false);
+        for (reservation, spelled) in stored.iter() {
+            if reservation.id < id {
+                len_before += spelled.len();
+            }
+            let Some(seen) = reservation.at(now) else {
+                lapsed = true;
+                continue;
+            };
             if seen.since != reservation.since {
                 edit = ListEdit::Tidy;
             }
@@ -143,10 +152,12 @@ impl<'a> View<'a> {
                 others.add(&seen);
             }
         }
+        let tidies = lapsed || edit == ListEdit::Tidy;
+        let place = if tidies { None } else { Place::after(len_before) };
         if edit == ListEdit::Drop && (others.count > 0 || own.is_some()) {
             edit = ListEdit::Keep;
         }
-        Self { of, limit, now, window, stored, others, id, own, edit }
+        Self { of, limit, now, window, stored, others, id, own, edit, place }
     }
 
     /// What is remembered, that of the id included.
@@ -260,7 +271,9 @@ impl<'a> Standing for View<'a> {
         };
         let list = if totals.count == 0 { ListEdit::Drop } else { self.edit };
         let (of, stored, id, now) = (self.of, self.stored, self.id, self.now);
-        Next::until(lapses_at, Edit { of, list, window, stored, id, ttl, held, now })
+        let (count, place) = (u16::try_from(totals.count).unwrap_or(u16::MAX), self.place);
+        let edit = Edit { of, list, count, place, window, stored, id, ttl, held, now };
+        Next::until(lapses_at, edit)
     }
 }
 
@@ -307,8 +320,8 @@ fn reserve<'a>(
     let repairs = view.is_repaired();
     if verdict.is_allowed() {
         let (id, since) = (view.id, view.now);
+        view.edit = if view.own.is_some() { ListEdit::Replace } else { ListEdit::Insert };
         view.own = Some(Reservation { id, since, ttl, held: Some(cost) });
-        view.edit = ListEdit::Put;
     }
     Ok(view.concluded(verdict, verdict.is_allowed() || repairs))
 }

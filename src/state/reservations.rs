@@ -17,6 +17,7 @@
 
 use super::NotAState;
 use super::array::split_number;
+use crate::limiter::reserved::{Edit, ListEdit, Place};
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 
@@ -108,22 +109,58 @@ pub fn read(bytes: &[u8]) -> Result<(Reservations<'_>, [u64; 2]), NotAState> {
     }
 }
 
-/// A whole state: `count` reservations that are spelled in `list`, and the window.
-pub fn write(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
+/// A whole state with its list edited, and the window.
+pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     let [kind] = kind.to_be_bytes();
-    let mut bytes = Vec::with_capacity(FRONT_LEN + 3 + list.len() + WINDOW_FRONT.len() + 16);
+    // A reservation has at most 68 bytes but its id.
+    let len_max = edit.stored.window_offset() + edit.id.len() + 128;
+    let mut bytes = Vec::with_capacity(len_max);
     bytes.extend([FIXARRAY + 3, kind]);
-    match u8::try_from(count) {
+    match u8::try_from(edit.count) {
         Ok(count) if usize::from(count) <= FIXARRAY_MAX => bytes.push(FIXARRAY + count),
         _ => {
             bytes.push(ARRAY16);
-            bytes.extend(u16::try_from(count).unwrap_or(u16::MAX).to_be_bytes());
+            bytes.extend(edit.count.to_be_bytes());
         }
     }
-    bytes.extend_from_slice(list);
+    match edit.place {
+        Some(place) => edit_at(place, edit, &mut bytes),
+        None => edit_all(edit, &mut bytes),
+    }
     bytes.extend(WINDOW_FRONT);
     bytes.extend(spelled_window(window));
     bytes
+}
+
+/// Writes a list of which one reservation changes, at a place that is known.
+fn edit_at(place: Place, edit: &Edit<'_>, bytes: &mut Vec<u8>) {
+    let all = edit.stored.iter().0;
+    let (before, rest) = all.split_at_checked(place.len_before()).unwrap_or((all, &[]));
+    bytes.extend_from_slice(before);
+    let mut after = Iter(rest);
+    if edit.list != ListEdit::Insert
+        && let Some((stored, _)) = after.next()
+    {
+        push(bytes, edit.made_of(stored));
+    }
+    push(bytes, edit.put());
+    bytes.extend_from_slice(after.0);
+}
+
+/// Writes a list of which some have lapsed, or are re-based.
+fn edit_all(edit: &Edit<'_>, bytes: &mut Vec<u8>) {
+    let mut put = edit.put();
+    for (stored, spelled) in edit.stored.iter() {
+        // Put in where it belongs, before the next or instead of its own.
+        if put.is_some_and(|put| put.id <= stored.id) {
+            push(bytes, put.take());
+        }
+        match stored.at(edit.now).and_then(|seen| edit.made_of(seen)) {
+            Some(seen) if seen == stored => bytes.extend_from_slice(spelled),
+            changed => push(bytes, changed),
+        }
+    }
+    push(bytes, put);
 }
 
 /// The two numbers of a window.
@@ -131,12 +168,12 @@ pub fn spelled_window(window: [u64; 2]) -> impl Iterator<Item = u8> {
     window.into_iter().flat_map(u64::to_be_bytes)
 }
 
-/// Writes a reservation, if there is one; tells how many there were.
-pub fn push(bytes: &mut Vec<u8>, reservation: Option<Reservation<'_>>) -> usize {
-    let Some(reservation) = reservation else { return 0 };
-    let written = rmp_serde::encode::write(bytes, &Spelled(&reservation));
-    debug_assert!(written.is_ok(), "memory takes it");
-    1
+/// Writes a reservation, if there is one.
+fn push(bytes: &mut Vec<u8>, reservation: Option<Reservation<'_>>) {
+    if let Some(reservation) = reservation {
+        let written = rmp_serde::encode::write(bytes, &Spelled(&reservation));
+        debug_assert!(written.is_ok(), "memory takes it");
+    }
 }
 
 /// How many there are in the list at the front of `bytes`, and what comes after its header.

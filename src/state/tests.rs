@@ -88,6 +88,8 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
         State::FixedReserved(state) => NewState::Reserved(reserved::Edit {
             of: Windowed::Fixed,
             list: ListEdit::Keep,
+            count: 0,
+            place: None,
             window: state.window,
             stored: state.list,
             id: &[],

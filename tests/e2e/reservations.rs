@@ -51,11 +51,11 @@ fn a_reservation_counts_for_everybody_and_is_settled_once() {
             (0, "RL.REFUND k FIXED 10 60 COST 9", [1, 10, 1, 0, 90_000]),
             // Less than reserved, and a second time: nothing.
             (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
-            (0, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
-            (0, "RL.CANCEL k a FIXED 10 60", [0, 10, 4, 0, 60_000]),
-            (0, "RL.CANCEL k b FIXED 10 60", [1, 10, 9, 0, 60_000]),
-            (0, "RL.CANCEL k b FIXED 10 60", [0, 10, 9, 0, 60_000]),
-            (0, "RL.COMMIT k b FIXED 10 60", [0, 10, 9, 0, 60_000]),
+            (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
+            (10_000, "RL.CANCEL k a FIXED 10 60", [0, 10, 4, 0, 60_000]),
+            (10_000, "RL.CANCEL k b FIXED 10 60", [1, 10, 9, 0, 60_000]),
+            (10_000, "RL.CANCEL k b FIXED 10 60", [0, 10, 9, 0, 60_000]),
+            (10_000, "RL.COMMIT k b FIXED 10 60", [0, 10, 9, 0, 60_000]),
         ],
     );
     assert_eq!(
@@ -76,7 +76,7 @@ fn a_commit_after_its_reservation_lapsed_answers_0_and_charges_nothing() {
             (0, "RL.RESERVE k a 20s FIXED 10 60 COST 4", [1, 10, 6, 0, 20_000]),
             (19_999, "RL.PEEK k FIXED 10 60 COST 7", [0, 10, 6, 1, 1]),
             (20_000, "RL.COMMIT k a FIXED 10 60 COST 9", [0, 10, 10, 0, 0]),
-            (0, "RL.FIXED k 10 60 COST 10", [1, 10, 0, 0, 60_000]),
+            (20_000, "RL.FIXED k 10 60 COST 10", [1, 10, 0, 0, 60_000]),
         ],
     );
 }
@@ -262,7 +262,7 @@ fn what_is_denied_or_finds_nothing_leaves_no_trace() {
     }
     let told = listener.pushed().len();
     // Every mark of the stream is an event too.
-    assert_eq!(told, 4 + 5, "one event each");
+    assert_eq!(told, 4 + 4, "one event each");
 }
 
 #[test]
@@ -271,10 +271,11 @@ fn effects_are_absolute_and_a_plain_call_sends_16_bytes_however_many_are_remembe
     let mut client = server.client();
     let mut stream = server.replication_stream();
     for number in 0..200 {
-        client.decide(&format!("RL.RESERVE k job-{number:040} 2h FIXED 1000 1h COST 2"));
+        client.decide(&format!("RL.RESERVE k job-{number:040} 1h FIXED 1000 1h COST 2"));
     }
+    client.decide("RL.RESERVE k last 2h FIXED 1000 1h COST 2");
     let sent = stream.effects(&mut client);
-    assert_eq!(sent.len(), 200);
+    assert_eq!(sent.len(), 201);
     let last = sent.last().unwrap();
     assert_eq!((last[0].as_slice(), last.len()), (&b"SET"[..], 5));
     assert_eq!(last[2], client.bytes("GET k"), "the state is the primary's");
@@ -435,11 +436,14 @@ fn a_state_with_reservations_that_is_damaged_is_left_alone() {
         damaged[bit / 8] ^= 1 << (bit % 8);
         client.call(&[&b"SET"[..], b"k", &damaged]);
         for call in ["RL.FIXED k 10 60", "RL.RESERVE k c 1h FIXED 10 60"] {
+            let before = client.bytes("GET k");
             let reply = client.call(&call.split(' ').collect::<Vec<_>>());
             match crate::support::raw_error(&reply) {
                 Some(error) => {
-                    assert_eq!(error, WRONGTYPE, "bit {bit}");
-                    assert_eq!(client.bytes("GET k"), damaged, "bit {bit}");
+                    // A bit makes `c` of one of the ids, which may be settled.
+                    let is_settled = error.starts_with("ERR invalid id: it was committed");
+                    assert!(error == WRONGTYPE || is_settled, "bit {bit}: {error}");
+                    assert_eq!(client.bytes("GET k"), before, "bit {bit}");
                 }
                 None => states += 1,
             }

@@ -2,6 +2,7 @@
 
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
 use crate::state::Reservations;
+use std::num::NonZeroU32;
 
 /// The algorithms that can have reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,10 @@ pub struct Edit<'a> {
     pub of: Windowed,
     /// What becomes of the list.
     pub list: ListEdit,
+    /// How many are in it then.
+    pub count: u16,
+    /// Where in it that of the id is, or belongs; `None` where others change too.
+    pub place: Option<Place>,
     /// The window.
     pub window: Window,
     /// The list as it is stored.
@@ -49,6 +54,22 @@ pub struct Edit<'a> {
     pub now: Instant,
 }
 
+/// A place in a list, as so many bytes of reservations before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(NonZeroU32);
+
+impl Place {
+    /// The place after so many bytes.
+    pub fn after(len: usize) -> Option<Self> {
+        u32::try_from(len).ok()?.checked_add(1).and_then(NonZeroU32::new).map(Self)
+    }
+
+    /// So many bytes come before it.
+    pub const fn len_before(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
 /// What becomes of a list of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEdit {
@@ -58,8 +79,10 @@ pub enum ListEdit {
     Keep,
     /// What has lapsed is dropped, and what is too far ahead re-based.
     Tidy,
-    /// The same, and that of the id is put in.
-    Put,
+    /// The same, and that of the id is put in, where none is.
+    Insert,
+    /// The same, and that of the id is made anew.
+    Replace,
     /// The same, and that of the id is settled.
     Settle,
     /// The same, and that of the id is taken out.
@@ -70,7 +93,8 @@ impl<'a> Edit<'a> {
     /// The reservation that is put in.
     pub fn put(&self) -> Option<Reservation<'a>> {
         let Self { id, now: since, held, .. } = *self;
-        let ttl = Period::new(self.ttl).filter(|_| self.list == ListEdit::Put)?;
+        let puts = matches!(self.list, ListEdit::Insert | ListEdit::Replace);
+        let ttl = Period::new(self.ttl).filter(|_| puts)?;
         Some(Reservation { id, since, ttl, held: Some(held) })
     }
 
@@ -78,7 +102,7 @@ impl<'a> Edit<'a> {
     pub fn made_of(&self, seen: Reservation<'a>) -> Option<Reservation<'a>> {
         match self.list {
             _ if seen.id != self.id => Some(seen),
-            ListEdit::Put | ListEdit::Remove => None,
+            ListEdit::Insert | ListEdit::Replace | ListEdit::Remove => None,
             ListEdit::Settle => Some(Reservation { held: None, ..seen }),
             ListEdit::Drop | ListEdit::Keep | ListEdit::Tidy => Some(seen),
         }

@@ -1,9 +1,10 @@
 //! The list of reservations: golden bytes, that nothing else is read, and a MessagePack library.
 
+use super::push;
 use crate::limiter::reserved::Window;
 use crate::limiter::{Cost, Instant, Limit, Period, Reservation, Span, State};
 use crate::state::tests::{GOLDEN, US, any_number, bytes};
-use crate::state::{FIXED_RESERVED, NotAState, decode, reservations};
+use crate::state::{NotAState, decode};
 use proptest::prelude::*;
 
 #[test]
@@ -54,6 +55,15 @@ fn reservations_out_of_bounds_or_order_or_spelled_otherwise_are_no_state() {
     }
 }
 
+/// A whole state, its list spelled already.
+fn spelled(count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
+    // As of so many zeros, each of which is a byte.
+    let mut header = rmp_serde::to_vec(&vec![0_u8; count]).unwrap();
+    header.truncate(header.len() - count);
+    let window = window.map(u64::to_be_bytes).concat();
+    [&[0x93, 0xf5], &*header, list, &[0xc4, 16], &window].concat()
+}
+
 proptest! {
     #![proptest_config(crate::limiter::properties::config())]
 
@@ -87,7 +97,7 @@ proptest! {
             list.extend(rmp_serde::to_vec(&held).unwrap());
         }
         let (start_us, used) = window;
-        let mut bytes = reservations::write(FIXED_RESERVED, count, &list, [start_us, used]);
+        let mut bytes = spelled(count, &list, [start_us, used]);
         prop_assert_eq!(decode(&bytes).is_ok(), valid && (used > 0 || start_us == 0));
         if let Some(flipped) = flipped {
             let bit = flipped.index(bytes.len() * 8);
@@ -104,10 +114,10 @@ proptest! {
         let mut again = Vec::new();
         for (one, spelled) in state.list.iter() {
             let start = again.len();
-            reservations::push(&mut again, Some(one));
+            push(&mut again, Some(one));
             prop_assert_eq!(&again[start..], spelled);
         }
         let numbers = [state.window.start.as_us(), state.window.used];
-        prop_assert_eq!(reservations::write(kind, own.len(), &again, numbers), bytes);
+        prop_assert_eq!(spelled(own.len(), &again, numbers), bytes);
     }
 }
