@@ -18,6 +18,7 @@ use super::reservation::Reservation;
 use super::standing::{ChargeError, Standing, conclude};
 use super::time::{Instant, Span};
 use crate::state::Reservations;
+use std::cmp::Ordering;
 
 mod stored;
 #[cfg(test)]
@@ -135,9 +136,15 @@ impl<'a> View<'a> {
     ) -> Self {
         let (mut others, mut own, mut edit) = (Totals::NONE, None, ListEdit::Drop);
         let (mut len_before, mut lapsed) = (0, false);
+        // They come by their ids: compared until that of the id is reached, or would be.
+        let mut is_to_come = true;
         for (reservation, spelled) in stored.iter() {
-            if reservation.id < id {
-                len_before += spelled.len();
+            let mut is_own = false;
+            if is_to_come {
+                match reservation.id.cmp(id) {
+                    Ordering::Less => len_before += spelled.len(),
+                    order => (is_to_come, is_own) = (false, order == Ordering::Equal),
+                }
             }
             let Some(seen) = reservation.at(now) else {
                 lapsed = true;
@@ -146,7 +153,7 @@ impl<'a> View<'a> {
             if seen.since != reservation.since {
                 edit = ListEdit::Tidy;
             }
-            if seen.id == id {
+            if is_own {
                 own = Some(seen);
             } else {
                 others.add(&seen);

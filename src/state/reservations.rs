@@ -29,8 +29,8 @@ const FIXARRAY_MAX: usize = 15;
 const ARRAY16: u8 = 0xdc;
 const BIN8: u8 = 0xc4;
 const NIL: u8 = 0xc0;
-/// One reservation: an array of four, which begins with an id.
-const ONE: [u8; 2] = [FIXARRAY + 4, BIN8];
+/// What a reservation begins with.
+const FIXARRAY_OF_4: u8 = FIXARRAY + 4;
 
 /// The bytes in front of a list: an array of three, and its kind.
 pub const FRONT_LEN: usize = 2;
@@ -68,7 +68,7 @@ impl<'a> Reservations<'a> {
 impl<'a> Iterator for Iter<'a> {
     type Item = (Reservation<'a>, &'a [u8]);
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
         let bytes = self.0;
         let (reservation, rest) = split_reservation(bytes)?;
@@ -190,9 +190,10 @@ fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
 
 /// The reservation at the front of `bytes`, and what comes after it; `None` when it is none, or
 /// spelled otherwise than by [`push`].
-#[inline]
+// Inlined, or each is written to memory and read again: half as much time on top.
+#[inline(always)]
 fn split_reservation(bytes: &[u8]) -> Option<(Reservation<'_>, &[u8])> {
-    let (id_len, rest) = bytes.strip_prefix(&ONE)?.split_first()?;
+    let [FIXARRAY_OF_4, BIN8, id_len, rest @ ..] = bytes else { return None };
     let (id, rest) = rest.split_at_checked(usize::from(*id_len))?;
     let (since_us, rest) = split_number(rest)?;
     let (ttl_us, rest) = split_number(rest)?;
