@@ -131,6 +131,14 @@ for _ in 1 2; do
         $(redis-cli -s "$socket" RL.ALL "{7}:user" "GCRA 6 10 60" "{7}:tenant" "FIXED 8 60 COST 5")
 done
 
+say "RL.RESERVE holds what a job may cost, RL.COMMIT settles what it took, once, whoever asks again:"
+row RL.RESERVE rows:42 job-1 5m FIXED 1000 60 COST 700
+row RL.RESERVE rows:42 job-2 5m FIXED 1000 60 COST 400
+row RL.COMMIT rows:42 job-1 FIXED 1000 60 COST 450
+row RL.COMMIT rows:42 job-1 FIXED 1000 60 COST 450
+row RL.RESERVE rows:42 job-2 5m FIXED 1000 60 COST 400
+row RL.CANCEL rows:42 job-2 FIXED 1000 60
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h
