@@ -231,7 +231,7 @@ fn write_reserved(edit: &reserved::Edit<'_>) -> Change {
     };
     if edit.list == ListEdit::Keep {
         let offset = edit.stored.window_offset();
-        return Change::Tail { offset, entries: reservations::spelled_window(window).collect() };
+        return Change::Tail { offset, entries: reservations::spelled_window(window).to_vec() };
     }
     Change::Rewrite(reservations::write(kind, edit, window))
 }

@@ -47,14 +47,6 @@ fn main() {
         let text = env::var("ROUNDS").unwrap_or_default();
         if text.is_empty() { default } else { text.parse().expect("ROUNDS is a number") }
     };
-    if env::var_os("QUICK").is_some() {
-        for binary in &binaries {
-            let node = node::Node::start(binary, &module, &[], false);
-            println!("{} {}", binary.name, reserving::cpu_of_both(&node, 15));
-            println!("{:?}", node.info("commandstats"));
-        }
-        return;
-    }
     let is_full = env::args().any(|argument| argument == "full");
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
     fs::create_dir_all(&out).expect("docs/bench can be made");

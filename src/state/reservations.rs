@@ -20,6 +20,7 @@ use super::array::split_number;
 use crate::limiter::reserved::{Edit, ListEdit, Place};
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
 use serde::ser::{Serialize, SerializeTuple, Serializer};
+use std::cmp::Ordering;
 
 #[cfg(test)]
 mod tests;
@@ -115,7 +116,7 @@ pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     // A reservation has at most 68 bytes but its id.
     let len_max = edit.stored.window_offset() + edit.id.len() + 128;
     let mut bytes = Vec::with_capacity(len_max);
-    bytes.extend([FIXARRAY + 3, kind]);
+    bytes.extend_from_slice(&[FIXARRAY + 3, kind]);
     match u8::try_from(edit.count) {
         Ok(count) if usize::from(count) <= FIXARRAY_MAX => bytes.push(FIXARRAY + count),
         _ => {
@@ -127,8 +128,8 @@ pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
         Some(place) => edit_at(place, edit, &mut bytes),
         None => edit_all(edit, &mut bytes),
     }
-    bytes.extend(WINDOW_FRONT);
-    bytes.extend(spelled_window(window));
+    bytes.extend_from_slice(&WINDOW_FRONT);
+    bytes.extend_from_slice(&spelled_window(window));
     bytes
 }
 
@@ -150,13 +151,17 @@ fn edit_at(place: Place, edit: &Edit<'_>, bytes: &mut Vec<u8>) {
 /// Writes a list of which some have lapsed, or are re-based.
 fn edit_all(edit: &Edit<'_>, bytes: &mut Vec<u8>) {
     let mut put = edit.put();
+    let mut is_to_come = true;
     for (stored, spelled) in edit.stored.iter() {
-        // Put in where it belongs, before the next or instead of its own.
-        if put.is_some_and(|put| put.id <= stored.id) {
+        let order = if is_to_come { stored.id.cmp(edit.id) } else { Ordering::Greater };
+        if order != Ordering::Less {
+            // Put in where it belongs: before the next, or instead of its own.
+            is_to_come = false;
             push(bytes, put.take());
         }
-        match stored.at(edit.now).and_then(|seen| edit.made_of(seen)) {
-            Some(seen) if seen == stored => bytes.extend_from_slice(spelled),
+        match stored.at(edit.now) {
+            Some(seen) if order == Ordering::Equal => push(bytes, edit.made_of(seen)),
+            Some(seen) if seen.since == stored.since => bytes.extend_from_slice(spelled),
             changed => push(bytes, changed),
         }
     }
@@ -164,8 +169,8 @@ fn edit_all(edit: &Edit<'_>, bytes: &mut Vec<u8>) {
 }
 
 /// The two numbers of a window.
-pub fn spelled_window(window: [u64; 2]) -> impl Iterator<Item = u8> {
-    window.into_iter().flat_map(u64::to_be_bytes)
+pub fn spelled_window([start_us, used]: [u64; 2]) -> [u8; 16] {
+    (u128::from(start_us) << 64 | u128::from(used)).to_be_bytes()
 }
 
 /// Writes a reservation, if there is one.

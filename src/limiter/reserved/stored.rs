@@ -98,10 +98,9 @@ impl<'a> Edit<'a> {
         Some(Reservation { id, since, ttl, held: Some(held) })
     }
 
-    /// What a reservation becomes that has not lapsed; `None` when it is replaced or taken out.
+    /// What becomes of that of the id, which has not lapsed; `None` when it is replaced or taken out.
     pub fn made_of(&self, seen: Reservation<'a>) -> Option<Reservation<'a>> {
         match self.list {
-            _ if seen.id != self.id => Some(seen),
             ListEdit::Insert | ListEdit::Replace | ListEdit::Remove => None,
             ListEdit::Settle => Some(Reservation { held: None, ..seen }),
             ListEdit::Drop | ListEdit::Keep | ListEdit::Tidy => Some(seen),
