@@ -180,6 +180,14 @@ row RL.DEBUG CLOCK ADVANCE 60s
 row RL.RENEW exports:7 job-3 60s
 row RL.LEASE exports:7 job-5 3 60s
 
+say "RL.RESERVE holds what a job may cost, RL.COMMIT settles what it took, once, whoever asks again:"
+row RL.RESERVE rows:42 job-1 5m FIXED 1000 60 COST 700
+row RL.RESERVE rows:42 job-2 5m FIXED 1000 60 COST 400
+row RL.COMMIT rows:42 job-1 FIXED 1000 60 COST 450
+row RL.COMMIT rows:42 job-1 FIXED 1000 60 COST 450
+row RL.RESERVE rows:42 job-2 5m FIXED 1000 60 COST 400
+row RL.CANCEL rows:42 job-2 FIXED 1000 60
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h

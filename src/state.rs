@@ -12,6 +12,10 @@
 //! BACKOFF      93 f7  last_us attempts                  at most 16
 //! QUOTA        93 f6  period_start_us used              at most 20
 //!
+//! with reservations:
+//! FIXED        93 f5  reservations, start_us and used   see `reservations`
+//! QUOTA        93 f4  the same
+//!
 //! in debt, which only a charge leaves behind:
 //! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
 //! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
@@ -25,24 +29,28 @@
 //!
 //! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
 //! and the header of a log, is read and written by [`Array`], because every call goes through it;
-//! `array` says what that saves. What nests, as a list of amounts held for somebody, is for
-//! `rmp-serde`: its length decides what a call costs, and its shape is more than is wise to spell
-//! by hand. A kind belongs to one side for ever, and a key without anything nested keeps a kind of
-//! this side. Both sides spell a number alike; the tests compare them.
+//! `array` says what that saves. What nests, the list of reservations, is written by `rmp-serde`,
+//! its shape being more than is wise to spell by hand; `reservations` says why it is read by hand
+//! all the same. A key without anything nested keeps a kind of this side. Both sides spell a number
+//! alike; the tests compare them.
 
 use crate::limiter::bucket::{LeakyDebt, TokenDebt};
+use crate::limiter::reserved::{self, ListEdit, Window, Windowed};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
 use crate::limiter::{
-    Backoff, CalendarQuota, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow, TokenBucket,
+    Backoff, CalendarQuota, Cost, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
+    TokenBucket,
 };
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
 
 mod array;
+mod reservations;
 #[cfg(test)]
 mod tests;
 
 pub use array::Array;
 use array::{long_array, split_numbers};
+pub use reservations::Reservations;
 
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
@@ -54,6 +62,8 @@ const TOKEN_DEBT: i8 = -7;
 const LEAKY_DEBT: i8 = -8;
 const BACKOFF: i8 = -9;
 const CALENDAR_QUOTA: i8 = -10;
+const FIXED_RESERVED: i8 = -11;
+const QUOTA_RESERVED: i8 = -12;
 
 /// The bytes are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +110,8 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
         CALENDAR_QUOTA => read::<CalendarQuota, _>(bytes).map(State::CalendarQuota),
         TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
         LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
+        FIXED_RESERVED => read_reserved(Windowed::Fixed, bytes).map(State::Reserved),
+        QUOTA_RESERVED => read_reserved(Windowed::Quota, bytes).map(State::Reserved),
         _ => Err(NotAState),
     }
 }
@@ -121,6 +133,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
         NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
         NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
         NewState::CalendarQuota(state) => write::<CalendarQuota, _>(CALENDAR_QUOTA, state),
+        NewState::Reserved(edit) => write_reserved(edit),
     }
 }
 
@@ -197,4 +210,36 @@ fn write_log(edit: &Edit<'_>) -> Change {
         bytes.extend_from_slice(&entry.pack(base, passed));
     }
     Change::Rewrite(bytes)
+}
+
+/// A window with reservations.
+#[cold]
+fn read_reserved(of: Windowed, bytes: &[u8]) -> Result<reserved::State<'_>, NotAState> {
+    let (list, [start_us, used]) = reservations::read(bytes)?;
+    let window = Window { start: Instant::from_us(start_us), used };
+    // With nothing used there is no window, and only one way to say so.
+    let is_open = (1..=Cost::TOTAL_MAX).contains(&used) && window.start <= Instant::MAX;
+    if is_open || (start_us, used) == (0, 0) {
+        Ok(reserved::State { of, list, window })
+    } else {
+        Err(NotAState)
+    }
+}
+
+#[cold]
+fn write_reserved(edit: &reserved::Edit<'_>) -> Change {
+    let Window { start, used } = edit.window;
+    let window = [start.as_us(), used];
+    let (plain, kind) = match edit.of {
+        Windowed::Fixed => (FIXED_WINDOW, FIXED_RESERVED),
+        Windowed::Quota => (CALENDAR_QUOTA, QUOTA_RESERVED),
+    };
+    if edit.list == ListEdit::Drop {
+        return Change::Whole(Array::new(plain, window));
+    }
+    if edit.list == ListEdit::Keep {
+        let offset = edit.stored.window_offset();
+        return Change::Tail { offset, entries: reservations::spelled_window(window).to_vec() };
+    }
+    Change::Rewrite(reservations::write(kind, edit, window))
 }

@@ -7,6 +7,7 @@ use crate::leases;
 use crate::load::Shape;
 use crate::memory;
 use crate::node::{Binary, Node};
+use crate::reserving;
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
@@ -105,6 +106,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     bars.measure_settling(&node, rounds);
     bars.measure_quotas(&node, rounds);
     bars.measure_leases(&node, rounds);
+    bars.measure_reserving(&node, rounds);
     drop(node);
 
     progress("AOF everysec");
@@ -220,6 +222,13 @@ impl Bars {
                 self.add_most(&format!("{of}, CPU against 10 holders"), figures.growth, 2.0);
             }
         }
+    }
+
+    /// A reservation and its settlement, beside a plain call.
+    fn measure_reserving(&mut self, node: &Node, rounds: usize) {
+        eprintln!("{}: reservations", self.server);
+        let value = reserving::cpu_of_both(node, rounds);
+        self.add_most("RL.RESERVE and RL.COMMIT at 10 open, CPU against RL.FIXED", value, 3.0);
     }
 
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {

@@ -18,6 +18,7 @@ mod memory;
 mod node;
 mod plot;
 mod report;
+mod reserving;
 mod rounds;
 
 use node::Binary;

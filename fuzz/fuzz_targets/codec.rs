@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Quotas, Share, Sliding, Source,
-    Step, Subject, Token, Twin, Verb, Wrote,
+    AnyCall, CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Quotas, Reserved,
+    Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, Verb, Wrote,
 };
 use redis_throttle::limiter::{Cost, Instant, NewState, Rule, State, sliding_log::Edit};
 use redis_throttle::state::{Change, decode, encode};
@@ -32,6 +32,11 @@ fuzz_target!(|bytes: &[u8]| {
         State::Gcra(state) => call::<CellRate>(stored, state.arrival_ns / 1_000, limits, calls),
         State::Backoff(state) => call::<Delays>(stored, state.last.as_us(), limits, calls),
         State::CalendarQuota(state) => call::<Quotas>(stored, state.start.as_us(), limits, calls),
+        State::Reserved(state) => {
+            let (first, _) = state.list.iter().next().expect("one at least");
+            call::<Reserving>(stored, first.since.as_us(), limits, calls);
+            step(stored, first.since.as_us(), limits, calls);
+        }
     }
 });
 
@@ -51,12 +56,28 @@ fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
         State::Gcra(state) => NewState::Gcra(state),
         State::Backoff(state) => NewState::Backoff(state),
         State::CalendarQuota(state) => NewState::CalendarQuota(state),
+        // Its list, spelled anew, is compared by tests; here what stands behind it.
+        State::Reserved(_) => return stored.to_vec(),
     };
     match encode(&new_state) {
         Change::Whole(bytes) => bytes.as_slice().to_vec(),
         Change::Rewrite(bytes) => bytes,
         Change::Patch { offset, entry } => [&stored[..offset], &entry].concat(),
         Change::Tail { .. } => panic!("nothing is refunded"),
+    }
+}
+
+/// Steps and plain calls around the time of a reservation.
+fn step(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u8]) {
+    let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
+    let model = Reserved::try_from(decode(stored).expect("a state")).expect("explained");
+    let mut twin = Twin::<Reserving> { key, model };
+    let mut now = i128::from(about_us).min(CLOCK_MAX_US);
+    for _ in 0..CALLS {
+        let call = AnyCall::draw(&mut calls, &limits);
+        twin.any_call(&limits, now, call).unwrap_or_else(|difference| panic!("{difference}"));
+        let step = Step::draw_set(&mut calls);
+        now = (now + step.us(limits.period_us)).clamp(0, CLOCK_MAX_US);
     }
 }
 

@@ -61,7 +61,7 @@ pub enum GrammarError {
     LeaseId,
     /// Not a number of holders.
     LeaseLimit,
-    /// Not how long a lease lasts.
+    /// Not how long a lease or a reservation lasts.
     Ttl,
     /// `LEASE` has no options.
     LeaseOption,
@@ -99,6 +99,10 @@ pub enum GrammarError {
     PartialNotHere,
     /// Not the name of an algorithm.
     Algorithm,
+    /// Not an id of a reservation.
+    ReservationId,
+    /// Not the name of an algorithm that can have reservations.
+    NotReservable,
     /// `RL.DEBUG` of something else.
     Subcommand,
     /// `RL.DEBUG CLOCK` with an unknown action.
@@ -260,6 +264,10 @@ impl GrammarError {
             Self::Algorithm => {
                 c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA or LEASE"
             }
+            Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
+            Self::NotReservable => {
+                c"ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve"
+            },
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {
                 c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"

@@ -64,3 +64,6 @@ pub fn release<'a>(args: &[&'a [u8]]) -> Result<&'a [u8], GrammarError> {
 fn holder(id: &[u8]) -> Result<&[u8], GrammarError> {
     if (1..=ID_LEN_MAX).contains(&id.len()) { Ok(id) } else { Err(GrammarError::LeaseId) }
 }
+
+#[cfg(test)]
+mod tests;

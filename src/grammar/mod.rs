@@ -9,6 +9,7 @@ mod lease;
 mod number;
 mod packed;
 mod quota;
+mod reservation;
 
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ pub use clock::ClockAction;
 pub use error::GrammarError;
 pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
+pub use reservation::{ReservationRequest, ReservationVerb, reservation};
 
 use crate::limiter::{
     Backoff, BackoffError, Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError,

@@ -20,6 +20,7 @@ use super::bounds::{Cost, Limit};
 use super::calendar::{Calendar, CalendarPeriod};
 use super::decision::{Decision, Next};
 use super::fields::{Field, Fields};
+use super::reserved::{OpenWindow, Window};
 use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 
@@ -59,14 +60,7 @@ impl Limiter<'_> for CalendarQuota {
     /// current one, what was used in it moves there.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
-        let current = self.calendar.period_at(now);
-        let (open, end, repaired) = match stored {
-            Some(state) if current.holds(state.start) => (state, current.end, false),
-            Some(state) if state.start >= current.end => {
-                open_ahead(state, now, current, self.calendar)
-            }
-            _ => (State { start: current.start, used: 0 }, current.end, false),
-        };
+        let (open, end, repaired) = self.open_period(stored, now);
         View { limit: self.limit, open, end, until_end: end.since(now), repaired }
     }
 }
@@ -150,5 +144,27 @@ impl Fields<2> for CalendarQuota {
 
     fn state([start_us, used]: [u64; 2]) -> Option<State> {
         Some(State { start: Instant::from_us(start_us), used })
+    }
+}
+
+impl CalendarQuota {
+    /// The period that is open at `now`, by what is stored, for a key with reservations.
+    pub(super) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
+        let stored = stored.map(|Window { start, used }| State { start, used });
+        let (State { start, used }, end, repaired) = self.open_period(stored, now);
+        OpenWindow { start, used, until_end: end.since(now), lapses_at: end, repaired }
+    }
+
+    /// The period that is open at `now`, its end, and whether it had to be repaired.
+    #[inline(always)]
+    fn open_period(&self, stored: Option<State>, now: Instant) -> (State, Instant, bool) {
+        let current = self.calendar.period_at(now);
+        match stored {
+            Some(state) if current.holds(state.start) => (state, current.end, false),
+            Some(state) if state.start >= current.end => {
+                open_ahead(state, now, current, self.calendar)
+            }
+            _ => (State { start: current.start, used: 0 }, current.end, false),
+        }
     }
 }

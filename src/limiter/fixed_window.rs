@@ -11,6 +11,7 @@
 use super::bounds::{Cost, Limit, Period};
 use super::decision::{Decision, Next};
 use super::fields::{Field, Fields};
+use super::reserved::{OpenWindow, Window};
 use super::standing::{Limiter, Standing};
 use super::time::{Instant, Span};
 
@@ -123,6 +124,14 @@ impl Fields<2> for FixedWindow {
 }
 
 impl FixedWindow {
+    /// The window that is open at `now`, by what is stored, for a key with reservations.
+    pub(super) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
+        let stored = stored.map(|Window { start, used }| State { start, used });
+        let (State { start, used }, repaired) = self.open_window(stored, now);
+        let until_end = self.end(start).since(now);
+        OpenWindow { start, used, until_end, lapses_at: start.after(self.window.span()), repaired }
+    }
+
     /// The window that is open at `now`, and whether it had to be repaired.
     fn open_window(&self, stored: Option<State>, now: Instant) -> (State, bool) {
         let fresh = if self.aligned { now.floor_to(self.window.span()) } else { now };

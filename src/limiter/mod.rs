@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows a server, reads a clock or uses a float, and no decision allocates. Reading
 //! order: `time` and `bounds` (the types), `decision` (the answer), `standing` (how a call is
-//! decided), `fields` (a state as numbers), then any of the algorithms.
+//! decided), `fields` (a state as numbers), then any of the algorithms, and `reserved` last.
 
 pub mod backoff;
 pub mod bounds;
@@ -15,6 +15,8 @@ pub mod fixed_window;
 pub mod gcra;
 pub mod leaky_bucket;
 pub mod lease;
+pub mod reservation;
+pub mod reserved;
 pub mod several;
 pub mod sliding_log;
 pub mod sliding_window;
@@ -40,6 +42,8 @@ pub use fixed_window::FixedWindow;
 pub use gcra::Gcra;
 pub use leaky_bucket::LeakyBucket;
 pub use lease::Lease;
+pub use reservation::Reservation;
+pub use reserved::{ReservationError, Step, Windowed};
 pub use several::Row;
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
@@ -48,17 +52,19 @@ pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
 pub use zone::Zone;
 
+use crate::state::Reservations;
+
 /// The key holds the state of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
 
-/// What is stored, as the state of one algorithm; returns the error if it is another's.
+/// What is stored, as the plain state of one algorithm; returns what is made of anything else.
 macro_rules! stored_state {
-    ($stored:expr, $limiter:ident, $error:expr) => {
+    ($stored:expr, $limiter:ident, $of_other:expr) => {
         match $stored {
             None => None,
             Some(State::$limiter(state)) => Some(state),
-            Some(_) => return Err($error),
+            Some(other) => return $of_other(other),
         }
     };
 }
@@ -83,12 +89,16 @@ macro_rules! algorithms {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum State<'a> {
             $($(#[$call])* $limiter($state),)*
+            /// A window with reservations.
+            Reserved(reserved::State<'a>),
         }
 
         /// What a key is to hold.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum NewState<'a> {
             $($(#[$call])* $limiter($new_state),)*
+            /// Of a key that has reservations, or had.
+            Reserved(reserved::Edit<'a>),
         }
 
         impl Algorithm {
@@ -139,7 +149,9 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            self.decide_reserved(mode, other, now, cost)
+                        });
                         let outcome = standing::decide(rule.standing(stored, now), cost, mode);
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -160,7 +172,10 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            let view = self.reserved(Some(other), now, &[])?;
+                            Ok(standing::decide_partly(view, cost).map(NewState::Reserved))
+                        });
                         let outcome = standing::decide_partly(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -183,7 +198,11 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, ChargeError> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, ChargeError::OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            let view = self.reserved(Some(other), now, &[]);
+                            let view = view.map_err(|OtherAlgorithm| ChargeError::OtherAlgorithm)?;
+                            Ok(standing::charge(view, cost)?.map(NewState::Reserved))
+                        });
                         let outcome = standing::charge(rule.standing(stored, now), cost)?;
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -204,7 +223,10 @@ macro_rules! algorithms {
             ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
                 match self {
                     $(Self::$limiter(rule) => {
-                        let stored = stored_state!(stored, $limiter, OtherAlgorithm);
+                        let stored = stored_state!(stored, $limiter, |other| {
+                            let view = self.reserved(Some(other), now, &[])?;
+                            Ok(standing::refund(view, cost).map(NewState::Reserved))
+                        });
                         let outcome = standing::refund(rule.standing(stored, now), cost);
                         Ok(outcome.map(NewState::$limiter))
                     })*
@@ -217,13 +239,20 @@ macro_rules! algorithms {
             pub const fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$limiter(_) => Algorithm::$limiter,)*
+                    Self::Reserved(reserved::State { of: Windowed::Fixed, .. }) => {
+                        Algorithm::FixedWindow
+                    }
+                    Self::Reserved(reserved::State { of: Windowed::Quota, .. }) => {
+                        Algorithm::CalendarQuota
+                    }
                 }
             }
 
-            /// The state as names and numbers, for people.
-            pub fn shown(&self) -> Vec<(&'static str, u64)> {
+            /// The state at `now` as names and numbers, for people.
+            pub fn shown(&self, now: Instant) -> Vec<(&'static str, u64)> {
                 match self {
                     $(Self::$limiter(state) => $limiter::shown(state),)*
+                    Self::Reserved(state) => state.shown(now),
                 }
             }
         }
@@ -247,4 +276,75 @@ algorithms! {
     "BACKOFF" Backoff: backoff::State => backoff::State,
     /// `RL.QUOTA key limit unit [ZONE name] [START n] [COST n]`
     "QUOTA" CalendarQuota: calendar_quota::State => calendar_quota::State,
+}
+
+impl Rule {
+    /// Takes a step with the reservation of `id` at `now`, changing nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ReservationError`], [`ReservationError::OtherAlgorithm`] first.
+    #[cold]
+    pub fn take_step<'a>(
+        &self,
+        stored: Option<State<'a>>,
+        now: Instant,
+        id: &'a [u8],
+        step: Step,
+    ) -> Result<Outcome<NewState<'a>>, ReservationError> {
+        let view = self.reserved(stored, now, id);
+        let view = view.map_err(|OtherAlgorithm| ReservationError::OtherAlgorithm)?;
+        Ok(reserved::take_step(view, step)?.map(NewState::Reserved))
+    }
+
+    /// Decides a call on what is no plain state of this rule's algorithm.
+    #[cold]
+    #[inline(never)]
+    fn decide_reserved<'a>(
+        &self,
+        mode: Mode,
+        stored: State<'a>,
+        now: Instant,
+        cost: Cost,
+    ) -> Result<Outcome<NewState<'a>>, OtherAlgorithm> {
+        let view = self.reserved(Some(stored), now, &[])?;
+        Ok(standing::decide(view, cost, mode).map(NewState::Reserved))
+    }
+
+    /// Where a subject stands that has, or may get, reservations, that of `id` told apart.
+    #[cold]
+    #[inline(never)]
+    fn reserved<'a>(
+        &self,
+        stored: Option<State<'a>>,
+        now: Instant,
+        id: &'a [u8],
+    ) -> Result<reserved::View<'a>, OtherAlgorithm> {
+        let (of, limit) = match self {
+            Self::FixedWindow(rule) => (Windowed::Fixed, rule.limit),
+            Self::CalendarQuota(rule) => (Windowed::Quota, rule.limit),
+            _ => return Err(OtherAlgorithm),
+        };
+        let (window, list) = match (stored, of) {
+            (None, _) => (None, Reservations::NONE),
+            (Some(State::FixedWindow(state)), Windowed::Fixed) => {
+                let fixed_window::State { start, used } = state;
+                (Some(reserved::Window { start, used }), Reservations::NONE)
+            }
+            (Some(State::CalendarQuota(state)), Windowed::Quota) => {
+                let calendar_quota::State { start, used } = state;
+                (Some(reserved::Window { start, used }), Reservations::NONE)
+            }
+            (Some(State::Reserved(state)), _) if state.of == of => {
+                (Some(state.window).filter(|window| window.used > 0), state.list)
+            }
+            _ => return Err(OtherAlgorithm),
+        };
+        let open = match self {
+            Self::FixedWindow(rule) => rule.window_at(window, now),
+            Self::CalendarQuota(rule) => rule.window_at(window, now),
+            _ => return Err(OtherAlgorithm),
+        };
+        Ok(reserved::View::new(of, limit, open, list, now, id))
+    }
 }

@@ -18,6 +18,7 @@ mod leases;
 mod log;
 mod quota;
 mod read;
+mod reserved;
 mod several;
 mod subject;
 
@@ -31,6 +32,7 @@ pub use leases::{Leases, Seen, lease_rule};
 pub use log::SlidingLog;
 pub use quota::{CalendarQuota, calendar};
 pub use read::Unexplained;
+pub use reserved::{AnyCall, IDS, Reserved, Reserving, Step as ReservationStep};
 pub use several::{AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all};
 use subject::call_both;
 pub use subject::{
@@ -86,6 +88,16 @@ pub trait Oracle: Default + Clone {
         let too_much = |cost| cost > limits.capacity || !allowed(cost);
         smallest(limits.capacity + 1, too_much).expect("more than all is too much") - 1
     }
+    /// Whether a refund finds nothing to give back.
+    fn finds_nothing(&self, limits: &Limits, now: i128) -> bool {
+        self.is_unused(limits, now)
+    }
+    /// Whether nothing is left that has to be remembered.
+    fn is_blank(&self, limits: &Limits, now: i128) -> bool {
+        self.is_unused(limits, now)
+    }
+    /// It is written at `now`: what means nothing any more is dropped.
+    fn stored(&mut self, _limits: &Limits, _now: i128) {}
     /// Whether more than so many units are used.
     fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {
         !self.would_allow(limits, now, limits.capacity - units)

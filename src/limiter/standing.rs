@@ -57,6 +57,14 @@ pub trait Standing: Sized {
     }
     /// How much is used, in units, rounded up; beyond the limit, the subject is in debt.
     fn used(&self) -> u128;
+    /// How much of that a refund can give back.
+    fn refundable(&self) -> u128 {
+        self.used()
+    }
+    /// Whether nothing is left that has to be remembered.
+    fn is_blank(&self) -> bool {
+        self.used() == 0
+    }
     /// How long until the subject is out of debt; zero when it is in none.
     fn clear_in(&self) -> Span {
         if self.used() > self.limit().units().into() {
@@ -184,7 +192,7 @@ pub fn charge<S: Standing>(
 #[cold]
 pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     let asks = cost.is_zero();
-    let finds = !asks && subject.used() > 0;
+    let finds = !asks && subject.refundable() > 0;
     let repairs = !asks && subject.is_repaired();
     if finds {
         subject.give_back(cost);
@@ -195,14 +203,18 @@ pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     } else {
         Verdict::Denied { retry_after: clear_in }
     };
-    let forgets = finds && subject.used() == 0;
+    let forgets = finds && subject.is_blank();
     let outcome = conclude(subject, verdict, !forgets && (finds || repairs));
     if forgets { Outcome { next: Write::Forget, ..outcome } } else { outcome }
 }
 
 /// The answer that goes with a verdict, and the state where it is written.
 #[inline(always)]
-fn conclude<S: Standing>(subject: S, verdict: Verdict, writes: bool) -> Outcome<S::NewState> {
+pub(super) fn conclude<S: Standing>(
+    subject: S,
+    verdict: Verdict,
+    writes: bool,
+) -> Outcome<S::NewState> {
     let decision = Decision {
         verdict,
         limit: subject.limit(),

@@ -1,7 +1,8 @@
 //! The command table as data: what a server, a client and `redis-cli` want to know of each command.
 
-use super::api::{Access, Argument, Description, KeyRange, Kind};
-use crate::grammar::Algorithm;
+use super::api::{Access, Description, KeyRange};
+use super::arguments::*;
+use crate::grammar::{Algorithm, ReservationVerb};
 use std::ffi::CStr;
 
 /// One command.
@@ -34,6 +35,8 @@ pub enum Action {
     Charge,
     /// Gives back.
     Refund,
+    /// Holds, settles or frees for an id.
+    Reserve(ReservationVerb),
     /// Decides by several rules and stores.
     DecideAll,
     /// Decides by several rules and stores nothing.
@@ -49,166 +52,6 @@ pub enum Action {
     /// Moves the clock.
     Debug,
 }
-
-const KEY: Argument = Argument::new(c"key", Kind::Key, Some(c"the limited subject and its rule"));
-const LIMIT: Argument =
-    Argument::new(c"limit", Kind::Integer, Some(c"units per window, 1 to 10^12"));
-const BURST: Argument =
-    Argument::new(c"burst", Kind::Integer, Some(c"units allowed at once, 1 to 10^12"));
-const CAPACITY: Argument =
-    Argument::new(c"capacity", Kind::Integer, Some(c"units the bucket holds, 1 to 10^12"));
-const RATE: Argument =
-    Argument::new(c"rate", Kind::Integer, Some(c"units per period in the long run"));
-const DURATION: Option<&CStr> =
-    Some(c"a duration from 1ms to 366d, seconds without a unit: 60, 0.5, 500ms, 1h");
-const WINDOW: Argument = Argument::new(c"window", Kind::Text, DURATION);
-const PERIOD: Argument = Argument::new(c"period", Kind::Text, DURATION);
-const COST: Argument = Argument {
-    name: c"cost",
-    kind: Kind::Integer,
-    token: Some(c"COST"),
-    summary: Some(c"units this call takes, 0 to 10^12, 1 if not given"),
-    optional: true,
-    multiple: false,
-};
-const PARTIAL: Argument = Argument::token(c"partial", c"PARTIAL").optional();
-const ALIGNED: Argument = Argument::token(c"aligned", c"ALIGNED").optional();
-
-const ATTEMPTS: Argument =
-    Argument::new(c"attempts", Kind::Integer, Some(c"attempts without a delay, 1 to 10^6"));
-const BASE: Argument = Argument::new(c"base", Kind::Text, Some(c"the first delay, a duration"));
-const MAX: Argument = Argument::new(c"max", Kind::Text, Some(c"the longest delay, a duration"));
-const FORGET: Argument =
-    Argument::new(c"forget", Kind::Text, Some(c"without an attempt for so long all is forgotten"));
-
-const LIMIT_PER_PERIOD: Argument =
-    Argument::new(c"limit", Kind::Integer, Some(c"units per calendar period, 1 to 10^12"));
-const UNIT: Argument = Argument::new(
-    c"unit",
-    Kind::OneOf(&[
-        Argument::token(c"day", c"DAY"),
-        Argument::token(c"week", c"WEEK"),
-        Argument::token(c"month", c"MONTH"),
-        Argument::token(c"quarter", c"QUARTER"),
-        Argument::token(c"year", c"YEAR"),
-    ]),
-    None,
-);
-const ZONE: Argument = Argument {
-    token: Some(c"ZONE"),
-    ..Argument::new(c"zone", Kind::Text, Some(c"an IANA time zone, UTC if not given")).optional()
-};
-const START: Argument = Argument {
-    token: Some(c"START"),
-    ..Argument::new(
-        c"start",
-        Kind::Text,
-        Some(c"of a week mon..sun, of a month its day 1 to 31, of a year its month 1 to 12"),
-    )
-    .optional()
-};
-
-const LIMIT_PER_WINDOW: &[Argument] = &[KEY, LIMIT, WINDOW, COST, PARTIAL];
-const CAPACITY_AND_RATE: &[Argument] = &[KEY, CAPACITY, RATE, PERIOD, COST, PARTIAL];
-
-const ALGORITHMS: &[Argument] = &[
-    Argument::new(
-        c"fixed-window",
-        Kind::Block(&[Argument::token(c"fixed", c"FIXED"), LIMIT, WINDOW, ALIGNED]),
-        None,
-    ),
-    Argument::new(
-        c"sliding-window",
-        Kind::Block(&[Argument::token(c"sliding", c"SLIDING"), LIMIT, WINDOW]),
-        None,
-    ),
-    Argument::new(
-        c"sliding-log",
-        Kind::Block(&[Argument::token(c"slidinglog", c"SLIDINGLOG"), LIMIT, WINDOW]),
-        None,
-    ),
-    Argument::new(
-        c"token-bucket",
-        Kind::Block(&[Argument::token(c"tokenbucket", c"TOKENBUCKET"), CAPACITY, RATE, PERIOD]),
-        None,
-    ),
-    Argument::new(
-        c"leaky-bucket",
-        Kind::Block(&[Argument::token(c"leakybucket", c"LEAKYBUCKET"), CAPACITY, RATE, PERIOD]),
-        None,
-    ),
-    Argument::new(
-        c"generic-cell-rate",
-        Kind::Block(&[Argument::token(c"gcra", c"GCRA"), BURST, RATE, PERIOD]),
-        None,
-    ),
-    Argument::new(
-        c"growing-delay",
-        Kind::Block(&[Argument::token(c"backoff", c"BACKOFF"), ATTEMPTS, BASE, MAX, FORGET]),
-        None,
-    ),
-    Argument::new(
-        c"calendar-quota",
-        Kind::Block(&[Argument::token(c"quota", c"QUOTA"), LIMIT_PER_PERIOD, UNIT, ZONE, START]),
-        None,
-    ),
-];
-
-const ID: Argument = Argument::new(c"id", Kind::Text, Some(c"the holder, 1 to 128 bytes"));
-const HOLDERS: Argument =
-    Argument::new(c"limit", Kind::Integer, Some(c"holders at once, 1 to 10^6"));
-const TTL: Argument = Argument::new(c"ttl", Kind::Text, DURATION);
-
-/// The algorithms, and the rule that is none.
-const RULES: &[Argument] = &{
-    let lease = Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]);
-    let mut rules = [Argument::new(c"holders", lease, None); ALGORITHMS.len() + 1];
-    let (before, _) = rules.split_at_mut(ALGORITHMS.len());
-    before.copy_from_slice(ALGORITHMS);
-    rules
-};
-
-const ANY_RULE: Argument = Argument::new(c"rule", Kind::OneOf(RULES), None);
-
-const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
-
-const CLOCK_ACTIONS: &[Argument] = &[
-    Argument::new(
-        c"freeze-clock",
-        Kind::Block(&[
-            Argument::token(c"freeze", c"FREEZE"),
-            Argument::new(c"unix-us", Kind::Integer, Some(c"Unix time in us, 0 to the year 2200"))
-                .optional(),
-        ]),
-        None,
-    ),
-    Argument::new(
-        c"advance-clock",
-        Kind::Block(&[
-            Argument::token(c"advance", c"ADVANCE"),
-            Argument::new(c"duration", Kind::Text, Some(c"a duration, with - in front to go back")),
-        ]),
-        None,
-    ),
-    Argument::token(c"resume", c"RESUME"),
-];
-
-/// Keys and rules by turns.
-const PAIRS: KeyRange = KeyRange { last: -1, step: 2 };
-
-const KEYS_AND_RULES: &[Argument] = &[Argument::new(
-    c"key-and-rule",
-    Kind::Block(&[
-        KEY,
-        Argument::new(
-            c"rule",
-            Kind::Text,
-            Some(c"an algorithm and its arguments in one argument: \"GCRA 6 10 60 COST 2\""),
-        ),
-    ]),
-    None,
-)
-.multiple()];
 
 const CONSTANT: &CStr = c"O(1)";
 const SINCE: &CStr = c"0.1.0";
@@ -267,11 +110,21 @@ const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description {
     }
 }
 
+/// A command of a trusted caller, which ends a reservation.
+const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
+        complexity: c"O(N) with N ids that are remembered, at most 1024",
+        arity: -6,
+        arguments: &[KEY, RESERVATION_ID, RESERVABLE, COST],
+        ..settling(name, summary)
+    }
+}
+
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 18] = [
+pub static COMMANDS: [Command; 21] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -396,6 +249,30 @@ pub static COMMANDS: [Command; 18] = [
     },
     Command {
         description: Description {
+            arity: -7,
+            flags: c"write deny-oom",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, RESERVATION_ID, HELD_FOR, RESERVABLE, COST],
+            ..ending(c"rl.reserve", c"Holds for an id what a call may cost, for a while.")
+        },
+        action: Action::Reserve(ReservationVerb::Reserve),
+        counters: Some(Counters { allowed: c"reserve_allowed", denied: c"reserve_denied" }),
+    },
+    Command {
+        description: ending(
+            c"rl.commit",
+            c"Takes what a call has cost for which an id holds something, and settles the id.",
+        ),
+        action: Action::Reserve(ReservationVerb::Commit),
+        counters: Some(Counters { allowed: c"commit_allowed", denied: c"commit_denied" }),
+    },
+    Command {
+        description: ending(c"rl.cancel", c"Frees what an id holds."),
+        action: Action::Reserve(ReservationVerb::Cancel),
+        counters: Some(Counters { allowed: c"cancel_allowed", denied: c"cancel_denied" }),
+    },
+    Command {
+        description: Description {
             complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
             arity: -3,
@@ -480,10 +357,7 @@ pub static COMMANDS: [Command; 18] = [
             categories_and_own: c"admin slow dangerous rl",
             keys: None,
             tips: Some(c"nondeterministic_output"),
-            arguments: &[Argument {
-                token: Some(c"CLOCK"),
-                ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
-            }],
+            arguments: &[CLOCK_ACTION],
         },
         action: Action::Debug,
         counters: None,

@@ -68,6 +68,9 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 15>,
     trampoline::<Table, 16>,
     trampoline::<Table, 17>,
+    trampoline::<Table, 18>,
+    trampoline::<Table, 19>,
+    trampoline::<Table, 20>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.

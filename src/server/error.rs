@@ -5,7 +5,7 @@ use super::clock::OutOfRange;
 use super::holders::HoldersError;
 use super::keyspace::{CommitError, WrongType};
 use crate::grammar::GrammarError;
-use crate::limiter::ChargeError;
+use crate::limiter::{ChargeError, ReservationError};
 use std::ffi::{CStr, CString};
 
 /// The answer to a panic.
@@ -36,6 +36,10 @@ pub enum CommandError {
     Charge(ChargeError),
     /// The server does not tell of the holders of leases.
     NotTold,
+    /// A reservation that is settled is to be made anew.
+    Settled,
+    /// The key remembers as many ids as it may.
+    TooManyReservations,
     /// The server did not take the new state, or its effect.
     Commit(CommitError),
     /// `RL.DEBUG` is switched off.
@@ -93,6 +97,12 @@ impl CommandError {
             }
             Self::Charge(ChargeError::TooLong) => {
                 c"ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+            }
+            Self::Settled => {
+                c"ERR invalid id: it was committed, and can be used again once its ttl is over"
+            }
+            Self::TooManyReservations => {
+                c"ERR too many reservations: a key remembers at most 1024 ids at a time"
             }
             Self::Commit(CommitError::NotStored) => {
                 c"ERR internal error: the server refused to store the state"
@@ -156,6 +166,17 @@ impl From<HoldersError> for RuleError {
 impl From<ChargeError> for CommandError {
     fn from(error: ChargeError) -> Self {
         Self::Charge(error)
+    }
+}
+
+impl From<ReservationError> for CommandError {
+    fn from(error: ReservationError) -> Self {
+        match error {
+            ReservationError::OtherAlgorithm => Self::WrongType,
+            ReservationError::Settled => Self::Settled,
+            ReservationError::TooMany => Self::TooManyReservations,
+            ReservationError::Charge(error) => Self::Charge(error),
+        }
     }
 }
 

@@ -6,7 +6,9 @@ use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
 use super::{clock, config, info, leases, reply, several};
-use crate::grammar::{self, Algorithm, Asked, ClockAction, GrammarError};
+use crate::grammar::{
+    self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
+};
 use crate::limiter::{Mode, NewState, Outcome};
 use crate::state::NotAState;
 
@@ -18,6 +20,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Peek => peek(index, call),
         Action::Charge => charge(index, call),
         Action::Refund => refund(index, call),
+        Action::Reserve(verb) => reserve(index, call, verb),
         Action::DecideAll => several::decide(index, call),
         Action::PeekAll => several::peek(index, call),
         Action::Lease => leases::take(index, call),
@@ -50,6 +53,14 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }
 
+/// Holds, settles or frees what an id holds, and tells where the subject stands then.
+fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
+    let request = grammar::reservation(verb, args_after_key(call), config::sliding_log_slots())?;
+    apply_as(index, call, request.id, |key, id| {
+        Ok(keyspace::reserve(key, &ReservationRequest { id, ..request })?)
+    })
+}
+
 /// What is made of the state behind a key.
 type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
@@ -61,8 +72,19 @@ fn apply(
     call: &mut Call<'_>,
     act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
 ) -> Result<(), CommandError> {
+    apply_as(index, call, &[], |key, _| act(key))
+}
+
+/// The same, for a call that names an id: what is to be stored may borrow it beside the state.
+#[inline(always)]
+fn apply_as<'call>(
+    index: usize,
+    call: &mut Call<'call>,
+    id: &'call [u8],
+    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>, &'key [u8]) -> Made<'key>,
+) -> Result<(), CommandError> {
     let key = only_key(call)?.open_for_writing();
-    let outcome = act(&key)?;
+    let outcome = act(&key, id)?;
     let decision = outcome.decision;
     let write = Write::of(&outcome.next);
     let integers = reply::integers(&decision);
@@ -98,7 +120,7 @@ fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
     }
     let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
     fault::point(Point::Reply);
-    reply::state(call.context(), state.as_ref());
+    reply::state(call.context(), state.as_ref(), clock::now());
     Ok(())
 }
 
@@ -121,6 +143,6 @@ fn only_key<'open, 'call>(call: &'open Call<'call>) -> Result<KeyName<'open, 'ca
     call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
 }
 
-fn args_after_key<'call>(call: &'call Call<'_>) -> &'call [&'call [u8]] {
+fn args_after_key<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
     call.args().get(1..).unwrap_or_default()
 }

@@ -3,9 +3,10 @@
 use super::api::{Call, ChangedKey, Event, KeyKind, ReadKey, Refused, WriteKey};
 use super::fault::{self, Point};
 use super::{clock, replication};
-use crate::grammar::Request;
+use crate::grammar::{Request, ReservationRequest};
 use crate::limiter::{
-    self, ChargeError, Instant, Mode, NewState, OtherAlgorithm, Outcome, Span, State,
+    self, ChargeError, Instant, Mode, NewState, OtherAlgorithm, Outcome, ReservationError, Span,
+    State,
 };
 use crate::state::{self, Change, NotAState};
 
@@ -106,6 +107,20 @@ pub fn refund<'key>(
     fault::point(Point::Decide);
     let outcome = request.rule.refund(stored, clock::now(), request.cost);
     outcome.map_err(|OtherAlgorithm| WrongType)
+}
+
+/// What a step with a reservation makes of the state behind a key.
+///
+/// # Errors
+///
+/// [`ReservationError`], among them that the key holds anything else.
+pub fn reserve<'key>(
+    key: &'key ReadKey<'_, '_>,
+    request: &ReservationRequest<'key>,
+) -> Result<Outcome<NewState<'key>>, ReservationError> {
+    let stored = load(key).map_err(|NotAState| ReservationError::OtherAlgorithm)?;
+    fault::point(Point::Decide);
+    request.rule.take_step(stored, clock::now(), request.id, request.step)
 }
 
 /// Why a change did not come about as it should have.

@@ -5,6 +5,7 @@
 //! those below it.
 
 mod api;
+mod arguments;
 mod clock;
 mod commands;
 mod config;

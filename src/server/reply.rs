@@ -3,7 +3,7 @@
 
 use super::api::{Context, Value};
 use crate::limiter::several;
-use crate::limiter::{Decision, Row, Span, State, Verdict};
+use crate::limiter::{Decision, Instant, Row, Span, State, Verdict};
 use std::iter;
 
 /// The fourth field of a call that can never be allowed.
@@ -68,13 +68,13 @@ impl<'a> Several<'a> {
     }
 }
 
-/// Sends a state as field and value pairs, its algorithm first; null when there is none.
-pub fn state(context: Context<'_>, state: Option<&State<'_>>) {
+/// Sends a state at `now` as field and value pairs, its algorithm first; null when there is none.
+pub fn state(context: Context<'_>, state: Option<&State<'_>>, now: Instant) {
     let Some(state) = state else {
         return context.reply_null();
     };
     let algorithm = ("algorithm", Value::Text(state.algorithm().name()));
-    let numbers = state.shown().into_iter().map(|(name, number)| (name, Value::Integer(number)));
+    let numbers = state.shown(now).into_iter().map(|(name, number)| (name, Value::Integer(number)));
     let pairs: Vec<_> = iter::once(algorithm).chain(numbers).collect();
     context.reply_map(&pairs);
 }

@@ -99,7 +99,7 @@ pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), 
 }
 
 #[inline(always)]
-fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
+pub fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
     // A number that a shorter spelling has room for is none of ours.
     let (number, too_small, rest) = match *first {

@@ -3,11 +3,11 @@
 use crate::support::{ALGORITHMS, Client, Server, text};
 
 /// A user allowed exactly what the rules say; `ACL DRYRUN` asks for them.
-fn make_user(client: &mut Client, name: &str, rules: &str) {
+pub fn make_user(client: &mut Client, name: &str, rules: &str) {
     client.ok(&format!("ACL SETUSER {name} reset on nopass {rules}"));
 }
 
-fn may(client: &mut Client, user: &str, call: &str) -> bool {
+pub fn may(client: &mut Client, user: &str, call: &str) -> bool {
     text(&client.run(&format!("ACL DRYRUN {user} {call}"))) == "OK"
 }
 

@@ -91,8 +91,14 @@ fn right_values(name: &str) -> &'static [&'static str] {
             "000060.000000",
             "8784h",
         ],
-        "id" => &["job-1", "i", "COST", "\0", "1"],
-        "ttl" => &["1ms", "0.5", "60", "366d"],
+        "id" => &[
+            "job-1",
+            "COST",
+            "\0",
+            "7",
+            "0123456789012345678901234567890123456789012345678901234567890123",
+        ],
+        "ttl" => &["1ms", "0.5", "60", "1h", "366d"],
         "attempts" => &["1", "2", "7", "007", "1000", "1000000"],
         "base" => &["1ms", "0.5", "1s"],
         "max" => &["1s", "8s", "1m"],
@@ -241,6 +247,7 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error.starts_with("ERR invalid start: ")
             || error.starts_with("ERR invalid option: LEASE")
             || error == "ERR invalid limit: expected an integer from 1 to 1000000"
+            || error.starts_with("ERR invalid id: it was committed")
             || error.contains("too many rules")
             || error == "ERR invalid duration: the clock must stay between the years 1970 and 2200";
         assert!(excused, "{}: {error}", shown(call));

@@ -42,6 +42,7 @@ mod repair;
 mod replicas;
 mod replication;
 mod replies;
+mod reservations;
 mod settling;
 mod several;
 mod several_cluster;

@@ -29,7 +29,7 @@ const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 18] = [
+const COMMANDS: [Described; 21] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -134,6 +134,39 @@ const COMMANDS: [Described; 18] = [
         key: UPDATES,
         position: ONE_KEY,
         syntax: ANY_RULE,
+    },
+    Described {
+        name: "rl.reserve",
+        since: "0.2.0",
+        arity: -7,
+        flags: &["write", "denyoom"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key id ttl <FIXED limit window [ALIGNED] | \
+                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
+                 [COST cost]",
+    },
+    Described {
+        name: "rl.commit",
+        since: "0.2.0",
+        arity: -6,
+        flags: &["write"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key id <FIXED limit window [ALIGNED] | \
+                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
+                 [COST cost]",
+    },
+    Described {
+        name: "rl.cancel",
+        since: "0.2.0",
+        arity: -6,
+        flags: &["write"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key id <FIXED limit window [ALIGNED] | \
+                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> \
+                 [COST cost]",
     },
     Described {
         name: "rl.all",

@@ -43,7 +43,7 @@ pub struct Answer {
 }
 
 /// After how many ms `holds` of a time.
-fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
+pub(super) fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let longest_ms = div_ceil(SPAN_MAX_US, 1_000);
     smallest(longest_ms, |ms| holds(now + ms * 1_000)).unwrap_or(longest_ms)
 }
@@ -65,7 +65,7 @@ pub fn act<O: Oracle>(
     let mut settled = oracle.clone();
     let repaired = cost > 0 && settled.clone().repair(limits, now);
     settled.repair(limits, now);
-    let had_nothing = settled.is_unused(limits, now);
+    let had_nothing = settled.finds_nothing(limits, now);
     let (allowed, retry_after_ms) = match verb {
         Verb::Decide => decide(&mut settled, limits, now, cost),
         Verb::Partly => decide_partly(&mut settled, limits, now, cost),
@@ -84,9 +84,12 @@ pub fn act<O: Oracle>(
         retry_after_ms,
         reset_after_ms: ms_until(now, |at| settled.is_unused(limits, at)),
     };
-    if verb == Verb::Refund && changed && settled.is_unused(limits, now) {
+    if verb == Verb::Refund && changed && settled.is_blank(limits, now) {
         *oracle = O::default();
         return Some((answer, Wrote::Deletion));
+    }
+    if changed || repaired {
+        settled.stored(limits, now);
     }
     if cost > 0 {
         *oracle = settled;
@@ -145,7 +148,7 @@ fn charge<O: Oracle>(
 }
 
 fn refund<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) -> (i128, i128) {
-    if cost > 0 && !subject.is_unused(limits, now) {
+    if cost > 0 && !subject.finds_nothing(limits, now) {
         subject.give(limits, now, cost);
     }
     let clear_after_ms = ms_until(now, |at| subject.is_clear(limits, at));

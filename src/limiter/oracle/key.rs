@@ -47,7 +47,7 @@ impl Key {
         now: i128,
         cost: i128,
     ) -> Result<(Answer, Option<Write>), ChargeError> {
-        let stored = self.stored();
+        let stored = self.state();
         let (now, cost) = (instant(now), units(cost));
         let outcome = match verb {
             Verb::Decide => rule.decide(stored, now, cost).expect("same algorithm"),
@@ -55,7 +55,7 @@ impl Key {
             Verb::Charge => rule.charge(stored, now, cost)?,
             Verb::Refund => rule.refund(stored, now, cost).expect("same algorithm"),
         };
-        Ok((outcome.decision.into(), Write::of(outcome.next)))
+        Ok((outcome.decision.into(), Write::of(&outcome.next)))
     }
 
     /// What a rule that is one of several answers, and what it leaves to be stored. Nothing is
@@ -68,11 +68,12 @@ impl Key {
         cost: i128,
     ) -> (Row, Option<Write>) {
         let (now, cost) = (instant(now), units(cost));
-        let outcome = rule.decide_as(mode, self.stored(), now, cost).expect("same algorithm");
-        (Row { decision: outcome.decision, cost }, Write::of(outcome.next))
+        let outcome = rule.decide_as(mode, self.state(), now, cost).expect("same algorithm");
+        (Row { decision: outcome.decision, cost }, Write::of(&outcome.next))
     }
 
-    fn stored(&self) -> Option<State<'_>> {
+    /// The state behind the key.
+    pub(super) fn state(&self) -> Option<State<'_>> {
         self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"))
     }
 
@@ -124,7 +125,8 @@ impl Key {
 }
 
 impl Write {
-    fn of(next: limiter::Write<NewState<'_>>) -> Option<Self> {
+    /// What an outcome leaves to be stored; `None` when that is nothing.
+    pub fn of(next: &limiter::Write<NewState<'_>>) -> Option<Self> {
         match next {
             limiter::Write::Nothing => None,
             limiter::Write::Forget => Some(Self::Forget),

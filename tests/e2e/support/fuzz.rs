@@ -16,7 +16,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 62] = [
+const KNOWN_ERRORS: [&str; 65] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -81,6 +81,9 @@ const KNOWN_ERRORS: [&str; 62] = [
     "ERR wrong number of arguments: expected TOKENBUCKET capacity rate period",
     "ERR wrong number of arguments: expected LEAKYBUCKET capacity rate period",
     "ERR wrong number of arguments: expected GCRA burst rate period",
+    "ERR invalid id: expected 1 to 64 bytes",
+    "ERR invalid id: it was committed, and can be used again once its ttl is over",
+    "ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve",
     super::WRONGTYPE,
     "WRONGTYPE the key does not hold a rate limiter's state",
 ];
@@ -181,9 +184,9 @@ pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes:
 fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
-    let others: [&[u8]; 7] =
-        [b"PEEK", b"INSPECT", b"DEBUG", b"CHARGE", b"REFUND", b"RENEW", b"RELEASE"];
-    if others.contains(&algorithm) || call.len() < 2 {
+    let is_other = matches!(algorithm, b"PEEK" | b"INSPECT" | b"DEBUG" | b"CHARGE" | b"REFUND")
+        || matches!(algorithm, b"RESERVE" | b"COMMIT" | b"CANCEL" | b"RENEW" | b"RELEASE");
+    if is_other || call.len() < 2 {
         return vec![b"PING".to_vec()];
     }
     if algorithm == b"ALL" || algorithm == b"PEEKALL" {
@@ -229,7 +232,16 @@ fn check(
                 assert!(unchanged || !is_free(call), "{}: it was free", shown(call));
                 return;
             }
+            if name == b"RL.COMMIT" || name == b"RL.CANCEL" {
+                check_settled(call, decision);
+                assert!(unchanged || decision[0] == 1, "{}: it was not open", shown(call));
+                return;
+            }
             check_decision(call, decision, is_leaky);
+            if name == b"RL.RESERVE" {
+                assert!(unchanged || decision[0] == 1, "{}: {decision:?}", shown(call));
+                return;
+            }
             let allowed = decision[0] > 0;
             outcomes.allowed += u64::from(allowed);
             outcomes.denied += u64::from(!allowed);

@@ -1,0 +1,84 @@
+//! What it costs to reserve and to settle, beside a plain call. No load generator sends two commands
+//! by turns with an id of their own, so this one does: on one connection, in pipelines.
+
+use crate::load::Shape;
+use crate::node::{Node, command_of};
+use crate::rounds::median;
+use redis::{Connection, Pipeline, Value};
+use std::cell::Cell;
+
+/// What is open on each key while it is measured.
+const OPEN: u64 = 10;
+
+/// Denies nothing, and no window ends while it is measured.
+const RULE: [&str; 3] = ["FIXED", "1000000000000", "3600"];
+
+/// How long what is reserved and settled at once is remembered: till its key comes again, about.
+const TTL: &str = "100ms";
+
+/// Makes the calls of `words` for each key, so many calls to a pipeline; tells how many answered 1.
+fn run(connection: &mut Connection, keys: u64, words: impl Fn(u64) -> Vec<Vec<String>>) -> u64 {
+    let mut allowed = 0;
+    let mut send = |pipeline: &mut Pipeline| {
+        let replies: Vec<Value> = pipeline.query(connection).expect("replies");
+        let is_one =
+            |reply: &&Value| matches!(reply, Value::Array(fields) if fields[0] == Value::Int(1));
+        allowed += replies.iter().filter(is_one).count() as u64;
+        pipeline.clear();
+    };
+    let mut pipeline = redis::pipe();
+    for key in 0..keys {
+        for call in words(key) {
+            pipeline.add_command(command_of(&call));
+        }
+        if pipeline.len() >= Shape::BASE.pipeline as usize {
+            send(&mut pipeline);
+        }
+    }
+    if !pipeline.is_empty() {
+        send(&mut pipeline);
+    }
+    allowed
+}
+
+fn call(command: &str, key: u64, before_rule: &[&str], after_rule: &[&str]) -> Vec<String> {
+    let rule = if command == "RL.FIXED" { &RULE[1..] } else { &RULE };
+    let key = format!("held:{key:012}");
+    let words = [&[command, &key], before_rule, rule, after_rule].concat();
+    words.into_iter().map(str::to_owned).collect()
+}
+
+/// CPU time of a reservation and its settlement on a key that has ten open ones, by that of a plain
+/// call on a key that has none.
+pub fn cpu_of_both(node: &Node, rounds: usize) -> f64 {
+    let keys = Shape::BASE.keys;
+    let mut connection = node.connect();
+    let plain = |key: u64| vec![call("RL.FIXED", keys + key, &[], &[])];
+    // A settled id is remembered for a while: each round has one of its own.
+    let sweep = Cell::new(0);
+    let both = |key: u64| {
+        let id = format!("new-{:08}", sweep.get());
+        vec![
+            call("RL.RESERVE", key, &[&id, TTL], &["COST", "5"]),
+            call("RL.COMMIT", key, &[&id], &["COST", "3"]),
+        ]
+    };
+    let open = |key: u64| {
+        let id = |number: u64| format!("job-{number:08}");
+        (0..OPEN).map(|number| call("RL.RESERVE", key, &[&id(number), "3600"], &[])).collect()
+    };
+    assert_eq!(run(&mut connection, keys, open), OPEN * keys, "all are open");
+    run(&mut connection, keys, plain);
+    run(&mut connection, keys, both);
+    median((0..rounds).map(|_| {
+        let mut cpu_us = |words: &dyn Fn(u64) -> Vec<Vec<String>>, calls: u64| {
+            let before_us = node.cpu_us();
+            let allowed = run(&mut connection, keys, words);
+            assert!(allowed * 1_000 >= calls * 999, "{allowed} of {calls} were allowed");
+            node.cpu_us() - before_us
+        };
+        let plain_us = cpu_us(&plain, keys);
+        sweep.set(sweep.get() + 1);
+        cpu_us(&both, 2 * keys) / plain_us
+    }))
+}

@@ -1,0 +1,123 @@
+//! The list of reservations: golden bytes, that nothing else is read, and a MessagePack library.
+
+use super::push;
+use crate::limiter::reserved::Window;
+use crate::limiter::{Cost, Instant, Limit, Period, Reservation, Span, State};
+use crate::state::tests::{GOLDEN, US, any_number, bytes};
+use crate::state::{NotAState, decode};
+use proptest::prelude::*;
+
+#[test]
+fn golden_reservations_read_as_what_they_were_written_from() {
+    let (_, hex) = GOLDEN[GOLDEN.len() - 1];
+    let reserved = bytes(hex);
+    let Ok(State::Reserved(state)) = decode(&reserved) else { panic!("reserved") };
+    let one = |id, since_us, ttl_us, held: Option<u64>| Reservation {
+        id,
+        since: Instant::from_us(since_us),
+        ttl: Period::new(Span::from_us(ttl_us)).unwrap(),
+        held: held.map(|held| Cost::new(held).unwrap()),
+    };
+    let list: Vec<_> = state.list.iter().map(|(one, _)| one).collect();
+    assert_eq!(list, [one(b"a", US, 60_000_000, Some(5)), one(b"j1", 1, 1_000, None)]);
+    assert_eq!(state.window, Window { start: Instant::from_us(US), used: 15 });
+}
+
+#[test]
+fn reservations_out_of_bounds_or_order_or_spelled_otherwise_are_no_state() {
+    let rows = [
+        "93 f5 90 c410 0000000000000000 0000000000000000", // no reservation
+        "93 f5 91 94 c400 00 cd03e8 c0 c410 0000000000000000 0000000000000000", // no id
+        "93 f5 91 94 c401 61 00 cd03e7 c0 c410 0000000000000000 0000000000000000", // below 1 ms
+        "93 f5 91 94 c401 61 00 cf00001cc2a9eb4001 c0 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 c401 61 cf0020000000000000 cd03e8 c0 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 c401 61 00 cd03e8 cf000000e8d4a51001 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 c401 61 00 cd03e8 c0 c410 0000000000000001 0000000000000000", // no window
+        "93 f5 91 94 c401 61 00 cd03e8 c0 c410 0000000000000000 000001d1a94a2001", // too much used
+        "93 f5 91 94 c401 61 00 cd03e8 c0 c410 0020000000000000 0000000000000001", // at 2^53 us
+        "93 f5 91 94 c401 61 00 cd03e8 c0 c40f 0000000000000000 00000000000000",   // short
+        "93 f5 91 94 c401 61 00 cd03e8 c3 c410 0000000000000000 0000000000000000", // true is held
+        "93 f5 92 94 c401 61 00 cd03e8 c0 94 c401 61 00 cd03e8 c0 \
+         c410 0000000000000000 0000000000000000", // an id twice
+        "93 f5 92 94 c401 62 00 cd03e8 c0 94 c401 61 00 cd03e8 c0 \
+         c410 0000000000000000 0000000000000000", // out of order
+        // A list with a long header, an id as a text, as numbers, with a long header, and the same
+        // held in two bytes; the window as numbers.
+        "93 f5 dc0001 94 c401 61 00 cd03e8 05 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 a161 00 cd03e8 05 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 9161 00 cd03e8 05 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 c50001 61 00 cd03e8 05 c410 0000000000000000 0000000000000000",
+        "93 f5 91 94 c401 61 00 cd03e8 cc05 c410 0000000000000000 0000000000000000",
+        "94 f5 91 94 c401 61 00 cd03e8 05 00 00",
+    ];
+    for hex in rows {
+        assert_eq!(decode(&bytes(hex)), Err(NotAState), "{hex}");
+    }
+}
+
+/// A whole state, its list spelled already.
+fn spelled(count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
+    // As of so many zeros, each of which is a byte.
+    let mut header = rmp_serde::to_vec(&vec![0_u8; count]).unwrap();
+    header.truncate(header.len() - count);
+    let window = window.map(u64::to_be_bytes).concat();
+    [&[0x93, 0xf5], &*header, list, &[0xc4, 16], &window].concat()
+}
+
+proptest! {
+    #![proptest_config(crate::limiter::properties::config())]
+
+    /// Reservations are read exactly as a MessagePack library reads them and would write them again,
+    /// also with a bit flipped.
+    #[test]
+    fn reservations_read_as_a_messagepack_library_reads_them(
+        ids in prop::collection::btree_map(
+            prop::collection::vec(any::<u8>(), 1..=66),
+            (any_number(), any_number(), prop::option::of(any_number()), 0..8_usize),
+            1..40,
+        ),
+        window in (0..3_u64, 0..3_u64),
+        flipped in prop::option::of(any::<prop::sample::Index>()),
+    ) {
+        let (mut list, mut valid, count) = (Vec::new(), true, ids.len());
+        for (id, (since_us, ttl_us, held, wild)) in &ids {
+            // Mostly within bounds, or hardly a list would be.
+            let bound = |number: &u64, max: u64, wild_at| {
+                if *wild == wild_at { *number } else { *number % max }
+            };
+            let since = bound(since_us, Instant::MAX.as_us(), 0);
+            let ttl = bound(ttl_us, Period::MAX.as_us() - 1_000, 1).saturating_add(1_000);
+            let held = held.map(|held| bound(&held, Limit::MAX, 2));
+            valid &= since <= Instant::MAX.as_us() && id.len() <= 64;
+            valid &= ttl <= Period::MAX.as_us() && held.is_none_or(|held| held <= Limit::MAX);
+            list.extend([0x94, 0xc4, id.len() as u8]);
+            list.extend(id);
+            list.extend(rmp_serde::to_vec(&since).unwrap());
+            list.extend(rmp_serde::to_vec(&ttl).unwrap());
+            list.extend(rmp_serde::to_vec(&held).unwrap());
+        }
+        let (start_us, used) = window;
+        let mut bytes = spelled(count, &list, [start_us, used]);
+        prop_assert_eq!(decode(&bytes).is_ok(), valid && (used > 0 || start_us == 0));
+        if let Some(flipped) = flipped {
+            let bit = flipped.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        let Ok(State::Reserved(state)) = decode(&bytes) else { return Ok(()) };
+        type Read<'a> = (i8, Vec<(&'a [u8], u64, u64, Option<u64>)>, &'a [u8]);
+        let (kind, read, window): Read = rmp_serde::from_slice(&bytes).unwrap();
+        prop_assert_eq!((kind, window), (-11, &bytes[bytes.len() - 16..]));
+        let own: Vec<_> = state.list.iter().map(|(one, _)| {
+            (one.id, one.since.as_us(), one.ttl.as_us(), one.held.map(Cost::units))
+        }).collect();
+        prop_assert_eq!(&own, &read);
+        let mut again = Vec::new();
+        for (one, spelled) in state.list.iter() {
+            let start = again.len();
+            push(&mut again, Some(one));
+            prop_assert_eq!(&again[start..], spelled);
+        }
+        let numbers = [state.window.start.as_us(), state.window.used];
+        prop_assert_eq!(spelled(own.len(), &again, numbers), bytes);
+    }
+}

@@ -1,0 +1,543 @@
+//! `RL.RESERVE`, `RL.COMMIT` and `RL.CANCEL`: an estimate is held, then settled or given up.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+
+use redis::Value;
+
+use crate::acl::{is_at_least, make_user, may};
+use crate::support::{
+    BASE_US, Client, Random, Server, WRONGTYPE, module, play, replica_of, text, wait_for_offset,
+};
+
+const RULE: &str = "FIXED 10 60";
+
+fn reserve(id: &str, ttl: &str, cost: u64) -> String {
+    format!("RL.RESERVE k {id} {ttl} {RULE} COST {cost}")
+}
+
+fn commit(id: &str) -> String {
+    format!("RL.COMMIT k {id} {RULE}")
+}
+
+fn cancel(id: &str) -> String {
+    format!("RL.CANCEL k {id} {RULE}")
+}
+
+/// The numbers that `RL.INSPECT` shows, in its order.
+fn inspected(client: &mut Client, key: &str) -> Vec<i64> {
+    let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no state") };
+    assert_eq!(text(&fields[1]), "FIXED");
+    let numbers = fields[2..].chunks(2).map(|pair| match pair[1] {
+        Value::Int(number) => number,
+        ref other => panic!("{other:?}"),
+    });
+    numbers.collect()
+}
+
+#[test]
+fn a_reservation_counts_for_everybody_and_is_settled_once() {
+    let server = Server::start();
+    let mut client = server.client();
+    play(
+        &mut client,
+        &[
+            (0, "RL.RESERVE k a 90s FIXED 10 60 COST 4", [1, 10, 6, 0, 90_000]),
+            (0, "RL.FIXED k 10 60", [1, 10, 5, 0, 90_000]),
+            (0, "rl.reserve k b 30s fixed 10 60 cost 5", [1, 10, 0, 0, 90_000]),
+            (0, "RL.FIXED k 10 60", [0, 10, 0, 30_000, 90_000]),
+            (0, "RL.PEEK k FIXED 10 60 COST 6", [0, 10, 0, 60_000, 90_000]),
+            (0, "RL.CHARGE k FIXED 10 60 COST 1", [0, 10, 0, 30_000, 90_000]),
+            (0, "RL.REFUND k FIXED 10 60 COST 9", [1, 10, 1, 0, 90_000]),
+            // Less than reserved, and a second time: nothing.
+            (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
+            (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
+            (10_000, "RL.CANCEL k a FIXED 10 60", [0, 10, 4, 0, 60_000]),
+            (10_000, "RL.CANCEL k b FIXED 10 60", [1, 10, 9, 0, 60_000]),
+            (10_000, "RL.CANCEL k b FIXED 10 60", [0, 10, 9, 0, 60_000]),
+            (10_000, "RL.COMMIT k b FIXED 10 60", [0, 10, 9, 0, 60_000]),
+        ],
+    );
+    assert_eq!(
+        client.error(&reserve("a", "1s", 1)),
+        "ERR invalid id: it was committed, and can be \
+         used again once its ttl is over"
+    );
+    assert_eq!(inspected(&mut client, "k"), [BASE_US + 10_000_000, 1, 0, 0, 1]);
+}
+
+#[test]
+fn a_commit_after_its_reservation_lapsed_answers_0_and_charges_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    play(
+        &mut client,
+        &[
+            (0, "RL.RESERVE k a 20s FIXED 10 60 COST 4", [1, 10, 6, 0, 20_000]),
+            (19_999, "RL.PEEK k FIXED 10 60 COST 7", [0, 10, 6, 1, 1]),
+            (20_000, "RL.COMMIT k a FIXED 10 60 COST 9", [0, 10, 10, 0, 0]),
+            (20_000, "RL.FIXED k 10 60 COST 10", [1, 10, 0, 0, 60_000]),
+        ],
+    );
+}
+
+#[test]
+fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
+    let server = Server::start();
+    let mut client = server.client();
+    // The clock stands at eight in the morning: midnight is 16 hours away.
+    play(
+        &mut client,
+        &[
+            (0, "RL.FIXED k 10 1d ALIGNED COST 6", [1, 10, 4, 0, 57_600_000]),
+            (57_000_000, "RL.RESERVE k a 1h FIXED 10 1d ALIGNED COST 4", [1, 10, 0, 0, 3_600_000]),
+            (57_600_000, "RL.FIXED k 10 1d ALIGNED COST 7", [0, 10, 6, 3_000_000, 3_000_000]),
+            (57_600_000, "RL.COMMIT k a FIXED 10 1d ALIGNED COST 3", [1, 10, 7, 0, 86_400_000]),
+            (57_600_000, "RL.FIXED k 10 1d ALIGNED COST 7", [1, 10, 0, 0, 86_400_000]),
+        ],
+    );
+}
+
+#[test]
+fn several_rules_see_what_is_reserved_and_take_all_or_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    client.decide(&reserve("a", "30s", 8));
+    let all = ["RL.ALL", "k", "FIXED 10 60 COST 3", "other", "GCRA 5 5 60"];
+    let before = client.contents();
+    let Value::Array(denied) = client.call(&all) else { panic!("a reply") };
+    let expected = [0, 10, 2, 30_000, 30_000, 1].map(Value::Int);
+    assert_eq!(denied[..6], expected);
+    assert_eq!(client.contents(), before);
+    client.advance_ms(30_000);
+    let Value::Array(allowed) = client.call(&all) else { panic!("a reply") };
+    assert_eq!(allowed[0], Value::Int(1));
+}
+
+#[test]
+fn wrong_arguments_are_refused_by_name_and_change_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.decide(&reserve("a", "1h", 1));
+    let before = client.snapshot("k");
+    let long = "i".repeat(65);
+    let id = "ERR invalid id: expected 1 to 64 bytes";
+    let ttl = "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h";
+    let algorithm = "ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve";
+    let partial = "ERR invalid option: PARTIAL is for calls that are decided one by one";
+    let rows: Vec<(Vec<&str>, &str)> = vec![
+        (vec!["RL.RESERVE", "k", "", "1h", "FIXED", "10", "60"], id),
+        (vec!["RL.COMMIT", "k", &long, "FIXED", "10", "60"], id),
+        (vec!["RL.CANCEL", "k", "", "GCRA", "10", "1", "60"], id),
+        (vec!["RL.RESERVE", "k", "b", "0ms", "FIXED", "10", "60"], ttl),
+        (vec!["RL.RESERVE", "k", "b", "366.1d", "GCRA", "10", "60"], ttl),
+        (vec!["RL.RESERVE", "k", "b", "1h", "GCRA", "10", "1", "60"], algorithm),
+        (vec!["RL.COMMIT", "k", "b", "SLIDING", "10", "60"], algorithm),
+        (vec!["RL.CANCEL", "k", "b", "nonsense", "10", "60"], algorithm),
+        (vec!["RL.RESERVE", "k", "b", "1h", "FIXED", "10", "60", "PARTIAL"], partial),
+        (vec!["RL.COMMIT", "k", "a", "FIXED", "10", "60", "COST", "2", "PARTIAL"], partial),
+        (vec!["RL.CANCEL", "k", "a", "FIXED", "10", "60", "PARTIAL"], partial),
+        (
+            vec!["RL.RESERVE", "k", "b", "1h", "FIXED", "0", "60"],
+            "ERR invalid limit: expected an integer from 1 to 1000000000000",
+        ),
+        (
+            vec!["RL.RESERVE", "k", "b", "1h", "FIXED", "10"],
+            "ERR wrong number of arguments for 'rl.reserve' command",
+        ),
+        (
+            vec!["RL.COMMIT", "k", "b", "FIXED", "10"],
+            "ERR wrong number of arguments for 'rl.commit' command",
+        ),
+    ];
+    for (words, expected) in rows {
+        let reply = client.call(&words);
+        assert_eq!(crate::support::raw_error(&reply).as_deref(), Some(expected), "{words:?}");
+    }
+    assert_eq!(client.snapshot("k"), before);
+    // States of others, and of other algorithms.
+    client.ok("SET s text");
+    client.run("LPUSH l 1");
+    client.decide("RL.GCRA g 5 5 60");
+    for key in ["s", "l", "g"] {
+        for call in [
+            format!("RL.RESERVE {key} a 1h {RULE}"),
+            format!("RL.COMMIT {key} a {RULE}"),
+            format!("RL.CANCEL {key} a {RULE}"),
+        ] {
+            assert_eq!(client.error(&call), WRONGTYPE, "{call}");
+        }
+    }
+    for call in ["RL.SLIDING k 10 60", "RL.GCRA k 5 5 60", "RL.CHARGE k GCRA 5 5 60"] {
+        assert_eq!(client.error(call), WRONGTYPE, "{call}");
+    }
+    assert_eq!(client.snapshot("k"), before);
+}
+
+#[test]
+fn ids_are_binary_and_a_key_remembers_1024_of_them() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let step = |client: &mut Client, id: &[u8], ttl: &str| {
+        let words: [&[u8]; 7] =
+            [b"RL.RESERVE", b"k", id, ttl.as_bytes(), b"FIXED", b"1000000", b"60"];
+        client.call(&words)
+    };
+    let first = |reply: &Value| match reply {
+        Value::Array(fields) => fields[0].clone(),
+        other => panic!("{other:?}"),
+    };
+    for number in 0..1_024_u16 {
+        let id = [b"\0\xff ".as_slice(), &number.to_be_bytes()].concat();
+        let ttl = if number == 500 { "30s" } else { "60s" };
+        assert_eq!(first(&step(&mut client, &id, ttl)), Value::Int(1), "{number}");
+    }
+    let before = client.snapshot("k");
+    let full = step(&mut client, b"one more", "60s");
+    assert_eq!(
+        crate::support::raw_error(&full).as_deref(),
+        Some("ERR too many reservations: a key remembers at most 1024 ids at a time")
+    );
+    assert_eq!(client.snapshot("k"), before);
+    assert_eq!(inspected(&mut client, "k"), [0, 0, 1_024, 1_024, 0]);
+    client.advance_ms(30_000);
+    assert_eq!(first(&step(&mut client, b"one more", "60s")), Value::Int(1));
+    assert_eq!(inspected(&mut client, "k")[2], 1_024);
+    server.assert_alive();
+}
+
+/// What must leave no trace, each a call and what it answers first; `full` holds all there is.
+fn traceless() -> Vec<String> {
+    vec![
+        reserve("b", "1h", 1),
+        reserve("a", "2h", 11),
+        format!("RL.COMMIT k nobody {RULE} COST 7"),
+        format!("RL.CANCEL k nobody {RULE}"),
+        commit("settled"),
+        cancel("settled"),
+        format!("RL.FIXED k 10 60"),
+        format!("RL.REFUND k {RULE} COST 0"),
+        format!("RL.PEEK k {RULE}"),
+    ]
+}
+
+#[test]
+fn what_is_denied_or_finds_nothing_leaves_no_trace() {
+    let server = Server::setup().line("notify-keyspace-events EAm").start();
+    let (mut client, mut watcher) = (server.client(), server.client());
+    let mut listener = server.client3();
+    client.freeze(BASE_US);
+    // Of nothing: no key comes to be.
+    client.decide(&format!("RL.COMMIT k a {RULE}"));
+    client.decide(&format!("RL.CANCEL k a {RULE}"));
+    client.decide(&reserve("a", "1h", 11));
+    assert_eq!((client.integer("DBSIZE"), client.changes()), (0, 0));
+
+    client.decide(&reserve("settled", "1h", 1));
+    client.decide(&commit("settled"));
+    client.decide(&reserve("a", "1h", 9));
+    let mut stream = server.replication_stream();
+    listener.subscribe("__keyevent@0__:*");
+    let (before, changes) = (client.snapshot("k"), client.changes());
+    watcher.ok("WATCH k");
+    for call in traceless() {
+        client.decide(&call);
+        assert_eq!(client.snapshot("k"), before, "{call}");
+    }
+    client.error(&reserve("settled", "1h", 1));
+    assert_eq!(client.changes(), changes);
+    watcher.ok("MULTI");
+    watcher.run("PING");
+    assert_ne!(watcher.run("EXEC"), Value::Nil, "a denial broke a WATCH");
+    assert!(listener.pushed().is_empty());
+    assert!(stream.effects(&mut client).is_empty());
+
+    // And what is allowed is heard of once.
+    listener.pushed();
+    for call in [reserve("a", "1h", 3), commit("a"), reserve("b", "1h", 3), cancel("b")] {
+        assert_eq!(client.decide(&call)[0], 1, "{call}");
+        assert_eq!(stream.effects(&mut client).len(), 1, "{call}");
+    }
+    let told = listener.pushed().len();
+    // Every mark of the stream is an event too.
+    assert_eq!(told, 4 + 4, "one event each");
+}
+
+#[test]
+fn effects_are_absolute_and_a_plain_call_sends_16_bytes_however_many_are_remembered() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    for number in 0..200 {
+        client.decide(&format!("RL.RESERVE k job-{number:040} 1h FIXED 1000 1h COST 2"));
+    }
+    client.decide("RL.RESERVE k last 2h FIXED 1000 1h COST 2");
+    let sent = stream.effects(&mut client);
+    assert_eq!(sent.len(), 201);
+    let last = sent.last().unwrap();
+    assert_eq!((last[0].as_slice(), last.len()), (&b"SET"[..], 5));
+    assert_eq!(last[2], client.bytes("GET k"), "the state is the primary's");
+    assert_eq!(last[4], client.integer("PEXPIRETIME k").to_string().as_bytes());
+    let length = client.integer("STRLEN k");
+    let calls = [
+        "RL.FIXED k 1000 1h COST 100",
+        "RL.FIXED k 1000 1h",
+        "RL.REFUND k FIXED 1000 1h COST 100",
+        "RL.CHARGE k FIXED 1000 1h COST 5000",
+        "RL.REFUND k FIXED 1000 1h COST 9999",
+    ];
+    for call in calls {
+        client.decide(call);
+        let effects = stream.effects(&mut client);
+        assert_eq!(effects.len(), 1, "{call}: {effects:?}");
+        let offset = (length - 16).to_string().into_bytes();
+        let tail = client.bytes("GET k")[length as usize - 16..].to_vec();
+        assert_eq!(effects[0], [b"SETRANGE".to_vec(), b"k".to_vec(), offset, tail], "{call}");
+        assert_eq!(client.integer("STRLEN k"), length, "{call}");
+    }
+    // A window that ends after all that is held takes the expiry along.
+    client.decide("RL.FIXED k 1000 3h");
+    let effects = stream.effects(&mut client);
+    let names: Vec<_> = effects.iter().map(|effect| text_of(&effect[0])).collect();
+    assert!(names.contains(&"SETRANGE".into()) && names.contains(&"PEXPIREAT".into()), "{names:?}");
+    // The last thing that is given up deletes the key.
+    client.decide("RL.RESERVE only a 1h FIXED 10 60");
+    stream.effects(&mut client);
+    client.decide("RL.CANCEL only a FIXED 10 60");
+    let effects = stream.effects(&mut client);
+    assert_eq!(effects, [[b"DEL".to_vec(), b"only".to_vec()]]);
+}
+
+fn text_of(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Any calls on a few keys with reservations, some of which are refused.
+fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) {
+    for _ in 0..calls {
+        let key = random.below(3);
+        let id = random.below(9);
+        let cost = random.below(5);
+        let rule = if key == 0 { "FIXED 30 5 ALIGNED" } else { "FIXED 30 20" };
+        let call = match random.below(9) {
+            0..3 => format!("RL.RESERVE k{key} {id} {} {rule} COST {cost}", 1 + random.below(40)),
+            3 => format!("RL.COMMIT k{key} {id} {rule}"),
+            4 => format!("RL.COMMIT k{key} {id} {rule} COST {cost}"),
+            5 => format!("RL.CANCEL k{key} {id} {rule}"),
+            6 => format!("RL.CHARGE k{key} {rule} COST {cost}"),
+            7 => format!("RL.REFUND k{key} {rule} COST {cost}"),
+            _ => format!("RL.{}", rule.replacen(' ', &format!(" k{key} "), 1)),
+        };
+        client.run(&call);
+        if random.below(10) == 0 {
+            client.advance_ms(random.below(5_000) as i64);
+        }
+    }
+}
+
+#[test]
+fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
+    let mut primary = Server::setup()
+        .with_tcp()
+        .line("appendonly yes")
+        .line("appendfsync always")
+        .line("auto-aof-rewrite-percentage 0")
+        .start();
+    let replica = replica_of(&primary);
+    let mut client = primary.client();
+    let mut random = Random::new(7);
+    client.freeze(BASE_US);
+    for _ in 0..20 {
+        random_traffic(&mut client, &mut random, 100);
+        wait_for_offset(&primary, &replica);
+        assert_eq!(replica.client().contents(), client.contents());
+    }
+    client.decide("RL.RESERVE kept a 1h FIXED 10 60 COST 4");
+    client.decide("RL.FIXED kept 10 60 COST 3");
+    let before = client.contents();
+    drop(replica);
+    primary.crash();
+    primary.start_again();
+    let mut client = primary.client();
+    assert_eq!(client.contents(), before, "from the AOF");
+    client.ok("CONFIG SET appendonly no");
+    client.ok("SAVE");
+    client.freeze(BASE_US + 10_000_000_000);
+    assert_eq!(inspected(&mut client, "kept")[1..], [3, 0, 0, 0]);
+    client.freeze(BASE_US);
+    // Its place is free again after its time, not before, and not later.
+    client.decide("RL.RESERVE frozen a 1h FIXED 10 60 COST 10");
+    client.advance_ms(3_599_999);
+    assert_eq!(client.decide("RL.FIXED frozen 10 60"), [0, 10, 0, 1, 1]);
+    client.advance_ms(1);
+    assert_eq!(client.decide("RL.FIXED frozen 10 60")[..3], [1, 10, 9]);
+    primary.assert_alive();
+}
+
+#[test]
+fn a_full_server_settles_and_frees_but_reserves_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    for id in ["a", "b"] {
+        assert!(client.allows(&reserve(id, "1h", 4)));
+    }
+    client.ok("CONFIG SET maxmemory 1");
+    assert!(client.error(&reserve("c", "1h", 1)).starts_with("OOM"));
+    assert!(client.allows(&commit("a")));
+    assert!(client.allows(&cancel("b")));
+    client.ok("CONFIG SET maxmemory 0");
+    assert_eq!(inspected(&mut client, "k")[1..], [4, 0, 0, 1]);
+}
+
+#[test]
+fn a_replica_reserves_and_settles_nothing() {
+    let primary = Server::setup().with_tcp().start();
+    let replica = replica_of(&primary);
+    let mut client = primary.client();
+    client.decide(&reserve("a", "1h", 4));
+    wait_for_offset(&primary, &replica);
+    let mut reader = replica.client();
+    for call in [reserve("b", "1h", 1), commit("a"), cancel("a")] {
+        assert!(reader.error(&call).starts_with("READONLY"), "{call}");
+    }
+    assert_eq!(reader.decide(&format!("RL.PEEK k {RULE} COST 0"))[2], 6);
+}
+
+#[test]
+fn settling_is_for_callers_that_are_named() {
+    let server = Server::start();
+    let mut client = server.client();
+    let calls = [reserve("a", "1h", 1), commit("a"), cancel("a")];
+    make_user(&mut client, "named", "~k -@all +rl.commit");
+    assert_eq!(calls.each_ref().map(|call| may(&mut client, "named", call)), [false, true, false]);
+    make_user(&mut client, "reader", "%R~* +@all");
+    assert_eq!(calls.each_ref().map(|call| may(&mut client, "reader", call)), [false; 3]);
+    if is_at_least(&mut client, (7, 4), (8, 0)) {
+        make_user(&mut client, "limits", "~* -@all +@rl");
+        let may = calls.each_ref().map(|call| may(&mut client, "limits", call));
+        assert_eq!(may, [true, false, false]);
+    }
+}
+
+#[test]
+fn a_state_with_reservations_that_is_damaged_is_left_alone() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    client.decide(&reserve("a", "1h", 4));
+    client.decide(&reserve("b", "1h", 4));
+    client.decide(&commit("b"));
+    let whole = client.bytes("GET k");
+    let mut states = 0;
+    for bit in 0..whole.len() * 8 {
+        let mut damaged = whole.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        client.call(&[&b"SET"[..], b"k", &damaged]);
+        for call in ["RL.FIXED k 10 60", "RL.RESERVE k c 1h FIXED 10 60"] {
+            let before = client.bytes("GET k");
+            let reply = client.call(&call.split(' ').collect::<Vec<_>>());
+            match crate::support::raw_error(&reply) {
+                Some(error) => {
+                    // A bit makes `c` of one of the ids, which may be settled.
+                    let is_settled = error.starts_with("ERR invalid id: it was committed");
+                    assert!(error == WRONGTYPE || is_settled, "bit {bit}: {error}");
+                    assert_eq!(client.bytes("GET k"), before, "bit {bit}");
+                }
+                None => states += 1,
+            }
+        }
+    }
+    for len in 0..whole.len() {
+        client.call(&[&b"SET"[..], b"k", &whole[..len]]);
+        assert_eq!(client.error("RL.FIXED k 10 60"), WRONGTYPE, "cut to {len}");
+        assert_eq!(client.error(&cancel("a")), WRONGTYPE, "cut to {len}");
+    }
+    assert!(states > 0, "another id or amount is a state too");
+    server.assert_alive();
+}
+
+#[test]
+fn a_panic_on_the_way_of_a_reservation_leaves_it_as_it_was() {
+    let server = Server::setup().module(module::path_with_faults()).start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let calls = [
+        reserve("a", "1h", 4),
+        reserve("b", "1h", 3),
+        commit("b"),
+        "RL.FIXED k 10 60".to_owned(),
+        cancel("a"),
+    ];
+    for call in calls {
+        for point in ["parse", "decide", "reply", "store"] {
+            let before = client.snapshot("k");
+            client.ok(&format!("RL.DEBUG PANIC {point}"));
+            assert!(client.error(&call).starts_with("ERR internal error"), "{call} at {point}");
+            assert_eq!(client.snapshot("k"), before, "{call} at {point}");
+        }
+        assert!(client.allows(&call), "{call}");
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn of_64_connections_that_reserve_settle_and_give_up_none_exceeds_the_limit() {
+    const LIMIT: i64 = 40;
+    let server = Server::start();
+    let stop = AtomicBool::new(false);
+    let rule = format!("FIXED {LIMIT} 366d");
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..64_u64)
+            .map(|number| {
+                let (server, rule) = (&server, &rule);
+                scope.spawn(move || {
+                    let mut client = server.client();
+                    let mut random = Random::new(number);
+                    let mut used = 0;
+                    for round in 0..40 {
+                        let id = format!("{number}-{round}");
+                        let cost = 1 + random.below(4) as i64;
+                        let call = format!("RL.RESERVE k {id} 1h {rule} COST {cost}");
+                        if !client.allows(&call) {
+                            continue;
+                        }
+                        // Again, as after a reply that was lost.
+                        assert!(client.allows(&call), "{call}");
+                        if round % 8 == 7 {
+                            let actual = cost.min(1);
+                            let commit = format!("RL.COMMIT k {id} {rule} COST {actual}");
+                            (0..2).for_each(|_| assert!(client.allows(&commit), "{commit}"));
+                            used += actual;
+                        } else {
+                            assert!(client.allows(&format!("RL.CANCEL k {id} {rule}")));
+                        }
+                    }
+                    used
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| {
+            let mut client = server.client();
+            let mut most = 0;
+            while !stop.load(Relaxed) {
+                if client.run("RL.INSPECT k") == Value::Nil {
+                    continue;
+                }
+                let numbers = inspected(&mut client, "k");
+                let reserved = numbers.get(2).copied().unwrap_or(0);
+                most = most.max(numbers[1] + reserved);
+            }
+            most
+        });
+        let used: i64 = workers.into_iter().map(|worker| worker.join().expect("no fault")).sum();
+        stop.store(true, Relaxed);
+        let most = watcher.join().expect("no fault");
+        assert!(used > 0 && used <= LIMIT, "{used}");
+        assert!(most <= LIMIT, "{most}");
+        let left = server.client().decide(&format!("RL.PEEK k {rule} COST 0"))[2];
+        assert_eq!(left, LIMIT - used);
+    });
+    server.assert_alive();
+}
