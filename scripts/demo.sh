@@ -1,5 +1,5 @@
 #!/bin/sh
-# A short session of every command, then all seven algorithms under one and the same traffic.
+# A short session of every command, then seven algorithms under one and the same traffic.
 #
 #   scripts/demo.sh MODULE
 #
@@ -198,7 +198,7 @@ row RL.PEEK user:42 GCRA 6 10 60 COST 0
 
 # --- one traffic, seven algorithms ------------------------------------------------------------
 
-say "Now one and the same traffic for all seven: six have 5 per 10 seconds, and BACKOFF has 5 free
+say "Now one and the same traffic for seven of them: six have 5 per 10 seconds, and BACKOFF has 5 free
 attempts, delays of 1 s, 2 s, 4 s and so on, and forgets all after 10 s without one. There is one
 call at 0 s, six at 9 s, six at 10 s, then one a second. '#' is allowed, '.' is denied, and a digit
 of the leaky bucket is allowed after so many seconds. The last column is the most that passed in any

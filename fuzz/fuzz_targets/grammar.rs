@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::grammar::{
-    Algorithm, Asked, ClockAction, GrammarError, LeaseRequest, Request, lease, packed_rule, peek,
-    release, renew, request, rule as any_rule,
+    Algorithm, Asked, ClockAction, GrammarError, LeaseRequest, Request, lease, packed_rule,
+    release, renew, request, rule as any_rule, rule_with_cost,
 };
 use redis_throttle::limiter::oracle::{
     CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
@@ -25,14 +25,18 @@ fuzz_target!(|bytes: &[u8]| {
     let read = request(algorithm, &args, slots);
     assert_eq!(read.ok(), expected(algorithm, &args), "{algorithm:?} {args:?}: {read:?}");
     let named = [&[algorithm.name().as_bytes()], args.as_slice()].concat();
-    assert_eq!(peek(&named, slots), read, "PEEK reads the same");
-    let _ = peek(&args, slots);
+    assert_eq!(rule_with_cost(&named, slots), read, "a rule that is named reads the same");
+    let _ = rule_with_cost(&args, slots);
     reads_packed_what_it_reads_in_words(source, &args, algorithm);
 
     let read = lease(&args);
     assert_eq!(read.ok(), expected_lease(&args), "LEASE {args:?}: {read:?}");
     let named = [&[b"LEASE".as_slice()], args.as_slice()].concat();
-    assert_eq!(any_rule(&named, slots), read.map(Asked::Lease), "PEEK reads the same");
+    assert_eq!(
+        any_rule(&named, slots),
+        read.map(Asked::Lease),
+        "a rule that is named reads the same"
+    );
     if args.iter().all(|arg| !arg.is_empty()) {
         let packed = [b"LEASE ", source].concat();
         let packed = packed_rule(&packed, slots).ok();

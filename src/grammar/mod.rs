@@ -88,7 +88,7 @@ struct Options {
 /// The first thing wrong, from left to right.
 #[inline]
 pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
-    match peek(args, slots) {
+    match rule_with_cost(args, slots) {
         Err(GrammarError::LeaseNotHere) => {
             lease(args.get(1..).unwrap_or_default()).map(Asked::Lease)
         }
@@ -101,7 +101,7 @@ pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarErr
 /// # Errors
 ///
 /// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease.
-pub fn peek(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
+pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     request(named(name)?, args, slots)
 }

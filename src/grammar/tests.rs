@@ -218,11 +218,11 @@ fn peek_names_its_algorithm_first() {
             Algorithm::CalendarQuota => "6 week COST 2 ZONE Europe/Berlin START sun",
         };
         let text = format!("{name} {args}");
-        assert_eq!(peek(&words(&text), Slots::DEFAULT), parse(algorithm, args));
-        assert!(peek(&words(&text), Slots::DEFAULT).is_ok(), "{text}");
+        assert_eq!(rule_with_cost(&words(&text), Slots::DEFAULT), parse(algorithm, args));
+        assert!(rule_with_cost(&words(&text), Slots::DEFAULT).is_ok(), "{text}");
     }
-    assert_eq!(peek(&words("gcr 1 1 1"), Slots::DEFAULT), Err(GrammarError::Algorithm));
-    assert_eq!(peek(&[], Slots::DEFAULT), Err(GrammarError::Arity));
+    assert_eq!(rule_with_cost(&words("gcr 1 1 1"), Slots::DEFAULT), Err(GrammarError::Algorithm));
+    assert_eq!(rule_with_cost(&[], Slots::DEFAULT), Err(GrammarError::Arity));
 }
 
 #[test]
@@ -395,7 +395,7 @@ proptest! {
                 prop_assert!(cost.units() <= Cost::MAX && !(partial && cost.is_zero()));
             }
         }
-        let _ = peek(&args, Slots::DEFAULT);
+        let _ = rule_with_cost(&args, Slots::DEFAULT);
         if let Ok(Asked::Lease(LeaseRequest { id, rule })) = rule(&args, Slots::DEFAULT) {
             prop_assert!((1..=128).contains(&id.len()) && rule.limit.units() <= 1_000_000);
         }

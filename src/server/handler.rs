@@ -43,13 +43,15 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
 
 /// Charges what a call costs, and tells where the subject stands then.
 fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    let request =
+        grammar::rule_with_cost(args_after_key(call), config::sliding_log_slots())?.in_full()?;
     apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
 }
 
 /// Refunds what a call has cost, and tells where the subject stands then.
 fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request = grammar::peek(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    let request =
+        grammar::rule_with_cost(args_after_key(call), config::sliding_log_slots())?.in_full()?;
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::grammar::tests::words;
-use crate::grammar::{Asked, packed_rule, peek, rule};
+use crate::grammar::{Asked, packed_rule, rule, rule_with_cost};
 use crate::limiter::{Lease, Limit, Slots, Span};
 
 #[test]
@@ -36,7 +36,11 @@ fn a_lease_has_a_holder_a_limit_and_a_time_and_nothing_else() {
         // Wherever a rule stands; not where a cost is settled.
         let named = [&[&b"leASE"[..]], words(text).as_slice()].concat();
         assert_eq!(rule(&named, Slots::DEFAULT), expected.map(Asked::Lease), "{text}");
-        assert_eq!(peek(&named, Slots::DEFAULT), Err(GrammarError::LeaseNotHere), "{text}");
+        assert_eq!(
+            rule_with_cost(&named, Slots::DEFAULT),
+            Err(GrammarError::LeaseNotHere),
+            "{text}"
+        );
         // In one argument its words have no spaces, and none is empty.
         let packed = match expected {
             Err(GrammarError::Arity) => Err(GrammarError::LeaseArity),
