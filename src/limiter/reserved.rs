@@ -20,6 +20,8 @@ use super::time::{Instant, Span};
 use crate::state::Reservations;
 use std::cmp::Ordering;
 
+#[cfg(test)]
+mod properties;
 mod stored;
 #[cfg(test)]
 mod tests;
