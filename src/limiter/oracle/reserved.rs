@@ -5,6 +5,7 @@ use super::{Answer, CalendarQuota, FixedWindow, Key, Limits, Oracle, Source, Sub
 use super::{DAY_US, Share, Unexplained, Verb, Wrote};
 use crate::limiter::{self, Cost, Instant, Period, Reservation, ReservationError, Span, State};
 use crate::limiter::{Windowed, reserved};
+use crate::state::NotAState;
 use std::marker::PhantomData;
 
 /// The model of a window, which may have reservations.
@@ -146,7 +147,9 @@ impl<W: WindowModel> TryFrom<State<'_>> for Reserved<W> {
             ttl: reservation.ttl.as_us().into(),
             amount: reservation.held.map(|held| held.units().into()),
         };
-        Ok(Self { window, list: list.iter().map(|(reservation, _)| held(reservation)).collect() })
+        let mut model = Self { window, list: Vec::new() };
+        let read = list.read(|reservation, _| model.list.push(held(reservation)));
+        read.map(|_| model).map_err(|NotAState| Unexplained)
     }
 }
 

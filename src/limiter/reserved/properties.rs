@@ -110,7 +110,8 @@ fn never_exceeds<S: Subject<Model: WindowModel>>(
         let Some(bytes) = &twin.key.bytes else { continue };
         if let State::Reserved(state) = decode(bytes).expect("a state") {
             let now = Instant::from_us(now.try_into().unwrap());
-            let open = state.list.iter().filter_map(|(one, _)| one.at(now)?.held);
+            let list = state.list.read(|_, _| ()).expect("a list");
+            let open = list.iter().filter_map(|one| one.at(now)?.held);
             let open: u64 = open.map(|held| held.units()).sum();
             let ends = state.window.start.after(Span::from_us(window_us));
             let used = if now < ends { state.window.used } else { 0 };

@@ -274,7 +274,8 @@ fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
     let State::Reserved(state) = decode(twin.key.bytes.as_ref().unwrap()).unwrap() else {
         panic!("reserved")
     };
-    let (Reservation { since, .. }, _) = state.list.iter().next().unwrap();
+    let list = state.list.read(|_, _| ()).unwrap();
+    let Reservation { since, .. } = list.iter().next().unwrap();
     assert_eq!(i128::from(since.as_us()), back);
 }
 
