@@ -25,7 +25,7 @@
 //! same algorithm will have another kind. Decoding is strict: what this module would not have
 //! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
 //! Of a log's entries only the first and the last are looked at, or a call would cost as much as
-//! the log is long.
+//! the log is long. A list of reservations is looked at by whoever uses it, in one go ([`Unread`]).
 //!
 //! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
 //! and the header of a log, is read and written by [`Array`], because every call goes through it;
@@ -50,7 +50,7 @@ mod tests;
 
 pub use array::Array;
 use array::{long_array, split_numbers};
-pub use reservations::Reservations;
+pub use reservations::{Reservations, Unread};
 
 const FIXED_WINDOW: i8 = -1;
 const SLIDING_WINDOW: i8 = -2;
@@ -96,7 +96,8 @@ pub enum Change {
 ///
 /// # Errors
 ///
-/// [`NotAState`] for anything that [`encode`] would not have written, but for the middle of a log.
+/// [`NotAState`] for anything that [`encode`] would not have written, but for the middle of a log,
+/// and for a list of reservations, which tells when it is read.
 pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let kind = bytes.get(1).ok_or(NotAState)?;
     match i8::from_be_bytes([*kind]) {
@@ -215,7 +216,7 @@ fn write_log(edit: &Edit<'_>) -> Change {
 /// A window with reservations.
 #[cold]
 fn read_reserved(of: Windowed, bytes: &[u8]) -> Result<reserved::State<'_>, NotAState> {
-    let (list, [start_us, used]) = reservations::read(bytes)?;
+    let (list, [start_us, used]) = reservations::split(bytes)?;
     let window = Window { start: Instant::from_us(start_us), used };
     // With nothing used there is no window, and only one way to say so.
     let is_open = (1..=Cost::TOTAL_MAX).contains(&used) && window.start <= Instant::MAX;

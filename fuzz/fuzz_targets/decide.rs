@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
     AnyCall, AnySubject, CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Quotas,
     Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb,
-    call_all,
+    WindowModel, call_all,
 };
 
 const START_US: i128 = 1_800_000_000_000_000;
@@ -21,7 +21,7 @@ const KEYS: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    match source.below(11) {
+    match source.below(12) {
         0 => play::<Fixed>(source),
         1 => play::<Sliding>(source),
         2 => play::<Log>(source),
@@ -30,7 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
         5 => play::<Delays>(source),
         6 => play::<Quotas>(source),
         7 => play::<CellRate>(source),
-        8 => reserve(source),
+        8 => reserve::<Fixed>(source),
+        9 => reserve::<Quotas>(source),
         _ => play_several(source),
     }
 });
@@ -56,9 +57,9 @@ fn play<S: Subject>(mut source: &[u8]) {
 }
 
 /// Plain calls and reservations by turns.
-fn reserve(mut source: &[u8]) {
+fn reserve<S: Subject<Model: WindowModel>>(mut source: &[u8]) {
     let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
-    let (mut twin, mut now) = (Twin::<Reserving>::default(), START_US);
+    let (mut twin, mut now) = (Twin::<Reserving<S>>::default(), START_US);
     for _ in 0..CALLS_MAX {
         if source.is_empty() {
             break;
@@ -66,8 +67,8 @@ fn reserve(mut source: &[u8]) {
         let limits = &rules[usize::from(source.below(8) == 1)];
         let is_set = source.below(8) == 1;
         let step = if is_set { Step::draw_set(&mut source) } else { Step::draw_good(&mut source) };
-        now = (now + step.us(limits.period_us)).clamp(0, CLOCK_MAX_US);
-        let call = AnyCall::draw(&mut source, limits);
+        now = (now + step.us(S::span_us(limits))).clamp(0, CLOCK_MAX_US);
+        let call = AnyCall::draw(&mut source, limits, S::span_us(limits));
         if let Err(difference) = twin.any_call(limits, now, call) {
             panic!("{difference}");
         }

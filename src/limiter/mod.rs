@@ -52,9 +52,9 @@ pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
 pub use zone::Zone;
 
-use crate::state::Reservations;
+use crate::state::{NotAState, Unread};
 
-/// The key holds the state of another algorithm.
+/// The key holds the state of another algorithm, or reservations that are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
 
@@ -249,9 +249,13 @@ macro_rules! algorithms {
             }
 
             /// The state at `now` as names and numbers, for people.
-            pub fn shown(&self, now: Instant) -> Vec<(&'static str, u64)> {
+            ///
+            /// # Errors
+            ///
+            /// [`NotAState`] when its list of reservations is none.
+            pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
                 match self {
-                    $(Self::$limiter(state) => $limiter::shown(state),)*
+                    $(Self::$limiter(state) => Ok($limiter::shown(state)),)*
                     Self::Reserved(state) => state.shown(now),
                 }
             }
@@ -326,14 +330,14 @@ impl Rule {
             _ => return Err(OtherAlgorithm),
         };
         let (window, list) = match (stored, of) {
-            (None, _) => (None, Reservations::NONE),
+            (None, _) => (None, Unread::NONE),
             (Some(State::FixedWindow(state)), Windowed::Fixed) => {
                 let fixed_window::State { start, used } = state;
-                (Some(reserved::Window { start, used }), Reservations::NONE)
+                (Some(reserved::Window { start, used }), Unread::NONE)
             }
             (Some(State::CalendarQuota(state)), Windowed::Quota) => {
                 let calendar_quota::State { start, used } = state;
-                (Some(reserved::Window { start, used }), Reservations::NONE)
+                (Some(reserved::Window { start, used }), Unread::NONE)
             }
             (Some(State::Reserved(state)), _) if state.of == of => {
                 (Some(state.window).filter(|window| window.used > 0), state.list)
@@ -345,6 +349,6 @@ impl Rule {
             Self::CalendarQuota(rule) => rule.window_at(window, now),
             _ => return Err(OtherAlgorithm),
         };
-        Ok(reserved::View::new(of, limit, open, list, now, id))
+        reserved::View::new(of, limit, open, list, now, id).map_err(|NotAState| OtherAlgorithm)
     }
 }

@@ -32,7 +32,9 @@ pub use leases::{Leases, Seen, lease_rule};
 pub use log::SlidingLog;
 pub use quota::{CalendarQuota, calendar};
 pub use read::Unexplained;
-pub use reserved::{AnyCall, IDS, Reserved, Reserving, Step as ReservationStep};
+pub use reserved::{
+    AnyCall, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
+};
 pub use several::{AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all};
 use subject::call_both;
 pub use subject::{

@@ -17,14 +17,16 @@ use super::decision::{Decision, Next, Outcome, Verdict, Write};
 use super::reservation::Reservation;
 use super::standing::{ChargeError, Standing, conclude};
 use super::time::{Instant, Span};
-use crate::state::Reservations;
+use crate::state::{NotAState, Reservations, Unread};
 use std::cmp::Ordering;
 
+#[cfg(test)]
+mod properties;
 mod stored;
 #[cfg(test)]
 mod tests;
 
-pub use stored::{Edit, ListEdit, Place, State, Window, Windowed};
+pub use stored::{Edit, ListEdit, State, Window, Windowed};
 
 /// The window that is open at one instant.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +93,10 @@ pub struct View<'a> {
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,
-    /// Where its reservation is in the list, or belongs; `None` when others are to change too.
-    place: Option<Place>,
+    /// How many bytes of reservations come before that of the id, or would.
+    len_before: usize,
+    /// Whether some have lapsed, or are re-based.
+    tidies: bool,
 }
 
 /// What is remembered of several reservations together.
@@ -126,45 +130,48 @@ impl Totals {
 impl<'a> View<'a> {
     /// What a window and a list of reservations are at `now`, under a limit. Of the list, that of
     /// `id` is told apart.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAState`] when the list is none.
     pub fn new(
         of: Windowed,
         limit: Limit,
         window: OpenWindow,
-        stored: Reservations<'a>,
+        list: Unread<'a>,
         now: Instant,
         id: &'a [u8],
-    ) -> Self {
-        let (mut others, mut own, mut edit) = (Totals::NONE, None, ListEdit::Drop);
-        let (mut len_before, mut lapsed) = (0, false);
+    ) -> Result<Self, NotAState> {
+        let (mut others, mut own) = (Totals::NONE, None);
+        let (mut len_before, mut lapsed, mut rebased) = (0, false, false);
         // They come by their ids: compared until that of the id is reached, or would be.
         let mut is_to_come = true;
-        for (reservation, spelled) in stored.iter() {
+        let stored = list.read(|reservation, len| {
             let mut is_own = false;
             if is_to_come {
                 match reservation.id.cmp(id) {
-                    Ordering::Less => len_before += spelled.len(),
+                    Ordering::Less => len_before += len,
                     order => (is_to_come, is_own) = (false, order == Ordering::Equal),
                 }
             }
             let Some(seen) = reservation.at(now) else {
                 lapsed = true;
-                continue;
+                return;
             };
-            if seen.since != reservation.since {
-                edit = ListEdit::Tidy;
-            }
+            rebased |= seen.since != reservation.since;
             if is_own {
                 own = Some(seen);
             } else {
                 others.add(&seen);
             }
-        }
-        let tidies = lapsed || edit == ListEdit::Tidy;
-        let place = if tidies { None } else { Place::after(len_before) };
-        if edit == ListEdit::Drop && (others.count > 0 || own.is_some()) {
-            edit = ListEdit::Keep;
-        }
-        Self { of, limit, now, window, stored, others, id, own, edit, place }
+        })?;
+        let edit = match (rebased, others.count) {
+            (true, _) => ListEdit::Tidy,
+            (false, 0) if own.is_none() => ListEdit::Drop,
+            _ => ListEdit::Keep,
+        };
+        let tidies = lapsed || rebased;
+        Ok(Self { of, limit, now, window, stored, others, id, own, edit, len_before, tidies })
     }
 
     /// What is remembered, that of the id included.
@@ -213,7 +220,7 @@ impl<'a> Standing for View<'a> {
     /// Until enough has lapsed, the window's end being one lapse of many. That of the id, if there
     /// is one, does not count.
     fn room_in(&self, cost: Cost) -> Span {
-        let open = self.stored.iter().filter_map(|(reservation, _)| {
+        let open = self.stored.iter().filter_map(|reservation| {
             let seen = reservation.at(self.now).filter(|seen| seen.id != self.id)?;
             Some((seen.lapses_at().since(self.now), seen.held?.units()))
         });
@@ -278,8 +285,10 @@ impl<'a> Standing for View<'a> {
         };
         let list = if totals.count == 0 { ListEdit::Drop } else { self.edit };
         let (of, stored, id, now) = (self.of, self.stored, self.id, self.now);
-        let (count, place) = (u16::try_from(totals.count).unwrap_or(u16::MAX), self.place);
-        let edit = Edit { of, list, count, place, window, stored, id, ttl, held, now };
+        let count = u16::try_from(totals.count).unwrap_or(u16::MAX);
+        let len_before = u32::try_from(self.len_before).unwrap_or(u32::MAX);
+        let tidies = self.tidies;
+        let edit = Edit { of, list, tidies, count, len_before, window, stored, id, ttl, held, now };
         Next::until(lapses_at, edit)
     }
 }

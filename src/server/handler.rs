@@ -121,8 +121,13 @@ fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
         return leases::inspect(call, key);
     }
     let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
+    let pairs = state.map(|state| reply::state(&state, clock::now())).transpose();
+    let pairs = pairs.map_err(|NotAState| CommandError::NotAState)?;
     fault::point(Point::Reply);
-    reply::state(call.context(), state.as_ref(), clock::now());
+    match pairs {
+        Some(pairs) => call.context().reply_map(&pairs),
+        None => call.context().reply_null(),
+    }
     Ok(())
 }
 

@@ -4,6 +4,7 @@
 use super::api::{Context, Value};
 use crate::limiter::several;
 use crate::limiter::{Decision, Instant, Row, Span, State, Verdict};
+use crate::state::NotAState;
 use std::iter;
 
 /// The fourth field of a call that can never be allowed.
@@ -68,15 +69,16 @@ impl<'a> Several<'a> {
     }
 }
 
-/// Sends a state at `now` as field and value pairs, its algorithm first; null when there is none.
-pub fn state(context: Context<'_>, state: Option<&State<'_>>, now: Instant) {
-    let Some(state) = state else {
-        return context.reply_null();
-    };
+/// A state at `now` as field and value pairs, its algorithm first.
+///
+/// # Errors
+///
+/// [`NotAState`] when it turns out to be none.
+pub fn state(state: &State<'_>, now: Instant) -> Result<Vec<(&'static str, Value)>, NotAState> {
     let algorithm = ("algorithm", Value::Text(state.algorithm().name()));
-    let numbers = state.shown(now).into_iter().map(|(name, number)| (name, Value::Integer(number)));
-    let pairs: Vec<_> = iter::once(algorithm).chain(numbers).collect();
-    context.reply_map(&pairs);
+    let numbers = state.shown(now)?.into_iter();
+    let numbers = numbers.map(|(name, number)| (name, Value::Integer(number)));
+    Ok(iter::once(algorithm).chain(numbers).collect())
 }
 
 /// Milliseconds, rounded up: who waits that long has waited long enough.

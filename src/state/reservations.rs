@@ -17,10 +17,9 @@
 
 use super::NotAState;
 use super::array::split_number;
-use crate::limiter::reserved::{Edit, ListEdit, Place};
+use crate::limiter::reserved::Edit;
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
 use serde::ser::{Serialize, SerializeTuple, Serializer};
-use std::cmp::Ordering;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +37,14 @@ pub const FRONT_LEN: usize = 2;
 /// The bytes in front of the two numbers of the window: their length as binary.
 const WINDOW_FRONT: [u8; 2] = [BIN8, 16];
 
+/// A list of reservations as it is stored, not looked at yet. Whoever wants to know what is in it
+/// has to read it, and learns only then whether it is one: each call goes through it once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unread<'a> {
+    /// The list with its header.
+    bytes: &'a [u8],
+}
+
 /// Reservations by their ids, ascending, as they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservations<'a> {
@@ -49,11 +56,38 @@ pub struct Reservations<'a> {
 #[derive(Clone, Debug)]
 pub struct Iter<'a>(&'a [u8]);
 
-impl<'a> Reservations<'a> {
+impl<'a> Unread<'a> {
     /// None at all.
     pub const NONE: Self = Self { bytes: &[FIXARRAY] };
 
-    /// Each with its bytes.
+    /// The reservations, each of which `each` sees with the number of its bytes, also of a list that
+    /// turns out to be none further on.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAState`] for anything that [`write`] would not have written.
+    #[inline(always)]
+    pub fn read(
+        self,
+        mut each: impl FnMut(Reservation<'a>, usize),
+    ) -> Result<Reservations<'a>, NotAState> {
+        let (count, mut rest) = split_count(self.bytes).ok_or(NotAState)?;
+        let mut last_id: &[u8] = &[];
+        for _ in 0..count {
+            let (reservation, after) = split_reservation(rest).ok_or(NotAState)?;
+            // None is empty, so the first one is above that too.
+            if reservation.id <= last_id {
+                return Err(NotAState);
+            }
+            each(reservation, rest.len() - after.len());
+            (last_id, rest) = (reservation.id, after);
+        }
+        if rest.is_empty() { Ok(Reservations { bytes: self.bytes }) } else { Err(NotAState) }
+    }
+}
+
+impl<'a> Reservations<'a> {
+    /// Each of them.
     #[inline]
     pub fn iter(&self) -> Iter<'a> {
         let header_len = if self.bytes.first() == Some(&ARRAY16) { 3 } else { 1 };
@@ -67,47 +101,32 @@ impl<'a> Reservations<'a> {
 }
 
 impl<'a> Iterator for Iter<'a> {
-    type Item = (Reservation<'a>, &'a [u8]);
+    type Item = Reservation<'a>;
 
     #[inline(always)]
     fn next(&mut self) -> Option<Self::Item> {
-        let bytes = self.0;
-        let (reservation, rest) = split_reservation(bytes)?;
+        let (reservation, rest) = split_reservation(self.0)?;
         self.0 = rest;
-        Some((reservation, bytes.get(..bytes.len() - rest.len())?))
+        Some(reservation)
     }
 }
 
-/// The list and the window of a state whose kind was looked at before.
+/// The list and the window of a state whose kind was looked at before. Of the list nothing is known
+/// yet but that it is not empty.
 ///
 /// # Errors
 ///
 /// [`NotAState`] for anything that [`write`] would not have written.
-pub fn read(bytes: &[u8]) -> Result<(Reservations<'_>, [u64; 2]), NotAState> {
-    let ([header, _kind], list) = bytes.split_first_chunk().ok_or(NotAState)?;
-    let (count, mut rest) = split_count(list).ok_or(NotAState)?;
+pub fn split(bytes: &[u8]) -> Result<(Unread<'_>, [u64; 2]), NotAState> {
+    let ([header, _kind], rest) = bytes.split_first_chunk().ok_or(NotAState)?;
+    let (rest, numbers) = rest.split_last_chunk::<16>().ok_or(NotAState)?;
+    let list = rest.strip_suffix(&WINDOW_FRONT).ok_or(NotAState)?;
+    let (count, _) = split_count(list).ok_or(NotAState)?;
     if *header != FIXARRAY + 3 || !(1..=Reservation::COUNT_MAX).contains(&count) {
         return Err(NotAState);
     }
-    let mut last_id: &[u8] = &[];
-    for _ in 0..count {
-        let (reservation, after) = split_reservation(rest).ok_or(NotAState)?;
-        // None is empty, so the first one is above that too.
-        if reservation.id <= last_id {
-            return Err(NotAState);
-        }
-        (last_id, rest) = (reservation.id, after);
-    }
-    let list = list.get(..list.len() - rest.len()).ok_or(NotAState)?;
-    let numbers = rest.strip_prefix(&WINDOW_FRONT).ok_or(NotAState)?;
-    let (numbers, after) = numbers.as_chunks();
-    match (numbers, after) {
-        ([start_us, used], []) => {
-            let numbers = [start_us, used].map(|number| u64::from_be_bytes(*number));
-            Ok((Reservations { bytes: list }, numbers))
-        }
-        _ => Err(NotAState),
-    }
+    let numbers = u128::from_be_bytes(*numbers);
+    Ok((Unread { bytes: list }, [(numbers >> 64) as u64, numbers as u64]))
 }
 
 /// A whole state with its list edited, and the window.
@@ -124,48 +143,35 @@ pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
             bytes.extend(edit.count.to_be_bytes());
         }
     }
-    match edit.place {
-        Some(place) => edit_at(place, edit, &mut bytes),
-        None => edit_all(edit, &mut bytes),
+    let all = edit.stored.iter().0;
+    let len_before = usize::try_from(edit.len_before).unwrap_or(usize::MAX);
+    let (before, rest) = all.split_at_checked(len_before).unwrap_or((all, &[]));
+    let mut after = Iter(rest);
+    keep(before, edit, &mut bytes);
+    if edit.changes_own() {
+        push(&mut bytes, after.next().and_then(|own| edit.made_of(own)));
     }
+    push(&mut bytes, edit.put());
+    keep(after.0, edit, &mut bytes);
     bytes.extend_from_slice(&WINDOW_FRONT);
     bytes.extend_from_slice(&spelled_window(window));
     bytes
 }
 
-/// Writes a list of which one reservation changes, at a place that is known.
-fn edit_at(place: Place, edit: &Edit<'_>, bytes: &mut Vec<u8>) {
-    let all = edit.stored.iter().0;
-    let (before, rest) = all.split_at_checked(place.len_before()).unwrap_or((all, &[]));
-    bytes.extend_from_slice(before);
-    let mut after = Iter(rest);
-    if edit.list != ListEdit::Insert
-        && let Some((stored, _)) = after.next()
-    {
-        push(bytes, edit.made_of(stored));
+/// Writes those that do not change, but for what the clock has made of them.
+fn keep(list: &[u8], edit: &Edit<'_>, bytes: &mut Vec<u8>) {
+    if !edit.tidies {
+        return bytes.extend_from_slice(list);
     }
-    push(bytes, edit.put());
-    bytes.extend_from_slice(after.0);
-}
-
-/// Writes a list of which some have lapsed, or are re-based.
-fn edit_all(edit: &Edit<'_>, bytes: &mut Vec<u8>) {
-    let mut put = edit.put();
-    let mut is_to_come = true;
-    for (stored, spelled) in edit.stored.iter() {
-        let order = if is_to_come { stored.id.cmp(edit.id) } else { Ordering::Greater };
-        if order != Ordering::Less {
-            // Put in where it belongs: before the next, or instead of its own.
-            is_to_come = false;
-            push(bytes, put.take());
-        }
+    let (mut rest, mut kept) = (list, Iter(list));
+    while let Some(stored) = kept.next() {
+        let (spelled, after) = rest.split_at(rest.len() - kept.0.len());
         match stored.at(edit.now) {
-            Some(seen) if order == Ordering::Equal => push(bytes, edit.made_of(seen)),
             Some(seen) if seen.since == stored.since => bytes.extend_from_slice(spelled),
             changed => push(bytes, changed),
         }
+        rest = after;
     }
-    push(bytes, put);
 }
 
 /// The two numbers of a window.

@@ -26,7 +26,7 @@ fn stored(state: &NewState<'_>) -> Vec<u8> {
 
 /// The bytes of each kind as they are written, the first six since version 0.1.0. They are in
 /// databases: a change here is a new kind, never an edit.
-pub(super) const GOLDEN: [(&str, &str); 15] = [
+pub(super) const GOLDEN: [(&str, &str); 16] = [
     ("fixed window", "93 ff cf00060a24181e4000 0f"),
     ("sliding window", "94 fe cf00060a24181e4000 28 cc80"),
     (
@@ -51,6 +51,11 @@ pub(super) const GOLDEN: [(&str, &str); 15] = [
     (
         "fixed window with one reservation open and one settled",
         "93 f5 92 94 c401 61 cf00060a24181e4000 ce03938700 05 94 c402 6a31 01 cd03e8 c0
+         c410 00060a24181e4000 000000000000000f",
+    ),
+    (
+        "calendar quota with one reservation open and one settled",
+        "93 f4 92 94 c401 61 cf00060a24181e4000 ce03938700 05 94 c402 6a31 01 cd03e8 c0
          c410 00060a24181e4000 000000000000000f",
     ),
 ];
@@ -91,12 +96,13 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
         State::Backoff(state) => NewState::Backoff(state),
         State::CalendarQuota(state) => NewState::CalendarQuota(state),
         State::Reserved(state) => NewState::Reserved(reserved::Edit {
-            of: Windowed::Fixed,
+            of: state.of,
             list: ListEdit::Keep,
             count: 0,
-            place: None,
+            tidies: false,
+            len_before: 0,
             window: state.window,
-            stored: state.list,
+            stored: state.list.read(|_, _| ()).unwrap(),
             id: &[],
             ttl: Span::ZERO,
             held: Cost::ZERO,

@@ -26,7 +26,7 @@ struct Golden {
 }
 
 /// Every kind: small numbers, the largest there are, and logs that the server compresses.
-const GOLDEN: [Golden; 14] = [
+const GOLDEN: [Golden; 16] = [
     Golden {
         algorithm: FIXED,
         dump: "000c93ffcf00066517289a6240070a0034011d7382d6e54d",
@@ -148,6 +148,28 @@ const GOLDEN: [Golden; 14] = [
         rule: "1000000000000 year START 4 ZONE Pacific/Kiritimati",
         status: [1, 1_000_000_000_000, 1, 0, 6_487_199_877],
     },
+    // With reservations: one open and one settled; and seventeen, of which one is settled.
+    Golden {
+        algorithm: FIXED,
+        dump: "00c32f40431993f59294c4056a6f622d31cf00066517289a6240ced693a40014a0160032e00\
+               51602c0c410c0260000600001000c0a0098d5f17c8e3b446b",
+        inspected: &[1_800_000_000_123_456, 12, 20, 1, 1],
+        at_ms: 123,
+        rule: "100 60",
+        status: [1, 100, 68, 0, 3_600_000],
+    },
+    Golden {
+        algorithm: QUOTA,
+        dump: "00c34098418b1593f4dc001194c40130cf00066517289a6240cd03e80120100031e00610010\
+               231e00722010231e009230032e008350033e008110034e008110035e006110001e007460001\
+               e007450001e007440001e008430036e007540037e0031000c020320038e0031040f30039e00\
+               61001407ae03600e0004f08cf00001cc2a9eb400020080e00e8d4a50c18c41000064e4f07c5\
+               08201040000100010a00e8729176e0aa1140",
+        inspected: &[1_774_951_200_000_000, 1, 999_999_999_015, 16, 1],
+        at_ms: 123,
+        rule: "1000000000000 year START 4 ZONE Pacific/Kiritimati",
+        status: [1, 1_000_000_000_000, 984, 0, 31_622_400_000],
+    },
 ];
 
 fn from_hex(digits: &str) -> Vec<u8> {
@@ -212,24 +234,42 @@ fn the_same_calls_still_write_the_same_payload() {
     let server = Server::start();
     let mut client = server.client();
     let expiry_ms = in_an_hour_ms(&mut client);
-    let calls = [
-        (0, 123, "RL.FIXED k 100 60 COST 7"),
-        (1, 123, "RL.FIXED k 1000000000000 366d COST 999999999999"),
-        (3, 123, "RL.SLIDING k 1000000000000 366d COST 999999999999"),
-        (10, 123, "RL.GCRA k 6 10 60 COST 2"),
-        (11, 123, "RL.GCRA k 36525 1 1d COST 36525"),
-        (12, 123, "RL.QUOTA k 100 day COST 7"),
+    const YEAR: &str = "QUOTA 1000000000000 year START 4 ZONE Pacific/Kiritimati";
+    let seventeen = (0..16).map(|id| format!("RL.RESERVE k {id} 1ms {YEAR}"));
+    let longest = format!("RL.RESERVE k {} 366d {YEAR} COST 999999999000", "z".repeat(64));
+    let seventeen = seventeen.chain([longest, format!("RL.COMMIT k 7 {YEAR}")]).collect();
+    let one = |call: &str| vec![call.to_owned()];
+    let calls: [(usize, Vec<String>); 9] = [
+        (0, one("RL.FIXED k 100 60 COST 7")),
+        (1, one("RL.FIXED k 1000000000000 366d COST 999999999999")),
+        (3, one("RL.SLIDING k 1000000000000 366d COST 999999999999")),
+        (10, one("RL.GCRA k 6 10 60 COST 2")),
+        (11, one("RL.GCRA k 36525 1 1d COST 36525")),
+        (12, one("RL.QUOTA k 100 day COST 7")),
         (
             13,
-            123,
-            "RL.QUOTA k 1000000000000 year START 4 ZONE Pacific/Kiritimati COST 999999999999",
+            one("RL.QUOTA k 1000000000000 year START 4 ZONE Pacific/Kiritimati COST 999999999999"),
         ),
+        (
+            14,
+            [
+                "RL.FIXED k 100 60 COST 7",
+                "RL.RESERVE k job-2 1h FIXED 100 60 COST 30",
+                "RL.RESERVE k job-1 1h FIXED 100 60 COST 20",
+                "RL.COMMIT k job-2 FIXED 100 60 COST 5",
+            ]
+            .map(str::to_owned)
+            .into(),
+        ),
+        (15, seventeen),
     ];
-    for (index, at_ms, call) in calls {
-        client.freeze(BASE_US + at_ms * 1_000 + 456);
-        assert!(client.allows(call), "{call}");
+    client.freeze(BASE_US + 123_456);
+    for (index, calls) in calls {
+        for call in &calls {
+            assert!(client.allows(call), "{call}");
+        }
         GOLDEN[index].restore(&mut client, "golden", expiry_ms);
-        assert_eq!(client.bytes("GET k"), client.bytes("GET golden"), "{call}");
+        assert_eq!(client.bytes("GET k"), client.bytes("GET golden"), "{calls:?}");
         client.integer("DEL k golden");
     }
 }

@@ -43,6 +43,7 @@ mod replicas;
 mod replication;
 mod replies;
 mod reservations;
+mod reserved_quotas;
 mod settling;
 mod several;
 mod several_cluster;

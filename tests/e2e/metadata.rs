@@ -360,7 +360,7 @@ fn command_docs_answer_resp2_too() {
 }
 
 /// Every syntax, with the key `k` and arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 21] = [
+const SYNTAXES: [(&str, &[&str]); 26] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -381,6 +381,11 @@ const SYNTAXES: [(&str, &[&str]); 21] = [
     ("RL.LEASE k k 5 60", UPDATES),
     ("RL.RENEW k k 60", UPDATES),
     ("RL.RELEASE k k", UPDATES),
+    ("RL.RESERVE k k 1h FIXED 5 60 COST k ALIGNED", UPDATES),
+    ("RL.RESERVE k k k QUOTA 5 day ZONE k", UPDATES),
+    ("RL.COMMIT k k FIXED 5 60 COST 1", UPDATES),
+    ("RL.COMMIT k k QUOTA 5 week START k COST 1", UPDATES),
+    ("RL.CANCEL k k FIXED 5 60", UPDATES),
     ("RL.INSPECT k", READS),
 ];
 

@@ -317,10 +317,14 @@ fn text_of(bytes: &[u8]) -> String {
 /// Any calls on a few keys with reservations, some of which are refused.
 fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) {
     for _ in 0..calls {
-        let key = random.below(3);
+        let key = random.below(4);
         let id = random.below(9);
         let cost = random.below(5);
-        let rule = if key == 0 { "FIXED 30 5 ALIGNED" } else { "FIXED 30 20" };
+        let rule = match key {
+            0 => "FIXED 30 5 ALIGNED",
+            1 => "QUOTA 30 day ZONE America/Los_Angeles",
+            _ => "FIXED 30 20",
+        };
         let call = match random.below(9) {
             0..3 => format!("RL.RESERVE k{key} {id} {} {rule} COST {cost}", 1 + random.below(40)),
             3 => format!("RL.COMMIT k{key} {id} {rule}"),
@@ -348,7 +352,8 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
     let replica = replica_of(&primary);
     let mut client = primary.client();
     let mut random = Random::new(7);
-    client.freeze(BASE_US);
+    // Midnight in Los Angeles is at the base, and soon.
+    client.freeze(BASE_US - 100_000_000);
     for _ in 0..20 {
         random_traffic(&mut client, &mut random, 100);
         wait_for_offset(&primary, &replica);
@@ -356,6 +361,8 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
     }
     client.decide("RL.RESERVE kept a 1h FIXED 10 60 COST 4");
     client.decide("RL.FIXED kept 10 60 COST 3");
+    client.decide("RL.RESERVE day a 1h QUOTA 10 day COST 4");
+    client.decide("RL.QUOTA day 10 day COST 3");
     let before = client.contents();
     drop(replica);
     primary.crash();

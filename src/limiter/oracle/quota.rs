@@ -65,7 +65,7 @@ pub struct CalendarQuota {
 
 impl CalendarQuota {
     /// Whether what was used counts: its period is the current one, or is ahead.
-    fn is_open(&self, limits: &Limits, now: i128) -> bool {
+    pub(super) fn is_open(&self, limits: &Limits, now: i128) -> bool {
         !self.calls.is_empty() && self.start >= period(limits, now).0
     }
 }

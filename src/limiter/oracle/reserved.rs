@@ -1,9 +1,42 @@
 //! The model of a window with reservations: the window's own model and a list of what is held.
 
 use super::answer::ms_until;
-use super::{Answer, Fixed, FixedWindow, Key, Limits, Oracle, Source, Subject, Twin, Unexplained};
-use super::{DAY_US, Share, Verb, Wrote};
+use super::{Answer, CalendarQuota, FixedWindow, Key, Limits, Oracle, Source, Subject, Twin};
+use super::{DAY_US, Share, Unexplained, Verb, Wrote};
 use crate::limiter::{self, Cost, Instant, Period, Reservation, ReservationError, Span, State};
+use crate::limiter::{Windowed, reserved};
+use crate::state::NotAState;
+use std::marker::PhantomData;
+
+/// The model of a window, which may have reservations.
+pub trait WindowModel: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static {
+    /// Whose window it is.
+    const OF: Windowed;
+    /// A window with so much used in it, by one call.
+    fn used_since(start: i128, used: i128) -> Self;
+    /// Whether what is used in it counts.
+    fn is_open(&self, limits: &Limits, now: i128) -> bool;
+}
+
+impl WindowModel for FixedWindow {
+    const OF: Windowed = Windowed::Fixed;
+    fn used_since(start: i128, used: i128) -> Self {
+        Self { start, calls: vec![used] }
+    }
+    fn is_open(&self, limits: &Limits, now: i128) -> bool {
+        self.is_open(limits, now)
+    }
+}
+
+impl WindowModel for CalendarQuota {
+    const OF: Windowed = Windowed::Quota;
+    fn used_since(start: i128, used: i128) -> Self {
+        Self { start, calls: vec![used] }
+    }
+    fn is_open(&self, limits: &Limits, now: i128) -> bool {
+        self.is_open(limits, now)
+    }
+}
 
 /// What is remembered of an id.
 #[derive(Clone, Debug)]
@@ -23,12 +56,12 @@ impl Held {
 
 /// The window, and all that is held or settled, lapsed ones too until they are dropped.
 #[derive(Clone, Default)]
-pub struct Reserved {
-    window: FixedWindow,
+pub struct Reserved<W> {
+    window: W,
     list: Vec<Held>,
 }
 
-impl Reserved {
+impl<W> Reserved<W> {
     fn open(&self, now: i128) -> i128 {
         let open = self.list.iter().filter(|held| held.is_remembered(now));
         open.filter_map(|held| held.amount).sum()
@@ -50,7 +83,7 @@ impl Reserved {
     }
 }
 
-impl Oracle for Reserved {
+impl<W: WindowModel> Oracle for Reserved<W> {
     fn repair(&mut self, limits: &Limits, now: i128) -> bool {
         let mut moved = false;
         for held in &mut self.list {
@@ -86,7 +119,7 @@ impl Oracle for Reserved {
 
     fn stored(&mut self, limits: &Limits, now: i128) {
         if !self.window.is_open(limits, now) {
-            self.window = FixedWindow::default();
+            self.window = W::default();
         }
         if self.count(now) == 0 {
             self.list.clear();
@@ -94,41 +127,48 @@ impl Oracle for Reserved {
     }
 }
 
-impl TryFrom<State<'_>> for Reserved {
+impl<W: WindowModel> TryFrom<State<'_>> for Reserved<W> {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let State::Reserved(state) = state else {
-            return Ok(Self { window: FixedWindow::try_from(state)?, list: Vec::new() });
+            return Ok(Self { window: W::try_from(state)?, list: Vec::new() });
         };
-        let (start, used) = (state.window.start.as_us().into(), state.window.used.into());
-        let calls = if used > 0 { vec![used] } else { Vec::new() };
+        let reserved::State { of, list, window: reserved::Window { start, used } } = state;
+        if of != W::OF {
+            return Err(Unexplained);
+        }
+        let window = match used {
+            0 => W::default(),
+            _ => W::used_since(start.as_us().into(), used.into()),
+        };
         let held = |reservation: Reservation<'_>| Held {
             id: reservation.id.to_vec(),
             since: reservation.since.as_us().into(),
             ttl: reservation.ttl.as_us().into(),
             amount: reservation.held.map(|held| held.units().into()),
         };
-        let list = state.list.iter().map(|(reservation, _)| held(reservation)).collect();
-        Ok(Self { window: FixedWindow { start, calls }, list })
+        let mut model = Self { window, list: Vec::new() };
+        let read = list.read(|reservation, _| model.list.push(held(reservation)));
+        read.map(|_| model).map_err(|NotAState| Unexplained)
     }
 }
 
-/// `RL.FIXED` on a key that may have reservations.
-pub struct Reserving;
+/// An algorithm that counts in a window, on a key that may have reservations.
+pub struct Reserving<S>(PhantomData<S>);
 
-impl Subject for Reserving {
-    type Model = Reserved;
+impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
+    type Model = Reserved<S::Model>;
     fn rule(limits: &Limits) -> limiter::Rule {
-        Fixed::rule(limits)
+        S::rule(limits)
     }
     fn span_us(limits: &Limits) -> i128 {
-        limits.period_us
+        S::span_us(limits)
     }
     fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        Fixed::longest_wait_us(limits, cost)
+        S::longest_wait_us(limits, cost)
     }
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        Fixed::most(limits, elapsed_us)
+        S::most(limits, elapsed_us)
     }
 }
 
@@ -148,8 +188,8 @@ pub enum Step {
 /// # Errors
 ///
 /// Why it is to be refused.
-pub fn take_step(
-    model: &mut Reserved,
+pub fn take_step<W: WindowModel>(
+    model: &mut Reserved<W>,
     id: &[u8],
     step: Step,
     limits: &Limits,
@@ -248,7 +288,7 @@ impl Key {
     }
 }
 
-impl Twin<Reserving> {
+impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
     /// Takes a step on both and compares. No answer: both refuse it, for the same reason, and
     /// nothing is changed.
     ///
@@ -262,7 +302,7 @@ impl Twin<Reserving> {
         id: &[u8],
         step: Step,
     ) -> Result<Option<Answer>, String> {
-        let rule = Reserving::rule(limits);
+        let rule = S::rule(limits);
         let before = self.key.clone();
         let expected = take_step(&mut self.model, id, step, limits, now);
         let done = before.step(&rule, now, id, step);
@@ -308,8 +348,8 @@ pub enum AnyCall {
 pub const IDS: [&[u8]; 6] = [b"a", b"b", b"job-17", b"\0", b"\xff\xfe", &[b'z'; 64]];
 
 impl AnyCall {
-    /// Any call, for a while that is often about as long as the window.
-    pub fn draw(source: &mut impl Source, limits: &Limits) -> Self {
+    /// Any call, for a while that is often about as long as the window, `span_us`.
+    pub fn draw(source: &mut impl Source, limits: &Limits, span_us: i128) -> Self {
         let share = |source: &mut _| Share::draw(source).of(limits);
         let id = source.below(IDS.len() as u64) as usize;
         match source.below(9) {
@@ -317,7 +357,7 @@ impl AnyCall {
             3..6 => {
                 let ttl = match source.below(4) {
                     0 => source.between(1_000, 10_000_000),
-                    _ => limits.period_us * source.between(1, 40) / 16,
+                    _ => span_us * source.between(1, 40) / 16,
                 };
                 Self::Step(id, Step::Reserve(ttl.clamp(1_000, 366 * DAY_US), share(source)))
             }
@@ -328,7 +368,7 @@ impl AnyCall {
     }
 }
 
-impl Twin<Reserving> {
+impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
     /// Makes a call of any kind on both and compares.
     ///
     /// # Errors

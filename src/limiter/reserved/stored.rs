@@ -1,8 +1,7 @@
 //! A window with reservations as it is stored: as read, and as it is to be.
 
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
-use crate::state::Reservations;
-use std::num::NonZeroU32;
+use crate::state::{NotAState, Reservations, Unread};
 
 /// The algorithms that can have reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +27,7 @@ pub struct State<'a> {
     /// Whose window it is.
     pub of: Windowed,
     /// The reservations.
-    pub list: Reservations<'a>,
+    pub list: Unread<'a>,
     /// The window.
     pub window: Window,
 }
@@ -40,10 +39,12 @@ pub struct Edit<'a> {
     pub of: Windowed,
     /// What becomes of the list.
     pub list: ListEdit,
+    /// Whether some in it have lapsed, or are re-based.
+    pub tidies: bool,
     /// How many are in it then.
     pub count: u16,
-    /// Where in it that of the id is, or belongs; `None` where others change too.
-    pub place: Option<Place>,
+    /// How many bytes of reservations come before that of the id, or would.
+    pub len_before: u32,
     /// The window.
     pub window: Window,
     /// The list as it is stored.
@@ -56,22 +57,6 @@ pub struct Edit<'a> {
     pub held: Cost,
     /// What has lapsed by then is dropped.
     pub now: Instant,
-}
-
-/// A place in a list, as so many bytes of reservations before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(NonZeroU32);
-
-impl Place {
-    /// The place after so many bytes.
-    pub fn after(len: usize) -> Option<Self> {
-        u32::try_from(len).ok()?.checked_add(1).and_then(NonZeroU32::new).map(Self)
-    }
-
-    /// So many bytes come before it.
-    pub const fn len_before(self) -> usize {
-        self.0.get() as usize - 1
-    }
 }
 
 /// What becomes of a list of reservations.
@@ -102,37 +87,41 @@ impl<'a> Edit<'a> {
         Some(Reservation { id, since, ttl, held: Some(held) })
     }
 
-    /// What becomes of that of the id, which has not lapsed; `None` when it is replaced or taken out.
-    pub fn made_of(&self, seen: Reservation<'a>) -> Option<Reservation<'a>> {
-        match self.list {
-            ListEdit::Insert | ListEdit::Replace | ListEdit::Remove => None,
-            ListEdit::Settle => Some(Reservation { held: None, ..seen }),
-            ListEdit::Drop | ListEdit::Keep | ListEdit::Tidy => Some(seen),
-        }
+    /// Whether the list has one of the id, which does not stay as it is.
+    pub const fn changes_own(&self) -> bool {
+        matches!(self.list, ListEdit::Replace | ListEdit::Settle | ListEdit::Remove)
+    }
+
+    /// What becomes of that of the id; `None` when it is replaced or taken out.
+    pub fn made_of(&self, own: Reservation<'a>) -> Option<Reservation<'a>> {
+        let settles = self.list == ListEdit::Settle;
+        own.at(self.now).filter(|_| settles).map(|own| Reservation { held: None, ..own })
     }
 }
 
 impl State<'_> {
     /// The state at `now` as names and numbers, for people.
-    pub fn shown(&self, now: Instant) -> Vec<(&'static str, u64)> {
-        let seen = self.list.iter().filter_map(|(reservation, _)| reservation.at(now));
+    ///
+    /// # Errors
+    ///
+    /// [`NotAState`] when its list is none.
+    pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
         let (mut reserved, mut open, mut settled) = (0, 0, 0);
-        for reservation in seen {
-            match reservation.held {
-                Some(held) => (reserved, open) = (reserved + held.units(), open + 1),
-                None => settled += 1,
-            }
-        }
+        self.list.read(|stored, _| match stored.at(now).map(|seen| seen.held) {
+            Some(Some(held)) => (reserved, open) = (reserved + held.units(), open + 1),
+            Some(None) => settled += 1,
+            None => {}
+        })?;
         let start_us = match self.of {
             Windowed::Fixed => "window_start_us",
             Windowed::Quota => "period_start_us",
         };
-        vec![
+        Ok(vec![
             (start_us, self.window.start.as_us()),
             ("used", self.window.used),
             ("reserved", reserved),
             ("reservations_open", open),
             ("reservations_settled", settled),
-        ]
+        ])
     }
 }

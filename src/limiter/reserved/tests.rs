@@ -1,21 +1,22 @@
-//! Reservations: worked numbers, and any schedule compared with the model.
+//! Reservations: worked numbers.
 
 use crate::limiter::oracle::{
-    self, Answer, AnyCall, CLOCK_MAX_US, Key, Limits, ReservationStep as Step, Reserving, Source,
-    Subject, Twin, Verb,
+    self, Answer, Fixed, Key, Limits, Quotas, ReservationStep as Step, Reserving, Subject, Verb,
+    WindowModel, calendar,
 };
-use crate::limiter::{ChargeError, Reservation, ReservationError, State, properties};
+use crate::limiter::{ChargeError, Reservation, ReservationError, State, Unit};
 use crate::state::decode;
-use proptest::prelude::*;
 
-const NOW: i128 = 1_800_000_000_000_000;
-const SECOND: i128 = 1_000_000;
+type Twin<S = Fixed> = oracle::Twin<Reserving<S>>;
+
+pub(super) const NOW: i128 = 1_800_000_000_000_000;
+pub(super) const SECOND: i128 = 1_000_000;
 
 /// `FIXED 10 60`
-const TEN_A_MINUTE: Limits =
+pub(super) const TEN_A_MINUTE: Limits =
     Limits { capacity: 10, rate: 1, period_us: 60 * SECOND, aligned: false, slots: 16 };
 
-fn reserve(seconds: i128, cost: i128) -> Step {
+pub(super) fn reserve(seconds: i128, cost: i128) -> Step {
     Step::Reserve(seconds * SECOND, cost)
 }
 
@@ -28,10 +29,18 @@ use Call::Plain;
 type Row = (i128, Call, [i128; 5]);
 
 /// Makes the calls of a table on one key, at these ms, and compares with it and with the model.
-fn check(limits: &Limits, rows: &[Row]) -> Twin<Reserving> {
-    let mut twin = Twin::<Reserving>::default();
+fn check(limits: &Limits, rows: &[Row]) -> Twin {
+    check_from::<Fixed>(NOW, limits, rows)
+}
+
+fn check_from<S: Subject<Model: WindowModel>>(
+    start: i128,
+    limits: &Limits,
+    rows: &[Row],
+) -> Twin<S> {
+    let mut twin = Twin::<S>::default();
     for (number, (at_ms, call, expected)) in rows.iter().enumerate() {
-        let now = NOW + at_ms * 1_000;
+        let now = start + at_ms * 1_000;
         let answer = match call {
             Plain(verb, cost) => twin.call(*verb, limits, now, *cost),
             Call::Step(id, step) => twin.step(limits, now, id.as_bytes(), *step),
@@ -169,7 +178,7 @@ fn a_settled_id_cannot_be_reserved_before_its_time_is_over() {
             (0, Call::Step("a", Step::Commit(Some(0))), [1, 10, 10, 0, 0]),
         ],
     );
-    let rule = Reserving::rule(&TEN_A_MINUTE);
+    let rule = Fixed::rule(&TEN_A_MINUTE);
     let refused = twin.key.step(&rule, NOW + 59_999_999, b"a", reserve(1, 1));
     assert_eq!(refused, Err(ReservationError::Settled));
     let answer = twin.step(&TEN_A_MINUTE, NOW + 60_000_000, b"a", reserve(1, 1));
@@ -179,14 +188,14 @@ fn a_settled_id_cannot_be_reserved_before_its_time_is_over() {
 #[test]
 fn a_key_remembers_1024_ids_and_what_has_lapsed_makes_room() {
     let limits = Limits { capacity: 5_000, ..TEN_A_MINUTE };
-    let mut twin = Twin::<Reserving>::default();
+    let mut twin = <Twin>::default();
     for number in 0..1_024 {
         let ttl = if number == 77 { 30 } else { 60 };
         let id = format!("job-{number}");
         twin.step(&limits, NOW, id.as_bytes(), reserve(ttl, 2)).unwrap().expect("fits");
     }
     assert_eq!(twin.key.bytes.as_ref().unwrap().len(), 25_537);
-    let rule = Reserving::rule(&limits);
+    let rule = Fixed::rule(&limits);
     let more = |at, id: &str| twin.key.step(&rule, at, id.as_bytes(), reserve(60, 0)).map(|_| ());
     assert_eq!(more(NOW, "one more"), Err(ReservationError::TooMany));
     // Also one that would not fit, for it would never come to that.
@@ -206,7 +215,7 @@ fn a_key_remembers_1024_ids_and_what_has_lapsed_makes_room() {
 #[test]
 fn what_cannot_be_owed_is_not_committed_and_stays_open() {
     let limits = Limits { capacity: 1_000_000_000_000, ..TEN_A_MINUTE };
-    let mut twin = Twin::<Reserving>::default();
+    let mut twin = <Twin>::default();
     twin.call(Verb::Charge, &limits, NOW, 1_000_000_000_000).unwrap();
     twin.step(&limits, NOW + 1, b"a", reserve(90, 0)).unwrap().expect("holds nothing");
     twin.call(Verb::Charge, &limits, NOW, 1).unwrap();
@@ -214,19 +223,19 @@ fn what_cannot_be_owed_is_not_committed_and_stays_open() {
     let commit = Step::Commit(Some(1_000_000_000_000));
     assert_eq!(twin.step(&limits, NOW, b"a", commit), Ok(None));
     let refused = ReservationError::Charge(ChargeError::TooManyUnits);
-    assert_eq!(before.step(&Reserving::rule(&limits), NOW, b"a", commit), Err(refused));
+    assert_eq!(before.step(&Fixed::rule(&limits), NOW, b"a", commit), Err(refused));
     assert_eq!(twin.key, before);
 }
 
 #[test]
 fn the_last_that_is_forgotten_deletes_the_key_or_leaves_its_plain_form() {
     let limits = &TEN_A_MINUTE;
-    let mut twin = Twin::<Reserving>::default();
+    let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
     twin.step(limits, NOW, b"a", Step::Cancel).unwrap();
     assert_eq!(twin.key, Key::default());
 
-    let kind = |twin: &Twin<Reserving>| twin.key.bytes.as_ref().map(|bytes| bytes[1] as i8);
+    let kind = |twin: &Twin| twin.key.bytes.as_ref().map(|bytes| bytes[1] as i8);
     twin.call(Verb::Decide, limits, NOW, 1).unwrap();
     assert_eq!(kind(&twin), Some(-1));
     twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
@@ -249,7 +258,7 @@ fn the_last_that_is_forgotten_deletes_the_key_or_leaves_its_plain_form() {
 #[test]
 fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
     let limits = &TEN_A_MINUTE;
-    let mut twin = Twin::<Reserving>::default();
+    let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(20, 8)).unwrap();
     // Back by its time: it stays, and waits that much longer.
     let denied = twin.call(Verb::Decide, limits, NOW - 20 * SECOND, 3).unwrap().unwrap();
@@ -265,134 +274,59 @@ fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
     let State::Reserved(state) = decode(twin.key.bytes.as_ref().unwrap()).unwrap() else {
         panic!("reserved")
     };
-    let (Reservation { since, .. }, _) = state.list.iter().next().unwrap();
+    let list = state.list.read(|_, _| ()).unwrap();
+    let Reservation { since, .. } = list.iter().next().unwrap();
     assert_eq!(i128::from(since.as_us()), back);
 }
 
-/// Plays a schedule that `source` says, with the model beside it.
-fn play(
-    mut source: &[u8],
-    is_set: bool,
-    mut check: impl FnMut(&Twin<Reserving>, &Limits, i128, AnyCall, Answer, &Key) -> Result<(), String>,
-) -> Result<(), String> {
-    let source = &mut source;
-    let rules = [Limits::draw(source), Limits::draw(source)];
-    let (mut twin, mut now) = (Twin::<Reserving>::default(), NOW);
-    while !source.is_empty() {
-        let limits = &rules[usize::from(source.below(8) == 1)];
-        let steps_back = is_set && source.below(6) == 1;
-        let step = if steps_back {
-            oracle::Step::draw_set(source)
-        } else {
-            oracle::Step::draw_good(source)
-        };
-        let moved = (now + step.us(limits.period_us)).clamp(0, CLOCK_MAX_US);
-        now = if is_set { moved } else { moved.max(now) };
-        let call = AnyCall::draw(source, limits);
-        let before = twin.key.clone();
-        if let Some(answer) = twin.any_call(limits, now, call)? {
-            check(&twin, limits, now, call, answer, &before)?;
-        }
-    }
-    Ok(())
+/// `QUOTA 10 day ZONE Europe/Berlin`
+const TEN_A_DAY: Limits = Limits { rate: 5, period_us: 60 * SECOND + 1, ..TEN_A_MINUTE };
+
+#[test]
+fn a_reservation_goes_along_at_midnight_also_of_a_day_of_23_hours() {
+    assert_eq!(calendar(&TEN_A_DAY), (Unit::Day, 1, "Europe/Berlin"));
+    // 2026-03-28T22:00:00Z: an hour before midnight, after which an hour is left out.
+    let start = 1_774_735_200 * SECOND;
+    let hour = 3_600_000;
+    check_from::<Quotas>(
+        start,
+        &TEN_A_DAY,
+        &[
+            (0, Plain(Verb::Decide, 6), [1, 10, 4, 0, hour]),
+            (0, Call::Step("a", reserve(7_200, 3)), [1, 10, 1, 0, 2 * hour]),
+            // The end of the day is one lapse of two.
+            (0, Plain(Verb::Decide, 7), [0, 10, 1, hour, 2 * hour]),
+            (0, Plain(Verb::Decide, 8), [0, 10, 1, 2 * hour, 2 * hour]),
+            // Nothing is used any more; what is held is.
+            (hour, Plain(Verb::Decide, 8), [0, 10, 7, hour, hour]),
+            (hour, Plain(Verb::Decide, 7), [1, 10, 0, 0, 23 * hour]),
+            // More than reserved, in the new day: out of debt with its end, after 23 hours.
+            (hour, Call::Step("a", Step::Commit(Some(5))), [1, 10, 0, 23 * hour, 23 * hour]),
+            (hour, Call::Step("a", Step::Commit(Some(9))), [1, 10, 0, 23 * hour, 23 * hour]),
+            (24 * hour - 1, Plain(Verb::Decide, 1), [0, 10, 0, 1, 1]),
+            (24 * hour, Plain(Verb::Decide, 10), [1, 10, 0, 0, 24 * hour]),
+        ],
+    );
 }
 
-fn sources() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(any::<u8>(), 20..700)
-}
-
-proptest! {
-    #![proptest_config(properties::config())]
-
-    /// Answers, writes and promises are the model's, whatever the clock does, whichever of two
-    /// rules calls, and however plain calls, reservations and settlements take turns.
-    #[test]
-    fn reservations_agree_with_their_model_under_any_clock_and_changing_limits(
-        source in sources(),
-    ) {
-        play(&source, true, |_, _, _, _, _, _| Ok(())).map_err(TestCaseError::fail)?;
-    }
-
-    /// Denied, nothing is written while the clock runs forward, and what has lapsed is as if it had
-    /// never been.
-    #[test]
-    fn reservations_write_only_what_they_allow_and_lapse_without_a_trace(source in sources()) {
-        let checked = play(&source, false, |twin, limits, now, call, answer, before| {
-            let denies = match call {
-                AnyCall::Plain(Verb::Decide | Verb::Partly, _) => answer.allowed == 0,
-                AnyCall::Plain(_, cost) => cost == 0,
-                AnyCall::Step(..) => answer.allowed == 0,
-            };
-            if denies && twin.key != *before {
-                return Err(format!("{call:?} at {now} wrote what it denied"));
-            }
-            let rule = Reserving::rule(limits);
-            let lapsed = twin.key.lapses_at.max(now);
-            if twin.key == *before || twin.key.bytes.is_none() || lapsed > CLOCK_MAX_US {
-                return Ok(());
-            }
-            for cost in [0, 1, limits.capacity] {
-                if twin.key.peek(&rule, lapsed, cost) != Key::default().peek(&rule, lapsed, cost) {
-                    return Err(format!("{call:?} at {now} is not over at {lapsed}"));
-                }
-            }
-            Ok(())
-        });
-        checked.map_err(TestCaseError::fail)?;
-    }
-
-    /// However the clock steps, nobody waits for more than the window, or the longest time that
-    /// anything is held, and as much again.
-    #[test]
-    fn a_step_back_adds_at_most_one_span_to_the_wait_for_reservations(source in sources()) {
-        let mut longest_us = 0;
-        let checked = play(&source, true, |_, limits, now, call, answer, _| {
-            if let AnyCall::Step(_, Step::Reserve(ttl, _)) = call {
-                longest_us = longest_us.max(ttl);
-            }
-            let waits = 2 * longest_us.max(limits.period_us);
-            let is_short = answer.retry_after_ms <= oracle::div_ceil(waits, 1_000);
-            if is_short { Ok(()) } else { Err(format!("{call:?} at {now} waits {answer:?}")) }
-        });
-        checked.map_err(TestCaseError::fail)?;
-    }
-
-    /// Under one rule and a good clock, with nothing charged and nothing settled above what was
-    /// held, used and held together are never above the limit.
-    #[test]
-    fn used_and_reserved_together_never_exceed_the_limit(
-        calls in prop::collection::vec((0..6_usize, 0..5_u8, 1..9_i128, 0..40_i128), 1..60),
-    ) {
-        let limits = &TEN_A_MINUTE;
-        let (mut twin, mut now) = (Twin::<Reserving>::default(), NOW);
-        let mut held = [0; 6];
-        for (id, kind, cost, seconds) in calls {
-            now += if seconds > 20 { 0 } else { seconds * SECOND };
-            let call = match kind {
-                0 => AnyCall::Plain(Verb::Decide, cost),
-                1 | 2 => AnyCall::Step(id, reserve(seconds + 1, cost)),
-                3 => AnyCall::Step(id, Step::Commit(Some(cost.min(held[id])))),
-                _ => AnyCall::Step(id, Step::Cancel),
-            };
-            let answer = twin.any_call(limits, now, call).map_err(TestCaseError::fail)?;
-            if matches!(call, AnyCall::Step(_, Step::Reserve(..)))
-                && answer.is_some_and(|answer| answer.allowed > 0)
-            {
-                held[id] = cost;
-            }
-            let Some(bytes) = &twin.key.bytes else { continue };
-            if let State::Reserved(state) = decode(bytes).expect("a state") {
-                let now = crate::limiter::Instant::from_us(now.try_into().unwrap());
-                let open: u64 = state
-                    .list
-                    .iter()
-                    .filter_map(|(one, _)| one.at(now)?.held)
-                    .map(|held| held.units())
-                    .sum();
-                let ends = state.window.start.after(crate::limiter::Span::from_ms(60_000));
-                let used = if now < ends { state.window.used } else { 0 };
-                prop_assert!(used + open <= 10, "{used} used and {open} held");
-            }
-        }
-    }
+#[test]
+fn under_another_calendar_what_is_open_stays_and_what_is_used_counts_if_its_period_does() {
+    // 2027-01-15T08:00:00Z: nine in Berlin; a day of UTC ends an hour later than one there.
+    let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
+    assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));
+    let mut twin = Twin::<Quotas>::default();
+    let hour = 3_600 * SECOND;
+    let step = |twin: &mut Twin<Quotas>, limits, at, step| {
+        let answer = twin.step(limits, NOW + at, b"a", step).unwrap().expect("not refused");
+        (answer.remaining, answer.reset_after_ms)
+    };
+    twin.call(Verb::Decide, &TEN_A_DAY, NOW, 3).unwrap();
+    assert_eq!(step(&mut twin, &TEN_A_DAY, 0, reserve(86_400, 4)), (3, 86_400_000));
+    // The day of Berlin began before that of UTC did.
+    let peeked = twin.call(Verb::Decide, &utc, NOW, 0).unwrap().unwrap();
+    assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 86_400_000));
+    assert_eq!(step(&mut twin, &utc, hour, Step::Commit(None)), (6, 54_000_000));
+    // And that of UTC within that of Berlin.
+    let peeked = twin.call(Verb::Decide, &TEN_A_DAY, NOW + hour, 0).unwrap().unwrap();
+    assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 50_400_000));
 }

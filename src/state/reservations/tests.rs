@@ -1,26 +1,44 @@
 //! The list of reservations: golden bytes, that nothing else is read, and a MessagePack library.
 
 use super::push;
-use crate::limiter::reserved::Window;
-use crate::limiter::{Cost, Instant, Limit, Period, Reservation, Span, State};
+use crate::limiter::oracle::{Fixed, Limits, Quotas, Subject};
+use crate::limiter::reserved::{Step, Window, Windowed};
+use crate::limiter::{Cost, Instant, Limit, Period, Reservation, Span, State, Write};
 use crate::state::tests::{GOLDEN, US, any_number, bytes};
-use crate::state::{NotAState, decode};
+use crate::state::{Change, NotAState, decode, encode};
 use proptest::prelude::*;
+
+/// `FIXED 100 60`, and `QUOTA 100 day ZONE Europe/Berlin`.
+const LIMITS: Limits =
+    Limits { capacity: 100, rate: 5, period_us: 60_000_001, aligned: false, slots: 16 };
 
 #[test]
 fn golden_reservations_read_as_what_they_were_written_from() {
-    let (_, hex) = GOLDEN[GOLDEN.len() - 1];
-    let reserved = bytes(hex);
-    let Ok(State::Reserved(state)) = decode(&reserved) else { panic!("reserved") };
     let one = |id, since_us, ttl_us, held: Option<u64>| Reservation {
         id,
         since: Instant::from_us(since_us),
         ttl: Period::new(Span::from_us(ttl_us)).unwrap(),
         held: held.map(|held| Cost::new(held).unwrap()),
     };
-    let list: Vec<_> = state.list.iter().map(|(one, _)| one).collect();
-    assert_eq!(list, [one(b"a", US, 60_000_000, Some(5)), one(b"j1", 1, 1_000, None)]);
-    assert_eq!(state.window, Window { start: Instant::from_us(US), used: 15 });
+    let expected = [one(b"a", US, 60_000_000, Some(5)), one(b"j1", 1, 1_000, None)];
+    for ((name, hex), of) in GOLDEN.iter().rev().zip([Windowed::Quota, Windowed::Fixed]) {
+        let reserved = bytes(hex);
+        let Ok(State::Reserved(state)) = decode(&reserved) else { panic!("{name}") };
+        let list: Vec<_> = state.list.read(|_, _| ()).unwrap().iter().collect();
+        assert_eq!((state.of, &*list), (of, &expected[..]), "{name}");
+        assert_eq!(state.window, Window { start: Instant::from_us(US), used: 15 }, "{name}");
+        // Settled under either, what becomes of it is of the same kind.
+        let at = Instant::from_us(US);
+        let rule = match of {
+            Windowed::Fixed => Fixed::rule(&LIMITS),
+            Windowed::Quota => Quotas::rule(&LIMITS),
+        };
+        let stored = Some(State::Reserved(state));
+        let outcome = rule.take_step(stored, at, b"a", Step::Commit { cost: None }).unwrap();
+        let Write::Keep(next) = outcome.next else { panic!("{name}") };
+        let Change::Rewrite(written) = encode(&next.state) else { panic!("{name}") };
+        assert_eq!(written[1], reserved[1], "{name}");
+    }
 }
 
 #[test]
@@ -51,17 +69,28 @@ fn reservations_out_of_bounds_or_order_or_spelled_otherwise_are_no_state() {
         "94 f5 91 94 c401 61 00 cd03e8 05 00 00",
     ];
     for hex in rows {
-        assert_eq!(decode(&bytes(hex)), Err(NotAState), "{hex}");
+        for kind in ["f5", "f4"] {
+            let hex = hex.replacen("f5", kind, 1);
+            assert!(!is_read(&bytes(&hex)), "{hex}");
+        }
+    }
+}
+
+/// Whether bytes are a state, and the list in it is one.
+fn is_read(bytes: &[u8]) -> bool {
+    match decode(bytes) {
+        Ok(State::Reserved(state)) => state.list.read(|_, _| ()).is_ok(),
+        Ok(_) | Err(NotAState) => false,
     }
 }
 
 /// A whole state, its list spelled already.
-fn spelled(count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
+fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
     // As of so many zeros, each of which is a byte.
     let mut header = rmp_serde::to_vec(&vec![0_u8; count]).unwrap();
     header.truncate(header.len() - count);
     let window = window.map(u64::to_be_bytes).concat();
-    [&[0x93, 0xf5], &*header, list, &[0xc4, 16], &window].concat()
+    [&[0x93, kind as u8], &*header, list, &[0xc4, 16], &window].concat()
 }
 
 proptest! {
@@ -77,6 +106,7 @@ proptest! {
             1..40,
         ),
         window in (0..3_u64, 0..3_u64),
+        kind in -12..=-11_i8,
         flipped in prop::option::of(any::<prop::sample::Index>()),
     ) {
         let (mut list, mut valid, count) = (Vec::new(), true, ids.len());
@@ -97,27 +127,32 @@ proptest! {
             list.extend(rmp_serde::to_vec(&held).unwrap());
         }
         let (start_us, used) = window;
-        let mut bytes = spelled(count, &list, [start_us, used]);
-        prop_assert_eq!(decode(&bytes).is_ok(), valid && (used > 0 || start_us == 0));
+        let mut bytes = spelled(kind, count, &list, [start_us, used]);
+        prop_assert_eq!(is_read(&bytes), valid && (used > 0 || start_us == 0));
         if let Some(flipped) = flipped {
             let bit = flipped.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         let Ok(State::Reserved(state)) = decode(&bytes) else { return Ok(()) };
+        let mut lens = Vec::new();
+        let Ok(stored) = state.list.read(|_, len| lens.push(len)) else { return Ok(()) };
         type Read<'a> = (i8, Vec<(&'a [u8], u64, u64, Option<u64>)>, &'a [u8]);
         let (kind, read, window): Read = rmp_serde::from_slice(&bytes).unwrap();
-        prop_assert_eq!((kind, window), (-11, &bytes[bytes.len() - 16..]));
-        let own: Vec<_> = state.list.iter().map(|(one, _)| {
+        // A bit makes one kind of the other.
+        let kinds = [(Windowed::Fixed, -11), (Windowed::Quota, -12)];
+        prop_assert!(kinds.contains(&(state.of, kind)));
+        prop_assert_eq!(window, &bytes[bytes.len() - 16..]);
+        let own: Vec<_> = stored.iter().map(|one| {
             (one.id, one.since.as_us(), one.ttl.as_us(), one.held.map(Cost::units))
         }).collect();
         prop_assert_eq!(&own, &read);
         let mut again = Vec::new();
-        for (one, spelled) in state.list.iter() {
+        for (one, len) in stored.iter().zip(lens) {
             let start = again.len();
             push(&mut again, Some(one));
-            prop_assert_eq!(&again[start..], spelled);
+            prop_assert_eq!(again.len() - start, len);
         }
         let numbers = [state.window.start.as_us(), state.window.used];
-        prop_assert_eq!(spelled(own.len(), &again, numbers), bytes);
+        prop_assert_eq!(spelled(kind, own.len(), &again, numbers), bytes);
     }
 }
