@@ -20,6 +20,8 @@ mod redis_rs;
 
 use lossy::{Loss, LossyWay};
 use pages::Language::{JavaScript, Python};
+use std::thread;
+use std::time::Instant;
 use support::cluster::Cluster;
 use support::{BASE_US, Server, eventually};
 
@@ -207,4 +209,35 @@ fn the_workers_of_the_page_on_concurrency_take_a_permit_and_give_it_back() {
             "{busy}"
         );
     }
+}
+
+/// A page's worker with a ttl of a second and a minute of work, on a way that falls silent after it
+/// took its lease, or after two renewals.
+#[test]
+fn a_worker_of_the_page_on_concurrency_stops_when_nobody_answers_its_renewals() {
+    let slower = [
+        (Python, "    pass\n", "    time.sleep(0.1)\n"),
+        (JavaScript, "part) {}", "part) { await new Promise((done) => setTimeout(done, 100)); }"),
+    ];
+    let stops = |language, (write, slow_write), answered: usize| {
+        let server = server_on_tcp();
+        let way = LossyWay::to(server.port(), Loss::SilenceAfter(answered));
+        let program = pages::block("docs/concurrency.md", language, "RL.RENEW");
+        let program = program.replace(write, slow_write).replace("3, 60", "3, 1");
+        let program = program.replace("=3)", "=600)").replace("exporting(3)", "exporting(600)");
+        let began = Instant::now();
+        assert_eq!(pages::run(language, &program, way.port), "stopped: another may be at it\n");
+        assert!(began.elapsed().as_secs() < 30, "it went on");
+        let mut client = server.client();
+        assert_eq!(client.info_number("rl", "rl_lease_allowed"), 1);
+        let renewed = client.info_number("rl", "rl_renew_allowed");
+        assert!(renewed >= answered as i64 - 1, "{renewed} renewals");
+    };
+    thread::scope(|scope| {
+        for (language, write, slow_write) in slower {
+            for answered in [1, 3] {
+                scope.spawn(move || stops(language, (write, slow_write), answered));
+            }
+        }
+    });
 }

@@ -256,7 +256,7 @@ impl GrammarError {
                 c"ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000"
             }
             Self::PartialNotHere => {
-                c"ERR invalid option: PARTIAL is for calls that are decided one by one"
+                c"ERR invalid option: PARTIAL is for RL.PEEK and for what decides by one rule"
             }
             Self::MissingCost => {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"

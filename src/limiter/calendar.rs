@@ -262,7 +262,7 @@ fn from_timestamp(timestamp: Timestamp) -> Instant {
     Instant::from_us(u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
 }
 
-const SEEN_BITS: u32 = 8;
+const SEEN_BITS: u32 = 10;
 
 /// The number of a calendar and the last of its periods that was asked for.
 type Seen = Cell<(u32, CalendarPeriod)>;

@@ -176,7 +176,7 @@ pub fn commit<'call>(
 ) -> Result<Committed<'call>, CommitError> {
     let done = match write.change {
         Change::Hold(grant) => hold(&mut key, write, grant),
-        Change::Release => release(&mut key, &write.id),
+        Change::Release => release(&mut key, write),
     };
     let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
     Ok(Committed { key: key.close(), event, replicated })
@@ -220,15 +220,25 @@ fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> ArrayVec<Member, R
     lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
-/// A holder goes. The key lives on as it did, or goes too.
-fn release(key: &mut WriteKey<'_, '_>, id: &Member) -> Result<Done, Refused> {
+/// A holder goes. The key lives on as it did, but never for ever, or goes too.
+fn release(key: &mut WriteKey<'_, '_>, write: &Write) -> Result<Done, Refused> {
     if key.members() <= 2 {
         key.delete()?;
         return Ok((Event::Del, key.replicate_del()));
     }
-    key.remove_member(id)?;
-    let changes = MemberChanges { removed: true, added: false, expires: false };
-    Ok((Event::SortedSet(changes), key.replicate_zrem(slice::from_ref(id))))
+    key.remove_member(&write.id)?;
+    let expiry = match key.expire_at_ms() {
+        Some(_) => None,
+        None => key.as_mut().descending().next().and_then(|(_, lapse)| instant(lapse).ok()),
+    };
+    let expiry = expiry.map(clock::expire_at_ms);
+    expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
+    let replicate = || {
+        key.replicate_zrem(slice::from_ref(&write.id))?;
+        expiry.map_or(Ok(()), |ms| key.replicate_pexpireat(ms))
+    };
+    let changes = MemberChanges { removed: true, added: false, expires: expiry.is_some() };
+    Ok((Event::SortedSet(changes), replicate()))
 }
 
 /// When the key has to expire, if not when it does. It outlives the last lease by an eighth of what

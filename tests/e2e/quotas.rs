@@ -229,7 +229,7 @@ fn a_quota_among_several_rules_is_taken_with_all_or_none() {
         ("QUOTA 3", "ERR rule 1: wrong number of arguments: expected QUOTA limit unit"),
         (
             "QUOTA 3 day PARTIAL",
-            "ERR rule 1: invalid option: PARTIAL is for calls that are decided one by one",
+            "ERR rule 1: invalid option: PARTIAL is for RL.PEEK and for what decides by one rule",
         ),
     ] {
         let refused = client.call(&["RL.ALL", "q", rule]);

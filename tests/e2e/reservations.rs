@@ -125,7 +125,7 @@ fn wrong_arguments_are_refused_by_name_and_change_nothing() {
     let id = "ERR invalid id: expected 1 to 64 bytes";
     let ttl = "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h";
     let algorithm = "ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve";
-    let partial = "ERR invalid option: PARTIAL is for calls that are decided one by one";
+    let partial = "ERR invalid option: PARTIAL is for RL.PEEK and for what decides by one rule";
     let rows: Vec<(Vec<&str>, &str)> = vec![
         (vec!["RL.RESERVE", "k", "", "1h", "FIXED", "10", "60"], id),
         (vec!["RL.COMMIT", "k", &long, "FIXED", "10", "60"], id),

@@ -16,6 +16,8 @@ pub enum Loss {
     CutFirst(usize),
     /// Nothing at all.
     Silence,
+    /// Nothing at all, from so many calls on.
+    SilenceAfter(usize),
 }
 
 impl Loss {
@@ -23,6 +25,7 @@ impl Loss {
     fn takes(self, before: usize) -> bool {
         match self {
             Self::CutFirst(calls) => before < calls,
+            Self::SilenceAfter(calls) => before >= calls,
             Self::Cut | Self::Silence => true,
         }
     }
@@ -96,7 +99,7 @@ fn pass(caller: TcpStream, server: TcpStream, loss: Loss, traffic: &Arc<Traffic>
             let lost = lost.lock().expect("no thread has panicked");
             match (*lost, loss) {
                 (false, _) => drop(to_caller.write_all(&buffer[..length])),
-                (true, Loss::Silence) => {}
+                (true, Loss::Silence | Loss::SilenceAfter(_)) => {}
                 (true, _) => drop(to_caller.shutdown(Shutdown::Both)),
             }
         }

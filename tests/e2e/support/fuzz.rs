@@ -30,7 +30,7 @@ const KNOWN_ERRORS: [&str; 65] = [
     "ERR invalid option: expected COST n or PARTIAL",
     "ERR invalid option: expected COST n, PARTIAL or ALIGNED",
     "ERR invalid option: BACKOFF counts one by one and takes none",
-    "ERR invalid option: PARTIAL is for calls that are decided one by one",
+    "ERR invalid option: PARTIAL is for RL.PEEK and for what decides by one rule",
     "ERR repeated option: PARTIAL may be given once",
     "ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000",
     "ERR invalid cost: what is used in all must not exceed 2000000000000",
