@@ -23,6 +23,8 @@ mod fleet;
 mod held;
 #[path = "soak/key.rs"]
 mod key;
+#[path = "soak/reserved.rs"]
+mod reserved;
 #[path = "soak/traffic.rs"]
 mod traffic;
 
@@ -44,8 +46,9 @@ const DEFAULT: Duration = Duration::from_secs(6);
 const BATCHES: u64 = 60;
 
 /// Kinds of calls that even the shortest soak makes often.
-const MUST_HAPPEN: [&str; 11] = [
+const MUST_HAPPEN: [&str; 15] = [
     "calls about leases",
+    "calls beside reservations",
     "calls decided",
     "calls granted in part",
     "calls of ALL allowed",
@@ -56,6 +59,9 @@ const MUST_HAPPEN: [&str; 11] = [
     "calls of PEEKALL",
     "calls of REFUND",
     "calls of REFUND to nothing",
+    "reservations given up",
+    "reservations made",
+    "reservations settled",
 ];
 
 impl Source for Random {

@@ -1,7 +1,7 @@
 //! The list of reservations in a state, read where it lies.
 //!
 //! ```text
-//! 93 f5                                  an array of three, the kind in front
+//! 93 f5 | f4                             an array of three, the kind in front
 //!   9n | dc nnnn                         the list: 1 to 1,024 by their ids, ascending
 //!     94 c4 len id  since_us ttl_us held one of it; c0, nothing, is held once it is settled
 //!   c4 10 start_us used                  the window: two numbers of 8 bytes, big endian
@@ -11,9 +11,9 @@
 //! writes these 16 bytes and no others, however long the list is.
 //!
 //! A reservation is written by `rmp-serde`; those of a list that stay as they are, are copied. They
-//! are read by hand: by every call on the key, and only what is spelled as it would be written is a
-//! state. To read a list with `rmp-serde`, and to write it again to see that, takes ten times as
-//! long. Tests compare the two.
+//! are read by hand: by every call on the key, once ([`Unread`]), and only what is spelled as it
+//! would be written is a state. To read a list with `rmp-serde`, and to write it again to see that,
+//! takes ten times as long. Tests compare the two.
 
 use super::NotAState;
 use super::array::split_number;

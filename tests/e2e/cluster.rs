@@ -17,8 +17,17 @@ const PERIOD: &str = "366d";
 fn calls_on(key: &str) -> Vec<String> {
     let deciding = ALGORITHMS.map(|algorithm| algorithm.call(key, LIMIT, PERIOD));
     let peeking = ALGORITHMS.map(|algorithm| algorithm.peek(key, LIMIT, PERIOD));
-    let inspecting = format!("RL.INSPECT {key}");
-    deciding.into_iter().chain(peeking).chain([inspecting]).collect()
+    let others = [
+        format!("RL.INSPECT {key}"),
+        format!("RL.QUOTA {key} 5 day"),
+        format!("RL.RESERVE {key} {{other}} 1h QUOTA 5 day"),
+        format!("RL.COMMIT {key} {{other}} QUOTA 5 day"),
+        format!("RL.CANCEL {key} {{other}} QUOTA 5 day"),
+        format!("RL.LEASE {key} {{other}} 5 60"),
+        format!("RL.RENEW {key} {{other}} 60"),
+        format!("RL.RELEASE {key} {{other}}"),
+    ];
+    deciding.into_iter().chain(peeking).chain(others).collect()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::thread;
 use redis::Value;
 
 use crate::support::{
-    ALGORITHMS, Algorithm, Client, Random, Server, eventually, integers, replica_of,
+    ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, eventually, integers, replica_of,
     wait_for_offset,
 };
 
@@ -158,4 +158,36 @@ fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
         (primary, replica) = (replica, primary);
     }
     assert_eq!(allowed, [BUDGET; 6], "1,200 calls each");
+}
+
+#[test]
+fn what_is_reserved_is_held_settled_and_lapses_on_a_promoted_replica() {
+    let mut primary = Server::setup().with_tcp().start();
+    let replica = replica_of(&primary);
+    let mut client = primary.client();
+    client.freeze(BASE_US);
+    let rules = [("f", "FIXED 10 366d"), ("q", "QUOTA 10 year ZONE Europe/Berlin")];
+    for (key, rule) in rules {
+        for (id, ttl, cost) in [("a", "1h", 4), ("b", "2h", 3), ("c", "2h", 2)] {
+            let call = format!("RL.RESERVE {key} {id} {ttl} {rule} COST {cost}");
+            assert!(client.allows(&call), "{call}");
+        }
+        assert!(client.allows(&format!("RL.COMMIT {key} c {rule} COST 1")));
+    }
+    assert_eq!(client.integer("WAIT 1 60000"), 1);
+    primary.crash();
+    let mut promoted = replica.client();
+    promoted.ok("REPLICAOF NO ONE");
+    for (key, rule) in rules {
+        promoted.freeze(BASE_US);
+        // Repeated, for the reply may have been lost: settled once.
+        assert_eq!(promoted.decide(&format!("RL.COMMIT {key} c {rule} COST 9"))[..3], [1, 10, 2]);
+        assert!(!promoted.allows(&format!("RL.PEEK {key} {rule} COST 3")));
+        // The first lapses within the hour that it was made for.
+        promoted.freeze(BASE_US + 3_600_000_000);
+        assert_eq!(promoted.decide(&format!("RL.COMMIT {key} a {rule}"))[..3], [0, 10, 6]);
+        assert_eq!(promoted.decide(&format!("RL.COMMIT {key} b {rule}"))[..3], [1, 10, 6]);
+        promoted.freeze(BASE_US + 7_200_000_000);
+        assert_eq!(promoted.decide(&format!("RL.COMMIT {key} b {rule}"))[..3], [0, 10, 6]);
+    }
 }

@@ -120,6 +120,6 @@ fn calendar_words(limits: &Limits) -> String {
 }
 
 /// A duration in seconds.
-fn duration(us: i128) -> String {
+pub fn duration(us: i128) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }

@@ -2,13 +2,14 @@
 
 use redis::Value;
 use redis_throttle::limiter::oracle::{
-    Answer, AnyOracle, AnySubject, Limits, Part, Source as _, Verb, Wrote, act_all,
+    Answer, AnyOracle, AnySubject, Fixed, Limits, Part, Quotas, Source as _, Verb, Wrote, act_all,
 };
 
 use crate::Counts;
 use crate::fleet::Fleet;
 use crate::held::{HOLDERS, Held};
 use crate::key::{Asked, Key};
+use crate::reserved::Booked;
 use crate::support::{Random, raw_error};
 
 /// Keys for each algorithm.
@@ -18,7 +19,7 @@ const KEYS: usize = 4;
 const RULES_MAX: usize = 16;
 
 /// A key is deleted and called by other rules after so many calls, or the models get slow.
-const CALLS_PER_KEY: u64 = 400;
+pub const CALLS_PER_KEY: u64 = 400;
 
 /// The settings of `rl.sliding-log-slots` that a soak goes through.
 const SLOTS: [i128; 3] = [16, 256, 1_024];
@@ -36,6 +37,8 @@ pub struct Sent {
 pub struct Traffic {
     keys: Vec<Key>,
     held: [Held; HOLDERS.len()],
+    windows: Booked<Fixed>,
+    quotas: Booked<Quotas>,
     slots: i128,
 }
 
@@ -44,7 +47,10 @@ impl Traffic {
         let subjects = AnySubject::ALL.into_iter().flat_map(|subject| [subject; KEYS]);
         let keys = subjects.map(|subject| Key::new(random, subject)).collect();
         let held = HOLDERS.map(|holders| Held::new(random, holders));
-        Self { keys, held, slots: SLOTS[0] }
+        let [windows, .., quotas] = AnySubject::ALL;
+        let windows = Booked::new(random, windows);
+        let quotas = Booked::new(random, quotas);
+        Self { keys, held, windows, quotas, slots: SLOTS[0] }
     }
 
     pub fn slots(&self) -> i128 {
@@ -98,12 +104,14 @@ impl Traffic {
 
     /// A call, and what it must answer; the models have made it already.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
-        match random.below(9) {
+        match random.below(11) {
             0 => self.draw_peek(random, now_us, counts),
             8 => {
                 let at = random.below(self.held.len() as u64) as usize;
                 self.held[at].draw(random, now_us, counts)
             }
+            9 => self.windows.draw(random, now_us, counts),
+            10 => self.quotas.draw(random, now_us, counts),
             1..3 => self.draw_several(random, now_us, counts),
             _ => self.draw_single(random, now_us, counts),
         }
@@ -217,6 +225,7 @@ impl Traffic {
             sent.push(self.several("RL.PEEKALL", chosen, asked, now_us).0);
         }
         sent.extend(self.held.iter().map(|held| held.look(now_us)));
+        sent.extend([self.windows.look(now_us), self.quotas.look(now_us)]);
         for sent in sent {
             let reply = fleet.reader.call(&sent.words);
             compare(&sent, &reply, now_us, counts)?;
@@ -254,7 +263,9 @@ fn scripted(words: Vec<String>) -> Vec<String> {
 /// All numbers have to be the models'.
 fn compare(sent: &Sent, reply: &Value, now_us: i128, counts: &mut Counts) -> Result<(), String> {
     counts.add("calls", 1);
-    let refused = || raw_error(reply).is_some_and(|error| error.contains("ERR invalid cost: "));
+    let refusals = ["ERR invalid cost: ", "ERR invalid id: it was committed"];
+    let refused =
+        || raw_error(reply).is_some_and(|error| refusals.iter().any(|text| error.contains(text)));
     if sent.expected.as_ref().map_or_else(refused, |expected| expected == reply) {
         return Ok(());
     }
