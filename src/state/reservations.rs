@@ -60,8 +60,8 @@ impl<'a> Unread<'a> {
     /// None at all.
     pub const NONE: Self = Self { bytes: &[FIXARRAY] };
 
-    /// The reservations, each of which `each` sees with the number of its bytes, also of a list that
-    /// turns out to be none further on.
+    /// The reservations, each of which `each` sees with the number of its bytes, also of a list
+    /// that turns out to be none further on.
     ///
     /// # Errors
     ///

@@ -96,7 +96,7 @@ fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
 proptest! {
     #![proptest_config(crate::limiter::properties::config())]
 
-    /// Reservations are read exactly as a MessagePack library reads them and would write them again,
+    /// Reservations are read exactly as a MessagePack library reads and would write them again,
     /// also with a bit flipped.
     #[test]
     fn reservations_read_as_a_messagepack_library_reads_them(
