@@ -1,5 +1,5 @@
-//! What it costs to reserve and to settle, beside a plain call. No load generator sends two commands
-//! by turns with an id of their own, so this one does: on one connection, in pipelines.
+//! What it costs to reserve and to settle, beside a plain call. No load generator sends two
+//! commands by turns with an id of their own, so this one does: on one connection, in pipelines.
 
 use crate::load::Shape;
 use crate::node::{Node, command_of};
