@@ -8,10 +8,10 @@ use crate::node::{Node, command_of};
 use crate::rounds::median;
 use redis::{Connection, ConnectionLike as _, Value};
 
-/// Pairs of a call in flight.
-const PIPELINE: usize = 16;
+/// Pairs of a call in flight: so many that what it costs to wake the server does not count.
+const PIPELINE: usize = 128;
 /// Pipelines of one run.
-const RUN: usize = 250;
+const RUN: usize = 32;
 
 /// How many hold a lease while others come and go.
 pub const HOLDERS: [u64; 3] = [10, 1_000, 100_000];
