@@ -1,9 +1,10 @@
 //! A window with reservations: what is held for somebody counts as used for everybody.
 //!
-//! An expensive job holds its estimate before it starts, under an id and for a while ([`reserve`]),
-//! and then tells what it really took ([`commit`]), or that it takes nothing ([`cancel`]). What is
-//! open lapses by itself, so that a job that died holds nothing for ever. A settled id is
-//! remembered until its time is over, so that to settle it again changes nothing.
+//! An expensive job holds its estimate before it starts, under an id and for a while
+//! ([`Step::Reserve`]), and then tells what it really took ([`Step::Commit`]), or that it takes
+//! nothing ([`Step::Cancel`]). What is open lapses by itself, so that a job that died holds nothing
+//! for ever. A settled id is remembered until its time is over, so that to settle it again changes
+//! nothing.
 //!
 //! The state is a window, as of the algorithm without reservations, and the list of them. When the
 //! window turns, what is open goes along; what is settled counts in the window of that moment. Any

@@ -65,7 +65,7 @@ impl<'a> Unread<'a> {
     ///
     /// # Errors
     ///
-    /// [`NotAState`] for anything that [`write`] would not have written.
+    /// [`NotAState`] for anything that `write` would not have written.
     #[inline(always)]
     pub fn read(
         self,
@@ -116,7 +116,7 @@ impl<'a> Iterator for Iter<'a> {
 ///
 /// # Errors
 ///
-/// [`NotAState`] for anything that [`write`] would not have written.
+/// [`NotAState`] for anything that `write` would not have written.
 pub fn split(bytes: &[u8]) -> Result<(Unread<'_>, [u64; 2]), NotAState> {
     let ([header, _kind], rest) = bytes.split_first_chunk().ok_or(NotAState)?;
     let (rest, numbers) = rest.split_last_chunk::<16>().ok_or(NotAState)?;
