@@ -131,7 +131,7 @@ fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
     let error = client.error("RL.CHARGE y QUOTA 1 year");
     assert_eq!(error, "ERR invalid cost: what is used in all must not exceed 2000000000000");
     let partial = client.error("RL.CHARGE k QUOTA 1 year COST 1 PARTIAL");
-    assert!(partial.contains("PARTIAL is for calls that are decided"), "{partial}");
+    assert!(partial.contains("PARTIAL is for RL.PEEK and for what decides"), "{partial}");
 }
 
 #[test]
