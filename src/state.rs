@@ -35,8 +35,9 @@
 //! alike; the tests compare them.
 
 use crate::limiter::bucket::{LeakyDebt, TokenDebt};
-use crate::limiter::reserved::{self, ListEdit, Window, Windowed};
+use crate::limiter::reserved::{self, ListEdit, Windowed};
 use crate::limiter::sliding_log::{Edit, Entry, Log, RawEntry};
+use crate::limiter::window::Window;
 use crate::limiter::{
     Backoff, CalendarQuota, Cost, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
     TokenBucket,

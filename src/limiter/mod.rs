@@ -23,6 +23,7 @@ pub mod sliding_window;
 pub mod standing;
 pub mod time;
 pub mod token_bucket;
+pub mod window;
 pub mod zone;
 
 #[cfg(any(test, feature = "oracle"))]
@@ -50,6 +51,7 @@ pub use sliding_window::SlidingWindow;
 pub use standing::{ChargeError, Limiter, Mode, Standing};
 pub use time::{Instant, Span};
 pub use token_bucket::TokenBucket;
+pub use window::Window;
 pub use zone::Zone;
 
 use crate::state::{NotAState, Unread};
@@ -265,7 +267,7 @@ macro_rules! algorithms {
 
 algorithms! {
     /// `RL.FIXED key limit window [COST n] [ALIGNED]`
-    "FIXED" FixedWindow: fixed_window::State => fixed_window::State,
+    "FIXED" FixedWindow: Window => Window,
     /// `RL.SLIDING key limit window [COST n]`
     "SLIDING" SlidingWindow: sliding_window::State => sliding_window::State,
     /// `RL.SLIDINGLOG key limit window [COST n]`
@@ -279,7 +281,7 @@ algorithms! {
     /// `RL.BACKOFF key attempts base max forget`
     "BACKOFF" Backoff: backoff::State => backoff::State,
     /// `RL.QUOTA key limit unit [ZONE name] [START n] [COST n]`
-    "QUOTA" CalendarQuota: calendar_quota::State => calendar_quota::State,
+    "QUOTA" CalendarQuota: Window => Window,
 }
 
 impl Rule {
@@ -331,14 +333,8 @@ impl Rule {
         };
         let (window, list) = match (stored, of) {
             (None, _) => (None, Unread::NONE),
-            (Some(State::FixedWindow(state)), Windowed::Fixed) => {
-                let fixed_window::State { start, used } = state;
-                (Some(reserved::Window { start, used }), Unread::NONE)
-            }
-            (Some(State::CalendarQuota(state)), Windowed::Quota) => {
-                let calendar_quota::State { start, used } = state;
-                (Some(reserved::Window { start, used }), Unread::NONE)
-            }
+            (Some(State::FixedWindow(window)), Windowed::Fixed)
+            | (Some(State::CalendarQuota(window)), Windowed::Quota) => (Some(window), Unread::NONE),
             (Some(State::Reserved(state)), _) if state.of == of => {
                 (Some(state.window).filter(|window| window.used > 0), state.list)
             }

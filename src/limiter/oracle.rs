@@ -36,10 +36,10 @@ pub use reserved::{
     AnyCall, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
 };
 pub use several::{AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all};
-use subject::call_both;
 pub use subject::{
     CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token, Twin, check_retry,
 };
+use subject::{call_both, check_promise};
 
 /// The arguments of any algorithm: `capacity` is also the limit or the burst, `period` the window;
 /// growing delays are made of them by [`delays`].

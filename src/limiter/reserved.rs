@@ -18,6 +18,7 @@ use super::decision::{Decision, Next, Outcome, Verdict, Write};
 use super::reservation::Reservation;
 use super::standing::{ChargeError, Standing, conclude};
 use super::time::{Instant, Span};
+use super::window::{OpenWindow, Window};
 use crate::state::{NotAState, Reservations, Unread};
 use std::cmp::Ordering;
 
@@ -27,22 +28,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-pub use stored::{Edit, ListEdit, State, Window, Windowed};
-
-/// The window that is open at one instant.
-#[derive(Clone, Copy, Debug)]
-pub struct OpenWindow {
-    /// When it opened, or, with nothing used, would.
-    pub start: Instant,
-    /// How much is used in it.
-    pub used: u64,
-    /// How long until it ends, and what is used in it with it.
-    pub until_end: Span,
-    /// When it ends at the latest, under this rule.
-    pub lapses_at: Instant,
-    /// Whether it had to be re-based, after a clock that stepped back.
-    pub repaired: bool,
-}
+pub use stored::{Edit, ListEdit, State, Windowed};
 
 /// Why a reservation is not made, or not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::*;
 use crate::limiter::oracle::{Verb, overwrite};
 use crate::limiter::{Cost, Limit, Period, Rule, Slots};
-use crate::limiter::{backoff, bucket, calendar_quota, fixed_window, gcra, sliding_window};
+use crate::limiter::{Window, backoff, bucket, gcra, sliding_window};
 use proptest::prelude::*;
 
 pub(super) const US: u64 = 1_700_000_000_000_000;
@@ -63,7 +63,7 @@ pub(super) const GOLDEN: [(&str, &str); 16] = [
 fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [State<'a>; 14] {
     let at = Instant::from_us(US);
     [
-        State::FixedWindow(fixed_window::State { start: at, used: 15 }),
+        State::FixedWindow(Window { start: at, used: 15 }),
         State::SlidingWindow(sliding_window::State { start: at, previous: 40, current: 128 }),
         State::SlidingLog(Log { base: at, slot: Span::from_us(1), entries }),
         State::TokenBucket(bucket::State { updated: at, units: 0, fraction: 9_999_999, debt: 0 }),
@@ -77,9 +77,9 @@ fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [Stat
             debt: 2 * Limit::MAX,
         }),
         State::Backoff(backoff::State { last: at, count: 4_294_967_295 }),
-        State::CalendarQuota(calendar_quota::State { start: at, used: 15 }),
-        State::CalendarQuota(calendar_quota::State { start: at, used: 2 * Limit::MAX }),
-        State::FixedWindow(fixed_window::State { start: at, used: 2 * Limit::MAX }),
+        State::CalendarQuota(Window { start: at, used: 15 }),
+        State::CalendarQuota(Window { start: at, used: 2 * Limit::MAX }),
+        State::FixedWindow(Window { start: at, used: 2 * Limit::MAX }),
         State::Gcra(gcra::State { arrival_ns: 1_700_000_072_000_000_000, tolerance_log2: 37 }),
         State::SlidingLog(Log { base: at, slot: Span::from_us(1), entries: refunded }),
     ]
@@ -309,7 +309,7 @@ proptest! {
     ) {
         let at = Instant::from_us(us);
         let states = [
-            State::FixedWindow(fixed_window::State { start: at, used: count + 1 }),
+            State::FixedWindow(Window { start: at, used: count + 1 }),
             State::SlidingWindow(sliding_window::State {
                 start: at,
                 previous: fraction,
@@ -326,7 +326,7 @@ proptest! {
             }),
             State::Gcra(gcra::State { arrival_ns, tolerance_log2 }),
             State::Backoff(backoff::State { last: at, count: arrival_ns % 0xffff_ffff + 1 }),
-            State::CalendarQuota(calendar_quota::State { start: at, used: count + 1 }),
+            State::CalendarQuota(Window { start: at, used: count + 1 }),
         ];
         for state in states {
             let bytes = stored(&to_store(&state));

@@ -133,7 +133,7 @@ impl<W: WindowModel> TryFrom<State<'_>> for Reserved<W> {
         let State::Reserved(state) = state else {
             return Ok(Self { window: W::try_from(state)?, list: Vec::new() });
         };
-        let reserved::State { of, list, window: reserved::Window { start, used } } = state;
+        let reserved::State { of, list, window: limiter::Window { start, used } } = state;
         if of != W::OF {
             return Err(Unexplained);
         }

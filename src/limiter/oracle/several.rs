@@ -1,7 +1,9 @@
 //! Several rules for one call: the models of its keys, and the keys themselves, put together as
 //! the design says. All of them decide, then all of them take, or none.
 
-use super::{Answer, Key, Limits, Oracle, Subject, Verb, Write, Wrote, act, call_both};
+use super::{
+    Answer, Key, Limits, Oracle, Subject, Verb, Write, Wrote, act, call_both, check_promise,
+};
 use crate::limiter::{Instant, Mode, Row, Rule, several};
 
 /// The model of any algorithm.
@@ -247,13 +249,5 @@ fn check_retry_of_all(calls: &[TwinPart<'_>], now: i128, answer: Answer) -> Resu
         return Ok(());
     }
     let allowed_at = |at| decide_all(calls, at).0.answer().allowed > 0;
-    if after_ms == 0 {
-        Err("denied without a wait".to_owned())
-    } else if !allowed_at(retry_at) {
-        Err(format!("denied at the promised time, {after_ms} ms later"))
-    } else if allowed_at(retry_at - 1_000) {
-        Err(format!("allowed 1 ms before the promised {after_ms} ms"))
-    } else {
-        Ok(())
-    }
+    check_promise(now, after_ms, allowed_at)
 }

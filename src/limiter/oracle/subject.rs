@@ -327,6 +327,16 @@ pub fn check_retry(
     // To charge nothing asks whether there is a debt.
     let (verb, cost) = if settles { (Verb::Charge, 0) } else { (verb, cost) };
     let allowed_at = |at| key.act(verb, rule, at, cost).is_ok_and(|(answer, _)| answer.allowed > 0);
+    check_promise(now, after_ms, allowed_at)
+}
+
+/// Allowed after so many ms, and not 1 ms earlier.
+pub(super) fn check_promise(
+    now: i128,
+    after_ms: i128,
+    allowed_at: impl Fn(i128) -> bool,
+) -> Result<(), String> {
+    let retry_at = now + after_ms * 1_000;
     if after_ms == 0 {
         Err("denied without a wait".to_owned())
     } else if !allowed_at(retry_at) {

@@ -1,5 +1,6 @@
 //! A window with reservations as it is stored: as read, and as it is to be.
 
+use crate::limiter::window::Window;
 use crate::limiter::{Cost, Instant, Period, Reservation, Span};
 use crate::state::{NotAState, Reservations, Unread};
 
@@ -12,15 +13,6 @@ pub enum Windowed {
     Quota,
 }
 
-/// A window as it is stored; with nothing used, it starts at the epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// When it opened.
-    pub start: Instant,
-    /// How much is used in it.
-    pub used: u64,
-}
-
 /// A window with at least one reservation, as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State<'a> {
@@ -28,7 +20,7 @@ pub struct State<'a> {
     pub of: Windowed,
     /// The reservations.
     pub list: Unread<'a>,
-    /// The window.
+    /// The window; with nothing used, it starts at the epoch.
     pub window: Window,
 }
 
@@ -45,7 +37,7 @@ pub struct Edit<'a> {
     pub count: u16,
     /// How many bytes of reservations come before that of the id, or would.
     pub len_before: u32,
-    /// The window.
+    /// The window; with nothing used, it starts at the epoch.
     pub window: Window,
     /// The list as it is stored.
     pub stored: Reservations<'a>,

@@ -1,7 +1,7 @@
 //! Calendar quotas by worked numbers, and what becomes of them when the clock or the rule changes.
 
 use super::*;
-use crate::limiter::calendar_quota;
+use crate::limiter::Window;
 use crate::limiter::oracle::{Verb, Wrote};
 
 const HOUR_MS: i128 = 3_600_000;
@@ -25,8 +25,7 @@ fn day(units: u64) -> Rule {
 fn holding(start_ms: i128, used: u64) -> Key {
     let start_us = i128::from(MIDNIGHT_US) + start_ms * 1_000;
     let start = Instant::from_us(start_us.try_into().unwrap());
-    let bytes = match state::encode(&NewState::CalendarQuota(calendar_quota::State { start, used }))
-    {
+    let bytes = match state::encode(&NewState::CalendarQuota(Window { start, used })) {
         state::Change::Whole(bytes) => bytes.as_slice().to_vec(),
         other => panic!("{other:?}"),
     };

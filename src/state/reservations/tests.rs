@@ -1,8 +1,9 @@
 //! The list of reservations: golden bytes, that nothing else is read, and a MessagePack library.
 
 use super::push;
+use crate::limiter::Window;
 use crate::limiter::oracle::{Fixed, Limits, Quotas, Subject};
-use crate::limiter::reserved::{Step, Window, Windowed};
+use crate::limiter::reserved::{Step, Windowed};
 use crate::limiter::{Cost, Instant, Limit, Period, Reservation, Span, State, Write};
 use crate::state::tests::{GOLDEN, US, any_number, bytes};
 use crate::state::{Change, NotAState, decode, encode};
