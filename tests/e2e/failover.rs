@@ -1,7 +1,7 @@
 //! A primary that is lost in the middle of a window: what its replica does not know of may be
 //! granted again, and nothing more.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
 
 use redis::Value;
@@ -57,10 +57,25 @@ struct Permits {
     confirmed: AtomicU64,
 }
 
-/// Calls until the primary is gone; after every call, or never, it waits for the replica.
-fn call_until_it_is_gone(mut client: Client, permits: &[Permits; 6], seed: u64, confirm: bool) {
+/// Permits given to all callers together, of every algorithm.
+fn total(permits: &[Permits; 6]) -> u64 {
+    permits.iter().map(|of| of.acknowledged.load(Relaxed)).sum()
+}
+
+/// Calls until the primary is gone; after every call, or never, it waits for the replica. Half of
+/// the permits are kept until the replica is promoted, however late that is.
+fn call_until_it_is_gone(
+    mut client: Client,
+    permits: &[Permits; 6],
+    promoted: &AtomicBool,
+    seed: u64,
+    confirm: bool,
+) {
     let mut random = Random::new(seed);
     loop {
+        while !confirm && total(permits) >= 3 * BUDGET && !promoted.load(Relaxed) {
+            thread::yield_now();
+        }
         let index = random.below(6) as usize;
         let line = call(ALGORITHMS[index]);
         let Ok(reply) = client.try_call(&line.split(' ').collect::<Vec<_>>()) else { return };
@@ -86,18 +101,20 @@ fn fail_over(seed: u64, confirm: bool) -> (u64, u64) {
     let mut primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let permits: [Permits; 6] = std::array::from_fn(|_| Permits::default());
-    let total = || permits.iter().map(|of| of.acknowledged.load(Relaxed)).sum::<u64>();
+    let promoted = AtomicBool::new(false);
     thread::scope(|scope| {
         for caller in 0..CALLERS {
-            let (client, permits) = (primary.client(), &permits);
+            let (client, permits, promoted) = (primary.client(), &permits, &promoted);
             let seed = seed * CALLERS + caller;
-            scope.spawn(move || call_until_it_is_gone(client, permits, seed, confirm));
+            scope.spawn(move || call_until_it_is_gone(client, permits, promoted, seed, confirm));
         }
+        eventually("traffic runs", || (total(&permits) >= 300).then_some(()));
         if !confirm {
-            eventually("traffic runs", || (total() >= 300).then_some(()));
             replica.client().ok("REPLICAOF NO ONE");
         }
-        eventually("traffic goes on", || (total() >= 600).then_some(()));
+        let before = total(&permits);
+        promoted.store(true, Relaxed);
+        eventually("traffic goes on", || (total(&permits) >= before + 300).then_some(()));
         primary.crash();
     });
     let mut promoted = replica.client();
