@@ -6,13 +6,15 @@
 //! 1. [`limiter`]: the algorithms as pure functions of state, time and cost;
 //! 2. [`state`]: how their states are written as bytes;
 //! 3. [`grammar`]: how arguments are read;
-//! 4. `server`: the commands, between the server's API and the three above.
+//! 4. [`policy`]: limits that a call names instead of carrying them;
+//! 5. `server`: the commands, between the server's API and the four above.
 //!
 //! Without the default feature `module` only the pure part is compiled, for benches, fuzz targets
 //! and programs that want to compute a decision without a server.
 
 pub mod grammar;
 pub mod limiter;
+pub mod policy;
 pub mod state;
 
 #[cfg(feature = "module")]

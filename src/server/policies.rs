@@ -1,0 +1,26 @@
+//! The policies of this server: the one table of them, and who may touch it when.
+//!
+//! Commands run one at a time; the lock is there for the compiler, and for a command that another
+//! one calls. It is never held while the server is asked for anything.
+
+use crate::limiter::Instant;
+use crate::policy::{Counted, Found, FullName, Policies, statistics};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
+
+/// The table. A panic leaves nothing half done in it: what is changed is changed in one step.
+pub fn table() -> MutexGuard<'static, Policies> {
+    POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What applies at `now` under the first of `names` that is a policy, and which that is.
+pub fn find<'a>(names: &'a [FullName], now: Instant) -> Option<(&'a FullName, Found)> {
+    let table = table();
+    names.iter().find_map(|name| table.find(name, now).map(|found| (name, found)))
+}
+
+/// Counts a call.
+pub fn count(key: statistics::Key, call: &Counted, near_limit_percent: u8, now: Instant) {
+    table().statistics.count(key, call, near_limit_percent, now);
+}
