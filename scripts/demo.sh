@@ -188,6 +188,24 @@ row RL.COMMIT rows:42 job-1 FIXED 1000 60 COST 450
 row RL.RESERVE rows:42 job-2 5m FIXED 1000 60 COST 400
 row RL.CANCEL rows:42 job-2 FIXED 1000 60
 
+say "A policy: the code names the limit, the server says what it is. In the shadow it lets everybody in,
+and the last two integers tell whom it would not; made real, it goes on from there:"
+row RL.USE user:1 search DEFAULT GCRA 6 10 60
+row RL.POLICY SET search SHADOW GCRA 2 1 60
+for _ in 1 2 3; do
+    row RL.USE user:2 search
+done
+row RL.POLICY SET search GCRA 2 1 60
+row RL.USE user:2 search
+row RL.POLICY SET search EX 1m OFF GCRA 2 1 60
+row RL.USE user:2 search
+row RL.POLICY GET search
+show RL.POLICY STATS search
+
+say "RL.METRICS has all of that for Prometheus:"
+echo "  > RL.METRICS"
+redis-cli -s "$socket" RL.METRICS | grep '^rl_policy_decisions_total' | sed 's/^/  /'
+
 say "Mistakes are told apart, and change nothing:"
 show RL.GCRA user:42 6 10 1week
 show RL.FIXED user:42 3 1h
