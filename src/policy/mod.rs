@@ -2,8 +2,9 @@
 //!
 //! Nothing here knows a server, reads a clock or opens a file. Reading order: `name` (what a policy
 //! and its variants are called), `setting` (what is said of one), `table` (all of them, and which
-//! one a call gets), `statistics` (what became of the calls).
+//! one a call gets), `statistics` (what became of the calls), `metrics` (the same for Prometheus).
 
+pub mod metrics;
 pub mod name;
 pub mod setting;
 pub mod statistics;

@@ -49,6 +49,8 @@ pub enum Action {
     Release,
     /// Shows the state.
     Inspect,
+    /// Shows all counters.
+    Metrics,
     /// Moves the clock.
     Debug,
 }
@@ -124,7 +126,7 @@ const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 21] = [
+pub static COMMANDS: [Command; 22] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -343,6 +345,22 @@ pub static COMMANDS: [Command; 21] = [
             )
         },
         action: Action::Inspect,
+        counters: None,
+    },
+    Command {
+        description: Description {
+            complexity: c"O(N log N) with N policies that were touched",
+            since: c"0.2.0",
+            arity: 1,
+            flags: c"readonly allow-loading allow-stale",
+            categories: c"read slow",
+            categories_and_own: c"read slow rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[],
+            ..reading(c"rl.metrics", c"Shows all counters in the text format of Prometheus.")
+        },
+        action: Action::Metrics,
         counters: None,
     },
     Command {

@@ -17,6 +17,7 @@ mod holders;
 mod info;
 mod keyspace;
 mod leases;
+mod metrics;
 mod policies;
 mod replication;
 mod reply;

@@ -123,6 +123,13 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithSimpleString)(self.0, c"OK".as_ptr()) };
     }
 
+    /// Replies with a text of any length.
+    pub fn reply_string(self, text: &str) {
+        let string = api!(RedisModule_ReplyWithStringBuffer);
+        // SAFETY: the context is that of the running command; the server copies the text.
+        unsafe { string(self.0, text.as_ptr().cast(), text.len()) };
+    }
+
     /// Replies with null.
     pub fn reply_null(self) {
         // SAFETY: the context is that of the running command.
