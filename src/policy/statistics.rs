@@ -92,15 +92,6 @@ impl Statistics {
         }
     }
 
-    /// Where calls of a policy that is new to the table are counted; what is known of it from a
-    /// `DEFAULT` stays.
-    pub fn open(&mut self, _name: &[u8]) -> Key {
-        Key(0)
-    }
-
-    /// Forgets what became of the calls of a policy that is gone.
-    pub fn close(&mut self, _key: Key) {}
-
     /// Where calls of a policy are counted that is known from a `DEFAULT` only.
     pub fn key_of_default(&mut self, _name: &[u8]) -> Key {
         Key(0)
