@@ -100,7 +100,7 @@ impl Policies {
         };
         let statistics = match old {
             Some(old) => old.statistics,
-            None => self.statistics.open(name.as_bytes()),
+            None => self.statistics.key_of_policy(name.as_bytes()),
         };
         let entry = Entry { name: *name, base, override_until, statistics };
         let after = shown(Some(&entry), now);
@@ -116,7 +116,7 @@ impl Policies {
         let deleted = names.iter().filter_map(|name| {
             let entry = self.by_name.remove(name.as_bytes())?;
             self.families.remove(name);
-            self.statistics.close(entry.statistics);
+            self.statistics.forget(name.as_bytes());
             Some(Change { name: *name, before: shown(Some(&entry), now), after: shown(None, now) })
         });
         deleted.collect()
@@ -133,7 +133,7 @@ impl Policies {
             let stays = entry.base.is_some() || entry.override_until.is_some();
             if !stays {
                 families.remove(&entry.name);
-                statistics.close(entry.statistics);
+                statistics.forget(entry.name.as_bytes());
             }
             stays
         });
