@@ -103,6 +103,24 @@ pub enum GrammarError {
     ReservationId,
     /// Not the name of an algorithm that can have reservations.
     NotReservable,
+    /// Not the name of a policy, or of a variant of one.
+    PolicyName,
+    /// More names than a call may have.
+    TooManyNames,
+    /// Neither a mode nor the rule of a policy.
+    PolicyRule,
+    /// A policy without a rule.
+    MissingPolicyRule,
+    /// `COST` or `PARTIAL` in the rule of a policy.
+    CostOfPolicy,
+    /// Not a percentage.
+    Percent,
+    /// A mode after another.
+    RepeatedMode,
+    /// Not how long a policy lasts.
+    Ex,
+    /// `EX` twice.
+    RepeatedEx,
     /// `RL.DEBUG` of something else.
     Subcommand,
     /// `RL.DEBUG CLOCK` with an unknown action.
@@ -268,6 +286,27 @@ impl GrammarError {
             Self::NotReservable => {
                 c"ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve"
             },
+            Self::PolicyName => {
+                c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
+            }
+            Self::TooManyNames => c"ERR too many policies: expected 1 to 32 names",
+            Self::PolicyRule => {
+                c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"
+            }
+            Self::MissingPolicyRule => {
+                c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
+            }
+            Self::CostOfPolicy => {
+                c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
+            }
+            Self::Percent => {
+                c"ERR invalid percent: expected ENFORCE followed by an integer from 0 to 100"
+            }
+            Self::RepeatedMode => {
+                c"ERR repeated mode: one of SHADOW, OFF, BLOCK and ENFORCE may be given once"
+            }
+            Self::Ex => duration!("EX"),
+            Self::RepeatedEx => c"ERR repeated option: EX may be given once",
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {
                 c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"

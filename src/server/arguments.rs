@@ -136,6 +136,33 @@ pub const HELD_FOR: Argument =
 pub const RESERVABLE: Argument =
     Argument::new(c"algorithm", Kind::OneOf(&[FIXED_WINDOW, CALENDAR_QUOTA]), None);
 
+pub const POLICY: Argument = Argument::new(
+    c"policy",
+    Kind::Text,
+    Some(c"a name of 1 to 64 of A-Z a-z 0-9 . _ : / -, or name@variant"),
+);
+pub const MODE: Argument = Argument::new(
+    c"mode",
+    Kind::OneOf(&[
+        Argument::token(c"shadow", c"SHADOW"),
+        Argument::token(c"off", c"OFF"),
+        Argument::token(c"block", c"BLOCK"),
+        Argument {
+            token: Some(c"ENFORCE"),
+            ..Argument::new(c"percent", Kind::Integer, Some(c"of the subjects, 0 to 100"))
+        },
+    ]),
+    None,
+)
+.optional();
+pub const EX: Argument = Argument {
+    token: Some(c"EX"),
+    ..Argument::new(c"lasts", Kind::Text, Some(c"a duration, after which the one before is back"))
+        .optional()
+};
+pub const PATTERN: Argument =
+    Argument::new(c"pattern", Kind::Text, Some(c"of names, as KEYS takes it")).optional();
+
 const CLOCK_ACTIONS: &[Argument] = &[
     Argument::new(
         c"freeze-clock",

@@ -5,7 +5,7 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, leases, metrics, reply, several};
+use super::{clock, config, info, leases, metrics, policy_commands, reply, several};
 use crate::grammar::{
     self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
 };
@@ -29,6 +29,9 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
         Action::Debug => debug(call),
+        // The server never calls it.
+        Action::Container => Err(CommandError::Grammar(GrammarError::Arity)),
+        Action::Policy(verb) => policy_commands::run(verb, call),
     };
     if let Err(error) = result {
         info::count_error();
@@ -137,7 +140,7 @@ fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
 fn show_metrics(call: &Call<'_>) -> Result<(), CommandError> {
     let text = metrics::text();
     fault::point(Point::Reply);
-    call.context().reply_string(&text);
+    call.context().reply_text(&text);
     Ok(())
 }
 

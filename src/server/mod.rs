@@ -19,6 +19,8 @@ mod keyspace;
 mod leases;
 mod metrics;
 mod policies;
+mod policy_commands;
+mod policy_statistics;
 mod replication;
 mod reply;
 mod several;
