@@ -19,6 +19,7 @@ mod keyspace;
 mod leases;
 mod policies;
 mod policy_commands;
+mod policy_file;
 mod replication;
 mod reply;
 mod several;
