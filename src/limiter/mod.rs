@@ -285,6 +285,14 @@ algorithms! {
 }
 
 impl Rule {
+    /// The same rule, under which a sliding log rounds to `slots`.
+    pub const fn with_slots(mut self, slots: Slots) -> Self {
+        if let Self::SlidingLog(log) = &mut self {
+            log.slots = slots;
+        }
+        self
+    }
+
     /// Takes a step with the reservation of `id` at `now`, changing nothing.
     ///
     /// # Errors

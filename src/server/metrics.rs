@@ -30,6 +30,10 @@ pub fn text() -> String {
         family.sample(&[("command", command), ("outcome", "allowed")], allowed);
         family.sample(&[("command", command), ("outcome", "denied")], denied);
     }
+    let (count, digest) = policies::table().count_and_digest(clock::now());
+    text.gauge("rl_policies", "Policies that apply, variants counted.").sample(&[], count as u64);
+    text.gauge("rl_policies_info", "The digest of all that apply, as a label of a constant 1.")
+        .sample(&[("digest", &format!("{digest:016x}"))], 1);
     metrics::write(&policies::table().statistics, &mut text);
     text.into_text()
 }

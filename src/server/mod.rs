@@ -20,6 +20,7 @@ mod leases;
 mod metrics;
 mod policies;
 mod policy_commands;
+mod policy_file;
 mod policy_statistics;
 mod replication;
 mod reply;
