@@ -10,6 +10,7 @@ mod number;
 mod packed;
 mod quota;
 mod reservation;
+mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +21,7 @@ pub use error::GrammarError;
 pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
 pub use reservation::{ReservationRequest, ReservationVerb, reservation};
+pub use usage::{Usage, packed_usage, usage};
 
 use crate::limiter::{
     Backoff, BackoffError, Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError,
@@ -85,7 +87,7 @@ struct Options {
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// The first thing wrong, from left to right; [`GrammarError::UseNotHere`] for a policy.
 #[inline]
 pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
     match rule_with_cost(args, slots) {
@@ -100,7 +102,8 @@ pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarErr
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease.
+/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease, and
+/// [`GrammarError::UseNotHere`] for a policy.
 pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     request(named(name)?, args, slots)
@@ -166,6 +169,8 @@ fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
 fn unnamed(name: &[u8]) -> GrammarError {
     if name.eq_ignore_ascii_case(LEASE) {
         GrammarError::LeaseNotHere
+    } else if name.eq_ignore_ascii_case(usage::USE) {
+        GrammarError::UseNotHere
     } else {
         GrammarError::Algorithm
     }

@@ -71,6 +71,7 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 18>,
     trampoline::<Table, 19>,
     trampoline::<Table, 20>,
+    trampoline::<Table, 21>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.

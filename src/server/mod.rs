@@ -21,3 +21,4 @@ mod policies;
 mod replication;
 mod reply;
 mod several;
+mod usage;
