@@ -71,8 +71,8 @@ pub enum GrammarError {
     LeaseNotHere,
     /// `USE` where no policy can be named.
     UseNotHere,
-    /// Not the name of a policy.
-    PolicyName,
+    /// Not the name of a policy to use.
+    UsedPolicy,
     /// Not a variant of a policy.
     Variant,
     /// `FOR` without a variant.
@@ -87,8 +87,6 @@ pub enum GrammarError {
     UseArity,
     /// Not the name of an algorithm that a policy can have.
     AlgorithmOfPolicy,
-    /// `COST` or `PARTIAL` in the rule of a policy.
-    CostOfPolicy,
     /// `COST` or `PARTIAL` with a policy whose rule is `BACKOFF`.
     CostOfBackoff,
     /// Not an option of this command.
@@ -125,6 +123,24 @@ pub enum GrammarError {
     ReservationId,
     /// Not the name of an algorithm that can have reservations.
     NotReservable,
+    /// Not the name of a policy, or of a variant of one.
+    PolicyName,
+    /// More names than a call may have.
+    TooManyNames,
+    /// Neither a mode nor the rule of a policy.
+    PolicyRule,
+    /// A policy without a rule.
+    MissingPolicyRule,
+    /// `COST` or `PARTIAL` in the rule of a policy.
+    CostOfPolicy,
+    /// Not a percentage.
+    Percent,
+    /// A mode after another.
+    RepeatedMode,
+    /// Not how long a policy lasts.
+    Ex,
+    /// `EX` twice.
+    RepeatedEx,
     /// `RL.DEBUG` of something else.
     Subcommand,
     /// `RL.DEBUG CLOCK` with an unknown action.
@@ -272,7 +288,7 @@ impl GrammarError {
                 c"ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
             }
             Self::UseNotHere => c"ERR invalid algorithm: USE names a policy, which is none",
-            Self::PolicyName => name!("policy"),
+            Self::UsedPolicy => name!("policy"),
             Self::Variant => name!("variant"),
             Self::MissingVariant => {
                 c"ERR missing variant: expected FOR followed by a variant of the policy"
@@ -287,9 +303,6 @@ impl GrammarError {
             Self::UseArity => rule!("USE policy"),
             Self::AlgorithmOfPolicy => {
                 c"ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
-            }
-            Self::CostOfPolicy => {
-                c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL"
             }
             Self::CostOfBackoff => {
                 c"ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither COST nor PARTIAL"
@@ -325,6 +338,27 @@ impl GrammarError {
             Self::NotReservable => {
                 c"ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve"
             },
+            Self::PolicyName => {
+                c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
+            }
+            Self::TooManyNames => c"ERR too many policies: expected 1 to 32 names",
+            Self::PolicyRule => {
+                c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"
+            }
+            Self::MissingPolicyRule => {
+                c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
+            }
+            Self::CostOfPolicy => {
+                c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
+            }
+            Self::Percent => {
+                c"ERR invalid percent: expected ENFORCE followed by an integer from 0 to 100"
+            }
+            Self::RepeatedMode => {
+                c"ERR repeated mode: one of SHADOW, OFF, BLOCK and ENFORCE may be given once"
+            }
+            Self::Ex => duration!("EX"),
+            Self::RepeatedEx => c"ERR repeated option: EX may be given once",
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {
                 c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"

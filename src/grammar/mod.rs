@@ -8,8 +8,10 @@ mod error;
 mod lease;
 mod number;
 mod packed;
+mod policy;
 mod quota;
 mod reservation;
+mod rule_text;
 mod usage;
 
 #[cfg(test)]
@@ -20,6 +22,7 @@ pub use clock::ClockAction;
 pub use error::GrammarError;
 pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
+pub use policy::{Definition, definition, policy_name};
 pub use reservation::{ReservationRequest, ReservationVerb, reservation};
 pub use usage::{Usage, packed_usage, usage};
 

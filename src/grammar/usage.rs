@@ -1,8 +1,9 @@
 //! A policy as a call uses it: its name, what the call costs, whose limits come first, and the rule
 //! where there is no such policy.
 
-use super::{GrammarError, Request, cost_of, named, request, set_cost};
-use crate::limiter::{Algorithm, Cost, Rule, Slots};
+use super::policy::rule_of_policy;
+use super::{GrammarError, Request, cost_of, named, set_cost};
+use crate::limiter::{Algorithm, Cost, Rule};
 use crate::policy::{FullName, Name};
 
 /// The name of the rule that is a policy's.
@@ -65,24 +66,20 @@ impl Usage<'_> {
 ///
 /// The first thing wrong, from left to right.
 #[inline]
-pub fn usage<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Usage<'a>, GrammarError> {
+pub fn usage<'a>(args: &[&'a [u8]]) -> Result<Usage<'a>, GrammarError> {
     let [policy, rest @ ..] = args else {
         return Err(GrammarError::Arity);
     };
-    let policy = Name::new(policy).ok_or(GrammarError::PolicyName)?;
+    let policy = Name::new(policy).ok_or(GrammarError::UsedPolicy)?;
     let mut usage =
         Usage { policy, variants: [None; VARIANTS_MAX], cost: None, partial: false, default: None };
     if !rest.is_empty() {
-        read_options(&mut usage, rest, slots)?;
+        read_options(&mut usage, rest)?;
     }
     Ok(usage)
 }
 
-fn read_options<'a>(
-    usage: &mut Usage<'a>,
-    mut args: &[&'a [u8]],
-    slots: Slots,
-) -> Result<(), GrammarError> {
+fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), GrammarError> {
     while let [name, rest @ ..] = args {
         args = rest;
         if name.eq_ignore_ascii_case(b"COST") {
@@ -95,7 +92,7 @@ fn read_options<'a>(
             }
             usage.partial = true;
         } else if name.eq_ignore_ascii_case(b"DEFAULT") {
-            usage.default = Some(default(args, slots)?);
+            usage.default = Some(default(args)?);
             break;
         } else {
             return Err(GrammarError::OptionOfUse);
@@ -120,19 +117,10 @@ fn add_variant<'a, 'b>(
 }
 
 /// The rule that follows `DEFAULT`.
-fn default(args: &[&[u8]], slots: Slots) -> Result<Rule, GrammarError> {
+fn default(args: &[&[u8]]) -> Result<Rule, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::MissingDefault)?;
     let algorithm = named(name).map_err(|_| GrammarError::AlgorithmOfPolicy)?;
-    let rule = request(algorithm, args, slots).map_err(|error| match error {
-        GrammarError::Arity => GrammarError::RuleArity(algorithm),
-        error => error,
-    })?;
-    // Where all is well spelled, these words can only be the options.
-    let has = |option: &[u8]| args.iter().any(|word| word.eq_ignore_ascii_case(option));
-    if has(b"COST") || has(b"PARTIAL") {
-        return Err(GrammarError::CostOfPolicy);
-    }
-    Ok(rule.rule)
+    rule_of_policy(algorithm, args)
 }
 
 /// Reads the use of a policy that is one argument, its name in front as in [`packed_rule`].
@@ -143,11 +131,11 @@ fn default(args: &[&[u8]], slots: Slots) -> Result<Rule, GrammarError> {
 ///
 /// [`packed_rule`]: super::packed_rule
 #[cold]
-pub fn packed_usage(rule: &[u8], slots: Slots) -> Result<Usage<'_>, GrammarError> {
+pub fn packed_usage(rule: &[u8]) -> Result<Usage<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];
     let found = rule.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(1);
     let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();
-    usage(words.get(..len).unwrap_or_default(), slots).map_err(|error| match error {
+    usage(words.get(..len).unwrap_or_default()).map_err(|error| match error {
         GrammarError::Arity => GrammarError::UseArity,
         error => error,
     })

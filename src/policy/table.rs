@@ -1,14 +1,21 @@
 //! All policies of a server, and which one a call gets.
+//!
+//! A name has a base, an override that lasts until an instant, or both. What is over is dropped at
+//! the next change, with what was counted of it.
 
+use super::families::{Families, Refusal};
 use super::statistics::Key;
-use super::{Enforcement, FullName, Setting, Statistics};
-use crate::limiter::{Instant, Rule};
+use super::{Enforcement, FullName, Setting, Statistics, duration_text};
+use crate::limiter::{Instant, Rule, Span};
 use std::collections::HashMap;
 
 /// The policies of a server.
 #[derive(Debug, Default)]
 pub struct Policies {
     by_name: HashMap<Box<[u8]>, Entry>,
+    families: Families,
+    /// When the first of the overrides ends; nothing is over before.
+    first_end: Option<Instant>,
     /// What became of their calls.
     pub statistics: Statistics,
 }
@@ -16,6 +23,7 @@ pub struct Policies {
 /// One policy, or one variant of it.
 #[derive(Debug)]
 struct Entry {
+    name: FullName,
     /// What holds when no override does; `None` when there is only an override.
     base: Option<Setting>,
     /// What holds until then instead.
@@ -37,19 +45,128 @@ pub struct Found {
     pub statistics: Key,
 }
 
+/// A change of one policy, in words for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which policy.
+    pub name: FullName,
+    /// What it was; `none` when there was none.
+    pub before: String,
+    /// What it is.
+    pub after: String,
+}
+
 impl Policies {
+    /// The most that there may be, variants and overrides among them.
+    pub const COUNT_MAX: usize = 10_000;
+
     /// What applies under `name` at `now`; `None` when nothing does. One hash of the name.
     pub fn find(&self, name: &FullName, now: Instant) -> Option<Found> {
         let entry = self.by_name.get(name.as_bytes())?;
-        let found = |setting: &Setting, ends_at| Found {
-            enforcement: setting.enforcement,
-            rule: setting.rule,
-            ends_at,
-            statistics: entry.statistics,
+        let (setting, ends_at) = entry.at(now)?;
+        let (enforcement, rule) = (setting.enforcement, setting.rule);
+        Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })
+    }
+
+    /// Sets what holds under `name`: until `ends_at` over what is there, or instead of all that is.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], and nothing changes.
+    pub fn set(
+        &mut self,
+        name: &FullName,
+        setting: Setting,
+        ends_at: Option<Instant>,
+        now: Instant,
+    ) -> Result<Change, Refusal> {
+        self.drop_what_is_over(now);
+        let algorithm = setting.rule.algorithm();
+        let old = self.by_name.get(name.as_bytes());
+        let is_member = old.is_some();
+        let kept = old.and_then(|old| old.base.as_ref()).filter(|_| ends_at.is_some());
+        if kept.is_some_and(|base| base.rule.algorithm() != algorithm)
+            || !self.families.admit(name, is_member, algorithm)
+        {
+            return Err(Refusal::OtherAlgorithm);
+        }
+        if !is_member && self.by_name.len() >= Self::COUNT_MAX {
+            return Err(Refusal::TooMany);
+        }
+        let before = shown(old, now);
+        let (base, override_until) = match ends_at {
+            None => (Some(setting), None),
+            Some(end) => (kept.cloned(), Some((setting, end))),
         };
-        match &entry.override_until {
-            Some((setting, end)) if now < *end => Some(found(setting, Some(*end))),
-            _ => entry.base.as_ref().map(|setting| found(setting, None)),
+        let statistics = match old {
+            Some(old) => old.statistics,
+            None => self.statistics.key_of_policy(name.as_bytes()),
+        };
+        let entry = Entry { name: *name, base, override_until, statistics };
+        let after = shown(Some(&entry), now);
+        self.families.put(name, is_member, algorithm);
+        self.first_end = self.first_end.into_iter().chain(ends_at).min();
+        self.by_name.insert(name.as_bytes().into(), entry);
+        Ok(Change { name: *name, before, after })
+    }
+
+    /// Deletes what is there under `names`, and tells what that was.
+    pub fn delete(&mut self, names: &[FullName], now: Instant) -> Vec<Change> {
+        self.drop_what_is_over(now);
+        let deleted = names.iter().filter_map(|name| {
+            let entry = self.by_name.remove(name.as_bytes())?;
+            self.families.remove(name);
+            self.statistics.forget(name.as_bytes());
+            Some(Change { name: *name, before: shown(Some(&entry), now), after: shown(None, now) })
+        });
+        deleted.collect()
+    }
+
+    /// Lets go of the overrides that are over.
+    fn drop_what_is_over(&mut self, now: Instant) {
+        if self.first_end.is_none_or(|end| now < end) {
+            return;
+        }
+        let Self { by_name, families, first_end, statistics } = self;
+        by_name.retain(|_, entry| {
+            entry.override_until.take_if(|(_, end)| *end <= now);
+            let stays = entry.base.is_some() || entry.override_until.is_some();
+            if !stays {
+                families.remove(&entry.name);
+                statistics.forget(entry.name.as_bytes());
+            }
+            stays
+        });
+        let ends = by_name.values().filter_map(|entry| entry.override_until.as_ref());
+        *first_end = ends.map(|(_, end)| *end).min();
+    }
+}
+
+impl Entry {
+    /// What holds at `now`, and until when if not for good.
+    fn at(&self, now: Instant) -> Option<(&Setting, Option<Instant>)> {
+        match &self.override_until {
+            Some((setting, end)) if now < *end => Some((setting, Some(*end))),
+            _ => self.base.as_ref().map(|setting| (setting, None)),
         }
     }
+}
+
+/// What a policy is at `now`, in words: `EX 1m OFF GCRA 2 1 1m over GCRA 2 1 1m`.
+fn shown(entry: Option<&Entry>, now: Instant) -> String {
+    let Some((entry, (setting, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
+    else {
+        return "none".to_owned();
+    };
+    match (ends_at, &entry.base) {
+        (None, _) => setting.text.to_string(),
+        (Some(end), None) => with_end(setting, end, now),
+        (Some(end), Some(base)) => format!("{} over {}", with_end(setting, end, now), base.text),
+    }
+}
+
+/// An override with the time that it has left, rounded up to the millisecond, as `SET` takes it.
+fn with_end(setting: &Setting, end: Instant, now: Instant) -> String {
+    let left = Span::from_ms(end.since(now).as_ms_ceil());
+    format!("EX {} {}", duration_text(left), setting.text)
 }

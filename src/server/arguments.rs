@@ -122,7 +122,7 @@ const HOLDING: Argument = Argument::new(
     None,
 );
 
-pub const POLICY: Argument =
+pub const USED_POLICY: Argument =
     Argument::new(c"policy", Kind::Text, Some(c"its name, 1 to 64 of A-Z a-z 0-9 . _ : / -"));
 pub const VARIANTS: Argument = Argument::new(
     c"variants",
@@ -153,7 +153,7 @@ const RULE_OF_POLICY: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORIT
 
 const USE: Argument = Argument::new(
     c"use-of-policy",
-    Kind::Block(&[Argument::token(c"use", c"USE"), POLICY, VARIANTS, DEFAULT_RULE]),
+    Kind::Block(&[Argument::token(c"use", c"USE"), USED_POLICY, VARIANTS, DEFAULT_RULE]),
     None,
 );
 
@@ -181,6 +181,33 @@ pub const HELD_FOR: Argument =
     Argument::new(c"ttl", Kind::Text, Some(c"for how long it is held and remembered, a duration"));
 pub const RESERVABLE: Argument =
     Argument::new(c"algorithm", Kind::OneOf(&[FIXED_WINDOW, CALENDAR_QUOTA]), None);
+
+pub const POLICY: Argument = Argument::new(
+    c"policy",
+    Kind::Text,
+    Some(c"a name of 1 to 64 of A-Z a-z 0-9 . _ : / -, or name@variant"),
+);
+pub const MODE: Argument = Argument::new(
+    c"mode",
+    Kind::OneOf(&[
+        Argument::token(c"shadow", c"SHADOW"),
+        Argument::token(c"off", c"OFF"),
+        Argument::token(c"block", c"BLOCK"),
+        Argument {
+            token: Some(c"ENFORCE"),
+            ..Argument::new(c"percent", Kind::Integer, Some(c"of the subjects, 0 to 100"))
+        },
+    ]),
+    None,
+)
+.optional();
+pub const EX: Argument = Argument {
+    token: Some(c"EX"),
+    ..Argument::new(c"lasts", Kind::Text, Some(c"a duration, after which the one before is back"))
+        .optional()
+};
+pub const PATTERN: Argument =
+    Argument::new(c"pattern", Kind::Text, Some(c"of names, as KEYS takes it")).optional();
 
 const CLOCK_ACTIONS: &[Argument] = &[
     Argument::new(

@@ -4,7 +4,7 @@
 use super::api::{
     self, Call, CommandFunction, Commands, End, KeyRange, Loader, Refused, trampoline,
 };
-use super::commands::{ACL_CATEGORY, COMMANDS};
+use super::commands::{ACL_CATEGORY, Action, COMMANDS};
 use super::{clock, config, error, fault, handler, info};
 use redis_module::{RedisString, Status, redis_module};
 use redis_module_macros::cron_event_handler;
@@ -72,6 +72,14 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 19>,
     trampoline::<Table, 20>,
     trampoline::<Table, 21>,
+    trampoline::<Table, 22>,
+    trampoline::<Table, 23>,
+    trampoline::<Table, 24>,
+    trampoline::<Table, 25>,
+    trampoline::<Table, 26>,
+    trampoline::<Table, 27>,
+    trampoline::<Table, 28>,
+    trampoline::<Table, 29>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.
@@ -124,6 +132,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     let _ = loader.add_acl_category(ACL_CATEGORY);
     for (command, function) in COMMANDS.iter().zip(FUNCTIONS) {
         let description = &command.description;
+        let function = (command.action != Action::Container).then_some(function);
         loader.register_command(description, function).map_err(|Refused| {
             let name = description.name.to_string_lossy();
             refuse(&format!("redis-throttle could not register {name}: is the name taken?"))

@@ -6,6 +6,7 @@ use super::holders::HoldersError;
 use super::keyspace::{CommitError, WrongType};
 use crate::grammar::GrammarError;
 use crate::limiter::{ChargeError, ReservationError};
+use crate::policy::Refusal;
 use std::ffi::{CStr, CString};
 
 /// The answer to a panic.
@@ -50,6 +51,8 @@ pub enum CommandError {
     DebugDisabled,
     /// The clock would leave its range.
     ClockRange,
+    /// A policy is not taken.
+    Policy(Refusal),
 }
 
 /// What can be wrong with one of several rules.
@@ -121,10 +124,20 @@ impl CommandError {
             Self::DebugDisabled => {
                 c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
             }
+            Self::Policy(refusal) => refusal_text(refusal),
             Self::ClockRange => {
                 c"ERR invalid duration: the clock must stay between the years 1970 and 2200"
             }
         })
+    }
+}
+
+fn refusal_text(refusal: Refusal) -> &'static CStr {
+    match refusal {
+        Refusal::OtherAlgorithm => {
+            c"ERR invalid algorithm: a policy, its variants and its override all have the same one"
+        }
+        Refusal::TooMany => c"ERR too many policies: there may be 10000",
     }
 }
 
@@ -197,6 +210,12 @@ impl From<ReservationError> for CommandError {
             ReservationError::TooMany => Self::TooManyReservations,
             ReservationError::Charge(error) => Self::Charge(error),
         }
+    }
+}
+
+impl From<Refusal> for CommandError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Policy(refusal)
     }
 }
 

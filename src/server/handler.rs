@@ -5,7 +5,7 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, leases, reply, several, usage};
+use super::{clock, config, info, leases, policy_commands, reply, several, usage};
 use crate::grammar::{
     self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
 };
@@ -29,6 +29,9 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Release => leases::release(index, call),
         Action::Inspect => inspect(call),
         Action::Debug => debug(call),
+        // The server never calls it.
+        Action::Container => Err(CommandError::Grammar(GrammarError::Arity)),
+        Action::Policy(verb) => policy_commands::run(verb, call),
     };
     if let Err(error) = result {
         info::count_error();

@@ -18,6 +18,7 @@ mod info;
 mod keyspace;
 mod leases;
 mod policies;
+mod policy_commands;
 mod replication;
 mod reply;
 mod several;

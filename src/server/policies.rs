@@ -60,7 +60,7 @@ impl Counter<'_> {
         let key = match self {
             Self::Of(key) => key,
             Self::OfDefault(name) => all.key_of_default(name.as_bytes()),
-            Self::Other => all.key_of_default(b"(other)"),
+            Self::Other => Key::OTHER,
         };
         change(all, key);
     }

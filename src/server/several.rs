@@ -8,7 +8,7 @@ use super::keyspace::{self, CommitError, Committed, WrongType};
 use super::usage::Applied;
 use super::{clock, config, holders, info, leases, reply};
 use crate::grammar::{self, Asked, GrammarError, LeaseRequest, RULES_MAX, Usage};
-use crate::limiter::{Cost, Decision, Instant, Mode, Row, Slots};
+use crate::limiter::{Cost, Decision, Instant, Mode, Row};
 use arrayvec::ArrayVec;
 
 /// One of something for each rule of a call. It is filled where it lies: it has room for all there
@@ -136,7 +136,7 @@ impl<'call> Rules<'call> {
         let (pairs, odd_one) = call.args().as_chunks();
         for (at, [key, rule]) in pairs.iter().enumerate() {
             let request = match grammar::packed_rule(rule, slots).and_then(Asked::in_full) {
-                Err(GrammarError::UseNotHere) => self.read_use(at, key, rule, slots, now),
+                Err(GrammarError::UseNotHere) => self.read_use(at, key, rule, now),
                 request => request.map_err(RuleError::Grammar),
             };
             self.requests.push(request.map_err(|error| in_rule(at, error))?);
@@ -154,10 +154,9 @@ impl<'call> Rules<'call> {
         at: usize,
         subject: &[u8],
         rule: &'call [u8],
-        slots: Slots,
         now: Instant,
     ) -> Result<Asked<'call>, RuleError> {
-        let usage = grammar::packed_usage(rule, slots).and_then(Usage::in_full);
+        let usage = grammar::packed_usage(rule).and_then(Usage::in_full);
         let usage = usage.map_err(RuleError::Grammar)?;
         let applied = Applied::new(&usage, subject, now);
         let applied = applied.map_err(|unfit| unfit.error(self.counts))?;

@@ -32,7 +32,7 @@ pub struct Unfit<'call> {
 
 /// Decides a call by a policy and stores what follows from it.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_key(call), config::sliding_log_slots())?;
+    let usage = grammar::usage(args_after_key(call))?;
     let now = clock::now();
     let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(true))?;
     let taken = applied.take(index, call, now);
@@ -45,7 +45,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Decides a call by a policy, and neither stores nor counts.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_use(call), config::sliding_log_slots())?;
+    let usage = grammar::usage(args_after_use(call))?;
     let now = clock::now();
     let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(false))?;
     let decision = match applied.decide_unseen(Mode::Take, now) {
@@ -86,7 +86,7 @@ fn settle(
     takes: bool,
     act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_use(call), config::sliding_log_slots())?.in_full()?;
+    let usage = grammar::usage(args_after_use(call))?.in_full()?;
     let now = clock::now();
     let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(false))?;
     let decision = if applied.looks() {
@@ -129,7 +129,9 @@ impl<'call> Applied<'call> {
                 let stance = found.enforcement.stance(&name, subject, found.ends_at, now);
                 (found.rule.with_slots(slots), stance, Counter::Of(found.statistics))
             }
-            (None, Some(rule)) => (rule, Stance::Enforced, Counter::OfDefault(usage.policy)),
+            (None, Some(rule)) => {
+                (rule.with_slots(slots), Stance::Enforced, Counter::OfDefault(usage.policy))
+            }
             (None, None) => {
                 return Err(Unfit { error: RuleError::NoPolicy, counter: Counter::Other });
             }

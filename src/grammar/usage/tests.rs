@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::grammar::tests::words;
-use crate::grammar::{packed_rule, rule, rule_with_cost};
-use crate::limiter::{FixedWindow, Limit, Period, Span};
+use crate::grammar::{packed_rule, request, rule, rule_with_cost};
+use crate::limiter::{FixedWindow, Limit, Period, Slots, Span};
 
 fn name(text: &str) -> Name<'_> {
     Name::new(text.as_bytes()).expect("a name")
@@ -52,9 +52,9 @@ fn a_policy_is_used_with_a_cost_two_variants_and_a_default() {
         ("search PARTIAL FOR tenant:acme COST 5 For plan:gold Default FIXED 0015 10 ALIGNED", all),
     ];
     for (text, expected) in rows {
-        assert_eq!(usage(&words(text), Slots::DEFAULT), Ok(expected), "{text}");
+        assert_eq!(usage(&words(text)), Ok(expected), "{text}");
         let packed = format!("  uSe  {} ", text.replace(' ', "   "));
-        assert_eq!(packed_usage(packed.as_bytes(), Slots::DEFAULT), Ok(expected), "{packed}");
+        assert_eq!(packed_usage(packed.as_bytes()), Ok(expected), "{packed}");
     }
 }
 
@@ -63,28 +63,33 @@ fn the_longest_sentence_of_all_has_room_in_one_argument() {
     let longest = "search COST 5 PARTIAL FOR a FOR b \
                    DEFAULT QUOTA 5 week ZONE Europe/Berlin START mon";
     assert_eq!(longest.split_whitespace().count(), 16);
-    let whole = usage(&words(longest), Slots::DEFAULT);
+    let whole = usage(&words(longest));
     assert!(whole.is_ok());
     let packed = format!("USE {longest}");
-    assert_eq!(packed_usage(packed.as_bytes(), Slots::DEFAULT), whole);
+    assert_eq!(packed_usage(packed.as_bytes()), whole);
     // A word more is seen, and so is whatever comes after many more.
     for more in [" x", " COST 1", " PARTIAL", " COST 1 PARTIAL x y z"] {
         let packed = format!("{packed}{more}");
-        assert!(packed_usage(packed.as_bytes(), Slots::DEFAULT).is_err(), "{packed}");
+        assert!(packed_usage(packed.as_bytes()).is_err(), "{packed}");
     }
 }
 
 #[test]
 fn what_is_wrong_with_the_use_of_a_policy_is_the_first_from_the_left() {
-    use GrammarError::*;
+    use crate::grammar::Algorithm;
+    use GrammarError::{
+        AlgorithmOfPolicy, Arity, Burst, Cost, CostOfPolicy, MaxNotBelowForget, MissingCost,
+        MissingDefault, MissingVariant, NoOption, Option, OptionOfUse, PartialOfNothing,
+        RepeatedCost, RepeatedFor, RepeatedPartial, RuleArity, UseArity, UsedPolicy, Variant,
+    };
     let long = format!("{} x", "x".repeat(65));
     let rows: [(&str, GrammarError); 34] = [
-        ("", PolicyName),
-        ("sea@rch x", PolicyName),
-        ("search@plan:gold", PolicyName),
-        ("s\u{e4}rch", PolicyName),
-        ("(other)", PolicyName),
-        (&long, PolicyName),
+        ("", UsedPolicy),
+        ("sea@rch x", UsedPolicy),
+        ("search@plan:gold", UsedPolicy),
+        ("s\u{e4}rch", UsedPolicy),
+        ("(other)", UsedPolicy),
+        (&long, UsedPolicy),
         ("search x", OptionOfUse),
         ("search ALIGNED", OptionOfUse),
         ("search GCRA 6 10 60", OptionOfUse),
@@ -110,16 +115,16 @@ fn what_is_wrong_with_the_use_of_a_policy_is_the_first_from_the_left() {
         ("search DEFAULT GCRA 6 10 60 COST 1", CostOfPolicy),
         ("search DEFAULT FIXED 6 10 PARTIAL ALIGNED", CostOfPolicy),
         ("search DEFAULT QUOTA 6 day COST 0", CostOfPolicy),
-        ("search DEFAULT GCRA 6 10 60 COST", MissingCost),
+        ("search DEFAULT GCRA 6 10 60 COST", CostOfPolicy),
         ("search DEFAULT BACKOFF 6 10 60 600 COST 1", NoOption),
         ("search DEFAULT BACKOFF 6 10 60 60", MaxNotBelowForget),
     ];
     for (text, expected) in rows {
-        assert_eq!(usage(&words(text), Slots::DEFAULT), Err(expected), "{text}");
+        assert_eq!(usage(&words(text)), Err(expected), "{text}");
     }
-    assert_eq!(usage(&[], Slots::DEFAULT), Err(Arity));
+    assert_eq!(usage(&[]), Err(Arity));
     for packed in ["USE", "use ", " Use  "] {
-        assert_eq!(packed_usage(packed.as_bytes(), Slots::DEFAULT), Err(UseArity), "{packed}");
+        assert_eq!(packed_usage(packed.as_bytes()), Err(UseArity), "{packed}");
     }
 }
 
@@ -136,7 +141,7 @@ fn where_a_rule_stands_a_policy_is_told_apart_from_what_is_no_rule() {
 fn the_names_are_tried_from_the_most_particular_to_the_policy_itself() {
     let names = |text: &str| {
         let words = words(text);
-        let usage = usage(&words, Slots::DEFAULT).expect("right");
+        let usage = usage(&words).expect("right");
         let names = usage.names().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
         names.collect::<Vec<_>>()
     };
@@ -161,7 +166,7 @@ fn a_rule_that_counts_one_by_one_takes_no_cost_not_even_of_one() {
         ("s PARTIAL", false),
     ] {
         let words = words(text);
-        let usage = usage(&words, Slots::DEFAULT).expect("right");
+        let usage = usage(&words).expect("right");
         let refused = Err(GrammarError::CostOfBackoff);
         assert_eq!(usage.request(backoff).map(|_| ()), if fits { Ok(()) } else { refused });
         assert!(usage.request(fixed).is_ok());

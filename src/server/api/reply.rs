@@ -1,6 +1,6 @@
 //! The context of a command, and the replies that it takes.
 
-use super::to_integer;
+use super::{bytes_of, to_integer};
 use redis_module::raw;
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -117,10 +117,43 @@ impl Context<'_> {
     }
 
     /// Replies with `OK`.
-    #[cfg(feature = "fault-injection")]
     pub fn reply_ok(self) {
         // SAFETY: the context is that of the running command; the text is a C string.
         unsafe { api!(RedisModule_ReplyWithSimpleString)(self.0, c"OK".as_ptr()) };
+    }
+
+    /// Replies with a text, of which a client may have sent a part.
+    pub fn reply_text(self, text: &str) {
+        // SAFETY: the context is that of the running command; the text goes with its length.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer)(self.0, text.as_ptr().cast(), text.len());
+        }
+    }
+
+    /// Replies with an array of texts.
+    pub fn reply_texts(self, texts: impl ExactSizeIterator<Item = impl AsRef<str>>) {
+        let len = texts.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many replies follow as announced.
+        unsafe { api!(RedisModule_ReplyWithArray)(self.0, len) };
+        texts.for_each(|text| self.reply_text(text.as_ref()));
+    }
+
+    /// The name of the user who called; `None` when it was none, as for another module.
+    pub fn user_name(self) -> Option<Vec<u8>> {
+        // `GetCurrentUserName` would read the name of a user that is not there.
+        let id = api!(RedisModule_GetClientId);
+        let name = api!(RedisModule_GetClientUserNameById);
+        // SAFETY: the context is that of the running command; a name that is got is ours to free,
+        // which happens once, after its bytes were copied.
+        unsafe {
+            let name = name(self.0, id(self.0));
+            if name.is_null() {
+                return None;
+            }
+            let bytes = bytes_of(name).to_vec();
+            api!(RedisModule_FreeString)(self.0, name);
+            Some(bytes)
+        }
     }
 
     /// Replies with null.
