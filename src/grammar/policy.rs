@@ -75,7 +75,7 @@ pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
 
 /// Reads the rule of a policy, which leaves the cost to each call. A sliding log has the default
 /// slots: how many there are is settled by each call.
-fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
+pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
     // The shortest rule has two arguments, which are none of these words.
     let mut options = args.iter().skip(2);
     let of_a_call =

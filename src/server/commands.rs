@@ -29,6 +29,8 @@ pub struct Counters {
 pub enum Action {
     /// Decides and stores.
     Decide(Algorithm),
+    /// Decides by a policy and stores.
+    Use,
     /// Decides and stores nothing.
     Peek,
     /// Takes whether or not it is there.
@@ -121,7 +123,7 @@ const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
         since: c"0.2.0",
-        arity: -5,
+        arity: -4,
         flags: c"write",
         categories: c"write slow",
         categories_and_own: c"write slow",
@@ -174,7 +176,7 @@ const fn policy(verb: PolicyVerb, description: Description) -> Command {
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 32] = [
+pub static COMMANDS: [Command; 33] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -268,8 +270,25 @@ pub static COMMANDS: [Command; 32] = [
     },
     Command {
         description: Description {
+            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+            since: c"0.2.0",
+            arity: -3,
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, USED_POLICY, COST, PARTIAL, VARIANTS, DEFAULT_RULE],
+            ..deciding(
+                c"rl.use",
+                c"Decides whether a call may happen now, by a policy that goes by its name.",
+            )
+        },
+        action: Action::Use,
+        counters: Some(Counters { allowed: c"use_allowed", denied: c"use_denied" }),
+    },
+    Command {
+        description: Description {
             complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
-            arity: -5,
+            arity: -4,
             tips: Some(c"nondeterministic_output"),
             arguments: &[KEY, ANY_RULE, COST, PARTIAL],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")

@@ -25,3 +25,4 @@ mod policy_statistics;
 mod replication;
 mod reply;
 mod several;
+mod usage;

@@ -46,10 +46,10 @@ impl Context<'_> {
     }
 
     /// Replies with an array of integers and, after them, rows of integers.
-    pub fn reply_integers_and_rows<const N: usize>(
+    pub fn reply_integers_and_rows(
         self,
         integers: &[i64],
-        rows: impl ExactSizeIterator<Item = [i64; N]>,
+        rows: impl ExactSizeIterator<Item: AsRef<[i64]>>,
     ) {
         let (array, long_long) =
             (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
@@ -61,7 +61,7 @@ impl Context<'_> {
                 long_long(self.0, *integer);
             }
         }
-        rows.for_each(|row| self.reply_integers(&row));
+        rows.for_each(|row| self.reply_integers(row.as_ref()));
     }
 
     /// Replies with one integer.
