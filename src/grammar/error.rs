@@ -69,6 +69,26 @@ pub enum GrammarError {
     LeaseArity,
     /// `LEASE` where a cost is settled.
     LeaseNotHere,
+    /// `USE` where no policy can be named.
+    UseNotHere,
+    /// Not the name of a policy to use.
+    UsedPolicy,
+    /// Not a variant of a policy.
+    Variant,
+    /// `FOR` without a variant.
+    MissingVariant,
+    /// `FOR` three times.
+    RepeatedFor,
+    /// `DEFAULT` without a rule.
+    MissingDefault,
+    /// Not an option of `USE`.
+    OptionOfUse,
+    /// Too few words in a use of a policy that is one argument.
+    UseArity,
+    /// Not the name of an algorithm that a policy can have.
+    AlgorithmOfPolicy,
+    /// `COST` or `PARTIAL` with a policy whose rule is `BACKOFF`.
+    CostOfBackoff,
     /// Not an option of this command.
     Option,
     /// Not an option of `FIXED`.
@@ -103,6 +123,26 @@ pub enum GrammarError {
     ReservationId,
     /// Not the name of an algorithm that can have reservations.
     NotReservable,
+    /// Not the name of a policy, or of a variant of one.
+    PolicyName,
+    /// More names than a call may have.
+    TooManyNames,
+    /// Not a pattern of names.
+    Pattern,
+    /// Neither a mode nor the rule of a policy.
+    PolicyRule,
+    /// A policy without a rule.
+    MissingPolicyRule,
+    /// `COST` or `PARTIAL` in the rule of a policy.
+    CostOfPolicy,
+    /// Not a percentage.
+    Percent,
+    /// A mode after another.
+    RepeatedMode,
+    /// Not how long a policy lasts.
+    Ex,
+    /// `EX` twice.
+    RepeatedEx,
     /// `RL.DEBUG` of something else.
     Subcommand,
     /// `RL.DEBUG CLOCK` with an unknown action.
@@ -141,6 +181,18 @@ macro_rules! duration {
             c_str(concat!(
                 "ERR invalid ", $argument, ": expected a duration from 1ms to 366d, ",
                 "such as 60, 0.5, 500ms or 1h", $($more,)? "\0"
+            ))
+        }
+    };
+}
+
+macro_rules! name {
+    ($argument:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ",
+                $argument,
+                ": expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -\0"
             ))
         }
     };
@@ -237,6 +289,26 @@ impl GrammarError {
             Self::LeaseNotHere => {
                 c"ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
             }
+            Self::UseNotHere => c"ERR invalid algorithm: USE names a policy, which is none",
+            Self::UsedPolicy => name!("policy"),
+            Self::Variant => name!("variant"),
+            Self::MissingVariant => {
+                c"ERR missing variant: expected FOR followed by a variant of the policy"
+            }
+            Self::RepeatedFor => c"ERR repeated option: FOR may be given twice",
+            Self::MissingDefault => {
+                c"ERR missing rule: expected DEFAULT followed by an algorithm and its limits"
+            }
+            Self::OptionOfUse => {
+                c"ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule"
+            }
+            Self::UseArity => rule!("USE policy"),
+            Self::AlgorithmOfPolicy => {
+                c"ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
+            }
+            Self::CostOfBackoff => {
+                c"ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither COST nor PARTIAL"
+            }
             Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
             Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
             Self::OptionOfQuota => {
@@ -262,12 +334,34 @@ impl GrammarError {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
             }
             Self::Algorithm => {
-                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA or LEASE"
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE"
             }
             Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
             Self::NotReservable => {
                 c"ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve"
             },
+            Self::PolicyName => {
+                c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
+            }
+            Self::TooManyNames => c"ERR too many policies: expected 1 to 32 names",
+            Self::Pattern => c"ERR invalid pattern: expected at most 256 bytes",
+            Self::PolicyRule => {
+                c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"
+            }
+            Self::MissingPolicyRule => {
+                c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
+            }
+            Self::CostOfPolicy => {
+                c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
+            }
+            Self::Percent => {
+                c"ERR invalid percent: expected ENFORCE followed by an integer from 0 to 100"
+            }
+            Self::RepeatedMode => {
+                c"ERR repeated mode: one of SHADOW, OFF, BLOCK and ENFORCE may be given once"
+            }
+            Self::Ex => duration!("EX"),
+            Self::RepeatedEx => c"ERR repeated option: EX may be given once",
             Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
             Self::ClockAction => {
                 c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"

@@ -4,7 +4,7 @@ use super::{GrammarError, Request, cost_of, number, set_cost};
 use crate::limiter::{Calendar, CalendarQuota, Cost, Rule, Unit, Zone};
 
 /// The days of a week, from the first that it starts on if nothing is said.
-const WEEKDAYS: [&[u8]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
+pub(super) const WEEKDAYS: [&[u8]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
 
 /// All there is of `QUOTA`.
 pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {

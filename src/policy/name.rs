@@ -31,7 +31,7 @@ const fn is_in_a_name(byte: u8) -> bool {
 const SEPARATOR: u8 = b'@';
 
 /// The name of a policy and perhaps of a variant of it, as the table knows them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullName {
     bytes: [u8; Self::LEN_MAX],
     len: u8,
@@ -72,6 +72,12 @@ impl FullName {
     /// The policy's part of it.
     pub fn policy(&self) -> &[u8] {
         self.bytes.get(..self.base_len.into()).unwrap_or_default()
+    }
+
+    /// The same as a text.
+    pub fn as_str(&self) -> &str {
+        // A name is ASCII.
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
     }
 
     fn append(&mut self, part: &[u8]) {

@@ -29,6 +29,8 @@ pub struct Counters {
 pub enum Action {
     /// Decides and stores.
     Decide(Algorithm),
+    /// Decides by a policy and stores.
+    Use,
     /// Decides and stores nothing.
     Peek,
     /// Takes whether or not it is there.
@@ -49,8 +51,37 @@ pub enum Action {
     Release,
     /// Shows the state.
     Inspect,
+    /// Shows all counters.
+    Metrics,
     /// Moves the clock.
     Debug,
+    /// Nothing: it has subcommands.
+    Container,
+    /// Changes the table of policies, or tells of it.
+    Policy(PolicyVerb),
+}
+
+/// What an operator does with policies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicyVerb {
+    /// Makes or replaces one.
+    Set,
+    /// Deletes some.
+    Del,
+    /// Tells what applies.
+    Get,
+    /// Tells all bases.
+    List,
+    /// Reads the file.
+    Load,
+    /// Writes the file.
+    Save,
+    /// Tells what became of the calls.
+    Stats,
+    /// Begins to count anew.
+    ResetStat,
+    /// Tells what there is.
+    Help,
 }
 
 const CONSTANT: &CStr = c"O(1)";
@@ -92,7 +123,7 @@ const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
         since: c"0.2.0",
-        arity: -5,
+        arity: -4,
         flags: c"write",
         categories: c"write slow",
         categories_and_own: c"write slow",
@@ -120,11 +151,32 @@ const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
     }
 }
 
+/// A subcommand of an operator, or the container of them all. They work on every server by itself,
+/// a replica and one that loads among them.
+const fn operating(name: &'static CStr, summary: &'static CStr) -> Description {
+    Description {
+        since: c"0.2.0",
+        arity: -2,
+        flags: c"admin deny-script allow-loading allow-stale",
+        categories: c"admin slow dangerous",
+        categories_and_own: c"admin slow dangerous",
+        keys: None,
+        tips: Some(c"request_policy:all_nodes"),
+        arguments: &[],
+        ..deciding(name, summary)
+    }
+}
+
+/// The row of a subcommand of `RL.POLICY`.
+const fn policy(verb: PolicyVerb, description: Description) -> Command {
+    Command { description, action: Action::Policy(verb), counters: None }
+}
+
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 21] = [
+pub static COMMANDS: [Command; 33] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -218,8 +270,25 @@ pub static COMMANDS: [Command; 21] = [
     },
     Command {
         description: Description {
+            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+            since: c"0.2.0",
+            arity: -3,
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, USED_POLICY, COST, PARTIAL, VARIANTS, DEFAULT_RULE],
+            ..deciding(
+                c"rl.use",
+                c"Decides whether a call may happen now, by a policy that goes by its name.",
+            )
+        },
+        action: Action::Use,
+        counters: Some(Counters { allowed: c"use_allowed", denied: c"use_denied" }),
+    },
+    Command {
+        description: Description {
             complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
-            arity: -5,
+            arity: -4,
             tips: Some(c"nondeterministic_output"),
             arguments: &[KEY, ANY_RULE, COST, PARTIAL],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
@@ -347,6 +416,22 @@ pub static COMMANDS: [Command; 21] = [
     },
     Command {
         description: Description {
+            complexity: c"O(N log N) with N policies that were touched",
+            since: c"0.2.0",
+            arity: 1,
+            flags: c"readonly allow-loading allow-stale",
+            categories: c"read slow",
+            categories_and_own: c"read slow rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[],
+            ..reading(c"rl.metrics", c"Shows all counters in the text format of Prometheus.")
+        },
+        action: Action::Metrics,
+        counters: None,
+    },
+    Command {
+        description: Description {
             name: c"rl.debug",
             summary: c"Stops and moves the module's clock, for tests.",
             complexity: CONSTANT,
@@ -362,4 +447,82 @@ pub static COMMANDS: [Command; 21] = [
         action: Action::Debug,
         counters: None,
     },
+    Command {
+        description: operating(c"rl.policy", c"A container for what operators do with policies."),
+        action: Action::Container,
+        counters: None,
+    },
+    policy(
+        PolicyVerb::Set,
+        Description {
+            arity: -6,
+            arguments: &[POLICY, MODE, EX, RULE],
+            ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
+        },
+    ),
+    policy(
+        PolicyVerb::Del,
+        Description {
+            complexity: c"O(N) with N names",
+            arity: -3,
+            arguments: &[POLICY.multiple()],
+            ..operating(c"rl.policy|del", c"Deletes policies, and tells how many there were.")
+        },
+    ),
+    policy(
+        PolicyVerb::Get,
+        Description {
+            arity: 3,
+            arguments: &[POLICY],
+            ..operating(c"rl.policy|get", c"Tells what applies under a name.")
+        },
+    ),
+    policy(
+        PolicyVerb::List,
+        Description {
+            complexity: c"O(N log N) with N policies",
+            arguments: &[PATTERN],
+            ..operating(c"rl.policy|list", c"Tells the policies in the form of the file.")
+        },
+    ),
+    policy(
+        PolicyVerb::Load,
+        Description {
+            complexity: c"O(N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|load", c"Reads the policy file again: all of it or nothing.")
+        },
+    ),
+    policy(
+        PolicyVerb::Save,
+        Description {
+            complexity: c"O(N log N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|save", c"Writes the policy file.")
+        },
+    ),
+    policy(
+        PolicyVerb::Stats,
+        Description {
+            complexity: c"O(N log N) with N policies, of one policy O(1)",
+            arguments: &[POLICY.optional()],
+            ..operating(c"rl.policy|stats", c"Tells what became of the calls of policies.")
+        },
+    ),
+    policy(
+        PolicyVerb::ResetStat,
+        Description {
+            complexity: c"O(N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|resetstat", c"Begins to count the calls of policies anew.")
+        },
+    ),
+    policy(
+        PolicyVerb::Help,
+        Description {
+            arity: 2,
+            tips: None,
+            ..operating(c"rl.policy|help", c"Tells what the subcommands do.")
+        },
+    ),
 ];

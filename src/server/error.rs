@@ -4,8 +4,10 @@ use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
 use super::holders::HoldersError;
 use super::keyspace::{CommitError, WrongType};
-use crate::grammar::GrammarError;
+use super::policy_file::FileError;
+use crate::grammar::{GrammarError, LineError, LineFault};
 use crate::limiter::{ChargeError, ReservationError};
+use crate::policy::Refusal;
 use std::ffi::{CStr, CString};
 
 /// The answer to a panic.
@@ -13,6 +15,8 @@ pub const INTERNAL: &CStr =
     c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
 
 const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algorithm";
+
+const NO_POLICY: &CStr = c"NOPOLICY no such policy";
 
 const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
 
@@ -25,6 +29,8 @@ pub enum CommandError {
     WrongType,
     /// The key holds no state at all.
     NotAState,
+    /// There is no such policy, and the call brings no rule.
+    NoPolicy,
     /// One of several rules is wrong.
     InRule {
         /// Which, counted from 1.
@@ -46,6 +52,10 @@ pub enum CommandError {
     DebugDisabled,
     /// The clock would leave its range.
     ClockRange,
+    /// A policy is not taken.
+    Policy(Refusal),
+    /// The policy file is not read or written.
+    PolicyFile(FileError),
 }
 
 /// What can be wrong with one of several rules.
@@ -59,6 +69,8 @@ pub enum RuleError {
     WrongType,
     /// Its key, about whose holders the server does not tell.
     NotTold,
+    /// Its policy: there is none, and it brings no rule.
+    NoPolicy,
 }
 
 impl RuleError {
@@ -68,6 +80,7 @@ impl RuleError {
             Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
             Self::WrongType => Some(WRONG_TYPE),
             Self::NotTold => Some(NOT_TOLD),
+            Self::NoPolicy => Some(NO_POLICY),
         }
     }
 }
@@ -76,6 +89,7 @@ impl CommandError {
     /// Sends it.
     pub fn reply(self, context: Context<'_>) {
         match (self, self.text()) {
+            (Self::PolicyFile(error), _) => context.reply_error(&file_error_text(error)),
             (Self::InRule { number, .. }, Some(text)) => {
                 context.reply_error(&numbered(text, number));
             }
@@ -91,6 +105,7 @@ impl CommandError {
             Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
             Self::NotTold => NOT_TOLD,
+            Self::NoPolicy => NO_POLICY,
             Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
             Self::Charge(ChargeError::TooManyUnits) => {
                 c"ERR invalid cost: what is used in all must not exceed 2000000000000"
@@ -113,6 +128,8 @@ impl CommandError {
             Self::DebugDisabled => {
                 c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
             }
+            Self::Policy(refusal) => refusal_text(refusal),
+            Self::PolicyFile(error) => file_error(error),
             Self::ClockRange => {
                 c"ERR invalid duration: the clock must stay between the years 1970 and 2200"
             }
@@ -120,11 +137,56 @@ impl CommandError {
     }
 }
 
+fn refusal_text(refusal: Refusal) -> &'static CStr {
+    match refusal {
+        Refusal::OtherAlgorithm => {
+            c"ERR invalid algorithm: a policy, its variants and its override all have the same one"
+        }
+        Refusal::Repeated => c"ERR repeated policy: each may be in the file once",
+        Refusal::TooMany => c"ERR too many policies: there may be 10000",
+    }
+}
+
+/// The text of an error about the policy file, which says of what is wrong in a line which it is.
+pub fn file_error_text(error: FileError) -> CString {
+    match error {
+        FileError::Line(LineError { line, .. }) => {
+            about(&format!("policy file, line {line}"), file_error(error))
+        }
+        FileError::NotSet => file_error(error).to_owned(),
+        _ => about("policy file", file_error(error)),
+    }
+}
+
+fn file_error(error: FileError) -> &'static CStr {
+    match error {
+        FileError::NotSet => {
+            c"ERR no policy file: set rl.policy-file in the server's configuration and restart"
+        }
+        FileError::Missing => c"ERR there is none",
+        FileError::NotAFile => c"ERR it is no regular file",
+        FileError::TooLong => c"ERR too long: expected at most 4194304 bytes",
+        FileError::NotRead => c"ERR the system refused to read it",
+        FileError::NotWritten => c"ERR the system refused to replace it",
+        FileError::Line(LineError { fault, .. }) => match fault {
+            LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),
+            LineFault::Refused(refusal) => refusal_text(refusal),
+            LineFault::Ends => c"ERR invalid option: what is in the file has no EX, it stays",
+            LineFault::TooLong => c"ERR line too long: expected at most 1024 bytes",
+        },
+    }
+}
+
 /// A text that says which rule it is about, after its first word.
 fn numbered(text: &CStr, number: usize) -> CString {
+    about(&format!("rule {number}"), text)
+}
+
+/// A text that says what it is about, after its first word.
+fn about(subject: &str, text: &CStr) -> CString {
     let text = text.to_string_lossy();
     let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
-    CString::new(format!("{prefix} rule {number}: {rest}")).unwrap_or_default()
+    CString::new(format!("{prefix} {subject}: {rest}")).unwrap_or_default()
 }
 
 impl From<GrammarError> for CommandError {
@@ -142,6 +204,18 @@ impl From<RepeatedKey> for CommandError {
 impl From<WrongType> for CommandError {
     fn from(_: WrongType) -> Self {
         Self::WrongType
+    }
+}
+
+impl From<RuleError> for CommandError {
+    fn from(error: RuleError) -> Self {
+        match error {
+            RuleError::Grammar(error) => Self::Grammar(error),
+            RuleError::RepeatedKey => Self::InRule { number: 1, error },
+            RuleError::WrongType => Self::WrongType,
+            RuleError::NotTold => Self::NotTold,
+            RuleError::NoPolicy => Self::NoPolicy,
+        }
     }
 }
 
@@ -177,6 +251,18 @@ impl From<ReservationError> for CommandError {
             ReservationError::TooMany => Self::TooManyReservations,
             ReservationError::Charge(error) => Self::Charge(error),
         }
+    }
+}
+
+impl From<Refusal> for CommandError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Policy(refusal)
+    }
+}
+
+impl From<FileError> for CommandError {
+    fn from(error: FileError) -> Self {
+        Self::PolicyFile(error)
     }
 }
 

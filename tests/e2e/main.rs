@@ -29,6 +29,7 @@ mod loading;
 mod longer_rule;
 mod memory;
 mod metadata;
+mod metrics;
 mod neighbours;
 mod panic_points;
 mod panics;

@@ -1,5 +1,6 @@
 //! One command as it was called: its arguments, its keys, and the function that the server calls.
 
+use super::bytes_of;
 use super::command::KeyRange;
 use super::guard::guard;
 use super::key::{ChangedKey, Event, KeyName, RepeatedKey};
@@ -190,18 +191,6 @@ pub unsafe extern "C" fn noop(
     // SAFETY: the context is that of the running command.
     guard((), || unsafe { Context::new(ctx) }.reply_integers(&integers));
     raw::REDISMODULE_OK as c_int
-}
-
-/// # Safety
-///
-/// `string` must be a string of the server that is neither changed nor freed during `'a`.
-unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
-    let mut len = 0;
-    // SAFETY: by the contract of this function.
-    unsafe {
-        let start = api!(RedisModule_StringPtrLen)(string, &raw mut len);
-        if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
-    }
 }
 
 #[cfg(test)]

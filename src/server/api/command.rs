@@ -3,13 +3,13 @@
 //! them is the business of `load`.
 
 use redis_module::raw;
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
 /// One command as it describes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Its name.
+    /// Its name; of a subcommand, with that of its container and `|` in front.
     pub name: &'static CStr,
     /// What it is for, in a sentence.
     pub summary: &'static CStr,
@@ -83,6 +83,14 @@ pub enum Kind {
     OneOf(&'static [Argument]),
     /// Several together.
     Block(&'static [Argument]),
+}
+
+impl Description {
+    /// The two names of a subcommand.
+    pub(super) fn container_and_name(&self) -> Option<(CString, CString)> {
+        let (container, name) = self.name.to_str().ok()?.split_once('|')?;
+        Some((CString::new(container).ok()?, CString::new(name).ok()?))
+    }
 }
 
 impl KeyRange {

@@ -128,7 +128,8 @@ impl<'load> Loader<'load> {
         accepted(unsafe { subscribe(self.0, raw::RedisModuleEvent { id, dataver: 1 }, callback) })
     }
 
-    /// Registers a command with all that it says of itself.
+    /// Registers a command with all that it says of itself. `CONTAINER|NAME` is a subcommand of
+    /// what was registered before it, without a function.
     ///
     /// # Errors
     ///
@@ -136,17 +137,34 @@ impl<'load> Loader<'load> {
     pub fn register_command(
         &self,
         command: &Description,
-        function: CommandFunction,
+        function: Option<CommandFunction>,
     ) -> Result<(), Refused> {
         let (first, last, step) = match command.keys {
             None => (0, 0, 0),
             Some((range, _)) => (1, range.last, range.step),
         };
-        let create = api!(RedisModule_CreateCommand);
-        let (name, flags) = (command.name.as_ptr(), command.flags.as_ptr());
-        // SAFETY: the context is that of the load; the server copies name and flags.
-        accepted(unsafe { create(self.0, name, Some(function), flags, first, last, step) })?;
+        let flags = command.flags.as_ptr();
+        if let Some((container, name)) = command.container_and_name() {
+            let container = self.registered(&container)?;
+            let create = api!(RedisModule_CreateSubcommand);
+            // SAFETY: the container was registered by this load; the server copies name and flags.
+            let result =
+                unsafe { create(container, name.as_ptr(), function, flags, first, last, step) };
+            accepted(result)?;
+        } else {
+            let create = api!(RedisModule_CreateCommand);
+            let name = command.name.as_ptr();
+            // SAFETY: the context is that of the load; the server copies name and flags.
+            accepted(unsafe { create(self.0, name, function, flags, first, last, step) })?;
+        }
         self.set_command_info(command)
+    }
+
+    /// What the server made of a command that this load has registered.
+    fn registered(&self, name: &CStr) -> Result<*mut raw::RedisModuleCommand, Refused> {
+        // SAFETY: the context is that of the load.
+        let registered = unsafe { api!(RedisModule_GetCommand)(self.0, name.as_ptr()) };
+        if registered.is_null() { Err(Refused) } else { Ok(registered) }
     }
 
     /// Registers a command that says nothing of itself, with its key at argument 1.
@@ -172,15 +190,11 @@ impl<'load> Loader<'load> {
     ///
     /// [`Refused`] when it cannot, or does not know one of them.
     pub fn set_acl_categories(&self, command: &Description, names: &CStr) -> Result<(), Refused> {
-        // SAFETY: as in `api!`; the command was registered by this load.
-        unsafe {
-            let set = raw::RedisModule_SetCommandACLCategories.ok_or(Refused)?;
-            let registered = api!(RedisModule_GetCommand)(self.0, command.name.as_ptr());
-            if registered.is_null() {
-                return Err(Refused);
-            }
-            accepted(set(registered, names.as_ptr()))
-        }
+        // SAFETY: as in `api!`.
+        let set = unsafe { raw::RedisModule_SetCommandACLCategories }.ok_or(Refused)?;
+        let registered = self.registered(command.name)?;
+        // SAFETY: the command was registered by this load; the server reads the names.
+        accepted(unsafe { set(registered, names.as_ptr()) })
     }
 
     fn set_command_info(&self, command: &Description) -> Result<(), Refused> {
@@ -205,15 +219,9 @@ impl<'load> Loader<'load> {
             key_specs: key_specs.as_mut().map_or(ptr::null_mut(), |specs| specs.as_mut_ptr()),
             args,
         };
+        let registered = self.registered(command.name)?;
         // SAFETY: the command was registered by this load. The server copies all of `info`, which
         // lives until the end of this function, as do the lists that it points to.
-        let result = unsafe {
-            let registered = api!(RedisModule_GetCommand)(self.0, command.name.as_ptr());
-            if registered.is_null() {
-                return Err(Refused);
-            }
-            api!(RedisModule_SetCommandInfo)(registered, &raw const info)
-        };
-        accepted(result)
+        accepted(unsafe { api!(RedisModule_SetCommandInfo)(registered, &raw const info) })
     }
 }

@@ -11,7 +11,7 @@
 
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_longlong};
-use std::ptr;
+use std::{ptr, slice};
 
 /// A function of the server's API. Those used in this folder are checked at load.
 macro_rules! api {
@@ -50,7 +50,7 @@ pub use info::{Info, Section};
 pub use key::{ChangedKey, Event, KeyKind, KeyName, MemberChanges, ReadKey, RepeatedKey, WriteKey};
 pub use load::{End, Loader, commands_served};
 pub use reply::{Context, Value};
-pub use setting::{Flag, Number};
+pub use setting::{Flag, KeptText, Number, Text};
 pub use sorted_set::Member;
 
 #[cfg(feature = "noop-command")]
@@ -63,9 +63,11 @@ pub struct Refused;
 /// The first function that the server lacks, if any: it is then too old.
 pub fn missing_function() -> Option<&'static str> {
     let functions = presence!(
-        RedisModule_CreateCommand RedisModule_GetCommand RedisModule_SetCommandInfo
+        RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
+        RedisModule_SetCommandInfo RedisModule_GetClientId RedisModule_GetClientUserNameById
         RedisModule_SetModuleOptions RedisModule_RegisterBoolConfig
-        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
+        RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
+        RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
         RedisModule_InfoAddSection RedisModule_InfoAddFieldCString
         RedisModule_InfoAddFieldULongLong RedisModule_GetCommandKeys RedisModule_Free
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA
@@ -75,7 +77,7 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey
         RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
-        RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
+        RedisModule_ReplyWithSimpleString RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
         RedisModule_GetServerInfo RedisModule_FreeServerInfo RedisModule_ServerInfoGetFieldUnsigned
         RedisModule_SubscribeToServerEvent RedisModule_ValueLength RedisModule_ZsetAdd
         RedisModule_ZsetRem RedisModule_ZsetScore RedisModule_ZsetFirstInScoreRange
@@ -123,4 +125,18 @@ fn accepted(result: c_int) -> Result<(), Refused> {
 /// An unsigned number as the API takes it.
 fn to_integer(number: u64) -> c_longlong {
     c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
+}
+
+/// The bytes of a string of the server.
+///
+/// # Safety
+///
+/// `string` must be a string of the server that is neither changed nor freed during `'a`.
+unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen)(string, &raw mut len);
+        if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
+    }
 }

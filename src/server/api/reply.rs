@@ -1,6 +1,6 @@
 //! The context of a command, and the replies that it takes.
 
-use super::to_integer;
+use super::{bytes_of, to_integer};
 use redis_module::raw;
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -46,10 +46,10 @@ impl Context<'_> {
     }
 
     /// Replies with an array of integers and, after them, rows of integers.
-    pub fn reply_integers_and_rows<const N: usize>(
+    pub fn reply_integers_and_rows(
         self,
         integers: &[i64],
-        rows: impl ExactSizeIterator<Item = [i64; N]>,
+        rows: impl ExactSizeIterator<Item: AsRef<[i64]>>,
     ) {
         let (array, long_long) =
             (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
@@ -61,7 +61,7 @@ impl Context<'_> {
                 long_long(self.0, *integer);
             }
         }
-        rows.for_each(|row| self.reply_integers(&row));
+        rows.for_each(|row| self.reply_integers(row.as_ref()));
     }
 
     /// Replies with one integer.
@@ -92,6 +92,20 @@ impl Context<'_> {
         }
     }
 
+    /// Replies with a map of names and maps, as [`Context::reply_map`] does.
+    pub fn reply_maps<'a, const N: usize>(
+        self,
+        maps: impl ExactSizeIterator<Item = (&'a str, [(&'static str, Value); N])>,
+    ) {
+        let len = maps.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many pairs follow as announced.
+        unsafe { api!(RedisModule_ReplyWithMap)(self.0, len) };
+        for (name, pairs) in maps {
+            self.reply_text(name);
+            self.reply_map(&pairs);
+        }
+    }
+
     /// Replies with a map whose last value is a map itself, of members and numbers.
     pub fn reply_map_with_members<'a>(
         self,
@@ -117,10 +131,43 @@ impl Context<'_> {
     }
 
     /// Replies with `OK`.
-    #[cfg(feature = "fault-injection")]
     pub fn reply_ok(self) {
         // SAFETY: the context is that of the running command; the text is a C string.
         unsafe { api!(RedisModule_ReplyWithSimpleString)(self.0, c"OK".as_ptr()) };
+    }
+
+    /// Replies with a text, of which a client may have sent a part.
+    pub fn reply_text(self, text: &str) {
+        // SAFETY: the context is that of the running command; the text goes with its length.
+        unsafe {
+            api!(RedisModule_ReplyWithStringBuffer)(self.0, text.as_ptr().cast(), text.len());
+        }
+    }
+
+    /// Replies with an array of texts.
+    pub fn reply_texts(self, texts: impl ExactSizeIterator<Item = impl AsRef<str>>) {
+        let len = texts.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many replies follow as announced.
+        unsafe { api!(RedisModule_ReplyWithArray)(self.0, len) };
+        texts.for_each(|text| self.reply_text(text.as_ref()));
+    }
+
+    /// The name of the user who called; `None` when it was none, as for another module.
+    pub fn user_name(self) -> Option<Vec<u8>> {
+        // `GetCurrentUserName` would read the name of a user that is not there.
+        let id = api!(RedisModule_GetClientId);
+        let name = api!(RedisModule_GetClientUserNameById);
+        // SAFETY: the context is that of the running command; a name that is got is ours to free,
+        // which happens once, after its bytes were copied.
+        unsafe {
+            let name = name(self.0, id(self.0));
+            if name.is_null() {
+                return None;
+            }
+            let bytes = bytes_of(name).to_vec();
+            api!(RedisModule_FreeString)(self.0, name);
+            Some(bytes)
+        }
     }
 
     /// Replies with null.
