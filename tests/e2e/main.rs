@@ -35,6 +35,7 @@ mod panic_points;
 mod panics;
 mod peek;
 mod persistence;
+mod policies_page;
 mod promise;
 mod protocol;
 mod quota_traces;
