@@ -19,6 +19,7 @@ pub mod replication;
 pub mod server;
 pub mod several;
 pub mod traffic;
+pub mod uses;
 
 pub use algorithms::{ALGORITHMS, Algorithm};
 pub use client::{Client, Reply, integers, play, raw_error, text};
