@@ -35,6 +35,7 @@ mod panic_points;
 mod panics;
 mod peek;
 mod persistence;
+mod policy_statistics;
 mod promise;
 mod protocol;
 mod quota_traces;
