@@ -722,6 +722,6 @@ fn metrics_of_10_000_policies_with_the_longest_names_are_bounded_and_quick() {
     assert_promtool_accepts(&text);
     let micros = micros.split("usec=").nth(1).and_then(|rest| rest.split(',').next());
     let micros: u64 = micros.expect("a number").parse().expect("a number");
-    assert!(micros < 500_000, "the server stood still for {micros} us");
+    assert!(micros < 1_000_000, "the server stood still for {micros} us");
     assert_eq!(listed(&mut client, "RL.POLICY STATS").len(), POLICIES + 1_024 + 1);
 }
