@@ -127,6 +127,8 @@ pub enum GrammarError {
     PolicyName,
     /// More names than a call may have.
     TooManyNames,
+    /// Not a pattern of names.
+    Pattern,
     /// Neither a mode nor the rule of a policy.
     PolicyRule,
     /// A policy without a rule.
@@ -342,6 +344,7 @@ impl GrammarError {
                 c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
             }
             Self::TooManyNames => c"ERR too many policies: expected 1 to 32 names",
+            Self::Pattern => c"ERR invalid pattern: expected at most 256 bytes",
             Self::PolicyRule => {
                 c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"
             }

@@ -9,6 +9,7 @@ mod lease;
 mod number;
 mod packed;
 mod policy;
+mod policy_file;
 mod quota;
 mod reservation;
 mod rule_text;
@@ -23,6 +24,7 @@ pub use error::GrammarError;
 pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
 pub use policy::{Definition, definition, policy_name};
+pub use policy_file::{FILE_LEN_MAX, LineError, LineFault, policy_file};
 pub use reservation::{ReservationRequest, ReservationVerb, reservation};
 pub use usage::{Usage, packed_usage, usage};
 

@@ -10,6 +10,8 @@ use std::collections::HashMap;
 pub enum Refusal {
     /// A variant of it, or what it stands in for, has another algorithm.
     OtherAlgorithm,
+    /// A file has it twice.
+    Repeated,
     /// There are as many as there may be.
     TooMany,
 }

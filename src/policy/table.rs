@@ -5,7 +5,7 @@
 
 use super::families::{Families, Refusal};
 use super::statistics::Key;
-use super::{Enforcement, FullName, Setting, Statistics, duration_text};
+use super::{Bases, Enforcement, FullName, Pattern, Setting, Statistics, digest, duration_text};
 use crate::limiter::{Instant, Rule, Span};
 use std::collections::HashMap;
 
@@ -25,11 +25,18 @@ pub struct Policies {
 struct Entry {
     name: FullName,
     /// What holds when no override does; `None` when there is only an override.
-    base: Option<Setting>,
+    base: Option<Held>,
     /// What holds until then instead.
-    override_until: Option<(Setting, Instant)>,
+    override_until: Option<(Held, Instant)>,
     /// Where its calls are counted.
     statistics: Key,
+}
+
+/// A setting, and its part of the digest.
+#[derive(Clone, Debug)]
+struct Held {
+    setting: Setting,
+    digest: u64,
 }
 
 /// What a call gets.
@@ -63,9 +70,40 @@ impl Policies {
     /// What applies under `name` at `now`; `None` when nothing does. One hash of the name.
     pub fn find(&self, name: &FullName, now: Instant) -> Option<Found> {
         let entry = self.by_name.get(name.as_bytes())?;
-        let (setting, ends_at) = entry.at(now)?;
+        let (Held { setting, .. }, ends_at) = entry.at(now)?;
         let (enforcement, rule) = (setting.enforcement, setting.rule);
         Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })
+    }
+
+    /// How many apply at `now`, variants counted as well, and the digest of them: equal where the
+    /// same applies, whatever the order it was set in and the time an override has left.
+    pub fn count_and_digest(&self, now: Instant) -> (usize, u64) {
+        let held = self.by_name.values().filter_map(|entry| entry.at(now));
+        held.fold((0, 0), |(count, digest), (held, _)| {
+            (count + 1, digest.wrapping_add(held.digest))
+        })
+    }
+
+    /// What applies under `name` at `now`, as `SET` takes it: `search EX 1m OFF GCRA 2 1 1m`.
+    pub fn get(&self, name: &FullName, now: Instant) -> Option<String> {
+        let entry = self.by_name.get(name.as_bytes())?;
+        let (held, ends_at) = entry.at(now)?;
+        let text = match ends_at {
+            None => held.setting.text.to_string(),
+            Some(end) => with_end(held, end, now),
+        };
+        Some(format!("{} {text}", name.as_str()))
+    }
+
+    /// The bases of this pattern as lines of the file, sorted by name.
+    pub fn list(&self, pattern: Pattern<'_>) -> Vec<String> {
+        let entries = self.by_name.values().filter(|entry| pattern.matches(entry.name.as_bytes()));
+        let mut bases: Vec<_> =
+            entries.filter_map(|entry| Some((&entry.name, entry.base.as_ref()?))).collect();
+        bases.sort_unstable_by_key(|(name, _)| name.as_bytes());
+        let line =
+            |(name, held): (&FullName, &Held)| format!("{} {}", name.as_str(), held.setting.text);
+        bases.into_iter().map(line).collect()
     }
 
     /// Sets what holds under `name`: until `ends_at` over what is there, or instead of all that is.
@@ -85,7 +123,7 @@ impl Policies {
         let old = self.by_name.get(name.as_bytes());
         let is_member = old.is_some();
         let kept = old.and_then(|old| old.base.as_ref()).filter(|_| ends_at.is_some());
-        if kept.is_some_and(|base| base.rule.algorithm() != algorithm)
+        if kept.is_some_and(|base| base.setting.rule.algorithm() != algorithm)
             || !self.families.admit(name, is_member, algorithm)
         {
             return Err(Refusal::OtherAlgorithm);
@@ -94,9 +132,10 @@ impl Policies {
             return Err(Refusal::TooMany);
         }
         let before = shown(old, now);
+        let held = Held::new(name, setting);
         let (base, override_until) = match ends_at {
-            None => (Some(setting), None),
-            Some(end) => (kept.cloned(), Some((setting, end))),
+            None => (Some(held), None),
+            Some(end) => (kept.cloned(), Some((held, end))),
         };
         let statistics = match old {
             Some(old) => old.statistics,
@@ -122,6 +161,38 @@ impl Policies {
         deleted.collect()
     }
 
+    /// Puts `bases` in the place of all that is there, overrides included, and tells what that
+    /// changes, sorted by name.
+    pub fn load(&mut self, bases: Bases, now: Instant) -> Vec<Change> {
+        self.drop_what_is_over(now);
+        let gone = self.by_name.values().filter(|entry| !bases.has(&entry.name));
+        let mut changes: Vec<_> = gone
+            .map(|entry| {
+                let before = shown(Some(entry), now);
+                Change { name: entry.name, before, after: shown(None, now) }
+            })
+            .collect();
+        for change in &changes {
+            self.statistics.forget(change.name.as_bytes());
+        }
+        let (bases, families) = bases.into_parts();
+        let mut by_name = HashMap::new();
+        for (name, setting) in bases {
+            let before = shown(self.by_name.get(name.as_bytes()), now);
+            let statistics = self.statistics.key_of_policy(name.as_bytes());
+            let base = Some(Held::new(&name, setting));
+            let entry = Entry { name, base, override_until: None, statistics };
+            let after = shown(Some(&entry), now);
+            if before != after {
+                changes.push(Change { name, before, after });
+            }
+            by_name.insert(name.as_bytes().into(), entry);
+        }
+        (self.by_name, self.families, self.first_end) = (by_name, families, None);
+        changes.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+        changes
+    }
+
     /// Lets go of the overrides that are over.
     fn drop_what_is_over(&mut self, now: Instant) {
         if self.first_end.is_none_or(|end| now < end) {
@@ -144,29 +215,38 @@ impl Policies {
 
 impl Entry {
     /// What holds at `now`, and until when if not for good.
-    fn at(&self, now: Instant) -> Option<(&Setting, Option<Instant>)> {
+    fn at(&self, now: Instant) -> Option<(&Held, Option<Instant>)> {
         match &self.override_until {
-            Some((setting, end)) if now < *end => Some((setting, Some(*end))),
-            _ => self.base.as_ref().map(|setting| (setting, None)),
+            Some((held, end)) if now < *end => Some((held, Some(*end))),
+            _ => self.base.as_ref().map(|held| (held, None)),
         }
+    }
+}
+
+impl Held {
+    fn new(name: &FullName, setting: Setting) -> Self {
+        let digest = digest::part(name, &setting);
+        Self { setting, digest }
     }
 }
 
 /// What a policy is at `now`, in words: `EX 1m OFF GCRA 2 1 1m over GCRA 2 1 1m`.
 fn shown(entry: Option<&Entry>, now: Instant) -> String {
-    let Some((entry, (setting, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
+    let Some((entry, (held, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
     else {
         return "none".to_owned();
     };
     match (ends_at, &entry.base) {
-        (None, _) => setting.text.to_string(),
-        (Some(end), None) => with_end(setting, end, now),
-        (Some(end), Some(base)) => format!("{} over {}", with_end(setting, end, now), base.text),
+        (None, _) => held.setting.text.to_string(),
+        (Some(end), None) => with_end(held, end, now),
+        (Some(end), Some(base)) => {
+            format!("{} over {}", with_end(held, end, now), base.setting.text)
+        }
     }
 }
 
-/// An override with the time that it has left, rounded up to the millisecond, as `SET` takes it.
-fn with_end(setting: &Setting, end: Instant, now: Instant) -> String {
+/// An override with the time that it has left, rounded up to the millisecond.
+fn with_end(held: &Held, end: Instant, now: Instant) -> String {
     let left = Span::from_ms(end.since(now).as_ms_ceil());
-    format!("EX {} {}", duration_text(left), setting.text)
+    format!("EX {} {}", duration_text(left), held.setting.text)
 }

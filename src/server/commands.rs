@@ -51,6 +51,8 @@ pub enum Action {
     Release,
     /// Shows the state.
     Inspect,
+    /// Shows all counters.
+    Metrics,
     /// Moves the clock.
     Debug,
     /// Nothing: it has subcommands.
@@ -74,6 +76,10 @@ pub enum PolicyVerb {
     Load,
     /// Writes the file.
     Save,
+    /// Tells what became of the calls.
+    Stats,
+    /// Begins to count anew.
+    ResetStat,
     /// Tells what there is.
     Help,
 }
@@ -170,7 +176,7 @@ const fn policy(verb: PolicyVerb, description: Description) -> Command {
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 30] = [
+pub static COMMANDS: [Command; 33] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -410,6 +416,22 @@ pub static COMMANDS: [Command; 30] = [
     },
     Command {
         description: Description {
+            complexity: c"O(N log N) with N policies that were touched",
+            since: c"0.2.0",
+            arity: 1,
+            flags: c"readonly allow-loading allow-stale",
+            categories: c"read slow",
+            categories_and_own: c"read slow rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[],
+            ..reading(c"rl.metrics", c"Shows all counters in the text format of Prometheus.")
+        },
+        action: Action::Metrics,
+        counters: None,
+    },
+    Command {
+        description: Description {
             name: c"rl.debug",
             summary: c"Stops and moves the module's clock, for tests.",
             complexity: CONSTANT,
@@ -477,6 +499,22 @@ pub static COMMANDS: [Command; 30] = [
             complexity: c"O(N log N) with N policies",
             arity: 2,
             ..operating(c"rl.policy|save", c"Writes the policy file.")
+        },
+    ),
+    policy(
+        PolicyVerb::Stats,
+        Description {
+            complexity: c"O(N log N) with N policies, of one policy O(1)",
+            arguments: &[POLICY.optional()],
+            ..operating(c"rl.policy|stats", c"Tells what became of the calls of policies.")
+        },
+    ),
+    policy(
+        PolicyVerb::ResetStat,
+        Description {
+            complexity: c"O(N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|resetstat", c"Begins to count the calls of policies anew.")
         },
     ),
     policy(

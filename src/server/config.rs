@@ -1,10 +1,14 @@
 //! The settings `rl.*` of the server's configuration.
 
-use super::api::{Flag, Loader, Number, Refused};
+use super::api::{Flag, KeptText, Loader, Number, Refused, Text};
 use super::fault::{self, Point};
 use crate::limiter::Slots;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 
 /// Registers the settings and applies what the configuration says of them.
 ///
@@ -14,6 +18,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.register_flag::<DebugCommands>()?;
     loader.register_number::<SlidingLogSlots>()?;
+    loader.register_number::<NearLimitPercent>()?;
+    loader.register_text::<PolicyFile>()?;
     loader.load_settings()
 }
 
@@ -71,4 +77,70 @@ impl Number for SlidingLogSlots {
 /// Into how many slots a sliding log divides its window.
 pub fn sliding_log_slots() -> Slots {
     Slots::new(SLIDING_LOG_SLOTS.load(Relaxed)).unwrap_or(Slots::DEFAULT)
+}
+
+/// An allowed call that leaves less than so many per cent of its limit is counted as near to it.
+struct NearLimitPercent;
+
+static NEAR_LIMIT_PERCENT: AtomicU8 = AtomicU8::new(NearLimitPercent::DEFAULT as u8);
+
+impl Number for NearLimitPercent {
+    const NAME: &'static CStr = c"near-limit-percent";
+    const DEFAULT: i64 = 20;
+    const MIN: i64 = 0;
+    const MAX: i64 = 100;
+
+    fn get() -> i64 {
+        fault::point(Point::ConfigGet);
+        near_limit_percent().into()
+    }
+
+    fn set(value: i64) -> bool {
+        fault::point(Point::ConfigSet);
+        let percent = u8::try_from(value).ok().filter(|percent| *percent <= 100);
+        if let Some(percent) = percent {
+            NEAR_LIMIT_PERCENT.store(percent, Relaxed);
+        }
+        percent.is_some()
+    }
+}
+
+/// An allowed call that leaves less than so many per cent of its limit is counted as near to it.
+pub fn near_limit_percent() -> u8 {
+    NEAR_LIMIT_PERCENT.load(Relaxed)
+}
+
+/// Where the policies are read from and written to. Fixed at load.
+struct PolicyFile;
+
+static POLICY_FILE_TEXT: KeptText = KeptText::new();
+/// Absolute, because the server may go to another folder later.
+static POLICY_FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+impl Text for PolicyFile {
+    const NAME: &'static CStr = c"policy-file";
+    const DEFAULT: &'static CStr = c"";
+
+    fn kept() -> &'static KeptText {
+        fault::point(Point::ConfigGet);
+        &POLICY_FILE_TEXT
+    }
+
+    fn set(value: &[u8]) -> bool {
+        fault::point(Point::ConfigSet);
+        let path = match value {
+            [] => None,
+            path => match std::path::absolute(OsStr::from_bytes(path)) {
+                Ok(path) => Some(path),
+                Err(_) => return false,
+            },
+        };
+        *POLICY_FILE.lock().unwrap_or_else(PoisonError::into_inner) = path;
+        true
+    }
+}
+
+/// Where the policies are read from and written to, if anywhere.
+pub fn policy_file() -> Option<PathBuf> {
+    POLICY_FILE.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

@@ -5,7 +5,8 @@ use super::api::{
     self, Call, CommandFunction, Commands, End, KeyRange, Loader, Refused, trampoline,
 };
 use super::commands::{ACL_CATEGORY, Action, COMMANDS};
-use super::{clock, config, error, fault, handler, info};
+use super::policy_file::{self, FileError};
+use super::{clock, config, error, fault, handler, info, policies};
 use redis_module::{RedisString, Status, redis_module};
 use redis_module_macros::cron_event_handler;
 use std::ffi::CStr;
@@ -80,6 +81,9 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 27>,
     trampoline::<Table, 28>,
     trampoline::<Table, 29>,
+    trampoline::<Table, 30>,
+    trampoline::<Table, 31>,
+    trampoline::<Table, 32>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.
@@ -128,6 +132,15 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     config::register(loader).map_err(|Refused| {
         refuse("redis-throttle could not register its settings: see redis.conf.example")
     })?;
+    policies::clear();
+    match policy_file::load(clock::now()) {
+        Ok(_) | Err(FileError::NotSet) => {}
+        Err(error) => {
+            let text = error::file_error_text(error).to_string_lossy().into_owned();
+            let text = text.strip_prefix("ERR ").unwrap_or(&text);
+            return Err(refuse(&format!("redis-throttle could not read rl.policy-file: {text}")));
+        }
+    }
     // Not every server can add a category, and one that can may still have it from an earlier load.
     let _ = loader.add_acl_category(ACL_CATEGORY);
     for (command, function) in COMMANDS.iter().zip(FUNCTIONS) {

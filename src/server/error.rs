@@ -4,7 +4,8 @@ use super::api::{Context, RepeatedKey};
 use super::clock::OutOfRange;
 use super::holders::HoldersError;
 use super::keyspace::{CommitError, WrongType};
-use crate::grammar::GrammarError;
+use super::policy_file::FileError;
+use crate::grammar::{GrammarError, LineError, LineFault};
 use crate::limiter::{ChargeError, ReservationError};
 use crate::policy::Refusal;
 use std::ffi::{CStr, CString};
@@ -53,6 +54,8 @@ pub enum CommandError {
     ClockRange,
     /// A policy is not taken.
     Policy(Refusal),
+    /// The policy file is not read or written.
+    PolicyFile(FileError),
 }
 
 /// What can be wrong with one of several rules.
@@ -86,6 +89,7 @@ impl CommandError {
     /// Sends it.
     pub fn reply(self, context: Context<'_>) {
         match (self, self.text()) {
+            (Self::PolicyFile(error), _) => context.reply_error(&file_error_text(error)),
             (Self::InRule { number, .. }, Some(text)) => {
                 context.reply_error(&numbered(text, number));
             }
@@ -125,6 +129,7 @@ impl CommandError {
                 c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
             }
             Self::Policy(refusal) => refusal_text(refusal),
+            Self::PolicyFile(error) => file_error(error),
             Self::ClockRange => {
                 c"ERR invalid duration: the clock must stay between the years 1970 and 2200"
             }
@@ -137,15 +142,51 @@ fn refusal_text(refusal: Refusal) -> &'static CStr {
         Refusal::OtherAlgorithm => {
             c"ERR invalid algorithm: a policy, its variants and its override all have the same one"
         }
+        Refusal::Repeated => c"ERR repeated policy: each may be in the file once",
         Refusal::TooMany => c"ERR too many policies: there may be 10000",
+    }
+}
+
+/// The text of an error about the policy file, which says of what is wrong in a line which it is.
+pub fn file_error_text(error: FileError) -> CString {
+    match error {
+        FileError::Line(LineError { line, .. }) => {
+            about(&format!("policy file, line {line}"), file_error(error))
+        }
+        FileError::NotSet => file_error(error).to_owned(),
+        _ => about("policy file", file_error(error)),
+    }
+}
+
+fn file_error(error: FileError) -> &'static CStr {
+    match error {
+        FileError::NotSet => {
+            c"ERR no policy file: set rl.policy-file in the server's configuration and restart"
+        }
+        FileError::Missing => c"ERR there is none",
+        FileError::NotAFile => c"ERR it is no regular file",
+        FileError::TooLong => c"ERR too long: expected at most 4194304 bytes",
+        FileError::NotRead => c"ERR the system refused to read it",
+        FileError::NotWritten => c"ERR the system refused to replace it",
+        FileError::Line(LineError { fault, .. }) => match fault {
+            LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),
+            LineFault::Refused(refusal) => refusal_text(refusal),
+            LineFault::Ends => c"ERR invalid option: what is in the file has no EX, it stays",
+            LineFault::TooLong => c"ERR line too long: expected at most 1024 bytes",
+        },
     }
 }
 
 /// A text that says which rule it is about, after its first word.
 fn numbered(text: &CStr, number: usize) -> CString {
+    about(&format!("rule {number}"), text)
+}
+
+/// A text that says what it is about, after its first word.
+fn about(subject: &str, text: &CStr) -> CString {
     let text = text.to_string_lossy();
     let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
-    CString::new(format!("{prefix} rule {number}: {rest}")).unwrap_or_default()
+    CString::new(format!("{prefix} {subject}: {rest}")).unwrap_or_default()
 }
 
 impl From<GrammarError> for CommandError {
@@ -216,6 +257,12 @@ impl From<ReservationError> for CommandError {
 impl From<Refusal> for CommandError {
     fn from(refusal: Refusal) -> Self {
         Self::Policy(refusal)
+    }
+}
+
+impl From<FileError> for CommandError {
+    fn from(error: FileError) -> Self {
+        Self::PolicyFile(error)
     }
 }
 

@@ -20,6 +20,18 @@ pub enum Point {
     ConfigGet,
     /// While the server changes a setting.
     ConfigSet,
+    /// Before the policies of the file take the place of those that there are.
+    PolicyLoad,
+    /// Before the new policy file is made.
+    SaveCreate,
+    /// Before it is written.
+    SaveWrite,
+    /// Before it is synced.
+    SaveSync,
+    /// Before it takes the place of the old one.
+    SaveRename,
+    /// Before its folder is synced.
+    SaveFolder,
     /// While the module loads: planted by the environment variable `RL_PANIC=load`.
     Load,
 }
@@ -69,6 +81,12 @@ mod injection {
             (Point::Info, "info"),
             (Point::ConfigGet, "config_get"),
             (Point::ConfigSet, "config_set"),
+            (Point::PolicyLoad, "policy_load"),
+            (Point::SaveCreate, "save_create"),
+            (Point::SaveWrite, "save_write"),
+            (Point::SaveSync, "save_sync"),
+            (Point::SaveRename, "save_rename"),
+            (Point::SaveFolder, "save_folder"),
         ];
         let found = points.iter().find(|(_, text)| name.eq_ignore_ascii_case(text.as_bytes()));
         if let Some((point, _)) = found {

@@ -5,7 +5,7 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, leases, policy_commands, reply, several, usage};
+use super::{clock, config, info, leases, metrics, policy_commands, reply, several, usage};
 use crate::grammar::{
     self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
 };
@@ -28,6 +28,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
         Action::Inspect => inspect(call),
+        Action::Metrics => show_metrics(call),
         Action::Debug => debug(call),
         // The server never calls it.
         Action::Container => Err(CommandError::Grammar(GrammarError::Arity)),
@@ -138,6 +139,15 @@ fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
         Some(pairs) => call.context().reply_map(&pairs),
         None => call.context().reply_null(),
     }
+    Ok(())
+}
+
+/// Shows all counters.
+#[cold]
+fn show_metrics(call: &Call<'_>) -> Result<(), CommandError> {
+    let text = metrics::text();
+    fault::point(Point::Reply);
+    call.context().reply_text(&text);
     Ok(())
 }
 

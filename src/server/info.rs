@@ -5,7 +5,7 @@
 
 use super::api::{self, Info, Section};
 use super::commands::COMMANDS;
-use super::{clock, fault};
+use super::{clock, fault, policies};
 use crate::limiter::zone;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,6 +13,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 static ALLOWED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static ERRORS: AtomicU64 = AtomicU64::new(0);
+
+/// How many policies apply, and their digest, as of the last `INFO`: a crash report must not lock.
+static POLICIES: AtomicU64 = AtomicU64::new(0);
+static POLICIES_DIGEST: AtomicU64 = AtomicU64::new(0);
 
 /// The version of the module, as the server takes a text.
 const VERSION: &CStr = {
@@ -48,6 +52,22 @@ fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
+/// How many error replies there were.
+pub fn errors() -> u64 {
+    ERRORS.load(Relaxed)
+}
+
+/// What each command that decides has decided: its name without `rl.`, how many calls it allowed
+/// and how many it denied.
+pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
+    let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
+    let counted = counted.filter(|((command, _), _)| command.counters.is_some());
+    counted.map(|((command, allowed), denied)| {
+        let name = command.description.name.to_str().unwrap_or_default();
+        (name.trim_start_matches("rl."), allowed.load(Relaxed), denied.load(Relaxed))
+    })
+}
+
 /// What `INFO rl` shows. It is in every crash report too: see [`Info`] for what that forbids.
 pub struct Report;
 
@@ -55,6 +75,9 @@ impl Info for Report {
     fn write(section: &Section<'_>, for_crash_report: bool) {
         if !for_crash_report {
             fault::point(fault::Point::Info);
+            let (count, digest) = policies::table().count_and_digest(clock::now());
+            POLICIES.store(count as u64, Relaxed);
+            POLICIES_DIGEST.store(digest, Relaxed);
         }
         if !section.open(c"stats") {
             return;
@@ -65,6 +88,8 @@ impl Info for Report {
         section.number(c"clock_frozen", clock::is_frozen().into());
         section.number(c"errors", ERRORS.load(Relaxed));
         section.number(c"panics", api::panics());
+        section.number(c"policies", POLICIES.load(Relaxed));
+        section.digits(c"policies_digest", POLICIES_DIGEST.load(Relaxed));
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
             if let Some(counters) = command.counters {
                 section.number(counters.allowed, allowed.load(Relaxed));

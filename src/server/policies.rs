@@ -3,19 +3,22 @@
 //! Commands run one at a time; the lock is there for the compiler, and for a command that another
 //! one calls. It is never held while the server is asked for anything.
 
+use super::config;
 use crate::limiter::{Cost, Instant};
 use crate::policy::statistics::Key;
 use crate::policy::{Counted, Found, FullName, Name, Policies, Statistics};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-
-/// With less than that left a call was near its limit.
-const NEAR_LIMIT_PERCENT: u8 = 20;
 
 static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
 
 /// The table. A panic leaves nothing half done in it: what is changed is changed in one step.
 pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Begins with an empty table: what an earlier load of the module left, that was refused, is gone.
+pub fn clear() {
+    *table() = Policies::default();
 }
 
 /// What applies at `now` under the first of `names` that is a policy, and which that is.
@@ -39,7 +42,8 @@ pub enum Counter<'a> {
 impl Counter<'_> {
     /// Counts a call.
     pub fn count(self, call: &Counted, now: Instant) {
-        self.change(|all, key| all.count(key, call, NEAR_LIMIT_PERCENT, now));
+        let near_limit_percent = config::near_limit_percent();
+        self.change(|all, key| all.count(key, call, near_limit_percent, now));
     }
 
     /// Counts units that were taken afterwards.

@@ -4,12 +4,35 @@ use super::api::{self, Call, Context};
 use super::commands::PolicyVerb;
 use super::error::CommandError;
 use super::fault::{self, Point};
-use super::{clock, policies};
+use super::{clock, policies, policy_file, policy_statistics};
 use crate::grammar::{self, GrammarError};
-use crate::policy::{Change, FullName};
+use crate::policy::{Change, FullName, Pattern};
 
 /// How many names one call may delete: the server's arguments are looked at up to there.
 const NAMES_MAX: usize = 32;
+
+/// What `HELP` answers.
+const HELP: &[&str] = &[
+    "RL.POLICY <subcommand> [<arg> ...]. What it changes, it changes on this server.",
+    "SET <name>[@<variant>] [SHADOW|OFF|BLOCK|ENFORCE <percent>] [EX <duration>] <rule> ...",
+    "    Make or replace a policy; with EX, for a while over the one that is there.",
+    "DEL <name> [<name> ...]",
+    "    Delete policies. Return how many there were.",
+    "GET <name>",
+    "    Return what applies under a name, or null.",
+    "LIST [<pattern>]",
+    "    Return the policies in the form of the file, without those of EX.",
+    "LOAD",
+    "    Read rl.policy-file again: all of it, or nothing.",
+    "SAVE",
+    "    Write rl.policy-file, without those of EX.",
+    "STATS [<name>]",
+    "    Return what became of the calls, since the start or RESETSTAT.",
+    "RESETSTAT",
+    "    Begin to count the calls anew.",
+    "HELP",
+    "    Print this help.",
+];
 
 /// Runs a subcommand.
 #[cold]
@@ -18,7 +41,16 @@ pub fn run(verb: PolicyVerb, call: &Call<'_>) -> Result<(), CommandError> {
     match verb {
         PolicyVerb::Set => set(call.context(), args),
         PolicyVerb::Del => delete(call.context(), args),
-        _ => Err(CommandError::Grammar(GrammarError::Arity)),
+        PolicyVerb::Get => get(call.context(), args),
+        PolicyVerb::List => list(call.context(), args),
+        PolicyVerb::Load => load(call.context()),
+        PolicyVerb::Save => save(call.context()),
+        PolicyVerb::Stats => policy_statistics::show(call.context(), args),
+        PolicyVerb::ResetStat => policy_statistics::reset(call.context()),
+        PolicyVerb::Help => {
+            call.context().reply_texts(HELP.iter());
+            Ok(())
+        }
     }
 }
 
@@ -45,6 +77,47 @@ fn delete(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     let changes = policies::table().delete(&names, clock::now());
     tell(context, "DEL", &changes);
     context.reply_integer(i64::try_from(changes.len()).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// Tells what applies under a name.
+fn get(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    let name = args.first().ok_or(GrammarError::Arity)?;
+    let name = grammar::policy_name(name)?;
+    let text = policies::table().get(&name, clock::now());
+    fault::point(Point::Reply);
+    match text {
+        Some(text) => context.reply_text(&text),
+        None => context.reply_null(),
+    }
+    Ok(())
+}
+
+/// Tells the bases in the form of the file.
+fn list(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    let pattern = match args {
+        [] => Pattern::ANY,
+        [pattern] => Pattern::new(pattern).ok_or(GrammarError::Pattern)?,
+        _ => return Err(CommandError::Grammar(GrammarError::Arity)),
+    };
+    let lines = policies::table().list(pattern);
+    fault::point(Point::Reply);
+    context.reply_texts(lines.iter());
+    Ok(())
+}
+
+/// Reads the file again.
+fn load(context: Context<'_>) -> Result<(), CommandError> {
+    let changes = policy_file::load(clock::now())?;
+    tell(context, "LOAD", &changes);
+    context.reply_ok();
+    Ok(())
+}
+
+/// Writes the file.
+fn save(context: Context<'_>) -> Result<(), CommandError> {
+    policy_file::save()?;
+    context.reply_ok();
     Ok(())
 }
 

@@ -36,6 +36,19 @@ impl Section<'_> {
         unsafe { add(self.0, name.as_ptr(), value.as_ptr()) };
     }
 
+    /// Adds a number as sixteen hexadecimal digits.
+    pub fn digits(&self, name: &'static CStr, value: u64) {
+        let mut text = [0; 17];
+        for (place, digit) in text.iter_mut().take(16).enumerate() {
+            let half_byte = (value >> (60 - 4 * place)) as u32 & 0xf;
+            *digit = char::from_digit(half_byte, 16).map_or(b'0', |digit| digit as u8);
+        }
+        let add = api!(RedisModule_InfoAddFieldCString);
+        // SAFETY: as in `open`; the text ends with the zero behind its digits, and the server copies
+        // it.
+        unsafe { add(self.0, name.as_ptr(), text.as_ptr().cast()) };
+    }
+
     /// Adds a number.
     pub fn number(&self, name: &'static CStr, value: u64) {
         // SAFETY: as in `open`.

@@ -50,7 +50,7 @@ pub use info::{Info, Section};
 pub use key::{ChangedKey, Event, KeyKind, KeyName, MemberChanges, ReadKey, RepeatedKey, WriteKey};
 pub use load::{End, Loader, commands_served};
 pub use reply::{Context, Value};
-pub use setting::{Flag, Number};
+pub use setting::{Flag, KeptText, Number, Text};
 pub use sorted_set::Member;
 
 #[cfg(feature = "noop-command")]
@@ -66,7 +66,8 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
         RedisModule_SetCommandInfo RedisModule_GetClientId RedisModule_GetClientUserNameById
         RedisModule_SetModuleOptions RedisModule_RegisterBoolConfig
-        RedisModule_RegisterNumericConfig RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
+        RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
+        RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
         RedisModule_InfoAddSection RedisModule_InfoAddFieldCString
         RedisModule_InfoAddFieldULongLong RedisModule_GetCommandKeys RedisModule_Free
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA

@@ -92,6 +92,20 @@ impl Context<'_> {
         }
     }
 
+    /// Replies with a map of names and maps, as [`Context::reply_map`] does.
+    pub fn reply_maps<'a, const N: usize>(
+        self,
+        maps: impl ExactSizeIterator<Item = (&'a str, [(&'static str, Value); N])>,
+    ) {
+        let len = maps.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many pairs follow as announced.
+        unsafe { api!(RedisModule_ReplyWithMap)(self.0, len) };
+        for (name, pairs) in maps {
+            self.reply_text(name);
+            self.reply_map(&pairs);
+        }
+    }
+
     /// Replies with a map whose last value is a map itself, of members and numbers.
     pub fn reply_map_with_members<'a>(
         self,

@@ -2,10 +2,11 @@
 
 use super::guard::guard;
 use super::load::Loader;
-use super::{Refused, accepted};
+use super::{Refused, accepted, bytes_of};
 use redis_module::raw;
 use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
 use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
 /// A setting that is yes or no, and stays as the server was started with it.
 pub trait Flag {
@@ -37,6 +38,47 @@ pub trait Number {
 
     /// Changes it; `false` when the number is none of those accepted, and nothing changes.
     fn set(value: i64) -> bool;
+}
+
+/// A setting that is a text, and stays as the server was started with it.
+pub trait Text {
+    /// Its name after the module's.
+    const NAME: &'static CStr;
+    /// What it is when nobody says anything.
+    const DEFAULT: &'static CStr;
+
+    /// Where the server's own string of it is kept.
+    fn kept() -> &'static KeptText;
+
+    /// Applies what the configuration says; `false` when that cannot be.
+    fn set(value: &[u8]) -> bool;
+}
+
+/// A text as the server wants to have it back: a string of its own, which stays ours.
+pub struct KeptText(AtomicPtr<raw::RedisModuleString>);
+
+impl KeptText {
+    /// None yet.
+    pub const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    fn get(&self) -> *mut raw::RedisModuleString {
+        self.0.load(Relaxed)
+    }
+
+    fn set(&self, value: &[u8]) {
+        let create = api!(RedisModule_CreateString);
+        // SAFETY: the server copies the bytes; without a context the string is ours. What it takes
+        // the place of is ours too, and the server keeps no pointer to it.
+        unsafe {
+            let new = create(ptr::null_mut(), value.as_ptr().cast(), value.len());
+            let old = self.0.swap(new, Relaxed);
+            if !old.is_null() {
+                api!(RedisModule_FreeString)(ptr::null_mut(), old);
+            }
+        }
+    }
 }
 
 impl Loader<'_> {
@@ -86,6 +128,28 @@ impl Loader<'_> {
         accepted(result)
     }
 
+    /// Registers a setting that is a text.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when the server does not accept it.
+    pub fn register_text<T: Text>(&self) -> Result<(), Refused> {
+        // SAFETY: the context is that of the load; getter and setter ignore their data.
+        let result = unsafe {
+            api!(RedisModule_RegisterStringConfig)(
+                self.ctx(),
+                T::NAME.as_ptr(),
+                T::DEFAULT.as_ptr(),
+                raw::REDISMODULE_CONFIG_IMMUTABLE as c_uint,
+                Some(get_text::<T>),
+                Some(set_text::<T>),
+                None,
+                ptr::null_mut(),
+            )
+        };
+        accepted(result)
+    }
+
     /// Applies what the configuration says of the registered settings.
     ///
     /// # Errors
@@ -126,5 +190,26 @@ extern "C" fn set_number<N: Number>(
     guard(raw::REDISMODULE_ERR as c_int, || match N::set(value) {
         true => raw::REDISMODULE_OK as c_int,
         false => raw::REDISMODULE_ERR as c_int,
+    })
+}
+
+extern "C" fn get_text<T: Text>(_: *const c_char, _: *mut c_void) -> *mut raw::RedisModuleString {
+    guard(ptr::null_mut(), || T::kept().get())
+}
+
+extern "C" fn set_text<T: Text>(
+    _: *const c_char,
+    value: *mut raw::RedisModuleString,
+    _: *mut c_void,
+    _: *mut *mut raw::RedisModuleString,
+) -> c_int {
+    guard(raw::REDISMODULE_ERR as c_int, || {
+        // SAFETY: the string is alive for this call, and the server does not change it meanwhile.
+        let value = unsafe { bytes_of(value) };
+        if !T::set(value) {
+            return raw::REDISMODULE_ERR as c_int;
+        }
+        T::kept().set(value);
+        raw::REDISMODULE_OK as c_int
     })
 }

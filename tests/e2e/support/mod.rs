@@ -9,6 +9,7 @@ pub mod algorithms;
 pub mod client;
 pub mod cluster;
 pub mod fuzz;
+pub mod metrics;
 pub mod model;
 pub mod module;
 pub mod poll;

@@ -1,0 +1,17 @@
+//! What applies on a server as one number, to be compared across a cluster.
+
+use super::{FullName, Setting, fnv_1a};
+
+/// The part of one setting. The digest of a table is the sum of its parts, which no order changes.
+pub fn part(name: &FullName, setting: &Setting) -> u64 {
+    let line = name.as_bytes().iter().chain(b" ").chain(setting.text.as_bytes());
+    mixed(fnv_1a(line))
+}
+
+/// Spreads each bit over all: sums of plain hashes of similar lines would meet too often. Source:
+/// Stafford's variant 13 of the finaliser of MurmurHash3, as in SplitMix64.
+const fn mixed(hash: u64) -> u64 {
+    let hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}

@@ -1,0 +1,81 @@
+//! Patterns of names, as `KEYS` takes them: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before what
+//! stands for itself.
+
+/// A pattern that is short enough to be tried on all names.
+#[derive(Clone, Copy, Debug)]
+pub struct Pattern<'a>(&'a [u8]);
+
+impl<'a> Pattern<'a> {
+    /// The longest.
+    pub const LEN_MAX: usize = 256;
+
+    /// What every name matches.
+    pub const ANY: Pattern<'static> = Pattern(b"*");
+
+    /// The pattern that `bytes` are; `None` when they are too long.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        (bytes.len() <= Self::LEN_MAX).then_some(Self(bytes))
+    }
+
+    /// Whether the whole name is of this pattern. At most the product of both lengths in steps: of
+    /// several `*`, only what the last one takes is tried anew.
+    pub fn matches(self, name: &[u8]) -> bool {
+        let (mut pattern, mut rest) = (self.0, name);
+        // What follows the last `*`, and what it has not taken.
+        let mut retry: Option<(&[u8], &[u8])> = None;
+        loop {
+            if let [b'*', after @ ..] = pattern {
+                retry = Some((after, rest));
+                pattern = after;
+                continue;
+            }
+            match (one(pattern, rest), rest) {
+                (Some(after), [_, later @ ..]) => (pattern, rest) = (after, later),
+                _ if pattern.is_empty() && rest.is_empty() => return true,
+                _ => {
+                    let Some((after, [_, later @ ..])) = retry else { return false };
+                    retry = Some((after, later));
+                    (pattern, rest) = (after, later);
+                }
+            }
+        }
+    }
+}
+
+/// What is left of a pattern when its first part stands for the first byte of `name`.
+fn one<'a>(pattern: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    let byte = *name.first()?;
+    match pattern {
+        [b'?', after @ ..] => Some(after),
+        [b'[', b'^', set @ ..] => {
+            in_set(set, byte).and_then(|(is_in, after)| (!is_in).then_some(after))
+        }
+        [b'[', set @ ..] => in_set(set, byte).and_then(|(is_in, after)| is_in.then_some(after)),
+        [b'\\', literal, after @ ..] | [literal, after @ ..] => (*literal == byte).then_some(after),
+        [] => None,
+    }
+}
+
+/// Whether `byte` is one of a set, and what follows the set. One that does not end, ends with the
+/// pattern.
+fn in_set(mut set: &[u8], byte: u8) -> Option<(bool, &[u8])> {
+    let mut is_in = false;
+    loop {
+        match set {
+            [] => return Some((is_in, set)),
+            [b']', after @ ..] => return Some((is_in, after)),
+            [b'\\', literal, after @ ..] => {
+                is_in |= *literal == byte;
+                set = after;
+            }
+            [first, b'-', last, after @ ..] if *last != b']' => {
+                is_in |= (*first.min(last)..=*first.max(last)).contains(&byte);
+                set = after;
+            }
+            [literal, after @ ..] => {
+                is_in |= *literal == byte;
+                set = after;
+            }
+        }
+    }
+}
