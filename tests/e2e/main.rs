@@ -34,6 +34,8 @@ mod panic_points;
 mod panics;
 mod peek;
 mod persistence;
+mod policies;
+mod policies_file;
 mod promise;
 mod protocol;
 mod quota_traces;
