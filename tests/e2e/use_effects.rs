@@ -155,7 +155,7 @@ fn a_grant_in_the_shadow_has_the_effect_of_the_rule_itself_byte_for_byte() {
                     shown.contains("keyevent") && !shown.contains("mark")
                 })
                 .count();
-            assert!(of_mode.iter().all(|effects| effects.len() >= 1), "{algorithm}: {of_mode:?}");
+            assert!(of_mode.iter().all(|effects| !effects.is_empty()), "{algorithm}: {of_mode:?}");
             seen.push((of_mode, client.bytes("GET k"), events));
         }
         client.integer("DEL k");
