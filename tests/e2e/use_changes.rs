@@ -129,7 +129,12 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
     }
     assert_eq!(shadow_denied, denied);
     assert!(denied.iter().all(|count| *count > 20), "{denied:?}");
-    assert_eq!(tried.client().contents(), enforced.client().contents());
+    // Without their ends, which on a stopped clock follow the real time.
+    let states = |server: &Server| {
+        let contents = server.client().contents().into_iter();
+        contents.map(|(key, state, _)| (key, state)).collect::<Vec<_>>()
+    };
+    assert_eq!(states(&tried), states(&enforced));
     let count = |server: &Server, field: &str| server.client().info_number("rl", field);
     assert_eq!(count(&enforced, "rl_use_denied"), denied.iter().sum());
     assert_eq!(count(&tried, "rl_use_denied"), 0);
