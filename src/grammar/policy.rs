@@ -1,5 +1,8 @@
 //! What follows `RL.POLICY SET`, and each line of the file: a name, a mode, and a rule.
 
+#[cfg(test)]
+mod tests;
+
 use super::rule_text::rule_text;
 use super::{GrammarError, named, number, request};
 use crate::limiter::{Algorithm, Rule, Slots, Span};

@@ -35,6 +35,8 @@ mod panic_points;
 mod panics;
 mod peek;
 mod persistence;
+mod policies;
+mod policies_file;
 mod policy_statistics;
 mod promise;
 mod protocol;
