@@ -57,7 +57,7 @@ plots: ## draw docs/plots anew, from what a server lets through; CHECK=1 only co
 	@ls docs/plots/*.svg
 
 test: ## build and run everything that has to pass
-	@scripts/install-prerequisites.sh rust build server clients
+	@scripts/install-prerequisites.sh rust build server promtool clients
 	@scripts/fetch-clients.sh .cache/clients
 	cargo test --locked --no-default-features --lib --test house --test pages
 	cargo test --locked --lib server::
@@ -78,7 +78,7 @@ fuzz: ## run each fuzz target for SECONDS=20
 	scripts/fuzz.sh $(SECONDS)
 
 test-matrix: ## run the end-to-end suite against every server that is claimed
-	@scripts/install-prerequisites.sh rust build server
+	@scripts/install-prerequisites.sh rust build server promtool
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \

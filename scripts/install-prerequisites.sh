@@ -5,6 +5,7 @@
 #   scripts/install-prerequisites.sh lint       rustfmt and clippy: checked, never installed
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
+#   scripts/install-prerequisites.sh promtool   Prometheus' promtool, to check what RL.METRICS answers
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
 #   scripts/install-prerequisites.sh clients    Python with pip and Node with npm, for the snippets
@@ -77,6 +78,10 @@ check_server() {
     has redis-cli || need redis-tools
 }
 
+check_promtool() {
+    has promtool || need prometheus
+}
+
 check_valgrind() {
     has valgrind || need valgrind
 }
@@ -117,12 +122,20 @@ install_missing() {
         fi
         ;;
     esac
+    case " $missing " in
+    *" prometheus "*)
+        if [ -d /run/systemd/system ]; then
+            echo "The prometheus package also starts a service on port 9090, which nothing here uses."
+            echo "To stop it: sudo systemctl disable --now prometheus"
+        fi
+        ;;
+    esac
 }
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | valgrind | pip | clients) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server, valgrind, pip or clients" ;;
+    rust | lint | build | server | promtool | valgrind | pip | clients) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server, promtool, valgrind, pip or clients" ;;
     esac
 done
 [ -z "$missing" ] || install_missing

@@ -7,11 +7,13 @@
 //! 2. [`state`]: how their states are written as bytes;
 //! 3. [`grammar`]: how arguments are read;
 //! 4. [`policy`]: limits that a call names instead of carrying them;
-//! 5. `server`: the commands, between the server's API and the four above.
+//! 5. [`exposition`]: how counters are written for whoever watches;
+//! 6. `server`: the commands, between the server's API and the five above.
 //!
 //! Without the default feature `module` only the pure part is compiled, for benches, fuzz targets
 //! and programs that want to compute a decision without a server.
 
+pub mod exposition;
 pub mod grammar;
 pub mod limiter;
 pub mod policy;

@@ -69,6 +69,26 @@ pub enum GrammarError {
     LeaseArity,
     /// `LEASE` where a cost is settled.
     LeaseNotHere,
+    /// `USE` where no policy can be named.
+    UseNotHere,
+    /// Not the name of a policy to use.
+    UsedPolicy,
+    /// Not a variant of a policy.
+    Variant,
+    /// `FOR` without a variant.
+    MissingVariant,
+    /// `FOR` three times.
+    RepeatedFor,
+    /// `DEFAULT` without a rule.
+    MissingDefault,
+    /// Not an option of `USE`.
+    OptionOfUse,
+    /// Too few words in a use of a policy that is one argument.
+    UseArity,
+    /// Not the name of an algorithm that a policy can have.
+    AlgorithmOfPolicy,
+    /// `COST` or `PARTIAL` with a policy whose rule is `BACKOFF`.
+    CostOfBackoff,
     /// Not an option of this command.
     Option,
     /// Not an option of `FIXED`.
@@ -168,6 +188,18 @@ macro_rules! duration {
     };
 }
 
+macro_rules! name {
+    ($argument:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ",
+                $argument,
+                ": expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -\0"
+            ))
+        }
+    };
+}
+
 macro_rules! rule {
     ($syntax:literal) => {
         const { c_str(concat!("ERR wrong number of arguments: expected ", $syntax, "\0")) }
@@ -259,6 +291,26 @@ impl GrammarError {
             Self::LeaseNotHere => {
                 c"ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
             }
+            Self::UseNotHere => c"ERR invalid algorithm: USE names a policy, which is none",
+            Self::UsedPolicy => name!("policy"),
+            Self::Variant => name!("variant"),
+            Self::MissingVariant => {
+                c"ERR missing variant: expected FOR followed by a variant of the policy"
+            }
+            Self::RepeatedFor => c"ERR repeated option: FOR may be given twice",
+            Self::MissingDefault => {
+                c"ERR missing rule: expected DEFAULT followed by an algorithm and its limits"
+            }
+            Self::OptionOfUse => {
+                c"ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule"
+            }
+            Self::UseArity => rule!("USE policy"),
+            Self::AlgorithmOfPolicy => {
+                c"ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
+            }
+            Self::CostOfBackoff => {
+                c"ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither COST nor PARTIAL"
+            }
             Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
             Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
             Self::OptionOfQuota => {
@@ -284,7 +336,7 @@ impl GrammarError {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
             }
             Self::Algorithm => {
-                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA or LEASE"
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE"
             }
             Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
             Self::NotReservable => {
@@ -302,7 +354,7 @@ impl GrammarError {
                 c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
             }
             Self::OptionOfPolicy => {
-                c"ERR invalid option: after its limits FIXED may have ALIGNED, and QUOTA ZONE name and START n: mode and EX stand before the rule"
+                c"ERR invalid option: the rule of a policy ends with its limits, but for ALIGNED of FIXED, ZONE and START of QUOTA"
             }
             Self::CostOfPolicy => {
                 c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"

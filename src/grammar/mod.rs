@@ -13,6 +13,7 @@ mod policy_file;
 mod quota;
 mod reservation;
 mod rule_text;
+mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ pub use packed::{RULES_MAX, packed_rule};
 pub use policy::{Definition, definition, policy_name};
 pub use policy_file::{FILE_LEN_MAX, LineError, LineFault, policy_file};
 pub use reservation::{ReservationRequest, ReservationVerb, reservation};
+pub use usage::{Usage, packed_usage, usage};
 
 use crate::limiter::{
     Backoff, BackoffError, Cost, FixedWindow, Gcra, LeakyBucket, Limit, Period, Quota, QuotaError,
@@ -90,7 +92,7 @@ struct Options {
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// The first thing wrong, from left to right; [`GrammarError::UseNotHere`] for a policy.
 #[inline]
 pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
     match rule_with_cost(args, slots) {
@@ -105,7 +107,8 @@ pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarErr
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease.
+/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease, and
+/// [`GrammarError::UseNotHere`] for a policy.
 pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     request(named(name)?, args, slots)
@@ -171,6 +174,8 @@ fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
 fn unnamed(name: &[u8]) -> GrammarError {
     if name.eq_ignore_ascii_case(LEASE) {
         GrammarError::LeaseNotHere
+    } else if name.eq_ignore_ascii_case(usage::USE) {
+        GrammarError::UseNotHere
     } else {
         GrammarError::Algorithm
     }

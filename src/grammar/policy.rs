@@ -78,7 +78,7 @@ pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
 
 /// Reads the rule of a policy, which leaves the cost to each call. A sliding log has the default
 /// slots: how many there are is settled by each call.
-fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
+pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
     use GrammarError::{
         Arity, Cost, CostOfPolicy, MissingCost, Option, OptionOfPolicy, OptionOfQuota,
         OptionOrAligned, PartialOfNothing, RepeatedCost, RepeatedPartial, RuleArity,

@@ -45,7 +45,7 @@ pub use leaky_bucket::LeakyBucket;
 pub use lease::Lease;
 pub use reservation::Reservation;
 pub use reserved::{ReservationError, Step, Windowed};
-pub use several::Row;
+pub use several::{Force, Row};
 pub use sliding_log::SlidingLog;
 pub use sliding_window::SlidingWindow;
 pub use standing::{ChargeError, Limiter, Mode, Standing};
@@ -284,13 +284,36 @@ algorithms! {
     "QUOTA" CalendarQuota: Window => Window,
 }
 
-impl Rule {
-    /// The same rule, under which a sliding log rounds to `slots`.
-    pub const fn with_slots(mut self, slots: Slots) -> Self {
-        if let Self::SlidingLog(log) = &mut self {
-            log.slots = slots;
+impl<'a> State<'a> {
+    /// The same state, if it is one of `algorithm`: under a rule that has changed its algorithm the
+    /// state of the former one counts as none.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAState`] when it is one of another, and its list of reservations is none.
+    #[inline(always)]
+    pub fn under(self, algorithm: Algorithm) -> Result<Option<Self>, NotAState> {
+        if self.algorithm() == algorithm { Ok(Some(self)) } else { self.ignored() }
+    }
+
+    /// What is left of a state of another algorithm.
+    #[cold]
+    fn ignored(self) -> Result<Option<Self>, NotAState> {
+        match self {
+            Self::Reserved(state) => state.list.read(|_, _| {}).map(|_| None),
+            _ => Ok(None),
         }
-        self
+    }
+}
+
+impl Rule {
+    /// The same rule, with a sliding log that rounds to `slots`.
+    #[must_use]
+    pub const fn with_slots(self, slots: Slots) -> Self {
+        match self {
+            Self::SlidingLog(rule) => Self::SlidingLog(SlidingLog { slots, ..rule }),
+            rule => rule,
+        }
     }
 
     /// Takes a step with the reservation of `id` at `now`, changing nothing.

@@ -116,18 +116,64 @@ pub const HOLDERS: Argument =
     Argument::new(c"limit", Kind::Integer, Some(c"holders at once, 1 to 10^6"));
 pub const TTL: Argument = Argument::new(c"ttl", Kind::Text, DURATION);
 
-/// The algorithms, and the rule that is none.
-pub const RULES: &[Argument] = &{
-    let lease = Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]);
-    let mut rules = [Argument::new(c"holders", lease, None); ALGORITHMS.len() + 1];
-    let (before, _) = rules.split_at_mut(ALGORITHMS.len());
-    before.copy_from_slice(ALGORITHMS);
+const HOLDING: Argument = Argument::new(
+    c"holders",
+    Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]),
+    None,
+);
+
+pub const USED_POLICY: Argument =
+    Argument::new(c"policy", Kind::Text, Some(c"its name, 1 to 64 of A-Z a-z 0-9 . _ : / -"));
+pub const VARIANTS: Argument = Argument::new(
+    c"variants",
+    Kind::Block(&[
+        Argument {
+            token: Some(c"FOR"),
+            ..Argument::new(
+                c"variant",
+                Kind::Text,
+                Some(c"whose limits are taken if there are any, else the next one's"),
+            )
+        },
+        Argument {
+            token: Some(c"FOR"),
+            ..Argument::new(c"variant", Kind::Text, Some(c"the less particular one")).optional()
+        },
+    ]),
+    None,
+)
+.optional();
+pub const DEFAULT_RULE: Argument = Argument::new(
+    c"default-rule",
+    Kind::Block(&[Argument::token(c"default", c"DEFAULT"), RULE_OF_POLICY]),
+    Some(c"the rule where there is no such policy, as the last of all"),
+)
+.optional();
+const RULE_OF_POLICY: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
+
+const USE: Argument = Argument::new(
+    c"use-of-policy",
+    Kind::Block(&[Argument::token(c"use", c"USE"), USED_POLICY, VARIANTS, DEFAULT_RULE]),
+    None,
+);
+
+/// The algorithms, and more rules, which are none.
+const fn rules_with<const N: usize>(others: &[Argument]) -> [Argument; N] {
+    let mut rules = [USE; N];
+    let (algorithms, rest) = rules.split_at_mut(ALGORITHMS.len());
+    algorithms.copy_from_slice(ALGORITHMS);
+    rest.copy_from_slice(others);
     rules
-};
+}
 
-pub const ANY_RULE: Argument = Argument::new(c"rule", Kind::OneOf(RULES), None);
+pub const ANY_RULE: Argument = Argument::new(
+    c"rule",
+    Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 2 }>(&[HOLDING, USE])),
+    None,
+);
 
-pub const RULE: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
+pub const RULE: Argument =
+    Argument::new(c"rule", Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 1 }>(&[USE])), None);
 
 pub const RESERVATION_ID: Argument =
     Argument::new(c"id", Kind::Text, Some(c"whose, 1 to 64 bytes"));
@@ -199,7 +245,7 @@ pub const KEYS_AND_RULES: &[Argument] = &[Argument::new(
         Argument::new(
             c"rule",
             Kind::Text,
-            Some(c"an algorithm and its arguments in one argument: \"GCRA 6 10 60 COST 2\""),
+            Some(c"a rule and its arguments in one argument: \"GCRA 6 10 60\", \"USE search\""),
         ),
     ]),
     None,

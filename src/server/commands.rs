@@ -1,174 +1,20 @@
 //! The command table as data: what a server, a client and `redis-cli` want to know of each command.
 
-use super::api::{Access, Description, KeyRange};
+use super::api::{Access, Description};
 use super::arguments::*;
 use crate::grammar::{Algorithm, ReservationVerb};
 use std::ffi::CStr;
 
-/// One command.
-pub struct Command {
-    /// What it says of itself.
-    pub description: Description,
-    /// What the handler does.
-    pub action: Action,
-    /// Under which names `INFO` counts what it decides; `None` when it decides nothing.
-    pub counters: Option<Counters>,
-}
-
-/// The names of two fields of `INFO`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counters {
-    /// How many calls were allowed.
-    pub allowed: &'static CStr,
-    /// How many were denied.
-    pub denied: &'static CStr,
-}
-
-/// What the handler does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Decides and stores.
-    Decide(Algorithm),
-    /// Decides and stores nothing.
-    Peek,
-    /// Takes whether or not it is there.
-    Charge,
-    /// Gives back.
-    Refund,
-    /// Holds, settles or frees for an id.
-    Reserve(ReservationVerb),
-    /// Decides by several rules and stores.
-    DecideAll,
-    /// Decides by several rules and stores nothing.
-    PeekAll,
-    /// Decides on a lease and stores it.
-    Lease,
-    /// Renews a lease.
-    Renew,
-    /// Gives a lease back.
-    Release,
-    /// Shows the state.
-    Inspect,
-    /// Moves the clock.
-    Debug,
-    /// Nothing: it has subcommands.
-    Container,
-    /// Changes the table of policies, or tells of it.
-    Policy(PolicyVerb),
-}
-
-/// What an operator does with policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyVerb {
-    /// Makes or replaces one.
-    Set,
-    /// Deletes some.
-    Del,
-    /// Tells what applies.
-    Get,
-    /// Tells all bases.
-    List,
-    /// Reads the file.
-    Load,
-    /// Writes the file.
-    Save,
-    /// Tells what there is.
-    Help,
-}
-
-const CONSTANT: &CStr = c"O(1)";
-const SINCE: &CStr = c"0.1.0";
-
-/// A command that decides: of constant cost, with a limit and a window.
-const fn deciding(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        name,
-        summary,
-        complexity: CONSTANT,
-        since: SINCE,
-        arity: -4,
-        flags: c"write fast deny-oom",
-        categories: c"write fast",
-        categories_and_own: c"write fast rl",
-        keys: Some((KeyRange::FIRST, Access::Update)),
-        tips: None,
-        arguments: LIMIT_PER_WINDOW,
-    }
-}
-
-/// A command that reads: of constant cost.
-const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        arity: 2,
-        flags: c"readonly fast",
-        categories: c"read fast",
-        categories_and_own: c"read fast rl",
-        keys: Some((KeyRange::FIRST, Access::Read)),
-        arguments: &[KEY],
-        ..deciding(name, summary)
-    }
-}
-
-/// A command of a trusted caller, which settles what was decided: it is not in the module's own
-/// category.
-const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
-        since: c"0.2.0",
-        arity: -5,
-        flags: c"write",
-        categories: c"write slow",
-        categories_and_own: c"write slow",
-        ..deciding(name, summary)
-    }
-}
-
-/// A command of who holds a lease, or wants to.
-const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        complexity: c"O(log N) with N holders",
-        since: c"0.2.0",
-        flags: c"write fast",
-        ..deciding(name, summary)
-    }
-}
-
-/// A command of a trusted caller, which ends a reservation.
-const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        complexity: c"O(N) with N ids that are remembered, at most 1024",
-        arity: -6,
-        arguments: &[KEY, RESERVATION_ID, RESERVABLE, COST],
-        ..settling(name, summary)
-    }
-}
-
-/// A subcommand of an operator, or the container of them all. They work on every server by itself,
-/// a replica and one that loads among them.
-const fn operating(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        since: c"0.2.0",
-        arity: -2,
-        flags: c"admin deny-script allow-loading allow-stale",
-        categories: c"admin slow dangerous",
-        categories_and_own: c"admin slow dangerous",
-        keys: None,
-        tips: Some(c"request_policy:all_nodes"),
-        arguments: &[],
-        ..deciding(name, summary)
-    }
-}
-
-/// The row of a subcommand of `RL.POLICY`.
-const fn policy(verb: PolicyVerb, description: Description) -> Command {
-    Command { description, action: Action::Policy(verb), counters: None }
-}
+pub use super::rows::{Action, Command, Counters, PolicyVerb};
+use super::rows::{
+    CONSTANT, SINCE, deciding, ending, leasing, operating, policy, reading, settling,
+};
 
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 29] = [
+pub static COMMANDS: [Command; 33] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -262,8 +108,25 @@ pub static COMMANDS: [Command; 29] = [
     },
     Command {
         description: Description {
+            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+            since: c"0.2.0",
+            arity: -3,
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, USED_POLICY, COST, PARTIAL, VARIANTS, DEFAULT_RULE],
+            ..deciding(
+                c"rl.use",
+                c"Decides whether a call may happen now, by a policy that goes by its name.",
+            )
+        },
+        action: Action::Use,
+        counters: Some(Counters { allowed: c"use_allowed", denied: c"use_denied" }),
+    },
+    Command {
+        description: Description {
             complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
-            arity: -5,
+            arity: -4,
             tips: Some(c"nondeterministic_output"),
             arguments: &[KEY, ANY_RULE, COST, PARTIAL],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
@@ -391,6 +254,22 @@ pub static COMMANDS: [Command; 29] = [
     },
     Command {
         description: Description {
+            complexity: c"O(N log N) with N policies that were touched",
+            since: c"0.2.0",
+            arity: 1,
+            flags: c"readonly allow-loading allow-stale",
+            categories: c"read slow",
+            categories_and_own: c"read slow rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[],
+            ..reading(c"rl.metrics", c"Shows all counters in the text format of Prometheus.")
+        },
+        action: Action::Metrics,
+        counters: None,
+    },
+    Command {
+        description: Description {
             name: c"rl.debug",
             summary: c"Stops and moves the module's clock, for tests.",
             complexity: CONSTANT,
@@ -458,6 +337,22 @@ pub static COMMANDS: [Command; 29] = [
             complexity: c"O(N log N) with N policies",
             arity: 2,
             ..operating(c"rl.policy|save", c"Writes the policy file.")
+        },
+    ),
+    policy(
+        PolicyVerb::Stats,
+        Description {
+            complexity: c"O(N log N) with N policies, of one policy O(1)",
+            arguments: &[POLICY.optional()],
+            ..operating(c"rl.policy|stats", c"Tells what became of the calls of policies.")
+        },
+    ),
+    policy(
+        PolicyVerb::ResetStat,
+        Description {
+            complexity: c"O(N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|resetstat", c"Begins to count the calls of policies anew.")
         },
     ),
     policy(

@@ -7,7 +7,7 @@ use std::ffi::CStr;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// Registers the settings and applies what the configuration says of them.
@@ -18,6 +18,7 @@ use std::sync::{Mutex, PoisonError};
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.register_flag::<DebugCommands>()?;
     loader.register_number::<SlidingLogSlots>()?;
+    loader.register_number::<NearLimitPercent>()?;
     loader.register_text::<PolicyFile>()?;
     loader.load_settings()
 }
@@ -76,6 +77,37 @@ impl Number for SlidingLogSlots {
 /// Into how many slots a sliding log divides its window.
 pub fn sliding_log_slots() -> Slots {
     Slots::new(SLIDING_LOG_SLOTS.load(Relaxed)).unwrap_or(Slots::DEFAULT)
+}
+
+/// An allowed call that leaves less than so many per cent of its limit is counted as near to it.
+struct NearLimitPercent;
+
+static NEAR_LIMIT_PERCENT: AtomicU8 = AtomicU8::new(NearLimitPercent::DEFAULT as u8);
+
+impl Number for NearLimitPercent {
+    const NAME: &'static CStr = c"near-limit-percent";
+    const DEFAULT: i64 = 20;
+    const MIN: i64 = 0;
+    const MAX: i64 = 100;
+
+    fn get() -> i64 {
+        fault::point(Point::ConfigGet);
+        near_limit_percent().into()
+    }
+
+    fn set(value: i64) -> bool {
+        fault::point(Point::ConfigSet);
+        let percent = u8::try_from(value).ok().filter(|percent| *percent <= 100);
+        if let Some(percent) = percent {
+            NEAR_LIMIT_PERCENT.store(percent, Relaxed);
+        }
+        percent.is_some()
+    }
+}
+
+/// An allowed call that leaves less than so many per cent of its limit is counted as near to it.
+pub fn near_limit_percent() -> u8 {
+    NEAR_LIMIT_PERCENT.load(Relaxed)
 }
 
 /// Where the policies are read from and written to. Fixed at load.

@@ -80,6 +80,10 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 26>,
     trampoline::<Table, 27>,
     trampoline::<Table, 28>,
+    trampoline::<Table, 29>,
+    trampoline::<Table, 30>,
+    trampoline::<Table, 31>,
+    trampoline::<Table, 32>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.

@@ -16,6 +16,8 @@ pub const INTERNAL: &CStr =
 
 const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algorithm";
 
+const NO_POLICY: &CStr = c"NOPOLICY no such policy";
+
 const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
 
 /// Why a command did not do what it was asked for. The texts of the grammar stand there.
@@ -27,6 +29,8 @@ pub enum CommandError {
     WrongType,
     /// The key holds no state at all.
     NotAState,
+    /// There is no such policy, and the call brings no rule.
+    NoPolicy,
     /// One of several rules is wrong.
     InRule {
         /// Which, counted from 1.
@@ -65,6 +69,8 @@ pub enum RuleError {
     WrongType,
     /// Its key, about whose holders the server does not tell.
     NotTold,
+    /// Its policy: there is none, and it brings no rule.
+    NoPolicy,
 }
 
 impl RuleError {
@@ -74,6 +80,7 @@ impl RuleError {
             Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
             Self::WrongType => Some(WRONG_TYPE),
             Self::NotTold => Some(NOT_TOLD),
+            Self::NoPolicy => Some(NO_POLICY),
         }
     }
 }
@@ -98,6 +105,7 @@ impl CommandError {
             Self::WrongType => WRONG_TYPE,
             Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
             Self::NotTold => NOT_TOLD,
+            Self::NoPolicy => NO_POLICY,
             Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
             Self::Charge(ChargeError::TooManyUnits) => {
                 c"ERR invalid cost: what is used in all must not exceed 2000000000000"
@@ -196,6 +204,18 @@ impl From<RepeatedKey> for CommandError {
 impl From<WrongType> for CommandError {
     fn from(_: WrongType) -> Self {
         Self::WrongType
+    }
+}
+
+impl From<RuleError> for CommandError {
+    fn from(error: RuleError) -> Self {
+        match error {
+            RuleError::Grammar(error) => Self::Grammar(error),
+            RuleError::RepeatedKey => Self::InRule { number: 1, error },
+            RuleError::WrongType => Self::WrongType,
+            RuleError::NotTold => Self::NotTold,
+            RuleError::NoPolicy => Self::NoPolicy,
+        }
     }
 }
 

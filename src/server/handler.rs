@@ -5,7 +5,7 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, leases, policy_commands, reply, several};
+use super::{clock, config, info, leases, metrics, policy_commands, reply, several, usage};
 use crate::grammar::{
     self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
 };
@@ -17,6 +17,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
         Action::Decide(algorithm) => decide(index, call, algorithm),
+        Action::Use => usage::take(index, call),
         Action::Peek => peek(index, call),
         Action::Charge => charge(index, call),
         Action::Refund => refund(index, call),
@@ -27,6 +28,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
         Action::Inspect => inspect(call),
+        Action::Metrics => show_metrics(call),
         Action::Debug => debug(call),
         // The server never calls it.
         Action::Container => Err(CommandError::Grammar(GrammarError::Arity)),
@@ -46,15 +48,19 @@ fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(),
 
 /// Charges what a call costs, and tells where the subject stands then.
 fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request =
-        grammar::rule_with_cost(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    let request = match grammar::rule_with_cost(args_after_key(call), config::sliding_log_slots()) {
+        Err(GrammarError::UseNotHere) => return usage::charge(index, call),
+        request => request?.in_full()?,
+    };
     apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
 }
 
 /// Refunds what a call has cost, and tells where the subject stands then.
 fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request =
-        grammar::rule_with_cost(args_after_key(call), config::sliding_log_slots())?.in_full()?;
+    let request = match grammar::rule_with_cost(args_after_key(call), config::sliding_log_slots()) {
+        Err(GrammarError::UseNotHere) => return usage::refund(index, call),
+        request => request?.in_full()?,
+    };
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }
 
@@ -105,9 +111,11 @@ fn apply_as<'call>(
 
 /// Decides a call and stores nothing.
 fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let request = match grammar::rule(args_after_key(call), config::sliding_log_slots())? {
-        Asked::Units(request) => request,
-        Asked::Lease(request) => return leases::peek(index, call, &request),
+    let request = match grammar::rule(args_after_key(call), config::sliding_log_slots()) {
+        Ok(Asked::Units(request)) => request,
+        Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
+        Err(GrammarError::UseNotHere) => return usage::peek(index, call),
+        Err(error) => return Err(error.into()),
     };
     let key = only_key(call)?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
@@ -131,6 +139,15 @@ fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
         Some(pairs) => call.context().reply_map(&pairs),
         None => call.context().reply_null(),
     }
+    Ok(())
+}
+
+/// Shows all counters.
+#[cold]
+fn show_metrics(call: &Call<'_>) -> Result<(), CommandError> {
+    let text = metrics::text();
+    fault::point(Point::Reply);
+    call.context().reply_text(&text);
     Ok(())
 }
 

@@ -52,6 +52,22 @@ fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
+/// How many error replies there were.
+pub fn errors() -> u64 {
+    ERRORS.load(Relaxed)
+}
+
+/// What each command that decides has decided: its name without `rl.`, how many calls it allowed
+/// and how many it denied.
+pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
+    let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
+    let counted = counted.filter(|((command, _), _)| command.counters.is_some());
+    counted.map(|((command, allowed), denied)| {
+        let name = command.description.name.to_str().unwrap_or_default();
+        (name.trim_start_matches("rl."), allowed.load(Relaxed), denied.load(Relaxed))
+    })
+}
+
 /// What `INFO rl` shows. It is in every crash report too: see [`Info`] for what that forbids.
 pub struct Report;
 

@@ -71,6 +71,21 @@ pub fn decide<'key>(
 ) -> Result<Outcome<NewState<'key>>, WrongType> {
     let stored = load(key).map_err(|NotAState| WrongType)?;
     fault::point(Point::Decide);
+    decide_on(stored, request, mode, now)
+}
+
+/// What the rule of a request makes of a state.
+///
+/// # Errors
+///
+/// [`WrongType`] when it is one of another algorithm.
+#[inline(always)]
+pub fn decide_on<'key>(
+    stored: Option<State<'key>>,
+    request: &Request,
+    mode: Mode,
+    now: Instant,
+) -> Result<Outcome<NewState<'key>>, WrongType> {
     let Request { rule, cost, partial } = request;
     let outcome = if *partial {
         rule.decide_partly(stored, now, *cost)

@@ -4,8 +4,9 @@
 //! one calls. It is never held while the server is asked for anything.
 
 use super::config;
-use crate::limiter::Instant;
-use crate::policy::{Counted, Found, FullName, Policies, statistics};
+use crate::limiter::{Cost, Instant};
+use crate::policy::statistics::Key;
+use crate::policy::{Counted, Found, FullName, Name, Policies, Statistics};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
@@ -21,15 +22,50 @@ pub fn clear() {
 }
 
 /// What applies at `now` under the first of `names` that is a policy, and which that is.
-pub fn find<'a>(names: &'a [FullName], now: Instant) -> Option<(&'a FullName, Found)> {
+#[inline]
+pub fn find(mut names: impl Iterator<Item = FullName>, now: Instant) -> Option<(FullName, Found)> {
     let table = table();
-    let (name, found) =
-        names.iter().find_map(|name| table.find(name, now).map(|found| (name, found)))?;
-    let rule = found.rule.with_slots(config::sliding_log_slots());
-    Some((name, Found { rule, ..found }))
+    names.find_map(|name| table.find(&name, now).map(|found| (name, found)))
 }
 
-/// Counts a call.
-pub fn count(key: statistics::Key, call: &Counted, near_limit_percent: u8, now: Instant) {
-    table().statistics.count(key, call, near_limit_percent, now);
+/// Where a call is counted.
+#[derive(Clone, Copy)]
+pub enum Counter<'a> {
+    /// Where its policy is.
+    Of(Key),
+    /// Under the name of a policy that is known from the `DEFAULT` of calls only.
+    OfDefault(Name<'a>),
+    /// With all those that have no counters of their own.
+    Other,
+}
+
+impl Counter<'_> {
+    /// Counts a call.
+    pub fn count(self, call: &Counted, now: Instant) {
+        let near_limit_percent = config::near_limit_percent();
+        self.change(|all, key| all.count(key, call, near_limit_percent, now));
+    }
+
+    /// Counts units that were taken afterwards.
+    #[cold]
+    pub fn charge(self, cost: Cost) {
+        self.change(|all, key| all.charge(key, cost.units()));
+    }
+
+    /// Counts a call that ended in an error.
+    #[cold]
+    pub fn count_error(self) {
+        self.change(Statistics::count_error);
+    }
+
+    #[inline(always)]
+    fn change(self, change: impl FnOnce(&mut Statistics, Key)) {
+        let all = &mut table().statistics;
+        let key = match self {
+            Self::Of(key) => key,
+            Self::OfDefault(name) => all.key_of_default(name.as_bytes()),
+            Self::Other => Key::OTHER,
+        };
+        change(all, key);
+    }
 }

@@ -4,7 +4,7 @@ use super::api::{Call, Context};
 use super::commands::PolicyVerb;
 use super::error::CommandError;
 use super::fault::{self, Point};
-use super::{clock, policies, policy_file};
+use super::{clock, policies, policy_file, policy_statistics};
 use crate::grammar::{self, GrammarError};
 use crate::policy::{Change, FullName, Pattern};
 
@@ -26,6 +26,10 @@ const HELP: &[&str] = &[
     "    Read rl.policy-file again: all of it, or nothing.",
     "SAVE",
     "    Write rl.policy-file, without those of EX.",
+    "STATS [<name>]",
+    "    Return what became of the calls, since the start or RESETSTAT.",
+    "RESETSTAT",
+    "    Begin to count the calls anew.",
     "HELP",
     "    Print this help.",
 ];
@@ -41,6 +45,8 @@ pub fn run(verb: PolicyVerb, call: &Call<'_>) -> Result<(), CommandError> {
         PolicyVerb::List => list(call.context(), args),
         PolicyVerb::Load => load(call.context()),
         PolicyVerb::Save => save(call.context()),
+        PolicyVerb::Stats => policy_statistics::show(call.context(), args),
+        PolicyVerb::ResetStat => policy_statistics::reset(call.context()),
         PolicyVerb::Help => {
             call.context().reply_texts(HELP.iter());
             Ok(())

@@ -1,9 +1,9 @@
-//! The replies: five integers for a decision, the same and rows for several rules, a map for a
-//! state.
+//! The replies: five integers for a decision, seven for one by a policy, the same and rows for
+//! several rules, a map for a state.
 
 use super::api::{Context, Value};
 use crate::limiter::several;
-use crate::limiter::{Decision, Instant, Row, Span, State, Verdict};
+use crate::limiter::{Decision, Force, Instant, Row, Span, State, Verdict};
 use crate::state::NotAState;
 use std::iter;
 
@@ -27,8 +27,63 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
     ]
 }
 
+/// A decision by a policy: the same five, as the policy bites, then what the first and the fourth
+/// are if it does. In the shadow all is granted, `full_units` of them, and at once.
+pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(decision);
+    let (shown, wait_ms) = match force {
+        Force::Enforced => (allowed, retry_after_ms),
+        Force::Shadow => (integer(full_units), 0),
+    };
+    [shown, limit, remaining, wait_ms, reset_after_ms, allowed, retry_after_ms]
+}
+
+/// Whether these integers tell the caller to go on.
+pub const fn is_yes<const N: usize>(integers: &[i64; N]) -> bool {
+    integers[0] != 0
+}
+
+/// The row of one of several rules.
+enum Numbers {
+    Five([i64; 5]),
+    Seven([i64; 7]),
+}
+
+impl Numbers {
+    /// Those of a row. Of a call that is denied, who would have allowed has nothing to wait for.
+    fn of(row: &Row, call_is_allowed: bool) -> Self {
+        let mut decision = row.decision;
+        if !call_is_allowed && decision.verdict.is_allowed() {
+            decision.verdict = Verdict::ALLOWED;
+        }
+        match row.force {
+            None => Self::Five(integers(&decision)),
+            Some(force) => Self::Seven(seven_integers(&decision, force, 1)),
+        }
+    }
+}
+
+impl AsRef<[i64]> for Numbers {
+    fn as_ref(&self) -> &[i64] {
+        match self {
+            Self::Five(integers) => integers,
+            Self::Seven(integers) => integers,
+        }
+    }
+}
+
+/// The five integers of a row as it bites.
+fn shown(row: &Row) -> [i64; 5] {
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
+    if row.bites() {
+        [allowed, limit, remaining, retry_after_ms, reset_after_ms]
+    } else {
+        [1, limit, remaining, 0, reset_after_ms]
+    }
+}
+
 /// The answer of several rules: five integers, the number of the rule that they come from, and a
-/// row of five for each.
+/// row for each, of five or, for a policy, of seven.
 pub struct Several<'a> {
     head: [i64; 6],
     rows: &'a [Row],
@@ -40,9 +95,10 @@ impl<'a> Several<'a> {
     pub fn of(rows: &'a [Row]) -> Self {
         let deciding = several::deciding(rows);
         let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
-            rows.get(deciding).map(|row| integers(&row.decision)).unwrap_or_default();
+            rows.get(deciding).map(shown).unwrap_or_default();
         if allowed != 0 {
-            let waits = rows.iter().filter_map(|row| row.decision.verdict.wait());
+            let biting = rows.iter().filter(|row| row.bites());
+            let waits = biting.filter_map(|row| row.decision.verdict.wait());
             retry_after_ms = waits.max().map_or(0, ms);
         }
         let number = integer(deciding as u64 + 1);
@@ -59,12 +115,7 @@ impl<'a> Several<'a> {
     /// Sends it.
     pub fn send(&self, context: Context<'_>) {
         let is_allowed = self.is_allowed();
-        let rows = self.rows.iter().map(|row| match integers(&row.decision) {
-            [allowed, limit, remaining, _, reset_after_ms] if allowed != 0 && !is_allowed => {
-                [allowed, limit, remaining, 0, reset_after_ms]
-            }
-            row => row,
-        });
+        let rows = self.rows.iter().map(|row| Numbers::of(row, is_allowed));
         context.reply_integers_and_rows(&self.head, rows);
     }
 }

@@ -19,9 +19,10 @@ fn the_defaults_are_the_documented_ones() {
     let mut client = server.client();
     assert_eq!(get(&mut client, "rl.debug-commands"), "no");
     assert_eq!(get(&mut client, "rl.sliding-log-slots"), "1024");
+    assert_eq!(get(&mut client, "rl.near-limit-percent"), "20");
     let Value::Array(all) = client.run("CONFIG GET rl.*") else { panic!("no array") };
     assert_eq!(get(&mut client, "rl.policy-file"), "");
-    assert_eq!(all.len(), 6, "three options and nothing else: {all:?}");
+    assert_eq!(all.len(), 8, "four options and nothing else: {all:?}");
 }
 
 #[test]
@@ -44,6 +45,23 @@ fn the_slots_of_a_log_have_strict_bounds() {
         let error = client.error(&format!("CONFIG SET rl.sliding-log-slots {refused}"));
         assert!(error.contains("rl.sliding-log-slots"), "{refused}: {error}");
         assert_eq!(get(&mut client, "rl.sliding-log-slots"), "1024", "{refused}");
+    }
+}
+
+#[test]
+fn the_share_that_is_near_the_limit_is_a_whole_number_of_per_cent() {
+    let server = Server::setup().line("rl.near-limit-percent 100").start();
+    let mut client = server.client();
+    for accepted in ["100", "0", "1", "20"] {
+        if accepted != "100" {
+            client.ok(&format!("CONFIG SET rl.near-limit-percent {accepted}"));
+        }
+        assert_eq!(get(&mut client, "rl.near-limit-percent"), accepted);
+    }
+    for refused in ["-1", "101", "256", "half", "0.5", "1e1", "99999999999999999999"] {
+        let error = client.error(&format!("CONFIG SET rl.near-limit-percent {refused}"));
+        assert!(error.contains("rl.near-limit-percent"), "{refused}: {error}");
+        assert_eq!(get(&mut client, "rl.near-limit-percent"), "20", "{refused}");
     }
 }
 

@@ -70,6 +70,8 @@ fn unknown_and_impossible_options_stop_the_start() {
         "rl.sliding-log-slots 15",
         "rl.sliding-log-slots 65537",
         "rl.sliding-log-slots many",
+        "rl.near-limit-percent 101",
+        "rl.near-limit-percent -1",
         "rl.debug-commands maybe",
     ];
     for line in lines {

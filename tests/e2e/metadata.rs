@@ -29,7 +29,7 @@ const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 29] = [
+const COMMANDS: [Described; 32] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -223,6 +223,15 @@ const COMMANDS: [Described; 29] = [
         syntax: "key",
     },
     Described {
+        name: "rl.metrics",
+        since: "0.2.0",
+        arity: 1,
+        flags: &["readonly", "loading", "stale"],
+        key: &[],
+        position: [0, 0, 0],
+        syntax: "",
+    },
+    Described {
         name: "rl.debug",
         since: "0.1.0",
         arity: -3,
@@ -246,6 +255,8 @@ const COMMANDS: [Described; 29] = [
     policy("rl.policy|list", -2, "[pattern]"),
     policy("rl.policy|load", 2, ""),
     policy("rl.policy|save", 2, ""),
+    policy("rl.policy|stats", -2, "[policy]"),
+    policy("rl.policy|resetstat", 2, ""),
     policy("rl.policy|help", 2, ""),
 ];
 

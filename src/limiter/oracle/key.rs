@@ -69,7 +69,7 @@ impl Key {
     ) -> (Row, Option<Write>) {
         let (now, cost) = (instant(now), units(cost));
         let outcome = rule.decide_as(mode, self.state(), now, cost).expect("same algorithm");
-        (Row { decision: outcome.decision, cost }, Write::of(&outcome.next))
+        (Row { decision: outcome.decision, cost, force: None }, Write::of(&outcome.next))
     }
 
     /// The state behind the key.

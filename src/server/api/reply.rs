@@ -46,10 +46,10 @@ impl Context<'_> {
     }
 
     /// Replies with an array of integers and, after them, rows of integers.
-    pub fn reply_integers_and_rows<const N: usize>(
+    pub fn reply_integers_and_rows(
         self,
         integers: &[i64],
-        rows: impl ExactSizeIterator<Item = [i64; N]>,
+        rows: impl ExactSizeIterator<Item: AsRef<[i64]>>,
     ) {
         let (array, long_long) =
             (api!(RedisModule_ReplyWithArray), api!(RedisModule_ReplyWithLongLong));
@@ -61,7 +61,7 @@ impl Context<'_> {
                 long_long(self.0, *integer);
             }
         }
-        rows.for_each(|row| self.reply_integers(&row));
+        rows.for_each(|row| self.reply_integers(row.as_ref()));
     }
 
     /// Replies with one integer.
@@ -89,6 +89,20 @@ impl Context<'_> {
                 }
                 Value::Integer(integer) => self.reply_integer(to_integer(*integer)),
             }
+        }
+    }
+
+    /// Replies with a map of names and maps, as [`Context::reply_map`] does.
+    pub fn reply_maps<'a, const N: usize>(
+        self,
+        maps: impl ExactSizeIterator<Item = (&'a str, [(&'static str, Value); N])>,
+    ) {
+        let len = maps.len().try_into().unwrap_or(0);
+        // SAFETY: the context is that of the running command; as many pairs follow as announced.
+        unsafe { api!(RedisModule_ReplyWithMap)(self.0, len) };
+        for (name, pairs) in maps {
+            self.reply_text(name);
+            self.reply_map(&pairs);
         }
     }
 

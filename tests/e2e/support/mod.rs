@@ -9,6 +9,7 @@ pub mod algorithms;
 pub mod client;
 pub mod cluster;
 pub mod fuzz;
+pub mod metrics;
 pub mod model;
 pub mod module;
 pub mod poll;
@@ -18,7 +19,9 @@ pub mod replicas;
 pub mod replication;
 pub mod server;
 pub mod several;
+pub mod statistics;
 pub mod traffic;
+pub mod uses;
 
 pub use algorithms::{ALGORITHMS, Algorithm};
 pub use client::{Client, Reply, integers, play, raw_error, text};

@@ -159,18 +159,7 @@ impl Server {
     }
 
     fn launch_as_written(&mut self) -> Result<(), String> {
-        let directory = self.directory.path();
-        let console = File::create(directory.join("console")).unwrap();
-        let binary = binary();
-        let mut child = Command::new(&binary)
-            .arg("conf")
-            .current_dir(directory)
-            .envs(self.setup.environment.iter().map(|(name, value)| (name, value)))
-            .stdin(Stdio::null())
-            .stdout(console.try_clone().unwrap())
-            .stderr(console)
-            .spawn()
-            .unwrap_or_else(|error| panic!("{} cannot be run: {error}", binary.display()));
+        let mut child = self.spawn();
         let pid = eventually("the server answers PING or ends", || {
             if child.try_wait().expect("a child can be waited for").is_some() {
                 return Some(None);
@@ -185,6 +174,21 @@ impl Server {
                 Ok(())
             }
         }
+    }
+
+    fn spawn(&self) -> Child {
+        let directory = self.directory.path();
+        let console = File::create(directory.join("console")).unwrap();
+        let binary = binary();
+        Command::new(&binary)
+            .arg("conf")
+            .current_dir(directory)
+            .envs(self.setup.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(console.try_clone().unwrap())
+            .stderr(console)
+            .spawn()
+            .unwrap_or_else(|error| panic!("{} cannot be run: {error}", binary.display()))
     }
 
     fn socket(&self) -> PathBuf {
@@ -251,6 +255,22 @@ impl Server {
         self.crash();
         self.launch_as_written()
             .unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
+    }
+
+    /// Starts the server again, slowed down by these lines, and waits until it answers that it
+    /// loads; how long it will is up to them.
+    pub fn start_again_loading(&mut self, lines: &[&str]) {
+        self.crash();
+        self.setup = lines.iter().fold(self.setup.clone(), |setup, line| setup.line(line));
+        fs::write(self.file("conf"), self.setup.configuration(self.port)).unwrap();
+        let child = self.spawn();
+        // A server that loads tells its own id, too.
+        let pid = eventually("the server loads", || {
+            let mut client = Client::try_connect(&self.socket(), ProtocolVersion::RESP2).ok()?;
+            let loads = client.info("persistence").get("loading").is_some_and(|is| is == "1");
+            loads.then(|| client.info("server")["process_id"].clone())
+        });
+        self.process = Some((child, pid.parse().expect("a process id")));
     }
 
     /// Starts an ended server after a change of its configuration.

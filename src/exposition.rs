@@ -1,0 +1,131 @@
+//! Prometheus' text format, version 0.0.4: how counters are handed to whoever watches.
+//!
+//! A family has a name, a line of help, a kind and samples, and shows with its first sample. `HELP`
+//! and `TYPE` stand under the full name of the samples, `_total` included: checkers of this format
+//! refuse the short name that OpenMetrics has there.
+//!
+//! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>
+
+use std::fmt::Write as _;
+
+/// A text in the making.
+#[derive(Debug, Default)]
+pub struct Exposition {
+    text: String,
+}
+
+impl Exposition {
+    /// Makes room for so many bytes more.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.text.reserve(bytes);
+    }
+
+    /// A family of what only grows until a restart. Its name ends in `_total`.
+    pub fn counter(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
+        Family { text: &mut self.text, name, help, kind: "counter", is_open: false }
+    }
+
+    /// A family of what is as it is now.
+    pub fn gauge(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
+        Family { kind: "gauge", ..self.counter(name, help) }
+    }
+
+    /// The text.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+/// The samples of one name.
+#[derive(Debug)]
+pub struct Family<'a> {
+    text: &'a mut String,
+    name: &'static str,
+    help: &'static str,
+    kind: &'static str,
+    is_open: bool,
+}
+
+impl Family<'_> {
+    /// Adds a number under labels, which no other sample of the family has.
+    pub fn sample(&mut self, labels: &[(&str, &str)], number: u64) {
+        self.begin(labels);
+        // A text takes whatever is written to it.
+        let _ = writeln!(self.text, " {number}");
+    }
+
+    /// Adds microseconds under labels, as seconds: exact, to six decimals.
+    pub fn sample_us(&mut self, labels: &[(&str, &str)], us: u64) {
+        self.begin(labels);
+        let _ = writeln!(self.text, " {}.{:06}", us / 1_000_000, us % 1_000_000);
+    }
+
+    fn begin(&mut self, labels: &[(&str, &str)]) {
+        let Self { text, name, help, kind, .. } = self;
+        if !self.is_open {
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+            self.is_open = true;
+        }
+        text.push_str(name);
+        for (number, (label, value)) in labels.iter().enumerate() {
+            text.push(if number == 0 { '{' } else { ',' });
+            text.push_str(label);
+            text.push_str("=\"");
+            push_escaped(text, value);
+            text.push('"');
+        }
+        if !labels.is_empty() {
+            text.push('}');
+        }
+    }
+}
+
+/// Adds the value of a label as it stands between quotation marks.
+fn push_escaped(text: &mut String, value: &str) {
+    // Most values need no more than this. Not `any`: without an early end, it is many at a time.
+    let is_special = |byte| matches!(byte, b'\\' | b'"' | b'\n');
+    if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
+        text.push_str(value);
+        return;
+    }
+    for char in value.chars() {
+        match char {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            char => text.push(char),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_family_shows_its_head_once_and_only_with_a_sample() {
+        let mut exposition = Exposition::default();
+        let mut family = exposition.counter("calls_total", "Calls.");
+        family.sample(&[], 1);
+        family.sample(&[("policy", "search"), ("variant", "")], u64::MAX);
+        exposition.gauge("unused", "Nothing.");
+        exposition.gauge("last_seconds", "When.").sample_us(&[], 1_700_000_000_000_042);
+        let expected = "# HELP calls_total Calls.\n\
+                        # TYPE calls_total counter\n\
+                        calls_total 1\n\
+                        calls_total{policy=\"search\",variant=\"\"} 18446744073709551615\n\
+                        # HELP last_seconds When.\n\
+                        # TYPE last_seconds gauge\n\
+                        last_seconds 1700000000.000042\n";
+        assert_eq!(exposition.into_text(), expected);
+    }
+
+    #[test]
+    fn what_ends_a_label_or_a_line_is_escaped() {
+        let mut exposition = Exposition::default();
+        exposition.gauge("a", "A.").sample(&[("b", "x\\y\"z\n"), ("c", "\\\\é\n\n")], 0);
+        let text = exposition.into_text();
+        let line = text.lines().last();
+        assert_eq!(line, Some(r#"a{b="x\\y\"z\n",c="\\\\é\n\n"} 0"#));
+    }
+}

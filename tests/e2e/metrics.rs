@@ -1,0 +1,197 @@
+//! `RL.METRICS`: all that is counted, as Prometheus takes it.
+
+use redis::Value;
+
+use crate::acl::{is_at_least, make_user, may};
+use crate::support::metrics::{assert_promtool_accepts, scrape};
+use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text};
+
+/// Some calls of every outcome, and an error.
+fn traffic(client: &mut Client) {
+    for algorithm in ALGORITHMS {
+        for cost in [1, 1, 2] {
+            client.decide(&format!("{} COST {cost}", algorithm.call(algorithm.name, 2, "1h")));
+        }
+    }
+    client.run("RL.LEASE lease id 1 1h");
+    client.run("RL.LEASE lease other 1 1h");
+    client.call(&["RL.ALL", "a", "GCRA 1 1 1h", "b", "FIXED 5 1h"]);
+    client.error("RL.GCRA k 0 1 1");
+}
+
+#[test]
+fn every_field_of_info_is_a_sample_with_the_same_number() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for round in 0..2 {
+        let told = client.info("rl");
+        let samples = scrape(&mut client);
+        let build = format!(
+            "rl_build_info{{version=\"{}\",tzdb_version=\"{}\",clock_source=\"{}\"}}",
+            told["rl_version"], told["rl_tzdb_version"], told["rl_clock_source"],
+        );
+        assert_eq!(samples[&build], "1", "{samples:?}");
+        for (field, number) in &told {
+            let name = field.strip_prefix("rl_").expect("a field of ours");
+            let sample = match name.rsplit_once('_') {
+                Some((command, outcome @ ("allowed" | "denied"))) => {
+                    format!("rl_decisions_total{{command=\"{command}\",outcome=\"{outcome}\"}}")
+                }
+                _ if ["errors", "panics"].contains(&name) => format!("rl_{name}_total"),
+                _ if name == "policies_digest" => {
+                    let sample = format!("rl_policies_info{{digest=\"{number}\"}}");
+                    assert_eq!(samples.get(&sample).map(String::as_str), Some("1"), "{samples:?}");
+                    continue;
+                }
+                _ if name.contains("version") || name == "clock_source" => continue,
+                _ => field.clone(),
+            };
+            assert_eq!(samples.get(&sample), Some(number), "{field}: {sample}");
+        }
+        let allowed = &samples[r#"rl_decisions_total{command="gcra",outcome="allowed"}"#];
+        assert_eq!(allowed, if round == 0 { "0" } else { "2" });
+        assert_eq!(samples["rl_errors_total"], round.to_string());
+        traffic(&mut client);
+    }
+}
+
+#[test]
+fn the_text_is_one_bulk_string_in_both_protocols_and_always_in_one_order() {
+    let server = Server::start();
+    let (mut client, mut client3) = (server.client(), server.client3());
+    traffic(&mut client);
+    let bytes = client.bytes("RL.METRICS");
+    assert_eq!(client3.run("RL.METRICS"), Value::BulkString(bytes.clone()));
+    let text = String::from_utf8(bytes).expect("UTF-8");
+    assert!(text.is_ascii() && text.ends_with('\n') && !text.contains("\n\n"), "{text}");
+    let shape = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
+    };
+    let before = shape(&text);
+    client.ok("CONFIG RESETSTAT");
+    traffic(&mut client);
+    assert_eq!(shape(&String::from_utf8(client.bytes("RL.METRICS")).unwrap()), before);
+}
+
+#[test]
+fn promtool_accepts_the_text_before_and_after_traffic() {
+    let server = Server::start();
+    let mut client = server.client();
+    assert_promtool_accepts(&text(&client.run("RL.METRICS")));
+    traffic(&mut client);
+    assert_promtool_accepts(&text(&client.run("RL.METRICS")));
+}
+
+#[test]
+#[should_panic(expected = "error")]
+fn promtool_refuses_what_is_no_text_of_its_format() {
+    assert_promtool_accepts("rl_errors_total{command=\"gcra} 1\n");
+}
+
+#[test]
+fn every_family_has_its_head_before_its_samples_and_stands_in_one_piece() {
+    let server = Server::start();
+    let mut client = server.client();
+    traffic(&mut client);
+    let text = text(&client.run("RL.METRICS"));
+    let mut families: Vec<&str> = Vec::new();
+    let mut lines = text.lines().peekable();
+    while let Some(help) = lines.next() {
+        let help = help.strip_prefix("# HELP ").expect("help comes first");
+        let (name, words) = help.split_once(' ').expect("a text");
+        assert!(words.len() > 5 && words.ends_with('.'), "{help}");
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        assert_eq!(lines.next(), Some(format!("# TYPE {name} {kind}").as_str()));
+        let mut samples = 0;
+        while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+            assert_eq!(line.split(['{', ' ']).next(), Some(name), "{line}");
+            samples += 1;
+        }
+        assert!(samples > 0, "{name} has no sample");
+        assert!(!families.contains(&name), "{name} is there twice");
+        families.push(name);
+    }
+    assert!(families.len() >= 5, "{families:?}");
+}
+
+#[test]
+fn metrics_take_no_argument() {
+    let server = Server::start();
+    let mut client = server.client();
+    let error = client.error("RL.METRICS search");
+    assert!(error.contains("wrong number of arguments"), "{error}");
+    assert_eq!(scrape(&mut client)["rl_errors_total"], "0", "the server itself refuses it");
+}
+
+#[test]
+fn metrics_are_read_in_transactions_and_in_scripts_that_only_read() {
+    let server = Server::start();
+    let mut client = server.client();
+    traffic(&mut client);
+    let expected = client.run("RL.METRICS");
+    client.ok("MULTI");
+    client.run("RL.METRICS");
+    assert_eq!(client.run("EXEC"), Value::Array(vec![expected.clone()]));
+    for eval in ["EVAL", "EVAL_RO"] {
+        let reply = client.call(&[eval, "return redis.call('RL.METRICS')", "0"]);
+        assert_eq!(reply, expected, "{eval}");
+    }
+}
+
+#[test]
+fn who_may_watch_needs_no_key_and_no_right_to_write() {
+    let server = Server::start();
+    let mut client = server.client();
+    make_user(&mut client, "watcher", "-@all +rl.metrics");
+    assert!(may(&mut client, "watcher", "RL.METRICS"));
+    if is_at_least(&mut client, (7, 2), (8, 0)) {
+        make_user(&mut client, "reader", "-@all +@read -@write");
+        make_user(&mut client, "careful", "+@all -@dangerous -@admin");
+        make_user(&mut client, "quick", "-@all +@fast");
+        assert!(may(&mut client, "reader", "RL.METRICS"));
+        assert!(may(&mut client, "careful", "RL.METRICS"));
+        assert!(!may(&mut client, "quick", "RL.METRICS"), "it is long with many policies");
+    }
+    if is_at_least(&mut client, (7, 4), (8, 0)) {
+        make_user(&mut client, "limits", "-@all +@rl");
+        assert!(may(&mut client, "limits", "RL.METRICS"));
+    }
+    let mut watcher = server.client();
+    watcher.ok("AUTH watcher any");
+    assert_eq!(scrape(&mut watcher)["rl_clock_frozen"], "0");
+}
+
+#[test]
+fn a_replica_tells_its_own_metrics_also_when_it_is_stale() {
+    let mut primary = Server::setup().with_tcp().start();
+    traffic(&mut primary.client());
+    let replica = replica_of(&primary);
+    let mut client = replica.client();
+    client.decide("RL.PEEK k GCRA 5 5 1h");
+    let samples = scrape(&mut client);
+    assert_eq!(samples[r#"rl_decisions_total{command="peek",outcome="allowed"}"#], "1");
+    assert_eq!(samples[r#"rl_decisions_total{command="gcra",outcome="allowed"}"#], "0");
+    client.ok("CONFIG SET replica-serve-stale-data no");
+    primary.crash();
+    eventually("the link is down", || {
+        (client.info("replication")["master_link_status"] == "down").then_some(())
+    });
+    assert!(client.error("GET k").starts_with("MASTERDOWN"));
+    assert_eq!(scrape(&mut client), samples);
+}
+
+#[test]
+fn metrics_are_there_while_the_server_loads() {
+    // 20,000 keys of 2 ms: too long to wait for.
+    let mut server = Server::setup().line("enable-debug-command yes").start();
+    let mut client = server.client();
+    client.run("DEBUG POPULATE 20000");
+    client.ok("SAVE");
+    let slowly = ["key-load-delay 2000", "loading-process-events-interval-bytes 1024"];
+    server.start_again_loading(&slowly);
+    let mut client = server.client();
+    assert!(client.error("RL.GCRA k 5 5 1h").starts_with("LOADING"));
+    assert_eq!(scrape(&mut client)["rl_errors_total"], "0");
+    assert!(client.error("GET k").starts_with("LOADING"), "it still loads");
+}

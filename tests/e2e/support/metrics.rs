@@ -1,0 +1,57 @@
+//! `RL.METRICS` as those read it who scrape it.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Write as _};
+use std::process::{Command, Stdio};
+
+use super::{Client, text};
+
+/// Every sample by its name and labels, as they stand there.
+pub type Samples = BTreeMap<String, String>;
+
+/// What a client reads; a sample that is there twice fails the test.
+pub fn scrape(client: &mut Client) -> Samples {
+    samples(&text(&client.run("RL.METRICS")))
+}
+
+/// The samples of a text.
+pub fn samples(text: &str) -> Samples {
+    let mut samples = Samples::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+        let former = samples.insert(name.to_owned(), value.to_owned());
+        assert_eq!(former, None, "{name} is there twice");
+    }
+    samples
+}
+
+/// A counter of a policy, of those with one sample each; `None` when it is left out.
+pub fn of_policy(samples: &Samples, family: &str, policy: &str, variant: &str) -> Option<u64> {
+    let name = format!("rl_policy_{family}{{policy=\"{policy}\",variant=\"{variant}\"}}");
+    samples.get(&name).map(|value| value.parse().expect("a number"))
+}
+
+/// How many calls of a policy had an outcome; `None` when they are left out.
+pub fn decisions(samples: &Samples, policy: &str, variant: &str, outcome: &str) -> Option<u64> {
+    let labels = format!("policy=\"{policy}\",variant=\"{variant}\",outcome=\"{outcome}\"");
+    let name = format!("rl_policy_decisions_total{{{labels}}}");
+    samples.get(&name).map(|value| value.parse().expect("a number"))
+}
+
+/// Fails the test when Prometheus' own checker has anything to say of a text.
+pub fn assert_promtool_accepts(text: &str) {
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut promtool = promtool.unwrap_or_else(|error| match error.kind() {
+        ErrorKind::NotFound => panic!("run scripts/install-prerequisites.sh promtool"),
+        _ => panic!("promtool cannot be run: {error}"),
+    });
+    promtool.stdin.take().expect("a pipe").write_all(text.as_bytes()).expect("it reads");
+    let output = promtool.wait_with_output().expect("promtool ends");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
