@@ -244,8 +244,8 @@ const COMMANDS: [Described; 32] = [
     policy(
         "rl.policy|set",
         -6,
-        "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] <FIXED limit window [ALIGNED] | \
-         SLIDING limit window | SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
+        "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] \
+         <FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
          LEAKYBUCKET capacity rate period | GCRA burst rate period | \
          BACKOFF attempts base max forget | \
          QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]>",
