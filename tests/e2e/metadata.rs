@@ -268,8 +268,8 @@ const COMMANDS: [Described; 33] = [
     policy(
         "rl.policy|set",
         -6,
-        "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] <FIXED limit window [ALIGNED] | \
-         SLIDING limit window | SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
+        "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] \
+         <FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
          LEAKYBUCKET capacity rate period | GCRA burst rate period | \
          BACKOFF attempts base max forget | \
          QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]>",
@@ -279,9 +279,9 @@ const COMMANDS: [Described; 33] = [
     policy("rl.policy|list", -2, "[pattern]"),
     policy("rl.policy|load", 2, ""),
     policy("rl.policy|save", 2, ""),
-    policy("rl.policy|help", 2, ""),
     policy("rl.policy|stats", -2, "[policy]"),
     policy("rl.policy|resetstat", 2, ""),
+    policy("rl.policy|help", 2, ""),
 ];
 
 /// What operators do: keyless, on every server for itself, not from a script.

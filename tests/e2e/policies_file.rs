@@ -132,7 +132,8 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
         ),
         (
             b"a GCRA 6 10 60\r\na@x FIXED 6 10\r\n",
-            "line 2: invalid algorithm: a policy, its variants and its override all have the same one",
+            "line 2: invalid algorithm: a policy, its variants and its override all have the \
+             same one",
         ),
         (
             b"a EX 60 GCRA 6 10 60",
@@ -149,12 +150,14 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
         ),
         (
             b"a GCRA 6 10 60\n\0\0\0",
-            "line 2: invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many",
+            "line 2: invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a \
+             variant, @ and as many",
         ),
         (long.as_bytes(), "line 2: line too long: expected at most 1024 bytes"),
         (
             b"\x7fELF rule of somebody",
-            "line 1: invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many",
+            "line 1: invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a \
+             variant, @ and as many",
         ),
     ];
     for (text, expected) in rows {
@@ -361,7 +364,9 @@ fn a_server_that_is_killed_at_any_time_leaves_the_old_file_or_the_new_one() {
 fn a_relative_path_stays_where_the_server_was_started() {
     let mut server = Server::start();
     fs::write(server.file("policies"), TEXT).expect("written");
-    server.start_again_as(|setup| setup.line("rl.policy-file policies"));
+    server.start_again_as(|setup| {
+        setup.line("rl.policy-file policies").line("enable-protected-configs yes")
+    });
     let elsewhere = tempfile::tempdir().expect("a folder");
     let mut client = server.client();
     client.ok(&format!("CONFIG SET dir {}", elsewhere.path().display()));

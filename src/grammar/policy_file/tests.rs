@@ -20,7 +20,7 @@ fn comments_empty_lines_tabs_and_line_ends_do_not_matter() {
         "a GCRA 6 10 60\na@b SHADOW GCRA 6 10 60\nc OFF FIXED 5 1h\n",
         "c OFF FIXED 5 1h\na@b SHADOW GCRA 6 10 60\na GCRA 6 10 60",
         "# a comment\r\na GCRA 6 10 60\r\n\r\na@b SHADOW GCRA 6 10 60\r\nc OFF FIXED 5 1h\r\n",
-        "\n\n  \t\n\ta \t GCRA 6 10 60 #, and so on\na@b shadow gcra 6 10 60#\n#\n#c\nc off fixed 5 1h",
+        "\n\n  \t\n\ta \t GCRA 6 10 60 #, so\na@b shadow gcra 6 10 60#\n#\n#c\nc off fixed 5 1h",
     ];
     for file in files {
         assert_eq!(lines(file), expected, "{file:?}");

@@ -19,6 +19,7 @@ pub mod replicas;
 pub mod replication;
 pub mod server;
 pub mod several;
+pub mod statistics;
 pub mod traffic;
 pub mod uses;
 
