@@ -82,19 +82,20 @@ impl Family<'_> {
 
 /// Adds the value of a label as it stands between quotation marks.
 fn push_escaped(text: &mut String, value: &str) {
-    let mut rest = value;
-    while let Some(at) = rest.find(['\\', '"', '\n']) {
-        let (plain, special) = rest.split_at(at);
-        text.push_str(plain);
-        text.push_str(match special.as_bytes().first() {
-            Some(b'\n') => "\\n",
-            Some(b'"') => "\\\"",
-            _ => "\\\\",
-        });
-        // All three are one byte.
-        rest = special.get(1..).unwrap_or_default();
+    // Most values need no more than this. Not `any`: without an early end, it is many at a time.
+    let is_special = |byte| matches!(byte, b'\\' | b'"' | b'\n');
+    if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
+        text.push_str(value);
+        return;
     }
-    text.push_str(rest);
+    for char in value.chars() {
+        match char {
+            '\\' => text.push_str("\\\\"),
+            '"' => text.push_str("\\\""),
+            '\n' => text.push_str("\\n"),
+            char => text.push(char),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -24,5 +24,6 @@ mod policy_file;
 mod policy_statistics;
 mod replication;
 mod reply;
+mod rows;
 mod several;
 mod usage;
