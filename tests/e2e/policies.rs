@@ -223,11 +223,11 @@ fn every_change_is_a_line_of_the_log_with_who_made_it() {
     alice.ok("RL.POLICY SET a EX 60 OFF GCRA 6 10 60");
     // What a name holds does not end the line, nor look like another.
     assert_eq!(
-        client.call(&["ACL", "SETUSER", "e\nvil\u{1b}[", "on", "nopass", "+@all"]),
+        client.call(&["ACL", "SETUSER", "e\u{1}vil\u{1b}[", "on", "nopass", "+@all"]),
         Value::Okay
     );
     let mut evil = server.client();
-    assert_eq!(evil.call(&["AUTH", "e\nvil\u{1b}[", "any"]), Value::Okay);
+    assert_eq!(evil.call(&["AUTH", "e\u{1}vil\u{1b}[", "any"]), Value::Okay);
     evil.ok("MULTI");
     evil.ok_queued(&["RL.POLICY", "DEL", "nobody", "a"]);
     evil.run("EXEC");
@@ -238,7 +238,7 @@ fn every_change_is_a_line_of_the_log_with_who_made_it() {
     let expected = [
         "SET by default: a: none -> GCRA 6 10 1m",
         "SET by alice: a: GCRA 6 10 1m -> EX 1m OFF GCRA 6 10 1m over GCRA 6 10 1m",
-        "DEL by e\\nvil\\x1b[: a: EX 1m OFF GCRA 6 10 1m over GCRA 6 10 1m -> none",
+        "DEL by e\\x01vil\\x1b[: a: EX 1m OFF GCRA 6 10 1m over GCRA 6 10 1m -> none",
     ];
     assert_eq!(audit(&server), expected);
 }

@@ -361,7 +361,9 @@ fn a_server_that_is_killed_at_any_time_leaves_the_old_file_or_the_new_one() {
 fn a_relative_path_stays_where_the_server_was_started() {
     let mut server = Server::start();
     fs::write(server.file("policies"), TEXT).expect("written");
-    server.start_again_as(|setup| setup.line("rl.policy-file policies"));
+    server.start_again_as(|setup| {
+        setup.line("rl.policy-file policies").line("enable-protected-configs yes")
+    });
     let elsewhere = tempfile::tempdir().expect("a folder");
     let mut client = server.client();
     client.ok(&format!("CONFIG SET dir {}", elsewhere.path().display()));

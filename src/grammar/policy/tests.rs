@@ -101,8 +101,13 @@ fn the_first_thing_wrong_is_named() {
         ("a GCRA 6 10 60 PARTIAL", CostOfPolicy),
         ("a QUOTA 6 month ZONE UTC cost 0", CostOfPolicy),
         ("a BACKOFF 3 1 8 60 COST 1", NoOption),
-        ("a GCRA 6 10 60 EX 60", Option),
-        ("a GCRA 6 10 60 SHADOW", Option),
+        ("a GCRA 6 10 60 COST x", CostOfPolicy),
+        ("a GCRA 6 10 60 COST", CostOfPolicy),
+        ("a GCRA 6 10 60 COST 1 x", OptionOfPolicy),
+        ("a FIXED 6 10 ZONE UTC", OptionOfPolicy),
+        ("a QUOTA 6 month ALIGNED", OptionOfPolicy),
+        ("a GCRA 6 10 60 EX 60", OptionOfPolicy),
+        ("a GCRA 6 10 60 SHADOW", OptionOfPolicy),
     ];
     for (line, expected) in rows {
         assert_eq!(read(line).err(), Some(expected), "{line}");
