@@ -374,7 +374,7 @@ pub static COMMANDS: [Command; 33] = [
         PolicyVerb::Set,
         Description {
             arity: -6,
-            arguments: &[POLICY, MODE, EX, RULE],
+            arguments: &[POLICY, MODE, EX, RULE_OF_POLICY],
             ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
         },
     ),

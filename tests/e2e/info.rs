@@ -39,7 +39,7 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     let deciding = ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra"];
     for name in deciding
         .into_iter()
-        .chain(["backoff", "quota", "peek", "charge", "refund", "all", "peekall"])
+        .chain(["backoff", "quota", "use", "peek", "charge", "refund", "all", "peekall"])
         .chain(["lease", "renew", "release", "reserve", "commit", "cancel"])
     {
         zero.extend([format!("rl_{name}_allowed"), format!("rl_{name}_denied")]);

@@ -21,15 +21,29 @@ struct Described {
 const UPDATES: &[&str] = &["RW", "access", "update"];
 const READS: &[&str] = &["RO", "access"];
 
-const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
-     SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
-     LEAKYBUCKET capacity rate period | GCRA burst rate period | \
-     BACKOFF attempts base max forget | \
-     QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> [COST cost]";
+/// The rules that a policy can have.
+macro_rules! algorithms {
+    () => {
+        "FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
+         TOKENBUCKET capacity rate period | LEAKYBUCKET capacity rate period | \
+         GCRA burst rate period | BACKOFF attempts base max forget | \
+         QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]"
+    };
+}
+
+/// What stands after the name of a policy, wherever that may be.
+macro_rules! variants_and_default {
+    () => {
+        concat!("[FOR variant [FOR variant]] [DEFAULT <", algorithms!(), ">]")
+    };
+}
+
+const ANY_RULE: &str =
+    concat!("key <", algorithms!(), " | USE policy ", variants_and_default!(), "> [COST cost]");
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 32] = [
+const COMMANDS: [Described; 33] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -87,16 +101,26 @@ const COMMANDS: [Described; 32] = [
     Described {
         name: "rl.peek",
         since: "0.1.0",
-        arity: -5,
+        arity: -4,
         flags: &["readonly", "fast"],
         key: READS,
         position: ONE_KEY,
-        syntax: "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
-                 SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
-                 LEAKYBUCKET capacity rate period | GCRA burst rate period | \
-                 BACKOFF attempts base max forget | \
-                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start] | \
-                 LEASE id limit ttl> [COST cost] [PARTIAL]",
+        syntax: concat!(
+            "key <",
+            algorithms!(),
+            " | LEASE id limit ttl | USE policy ",
+            variants_and_default!(),
+            "> [COST cost] [PARTIAL]"
+        ),
+    },
+    Described {
+        name: "rl.use",
+        since: "0.2.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: concat!("key policy [COST cost] [PARTIAL] ", variants_and_default!()),
     },
     Described {
         name: "rl.backoff",
@@ -120,7 +144,7 @@ const COMMANDS: [Described; 32] = [
     Described {
         name: "rl.charge",
         since: "0.2.0",
-        arity: -5,
+        arity: -4,
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
@@ -129,7 +153,7 @@ const COMMANDS: [Described; 32] = [
     Described {
         name: "rl.refund",
         since: "0.2.0",
-        arity: -5,
+        arity: -4,
         flags: &["write"],
         key: UPDATES,
         position: ONE_KEY,
