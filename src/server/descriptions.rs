@@ -1,5 +1,5 @@
-//! What kinds of commands have in common in the table of `commands`, so that a row says only what is
-//! its own.
+//! What kinds of commands have in common in the table of `commands`, so that a row there says only
+//! what is its own.
 
 use super::api::{Access, Description, KeyRange};
 use super::arguments::*;
