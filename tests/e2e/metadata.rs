@@ -269,8 +269,9 @@ const COMMANDS: [Described; 33] = [
         "rl.policy|set",
         -6,
         "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] \
-         <FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
-         LEAKYBUCKET capacity rate period | GCRA burst rate period | \
+         <FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
+         TOKENBUCKET capacity rate period | LEAKYBUCKET capacity rate period | \
+         GCRA burst rate period | \
          BACKOFF attempts base max forget | \
          QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]>",
     ),

@@ -1,5 +1,5 @@
-//! `RL.USE`: what a call leaves behind, and what one leaves behind that is denied in the shadow, off
-//! or blocked: nothing at all.
+//! `RL.USE`: what a call leaves behind, and what one leaves behind that is denied in the shadow,
+//! off or blocked: nothing at all.
 
 use redis::Value;
 

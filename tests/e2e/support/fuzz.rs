@@ -17,7 +17,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 76] = [
+const KNOWN_ERRORS: [&str; 77] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -96,6 +96,8 @@ const KNOWN_ERRORS: [&str; 76] = [
     "ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, \
      LEAKYBUCKET, GCRA, BACKOFF or QUOTA",
     "ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has",
+    "ERR invalid option: the rule of a policy ends with its limits, but for ALIGNED of FIXED, ZONE \
+     and START of QUOTA",
     "ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither \
      COST nor PARTIAL",
     super::WRONGTYPE,
