@@ -9,6 +9,7 @@ mod lease;
 mod number;
 mod packed;
 mod quota;
+mod redis_cell;
 mod reservation;
 
 #[cfg(test)]
@@ -19,6 +20,7 @@ pub use clock::ClockAction;
 pub use error::GrammarError;
 pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
+pub use redis_cell::{ThrottleRequest, throttle};
 pub use reservation::{ReservationRequest, ReservationVerb, reservation};
 
 use crate::limiter::{

@@ -2,6 +2,7 @@
 
 use super::api::{Access, Description, KeyRange};
 use super::arguments::*;
+use super::config;
 use crate::grammar::{Algorithm, ReservationVerb};
 use std::ffi::CStr;
 
@@ -47,10 +48,29 @@ pub enum Action {
     Renew,
     /// Gives a lease back.
     Release,
+    /// Decides as redis-cell does, and stores as it does.
+    Throttle,
     /// Shows the state.
     Inspect,
     /// Moves the clock.
     Debug,
+}
+
+impl Command {
+    /// Whether the configuration wants it. To be asked once the settings are loaded.
+    pub fn is_wanted(&self) -> bool {
+        self.action != Action::Throttle || config::redis_cell()
+    }
+
+    /// What to do where another module has its name; empty where none is known to.
+    pub fn hint_if_taken(&self) -> &'static str {
+        match self.action {
+            Action::Throttle => {
+                " Take out the loadmodule line of redis-cell, or the line rl.redis-cell yes"
+            }
+            _ => "",
+        }
+    }
 }
 
 const CONSTANT: &CStr = c"O(1)";
@@ -124,7 +144,7 @@ const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 21] = [
+pub static COMMANDS: [Command; 22] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -332,6 +352,19 @@ pub static COMMANDS: [Command; 21] = [
         },
         action: Action::Release,
         counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
+    },
+    Command {
+        description: Description {
+            since: c"0.2.0",
+            arity: -5,
+            arguments: &[KEY, MAX_BURST, COUNT_PER_PERIOD, PERIOD_IN_SECONDS, QUANTITY],
+            ..deciding(
+                c"cl.throttle",
+                c"Decides whether a call may happen now, with the arguments and answers of redis-cell.",
+            )
+        },
+        action: Action::Throttle,
+        counters: Some(Counters { allowed: c"throttle_allowed", denied: c"throttle_denied" }),
     },
     Command {
         description: Description {

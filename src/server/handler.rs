@@ -5,7 +5,7 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, leases, reply, several};
+use super::{clock, config, info, leases, redis_cell, reply, several};
 use crate::grammar::{
     self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
 };
@@ -26,6 +26,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Lease => leases::take(index, call),
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
+        Action::Throttle => redis_cell::throttle(index, call),
         Action::Inspect => inspect(call),
         Action::Debug => debug(call),
     };

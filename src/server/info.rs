@@ -66,7 +66,7 @@ impl Info for Report {
         section.number(c"errors", ERRORS.load(Relaxed));
         section.number(c"panics", api::panics());
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
-            if let Some(counters) = command.counters {
+            if let Some(counters) = command.counters.filter(|_| command.is_wanted()) {
                 section.number(counters.allowed, allowed.load(Relaxed));
                 section.number(counters.denied, denied.load(Relaxed));
             }

@@ -17,6 +17,7 @@ mod holders;
 mod info;
 mod keyspace;
 mod leases;
+mod redis_cell;
 mod replication;
 mod reply;
 mod several;
