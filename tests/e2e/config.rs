@@ -19,8 +19,9 @@ fn the_defaults_are_the_documented_ones() {
     let mut client = server.client();
     assert_eq!(get(&mut client, "rl.debug-commands"), "no");
     assert_eq!(get(&mut client, "rl.sliding-log-slots"), "1024");
+    assert_eq!(get(&mut client, "rl.redis-cell"), "no");
     let Value::Array(all) = client.run("CONFIG GET rl.*") else { panic!("no array") };
-    assert_eq!(all.len(), 4, "two options and nothing else: {all:?}");
+    assert_eq!(all.len(), 6, "three options and nothing else: {all:?}");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The model of redis-cell's command: an arrival time in exact nanoseconds, and one question.
 
+use super::Limits;
+use crate::limiter::{Limit, Period, Quota, RedisCell, Span};
+
 /// The arguments of redis-cell's command, `limit` being its `max_burst` and one.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLimits {
@@ -9,6 +12,23 @@ pub struct CellLimits {
     pub count: i128,
     /// The period in seconds.
     pub period_s: i128,
+}
+
+impl CellLimits {
+    /// The same limits for redis-cell, which knows whole seconds alone.
+    pub fn of(limits: &Limits) -> Self {
+        let period_s = (limits.period_us / 1_000_000).max(1);
+        Self { limit: limits.capacity, count: limits.rate, period_s }
+    }
+
+    /// The rule of these limits; `None` when they make none.
+    pub fn rule(&self) -> Option<RedisCell> {
+        let limit = |units: i128| Limit::new(u64::try_from(units).ok()?);
+        let period_us = u64::try_from(self.period_s * 1_000_000).ok()?;
+        let period = Period::new(Span::from_us(period_us))?;
+        let quota = Quota::new(limit(self.limit)?, limit(self.count)?, period).ok()?;
+        Some(RedisCell::new(quota))
+    }
 }
 
 /// One key of redis-cell.

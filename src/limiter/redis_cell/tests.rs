@@ -1,10 +1,10 @@
 //! redis-cell's command by tables with worked numbers, and against the naive key over random
 //! schedules.
 
-use super::{Outcome, RedisCell, State, Verdict};
+use super::{Outcome, State, Verdict};
 use crate::limiter::oracle::{CellKey, CellLimits};
 use crate::limiter::properties::config;
-use crate::limiter::{Cost, Instant, Limit, Period, Quota, Span};
+use crate::limiter::{Cost, Instant, Span};
 use crate::state::{Array, Change, decode_decimal, encode_decimal};
 use proptest::prelude::*;
 
@@ -13,14 +13,6 @@ const DAY_US: i128 = 86_400_000_000;
 
 fn instant(us: i128) -> Instant {
     Instant::from_us(us.try_into().expect("an instant"))
-}
-
-/// `None` where the arguments do not make a rule.
-fn rule(limits: &CellLimits) -> Option<RedisCell> {
-    let number = |number: i128| u64::try_from(number).expect("a number");
-    let (limit, count) = (Limit::new(number(limits.limit))?, Limit::new(number(limits.count))?);
-    let period = Period::new(Span::from_ms(number(limits.period_s) * 1_000))?;
-    Some(RedisCell::new(Quota::new(limit, count, period).ok()?))
 }
 
 fn cost(quantity: i128) -> Cost {
@@ -57,7 +49,7 @@ type Row = (i128, i128, [i128; 5]);
 
 /// Plays a table on one key, and on its model.
 fn play(limits: CellLimits, table: &[Row]) {
-    let rule = rule(&limits).expect("a rule");
+    let rule = limits.rule().expect("a rule");
     let (mut state, mut model) = (None, CellKey::default());
     for (row, (at_us, quantity, expected)) in table.iter().enumerate() {
         let outcome = rule.decide(state, instant(NOW_US + at_us), cost(*quantity));
@@ -145,12 +137,12 @@ fn rates_faster_than_a_millisecond_hold() {
 fn a_lowered_limit_leaves_the_debt_and_a_question_tells_it() {
     let mut model = CellKey::default();
     let (wide, narrow) = (limits(9, 1, 1), limits(1, 1, 1));
-    let outcome = rule(&wide).unwrap().decide(None, instant(NOW_US), cost(10));
+    let outcome = wide.rule().unwrap().decide(None, instant(NOW_US), cost(10));
     model.call(&wide, NOW_US, 10);
     for (quantity, expected) in
         [(0, [1, 2, 0, 8, 10]), (1, [1, 2, 0, 9, 10]), (3, [1, 2, 0, -1, 10])]
     {
-        let asked = rule(&narrow).unwrap().decide(kept(&outcome), instant(NOW_US), cost(quantity));
+        let asked = narrow.rule().unwrap().decide(kept(&outcome), instant(NOW_US), cost(quantity));
         assert_eq!(integers(&asked), expected, "{quantity}");
         assert_eq!(
             model.call(&narrow, NOW_US, quantity),
@@ -163,7 +155,7 @@ fn a_lowered_limit_leaves_the_debt_and_a_question_tells_it() {
 
 #[test]
 fn a_clock_that_steps_back_is_not_repaired_and_takes_nothing() {
-    let rule = rule(&limits(4, 1, 1)).unwrap();
+    let rule = limits(4, 1, 1).rule().unwrap();
     let first = kept(&rule.decide(None, instant(NOW_US), cost(1)));
     let back = rule.decide(first, instant(NOW_US - DAY_US), cost(1));
     assert_eq!(integers(&back), [1, 5, 0, 86_397, 86_401]);
@@ -173,7 +165,7 @@ fn a_clock_that_steps_back_is_not_repaired_and_takes_nothing() {
 #[test]
 fn no_arrival_is_stored_that_others_could_not_read() {
     // A century's allowance at the end of the clock: the form ends in the year 2262.
-    let rule = rule(&CellLimits { limit: 36_525, count: 1, period_s: 86_400 }).unwrap();
+    let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
     let now = Instant::CLOCK_MAX;
     let ends_ns = u64::try_from(i64::MAX).unwrap();
     let days = (ends_ns - now.as_us() * 1_000) / 86_400_000_000_000;
@@ -199,7 +191,7 @@ fn steps() -> impl Strategy<Value = Vec<(i128, CellLimits, i128)>> {
     let period_s = prop_oneof![(1..=100_i128).boxed(), (1..=31_622_400_i128).boxed()];
     let limits = (size.clone(), size, period_s)
         .prop_map(|(limit, count, period_s)| CellLimits { limit, count, period_s })
-        .prop_filter("a rule", |limits| rule(limits).is_some());
+        .prop_filter("a rule", |limits| limits.rule().is_some());
     let limits = prop::collection::vec(limits, 1..3);
     let forward_us = prop_oneof![
         (0..=1_i128).boxed(),
@@ -225,7 +217,7 @@ proptest! {
         let (mut state, mut model, mut now_us) = (None, CellKey::default(), NOW_US);
         for (forward_us, limits, quantity) in steps {
             now_us = (now_us + forward_us).max(0);
-            let rule = rule(&limits).expect("a rule");
+            let rule = limits.rule().expect("a rule");
             let outcome = rule.decide(state, instant(now_us), cost(quantity));
             let (answer, takes) = model.call(&limits, now_us, quantity);
             prop_assert_eq!(integers(&outcome), answer);
@@ -254,7 +246,7 @@ proptest! {
         (limit, count, period_s) in (1..=20_i128, 1..=50_i128, 1..=30_i128),
     ) {
         let limits = CellLimits { limit, count, period_s };
-        let rule = rule(&limits).expect("a rule");
+        let rule = limits.rule().expect("a rule");
         let (mut state, mut now_us, mut taken) = (None, NOW_US, Vec::new());
         for (forward_us, quantity) in steps {
             now_us += forward_us;
