@@ -360,7 +360,7 @@ pub static COMMANDS: [Command; 22] = [
             arguments: &[KEY, MAX_BURST, COUNT_PER_PERIOD, PERIOD_IN_SECONDS, QUANTITY],
             ..deciding(
                 c"cl.throttle",
-                c"Decides whether a call may happen now, with the arguments and answers of redis-cell.",
+                c"Decides whether a call may happen now, as redis-cell does.",
             )
         },
         action: Action::Throttle,
