@@ -10,6 +10,8 @@ use crate::grammar::{self, GrammarError};
 use crate::limiter::redis_cell::Verdict;
 
 /// Decides a call and stores what follows from it.
+// Out of line, so that the other commands do not pay for it.
+#[inline(never)]
 pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::throttle(call.args().get(1..).unwrap_or_default())?;
     let key = call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))?;
