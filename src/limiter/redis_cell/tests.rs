@@ -227,8 +227,8 @@ proptest! {
             if let Some(next) = &outcome.next {
                 // Lapsed and missing decide alike.
                 let later = next.lapses_at.after(Span::from_us(quantity.unsigned_abs() as u64));
-                let [lapsed, missing] = [state, None].map(|state| rule.decide(state, later, cost(1)));
-                prop_assert_eq!(lapsed, missing);
+                let at = |state| rule.decide(state, later, cost(1));
+                prop_assert_eq!(at(state), at(None));
             }
             if let Verdict::Limited { retry_after_s } = outcome.decision.verdict {
                 let at = |us: i128| rule.decide(state, instant(now_us + us), cost(quantity));
