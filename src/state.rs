@@ -21,6 +21,8 @@
 //! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
 //! ```
 //!
+//! A key of redis-cell is no array, but a number in decimal digits: see `decimal`.
+//!
 //! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
 //! same algorithm will have another kind. Decoding is strict: what this module would not have
 //! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
@@ -45,12 +47,14 @@ use crate::limiter::{
 use crate::limiter::{Field, Fields, Instant, NewState, Span, State};
 
 mod array;
+mod decimal;
 mod reservations;
 #[cfg(test)]
 mod tests;
 
 pub use array::Array;
 use array::{long_array, split_numbers};
+pub use decimal::{decode_decimal, encode_decimal};
 pub use reservations::{Reservations, Unread};
 
 const FIXED_WINDOW: i8 = -1;

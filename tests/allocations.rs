@@ -114,6 +114,23 @@ fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
 }
 
 #[test]
+fn a_call_of_the_command_of_redis_cell_allocates_nothing() {
+    let before = ALLOCATIONS.get();
+    let request = grammar::throttle(&[b"1", b"3", b"10", b"1"]).expect("a valid call");
+    let mut stored = None;
+    for _ in 0..2 {
+        let outcome = request.rule.decide(stored, Instant::from_us(US), request.quantity);
+        let state = outcome.next.expect("an allowed call").state;
+        let Change::Whole(digits) = state::encode_decimal(&state) else { panic!("digits") };
+        stored = Some(state::decode_decimal(digits.as_slice()).expect("a state"));
+    }
+    let denied = request.rule.decide(stored, Instant::from_us(US), request.quantity);
+    assert_eq!(denied.next, None);
+    assert!(state::decode_decimal(b"hello").is_err());
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}
+
+#[test]
 fn a_log_allocates_only_where_it_is_rewritten() {
     let args: &[&[u8]] = &[b"2", b"10"];
     let (new, made) = call(Algorithm::SlidingLog, None, args, US);

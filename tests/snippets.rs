@@ -23,7 +23,7 @@ use pages::Language::{JavaScript, Python};
 use std::thread;
 use std::time::Instant;
 use support::cluster::Cluster;
-use support::{BASE_US, Server, eventually};
+use support::{BASE_US, Server, eventually, integers, raw_error};
 
 const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
 
@@ -80,6 +80,48 @@ fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
 fn the_readme_prints_the_program_in_rust_that_is_compiled_here() {
     let compiled = include_str!("snippets/redis_rs.rs");
     assert!(pages::page("README.md").contains(&format!("\n```rust\n{compiled}```\n")));
+}
+
+/// A reply as the pages print it: integers with a blank between them, or the text of an error.
+fn printed(reply: &redis::Value) -> String {
+    match integers(reply) {
+        Some(integers) => integers.map(|integer| integer.to_string()).join(" "),
+        None => raw_error(reply).unwrap_or_else(|| panic!("{reply:?}")),
+    }
+}
+
+#[test]
+fn the_move_from_redis_cell_answers_what_its_page_says() {
+    let text = pages::page("docs/compare.md");
+    let setting = "\nloadmodule /usr/lib/redis/modules/libredis_throttle.so\nrl.redis-cell yes\n";
+    assert!(text.contains(setting), "the lines of the configuration");
+    let server = Server::setup().line("rl.redis-cell yes").start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let calls = pages::calls("docs/compare.md", "## Moving from redis-cell");
+    assert!(calls.len() >= 15, "{calls:?}");
+    for command in ["CL.THROTTLE", "RL.GCRA", "RL.PEEK"] {
+        assert!(calls.iter().any(|(call, _)| call.starts_with(command)), "{command}");
+    }
+    for (call, answer) in &calls {
+        assert_eq!(printed(&client.run(call)), *answer, "{call}");
+    }
+    // What is allowed on one side is allowed on the other: the same numbers, in other words.
+    let pairs = pages::calls("docs/compare.md", "### From there to `RL.GCRA`");
+    let mut compared = 0;
+    for pair in pairs.chunks_exact(2) {
+        let numbers = |answer: &str| -> Vec<i64> {
+            answer.split(' ').map(|number| number.parse().expect("a number")).collect()
+        };
+        let (theirs, ours) = (numbers(&pair[0].1), numbers(&pair[1].1));
+        assert_eq!(theirs[0], 1 - ours[0], "{pair:?}: limited, and allowed");
+        assert_eq!(theirs[1..3], ours[1..3], "{pair:?}");
+        assert_eq!(theirs[4] * 1_000, ours[4], "{pair:?}");
+        let never_or_now = if theirs[0] == 0 { 0 } else { theirs[3].max(-1) };
+        assert_eq!(ours[3], if never_or_now > 0 { theirs[3] * 1_000 } else { never_or_now });
+        compared += 1;
+    }
+    assert_eq!(compared, 5);
 }
 
 #[test]

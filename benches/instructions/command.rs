@@ -61,7 +61,14 @@ fn kinds() -> Vec<Kind> {
             kind("peeked", Some(&quarter), &peek),
         ]
     };
-    rules.into_iter().flat_map(of_rule).chain(several()).chain(leases()).chain(uses()).collect()
+    rules
+        .into_iter()
+        .flat_map(of_rule)
+        .chain(several())
+        .chain(leases())
+        .chain(uses())
+        .chain(redis_cell())
+        .collect()
 }
 
 /// Three rules in one call, beside which their single calls stand.
@@ -122,6 +129,25 @@ fn uses() -> [Kind; 7] {
     ]
 }
 
+/// The command of redis-cell, with the rule that GCRA has above.
+fn redis_cell() -> [Kind; 3] {
+    let call = |arguments: &str| {
+        let line = format!("CL.THROTTLE KEY {arguments}");
+        line.split(' ').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
+        name: format!("command/redis-cell/{what}"),
+        before,
+        call,
+    };
+    let (ample, scarce) = (|| call("99 100 864000"), || call("0 1 864000"));
+    [
+        kind("new key", None, ample()),
+        kind("allowed", Some(call("99 100 864000 25")), ample()),
+        kind("denied", Some(scarce()), scarce()),
+    ]
+}
+
 /// What was counted of whole commands.
 pub struct Commands {
     /// Each kind of call of each limiter.
@@ -169,6 +195,7 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let mut server = Command::new(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
     server.args(["--port", "0", "--save", "", "--unixsocket"]).arg(&socket);
     server.arg("--dir").arg(directory.path()).arg("--loadmodule").arg(module);
+    server.args(["--rl.redis-cell", "yes"]);
     let pattern = format!("{}.%p", out.display());
     let mut command = count::under_callgrind(Path::new(&pattern), &server);
     // Options of callgrind stand in front of the program.

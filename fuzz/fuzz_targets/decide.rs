@@ -6,10 +6,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::limiter::oracle::{
-    AnyCall, AnySubject, CLOCK_MAX_US, CellRate, Delays, Fixed, Leaky, Limits, Log, Quotas,
-    Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb,
-    WindowModel, call_all,
+    AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, CellRate, Delays, Fixed, Leaky, Limits,
+    Log, Quotas, Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, TwinOfAny,
+    TwinPart, Verb, WindowModel, call_all,
 };
+use redis_throttle::limiter::redis_cell::Verdict;
+use redis_throttle::limiter::{Cost, Instant};
 
 const START_US: i128 = 1_800_000_000_000_000;
 
@@ -21,7 +23,7 @@ const KEYS: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    match source.below(12) {
+    match source.below(13) {
         0 => play::<Fixed>(source),
         1 => play::<Sliding>(source),
         2 => play::<Log>(source),
@@ -32,6 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
         7 => play::<CellRate>(source),
         8 => reserve::<Fixed>(source),
         9 => reserve::<Quotas>(source),
+        10 => redis_cell(source),
         _ => play_several(source),
     }
 });
@@ -53,6 +56,41 @@ fn play<S: Subject>(mut source: &[u8]) {
         if let Err(difference) = twin.call(verb, limits, now, cost) {
             panic!("{difference}");
         }
+    }
+}
+
+/// Calls of redis-cell's command on one key, by two rules.
+fn redis_cell(mut source: &[u8]) {
+    let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
+    let (mut state, mut model, mut now) = (None, CellKey::default(), START_US);
+    for _ in 0..CALLS_MAX {
+        if source.is_empty() {
+            break;
+        }
+        let drawn = &rules[usize::from(source.below(8) == 1)];
+        let limits = CellLimits::of(drawn);
+        let Some(rule) = limits.rule() else { return };
+        let step = Step::draw_good(&mut source);
+        // The form ends in the year 2262, and a century's allowance before it.
+        now = (now + step.us(drawn.period_us)).clamp(0, CLOCK_MAX_US / 7 * 5);
+        let quantity = Share::draw(&mut source).of(drawn);
+        let cost = Cost::new(quantity.try_into().expect("not negative")).expect("in range");
+        let instant = Instant::from_us(now.try_into().expect("not negative"));
+        let outcome = rule.decide(state, instant, cost);
+        let (answer, takes) = model.call(&limits, now, quantity);
+        let decision = outcome.decision;
+        let numbers = [answer[1], answer[2], answer[4]];
+        let found = [decision.limit.units(), decision.remaining, decision.reset_after_s];
+        assert_eq!(found.map(i128::from), numbers, "{limits:?} at {now}");
+        let retry_after_s = match decision.verdict {
+            Verdict::Limited { retry_after_s } => i128::from(retry_after_s),
+            Verdict::Allowed | Verdict::Impossible => -1,
+        };
+        assert_eq!(retry_after_s, answer[3], "{limits:?} at {now}");
+        assert_eq!(decision.verdict != Verdict::Allowed, answer[0] == 1, "{limits:?} at {now}");
+        assert_eq!(outcome.next.is_some(), takes);
+        state = outcome.next.map(|next| next.state).or(state);
+        assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);
     }
 }
 

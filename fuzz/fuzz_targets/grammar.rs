@@ -5,11 +5,12 @@
 
 use libfuzzer_sys::fuzz_target;
 use redis_throttle::grammar::{
-    Algorithm, Asked, ClockAction, GrammarError, LeaseRequest, Request, lease, packed_rule,
-    release, renew, request, rule as any_rule, rule_with_cost,
+    Algorithm, Asked, ClockAction, GrammarError, LeaseRequest, Request, ThrottleRequest, lease,
+    packed_rule, release, renew, request, rule as any_rule, rule_with_cost, throttle,
 };
 use redis_throttle::limiter::oracle::{
-    CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX,
+    CellLimits, CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token,
+    UNITS_MAX,
 };
 use redis_throttle::limiter::{
     Backoff, Calendar, CalendarQuota, Cost, Instant, Lease, Limit, Period, Rule, Slots, Span, Unit,
@@ -43,6 +44,9 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(packed, read.ok().map(Asked::Lease), "so does one argument");
     }
     let _ = (renew(&args), release(&args));
+
+    let read = throttle(&args);
+    assert_eq!(read.ok(), expected_throttle(&args), "CL.THROTTLE {args:?}: {read:?}");
 
     if let Ok(ClockAction::Freeze(Some(instant))) = ClockAction::parse(&args) {
         assert!(instant <= Instant::CLOCK_MAX);
@@ -114,6 +118,22 @@ fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     let limit = Limit::new(limit.try_into().expect("not negative"))?;
     let rule = Lease { limit, ttl: Period::new(ttl)? };
     (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
+}
+
+/// Four numbers, of which the last may be left out.
+fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
+    let (positional, quantity) = args.split_at_checked(3)?;
+    let quantity = match quantity {
+        [] => 1,
+        [quantity] => integer(quantity, 0)?,
+        _ => return None,
+    };
+    let limit = digits_of(positional[0])? + 1;
+    let (count, period_s) = (digits_of(positional[1])?, digits_of(positional[2])?);
+    // The largest that are looked at, and then the bounds of what they are together.
+    let rule = CellLimits { limit, count, period_s: period_s.min(UNITS_MAX) }.rule()?;
+    let quantity = Cost::new(quantity.try_into().expect("not negative"))?;
+    Some(ThrottleRequest { rule, quantity })
 }
 
 /// Attempts, then three durations, each longer than the one before; the first two may be equal.

@@ -119,6 +119,18 @@ pub enum GrammarError {
     PartialNotHere,
     /// Not the name of an algorithm.
     Algorithm,
+    /// Not a burst as redis-cell counts it, without the call itself.
+    MaxBurst,
+    /// Not how many redis-cell is to let through in a period.
+    CountPerPeriod,
+    /// Not a period as redis-cell takes it, in whole seconds.
+    PeriodInSeconds,
+    /// Not what a call of redis-cell takes.
+    Quantity,
+    /// Too many a second, of redis-cell.
+    CountTooHigh,
+    /// The burst takes too long to come back, of redis-cell.
+    MaxBurstRefill,
     /// Not an id of a reservation.
     ReservationId,
     /// Not the name of an algorithm that can have reservations.
@@ -337,6 +349,20 @@ impl GrammarError {
             }
             Self::Algorithm => {
                 c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE"
+            }
+            Self::MaxBurst => {
+                c"ERR invalid max_burst: expected an integer from 0 to 999999999999"
+            }
+            Self::CountPerPeriod => integer!("count_per_period", "1"),
+            Self::PeriodInSeconds => {
+                c"ERR invalid period: expected whole seconds, an integer from 1 to 31622400"
+            }
+            Self::Quantity => integer!("quantity", "0"),
+            Self::CountTooHigh => {
+                c"ERR invalid count_per_period: count_per_period / period must not exceed 1000000000 per second"
+            }
+            Self::MaxBurstRefill => {
+                c"ERR invalid max_burst: (max_burst + 1) x period / count_per_period, the time to refill from empty, must not exceed 36525d"
             }
             Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
             Self::NotReservable => {

@@ -11,6 +11,7 @@ mod packed;
 mod policy;
 mod policy_file;
 mod quota;
+mod redis_cell;
 mod reservation;
 mod rule_text;
 mod usage;
@@ -25,6 +26,7 @@ pub use lease::{LeaseRequest, lease, release, renew};
 pub use packed::{RULES_MAX, packed_rule};
 pub use policy::{Definition, definition, policy_name};
 pub use policy_file::{FILE_LEN_MAX, LineError, LineFault, policy_file};
+pub use redis_cell::{ThrottleRequest, throttle};
 pub use reservation::{ReservationRequest, ReservationVerb, reservation};
 pub use usage::{Usage, packed_usage, usage};
 

@@ -18,6 +18,7 @@ mod leases;
 mod log;
 mod quota;
 mod read;
+mod redis_cell;
 mod reserved;
 mod several;
 mod subject;
@@ -32,6 +33,7 @@ pub use leases::{Leases, Seen, lease_rule};
 pub use log::SlidingLog;
 pub use quota::{CalendarQuota, calendar};
 pub use read::Unexplained;
+pub use redis_cell::{CellKey, CellLimits};
 pub use reserved::{
     AnyCall, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
 };

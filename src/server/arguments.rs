@@ -208,6 +208,15 @@ pub const EX: Argument = Argument {
 };
 pub const PATTERN: Argument =
     Argument::new(c"pattern", Kind::Text, Some(c"of names, as KEYS takes it")).optional();
+pub const MAX_BURST: Argument =
+    Argument::new(c"max_burst", Kind::Integer, Some(c"units allowed at once, less one"));
+pub const COUNT_PER_PERIOD: Argument =
+    Argument::new(c"count_per_period", Kind::Integer, Some(c"units per period in the long run"));
+pub const PERIOD_IN_SECONDS: Argument =
+    Argument::new(c"period", Kind::Integer, Some(c"whole seconds, 1 to 366 days"));
+pub const QUANTITY: Argument =
+    Argument::new(c"quantity", Kind::Integer, Some(c"units this call takes, 1 if not given"))
+        .optional();
 
 const CLOCK_ACTIONS: &[Argument] = &[
     Argument::new(

@@ -14,7 +14,7 @@ use super::rows::{
 pub const ACL_CATEGORY: &CStr = c"rl";
 
 /// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 33] = [
+pub static COMMANDS: [Command; 34] = [
     Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
@@ -239,6 +239,19 @@ pub static COMMANDS: [Command; 33] = [
         },
         action: Action::Release,
         counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
+    },
+    Command {
+        description: Description {
+            since: c"0.2.0",
+            arity: -5,
+            arguments: &[KEY, MAX_BURST, COUNT_PER_PERIOD, PERIOD_IN_SECONDS, QUANTITY],
+            ..deciding(
+                c"cl.throttle",
+                c"Decides whether a call may happen now, as redis-cell does.",
+            )
+        },
+        action: Action::Throttle,
+        counters: Some(Counters { allowed: c"throttle_allowed", denied: c"throttle_denied" }),
     },
     Command {
         description: Description {

@@ -17,6 +17,7 @@ use std::sync::{Mutex, PoisonError};
 /// [`Refused`] when the server does not take them, or one is set out of bounds.
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.register_flag::<DebugCommands>()?;
+    loader.register_flag::<WithRedisCell>()?;
     loader.register_number::<SlidingLogSlots>()?;
     loader.register_number::<NearLimitPercent>()?;
     loader.register_text::<PolicyFile>()?;
@@ -46,6 +47,31 @@ impl Flag for DebugCommands {
 /// Whether `RL.DEBUG` works.
 pub fn debug_commands() -> bool {
     DEBUG_COMMANDS.load(Relaxed)
+}
+
+/// Whether there is `CL.THROTTLE`, the command of redis-cell. Fixed at load.
+struct WithRedisCell;
+
+static REDIS_CELL: AtomicBool = AtomicBool::new(WithRedisCell::DEFAULT);
+
+impl Flag for WithRedisCell {
+    const NAME: &'static CStr = c"redis-cell";
+    const DEFAULT: bool = false;
+
+    fn get() -> bool {
+        fault::point(Point::ConfigGet);
+        redis_cell()
+    }
+
+    fn set(value: bool) {
+        fault::point(Point::ConfigSet);
+        REDIS_CELL.store(value, Relaxed);
+    }
+}
+
+/// Whether there is `CL.THROTTLE`, the command of redis-cell.
+pub fn redis_cell() -> bool {
+    REDIS_CELL.load(Relaxed)
 }
 
 /// Into how many slots a sliding log divides its window.

@@ -84,6 +84,7 @@ const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
     trampoline::<Table, 30>,
     trampoline::<Table, 31>,
     trampoline::<Table, 32>,
+    trampoline::<Table, 33>,
 ];
 
 /// Called by the server through the block above, which has bound the API by then.
@@ -144,11 +145,17 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     // Not every server can add a category, and one that can may still have it from an earlier load.
     let _ = loader.add_acl_category(ACL_CATEGORY);
     for (command, function) in COMMANDS.iter().zip(FUNCTIONS) {
+        if !command.is_wanted() {
+            continue;
+        }
         let description = &command.description;
         let function = (command.action != Action::Container).then_some(function);
         loader.register_command(description, function).map_err(|Refused| {
             let name = description.name.to_string_lossy();
-            refuse(&format!("redis-throttle could not register {name}: is the name taken?"))
+            refuse(&format!(
+                "redis-throttle could not register {name}: is the name taken?{}",
+                command.hint_if_taken()
+            ))
         })?;
         // A category that cannot be set is no reason not to run.
         let _ = loader

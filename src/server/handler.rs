@@ -5,7 +5,9 @@ use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
-use super::{clock, config, info, leases, metrics, policy_commands, reply, several, usage};
+use super::{
+    clock, config, info, leases, metrics, policy_commands, redis_cell, reply, several, usage,
+};
 use crate::grammar::{
     self, Algorithm, Asked, ClockAction, GrammarError, ReservationRequest, ReservationVerb,
 };
@@ -27,6 +29,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Lease => leases::take(index, call),
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
+        Action::Throttle => redis_cell::throttle(index, call),
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
         Action::Debug => debug(call),

@@ -61,7 +61,8 @@ pub fn errors() -> u64 {
 /// and how many it denied.
 pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
     let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
-    let counted = counted.filter(|((command, _), _)| command.counters.is_some());
+    let counted =
+        counted.filter(|((command, _), _)| command.counters.is_some() && command.is_wanted());
     counted.map(|((command, allowed), denied)| {
         let name = command.description.name.to_str().unwrap_or_default();
         (name.trim_start_matches("rl."), allowed.load(Relaxed), denied.load(Relaxed))
@@ -91,7 +92,7 @@ impl Info for Report {
         section.number(c"policies", POLICIES.load(Relaxed));
         section.digits(c"policies_digest", POLICIES_DIGEST.load(Relaxed));
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
-            if let Some(counters) = command.counters {
+            if let Some(counters) = command.counters.filter(|_| command.is_wanted()) {
                 section.number(counters.allowed, allowed.load(Relaxed));
                 section.number(counters.denied, denied.load(Relaxed));
             }

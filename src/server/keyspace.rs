@@ -3,10 +3,10 @@
 use super::api::{Call, ChangedKey, Event, KeyKind, ReadKey, Refused, WriteKey};
 use super::fault::{self, Point};
 use super::{clock, replication};
-use crate::grammar::{Request, ReservationRequest};
+use crate::grammar::{Request, ReservationRequest, ThrottleRequest};
 use crate::limiter::{
-    self, ChargeError, Instant, Mode, NewState, OtherAlgorithm, Outcome, ReservationError, Span,
-    State,
+    self, ChargeError, Instant, Mode, NewState, Next, OtherAlgorithm, Outcome, ReservationError,
+    Span, State, redis_cell,
 };
 use crate::state::{self, Change, NotAState};
 
@@ -31,13 +31,19 @@ impl Write {
     pub fn of(next: &limiter::Write<NewState<'_>>) -> Option<Self> {
         match next {
             limiter::Write::Nothing => None,
-            limiter::Write::Keep(next) => Some(Self::Keep(Kept {
-                change: state::encode(&next.state),
-                lapses_at: next.lapses_at,
-                ttl_slack: next.ttl_slack,
-            })),
+            limiter::Write::Keep(next) => Some(Self::keeping(next, state::encode(&next.state))),
             limiter::Write::Forget => Some(Self::Forget),
         }
+    }
+
+    /// What it takes to keep a state in the form of redis-cell.
+    pub fn of_redis_cell(next: &Next<redis_cell::State>) -> Self {
+        Self::keeping(next, state::encode_decimal(&next.state))
+    }
+
+    #[inline(always)]
+    fn keeping<S>(next: &Next<S>, change: Change) -> Self {
+        Self::Keep(Kept { change, lapses_at: next.lapses_at, ttl_slack: next.ttl_slack })
     }
 }
 
@@ -93,6 +99,24 @@ pub fn decide_on<'key>(
         rule.decide_as(mode, stored, now, *cost)
     };
     outcome.map_err(|OtherAlgorithm| WrongType)
+}
+
+/// What a call of redis-cell's command makes of the state behind a key.
+///
+/// # Errors
+///
+/// [`WrongType`] when the key holds anything but the digits of redis-cell.
+pub fn throttle(
+    key: &ReadKey<'_, '_>,
+    request: &ThrottleRequest,
+) -> Result<redis_cell::Outcome, WrongType> {
+    let stored = match key.kind() {
+        KeyKind::Missing => None,
+        KeyKind::String => Some(state::decode_decimal(key.bytes()).map_err(|NotAState| WrongType)?),
+        KeyKind::SortedSet | KeyKind::Other => return Err(WrongType),
+    };
+    fault::point(Point::Decide);
+    Ok(request.rule.decide(stored, clock::now(), request.quantity))
 }
 
 /// What a charge makes of the state behind a key.

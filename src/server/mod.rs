@@ -22,6 +22,7 @@ mod policies;
 mod policy_commands;
 mod policy_file;
 mod policy_statistics;
+mod redis_cell;
 mod replication;
 mod reply;
 mod rows;

@@ -2,8 +2,8 @@
 //! several rules, a map for a state.
 
 use super::api::{Context, Value};
-use crate::limiter::several;
 use crate::limiter::{Decision, Force, Instant, Row, Span, State, Verdict};
+use crate::limiter::{redis_cell, several};
 use crate::state::NotAState;
 use std::iter;
 
@@ -24,6 +24,23 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
         integer(decision.remaining),
         retry_after_ms,
         ms(decision.reset_after),
+    ]
+}
+
+/// A decision of redis-cell's command as `limited limit remaining retry_after_s reset_after_s`. The
+/// fourth is -1 when there is nothing to wait for, be it that the call is allowed or never will be.
+pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
+    let (limited, retry_after_s) = match decision.verdict {
+        redis_cell::Verdict::Allowed => (0, NEVER),
+        redis_cell::Verdict::Limited { retry_after_s } => (1, integer(retry_after_s)),
+        redis_cell::Verdict::Impossible => (1, NEVER),
+    };
+    [
+        limited,
+        integer(decision.limit.units()),
+        integer(decision.remaining),
+        retry_after_s,
+        integer(decision.reset_after_s),
     ]
 }
 

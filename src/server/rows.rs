@@ -2,6 +2,7 @@
 
 use super::api::{Access, Description, KeyRange};
 use super::arguments::*;
+use super::config;
 use crate::grammar::{Algorithm, ReservationVerb};
 use std::ffi::CStr;
 
@@ -13,6 +14,23 @@ pub struct Command {
     pub action: Action,
     /// Under which names `INFO` counts what it decides; `None` when it decides nothing.
     pub counters: Option<Counters>,
+}
+
+impl Command {
+    /// Whether the configuration wants it. To be asked once the settings are loaded.
+    pub fn is_wanted(&self) -> bool {
+        self.action != Action::Throttle || config::redis_cell()
+    }
+
+    /// What to do where another module has its name; empty where none is known to.
+    pub fn hint_if_taken(&self) -> &'static str {
+        match self.action {
+            Action::Throttle => {
+                " Take out the loadmodule line of redis-cell, or the line rl.redis-cell yes"
+            }
+            _ => "",
+        }
+    }
 }
 
 /// The names of two fields of `INFO`.
@@ -49,6 +67,8 @@ pub enum Action {
     Renew,
     /// Gives a lease back.
     Release,
+    /// Decides as redis-cell does, and stores as it does.
+    Throttle,
     /// Shows the state.
     Inspect,
     /// Shows all counters.

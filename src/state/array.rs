@@ -5,6 +5,7 @@
 //! decoder whose result is encoded again to see that it was spelled so. Tests compare the two.
 
 use super::NotAState;
+use std::io::Write as _;
 
 /// The largest array: a kind and three numbers, 1 + 1 + 3 x 9 bytes.
 const LEN_MAX: usize = 29;
@@ -37,6 +38,16 @@ impl Array {
             array.push_number(number);
         }
         array
+    }
+
+    /// No array, but the decimal digits of a number, in the same room.
+    pub fn digits(number: u64) -> Self {
+        let mut bytes = [0; LEN_MAX];
+        let mut rest = bytes.as_mut_slice();
+        // There is room for more than the twenty digits of the largest number.
+        let _ = write!(rest, "{number}");
+        let len = LEN_MAX - rest.len();
+        Self { bytes, len }
     }
 
     /// The bytes.

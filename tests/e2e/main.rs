@@ -43,6 +43,8 @@ mod promise;
 mod protocol;
 mod quota_traces;
 mod quotas;
+mod redis_cell;
+mod redis_cell_effects;
 mod repair;
 mod replicas;
 mod replication;

@@ -4,6 +4,11 @@ use redis::Value;
 
 use crate::support::{Client, Server, raw_error, text};
 
+/// A server with every command that there is.
+fn start() -> Server {
+    Server::setup().line("rl.redis-cell yes").start()
+}
+
 /// What every command says of itself.
 struct Described {
     name: &'static str,
@@ -43,7 +48,7 @@ const ANY_RULE: &str =
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 33] = [
+const COMMANDS: [Described; 34] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -238,6 +243,15 @@ const COMMANDS: [Described; 33] = [
         syntax: "key id",
     },
     Described {
+        name: "cl.throttle",
+        since: "0.2.0",
+        arity: -5,
+        flags: &["write", "denyoom", "fast"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: "key max_burst count_per_period period [quantity]",
+    },
+    Described {
         name: "rl.inspect",
         since: "0.1.0",
         arity: 2,
@@ -330,7 +344,7 @@ fn described(client: &mut Client, name: &str) -> Vec<Value> {
 
 #[test]
 fn command_info_tells_arity_flags_and_the_position_of_the_key() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client3();
     for command in COMMANDS {
         let info = described(&mut client, command.name);
@@ -347,7 +361,7 @@ fn command_info_tells_arity_flags_and_the_position_of_the_key() {
 
 #[test]
 fn key_specifications_tell_readers_from_updaters() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client3();
     for command in COMMANDS {
         let info = described(&mut client, command.name);
@@ -362,7 +376,7 @@ fn key_specifications_tell_readers_from_updaters() {
 
 #[test]
 fn peek_is_marked_as_not_deterministic() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client3();
     let tips = words(&described(&mut client, "rl.peek")[7]);
     assert_eq!(tips, ["nondeterministic_output"]);
@@ -407,7 +421,7 @@ fn syntax(arguments: &Value, separator: &str) -> String {
 
 #[test]
 fn command_docs_give_redis_cli_all_it_needs_for_hints() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client3();
     for command in COMMANDS {
         let reply = client.run(&format!("COMMAND DOCS {}", command.name));
@@ -428,7 +442,7 @@ fn command_docs_give_redis_cli_all_it_needs_for_hints() {
 
 #[test]
 fn command_docs_answer_resp2_too() {
-    let server = Server::start();
+    let server = start();
     let reply = server.client().run("COMMAND DOCS rl.gcra");
     assert_eq!(text(&items(&reply)[0]), "rl.gcra");
     assert!(
@@ -439,7 +453,7 @@ fn command_docs_answer_resp2_too() {
 }
 
 /// Every syntax, with the key `k` and arguments that look like keys and options.
-const SYNTAXES: [(&str, &[&str]); 26] = [
+const SYNTAXES: [(&str, &[&str]); 28] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
     ("RL.FIXED k 5 60 ALIGNED COST 1", UPDATES),
@@ -465,12 +479,14 @@ const SYNTAXES: [(&str, &[&str]); 26] = [
     ("RL.COMMIT k k FIXED 5 60 COST 1", UPDATES),
     ("RL.COMMIT k k QUOTA 5 week START k COST 1", UPDATES),
     ("RL.CANCEL k k FIXED 5 60", UPDATES),
+    ("CL.THROTTLE k 15 30 60", UPDATES),
+    ("CL.THROTTLE k k k k k", UPDATES),
     ("RL.INSPECT k", READS),
 ];
 
 #[test]
 fn the_key_of_every_syntax_is_found() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client();
     let key = || Value::BulkString(b"k".to_vec());
     for (call, flags) in SYNTAXES {
@@ -487,7 +503,7 @@ fn the_key_of_every_syntax_is_found() {
 
 #[test]
 fn every_key_of_several_rules_is_found() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client();
     let rules = ["a", "GCRA 5 1 60", "b", "FIXED 5 60", "c", "no rule"];
     for (command, flags) in [("RL.ALL", UPDATES), ("RL.PEEKALL", READS)] {
@@ -506,7 +522,7 @@ fn every_key_of_several_rules_is_found() {
 
 #[test]
 fn the_server_lists_the_commands_of_this_module() {
-    let server = Server::start();
+    let server = start();
     let mut client = server.client();
     let listed = words(&client.run("COMMAND LIST FILTERBY MODULE rl"));
     let mut expected = COMMANDS.map(|command| command.name);

@@ -39,6 +39,17 @@ pub fn block(name: &str, language: Language, mark: &str) -> String {
     format!("{}\n", found[0])
 }
 
+/// The calls that a section of a page shows with what they answer, as `CALL -> answer`, in order.
+pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
+    let text = page(name);
+    let (_, section) = text.split_once(&format!("\n{heading}\n")).expect("the section");
+    let level = heading.split(' ').next().expect("a heading");
+    let section = section.split(&format!("\n{level} ")).next().expect("its end");
+    let blocks = section.split("\n```").skip(1).step_by(2);
+    let shown = blocks.flat_map(str::lines).filter_map(|line| line.split_once(" -> "));
+    shown.map(|(call, answer)| (call.trim().to_owned(), answer.trim().to_owned())).collect()
+}
+
 /// Runs a program whose server is the given port, and gives what it prints.
 ///
 /// # Panics

@@ -1,0 +1,386 @@
+//! What a call of `CL.THROTTLE` leaves behind: nothing when it is denied, otherwise an effect that
+//! replicas, files and watchers get as from every other command of ours.
+
+use std::fs;
+use std::sync::Barrier;
+use std::thread;
+
+use redis::Value;
+
+use crate::acl::{is_at_least, make_user, may};
+use crate::redis_cell::{arrival_ns, setup};
+use crate::support::replicas::replica_with;
+use crate::support::{
+    BASE_US, Random, Reply, Server, eventually, integers, module, raw_error, text, wait_for_offset,
+};
+
+const CALL: &str = "CL.THROTTLE k 1 2 60";
+const PANICKED: &str = "ERR internal error: the call was stopped and the key left as it was, \
+     see the server's log";
+
+#[test]
+fn a_denied_call_leaves_no_trace() {
+    let server = setup().line("notify-keyspace-events KEA").start();
+    let mut client = server.client();
+    let (mut listener, mut tracker) = (server.client3(), server.client3());
+    let mut watcher = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    assert_eq!(client.decide(&format!("{CALL} 2")), [0, 2, 0, -1, 60]);
+    stream.effects(&mut client);
+    listener.subscribe("__keyspace@0__:k");
+    tracker.ok("CLIENT TRACKING ON");
+    let before = client.snapshot("k");
+    for (call, expected) in [
+        (CALL.to_owned(), [1, 2, 0, 30, 60]),
+        (format!("{CALL} 2"), [1, 2, 0, 60, 60]),
+        (format!("{CALL} 3"), [1, 2, 0, -1, 60]),
+        (format!("{CALL} 0"), [0, 2, 0, -1, 60]),
+        // The clock goes back, and nothing is repaired: the form cannot tell.
+        (CALL.to_owned(), [1, 2, 0, 3_630, 3_660]),
+    ] {
+        if expected[4] > 60 {
+            client.advance_ms(-3_600_000);
+        }
+        tracker.bytes("GET k");
+        watcher.ok("WATCH k");
+        let changes = client.changes();
+        assert_eq!(client.decide(&call), expected, "{call}");
+        assert_eq!(client.snapshot("k"), before, "{call}");
+        assert_eq!(client.changes(), changes, "{call}");
+        assert!(stream.effects(&mut client).is_empty(), "{call}");
+        assert!(listener.pushed().is_empty(), "{call}");
+        assert!(tracker.pushed().is_empty(), "{call}");
+        watcher.ok("MULTI");
+        watcher.run("PING");
+        assert_ne!(watcher.run("EXEC"), Value::Nil, "{call}");
+    }
+}
+
+#[test]
+fn an_allowed_call_is_seen_by_watchers_trackers_and_listeners() {
+    let server = setup().line("notify-keyspace-events KEA").start();
+    let mut client = server.client();
+    let (mut listener, mut tracker) = (server.client3(), server.client3());
+    let mut watcher = server.client();
+    client.freeze(BASE_US);
+    listener.subscribe("__keyspace@0__:k");
+    tracker.ok("CLIENT TRACKING ON");
+    for remaining in [1, 0] {
+        tracker.run("GET k");
+        watcher.ok("WATCH k");
+        assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
+        let events = listener.pushed();
+        let names: Vec<_> = events.iter().filter_map(|push| push.data.last().map(text)).collect();
+        // The first is the event of a new key, where somebody listens for those too.
+        assert_eq!(names.last().map(String::as_str), Some("set"), "{events:?}");
+        assert_eq!(tracker.pushed().len(), 1);
+        watcher.ok("MULTI");
+        watcher.run("PING");
+        assert_eq!(watcher.run("EXEC"), Value::Nil);
+    }
+}
+
+#[test]
+fn the_effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
+    let server = setup().start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    let mut expected_ns = BASE_US * 1_000;
+    for _ in 0..2 {
+        assert_eq!(client.decide(CALL)[0], 0);
+        expected_ns += 30_000_000_000;
+        assert_eq!(arrival_ns(&mut client, "k"), expected_ns);
+        let expiry_ms = client.integer("PEXPIRETIME k").to_string();
+        let digits = expected_ns.to_string();
+        let words = ["SET", "k", &digits, "PXAT", &expiry_ms].map(|word| word.as_bytes().to_vec());
+        assert_eq!(stream.effects(&mut client), [words.to_vec()]);
+    }
+    // By the real clock, too, the key goes when the arrival time has come.
+    client.integer("RL.DEBUG CLOCK RESUME");
+    client.integer("DEL k");
+    assert_eq!(client.decide(CALL)[0], 0);
+    let excess_ns = client.integer("PEXPIRETIME k") * 1_000_000 - arrival_ns(&mut client, "k");
+    assert!((0..1_001_000).contains(&excess_ns), "{excess_ns} ns");
+}
+
+#[test]
+fn a_transaction_and_a_script_send_their_effects_and_share_the_limit() {
+    let server = setup().start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    client.ok("MULTI");
+    for _ in 0..3 {
+        client.run(CALL);
+    }
+    let Value::Array(replies) = client.run("EXEC") else { panic!("no EXEC") };
+    let limited = replies.iter().map(|reply| integers(reply).expect("a decision")[0]);
+    assert_eq!(limited.collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(integers(&client.run_in_script(CALL)), Some([1, 2, 0, 30, 60]));
+    let sent = stream.effects(&mut client);
+    let sets = sent.iter().filter(|effect| effect[0] == b"SET").count();
+    assert_eq!(sets, 2, "{sent:?}");
+    assert!(sent.iter().all(|effect| !effect[0].starts_with(b"CL.")), "{sent:?}");
+}
+
+#[test]
+fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
+    let primary = setup().with_tcp().start();
+    let replica = replica_with(&primary, setup());
+    let (mut client, mut reader) = (primary.client(), replica.client());
+    client.freeze(BASE_US);
+    // An hour ahead, where all would have lapsed, then an hour behind.
+    for skew_us in [3_600_000_000, -3_600_000_000] {
+        reader.freeze(BASE_US + skew_us);
+        let mut random = Random::new(skew_us.unsigned_abs());
+        for _ in 0..300 {
+            client.advance_ms(random.below(2_000) as i64);
+            let key = random.below(5);
+            client.decide(&format!("CL.THROTTLE {key} 9 10 60 {}", random.below(4)));
+        }
+        wait_for_offset(&primary, &replica);
+        assert_eq!(reader.contents(), client.contents());
+        let refused = reader.error("CL.THROTTLE 1 9 10 60");
+        assert!(refused.starts_with("READONLY"), "{refused}");
+        assert_eq!(reader.info_number("rl", "rl_throttle_allowed"), 0, "it decides nothing");
+    }
+    // Promoted, it goes on where the primary was.
+    let held = client.decide("CL.THROTTLE 1 9 10 60 0");
+    let now_us = client.integer("RL.DEBUG CLOCK FREEZE");
+    reader.ok("REPLICAOF NO ONE");
+    reader.freeze(now_us);
+    assert_eq!(reader.decide("CL.THROTTLE 1 9 10 60 0"), held);
+}
+
+#[test]
+fn a_file_that_is_replayed_later_takes_no_decision_again() {
+    // Written by a clock that stands in September 2001.
+    const LONG_AGO_US: i64 = 1_000_000_000_000_000;
+    let append_only = setup().line("appendonly yes").line("appendfsync always");
+    let mut server = append_only.line("aof-use-rdb-preamble no").start();
+    let mut client = server.client();
+    client.freeze(LONG_AGO_US);
+    for (at_s, expected) in [(0, [0, 2, 1, -1, 30]), (1, [0, 2, 0, -1, 59]), (2, [1, 2, 0, 28, 58])]
+    {
+        client.freeze(LONG_AGO_US + at_s * 1_000_000);
+        assert_eq!(client.decide(CALL), expected);
+    }
+    let before = client.contents();
+    for entry in fs::read_dir(server.file("appendonlydir")).expect("a directory") {
+        let bytes = fs::read(entry.expect("an entry").path()).expect("a file");
+        let text = String::from_utf8_lossy(&bytes).to_uppercase();
+        assert!(!text.contains("THROTTLE"), "the command itself is in the file: {text}");
+    }
+    // Killed, and read again by the real clock of many years later.
+    for _ in 0..2 {
+        server.start_again();
+        let mut client = server.client();
+        assert_eq!(client.contents(), before);
+        assert_eq!(client.info_number("rl", "rl_throttle_allowed"), 0);
+        client.freeze(LONG_AGO_US + 3_000_000);
+        assert_eq!(client.decide(CALL), [1, 2, 0, 27, 57]);
+    }
+    // And by a server without the command, or without the module.
+    server.start_again_as(|setup| setup.line("rl.redis-cell no"));
+    assert_eq!(server.client().contents(), before);
+    server.start_again_as(|_| Server::setup().without_module().line("appendonly yes"));
+    assert_eq!(server.client().contents(), before);
+}
+
+/// A server that passes calls of `CL.THROTTLE` on as they are, as redis-cell does: to it the name
+/// stands for a command that takes any arguments.
+fn passing_on() -> crate::support::server::Setup {
+    Server::setup().without_module().line("rename-command RPUSH CL.THROTTLE")
+}
+
+#[test]
+fn a_replica_of_a_server_with_redis_cell_decides_what_it_is_sent() {
+    let primary = passing_on().with_tcp().start();
+    let replica = replica_with(&primary, setup());
+    replica.client().freeze(BASE_US);
+    let mut client = primary.client();
+    for _ in 0..3 {
+        client.integer("CL.THROTTLE k 9 10 60");
+    }
+    // What is an error here is none of the link's business.
+    client.integer("CL.THROTTLE k 9 10 60 -1");
+    client.integer("CL.THROTTLE other 9 10 60");
+    wait_for_offset(&primary, &replica);
+    let mut reader = replica.client();
+    assert_eq!(arrival_ns(&mut reader, "k"), BASE_US * 1_000 + 18_000_000_000);
+    assert_eq!(arrival_ns(&mut reader, "other"), BASE_US * 1_000 + 6_000_000_000);
+    // It takes over, and goes on.
+    reader.ok("REPLICAOF NO ONE");
+    assert_eq!(reader.decide("CL.THROTTLE k 9 10 60"), [0, 10, 6, -1, 24]);
+    replica.assert_alive();
+}
+
+#[test]
+fn a_file_that_redis_cell_filled_is_loaded_with_the_command_and_not_without() {
+    let lines = |setup: crate::support::server::Setup| {
+        setup.line("appendonly yes").line("aof-use-rdb-preamble no")
+    };
+    let mut server = lines(passing_on()).start();
+    let mut client = server.client();
+    for quantity in [1, 2, 3, 9] {
+        client.integer(&format!("CL.THROTTLE k 9 10 31000000 {quantity}"));
+    }
+    client.ok("SET last 1");
+    server.start_again_as(|_| lines(setup()));
+    let mut client = server.client();
+    assert_eq!(client.bytes("GET last"), b"1");
+    // Six of ten: the nine are denied.
+    assert_eq!(client.decide("CL.THROTTLE k 9 10 31000000 0")[..3], [0, 10, 4]);
+    // What it has made of them is written as states, which a server without it reads.
+    client.run("BGREWRITEAOF");
+    eventually("the file is rewritten", || {
+        let state = client.info("persistence");
+        let busy = ["aof_rewrite_in_progress", "aof_rewrite_scheduled"];
+        busy.iter().all(|field| state[*field] == "0").then_some(())
+    });
+    let before = client.contents();
+    server.start_again_as(|_| lines(Server::setup()));
+    assert_eq!(server.client().contents(), before);
+}
+
+#[test]
+fn a_snapshot_brings_it_back() {
+    let mut server = setup().start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    assert_eq!(client.decide(CALL), [0, 2, 1, -1, 30]);
+    client.ok("SAVE");
+    let before = client.contents();
+    server.start_again();
+    let mut client = server.client();
+    assert_eq!(client.contents(), before);
+    client.freeze(BASE_US);
+    assert_eq!(client.decide(CALL), [0, 2, 0, -1, 60]);
+}
+
+#[test]
+fn a_panic_at_any_point_is_an_error_reply_and_leaves_the_key_as_it_was() {
+    let server = setup().module(module::path_with_faults()).start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    let mut panics = 0;
+    let mut stopped = |client: &mut crate::support::Client, point: &str, call: &str| {
+        let (before, changes) = (client.contents(), client.changes());
+        client.ok(&format!("RL.DEBUG PANIC {point}"));
+        assert_eq!(client.error(call), PANICKED, "{call} at {point}");
+        assert_eq!(client.contents(), before, "{call} at {point}");
+        assert_eq!(client.changes(), changes, "{call} at {point}");
+        panics += 1;
+        assert_eq!(client.info_number("rl", "rl_panics"), panics, "{call} at {point}");
+    };
+    // On the way to a new key, to the next state, to a denial, and to a question.
+    for remaining in [1, 0] {
+        stream.effects(&mut client);
+        for point in ["parse", "decide", "reply", "store"] {
+            stopped(&mut client, point, CALL);
+        }
+        assert!(stream.effects(&mut client).is_empty());
+        assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
+    }
+    for call in [CALL.to_owned(), format!("{CALL} 0"), format!("{CALL} 3")] {
+        for point in ["parse", "decide", "reply"] {
+            stopped(&mut client, point, &call);
+        }
+    }
+    stopped(&mut client, "parse", "CL.THROTTLE k wrong wrong wrong");
+    server.assert_alive();
+}
+
+#[test]
+fn of_10_000_calls_on_64_connections_exactly_1_000_are_allowed_by_redis_cell_s_command() {
+    const CONNECTIONS: usize = 64;
+    const CALLS: usize = 10_000;
+    let server = setup().start();
+    let start = Barrier::new(CONNECTIONS);
+    // A thousand per year: nothing worth a unit comes back while the test runs.
+    let call = "CL.THROTTLE k 999 1000 31536000";
+    let replies: Vec<Reply> = thread::scope(|scope| {
+        let callers = (0..CONNECTIONS).map(|number| {
+            let (server, start) = (&server, &start);
+            scope.spawn(move || {
+                let mut client = server.client();
+                let calls = CALLS / CONNECTIONS + usize::from(number < CALLS % CONNECTIONS);
+                start.wait();
+                (0..calls).map(|_| client.decide(call)).collect::<Vec<_>>()
+            })
+        });
+        let callers = callers.collect::<Vec<_>>();
+        callers.into_iter().flat_map(|caller| caller.join().expect("no caller fails")).collect()
+    });
+    let (denied, allowed): (Vec<_>, Vec<_>) = replies.into_iter().partition(|reply| reply[0] == 1);
+    let mut remaining = allowed.iter().map(|reply| reply[2]).collect::<Vec<_>>();
+    remaining.sort_unstable();
+    assert!(remaining.into_iter().eq(0..1_000), "each rest is seen once");
+    assert_eq!(denied.len(), CALLS - 1_000);
+    assert!(denied.iter().all(|reply| reply[2] == 0 && reply[3] > 0));
+    server.assert_alive();
+}
+
+#[test]
+fn a_full_server_refuses_the_command() {
+    let server = setup().start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    assert_eq!(client.decide(CALL)[0], 0);
+    client.ok("CONFIG SET maxmemory 1");
+    for call in [CALL, "CL.THROTTLE new 1 2 60", "CL.THROTTLE k 1 2 60 0"] {
+        assert!(client.error(call).starts_with("OOM"), "{call}");
+        let scripted = raw_error(&client.run_in_script(call)).expect("an error");
+        assert!(scripted.contains("OOM"), "{scripted}");
+    }
+    client.ok("CONFIG SET maxmemory 0");
+    assert_eq!(client.decide(CALL), [0, 2, 0, -1, 60]);
+}
+
+#[test]
+fn users_are_held_to_their_keys_commands_and_categories() {
+    let server = setup().start();
+    let mut client = server.client();
+    let call = "CL.THROTTLE app:1 15 30 60";
+    for (user, rules, expected) in [
+        ("all", "~app:* +@all", true),
+        ("both", "%RW~app:* +@all", true),
+        ("reader", "%R~app:* +@all", false),
+        ("writer", "%W~app:* +@all", false),
+        ("stranger", "~other:* +@all", false),
+        ("named", "~app:* -@all +cl.throttle", true),
+        ("without", "~app:* +@all -cl.throttle", false),
+    ] {
+        make_user(&mut client, user, rules);
+        assert_eq!(may(&mut client, user, call), expected, "{user}");
+    }
+    let files = is_at_least(&mut client, (7, 2), (8, 0));
+    for (user, category, expected) in
+        [("writes", "write", files), ("quick", "fast", files), ("reads", "read", false)]
+    {
+        make_user(&mut client, user, &format!("~* -@all +@{category}"));
+        assert_eq!(may(&mut client, user, call), expected, "{category}");
+    }
+    if is_at_least(&mut client, (7, 4), (8, 0)) {
+        make_user(&mut client, "limits", "~* -@all +@rl");
+        assert!(may(&mut client, "limits", call));
+    }
+}
+
+#[test]
+fn a_key_is_made_as_compact_as_set_makes_it_and_stays_so() {
+    let server = setup().start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    client.ok("SET plain 1800000002000000000abc PX 100000");
+    let most = client.integer("MEMORY USAGE plain") + 16;
+    for used in 0..10 {
+        assert_eq!(client.decide("CL.THROTTLE plainer 9 10 60")[2], 9 - used);
+        let bytes = client.integer("MEMORY USAGE plainer");
+        assert!(bytes <= most + 8, "{bytes} bytes after call {used}, of {most}");
+        assert_eq!(client.integer("STRLEN plainer"), 19);
+    }
+}
