@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs the fuzz targets below fuzz/, one after the other.
 #
-#   scripts/fuzz.sh [SECONDS] [TARGET...]     default: 20 seconds each of grammar, codec, decide
+#   scripts/fuzz.sh [SECONDS] [TARGET...]     default: 20 seconds each of grammar, codec, decide,
+#                                             policies
 #
 # What is found to be new is kept in fuzz/corpus, so that a later run goes on from there; an input
 # that fails is kept in fuzz/artifacts. A long run is one with more seconds:
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/.."
 
 seconds=${1:-20}
 [ $# -eq 0 ] || shift
-[ $# -gt 0 ] || set -- grammar codec decide
+[ $# -gt 0 ] || set -- grammar codec decide policies
 
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-target}/fuzz

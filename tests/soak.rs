@@ -23,6 +23,8 @@ mod fleet;
 mod held;
 #[path = "soak/key.rs"]
 mod key;
+#[path = "soak/named.rs"]
+mod named;
 #[path = "soak/reserved.rs"]
 mod reserved;
 #[path = "soak/traffic.rs"]
@@ -46,7 +48,7 @@ const DEFAULT: Duration = Duration::from_secs(6);
 const BATCHES: u64 = 60;
 
 /// Kinds of calls that even the shortest soak makes often.
-const MUST_HAPPEN: [&str; 15] = [
+const MUST_HAPPEN: [&str; 19] = [
     "calls about leases",
     "calls beside reservations",
     "calls decided",
@@ -59,9 +61,13 @@ const MUST_HAPPEN: [&str; 15] = [
     "calls of PEEKALL",
     "calls of REFUND",
     "calls of REFUND to nothing",
+    "calls of USE allowed",
+    "calls of USE denied",
+    "calls of USE denied in the shadow",
     "reservations given up",
     "reservations made",
     "reservations settled",
+    "statistics compared",
 ];
 
 impl Source for Random {
@@ -127,10 +133,12 @@ fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut traffic = Traffic::new(&mut random);
     let mut fleet = Fleet::start(BASE_US.into(), traffic.slots());
+    traffic.begin_statistics(&mut fleet);
     let started = Instant::now();
     for fault in (random.below(FAULTS.len() as u64) as usize..).map(|turn| turn % FAULTS.len()) {
         for _ in 0..BATCHES {
             if started.elapsed() >= time {
+                traffic.check_statistics(&mut fleet, counts)?;
                 return traffic.check_replica(&mut fleet, counts);
             }
             set_clock(&mut random, &traffic, &mut fleet, counts);
@@ -142,8 +150,10 @@ fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
             counts.add("changes of rl.sliding-log-slots", 1);
         }
         traffic.check_replica(&mut fleet, counts)?;
+        traffic.check_statistics(&mut fleet, counts)?;
         let (name, fault) = FAULTS[fault];
         fault(&mut fleet);
+        traffic.begin_statistics(&mut fleet);
         counts.add(name, 1);
     }
     unreachable!("there is always another fault")

@@ -20,9 +20,11 @@ fn key_of(index: u64) -> String {
     format!("key:{index:08}")
 }
 
-/// A kind of call: its name, what makes the key ready (done twice), and the call itself.
+/// A kind of call: its name, the policy that it needs, what makes the key ready (done twice), and
+/// the call itself.
 struct Kind {
     name: String,
+    policy: Option<&'static str>,
     before: Option<Vec<String>>,
     call: Vec<String>,
 }
@@ -46,6 +48,7 @@ fn kinds() -> Vec<Kind> {
             .map(|verb| words(&format!("RL.{verb} KEY {name} {ample}")));
         let kind = |what: &str, before: Option<&Vec<String>>, call: &Vec<String>| Kind {
             name: format!("command/{name}/{what}"),
+            policy: None,
             before: before.cloned(),
             call: call.clone(),
         };
@@ -58,7 +61,7 @@ fn kinds() -> Vec<Kind> {
             kind("peeked", Some(&quarter), &peek),
         ]
     };
-    rules.into_iter().flat_map(of_rule).chain(several()).chain(leases()).collect()
+    rules.into_iter().flat_map(of_rule).chain(several()).chain(leases()).chain(uses()).collect()
 }
 
 /// Three rules in one call, beside which their single calls stand.
@@ -70,6 +73,7 @@ fn several() -> [Kind; 2] {
     };
     let kind = |what: &str, before: Vec<String>, call: Vec<String>| Kind {
         name: format!("command/three rules/{what}"),
+        policy: None,
         before: Some(before),
         call,
     };
@@ -82,6 +86,7 @@ fn leases() -> [Kind; 3] {
     let lease = |id: &str, limit: &str| ["RL.LEASE", "KEY", id, limit, "10d"].map(str::to_owned);
     let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
         name: format!("command/lease/{what}"),
+        policy: None,
         before,
         call,
     };
@@ -90,6 +95,30 @@ fn leases() -> [Kind; 3] {
         kind("new key", None, lease("first", "2").to_vec()),
         kind("allowed", first(), lease("second", "2").to_vec()),
         kind("denied", first(), lease("second", "1").to_vec()),
+    ]
+}
+
+/// A policy by its name, and as part of a call with three rules; its rule stands among the others.
+fn uses() -> [Kind; 7] {
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let kind = |what: &str, policy, before: &str, call: &str| Kind {
+        name: format!("command/use/{what}"),
+        policy: Some(policy),
+        before: Some(words(before)),
+        call: words(call),
+    };
+    let (bites, shadow) = ("p GCRA 100 100 10d", "p SHADOW GCRA 100 100 10d");
+    let (before, by_default) = ("RL.GCRA KEY 100 100 10d COST 25", "DEFAULT GCRA 100 100 10d");
+    let all = ["RL.ALL", "KEY:g", "USE p", "KEY:t", "TOKENBUCKET 100 100 10d", "KEY:f"];
+    let all = all.iter().map(|word| (*word).to_owned()).chain(["FIXED 100 10d".to_owned()]);
+    [
+        kind("allowed", bites, before, "RL.USE KEY p"),
+        kind("denied", "p GCRA 1 1 10d", "RL.GCRA KEY 1 1 10d", "RL.USE KEY p"),
+        kind("allowed, shadow", shadow, before, "RL.USE KEY p"),
+        kind("allowed, of a variant", "p@b GCRA 100 100 10d", before, "RL.USE KEY p FOR a FOR b"),
+        kind("allowed, with a default", bites, before, &format!("RL.USE KEY p {by_default}")),
+        kind("allowed, by default", "q FIXED 1 1", before, &format!("RL.USE KEY p {by_default}")),
+        Kind { call: all.collect(), ..kind("allowed, three rules", bites, before, "") },
     ]
 }
 
@@ -106,7 +135,8 @@ pub fn count() -> Commands {
     let module = PathBuf::from(env::var_os("RL_MODULE").expect("RL_MODULE names the module"));
     let name = module.file_name().expect("a file").to_string_lossy().into_owned();
     let mut commands = Commands { figures: Vec::new(), server_functions: Vec::new() };
-    for kind in kinds() {
+    let only = env::var("ONLY").unwrap_or_default();
+    for kind in kinds().into_iter().filter(|kind| only.split(',').any(|o| kind.name.contains(o))) {
         eprintln!("counting {} ...", kind.name);
         let [once, more] = [1, 2].map(|times| count_calls(&module, &kind, times * CALLS));
         let is_ours = |path: &str| path.ends_with(&name);
@@ -155,6 +185,10 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let mut connection = connect(&socket);
     let pid: String = redis::cmd("INFO").arg("server").query(&mut connection).expect("INFO");
     let pid = pid.lines().find_map(|line| line.strip_prefix("process_id:")).expect("a pid");
+    if let Some(policy) = kind.policy {
+        let words: Vec<_> = ["RL.POLICY", "SET"].into_iter().chain(policy.split(' ')).collect();
+        redis::cmd(words[0]).arg(&words[1..]).query::<()>(&mut connection).expect("a policy");
+    }
     // The same number of keys is made ready in both runs: it is in both counts. The second call of
     // a key has the server turn its compact string into a plain one, so it is made here.
     for index in (0..2 * CALLS).chain(0..2 * CALLS) {

@@ -105,6 +105,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     bars.measure_several(&node, rounds);
     bars.measure_settling(&node, rounds);
     bars.measure_quotas(&node, rounds);
+    bars.measure_policies(&node, rounds);
     bars.measure_leases(&node, rounds);
     bars.measure_reserving(&node, rounds);
     drop(node);
@@ -207,6 +208,37 @@ impl Bars {
             self.add_most(&figure, 1.0 / quota.cpu_ratio, 1.15);
         }
         self.figures.extend(figures.into_iter().skip(1));
+    }
+
+    /// Calls by a policy, enforced and in the shadow, beside those of its rule: among few policies
+    /// and among as many as there may be.
+    fn measure_policies(&mut self, node: &Node, rounds: usize) {
+        let names =
+            |limiter: Limiter| ["", "-shadow"].map(|kind| format!("{}{kind}", limiter.name));
+        for limiter in FOUR {
+            let [bites, shadow] = names(limiter);
+            limiter.set_policy(node, &bites, &[]);
+            limiter.set_policy(node, &shadow, &["SHADOW"]);
+        }
+        let mut set = 2 * FOUR.len();
+        for policies in [10, 10_000] {
+            eprintln!("{}: {policies} policies", self.server);
+            for number in set..policies {
+                GCRA.set_policy(node, &format!("other:{number}"), &["OFF"]);
+            }
+            set = policies;
+            for limiter in FOUR {
+                let [bites, shadow] = names(limiter);
+                let group = [limiter.allowed(), limiter.used(&bites), limiter.used(&shadow)];
+                let figures = rounds::measure(node, &group, Shape::BASE, rounds);
+                for used in &figures[1..] {
+                    let among = format!("{}, among {policies}", used.name);
+                    let figure = format!("{among}, CPU against {}", limiter.command);
+                    self.add_most(&figure, 1.0 / used.cpu_ratio, 1.15);
+                }
+                self.figures.extend(figures.into_iter().skip(1));
+            }
+        }
     }
 
     /// Leases taken and given back, among few holders and among many.

@@ -134,6 +134,18 @@ impl Limiter {
         Contestant { before, ..self.contestant("refunded", "r", &words, Expected::Allowed) }
     }
 
+    /// The rule of [`Self::allowed`] by a policy of this name, which the server has to have.
+    pub fn used(self, policy: &str) -> Contestant {
+        let kind = format!("by RL.USE {policy}");
+        self.contestant(&kind, "u", &["RL.USE", "KEY", policy], Expected::Allowed)
+    }
+
+    /// Sets a policy of this name with the ample rule.
+    pub fn set_policy(self, node: &Node, policy: &str, mode: &[&str]) {
+        let head = [&["RL.POLICY", "SET", policy], mode, &[self.name]].concat();
+        node.run(&[&head, self.ample()].concat());
+    }
+
     /// The rule of [`Self::allowed`] on a key of `RL.ALL`, which is its `number`th.
     fn ruled(self, number: usize) -> [String; 2] {
         let rule = [&[self.name], self.ample()].concat().join(" ");

@@ -133,6 +133,8 @@ pub enum GrammarError {
     PolicyRule,
     /// A policy without a rule.
     MissingPolicyRule,
+    /// Not an option of the rule of a policy.
+    OptionOfPolicy,
     /// `COST` or `PARTIAL` in the rule of a policy.
     CostOfPolicy,
     /// Not a percentage.
@@ -350,6 +352,9 @@ impl GrammarError {
             }
             Self::MissingPolicyRule => {
                 c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
+            }
+            Self::OptionOfPolicy => {
+                c"ERR invalid option: after its limits FIXED may have ALIGNED, and QUOTA ZONE name and START n: mode and EX stand before the rule"
             }
             Self::CostOfPolicy => {
                 c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"

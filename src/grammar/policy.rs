@@ -1,5 +1,8 @@
 //! What follows `RL.POLICY SET`, and each line of the file: a name, a mode, and a rule.
 
+#[cfg(test)]
+mod tests;
+
 use super::rule_text::rule_text;
 use super::{GrammarError, named, number, request};
 use crate::limiter::{Algorithm, Rule, Slots, Span};
@@ -76,18 +79,20 @@ pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
 /// Reads the rule of a policy, which leaves the cost to each call. A sliding log has the default
 /// slots: how many there are is settled by each call.
 pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
-    // The shortest rule has two arguments, which are none of these words.
-    let mut options = args.iter().skip(2);
+    use GrammarError::{
+        Arity, Cost, CostOfPolicy, MissingCost, Option, OptionOfPolicy, OptionOfQuota,
+        OptionOrAligned, PartialOfNothing, RepeatedCost, RepeatedPartial, RuleArity,
+    };
+    let request = request(algorithm, args, Slots::DEFAULT).map_err(|error| match error {
+        Arity => RuleArity(algorithm),
+        Option | OptionOrAligned | OptionOfQuota => OptionOfPolicy,
+        Cost | MissingCost | RepeatedCost | PartialOfNothing | RepeatedPartial => CostOfPolicy,
+        error => error,
+    })?;
+    // In a rule that was read, no other word is one of these.
     let of_a_call =
         |word: &&[u8]| word.eq_ignore_ascii_case(b"COST") || word.eq_ignore_ascii_case(b"PARTIAL");
-    if algorithm != Algorithm::Backoff && options.any(of_a_call) {
-        return Err(GrammarError::CostOfPolicy);
-    }
-    match request(algorithm, args, Slots::DEFAULT) {
-        Ok(request) => Ok(request.rule),
-        Err(GrammarError::Arity) => Err(GrammarError::RuleArity(algorithm)),
-        Err(error) => Err(error),
-    }
+    if args.iter().any(of_a_call) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }
 
 fn percent(digits: &[u8]) -> Option<u8> {

@@ -7,6 +7,9 @@
 //! search@plan:gold   SHADOW GCRA 60 100 1m   # until the first of the month
 //! ```
 
+#[cfg(test)]
+mod tests;
+
 use super::{GrammarError, definition};
 use crate::policy::{Bases, Refusal};
 

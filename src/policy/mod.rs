@@ -17,6 +17,9 @@ pub mod setting;
 pub mod statistics;
 pub mod table;
 
+#[cfg(test)]
+mod tests;
+
 pub use bases::Bases;
 pub use duration::duration_text;
 pub use families::Refusal;

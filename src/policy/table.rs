@@ -3,6 +3,9 @@
 //! A name has a base, an override that lasts until an instant, or both. What is over is dropped at
 //! the next change, with what was counted of it.
 
+#[cfg(test)]
+mod tests;
+
 use super::families::{Families, Refusal};
 use super::statistics::Key;
 use super::{Bases, Enforcement, FullName, Pattern, Setting, Statistics, digest, duration_text};

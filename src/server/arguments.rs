@@ -149,7 +149,7 @@ pub const DEFAULT_RULE: Argument = Argument::new(
     Some(c"the rule where there is no such policy, as the last of all"),
 )
 .optional();
-const RULE_OF_POLICY: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
+pub const RULE_OF_POLICY: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
 
 const USE: Argument = Argument::new(
     c"use-of-policy",

@@ -1,7 +1,8 @@
 //! The command table as data: what a server, a client and `redis-cli` want to know of each command.
 
-use super::api::{Access, Description, KeyRange};
+use super::api::{Access, Description};
 use super::arguments::*;
+use super::descriptions::*;
 use crate::grammar::{Algorithm, ReservationVerb};
 use std::ffi::CStr;
 
@@ -82,89 +83,6 @@ pub enum PolicyVerb {
     ResetStat,
     /// Tells what there is.
     Help,
-}
-
-const CONSTANT: &CStr = c"O(1)";
-const SINCE: &CStr = c"0.1.0";
-
-/// A command that decides: of constant cost, with a limit and a window.
-const fn deciding(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        name,
-        summary,
-        complexity: CONSTANT,
-        since: SINCE,
-        arity: -4,
-        flags: c"write fast deny-oom",
-        categories: c"write fast",
-        categories_and_own: c"write fast rl",
-        keys: Some((KeyRange::FIRST, Access::Update)),
-        tips: None,
-        arguments: LIMIT_PER_WINDOW,
-    }
-}
-
-/// A command that reads: of constant cost.
-const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        arity: 2,
-        flags: c"readonly fast",
-        categories: c"read fast",
-        categories_and_own: c"read fast rl",
-        keys: Some((KeyRange::FIRST, Access::Read)),
-        arguments: &[KEY],
-        ..deciding(name, summary)
-    }
-}
-
-/// A command of a trusted caller, which settles what was decided: it is not in the module's own
-/// category.
-const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
-        since: c"0.2.0",
-        arity: -4,
-        flags: c"write",
-        categories: c"write slow",
-        categories_and_own: c"write slow",
-        ..deciding(name, summary)
-    }
-}
-
-/// A command of who holds a lease, or wants to.
-const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        complexity: c"O(log N) with N holders",
-        since: c"0.2.0",
-        flags: c"write fast",
-        ..deciding(name, summary)
-    }
-}
-
-/// A command of a trusted caller, which ends a reservation.
-const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        complexity: c"O(N) with N ids that are remembered, at most 1024",
-        arity: -6,
-        arguments: &[KEY, RESERVATION_ID, RESERVABLE, COST],
-        ..settling(name, summary)
-    }
-}
-
-/// A subcommand of an operator, or the container of them all. They work on every server by itself,
-/// a replica and one that loads among them.
-const fn operating(name: &'static CStr, summary: &'static CStr) -> Description {
-    Description {
-        since: c"0.2.0",
-        arity: -2,
-        flags: c"admin deny-script allow-loading allow-stale",
-        categories: c"admin slow dangerous",
-        categories_and_own: c"admin slow dangerous",
-        keys: None,
-        tips: Some(c"request_policy:all_nodes"),
-        arguments: &[],
-        ..deciding(name, summary)
-    }
 }
 
 /// The row of a subcommand of `RL.POLICY`.
@@ -456,7 +374,7 @@ pub static COMMANDS: [Command; 33] = [
         PolicyVerb::Set,
         Description {
             arity: -6,
-            arguments: &[POLICY, MODE, EX, RULE],
+            arguments: &[POLICY, MODE, EX, RULE_OF_POLICY],
             ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
         },
     ),

@@ -9,6 +9,7 @@ mod arguments;
 mod clock;
 mod commands;
 mod config;
+mod descriptions;
 mod entry;
 mod error;
 mod fault;

@@ -1,6 +1,6 @@
 //! What operators do with policies: `RL.POLICY`. Every change is a line in the server's log.
 
-use super::api::{self, Call, Context};
+use super::api::{Call, Context};
 use super::commands::PolicyVerb;
 use super::error::CommandError;
 use super::fault::{self, Point};
@@ -129,7 +129,7 @@ fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
     let user = context.user_name().map_or_else(|| "nobody".to_owned(), |name| escaped(&name));
     for Change { name, before, after } in changes {
         let name = name.as_str();
-        api::log_warning(&format!("RL.POLICY {verb} by {user}: {name}: {before} -> {after}"));
+        context.log_warning(&format!("RL.POLICY {verb} by {user}: {name}: {before} -> {after}"));
     }
 }
 

@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// What comes after the file's name in that of the new one, until it takes the place of the old.
 const NEW: &str = ".new";
 
+/// How many links are followed, as a system does.
+const LINKS_MAX: usize = 40;
+
 /// Why the file was not read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileError {
@@ -106,16 +109,25 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
 }
 
 /// Where the file is, behind all links, and what is there.
+///
+/// Followed by hand: where a server brings an allocator of its own, what C's `realpath` allocates
+/// with the one cannot be freed with the other.
 fn target(path: &Path) -> Result<(PathBuf, Option<Metadata>), FileError> {
-    match fs::canonicalize(path) {
-        Ok(target) => {
-            let old = fs::metadata(&target).map_err(|_| FileError::NotWritten)?;
-            if old.is_file() { Ok((target, Some(old))) } else { Err(FileError::NotAFile) }
+    let mut target = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        match fs::symlink_metadata(&target) {
+            Ok(found) if found.is_symlink() => {
+                let next = fs::read_link(&target).map_err(|_| FileError::NotWritten)?;
+                // An absolute one takes the place of all before it.
+                target = target.parent().unwrap_or(Path::new("/")).join(next);
+            }
+            Ok(found) if found.is_file() => return Ok((target, Some(found))),
+            Ok(_) => return Err(FileError::NotAFile),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok((target, None)),
+            Err(_) => break,
         }
-        // A link to nowhere is no place to write to.
-        Err(_) if fs::symlink_metadata(path).is_err() => Ok((path.to_owned(), None)),
-        Err(_) => Err(FileError::NotWritten),
     }
+    Err(FileError::NotWritten)
 }
 
 fn replace(

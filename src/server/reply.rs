@@ -43,24 +43,10 @@ pub const fn is_yes<const N: usize>(integers: &[i64; N]) -> bool {
     integers[0] != 0
 }
 
-/// The row of one of several rules.
+/// The row of one of several rules in a call with a policy among them.
 enum Numbers {
     Five([i64; 5]),
     Seven([i64; 7]),
-}
-
-impl Numbers {
-    /// Those of a row. Of a call that is denied, who would have allowed has nothing to wait for.
-    fn of(row: &Row, call_is_allowed: bool) -> Self {
-        let mut decision = row.decision;
-        if !call_is_allowed && decision.verdict.is_allowed() {
-            decision.verdict = Verdict::ALLOWED;
-        }
-        match row.force {
-            None => Self::Five(integers(&decision)),
-            Some(force) => Self::Seven(seven_integers(&decision, force, 1)),
-        }
-    }
 }
 
 impl AsRef<[i64]> for Numbers {
@@ -114,9 +100,33 @@ impl<'a> Several<'a> {
 
     /// Sends it.
     pub fn send(&self, context: Context<'_>) {
-        let is_allowed = self.is_allowed();
-        let rows = self.rows.iter().map(|row| Numbers::of(row, is_allowed));
+        if self.rows.iter().any(|row| row.force.is_some()) {
+            return self.send_with_policies(context);
+        }
+        let rows = self.rows.iter().map(|row| integers(&self.decision(row)));
         context.reply_integers_and_rows(&self.head, rows);
+    }
+
+    /// The same, where a rule is a policy's.
+    #[cold]
+    #[inline(never)]
+    fn send_with_policies(&self, context: Context<'_>) {
+        let rows = self.rows.iter().map(|row| match row.force {
+            None => Numbers::Five(integers(&self.decision(row))),
+            Some(force) => Numbers::Seven(seven_integers(&self.decision(row), force, 1)),
+        });
+        context.reply_integers_and_rows(&self.head, rows);
+    }
+
+    /// What a row tells: where the call is denied, who would have allowed it has nothing to wait
+    /// for.
+    #[inline(always)]
+    fn decision(&self, row: &Row) -> Decision {
+        if !self.is_allowed() && row.decision.verdict.is_allowed() {
+            Decision { verdict: Verdict::ALLOWED, ..row.decision }
+        } else {
+            row.decision
+        }
     }
 }
 

@@ -149,6 +149,7 @@ impl<'call> Rules<'call> {
 
     /// Reads the rule at this place, which is a policy's, and looks up which it is.
     #[cold]
+    #[inline(never)]
     fn read_use(
         &mut self,
         at: usize,

@@ -1,6 +1,6 @@
 //! The path of a call that names a policy: what applies to its subject is looked up, and from there
-//! it is that of a rule which is called directly. But the shadow answers yes, what is off or blocked
-//! looks at no key, and a state of the algorithm that the policy had before counts as none.
+//! it is that of a rule which is called directly. But the shadow answers yes, what is off or
+//! blocked looks at no key, and a state of the algorithm that the policy had before counts as none.
 
 use super::api::{Call, KeyKind, KeyName, ReadKey};
 use super::error::{CommandError, RuleError};

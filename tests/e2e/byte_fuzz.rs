@@ -20,6 +20,9 @@ fn full_calls() -> Vec<Call> {
         "RL.PEEK FIXED FIXED 7 10s COST 1 ALIGNED",
         "RL.QUOTA QUOTA 7 month START 31 ZONE Europe/Berlin COST 1",
         "RL.PEEK QUOTA QUOTA 7 week ZONE UTC COST 1 START sun",
+        "RL.USE USE p COST 1 FOR gold FOR b PARTIAL DEFAULT FIXED 7 10s",
+        "RL.USE USE queue COST 1",
+        "RL.PEEK USE USE p COST 1 FOR gold",
         "RL.INSPECT GCRA",
         "RL.DEBUG CLOCK FREEZE 1800000000000000",
         "RL.DEBUG CLOCK ADVANCE -1ms",
@@ -84,6 +87,7 @@ fn arguments_of_random_bytes_are_answered_and_errors_change_nothing() {
     let seed = fuzz::seed("bytes", 21);
     let server = Server::start();
     let mut client = server.client();
+    fuzz::set_policies(&mut client);
     let templates = full_calls();
     let mut random = Random::new(seed);
     let mut outcomes = Outcomes::default();
@@ -164,6 +168,7 @@ fn a_hundred_thousand_arguments_are_refused_by_every_command() {
 fn every_argument_may_be_empty_or_megabytes_long_and_is_answered() {
     let server = Server::start();
     let mut client = server.client();
+    fuzz::set_policies(&mut client);
     let mut random = Random::new(23);
     let sizes = [Vec::new(), vec![0; 2_000_000], noise(&mut random, 2_000_000)];
     let mut refused = 0;

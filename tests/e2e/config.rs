@@ -21,7 +21,8 @@ fn the_defaults_are_the_documented_ones() {
     assert_eq!(get(&mut client, "rl.sliding-log-slots"), "1024");
     assert_eq!(get(&mut client, "rl.near-limit-percent"), "20");
     let Value::Array(all) = client.run("CONFIG GET rl.*") else { panic!("no array") };
-    assert_eq!(all.len(), 6, "three options and nothing else: {all:?}");
+    assert_eq!(get(&mut client, "rl.policy-file"), "");
+    assert_eq!(all.len(), 8, "four options and nothing else: {all:?}");
 }
 
 #[test]

@@ -35,10 +35,11 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     assert_eq!(fields["rl_version"], env!("CARGO_PKG_VERSION"));
     assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
     let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
+    zero.push("rl_policies".to_owned());
     let deciding = ["fixed", "sliding", "slidinglog", "tokenbucket", "leakybucket", "gcra"];
     for name in deciding
         .into_iter()
-        .chain(["backoff", "quota", "peek", "charge", "refund", "all", "peekall"])
+        .chain(["backoff", "quota", "use", "peek", "charge", "refund", "all", "peekall"])
         .chain(["lease", "renew", "release", "reserve", "commit", "cancel"])
     {
         zero.extend([format!("rl_{name}_allowed"), format!("rl_{name}_denied")]);
@@ -46,11 +47,12 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     for name in &zero {
         assert_eq!(fields.get(name).map(String::as_str), Some("0"), "{name}");
     }
+    assert_eq!(fields["rl_policies_digest"], "0000000000000000");
     // Four digits of a year and a letter.
     let release = &fields["rl_tzdb_version"];
     let (year, letter) = release.split_at_checked(4).expect("a release");
     assert!(year >= "2026" && letter.len() == 1, "{release}");
-    assert_eq!(fields.len(), zero.len() + 3, "nothing else: {fields:?}");
+    assert_eq!(fields.len(), zero.len() + 4, "nothing else: {fields:?}");
 }
 
 #[test]

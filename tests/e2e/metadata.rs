@@ -21,15 +21,29 @@ struct Described {
 const UPDATES: &[&str] = &["RW", "access", "update"];
 const READS: &[&str] = &["RO", "access"];
 
-const ANY_RULE: &str = "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
-     SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
-     LEAKYBUCKET capacity rate period | GCRA burst rate period | \
-     BACKOFF attempts base max forget | \
-     QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]> [COST cost]";
+/// The rules that a policy can have.
+macro_rules! algorithms {
+    () => {
+        "FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
+         TOKENBUCKET capacity rate period | LEAKYBUCKET capacity rate period | \
+         GCRA burst rate period | BACKOFF attempts base max forget | \
+         QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]"
+    };
+}
+
+/// What stands after the name of a policy, wherever that may be.
+macro_rules! variants_and_default {
+    () => {
+        concat!("[FOR variant [FOR variant]] [DEFAULT <", algorithms!(), ">]")
+    };
+}
+
+const ANY_RULE: &str =
+    concat!("key <", algorithms!(), " | USE policy ", variants_and_default!(), "> [COST cost]");
 const ONE_KEY: [i64; 3] = [1, 1, 1];
 const EVERY_OTHER: [i64; 3] = [1, -1, 2];
 
-const COMMANDS: [Described; 22] = [
+const COMMANDS: [Described; 33] = [
     Described {
         name: "rl.fixed",
         since: "0.1.0",
@@ -87,16 +101,26 @@ const COMMANDS: [Described; 22] = [
     Described {
         name: "rl.peek",
         since: "0.1.0",
-        arity: -5,
+        arity: -4,
         flags: &["readonly", "fast"],
         key: READS,
         position: ONE_KEY,
-        syntax: "key <FIXED limit window [ALIGNED] | SLIDING limit window | \
-                 SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
-                 LEAKYBUCKET capacity rate period | GCRA burst rate period | \
-                 BACKOFF attempts base max forget | \
-                 QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start] | \
-                 LEASE id limit ttl> [COST cost] [PARTIAL]",
+        syntax: concat!(
+            "key <",
+            algorithms!(),
+            " | LEASE id limit ttl | USE policy ",
+            variants_and_default!(),
+            "> [COST cost] [PARTIAL]"
+        ),
+    },
+    Described {
+        name: "rl.use",
+        since: "0.2.0",
+        arity: -3,
+        flags: &["write", "denyoom"],
+        key: UPDATES,
+        position: ONE_KEY,
+        syntax: concat!("key policy [COST cost] [PARTIAL] ", variants_and_default!()),
     },
     Described {
         name: "rl.backoff",
@@ -120,7 +144,7 @@ const COMMANDS: [Described; 22] = [
     Described {
         name: "rl.charge",
         since: "0.2.0",
-        arity: -5,
+        arity: -4,
         flags: &["write", "denyoom"],
         key: UPDATES,
         position: ONE_KEY,
@@ -129,7 +153,7 @@ const COMMANDS: [Described; 22] = [
     Described {
         name: "rl.refund",
         since: "0.2.0",
-        arity: -5,
+        arity: -4,
         flags: &["write"],
         key: UPDATES,
         position: ONE_KEY,
@@ -240,7 +264,38 @@ const COMMANDS: [Described; 22] = [
         position: [0, 0, 0],
         syntax: "CLOCK <FREEZE [unix-us] | ADVANCE duration | RESUME>",
     },
+    policy("rl.policy", -2, ""),
+    policy(
+        "rl.policy|set",
+        -6,
+        "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] <FIXED limit window [ALIGNED] | \
+         SLIDING limit window | SLIDINGLOG limit window | TOKENBUCKET capacity rate period | \
+         LEAKYBUCKET capacity rate period | GCRA burst rate period | \
+         BACKOFF attempts base max forget | \
+         QUOTA limit <DAY | WEEK | MONTH | QUARTER | YEAR> [ZONE zone] [START start]>",
+    ),
+    policy("rl.policy|del", -3, "policy [policy ...]"),
+    policy("rl.policy|get", 3, "policy"),
+    policy("rl.policy|list", -2, "[pattern]"),
+    policy("rl.policy|load", 2, ""),
+    policy("rl.policy|save", 2, ""),
+    policy("rl.policy|stats", -2, "[policy]"),
+    policy("rl.policy|resetstat", 2, ""),
+    policy("rl.policy|help", 2, ""),
 ];
+
+/// What operators do: keyless, on every server for itself, not from a script.
+const fn policy(name: &'static str, arity: i64, syntax: &'static str) -> Described {
+    Described {
+        name,
+        since: "0.2.0",
+        arity,
+        flags: &["admin", "loading", "noscript", "stale"],
+        key: &[],
+        position: [0, 0, 0],
+        syntax,
+    }
+}
 
 /// The flags that are ours to choose; servers add `module` and other words of their own.
 const CHOSEN_FLAGS: [&str; 8] =
@@ -314,6 +369,18 @@ fn peek_is_marked_as_not_deterministic() {
     assert!(words(&described(&mut client, "rl.gcra")[7]).is_empty());
 }
 
+#[test]
+fn policies_are_to_be_set_on_every_node() {
+    let server = Server::start();
+    let mut client = server.client3();
+    for command in COMMANDS.iter().filter(|command| command.name.starts_with("rl.policy|")) {
+        let tips = words(&described(&mut client, command.name)[7]);
+        let is_help = command.name.ends_with("help");
+        let expected: &[&str] = if is_help { &[] } else { &["request_policy:all_nodes"] };
+        assert_eq!(tips, expected, "{}", command.name);
+    }
+}
+
 /// The arguments of COMMAND DOCS as a syntax line.
 fn syntax(arguments: &Value, separator: &str) -> String {
     let parts = items(arguments).iter().map(|argument| {
@@ -351,9 +418,10 @@ fn command_docs_give_redis_cli_all_it_needs_for_hints() {
         assert_eq!(told("since"), command.since, "{}", command.name);
         assert_eq!(told("group"), "module", "{}", command.name);
         assert!(told("complexity").starts_with("O("), "{}", command.name);
-        // Who takes none says nothing of them.
-        let arguments = field(docs, "arguments").map(|arguments| syntax(arguments, " "));
-        assert_eq!(arguments.unwrap_or_default(), command.syntax, "{}", command.name);
+        // What takes none tells of none.
+        let arguments = field(docs, "arguments");
+        let told = arguments.map(|arguments| syntax(arguments, " ")).unwrap_or_default();
+        assert_eq!(told, command.syntax, "{}", command.name);
     }
 }
 

@@ -71,7 +71,9 @@ fn a_panic_in_inspect_and_debug_is_an_error_reply() {
     }
     assert_stopped(&mut client, "parse", "RL.INSPECT missing");
     for point in ["parse", "reply"] {
-        assert_stopped(&mut client, point, "RL.METRICS");
+        for call in ["RL.METRICS", "RL.POLICY STATS", "RL.POLICY RESETSTAT"] {
+            assert_stopped(&mut client, point, call);
+        }
     }
     assert_stopped(&mut client, "parse", "RL.DEBUG CLOCK ADVANCE 1h");
     assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US, "the clock has not moved");

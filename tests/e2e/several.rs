@@ -109,7 +109,7 @@ fn an_error_names_the_rule_and_changes_nothing() {
     client.integer("LPUSH list 1");
     let good = ["a", "GCRA 5 5 1h"];
     let algorithms = "ERR rule 2: invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, \
-                      TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA or LEASE";
+                      TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE";
     let type_text = "WRONGTYPE rule 2: the key does not hold a state of this algorithm";
     let integer = "expected an integer from 1 to 1000000000000";
     let rows: [(&[&str], String); 12] = [

@@ -9,6 +9,7 @@ use crate::Counts;
 use crate::fleet::Fleet;
 use crate::held::{HOLDERS, Held};
 use crate::key::{Asked, Key};
+use crate::named::Named;
 use crate::reserved::Booked;
 use crate::support::{Random, raw_error};
 
@@ -39,6 +40,7 @@ pub struct Traffic {
     held: [Held; HOLDERS.len()],
     windows: Booked<Fixed>,
     quotas: Booked<Quotas>,
+    named: Named,
     slots: i128,
 }
 
@@ -50,7 +52,8 @@ impl Traffic {
         let [windows, .., quotas] = AnySubject::ALL;
         let windows = Booked::new(random, windows);
         let quotas = Booked::new(random, quotas);
-        Self { keys, held, windows, quotas, slots: SLOTS[0] }
+        let named = Named::new(random);
+        Self { keys, held, windows, quotas, named, slots: SLOTS[0] }
     }
 
     pub fn slots(&self) -> i128 {
@@ -99,12 +102,13 @@ impl Traffic {
             compare(call, reply, fleet.now_us(), counts)?;
         }
         self.retire(random, fleet, counts);
+        self.named.retire(random, fleet);
         Ok(())
     }
 
     /// A call, and what it must answer; the models have made it already.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
-        match random.below(11) {
+        match random.below(13) {
             0 => self.draw_peek(random, now_us, counts),
             8 => {
                 let at = random.below(self.held.len() as u64) as usize;
@@ -112,6 +116,7 @@ impl Traffic {
             }
             9 => self.windows.draw(random, now_us, counts),
             10 => self.quotas.draw(random, now_us, counts),
+            11.. => self.named.draw(random, self.slots, now_us, counts),
             1..3 => self.draw_several(random, now_us, counts),
             _ => self.draw_single(random, now_us, counts),
         }
@@ -211,6 +216,16 @@ impl Traffic {
             key.calls = 0;
             counts.add("keys with new limits", 1);
         }
+    }
+
+    /// Makes its policies known to the primary, which begins to count their calls.
+    pub fn begin_statistics(&mut self, fleet: &mut Fleet) {
+        self.named.begin(fleet);
+    }
+
+    /// The primary has counted under policies what its clients saw.
+    pub fn check_statistics(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
+        self.named.check(fleet, counts)
     }
 
     /// Once the replica has received everything, PEEK and PEEKALL answer there as on the primary.

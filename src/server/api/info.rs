@@ -44,8 +44,7 @@ impl Section<'_> {
             *digit = char::from_digit(half_byte, 16).map_or(b'0', |digit| digit as u8);
         }
         let add = api!(RedisModule_InfoAddFieldCString);
-        // SAFETY: as in `open`; the text ends with the zero behind its digits, and the server copies
-        // it.
+        // SAFETY: as in `open`; the text ends with the zero behind its digits, and is copied.
         unsafe { add(self.0, name.as_ptr(), text.as_ptr().cast()) };
     }
 

@@ -77,8 +77,9 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey
         RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
         RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
-        RedisModule_ReplyWithSimpleString RedisModule_ReplyWithError RedisModule_WrongArity RedisModule_Log
-        RedisModule_GetServerInfo RedisModule_FreeServerInfo RedisModule_ServerInfoGetFieldUnsigned
+        RedisModule_ReplyWithSimpleString RedisModule_ReplyWithError RedisModule_WrongArity
+        RedisModule_Log RedisModule_GetServerInfo RedisModule_FreeServerInfo
+        RedisModule_ServerInfoGetFieldUnsigned
         RedisModule_SubscribeToServerEvent RedisModule_ValueLength RedisModule_ZsetAdd
         RedisModule_ZsetRem RedisModule_ZsetScore RedisModule_ZsetFirstInScoreRange
         RedisModule_ZsetLastInScoreRange RedisModule_ZsetRangeCurrentElement

@@ -1,6 +1,6 @@
 //! The context of a command, and the replies that it takes.
 
-use super::{bytes_of, to_integer};
+use super::{bytes_of, log, to_integer};
 use redis_module::raw;
 use std::ffi::CStr;
 use std::marker::PhantomData;
@@ -150,6 +150,11 @@ impl Context<'_> {
         // SAFETY: the context is that of the running command; as many replies follow as announced.
         unsafe { api!(RedisModule_ReplyWithArray)(self.0, len) };
         texts.for_each(|text| self.reply_text(text.as_ref()));
+    }
+
+    /// Writes a line to the server's log, under the module's name.
+    pub fn log_warning(self, message: &str) {
+        log(self.0, message);
     }
 
     /// The name of the user who called; `None` when it was none, as for another module.

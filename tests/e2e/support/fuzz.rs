@@ -7,6 +7,7 @@ use std::env;
 
 use redis::Value;
 
+use super::uses::{set, seven};
 use super::{Client, Reply, integers, raw_error};
 
 /// One call, word by word.
@@ -16,7 +17,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All texts that our commands have; that of a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 65] = [
+const KNOWN_ERRORS: [&str; 76] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -60,7 +61,7 @@ const KNOWN_ERRORS: [&str; 65] = [
     "ERR repeated option: ALIGNED may be given once",
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
     "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
-     GCRA, BACKOFF, QUOTA or LEASE",
+     GCRA, BACKOFF, QUOTA, LEASE or USE",
     "ERR invalid algorithm: LEASE has no cost that could be charged or refunded",
     "ERR invalid id: expected 1 to 128 bytes",
     "ERR invalid limit: expected an integer from 1 to 1000000",
@@ -84,6 +85,19 @@ const KNOWN_ERRORS: [&str; 65] = [
     "ERR invalid id: expected 1 to 64 bytes",
     "ERR invalid id: it was committed, and can be used again once its ttl is over",
     "ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve",
+    "NOPOLICY no such policy",
+    "ERR invalid policy: expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -",
+    "ERR invalid variant: expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -",
+    "ERR missing variant: expected FOR followed by a variant of the policy",
+    "ERR repeated option: FOR may be given twice",
+    "ERR missing rule: expected DEFAULT followed by an algorithm and its limits",
+    "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule",
+    "ERR wrong number of arguments: expected USE policy",
+    "ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, \
+     LEAKYBUCKET, GCRA, BACKOFF or QUOTA",
+    "ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has",
+    "ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither \
+     COST nor PARTIAL",
     super::WRONGTYPE,
     "WRONGTYPE the key does not hold a rate limiter's state",
 ];
@@ -100,6 +114,14 @@ const FORGET_BOUND: &str = "ERR invalid max: must be less than forget";
 /// What three values, each in range, may still be told when they do not go together.
 pub const CROSS_BOUNDS: [&str; 5] =
     [RATE_BOUND, CAPACITY_BOUND, BURST_BOUND, BASE_BOUND, FORGET_BOUND];
+
+/// The policies that calls of a fuzzer find. None is off: what it allows it does not keep.
+pub fn set_policies(client: &mut Client) {
+    let definitions = ["p GCRA 7 9 60", "p@gold GCRA 16 9 60", "queue SHADOW LEAKYBUCKET 7 2 1"];
+    definitions.iter().for_each(|definition| set(client, definition));
+    set(client, "shut BLOCK FIXED 7 60");
+    set(client, "slow BACKOFF 3 1s 8s 1h");
+}
 
 /// What came of all the calls: a fuzzer that only ever errs has tested little.
 #[derive(Debug, Default, Clone, Copy)]
@@ -149,8 +171,12 @@ pub fn without_rule(error: &str) -> String {
     numbered.unwrap_or_else(|| error.to_owned())
 }
 
-/// The five integers that a reply is, or begins with where several rules decide.
+/// The five integers that a reply is, or begins with where several rules decide; of a call by a
+/// policy, those that it has where it bites.
 fn decision_of(reply: &Value) -> Option<Reply> {
+    if let Some([_, limit, remaining, _, reset_ms, allowed, retry_ms]) = seven(reply) {
+        return Some([allowed, limit, remaining, retry_ms, reset_ms]);
+    }
     match reply {
         Value::Array(fields) if fields.len() > 6 => integers(&Value::Array(fields[..5].to_vec())),
         reply => integers(reply),
@@ -225,8 +251,9 @@ fn check(
         (name, reply) => {
             let decision =
                 decision_of(reply).unwrap_or_else(|| panic!("{}: {reply:?}", shown(call)));
-            let is_leaky =
-                [&b"RL.LEAKYBUCKET"[..], b"RL.PEEK", b"RL.ALL", b"RL.PEEKALL"].contains(&name);
+            let may_wait =
+                [&b"RL.LEAKYBUCKET"[..], b"RL.PEEK", b"RL.ALL", b"RL.PEEKALL", b"RL.USE"];
+            let is_leaky = may_wait.contains(&name);
             if name == b"RL.CHARGE" || name == b"RL.REFUND" {
                 check_settled(call, decision);
                 assert!(unchanged || !is_free(call), "{}: it was free", shown(call));
@@ -279,8 +306,9 @@ fn check_settled(call: &[Vec<u8>], decision: Reply) {
     let [clear, limit, remaining, retry_ms, reset_ms] = decision;
     let sane = (0..=1).contains(&clear)
         && (0..=limit).contains(&remaining)
-        && retry_ms >= 0
-        && reset_ms >= retry_ms;
+        && (retry_ms >= 0 && reset_ms >= retry_ms
+            // Under a policy that is blocked for good.
+            || [clear, remaining, retry_ms, reset_ms] == [0, 0, -1, 0]);
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 

@@ -19,7 +19,9 @@ pub mod replicas;
 pub mod replication;
 pub mod server;
 pub mod several;
+pub mod statistics;
 pub mod traffic;
+pub mod uses;
 
 pub use algorithms::{ALGORITHMS, Algorithm};
 pub use client::{Client, Reply, integers, play, raw_error, text};

@@ -1,0 +1,102 @@
+//! Any bytes as a definition and as a file of policies. Nothing panics; a line of a file means what
+//! its words mean as arguments, and what was read is written so that it reads as the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use redis_throttle::grammar::{Definition, LineFault, definition, policy_file};
+use redis_throttle::limiter::{Instant, Rule, Slots};
+use redis_throttle::policy::{Enforcement, Pattern, Policies, Refusal};
+
+fuzz_target!(|bytes: &[u8]| {
+    let args: Vec<&[u8]> = bytes.split(|byte| *byte == b' ').collect();
+    let read = definition(&args);
+    if let Ok(read) = &read {
+        reads_as_it_is_written(read);
+    }
+    one_line_is_one_definition(bytes);
+    a_file_is_its_lines(bytes);
+    // A pattern ends on every name, whatever it is.
+    if let Some((pattern, name)) = bytes.split_at_checked(bytes.len() / 2) {
+        if let Some(pattern) = Pattern::new(pattern) {
+            let _ = pattern.matches(name.get(..129).unwrap_or(name));
+        }
+    }
+});
+
+fn reads_as_it_is_written(read: &Definition) {
+    let line = format!("{} {}", read.name.as_str(), read.setting.text);
+    let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+    let again = definition(&words).expect("what was written reads");
+    assert_eq!((&again.name, &again.setting), (&read.name, &read.setting), "{line}");
+    assert_eq!(again.lasts, None, "{line}");
+    assert!(line.len() <= 1_024, "a line of the file holds it: {line}");
+    if let Enforcement::Percent(percent) = read.setting.enforcement {
+        assert!(percent <= 100);
+    }
+    if let Rule::SlidingLog(log) = read.setting.rule {
+        assert_eq!(log.slots, Slots::DEFAULT, "a call says how many there are");
+    }
+}
+
+/// The words of a line are what stands between blanks, up to a `#`.
+fn words_of(line: &[u8]) -> Vec<&[u8]> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let end = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
+    let words = line[..end].split(|byte| b" \t".contains(byte));
+    words.filter(|word| !word.is_empty()).collect()
+}
+
+fn one_line_is_one_definition(bytes: &[u8]) {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let words = words_of(line);
+    let read = policy_file(line);
+    match (&read, words.is_empty()) {
+        (Ok(bases), true) => assert!(bases.is_empty()),
+        (Ok(bases), false) => {
+            assert_eq!(bases.len(), 1);
+            assert_eq!(definition(&words).expect("it reads").lasts, None);
+        }
+        (Err(error), _) => {
+            assert_eq!(error.line, 1);
+            match error.fault {
+                LineFault::Grammar(fault) => assert_eq!(definition(&words), Err(fault)),
+                LineFault::Ends => assert!(definition(&words).expect("it reads").lasts.is_some()),
+                LineFault::TooLong => assert!(line.len() > 1_024),
+                LineFault::Refused(refusal) => panic!("alone, and {refusal:?}"),
+            }
+        }
+    }
+}
+
+fn a_file_is_its_lines(bytes: &[u8]) {
+    let now = Instant::from_us(0);
+    let lines: Vec<_> = bytes.split(|byte| *byte == b'\n').collect();
+    match policy_file(bytes) {
+        Ok(bases) => {
+            let definitions = lines.iter().map(|line| words_of(line)).filter(|w| !w.is_empty());
+            assert_eq!(bases.len(), definitions.count());
+            let mut table = Policies::default();
+            assert_eq!(table.load(bases, now).len(), table.count_and_digest(now).0);
+            let listed = table.list(Pattern::ANY).join("\n");
+            let mut again = Policies::default();
+            again.load(policy_file(listed.as_bytes()).expect("what is listed reads"), now);
+            assert_eq!(again.count_and_digest(now), table.count_and_digest(now));
+            assert_eq!(again.list(Pattern::ANY).join("\n"), listed);
+        }
+        Err(error) => {
+            let bad = error.line as usize - 1;
+            assert!(bad < lines.len());
+            // All before it is a file, and with it there is none.
+            assert!(policy_file(&lines[..bad].join(&b'\n')).is_ok());
+            let alone = policy_file(lines[bad]);
+            match error.fault {
+                LineFault::Refused(Refusal::Repeated | Refusal::OtherAlgorithm) => {
+                    assert!(alone.is_ok());
+                }
+                LineFault::Refused(Refusal::TooMany) => {}
+                fault => assert_eq!(alone.map(|_| ()).unwrap_err().fault, fault),
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Calls that name a policy: their seven integers, and the rules that a policy can have.
+
+use redis::Value;
+
+use super::{Client, Reply};
+
+/// The five integers of any decision, then what the first and the fourth are if it bites.
+pub type Seven = [i64; 7];
+
+/// A rule of every algorithm that a policy can have: its name, and 5 units an hour or a day.
+pub const RULES: [(&str, &str); 8] = [
+    ("FIXED", "5 1h"),
+    ("SLIDING", "5 1h"),
+    ("SLIDINGLOG", "5 1h"),
+    ("TOKENBUCKET", "5 5 1h"),
+    ("LEAKYBUCKET", "5 5 1h"),
+    ("GCRA", "5 5 1h"),
+    ("QUOTA", "5 day"),
+    ("BACKOFF", "5 10m 20m 1h"),
+];
+
+/// The seven integers of a reply that is an array of exactly seven integers.
+pub fn seven(value: &Value) -> Option<Seven> {
+    let Value::Array(fields) = value else { return None };
+    let numbers = fields.iter().map(|field| match field {
+        Value::Int(number) => Some(*number),
+        _ => None,
+    });
+    numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
+}
+
+/// What a call by a policy answers; anything else fails the test.
+pub fn ask(client: &mut Client, line: &str) -> Seven {
+    let value = client.run(line);
+    seven(&value).unwrap_or_else(|| panic!("{line}: no seven integers: {value:?}"))
+}
+
+/// Sets a policy, as the words after `RL.POLICY SET` say.
+pub fn set(client: &mut Client, definition: &str) {
+    client.ok(&format!("RL.POLICY SET {definition}"));
+}
+
+/// What is answered where five integers bite.
+pub const fn enforced([allowed, limit, remaining, retry_ms, reset_ms]: Reply) -> Seven {
+    [allowed, limit, remaining, retry_ms, reset_ms, allowed, retry_ms]
+}
+
+/// What is answered where they do not, to a call that is granted so much as a whole.
+pub const fn shadowed(
+    [allowed, limit, remaining, retry_ms, reset_ms]: Reply,
+    full_units: i64,
+) -> Seven {
+    [full_units, limit, remaining, 0, reset_ms, allowed, retry_ms]
+}

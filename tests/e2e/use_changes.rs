@@ -1,0 +1,227 @@
+//! Policies that change while they are called, and whom they are enforced for.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::uses::{RULES, ask, set, seven};
+use crate::support::{BASE_US, Client, Random, Server};
+
+/// Whether a policy bites each of 10,000 subjects: a call that costs more than the limit tells.
+fn bites(client: &mut Client, policy: &str) -> Vec<bool> {
+    let calls = (0..10_000).map(|number| {
+        let key = format!("user:{number}");
+        ["RL.PEEK", &key, "USE", policy, "COST", "2"].map(str::to_owned).to_vec()
+    });
+    let replies = client.pipeline(&calls.collect::<Vec<_>>());
+    replies.iter().map(|reply| seven(reply).expect("seven integers")[0] == 0).collect()
+}
+
+fn count(bitten: &[bool]) -> usize {
+    bitten.iter().filter(|bites| **bites).count()
+}
+
+#[test]
+fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
+    let mut server = Server::start();
+    let mut client = server.client();
+    set(&mut client, "p ENFORCE 10 FIXED 1 1h");
+    let ten = bites(&mut client, "p");
+    assert!((900..=1_100).contains(&count(&ten)), "{} of 10,000", count(&ten));
+    // The published values of the hash of a name, a zero byte and a key decide who is in.
+    let fnv_1a = |bytes: &[u8]| {
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+        })
+    };
+    for (number, is_in) in ten.iter().enumerate() {
+        let drawn = fnv_1a(format!("p\0user:{number}").as_bytes()) % 100;
+        assert_eq!(*is_in, drawn < 10, "user:{number}");
+    }
+    // Another variant draws the same, another policy does not.
+    set(&mut client, "p@gold ENFORCE 10 FIXED 1 1h");
+    let of_variant = |client: &mut Client| {
+        let calls = (0..1_000).map(|number| format!("RL.PEEK user:{number} USE p COST 2 FOR gold"));
+        calls.map(|call| ask(client, &call)[0] == 0).collect::<Vec<_>>()
+    };
+    assert_eq!(of_variant(&mut client), ten[..1_000]);
+    set(&mut client, "q ENFORCE 10 FIXED 1 1h");
+    let other = bites(&mut client, "q");
+    assert!((900..=1_100).contains(&count(&other)) && other != ten);
+    // After a restart and on another server the same are in.
+    server.crash();
+    server.start_again();
+    let elsewhere = Server::start();
+    for server in [&server, &elsewhere] {
+        let mut client = server.client();
+        set(&mut client, "p ENFORCE 10 GCRA 1 1 1h");
+        assert_eq!(bites(&mut client, "p"), ten);
+    }
+    // Who is in stays in.
+    let mut client = elsewhere.client();
+    let mut before = ten;
+    for percent in [20, 50, 99, 100] {
+        set(&mut client, &format!("p ENFORCE {percent} GCRA 1 1 1h"));
+        let now = bites(&mut client, "p");
+        assert!(now.iter().zip(&before).all(|(now, before)| *now || !before), "{percent}");
+        let expected = percent * 100;
+        assert!(count(&now).abs_diff(expected) <= 150, "{percent}: {}", count(&now));
+        before = now;
+    }
+    assert_eq!(count(&before), 10_000);
+    set(&mut client, "p ENFORCE 0 GCRA 1 1 1h");
+    assert_eq!(count(&bites(&mut client, "p")), 0);
+}
+
+#[test]
+fn who_is_not_in_has_a_shadow_and_who_is_in_is_denied() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    set(&mut client, "p ENFORCE 50 FIXED 2 1h");
+    let (mut denied, mut shadows) = (0, 0);
+    for number in 0..200 {
+        let call = format!("RL.USE user:{number} p");
+        assert_eq!(ask(&mut client, &call), [1, 2, 1, 0, 3_600_000, 1, 0]);
+        assert_eq!(ask(&mut client, &call), [1, 2, 0, 0, 3_600_000, 1, 0]);
+        match ask(&mut client, &call) {
+            [0, 2, 0, 3_600_000, 3_600_000, 0, 3_600_000] => denied += 1,
+            [1, 2, 0, 0, 3_600_000, 0, 3_600_000] => shadows += 1,
+            other => panic!("{call}: {other:?}"),
+        }
+    }
+    assert!((70..=130).contains(&denied), "{denied} denied, {shadows} in the shadow");
+}
+
+#[test]
+fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
+    let (tried, enforced) = (Server::start(), Server::start());
+    let (mut in_shadow, mut biting) = (tried.client(), enforced.client());
+    let mut random = Random::new(113);
+    for (algorithm, limits) in RULES {
+        set(&mut in_shadow, &format!("{algorithm} SHADOW {algorithm} {limits}"));
+        set(&mut biting, &format!("{algorithm} {algorithm} {limits}"));
+    }
+    let (mut shadow_denied, mut denied) = ([0; 8], [0; 8]);
+    let mut now_us = BASE_US;
+    for _ in 0..6_000 {
+        let at = random.below(8) as usize;
+        let (algorithm, _) = RULES[at];
+        let cost = match (algorithm, random.below(4)) {
+            ("BACKOFF", _) | (_, 0) => "",
+            (_, 1) => " COST 2",
+            (_, 2) => " COST 3 PARTIAL",
+            _ => " COST 0",
+        };
+        let call = format!("RL.USE {algorithm}:{} {algorithm}{cost}", random.below(3));
+        if random.below(3) == 0 {
+            now_us += random.below(100_000_000) as i64;
+            in_shadow.freeze(now_us);
+            biting.freeze(now_us);
+        }
+        let (tried, bitten) = (ask(&mut in_shadow, &call), ask(&mut biting, &call));
+        // All but what bites is the same: the subject stands where it would.
+        assert_eq!((tried[1], tried[2], tried[4]), (bitten[1], bitten[2], bitten[4]), "{call}");
+        assert_eq!(tried[5..], bitten[5..], "{call}");
+        assert!(tried[0] > 0 && tried[3] == 0, "{call}: {tried:?}");
+        shadow_denied[at] += i64::from(tried[5] == 0);
+        denied[at] += i64::from(bitten[0] == 0);
+    }
+    assert_eq!(shadow_denied, denied);
+    assert!(denied.iter().all(|count| *count > 20), "{denied:?}");
+    assert_eq!(tried.client().contents(), enforced.client().contents());
+    let count = |server: &Server, field: &str| server.client().info_number("rl", field);
+    assert_eq!(count(&enforced, "rl_use_denied"), denied.iter().sum());
+    assert_eq!(count(&tried, "rl_use_denied"), 0);
+}
+
+#[test]
+fn a_policy_that_changes_under_hammering_is_the_old_one_or_the_new_one() {
+    const CALLERS: usize = 16;
+    const CHANGES: usize = 4_000;
+    const CHANGES_A_SECOND: usize = 2_000;
+    let server = Server::start();
+    // Each definition with the one answer that an untouched subject gets of it.
+    let definitions = [
+        ("FIXED 10 1h", [1, 10, 9, 0, 3_600_000, 1, 0]),
+        ("FIXED 20 2h", [1, 20, 19, 0, 7_200_000, 1, 0]),
+        ("SHADOW FIXED 30 3h", [1, 30, 29, 0, 10_800_000, 1, 0]),
+        ("OFF FIXED 40 4h", [1, 40, 39, 0, 14_400_000, 1, 0]),
+        ("BLOCK FIXED 50 5h", [0, 50, 0, -1, 0, 0, -1]),
+        ("GCRA 60 60 60s", [1, 60, 59, 0, 1_000, 1, 0]),
+        ("LEAKYBUCKET 70 70 140s", [1, 70, 69, 0, 2_000, 1, 0]),
+        ("TOKENBUCKET 80 80 240s", [1, 80, 79, 0, 3_000, 1, 0]),
+    ];
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    set(&mut client, &format!("p {}", definitions[0].0));
+    let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let (server, stop, calls) = (&server, &stop, &calls);
+            scope.spawn(move || {
+                let mut client = server.client();
+                let mut seen = [false; 8];
+                for number in 0.. {
+                    if stop.load(Relaxed) {
+                        break;
+                    }
+                    let words = ["RL.USE", &format!("{caller}:{number}"), "p"].map(str::to_owned);
+                    let batch = (0..20).map(|more| {
+                        let mut words = words.to_vec();
+                        words[1] = format!("{}:{more}", words[1]);
+                        words
+                    });
+                    for reply in client.pipeline(&batch.collect::<Vec<_>>()) {
+                        let reply = seven(&reply).unwrap_or_else(|| panic!("{reply:?}"));
+                        let found = definitions.iter().position(|(_, answer)| *answer == reply);
+                        seen[found.unwrap_or_else(|| panic!("of no rule: {reply:?}"))] = true;
+                        calls.fetch_add(1, Relaxed);
+                    }
+                }
+                assert!(seen.iter().all(|seen| *seen), "{caller} has seen {seen:?}");
+            });
+        }
+        let start = Instant::now();
+        for number in 0..CHANGES {
+            set(&mut client, &format!("p {}", definitions[number % definitions.len()].0));
+            let due = Duration::from_secs_f64(number as f64 / CHANGES_A_SECOND as f64);
+            thread::sleep(due.saturating_sub(start.elapsed()));
+        }
+        stop.store(true, Relaxed);
+    });
+    assert!(calls.load(Relaxed) > 10_000, "{calls:?} calls");
+    assert_eq!(client.info_number("rl", "rl_panics"), 0);
+    server.assert_alive();
+}
+
+#[test]
+fn limits_that_change_on_one_subject_follow_the_table_of_the_plain_commands() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut random = Random::new(114);
+    for (algorithm, _) in RULES.iter().filter(|(algorithm, _)| *algorithm != "BACKOFF") {
+        client.run("FLUSHALL");
+        client.freeze(BASE_US);
+        for _ in 0..120 {
+            let limit = 1 + random.below(9);
+            let limits = match *algorithm {
+                "FIXED" | "SLIDING" | "SLIDINGLOG" => format!("{limit} {}", 60 + random.below(60)),
+                "QUOTA" => format!("{limit} {}", ["day", "week"][random.below(2) as usize]),
+                _ => format!("{limit} {} 60", 1 + random.below(9)),
+            };
+            let mode = ["", "SHADOW"][random.below(2) as usize];
+            set(&mut client, &format!("p {mode} {algorithm} {limits}"));
+            let reply = ask(&mut client, "RL.USE k p");
+            let twin = client.decide(&format!("RL.{algorithm} twin {limits}"));
+            assert_eq!(
+                (reply[5], reply[1], reply[2], reply[6], reply[4]),
+                (twin[0], twin[1], twin[2], twin[3], twin[4]),
+                "{mode} {algorithm} {limits}"
+            );
+            assert_eq!(client.run("GET k"), client.run("GET twin"), "{algorithm} {limits}");
+            client.advance_ms(random.below(40_000) as i64);
+        }
+        client.integer("RL.POLICY DEL p");
+    }
+}

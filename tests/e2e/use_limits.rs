@@ -1,0 +1,325 @@
+//! `RL.USE`: what it refuses, who may call it, and that nothing stops the server.
+
+use redis::Value;
+
+use crate::acl::{make_user, may};
+use crate::support::cluster::Cluster;
+use crate::support::uses::{RULES, ask, set, seven};
+use crate::support::{BASE_US, Client, Random, Server, WRONGTYPE, module, raw_error};
+
+const NO_POLICY: &str = "NOPOLICY no such policy";
+
+#[test]
+fn an_error_says_what_is_wrong_and_changes_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    set(&mut client, "p GCRA 5 5 1h");
+    set(&mut client, "slow BACKOFF 3 1s 8s 1h");
+    let names = "expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -";
+    let algorithms =
+        "expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA";
+    let option = "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule";
+    let backoff = "ERR invalid option: the policy's rule is BACKOFF, which counts one by one and \
+                   takes neither COST nor PARTIAL";
+    let rows = [
+        ("none", NO_POLICY.to_owned()),
+        ("P", NO_POLICY.to_owned()),
+        ("none COST 0 FOR a FOR b", NO_POLICY.to_owned()),
+        ("p@gold", format!("ERR invalid policy: {names}")),
+        ("(other)", format!("ERR invalid policy: {names}")),
+        ("p FOR @", format!("ERR invalid variant: {names}")),
+        ("p FOR", "ERR missing variant: expected FOR followed by a variant of the policy".into()),
+        ("p FOR a FOR b FOR c", "ERR repeated option: FOR may be given twice".into()),
+        ("p GCRA 5 5 1h", option.into()),
+        ("p COST 1 COST 1", "ERR repeated option: COST may be given once".into()),
+        ("p COST -1", "ERR invalid cost: expected an integer from 0 to 1000000000000".into()),
+        (
+            "p DEFAULT",
+            "ERR missing rule: expected DEFAULT followed by an algorithm and its limits".into(),
+        ),
+        ("p DEFAULT LEASE a 1 1", format!("ERR invalid algorithm: of a policy, {algorithms}")),
+        ("p DEFAULT USE p", format!("ERR invalid algorithm: of a policy, {algorithms}")),
+        (
+            "p DEFAULT GCRA 5 5",
+            "ERR wrong number of arguments: expected GCRA burst rate period".into(),
+        ),
+        (
+            "p DEFAULT GCRA 5 5 1h COST 1",
+            "ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
+                .into(),
+        ),
+        ("slow COST 1", backoff.into()),
+        ("slow COST 0", backoff.into()),
+        ("slow PARTIAL", backoff.into()),
+        ("none COST 1 DEFAULT BACKOFF 3 1s 8s 1h", backoff.into()),
+    ];
+    for (words, expected) in rows {
+        for call in ["RL.USE k ", "RL.PEEK k USE ", "RL.CHARGE k USE ", "RL.REFUND k USE "] {
+            let line = format!("{call}{words}");
+            // What is settled is settled in full.
+            if words.contains("PARTIAL") && line.contains("RL.CHARGE") {
+                assert!(client.error(&line).starts_with("ERR invalid option: PARTIAL"), "{line}");
+            } else if !(words.contains("PARTIAL") && line.contains("RL.REFUND")) {
+                assert_eq!(client.error(&line), expected, "{line}");
+            }
+        }
+    }
+    for call in ["RL.USE", "RL.USE k", "RL.PEEK k USE", "RL.CHARGE k USE", "RL.REFUND k USE"] {
+        assert!(client.error(call).starts_with("ERR wrong number of arguments for"), "{call}");
+    }
+    for call in ["RL.RESERVE k id 1h USE p x", "RL.COMMIT k id USE p x", "RL.CANCEL k id USE p x"] {
+        assert!(client.error(call).starts_with("ERR invalid algorithm: expected FIXED or QUOTA"));
+    }
+    assert_eq!(client.integer("DBSIZE"), 0);
+    // The rule that applies decides whether a cost means anything, not the one that could have.
+    assert_eq!(ask(&mut client, "RL.USE k p COST 2 DEFAULT BACKOFF 3 1s 8s 1h")[2], 3);
+}
+
+#[test]
+fn what_is_no_state_at_all_stays_what_it_is() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    client.ok("SET text hello");
+    client.ok("SET number 7");
+    client.ok("SET empty x");
+    client.integer("LPUSH list 1");
+    client.integer("ZADD scores 1 a");
+    client.decide("RL.LEASE lease me 5 1h");
+    client.decide("RL.GCRA cut 5 5 1h");
+    client.run("SETRANGE cut 5 \u{1}\u{1}");
+    // Two bytes more than the state of any algorithm.
+    for (algorithm, limits) in RULES {
+        client.decide(&format!("RL.{algorithm} long:{algorithm} {limits}"));
+        client.integer(&format!("APPEND long:{algorithm} xx"));
+    }
+    client.decide("RL.RESERVE broken id 1h FIXED 5 1h");
+    let mut bytes = client.bytes("GET broken");
+    // Five numbers in a reservation, which has four.
+    bytes[3] += 1;
+    client.call(&[b"SET".as_slice(), b"broken", &bytes]);
+    let before = client.contents();
+    for (algorithm, limits) in RULES {
+        for mode in ["", "SHADOW"] {
+            set(&mut client, &format!("p {mode} {algorithm} {limits}"));
+            let long = RULES.map(|(algorithm, _)| format!("long:{algorithm}"));
+            let fixed = ["text", "number", "empty", "list", "scores", "lease", "broken"];
+            for key in long.iter().map(String::as_str).chain(fixed) {
+                for call in [
+                    "RL.USE KEY p",
+                    "RL.PEEK KEY USE p",
+                    "RL.CHARGE KEY USE p",
+                    "RL.REFUND KEY USE p",
+                ] {
+                    let call = call.replace("KEY", key);
+                    assert_eq!(client.error(&call), WRONGTYPE, "{mode} {algorithm}: {call}");
+                }
+            }
+            client.integer("RL.POLICY DEL p");
+        }
+    }
+    assert_eq!(client.contents(), before);
+}
+
+#[test]
+fn a_user_needs_the_command_and_the_key_to_read_and_write() {
+    let server = Server::start();
+    let mut client = server.client();
+    let users = [
+        ("all", "~app:* +rl.use +rl.peek", true, true),
+        ("both", "%RW~app:* +rl.use +rl.peek", true, true),
+        ("reader", "%R~app:* +rl.use +rl.peek", false, true),
+        ("writer", "%W~app:* +rl.use +rl.peek", false, false),
+        ("looker", "~app:* +rl.peek", false, true),
+        ("stranger", "~other:* +@all", false, false),
+    ];
+    for (user, rules, may_use, may_peek) in users {
+        make_user(&mut client, user, rules);
+        assert_eq!(may(&mut client, user, "RL.USE app:1 p"), may_use, "{user}");
+        assert_eq!(may(&mut client, user, "RL.PEEK app:1 USE p"), may_peek, "{user}");
+        assert!(!may(&mut client, user, "RL.USE app2:1 app:1"), "{user}");
+    }
+    make_user(&mut client, "app", "~app:* -@all +rl.use +rl.all");
+    let mut app = server.client();
+    app.ok("AUTH app any");
+    // Also what is off, blocked or unknown is refused: the server knows of no policies.
+    set(&mut client, "off OFF FIXED 1 1h");
+    for call in ["RL.USE other off", "RL.USE other none", "RL.POLICY SET x FIXED 1 1"] {
+        assert!(app.error(call).starts_with("NOPERM"), "{call}");
+    }
+    assert_eq!(ask(&mut app, "RL.USE app:1 off")[0], 1);
+    assert_eq!(app.error("RL.USE app:1 none"), NO_POLICY);
+}
+
+#[test]
+fn the_owner_of_the_key_answers_and_nobody_else() {
+    let cluster = Cluster::start();
+    let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
+    for client in &mut clients {
+        set(client, "p FIXED 5 366d");
+        set(client, "off OFF FIXED 5 366d");
+        set(client, "block BLOCK FIXED 5 366d");
+    }
+    for key in ["a", "user:1", "{user:1}:login", "p", "off"] {
+        let owner = cluster.settled_owner(key);
+        let moved =
+            format!("MOVED {} 127.0.0.1:{}", cluster.slot(key), cluster.nodes[owner].port());
+        for policy in ["p", "off", "block"] {
+            for call in ["RL.USE KEY", "RL.PEEK KEY USE", "RL.CHARGE KEY USE", "RL.REFUND KEY USE"]
+            {
+                let call = format!("{} {policy} FOR b", call.replace("KEY", key));
+                for (node, client) in clients.iter_mut().enumerate() {
+                    let told = raw_error(&client.run(&call));
+                    assert_eq!(told, (node != owner).then(|| moved.clone()), "{call} at {node}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_panic_at_any_point_stops_one_call_and_leaves_key_and_table_alone() {
+    let server = Server::setup().module(module::path_with_faults()).start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    let mut panics = 0;
+    let modes = ["", "SHADOW", "ENFORCE 0", "OFF", "BLOCK"];
+    for mode in modes {
+        for (algorithm, limits) in
+            [("GCRA", "5 5 1h"), ("SLIDINGLOG", "5 1h"), ("BACKOFF", "2 1 2 3")]
+        {
+            set(&mut client, &format!("p {mode} {algorithm} {limits}"));
+            let looks = !matches!(mode, "OFF" | "BLOCK");
+            let all = ["RL.ALL", "k", "USE p", "other", "FIXED 9 1h"];
+            for call in [
+                "RL.USE k p",
+                "RL.PEEK k USE p",
+                "RL.CHARGE k USE p",
+                "RL.REFUND k USE p",
+                "RL.USE k none DEFAULT FIXED 9 1h",
+                "ALL",
+            ] {
+                let call: Vec<_> =
+                    if call == "ALL" { all.to_vec() } else { call.split(' ').collect() };
+                let stores = looks && call[0] == "RL.USE";
+                client.run("FLUSHALL");
+                for point in ["parse", "decide", "reply", "store"] {
+                    if point == "store" && !stores {
+                        continue;
+                    }
+                    let (before, changes) = (client.contents(), client.changes());
+                    client.ok(&format!("RL.DEBUG PANIC {point}"));
+                    let told = raw_error(&client.call(&call)).unwrap_or_default();
+                    assert!(
+                        told.starts_with("ERR internal error"),
+                        "{mode} {call:?} {point}: {told}"
+                    );
+                    panics += 1;
+                    assert_eq!(
+                        (client.contents(), client.changes()),
+                        (before, changes),
+                        "{call:?}"
+                    );
+                    assert_eq!(client.info_number("rl", "rl_panics"), panics);
+                    // The table can be read and written as before: no lock was left behind.
+                    assert!(seven(&client.run("RL.PEEK k USE p")).is_some(), "{mode} {call:?}");
+                    set(&mut client, "q FIXED 1 1");
+                }
+            }
+            client.integer("RL.POLICY DEL p");
+        }
+    }
+    server.assert_alive();
+}
+
+#[test]
+fn no_words_stop_the_server_and_what_is_refused_changes_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut random = Random::new(112);
+    set(&mut client, "p GCRA 5 5 1h");
+    set(&mut client, "p@a SHADOW GCRA 5 5 1h");
+    let words: [&[u8]; 24] = [
+        b"p",
+        b"none",
+        b"COST",
+        b"cost",
+        b"PARTIAL",
+        b"FOR",
+        b"DEFAULT",
+        b"GCRA",
+        b"QUOTA",
+        b"day",
+        b"USE",
+        b"LEASE",
+        b"5",
+        b"0",
+        b"1h",
+        b"1000000000001",
+        b"",
+        b"p@a",
+        b"a",
+        b"\0",
+        b"\xff\xfe",
+        b"BACKOFF",
+        b"60",
+        b"18446744073709551616",
+    ];
+    let (mut refused, mut answered) = (0, 0);
+    for _ in 0..20_000 {
+        let count = random.below(14) as usize;
+        let mut call: Vec<&[u8]> = match random.below(4) {
+            0 => vec![b"RL.PEEK", b"k", b"USE"],
+            1 => vec![b"RL.CHARGE", b"k", b"USE"],
+            _ => vec![b"RL.USE", b"k"],
+        };
+        if random.below(2) == 0 {
+            call.push(b"p");
+        }
+        call.extend((0..count).map(|_| words[random.below(words.len() as u64) as usize]));
+        match client.call(&call) {
+            Value::ServerError(_) => refused += 1,
+            Value::Array(_) => answered += 1,
+            other => panic!("{call:?}: {other:?}"),
+        }
+    }
+    assert!(refused > 1_000 && answered > 500, "{refused} refused, {answered} answered");
+    // Very long, and very many.
+    let long = "x".repeat(1 << 20);
+    for call in [
+        vec!["RL.USE", "k", &long],
+        vec!["RL.USE", "k", "p", "FOR", &long],
+        vec!["RL.ALL", "k", &format!("USE {long}")],
+        [vec!["RL.USE", "k", "p"], vec!["FOR"; 10_000]].concat(),
+        [vec!["RL.USE", "k", "p", "DEFAULT", "GCRA", "1", "1", "1"], vec!["COST"; 10_000]].concat(),
+    ] {
+        assert!(raw_error(&client.call(&call)).is_some(), "{:?}", &call[..2]);
+    }
+    assert_eq!(client.info_number("rl", "rl_panics"), 0);
+    server.assert_alive();
+}
+
+#[test]
+fn what_the_server_counts_of_it_is_what_was_answered() {
+    let server = Server::start();
+    let mut client: Client = server.client();
+    set(&mut client, "p SHADOW FIXED 1 1h");
+    set(&mut client, "block BLOCK FIXED 1 1h");
+    for _ in 0..3 {
+        ask(&mut client, "RL.USE k p");
+    }
+    ask(&mut client, "RL.USE k block");
+    ask(&mut client, "RL.PEEK k USE block");
+    ask(&mut client, "RL.PEEK k USE p");
+    client.error("RL.USE k none");
+    let counted = |client: &mut Client, field: &str| client.info_number("rl", field);
+    for (field, expected) in [
+        ("rl_use_allowed", 3),
+        ("rl_use_denied", 1),
+        ("rl_peek_allowed", 1),
+        ("rl_peek_denied", 1),
+        ("rl_errors", 1),
+    ] {
+        assert_eq!(counted(&mut client, field), expected, "{field}");
+    }
+}

@@ -1,0 +1,333 @@
+//! `RL.USE`: what a call that names a policy answers, to the digit, in every mode.
+
+use crate::support::uses::{RULES, Seven, ask, enforced, set, shadowed};
+use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE};
+
+/// What may follow the policy, and how much that is as a whole; `BACKOFF` takes the first alone.
+const OPTIONS: [(&str, i64); 8] = [
+    ("", 1),
+    (" COST 2", 1),
+    (" COST 0", 1),
+    (" COST 6", 1),
+    (" PARTIAL", 1),
+    (" COST 3 PARTIAL", 3),
+    (" PARTIAL cost 9", 9),
+    (" COST 1000000000000 PARTIAL", 1_000_000_000_000),
+];
+
+fn options_of(algorithm: &str) -> &'static [(&'static str, i64)] {
+    if algorithm == "BACKOFF" { &OPTIONS[..1] } else { &OPTIONS }
+}
+
+/// Plays the same calls by a policy in this mode and by its rule: at first often, then seldom.
+fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Seven) {
+    for (algorithm, limits) in RULES {
+        client.freeze(BASE_US);
+        set(client, &format!("p {mode} {algorithm} {limits}"));
+        for (option, full_units) in options_of(algorithm) {
+            client.run("DEL k twin");
+            for step in 0..12 {
+                let five = client.decide(&format!("RL.{algorithm} twin {limits}{option}"));
+                let expected = seven_of(five, *full_units);
+                let line = format!("p{option}");
+                let what = format!("{mode} {algorithm} {limits}{option}, step {step}");
+                assert_eq!(ask(client, &format!("RL.PEEK k USE {line}")), expected, "peek {what}");
+                assert_eq!(ask(client, &format!("RL.USE k {line}")), expected, "{what}");
+                // Whatever mode it has, it takes and keeps what the rule itself does.
+                assert_eq!(client.run("GET k"), client.run("GET twin"), "{what}");
+                let expiry = client.integer("PEXPIRETIME k");
+                let of_twin = client.integer("PEXPIRETIME twin");
+                assert!(expiry.abs_diff(of_twin) < 30_000, "{what}: {expiry}, {of_twin}");
+                client.advance_ms(if step < 8 { 60_000 } else { 1_800_000 });
+            }
+        }
+        client.integer("RL.POLICY DEL p");
+    }
+}
+
+#[test]
+fn an_enforced_policy_answers_and_keeps_what_its_rule_does() {
+    let server = Server::start();
+    for mut client in [server.client(), server.client3()] {
+        compare(&mut client, "", |five, _| enforced(five));
+    }
+    compare(&mut server.client(), "ENFORCE 100", |five, _| enforced(five));
+}
+
+#[test]
+fn a_shadow_says_yes_and_keeps_what_its_rule_does() {
+    let server = Server::start();
+    let mut client = server.client();
+    for mode in ["SHADOW", "ENFORCE 0"] {
+        compare(&mut client, mode, shadowed);
+    }
+}
+
+#[test]
+fn what_is_off_answers_as_an_untouched_key_would_and_says_yes() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for (algorithm, limits) in RULES {
+        set(&mut client, &format!("p OFF {algorithm} {limits}"));
+        for (option, full_units) in options_of(algorithm) {
+            let five = client.decide(&format!("RL.PEEK none {algorithm} {limits}{option}"));
+            let expected = shadowed(five, *full_units);
+            for _ in 0..8 {
+                let call = format!("RL.USE k p{option}");
+                assert_eq!(ask(&mut client, &call), expected, "{algorithm} {call}");
+                assert_eq!(ask(&mut client, &format!("RL.PEEK k USE p{option}")), expected);
+            }
+        }
+        client.integer("RL.POLICY DEL p");
+    }
+    assert_eq!(client.integer("DBSIZE"), 0);
+}
+
+#[test]
+fn what_is_blocked_is_denied_for_ever_or_for_the_time_that_is_left() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (algorithm, limits) in RULES {
+        client.freeze(BASE_US);
+        set(&mut client, &format!("p BLOCK {algorithm} {limits}"));
+        for (option, _) in options_of(algorithm) {
+            for call in ["RL.USE k p", "RL.PEEK k USE p"] {
+                let reply = ask(&mut client, &format!("{call}{option}"));
+                assert_eq!(reply, [0, 5, 0, -1, 0, 0, -1], "{algorithm} {call}{option}");
+            }
+        }
+        set(&mut client, &format!("p EX 90s BLOCK {algorithm} {limits}"));
+        client.freeze(BASE_US + 500);
+        for (option, _) in options_of(algorithm) {
+            for call in ["RL.USE k p", "RL.PEEK k USE p"] {
+                let reply = ask(&mut client, &format!("{call}{option}"));
+                // Rounded up: coming back then, nobody is too early.
+                let expected = [0, 5, 0, 90_000, 90_000, 0, 90_000];
+                assert_eq!(reply, expected, "{algorithm} {call}{option}");
+            }
+        }
+        client.advance_ms(89_999);
+        assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, 1, 1, 0, 1]);
+        // What was there before is back to the microsecond.
+        client.freeze(BASE_US + 90_000_000);
+        assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, -1, 0, 0, -1]);
+        client.integer("RL.POLICY DEL p");
+    }
+    assert_eq!(client.integer("DBSIZE"), 0);
+}
+
+#[test]
+fn the_worked_examples_of_the_design_come_out_to_the_digit() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    // Code ships with working limits: nothing is set up.
+    let shipped = "RL.USE user:1 search DEFAULT GCRA 6 10 60";
+    assert_eq!(ask(&mut client, shipped), [1, 6, 5, 0, 6_000, 1, 0]);
+    // In the shadow all are allowed, and the third says what would have become of it.
+    set(&mut client, "search SHADOW GCRA 2 1 60");
+    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
+    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 120_000, 1, 0]);
+    client.advance_ms(1);
+    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 0, 59_999]);
+    // Enforced, the next one is denied; off for a minute, everybody comes in.
+    set(&mut client, "search GCRA 2 1 60");
+    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [0, 2, 0, 59_999, 119_999, 0, 59_999]);
+    set(&mut client, "search EX 1m OFF GCRA 2 1 60");
+    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
+    client.advance_ms(60_000);
+    assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 1, 0]);
+    // A queue in the shadow: nobody waits, and the seventh tells for how long they would have.
+    set(&mut client, "queue SHADOW LEAKYBUCKET 4 2 1s");
+    for (wait_ms, left) in [(0, 3), (500, 2), (1_000, 1), (1_500, 0)] {
+        let reset_ms = wait_ms + 500;
+        let expected = [1, 4, left, 0, reset_ms, 1, wait_ms];
+        assert_eq!(ask(&mut client, "RL.USE q queue"), expected);
+    }
+    assert_eq!(ask(&mut client, "RL.USE q queue"), [1, 4, 0, 0, 2_000, 0, 500]);
+    // Part of a batch, enforced and in the shadow.
+    set(&mut client, "batch FIXED 10 60");
+    assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [7, 10, 3, 0, 60_000, 7, 0]);
+    assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [3, 10, 0, 0, 60_000, 3, 0]);
+    set(&mut client, "batch SHADOW FIXED 10 60");
+    let none = [7, 10, 0, 0, 60_000, 0, 60_000];
+    assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), none);
+}
+
+#[test]
+fn a_customer_comes_before_a_plan_and_a_plan_before_the_policy_itself() {
+    let server = Server::start();
+    let mut client = server.client();
+    let call = "RL.PEEK k USE search FOR tenant:acme FOR plan:gold DEFAULT FIXED 1 60";
+    let limit = |client: &mut Client| ask(client, call)[1];
+    assert_eq!(limit(&mut client), 1);
+    set(&mut client, "search FIXED 10 60");
+    assert_eq!(limit(&mut client), 10);
+    set(&mut client, "search@plan:gold FIXED 20 60");
+    assert_eq!(limit(&mut client), 20);
+    set(&mut client, "search@tenant:acme FIXED 30 60");
+    assert_eq!(limit(&mut client), 30);
+    // Names are case-sensitive, words are not; what is not named does not count.
+    assert_eq!(ask(&mut client, "RL.PEEK k use search for Tenant:acme")[1], 10);
+    assert_eq!(ask(&mut client, "RL.PEEK k use Search default FIXED 2 60")[1], 2);
+    client.integer("RL.POLICY DEL search search@tenant:acme");
+    assert_eq!(limit(&mut client), 20);
+    // An override that is over is none, and what is behind it counts again.
+    client.freeze(BASE_US);
+    set(&mut client, "search@tenant:acme EX 10s FIXED 40 60");
+    assert_eq!(limit(&mut client), 40);
+    client.advance_ms(10_000);
+    assert_eq!(limit(&mut client), 20);
+    client.integer("RL.POLICY DEL search@plan:gold");
+    assert_eq!(limit(&mut client), 1);
+}
+
+#[test]
+fn a_denial_keeps_its_promise_by_whichever_rule() {
+    let server = Server::start();
+    let mut client = server.client();
+    for (algorithm, limits) in RULES {
+        client.freeze(BASE_US + 123_456);
+        set(&mut client, &format!("p {algorithm} {limits}"));
+        let denied = loop {
+            let reply = ask(&mut client, "RL.USE k p");
+            if reply[0] == 0 {
+                break reply;
+            }
+            client.advance_ms(1_001);
+        };
+        assert!(denied[3] > 0 && denied[6] == denied[3], "{algorithm}: {denied:?}");
+        client.advance_ms(denied[3] - 1);
+        assert_eq!(ask(&mut client, "RL.USE k p")[0], 0, "{algorithm}: {denied:?}");
+        client.advance_ms(1);
+        assert_eq!(ask(&mut client, "RL.USE k p")[0], 1, "{algorithm}: {denied:?}");
+        client.run("DEL k");
+        client.integer("RL.POLICY DEL p");
+    }
+}
+
+/// Makes a state of each algorithm under keys of their names, and a policy of each.
+fn one_of_each(client: &mut Client) {
+    client.run("FLUSHALL");
+    for (algorithm, limits) in RULES {
+        client.decide(&format!("RL.{algorithm} {algorithm} {limits}"));
+    }
+}
+
+#[test]
+fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    for (algorithm, limits) in RULES {
+        set(&mut client, &format!("by:{algorithm} {algorithm} {limits}"));
+        for (former, _) in RULES.into_iter().filter(|(former, _)| *former != algorithm) {
+            let what = format!("{algorithm} after {former}");
+            let fresh = client.decide(&format!("RL.PEEK none {algorithm} {limits}"));
+            let line = format!("{former} USE by:{algorithm}");
+            // Each in turn finds the former state, of which neither it nor a refund changes a byte.
+            one_of_each(&mut client);
+            let before = client.snapshot(former);
+            assert_eq!(ask(&mut client, &format!("RL.PEEK {line}")), enforced(fresh), "{what}");
+            let refunded = client.decide(&format!("RL.REFUND {line}"));
+            assert_eq!((refunded[0], refunded[2], refunded[4]), (1, 5, 0), "{what}");
+            assert_eq!(client.snapshot(former), before, "{what}");
+            let plain = format!("RL.{algorithm} {former} {limits}");
+            assert_eq!(client.error(&plain), WRONGTYPE, "{what}");
+            // A call and a charge replace it, as does a call by several rules.
+            let twin = format!("RL.{algorithm} twin {limits}");
+            client.decide(&twin);
+            let call = format!("RL.USE {former} by:{algorithm}");
+            assert_eq!(ask(&mut client, &call), enforced(fresh), "{what}");
+            assert_eq!(client.run(&format!("GET {former}")), client.run("GET twin"), "{what}");
+            assert_eq!(client.decide(&plain), client.decide(&twin), "{what}");
+            one_of_each(&mut client);
+            client.decide(&format!("RL.CHARGE {line}"));
+            assert_eq!(client.decide(&plain)[2], 3, "{what}");
+            one_of_each(&mut client);
+            client.call(&["RL.ALL", former, &format!("USE by:{algorithm}")]);
+            assert_eq!(client.decide(&plain)[2], 3, "{what}");
+            // Every one of them has an end.
+            assert!(client.integer(&format!("PTTL {former}")) > 0, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_former_algorithm_in_the_shadow_or_denied_at_once_leaves_the_state_alone() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    client.decide("RL.GCRA k 5 5 1h");
+    let before = client.snapshot("k");
+    set(&mut client, "p FIXED 3 1h");
+    assert_eq!(ask(&mut client, "RL.USE k p COST 4"), [0, 3, 3, -1, 0, 0, -1]);
+    assert_eq!(ask(&mut client, "RL.USE k p COST 0"), [1, 3, 3, 0, 0, 1, 0]);
+    set(&mut client, "p SHADOW FIXED 3 1h");
+    assert_eq!(ask(&mut client, "RL.USE k p COST 4"), [1, 3, 3, 0, 0, 0, -1]);
+    set(&mut client, "p OFF FIXED 3 1h");
+    assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
+    assert_eq!(client.snapshot("k"), before);
+    // A shadow's grant is kept like any other.
+    set(&mut client, "p SHADOW FIXED 3 1h");
+    assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
+    assert_eq!(client.decide("RL.FIXED k 3 1h")[2], 1);
+}
+
+#[test]
+fn a_charge_and_a_refund_go_by_the_rule_whatever_the_mode() {
+    let server = Server::start();
+    let mut client = server.client();
+    for mode in ["", "SHADOW", "ENFORCE 0", "ENFORCE 50"] {
+        for (algorithm, limits) in RULES {
+            client.freeze(BASE_US);
+            client.run("DEL k twin");
+            set(&mut client, &format!("p {mode} {algorithm} {limits}"));
+            let steps = [("CHARGE", 1), ("CHARGE", 7), ("REFUND", 2), ("CHARGE", 0), ("REFUND", 9)];
+            for (verb, cost) in steps {
+                let cost =
+                    if algorithm == "BACKOFF" { "".to_owned() } else { format!(" COST {cost}") };
+                let expected = client.decide(&format!("RL.{verb} twin {algorithm} {limits}{cost}"));
+                let call = format!("RL.{verb} k USE p{cost} DEFAULT FIXED 99 1");
+                assert_eq!(client.decide(&call), expected, "{mode} {algorithm} {call}");
+                assert_eq!(client.run("GET k"), client.run("GET twin"), "{mode} {algorithm}");
+            }
+            client.integer("RL.POLICY DEL p");
+        }
+    }
+    // Where nothing is looked up nothing is stored: as of a missing key, or blocked.
+    client.freeze(BASE_US);
+    client.run("FLUSHALL");
+    set(&mut client, "p OFF FIXED 10 60");
+    assert_eq!(client.decide("RL.CHARGE k USE p COST 12"), [0, 10, 0, 60_000, 60_000]);
+    assert_eq!(client.decide("RL.REFUND k USE p COST 12"), [1, 10, 10, 0, 0]);
+    set(&mut client, "p BLOCK FIXED 10 60");
+    set(&mut client, "p EX 2m BLOCK FIXED 10 60");
+    for call in ["RL.CHARGE k USE p", "RL.REFUND k USE p COST 0"] {
+        assert_eq!(client.decide(call), [0, 10, 0, 120_000, 120_000], "{call}");
+    }
+    client.advance_ms(120_000);
+    for call in ["RL.CHARGE k USE p", "RL.REFUND k USE p COST 0"] {
+        assert_eq!(client.decide(call), [0, 10, 0, -1, 0], "{call}");
+    }
+    assert_eq!(client.integer("DBSIZE"), 0);
+}
+
+#[test]
+fn a_log_rounds_as_the_setting_says_when_it_is_called() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.freeze(BASE_US + 1);
+    client.ok("CONFIG SET rl.sliding-log-slots 16");
+    set(&mut client, "p SLIDINGLOG 100 16s");
+    for slots in [16, 1_024, 64] {
+        client.ok(&format!("CONFIG SET rl.sliding-log-slots {slots}"));
+        for call in ["RL.USE k p", "RL.USE k q DEFAULT SLIDINGLOG 100 16s"] {
+            client.run("DEL k twin");
+            ask(&mut client, call);
+            client.decide("RL.SLIDINGLOG twin 100 16s");
+            assert_eq!(client.run("GET k"), client.run("GET twin"), "{slots} slots, {call}");
+        }
+    }
+}

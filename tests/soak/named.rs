@@ -1,0 +1,155 @@
+//! Keys of policies in a soak, and what is known to have become of their calls.
+//!
+//! Half of them have their rule from the `DEFAULT` of each call, half from a policy in the shadow.
+//! Nobody else calls them, so that all is known: what the keys hold, whether they are there, and
+//! what each policy has to have counted.
+
+use std::collections::BTreeMap;
+
+use redis::Value;
+use redis_throttle::limiter::oracle::{AnySubject, Limits, Share, Verb, Wrote};
+
+use crate::Counts;
+use crate::fleet::Fleet;
+use crate::key::{Asked, Key};
+use crate::support::Random;
+use crate::support::statistics::{Stats, listed};
+use crate::traffic::{CALLS_PER_KEY, Sent, five};
+
+/// The keys, and what is to be found in the statistics of the primary.
+pub struct Named {
+    keys: Vec<Use>,
+    seen: BTreeMap<String, Stats>,
+}
+
+struct Use {
+    policy: String,
+    is_shadow: bool,
+    key: Key,
+    /// Whether the key is there, and so no call is the first.
+    is_there: bool,
+}
+
+impl Use {
+    fn new(random: &mut Random, subject: AnySubject, is_shadow: bool) -> Self {
+        let key = Key::new(random, subject);
+        let kind = if is_shadow { "shadow" } else { "default" };
+        let policy = format!("{kind}/{}", key.name.split(':').next().unwrap_or_default());
+        Self { policy, is_shadow, key, is_there: false }
+    }
+
+    fn asked(&self, slots: i128) -> Asked {
+        let limits = Limits { slots, ..self.key.rules[0] };
+        Asked { limits, cost: 1, partial: false }
+    }
+
+    /// Makes the policy known to a server that has lost it, or has another.
+    fn set(&self, fleet: &mut Fleet) {
+        if self.is_shadow {
+            let rule = self.key.rule(&self.asked(1_024));
+            fleet.client.ok(&format!("RL.POLICY SET {} SHADOW {rule}", self.policy));
+        }
+    }
+}
+
+impl Named {
+    pub fn new(random: &mut Random) -> Self {
+        let subjects = AnySubject::ALL
+            .into_iter()
+            .flat_map(|subject| [false, true].map(|is_shadow| (subject, is_shadow)));
+        let keys = subjects.map(|(subject, is_shadow)| Use::new(random, subject, is_shadow));
+        Self { keys: keys.collect(), seen: BTreeMap::new() }
+    }
+
+    /// Begins to count on a server that may be another one, or have forgotten.
+    pub fn begin(&mut self, fleet: &mut Fleet) {
+        self.keys.iter().for_each(|named| named.set(fleet));
+        fleet.client.ok("RL.POLICY RESETSTAT");
+        self.seen.clear();
+    }
+
+    /// A call, and what it must answer; the model has made it already.
+    pub fn draw(
+        &mut self,
+        random: &mut Random,
+        slots: i128,
+        now_us: i128,
+        counts: &mut Counts,
+    ) -> Sent {
+        let at = random.below(self.keys.len() as u64) as usize;
+        let named = &mut self.keys[at];
+        named.key.calls += 1;
+        let asked = named.asked(slots);
+        let plain = named.key.counts_delays();
+        let cost = if plain { 1 } else { Share::draw(random).of(&asked.limits) };
+        let partial = !plain && cost > 0 && random.below(4) == 0;
+        let mut words = vec!["RL.USE".to_owned(), named.key.name.clone(), named.policy.clone()];
+        if !plain {
+            words.extend(["COST".to_owned(), cost.to_string()]);
+            words.extend(partial.then(|| "PARTIAL".to_owned()));
+        }
+        if !named.is_shadow {
+            words.push("DEFAULT".to_owned());
+            words.extend(named.key.rule(&asked).split(' ').map(str::to_owned));
+        }
+        let verb = if partial { Verb::Partly } else { Verb::Decide };
+        let done = named.key.model.act(verb, &asked.limits, now_us, cost);
+        let (answer, wrote) = done.expect("nothing keeps a call of USE from a decision");
+        let five = five(answer);
+        let Value::Array(mut fields) = five else { unreachable!("an array") };
+        fields.extend([fields[0].clone(), fields[3].clone()]);
+        if named.is_shadow {
+            let full = if partial { cost } else { 1 };
+            fields[0] = Value::Int(full.try_into().expect("a number of 64 bits"));
+            fields[3] = Value::Int(0);
+        }
+        let first = wrote == Wrote::State && !named.is_there;
+        named.is_there |= wrote == Wrote::State;
+        let outcome = match (answer.allowed > 0, named.is_shadow) {
+            (true, _) => "calls of USE allowed",
+            (false, true) => "calls of USE denied in the shadow",
+            (false, false) => "calls of USE denied",
+        };
+        counts.add(outcome, 1);
+        if cost > 0 {
+            let stats = self.seen.entry(named.policy.clone()).or_default();
+            stats.created += u64::from(first);
+            if answer.allowed > 0 {
+                let taken = if partial { answer.allowed } else { cost };
+                stats.allowed += 1;
+                stats.units += u64::try_from(taken).expect("units");
+                stats.near_limit += u64::from(answer.remaining * 100 < answer.limit * 20);
+            } else if named.is_shadow {
+                stats.shadow_denied += 1;
+            } else {
+                stats.denied += 1;
+                stats.last_denied_us = now_us.try_into().expect("a time after 1970");
+            }
+        }
+        Sent { words, expected: Some(Value::Array(fields)) }
+    }
+
+    /// Deletes keys that have been called often enough; some policies change with it.
+    pub fn retire(&mut self, random: &mut Random, fleet: &mut Fleet) {
+        for named in self.keys.iter_mut().filter(|named| named.key.calls >= CALLS_PER_KEY) {
+            fleet.client.integer(&format!("DEL {}", named.key.name));
+            named.key.model = (named.key.subject.none)();
+            named.key.rules[0] = Limits::draw(random);
+            named.key.calls = 0;
+            named.is_there = false;
+            named.set(fleet);
+        }
+    }
+
+    /// The statistics of the primary are the sum of what its clients saw.
+    pub fn check(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
+        let counted = listed(&mut fleet.client, "RL.POLICY STATS").into_iter();
+        let touched = counted.filter(|(_, stats)| *stats != Stats::default());
+        let counted: BTreeMap<_, _> = touched.collect();
+        counts.add("statistics compared", counted.len() as u64);
+        match counted == self.seen {
+            true => Ok(()),
+            false => Err(format!("statistics: {counted:#?}\nclients saw {:#?}", self.seen)),
+        }
+    }
+}
