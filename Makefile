@@ -14,6 +14,7 @@ CHECK ?=
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
 faults := $(target)/fault-injection
+exporter := $(target)/release/redis-throttle-exporter
 module_with_faults := $(faults)/release/libredis_throttle.so
 noop := $(target)/noop-command
 servers := .cache/servers
@@ -27,7 +28,7 @@ bench := cargo bench --locked --no-default-features --target-dir '$(target)/benc
 clippy := cargo clippy --locked --all-targets
 
 .DEFAULT_GOAL := help
-.PHONY: help build run demo plots test test-matrix soak fuzz check clean
+.PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter
 .PHONY: bench bench-full bench-pure bench-instructions bench-module
 
 help: ## list these targets
@@ -38,6 +39,16 @@ help: ## list these targets
 build: ## build the module, target/release/libredis_throttle.so
 	@scripts/install-prerequisites.sh rust build
 	$(cargo_build)
+
+exporter: ## build the exporter for Prometheus, target/release/redis-throttle-exporter
+	@scripts/install-prerequisites.sh rust build
+	$(cargo_build) --package redis-throttle-exporter
+
+dist: ## pack a tarball and Debian packages into target/dist, then install and load them
+	@scripts/install-prerequisites.sh rust build server dist
+	@scripts/dist.sh '$(target)'
+	RL_DIST='$(target)/dist' RL_MODULE='$(target)/dist-build/release/libredis_throttle.so' \
+		cargo test --locked --no-default-features --test dist
 
 run: ## build, then start a server with the module on PORT, in the foreground
 	@scripts/install-prerequisites.sh rust build server
@@ -59,13 +70,17 @@ plots: ## draw docs/plots anew, from what a server lets through; CHECK=1 only co
 test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server promtool clients
 	@scripts/fetch-clients.sh .cache/clients
-	cargo test --locked --no-default-features --lib --test house --test pages
+	cargo test --locked --no-default-features --lib --test house --test pages --test release
+	cargo test --release --locked --package redis-throttle-exporter
 	cargo test --locked --lib server::
 	cargo test --locked --no-default-features --features oracle --test simulation --test allocations
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		cargo test --locked --no-default-features --test e2e --test snippets --test plots
+	$(cargo_build) --package redis-throttle-exporter
+	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
+		cargo test --locked --no-default-features --test monitoring
 
 soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the models
 	@scripts/install-prerequisites.sh rust build server
@@ -110,11 +125,12 @@ bench-module:
 
 check: ## check the format, and clippy and the docs with warnings as errors
 	@scripts/install-prerequisites.sh rust lint build
-	cargo fmt --check
+	cargo fmt --all --check
 	$(clippy) -- -D warnings
 	$(clippy) --no-default-features --features oracle -- -D warnings
+	$(clippy) --package redis-throttle-exporter -- -D warnings
 	$(clippy) --features fault-injection,noop-command -- -D warnings
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 
 clean: ## remove everything that was built
 	cargo clean

@@ -5,7 +5,8 @@
 #   scripts/install-prerequisites.sh lint       rustfmt and clippy: checked, never installed
 #   scripts/install-prerequisites.sh build      make, a C compiler and libclang, for redis-module
 #   scripts/install-prerequisites.sh server     redis-server, or $SERVER, and redis-cli
-#   scripts/install-prerequisites.sh promtool   Prometheus' promtool, to check what RL.METRICS answers
+#   scripts/install-prerequisites.sh promtool   Prometheus and its promtool, to check metrics and alerts
+#   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
 #   scripts/install-prerequisites.sh clients    Python with pip and Node with npm, for the snippets
@@ -79,7 +80,13 @@ check_server() {
 }
 
 check_promtool() {
-    has promtool || need prometheus
+    { has promtool && has prometheus; } || need prometheus
+    has openssl || need openssl
+}
+
+check_dist() {
+    { has dpkg && has dpkg-deb; } || need dpkg
+    { has readelf && has objdump; } || need binutils
 }
 
 check_valgrind() {
@@ -134,8 +141,8 @@ install_missing() {
 
 for part in "$@"; do
     case $part in
-    rust | lint | build | server | promtool | valgrind | pip | clients) "check_$part" ;;
-    *) fail "unknown part $part: expected rust, lint, build, server, promtool, valgrind, pip or clients" ;;
+    rust | lint | build | server | promtool | dist | valgrind | pip | clients) "check_$part" ;;
+    *) fail "unknown part $part: expected rust, lint, build, server, promtool, dist, valgrind, pip or clients" ;;
     esac
 done
 [ -z "$missing" ] || install_missing

@@ -26,7 +26,7 @@ const ALLOCATOR: Allocator = redis_module::alloc::RedisAlloc;
 redis_module! {
     name: "rl",
     // What `MODULE LIST` shows: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
-    version: 100,
+    version: 200,
     allocator: (Allocator, ALLOCATOR),
     data_types: [],
     init: on_load,

@@ -57,15 +57,16 @@ pub fn errors() -> u64 {
     ERRORS.load(Relaxed)
 }
 
-/// What each command that decides has decided: its name without `rl.`, how many calls it allowed
-/// and how many it denied.
+/// What each command that decides has decided: its name without what is before the point, how many
+/// calls it allowed and how many it denied.
 pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
     let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
     let counted =
         counted.filter(|((command, _), _)| command.counters.is_some() && command.is_wanted());
     counted.map(|((command, allowed), denied)| {
         let name = command.description.name.to_str().unwrap_or_default();
-        (name.trim_start_matches("rl."), allowed.load(Relaxed), denied.load(Relaxed))
+        let (_, name) = name.split_once('.').unwrap_or_default();
+        (name, allowed.load(Relaxed), denied.load(Relaxed))
     })
 }
 

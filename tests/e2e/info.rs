@@ -32,7 +32,7 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
     let server = Server::start();
     let mut client = server.client();
     let fields = counts(&mut client);
-    assert_eq!(fields["rl_version"], "0.1.0");
+    assert_eq!(fields["rl_version"], env!("CARGO_PKG_VERSION"));
     assert!(["server", "system"].contains(&fields["rl_clock_source"].as_str()), "{fields:?}");
     let mut zero = vec!["rl_clock_frozen".to_owned(), "rl_errors".into(), "rl_panics".into()];
     zero.push("rl_policies".to_owned());

@@ -1,0 +1,163 @@
+//! What the exporter is told to do, on its command line and in its environment.
+
+use redis::{ConnectionInfo, IntoConnectionInfo as _};
+use std::time::Duration;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+Metrics of redis-throttle for Prometheus: one scrape, one RL.METRICS on each server.
+
+Usage: redis-throttle-exporter --server URL ... [--cluster URL ...] [--listen ADDRESS]
+
+  --server URL       a server; may be given several times
+  --cluster URL      any node of a cluster: the others are found, again at each scrape
+  --listen ADDRESS   where to answer GET /metrics and GET /healthz (default 127.0.0.1:9877)
+  --timeout-ms N     how long a server may take to answer, 1 to 60000 (default 2000)
+  --help, --version
+
+A URL is redis://[user:password@]host[:port], rediss:// with TLS, or redis+unix:///path?user=&pass=.
+Command lines can be read by every user of a machine: to keep a password out of it, name the URLs
+in REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS, separated by blanks. For a certificate that
+is not known to the system, SSL_CERT_FILE names the authority.
+";
+
+/// The shortest and the longest time a server may be given to answer.
+const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
+
+/// What to ask, and where to answer.
+pub struct Arguments {
+    /// Servers that are asked as they are.
+    pub servers: Vec<ConnectionInfo>,
+    /// A node of each cluster.
+    pub clusters: Vec<ConnectionInfo>,
+    /// Where to listen, as `host:port`.
+    pub listen: String,
+    /// How long a server may take.
+    pub timeout: Duration,
+}
+
+/// What a command line asks for.
+pub enum Asked {
+    /// The text above.
+    Help,
+    /// One line.
+    Version,
+    /// To serve.
+    Run(Arguments),
+}
+
+impl Arguments {
+    /// Reads a command line, and the environment through `variable`.
+    ///
+    /// # Errors
+    ///
+    /// A line that says what is wrong. It never repeats a URL: there may be a password in it.
+    pub fn parse(
+        words: impl Iterator<Item = String>,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<Asked, String> {
+        let mut arguments = Self {
+            servers: Vec::new(),
+            clusters: Vec::new(),
+            listen: "127.0.0.1:9877".to_owned(),
+            timeout: Duration::from_millis(2000),
+        };
+        for url in variable("REDIS_THROTTLE_SERVERS").unwrap_or_default().split_whitespace() {
+            arguments.servers.push(connection("REDIS_THROTTLE_SERVERS", url)?);
+        }
+        for url in variable("REDIS_THROTTLE_CLUSTERS").unwrap_or_default().split_whitespace() {
+            arguments.clusters.push(connection("REDIS_THROTTLE_CLUSTERS", url)?);
+        }
+        let mut words = words;
+        while let Some(word) = words.next() {
+            let (name, mut value) = match word.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (word, None),
+            };
+            let mut value = || {
+                let value = value.take().or_else(|| words.next());
+                value.ok_or_else(|| format!("{name} needs a value"))
+            };
+            match name.as_str() {
+                "--server" => arguments.servers.push(connection("--server", &value()?)?),
+                "--cluster" => arguments.clusters.push(connection("--cluster", &value()?)?),
+                "--listen" => arguments.listen = value()?,
+                "--timeout-ms" => arguments.timeout = timeout(&value()?)?,
+                "--help" | "-h" => return Ok(Asked::Help),
+                "--version" | "-V" => return Ok(Asked::Version),
+                _ => return Err("unknown argument: --help lists them".to_owned()),
+            }
+        }
+        if arguments.servers.is_empty() && arguments.clusters.is_empty() {
+            return Err("no server: name one with --server URL, or see --help".to_owned());
+        }
+        Ok(Asked::Run(arguments))
+    }
+}
+
+/// What the `redis` crate makes of a URL.
+fn connection(source: &str, url: &str) -> Result<ConnectionInfo, String> {
+    url.into_connection_info().map_err(|_| {
+        format!(
+            "{source} takes URLs: redis://[user:password@]host[:port], rediss:// or redis+unix://"
+        )
+    })
+}
+
+fn timeout(value: &str) -> Result<Duration, String> {
+    let ms = value.parse().ok().filter(|ms| TIMEOUT_MS.contains(ms));
+    ms.map(Duration::from_millis).ok_or_else(|| "--timeout-ms takes 1 to 60000".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str, servers: Option<&str>) -> Result<Arguments, String> {
+        let variable =
+            |name: &str| servers.filter(|_| name == "REDIS_THROTTLE_SERVERS").map(str::to_owned);
+        let asked = Arguments::parse(line.split_whitespace().map(str::to_owned), variable)?;
+        match asked {
+            Asked::Run(arguments) => Ok(arguments),
+            Asked::Help | Asked::Version => Err("nothing to run".to_owned()),
+        }
+    }
+
+    #[test]
+    fn servers_come_from_the_command_line_and_from_the_environment() {
+        let line = "--server redis://a:1 --cluster=rediss://b:2 --server redis://c \
+                    --listen 0.0.0.0:80 --timeout-ms 150";
+        let arguments = parse(line, Some(" redis://d:4\n redis://e ")).expect("all is well");
+        let names = |infos: &[ConnectionInfo]| -> Vec<String> {
+            infos.iter().map(|info| info.addr().to_string()).collect()
+        };
+        assert_eq!(names(&arguments.servers), ["d:4", "e:6379", "a:1", "c:6379"]);
+        assert_eq!(names(&arguments.clusters), ["b:2"]);
+        assert_eq!(arguments.listen, "0.0.0.0:80");
+        assert_eq!(arguments.timeout, Duration::from_millis(150));
+        let defaults = parse("--server redis://a", None).expect("one server is enough");
+        assert_eq!(defaults.listen, "127.0.0.1:9877");
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_no_password_with_it() {
+        let lines = [
+            ("", "no server"),
+            ("--server", "--server needs a value"),
+            ("--server http://u:secret@a", "--server takes URLs"),
+            ("--server u:secret@a", "--server takes URLs"),
+            ("--cluster redis://u:secret@a:nine", "--cluster takes URLs"),
+            ("--sever redis://u:secret@a", "unknown argument"),
+            ("--sever=redis://u:secret@a", "unknown argument"),
+            ("redis://u:secret@a", "unknown argument"),
+            ("--server redis://a --timeout-ms 0", "--timeout-ms takes"),
+            ("--server redis://a --timeout-ms 60001", "--timeout-ms takes"),
+            ("--server redis://a --timeout-ms secret", "--timeout-ms takes"),
+        ];
+        for (line, expected) in lines {
+            let reason = parse(line, None).err().expect(line);
+            assert!(reason.starts_with(expected), "{line}: {reason}");
+            assert!(!reason.contains("secret"), "{line}: {reason}");
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The texts of several servers as one page of Prometheus' text format, version 0.0.4.
+//!
+//! The format wants each metric once, with all its samples behind its `HELP` and `TYPE`. So texts
+//! are taken apart into metrics, each sample gets the label `server`, and what belongs to one
+//! metric is put together again, in the order in which metrics were first seen.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// The label that tells whose sample it is.
+const SERVER: &str = "server";
+
+/// What the exporter itself has to say; a server has not.
+const OWN: [&str; 3] = ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_info"];
+
+#[derive(Default)]
+struct Metric {
+    help: Option<String>,
+    kind: Option<String>,
+    samples: Vec<String>,
+}
+
+/// Metrics in order, found by name.
+#[derive(Default)]
+pub struct Page {
+    metrics: Vec<(String, Metric)>,
+    by_name: HashMap<String, usize>,
+}
+
+impl Page {
+    fn metric(&mut self, name: &str) -> &mut Metric {
+        let next = self.metrics.len();
+        let index = *self.by_name.entry(name.to_owned()).or_insert(next);
+        if index == next {
+            self.metrics.push((name.to_owned(), Metric::default()));
+        }
+        &mut self.metrics[index].1
+    }
+
+    /// Begins a metric of the exporter's own.
+    pub fn begin(&mut self, name: &str, help: &str) {
+        let metric = self.metric(name);
+        metric.help = Some(help.to_owned());
+        metric.kind = Some("gauge".to_owned());
+    }
+
+    /// A sample of the exporter's own, about a server.
+    pub fn about(&mut self, name: &str, label: &str, text: &str, value: impl std::fmt::Display) {
+        let sample = format!("{name}{{{label}=\"{}\"}} {value}", escaped(text));
+        self.metric(name).samples.push(sample);
+    }
+
+    /// Adds all that a server answered, or nothing of it.
+    ///
+    /// # Errors
+    ///
+    /// The number of the first line that is not of the format, or that would make Prometheus refuse
+    /// the page as a whole: one odd server must not hide the others.
+    pub fn add(&mut self, server: &str, text: &str) -> Result<(), String> {
+        let mut read = Self::default();
+        let mut last = String::new();
+        for (index, line) in text.lines().enumerate() {
+            let odd = || format!("line {} of what it answered is no metric", index + 1);
+            if let Some(comment) = line.strip_prefix('#') {
+                if let Some((word, name, rest)) = described(comment) {
+                    if !is_name(name) || OWN.contains(&name) {
+                        return Err(odd());
+                    }
+                    let metric = read.metric(name);
+                    let place = if word == "HELP" { &mut metric.help } else { &mut metric.kind };
+                    place.get_or_insert_with(|| rest.to_owned());
+                    name.clone_into(&mut last);
+                }
+            } else if !line.trim().is_empty() {
+                let (name, sample) = labelled(line, server).ok_or_else(odd)?;
+                let of_last = name.strip_prefix(last.as_str()).filter(|_| !last.is_empty());
+                let is_part =
+                    of_last.is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest));
+                read.metric(if is_part { &last } else { name }).samples.push(sample);
+            }
+        }
+        for (name, metric) in read.metrics {
+            let all = self.metric(&name);
+            all.help = all.help.take().or(metric.help);
+            all.kind = all.kind.take().or(metric.kind);
+            all.samples.extend(metric.samples);
+        }
+        Ok(())
+    }
+
+    /// The whole page.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, metric) in self.metrics.iter().filter(|(_, metric)| !metric.samples.is_empty()) {
+            let heads = [("HELP", &metric.help), ("TYPE", &metric.kind)];
+            for (word, rest) in heads.iter().filter_map(|(word, rest)| Some((word, rest.as_ref()?)))
+            {
+                let _ = writeln!(text, "# {word} {name} {rest}");
+            }
+            for sample in &metric.samples {
+                text.push_str(sample);
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+/// `HELP` or `TYPE`, the name and what is said of it; any other comment is none.
+fn described(comment: &str) -> Option<(&str, &str, &str)> {
+    let (word, rest) = comment.trim_start().split_once(' ')?;
+    let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+    ["HELP", "TYPE"].contains(&word).then_some((word, name, rest))
+}
+
+fn is_name(name: &str) -> bool {
+    let starts = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b':';
+    name.bytes().next().is_some_and(starts)
+        && name.bytes().all(|byte| starts(byte) || byte.is_ascii_digit())
+}
+
+/// The name of a sample, and the sample with the label of its server in front of its own.
+fn labelled<'line>(line: &'line str, server: &str) -> Option<(&'line str, String)> {
+    let end = line.find(['{', ' '])?;
+    let (name, rest) = line.split_at(end);
+    if !is_name(name) || OWN.contains(&name) {
+        return None;
+    }
+    let (labels, value) = match rest.strip_prefix('{') {
+        Some(inside) => {
+            let length = labels_length(inside)?;
+            (inside[..length].trim_end_matches(','), inside[length..].strip_prefix('}')?)
+        }
+        None => ("", rest),
+    };
+    let number = value.strip_prefix(' ')?.split(' ').next()?;
+    number.parse::<f64>().ok()?;
+    let comma = if labels.is_empty() { "" } else { "," };
+    let sample = format!("{name}{{{SERVER}=\"{}\"{comma}{labels}}}{value}", escaped(server));
+    Some((name, sample))
+}
+
+/// How long the labels are, up to the brace that ends them.
+fn labels_length(inside: &str) -> Option<usize> {
+    let mut at = 0;
+    loop {
+        let rest = &inside[at..];
+        if rest.starts_with('}') {
+            return Some(at);
+        }
+        let (name, value) = rest.split_once("=\"")?;
+        if !is_name(name) || name.contains(':') || name == SERVER {
+            return None;
+        }
+        let mut escapes = false;
+        let closing = value.find(|char| {
+            let closes = char == '"' && !escapes;
+            escapes = char == '\\' && !escapes;
+            closes
+        })?;
+        at += name.len() + 2 + closing + 1;
+        match inside[at..].chars().next()? {
+            ',' => at += 1,
+            '}' => {}
+            _ => return None,
+        }
+    }
+}
+
+/// A text as the value of a label.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &str = "# HELP rl_a_total What a is.\n# TYPE rl_a_total counter\n\
+                       rl_a_total{command=\"gcra\",outcome=\"allowed\"} 3\n\
+                       # HELP rl_b B.\n# TYPE rl_b gauge\nrl_b 1\n";
+
+    #[test]
+    fn each_metric_stands_once_with_the_samples_of_all_servers() {
+        let mut page = Page::default();
+        page.begin("rl_up", "Whether it answers.");
+        page.about("rl_up", "server", "h:1", 1);
+        page.about("rl_up", "server", "h:2", 1);
+        page.add("h:1", ONE).expect("of the format");
+        let newer =
+            ONE.replace("What a is.", "Something else.") + "# TYPE rl_c counter\nrl_c{} 7 99\n";
+        page.add("h:2", &newer).expect("of the format");
+        let expected = "# HELP rl_up Whether it answers.\n# TYPE rl_up gauge\n\
+            rl_up{server=\"h:1\"} 1\nrl_up{server=\"h:2\"} 1\n\
+            # HELP rl_a_total What a is.\n# TYPE rl_a_total counter\n\
+            rl_a_total{server=\"h:1\",command=\"gcra\",outcome=\"allowed\"} 3\n\
+            rl_a_total{server=\"h:2\",command=\"gcra\",outcome=\"allowed\"} 3\n\
+            # HELP rl_b B.\n# TYPE rl_b gauge\nrl_b{server=\"h:1\"} 1\nrl_b{server=\"h:2\"} 1\n\
+            # TYPE rl_c counter\nrl_c{server=\"h:2\"} 7 99\n";
+        assert_eq!(page.text(), expected);
+    }
+
+    #[test]
+    fn labels_are_kept_byte_for_byte_whatever_is_in_their_texts() {
+        let cases = [
+            (r#"a{b="}"} 1"#, r#"a{server="s",b="}"} 1"#),
+            (r#"a{b="\\",c="\"}"} +Inf"#, r#"a{server="s",b="\\",c="\"}"} +Inf"#),
+            (r#"a{b="x",} NaN"#, r#"a{server="s",b="x"} NaN"#),
+            (r#"a{b=","} -1.5e3"#, r#"a{server="s",b=","} -1.5e3"#),
+            ("a 0", r#"a{server="s"} 0"#),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(labelled(line, "s").map(|(_, sample)| sample).as_deref(), Some(expected));
+        }
+        assert_eq!(escaped("/a \"b\"\\\n"), r#"/a \"b\"\\\n"#);
+    }
+
+    #[test]
+    fn the_parts_of_a_histogram_stay_with_it() {
+        let text = "# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\nh_other 1\n";
+        let mut page = Page::default();
+        page.add("a", text).expect("of the format");
+        page.add("b", text).expect("of the format");
+        let order: Vec<_> = page.text().lines().map(|line| line[..5].to_owned()).collect();
+        let expected =
+            ["# TYP", "h_buc", "h_sum", "h_cou", "h_buc", "h_sum", "h_cou", "h_oth", "h_oth"];
+        assert_eq!(order, expected);
+    }
+
+    #[test]
+    fn a_text_with_one_odd_line_leaves_nothing_behind() {
+        let odd = [
+            "nonsense",
+            "a b",
+            "a{b=\"c\" 1",
+            "a{b=c} 1",
+            "a{b=\"c\"d=\"e\"} 1",
+            "a{=\"c\"} 1",
+            "a{b=\"c\"}1",
+            "a{server=\"other\"} 1",
+            "1a 1",
+            "rl_up 1",
+            "rl_up{x=\"y\"} 1",
+            "# TYPE rl_up gauge",
+            "# HELP 1a x",
+            "<html> 1",
+        ];
+        for line in odd {
+            let mut page = Page::default();
+            let reason = page.add("s", &format!("rl_b 1\n{line}\n")).expect_err(line);
+            assert_eq!(reason, "line 2 of what it answered is no metric");
+            assert_eq!(page.text(), "", "{line}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! One scrape: who is asked, and the page that comes of it.
+
+use super::arguments::Arguments;
+use super::cluster::Cluster;
+use super::page::Page;
+use super::server::{Server, ask_all};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// All that is asked at each scrape.
+pub struct Exporter {
+    servers: Vec<Arc<Server>>,
+    /// Locked for a whole scrape: of two at once the second waits, which is never long.
+    clusters: Mutex<Vec<Cluster>>,
+    timeout: Duration,
+}
+
+impl Exporter {
+    /// Connects to nobody yet: a server may come up later than its exporter.
+    ///
+    /// # Errors
+    ///
+    /// An address that cannot be used, or that is named twice.
+    pub fn new(arguments: Arguments) -> Result<Self, String> {
+        let mut seen = HashSet::new();
+        let mut open = |information| -> Result<Arc<Server>, String> {
+            let server = Server::new(information)?;
+            match seen.insert(server.name.clone()) {
+                true => Ok(server),
+                false => Err(format!("{} is named twice", server.name)),
+            }
+        };
+        let servers =
+            arguments.servers.into_iter().map(&mut open).collect::<Result<Vec<_>, _>>()?;
+        let seeds = arguments.clusters.into_iter().map(&mut open);
+        let clusters = seeds.map(|seed| seed.map(Cluster::new)).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { servers, clusters: Mutex::new(clusters), timeout: arguments.timeout })
+    }
+
+    /// The page as of now. It takes at most twice the time that a server has to answer, once for
+    /// each cluster and once for all servers, however many of them hang.
+    pub fn scrape(&self) -> String {
+        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut servers = self.servers.clone();
+        for cluster in clusters.iter_mut() {
+            for node in cluster.nodes(self.timeout) {
+                // A server of two lists is one server.
+                if !servers.iter().any(|server| server.name == node.name) {
+                    servers.push(node);
+                }
+            }
+        }
+        let answers = ask_all(&servers, &redis::cmd("RL.METRICS"), self.timeout);
+        let mut page = Page::default();
+        page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
+        page.begin("rl_scrape_duration_seconds", "How long the server took to answer.");
+        page.begin("rl_exporter_info", "The version of the exporter.");
+        page.about("rl_exporter_info", "version", env!("CARGO_PKG_VERSION"), 1);
+        for (server, (answer, took)) in servers.iter().zip(answers) {
+            let read = answer.and_then(|text| page.add(&server.name, &text));
+            server.tell(&read);
+            page.about("rl_up", "server", &server.name, i32::from(read.is_ok()));
+            let took_s = format_args!("{:.6}", took.as_secs_f64());
+            page.about("rl_scrape_duration_seconds", "server", &server.name, took_s);
+        }
+        page.text()
+    }
+}

@@ -1,0 +1,197 @@
+#!/bin/sh
+# Packs the release: a tarball, two Debian packages and their checksums.
+#
+#   scripts/dist.sh TARGET [FOLDER]     default: into TARGET/dist; what is there is removed
+#
+# The same sources, compiler and machine give the same bytes: times are the date of the release in
+# CHANGELOG.md, and no path of this machine is left in a file.
+set -eu
+cd "$(dirname "$0")/.."
+
+target=$1
+# The newest C library that the release may ask for: that of Debian 12.
+newest_glibc=2.36
+
+fail() {
+    printf '%s\n' "redis-throttle: $*" >&2
+    exit 1
+}
+
+version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml | head -n 1)
+released=$(sed -n "s/^## $version - \([0-9-]*\)\$/\1/p" CHANGELOG.md)
+[ -n "$released" ] || fail "CHANGELOG.md has no release $version with a date"
+SOURCE_DATE_EPOCH=$(date -u -d "$released" +%s)
+export SOURCE_DATE_EPOCH
+
+host=$(rustc -vV | sed -n 's/^host: //p')
+name=redis-throttle-$version-linux-${host%%-*}
+debian_arch=$(dpkg --print-architecture)
+built=$target/dist-build/release
+dist=${2:-$target/dist}
+tree=$dist/$name
+maintainer='The redis-throttle maintainers <maintainers@redis-throttle.invalid>'
+
+# --- what is packed -------------------------------------------------------------------------
+
+build() {
+    # Where the sources of crates are has to be known before anything is compiled.
+    cargo fetch --locked --target "$host"
+    RUSTFLAGS="--remap-path-prefix=$PWD=redis-throttle"
+    for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
+        RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sources=crates"
+    done
+    export RUSTFLAGS
+    # One after the other: neither gets features of a crate because of the other.
+    for package in redis-throttle redis-throttle-exporter; do
+        cargo build --release --locked --package "$package" --target-dir "$target/dist-build"
+    done
+    unset RUSTFLAGS
+}
+
+# The oldest C library that a file runs with, told by the versions of the symbols it asks for. Any
+# other library but the compiler's own would be missing on some machine.
+glibc_of() {
+    foreign=$(readelf --dynamic "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
+        grep -Ev '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$' || true)
+    [ -z "$foreign" ] || fail "$1 needs $foreign"
+    needed=$(readelf --version-info --wide "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
+    needed=${needed#GLIBC_}
+    [ "$(printf '%s\n' "$needed" "$newest_glibc" | sort -V | tail -n 1)" = "$newest_glibc" ] ||
+        fail "$1 needs glibc $needed, and $newest_glibc is the newest that is claimed"
+    echo "$needed"
+}
+
+# The crates that are linked into a package, each with its licence, `name vVERSION|LICENCE`.
+linked_crates() {
+    cargo tree --locked --package "$1" --target "$host" --edges normal,no-proc-macro \
+        --prefix none --no-dedupe --format '{p}|{l}' | sed 's/ (.*)|/|/' |
+        grep -v '^redis-throttle' | sort -u
+}
+
+# Every crate that is in the release, with the texts it comes with. A crate that comes without one
+# is of the repository of the crate in the second column.
+third_parties() {
+    twins='redis-module-common redis-module'
+    folders=$(cargo metadata --locked --format-version 1 --filter-platform "$host" |
+        grep -o '"manifest_path":"[^"]*/Cargo.toml"' | sed 's/.*:"//; s|/Cargo.toml"||')
+    echo "Besides the standard library of Rust (MIT OR Apache-2.0), these are linked into"
+    echo "libredis_throttle.so or redis-throttle-exporter:"
+    { linked_crates redis-throttle; linked_crates redis-throttle-exporter; } | sort -u |
+    while IFS='|' read -r crate licence; do
+        [ -n "$licence" ] || fail "$crate names no licence"
+        folder=$(echo "$folders" | grep -F "/${crate% v*}-${crate##* v}" | head -n 1)
+        printf '\n\n=== %s, %s\n' "$crate" "$licence"
+        texts=$(find "$folder" -maxdepth 1 -type f | LC_ALL=C sort |
+            grep -iE '/(licen[cs]e|copying|notice|unlicense)[^/]*$' || true)
+        if [ -z "$texts" ]; then
+            twin=$(echo "$twins" | sed -n "s/^${crate% v*} //p")
+            [ -n "$twin" ] || fail "$crate comes without the text of its licence"
+            printf '\nOf the same repository as %s: see there.\n' "$twin"
+        fi
+        for text in $texts; do
+            # The Apache License is the same for all, and in LICENSE-APACHE.
+            case $text in
+            *[Aa][Pp][Aa][Cc][Hh][Ee]*) ;;
+            *) printf '\n--- %s\n\n' "${text##*/}"; cat "$text" ;;
+            esac
+        done
+    done
+}
+
+checksums() {
+    (cd "$1" && find . -type f ! -name SHA256SUMS -printf '%P\n' | LC_ALL=C sort |
+        xargs sha256sum >SHA256SUMS)
+}
+
+# --- the tarball ----------------------------------------------------------------------------
+
+pack_tarball() {
+    install -D -t "$tree" "$built/libredis_throttle.so" "$built/redis-throttle-exporter"
+    install -m 644 -t "$tree" redis.conf.example CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
+    third_parties >"$tree/LICENSES-THIRD-PARTY" || exit 1
+    install -D -m 644 -t "$tree/prometheus" deploy/prometheus/*
+    cat >"$tree/INSTALL" <<END
+redis-throttle $version for Redis 7.0, Valkey 8.0 and newer, on Linux, ${host%%-*}.
+It needs glibc $glibc or newer.
+
+    sha256sum -c SHA256SUMS
+    sudo install -D -m 755 -t /usr/lib/redis/modules libredis_throttle.so
+
+Then one line in the configuration of the server, which redis.conf.example explains, and a restart:
+
+    loadmodule /usr/lib/redis/modules/libredis_throttle.so
+
+redis-throttle-exporter is for Prometheus; prometheus/ has alerts and a dashboard for Grafana.
+END
+    checksums "$tree"
+    tar --create --directory "$dist" --sort=name --owner=0 --group=0 --numeric-owner \
+        --mtime="@$SOURCE_DATE_EPOCH" "$name" | gzip -n -9 >"$dist/$name.tar.gz"
+}
+
+# --- the Debian packages ----------------------------------------------------------------------
+
+# Packs what is below $root, with what every package has.
+pack_deb() {
+    package=$1
+    summary=$2
+    description=$3
+    fields=$4
+    install -D -m 644 CHANGELOG.md "$root/usr/share/doc/$package/changelog"
+    gzip -n -9 "$root/usr/share/doc/$package/changelog"
+    cat LICENSE LICENSE-MIT "$tree/LICENSES-THIRD-PARTY" >"$root/usr/share/doc/$package/copyright"
+    mkdir -p "$root/DEBIAN"
+    cat >"$root/DEBIAN/control" <<END
+Package: $package
+Version: $version
+Architecture: $debian_arch
+Maintainer: $maintainer
+Section: database
+Priority: optional
+Installed-Size: $(du -sk "$root/usr" | cut -f 1)
+$fields
+Description: $summary
+ $description
+END
+    (cd "$root" && find usr -type f | LC_ALL=C sort | xargs md5sum >DEBIAN/md5sums)
+    chmod -R u=rwX,go=rX "$root"
+    dpkg-deb --root-owner-group -Zxz --build "$root" \
+        "$dist/${package}_${version}_$debian_arch.deb" >/dev/null
+}
+
+pack_module_deb() {
+    root=$dist/module
+    install -D -m 644 -t "$root/usr/lib/redis/modules" "$built/libredis_throttle.so"
+    # A server loads only what may be executed.
+    chmod 755 "$root/usr/lib/redis/modules/libredis_throttle.so"
+    install -D -m 644 -t "$root/usr/share/doc/redis-throttle" redis.conf.example
+    pack_deb redis-throttle 'rate limiting inside Redis and Valkey' \
+        'To load it: loadmodule /usr/lib/redis/modules/libredis_throttle.so' \
+        "Depends: libc6 (>= $glibc), libgcc-s1
+Suggests: redis-server (>= 5:7.0) | valkey-server (>= 8.0), redis-throttle-exporter"
+}
+
+pack_exporter_deb() {
+    root=$dist/exporter
+    install -D -t "$root/usr/bin" "$built/redis-throttle-exporter"
+    install -D -m 644 -t "$root/usr/lib/systemd/system" deploy/redis-throttle-exporter.service
+    install -D -m 644 -t "$root/usr/share/redis-throttle-exporter/prometheus" deploy/prometheus/*
+    pack_deb redis-throttle-exporter 'metrics of redis-throttle for Prometheus' \
+        'Asks servers for RL.METRICS whenever it is scraped. Its unit is not enabled.' \
+        "Depends: libc6 (>= $glibc), libgcc-s1
+Suggests: prometheus, ca-certificates"
+}
+
+build
+rm -rf "$dist"
+mkdir -p "$dist"
+glibc=$(for file in libredis_throttle.so redis-throttle-exporter; do
+    glibc_of "$built/$file" || exit 1
+done | sort -V | tail -n 1)
+[ -n "$glibc" ] || exit 1
+pack_tarball
+pack_module_deb
+pack_exporter_deb
+rm -r "$tree" "$dist/module" "$dist/exporter"
+checksums "$dist"
+echo "The release needs glibc $glibc or newer; $newest_glibc is allowed:"
+ls -l "$dist"

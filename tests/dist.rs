@@ -1,0 +1,240 @@
+//! What `make dist` has packed, used as whoever downloads it does: checked, unpacked, installed,
+//! and loaded by a server with one line of configuration. `RL_DIST` is the folder.
+
+// The end-to-end suite needs more of it than this does.
+#[path = "e2e/support/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod support;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+use support::Server;
+use tempfile::TempDir;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+const MODULE: &str = "usr/lib/redis/modules/libredis_throttle.so";
+
+fn dist() -> PathBuf {
+    let folder = env::var_os("RL_DIST").expect("RL_DIST names what make dist has packed");
+    PathBuf::from(folder).canonicalize().expect("a folder")
+}
+
+/// What a program prints; it must succeed.
+fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
+    let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(folder).env("PATH", path);
+    // What cargo tells a test about itself would make scripts of crates run again.
+    for (name, _) in env::vars_os() {
+        let name = name.to_string_lossy();
+        if name.starts_with("CARGO_") && name != "CARGO_HOME" {
+            command.env_remove(&*name);
+        }
+    }
+    let output =
+        command.output().unwrap_or_else(|error| panic!("{program} cannot be run: {error}"));
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    said
+}
+
+fn text(path: PathBuf) -> String {
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// All files below a folder, by their paths from there.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let listed = run("find", &[".", "!", "-type", "d", "-printf", "%P\\n"], folder);
+    listed.lines().map(str::to_owned).collect()
+}
+
+fn tarball() -> String {
+    format!("redis-throttle-{VERSION}-linux-{}", env::consts::ARCH)
+}
+
+fn deb(package: &str) -> String {
+    let arch = run("dpkg", &["--print-architecture"], Path::new("/"));
+    format!("{package}_{VERSION}_{}.deb", arch.trim())
+}
+
+fn unpacked() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let archive = dist().join(tarball() + ".tar.gz");
+    run("tar", &["xzf", archive.to_str().unwrap()], folder.path());
+    let top = folder.path().join(tarball());
+    (folder, top)
+}
+
+/// A root of its own that has the packages of this machine, as far as dpkg can tell.
+struct Root(TempDir);
+
+impl Root {
+    fn new() -> Self {
+        let root = tempfile::tempdir().expect("a folder");
+        let state = root.path().join("var/lib/dpkg");
+        for folder in ["info", "updates", "triggers"] {
+            fs::create_dir_all(state.join(folder)).unwrap();
+        }
+        fs::copy("/var/lib/dpkg/status", state.join("status")).expect("a Debian");
+        Self(root)
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn dpkg(&self, arguments: &[&str]) -> String {
+        let root = format!("--root={}", self.path().display());
+        run("dpkg", &[&[root.as_str(), "--force-not-root"], arguments].concat(), &dist())
+    }
+
+    /// What is there besides dpkg's own.
+    fn files(&self) -> BTreeSet<String> {
+        files(self.path()).into_iter().filter(|file| !file.starts_with("var/lib/dpkg/")).collect()
+    }
+}
+
+/// A server that has one line of configuration for it answers, and says which version it runs.
+fn assert_decides(module: &Path) -> Server {
+    let server = Server::setup().module(module).without_debug_commands().start();
+    let mut client = server.client();
+    assert_eq!(client.decide("RL.GCRA user:42 6 10 60"), [1, 6, 5, 0, 6000]);
+    assert_eq!(client.info("rl")["rl_version"], VERSION);
+    server
+}
+
+#[test]
+fn the_names_and_the_checksums_of_what_is_packed_are_these() {
+    let names = [tarball() + ".tar.gz", deb("redis-throttle"), deb("redis-throttle-exporter")];
+    let mut expected = BTreeSet::from(names.clone());
+    expected.insert("SHA256SUMS".to_owned());
+    assert_eq!(files(&dist()), expected);
+    let checked = run("sha256sum", &["--strict", "--check", "SHA256SUMS"], &dist());
+    for name in names {
+        assert!(checked.contains(&format!("{name}: OK\n")), "{checked}");
+    }
+}
+
+#[test]
+fn packing_once_more_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let again = folder.path().join("again");
+    let target = dist().parent().expect("a target directory").display().to_string();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/dist.sh");
+    run(script.to_str().unwrap(), &[&target, again.to_str().unwrap()], folder.path());
+    assert_eq!(text(again.join("SHA256SUMS")), text(dist().join("SHA256SUMS")));
+}
+
+#[test]
+fn a_server_starts_from_the_tarball_in_a_clean_folder() {
+    let (_folder, top) = unpacked();
+    let checked = run("sha256sum", &["--strict", "--check", "SHA256SUMS"], &top);
+    let expected = [
+        "CHANGELOG.md",
+        "INSTALL",
+        "LICENSE",
+        "LICENSE-APACHE",
+        "LICENSE-MIT",
+        "LICENSES-THIRD-PARTY",
+        "SHA256SUMS",
+        "libredis_throttle.so",
+        "prometheus/alerts.yml",
+        "prometheus/dashboard.json",
+        "prometheus/scrape.yml",
+        "redis-throttle-exporter",
+        "redis.conf.example",
+    ];
+    assert_eq!(files(&top), expected.map(str::to_owned).into());
+    assert_eq!(checked.lines().count(), expected.len() - 1, "{checked}");
+    assert_decides(&top.join("libredis_throttle.so"));
+    assert!(text(top.join("INSTALL")).contains(&format!("redis-throttle {VERSION} ")));
+    let version = run("./redis-throttle-exporter", &["--version"], &top);
+    assert_eq!(version, format!("redis-throttle-exporter {VERSION}\n"));
+}
+
+#[test]
+fn a_server_loads_the_module_that_the_package_installs() {
+    let root = Root::new();
+    root.dpkg(&["--install", &deb("redis-throttle")]);
+    let documents = ["changelog.gz", "copyright", "redis.conf.example"];
+    let mut expected =
+        BTreeSet::from(documents.map(|it| format!("usr/share/doc/redis-throttle/{it}")));
+    expected.insert(MODULE.to_owned());
+    assert_eq!(root.files(), expected, "nothing below etc, and nothing else of its owner's");
+    let module = root.path().join(MODULE);
+    assert_eq!(fs::metadata(&module).unwrap().permissions().mode() & 0o777, 0o755);
+    assert_decides(&module);
+    root.dpkg(&["--verify", "redis-throttle"]);
+    root.dpkg(&["--purge", "redis-throttle"]);
+    assert_eq!(root.files(), BTreeSet::new());
+}
+
+#[test]
+fn the_exporters_package_brings_a_unit_that_runs_what_it_installs_and_is_not_enabled() {
+    let root = Root::new();
+    root.dpkg(&["--install", &deb("redis-throttle-exporter")]);
+    let files = root.files();
+    let unit = "usr/lib/systemd/system/redis-throttle-exporter.service";
+    assert!(files.contains(unit) && files.iter().all(|file| file.starts_with("usr/")), "{files:?}");
+    let unit = text(root.path().join(unit));
+    let (_, started) = unit.split_once("\nExecStart=/").expect("a command");
+    let program = root.path().join(started.split(' ').next().unwrap());
+    let version = run(program.to_str().unwrap(), &["--version"], root.path());
+    assert_eq!(version, format!("redis-throttle-exporter {VERSION}\n"));
+}
+
+#[test]
+fn the_packages_ask_for_the_c_library_that_their_files_need() {
+    let (_folder, top) = unpacked();
+    let number = |version: &str| -> (u32, u32) {
+        let (major, minor) = version.split_once('.').expect(version);
+        (major.parse().unwrap(), minor.split('.').next().unwrap().parse().unwrap())
+    };
+    let mut needed = (0, 0);
+    for file in ["libredis_throttle.so", "redis-throttle-exporter"] {
+        let symbols = run("objdump", &["-T", file], &top);
+        let versions = symbols.split("GLIBC_").skip(1);
+        let of_file = versions.map(|rest| number(rest.split([')', ' ']).next().unwrap())).max();
+        needed = needed.max(of_file.expect("symbols of the C library"));
+    }
+    assert!(needed <= (2, 36), "glibc {needed:?} is newer than that of Debian 12");
+    let needed = format!("{}.{}", needed.0, needed.1);
+    assert!(text(top.join("INSTALL")).contains(&format!("glibc {needed} or newer")), "{needed}");
+    for package in ["redis-throttle", "redis-throttle-exporter"] {
+        let depends = run("dpkg-deb", &["--field", &deb(package), "Depends"], &dist());
+        assert_eq!(depends.trim(), format!("libc6 (>= {needed}), libgcc-s1"));
+    }
+}
+
+#[test]
+fn no_file_of_the_release_names_a_folder_of_the_machine_that_built_it() {
+    let (_folder, top) = unpacked();
+    let mut unwanted = vec![env!("CARGO_MANIFEST_DIR").to_owned()];
+    unwanted.extend(["HOME", "CARGO_HOME"].map(|name| env::var(name).unwrap_or_default()));
+    unwanted.retain(|folder| folder.len() > 1);
+    for file in files(&top) {
+        let bytes = fs::read(top.join(&file)).unwrap();
+        for folder in &unwanted {
+            let name = format!("{folder}/");
+            let found = bytes.windows(name.len()).any(|window| window == name.as_bytes());
+            assert!(!found, "{file} names {folder}");
+        }
+    }
+}
+
+#[test]
+fn every_crate_that_is_linked_is_listed_with_its_licence() {
+    let (_folder, top) = unpacked();
+    let licences = text(top.join("LICENSES-THIRD-PARTY"));
+    for name in ["redis-module v", "jiff v", "rmp-serde v", "redis v", "rustls v", "ring v"] {
+        assert!(licences.contains(&format!("\n=== {name}")), "{name}");
+    }
+    for part in licences.split("\n=== ").skip(1) {
+        let (title, text) = part.split_once('\n').expect("a title");
+        let only_apache = title.ends_with(", Apache-2.0");
+        assert!(only_apache || text.trim().len() > 40, "{title} comes without a text");
+    }
+}

@@ -1,0 +1,25 @@
+//! The alerts, by the tool of those who load them.
+
+use std::path::Path;
+use std::process::Command;
+
+/// What promtool says; it must be content.
+fn promtool(arguments: &[&str], folder: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let output = Command::new("promtool").args(arguments).current_dir(folder).output();
+    let output = output.expect("run scripts/install-prerequisites.sh promtool");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success(), "{said}");
+    said
+}
+
+#[test]
+fn the_alerts_are_rules_that_prometheus_takes() {
+    let said = promtool(&["check", "rules", "alerts.yml"], "deploy/prometheus");
+    assert!(said.contains("SUCCESS: 6 rules found"), "{said}");
+}
+
+#[test]
+fn each_alert_fires_on_what_it_is_for_and_not_on_an_ordinary_day() {
+    promtool(&["test", "rules", "alerts.yml"], "tests/monitoring");
+}

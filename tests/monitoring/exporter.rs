@@ -1,0 +1,103 @@
+//! The exporter as a process of its own, ended by its process id when dropped.
+
+use crate::http;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::{collections::BTreeMap, env, path::PathBuf};
+use tempfile::TempDir;
+
+/// How long the exporters of these tests wait for a server that hangs, in milliseconds.
+pub const TIMEOUT_MS: u64 = 700;
+
+pub struct Exporter {
+    child: Child,
+    directory: TempDir,
+    /// Where it listens, as `host:port`.
+    pub address: String,
+    /// What it printed when it was ready.
+    pub greeting: String,
+}
+
+fn program() -> PathBuf {
+    let program = env::var_os("RL_EXPORTER").expect("RL_EXPORTER names what make exporter builds");
+    PathBuf::from(program).canonicalize().expect("the exporter")
+}
+
+impl Exporter {
+    pub fn of_servers(urls: &[&str]) -> Self {
+        let arguments: Vec<_> = urls.iter().flat_map(|url| ["--server", url]).collect();
+        Self::start(&arguments, &[])
+    }
+
+    pub fn start(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        let directory = tempfile::tempdir().expect("a folder");
+        let log = File::create(directory.path().join("log")).unwrap();
+        let mut child = Command::new(program())
+            .args(arguments)
+            .args(["--listen", "127.0.0.1:0", "--timeout-ms", &TIMEOUT_MS.to_string()])
+            .envs(environment.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("the exporter can be run");
+        let mut greeting = String::new();
+        let output = child.stdout.take().expect("a pipe");
+        BufReader::new(output).read_line(&mut greeting).expect("a line");
+        let address = greeting.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+        let address = address.unwrap_or_else(|| panic!("it did not start: {greeting}")).to_owned();
+        Self { child, directory, address, greeting }
+    }
+
+    /// The page, which must be one.
+    pub fn page(&self) -> String {
+        let answer = http::get(&self.address, "/metrics");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.body
+    }
+
+    /// The samples of a page by name and labels.
+    pub fn samples(&self) -> BTreeMap<String, f64> {
+        let page = self.page();
+        let lines = page.lines().filter(|line| !line.starts_with('#'));
+        let samples = lines.map(|line| {
+            let (name, value) = line.rsplit_once(' ').expect("a name and a value");
+            (name.to_owned(), value.parse().expect("a number"))
+        });
+        samples.collect()
+    }
+
+    /// Which servers it shows, and whether they are up.
+    pub fn up(&self) -> BTreeMap<String, bool> {
+        let samples = self.samples().into_iter();
+        let up = samples.filter_map(|(name, value)| {
+            let server = name.strip_prefix("rl_up{server=\"")?.strip_suffix("\"}")?;
+            Some((server.to_owned(), value == 1.0))
+        });
+        up.collect()
+    }
+
+    /// What it has said besides the greeting.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.directory.path().join("log")).expect("a log")
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What the program says that cannot start, which it must tell by its exit status too.
+pub fn refusal(arguments: &[&str]) -> String {
+    let output = Command::new(program()).args(arguments).output().expect("the exporter can be run");
+    assert_eq!(output.status.code(), Some(2));
+    String::from_utf8([output.stdout, output.stderr].concat()).expect("UTF-8")
+}

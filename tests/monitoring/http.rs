@@ -1,0 +1,86 @@
+//! As much of an HTTP client as the tests need, and what the exporter answers to odd ones.
+
+use crate::exporter::Exporter;
+use crate::support::Server;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+pub fn get(address: &str, path: &str) -> Answer {
+    ask(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))
+        .unwrap_or_else(|| panic!("{address}{path}: no answer"))
+}
+
+/// What is answered to these bytes; nothing when the connection is closed instead.
+pub fn ask(address: &str, request: &str) -> Option<Answer> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some(Answer { status, head: head.to_owned(), body: body.to_owned() })
+}
+
+fn exporter() -> (Server, Exporter) {
+    let server = Server::setup().with_tcp().start();
+    let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
+    (server, exporter)
+}
+
+#[test]
+fn there_are_metrics_and_health_and_nothing_else() {
+    let (_server, exporter) = exporter();
+    let metrics = get(&exporter.address, "/metrics?name=x");
+    assert_eq!(metrics.status, 200);
+    let kind = "Content-Type: text/plain; version=0.0.4; charset=utf-8";
+    assert!(metrics.head.contains(kind), "{}", metrics.head);
+    assert!(metrics.head.contains(&format!("Content-Length: {}", metrics.body.len())));
+    let health = get(&exporter.address, "/healthz");
+    assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n", 200),
+        ("GET /etc/passwd HTTP/1.1\r\n\r\n", 404),
+        ("POST /metrics HTTP/1.1\r\n\r\n", 405),
+        ("GET /metrics\r\n\r\n", 400),
+        ("\r\n\r\n", 400),
+        ("\u{1}\u{2} what is this\r\n\r\n", 400),
+    ] {
+        assert_eq!(ask(&exporter.address, request).map(|answer| answer.status), Some(status));
+    }
+    let head = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n").expect("an answer");
+    assert_eq!((head.status, head.body.as_str()), (200, ""));
+}
+
+#[test]
+fn a_head_without_end_is_cut_off() {
+    let (_server, exporter) = exporter();
+    let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(100_000));
+    assert!(ask(&exporter.address, &endless).is_none());
+    assert_eq!(get(&exporter.address, "/healthz").status, 200);
+}
+
+#[test]
+fn clients_that_say_nothing_hold_nobody_up_for_long() {
+    let (_server, exporter) = exporter();
+    let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
+    let started = Instant::now();
+    assert_eq!(get(&exporter.address, "/metrics").status, 200);
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+    // As many more as there are places: they are closed, and come free when the silent ones go.
+    let more: Vec<_> = (0..40).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
+    drop((silent, more));
+    crate::support::eventually("there is a place again", || {
+        let answer = ask(&exporter.address, "GET /healthz HTTP/1.1\r\n\r\n")?;
+        (answer.status == 200).then_some(())
+    });
+}

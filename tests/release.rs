@@ -1,0 +1,133 @@
+//! One version, told by every file that tells one; and the files of deploy/ as far as they can be
+//! read without the programs they are for.
+
+use saphyr::{LoadableYamlNode as _, Yaml};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// What stands behind the first line that begins so.
+fn behind<'text>(text: &'text str, start: &str) -> &'text str {
+    text.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("no {start}"))
+}
+
+#[test]
+fn the_changelog_tells_the_version_and_when_it_was_released() {
+    let changelog = text("CHANGELOG.md");
+    let mut releases = changelog.lines().filter_map(|line| line.strip_prefix("## "));
+    let first = releases.find(|title| *title != "Unreleased").expect("a release");
+    let (version, date) = first.split_once(" - ").expect("a version and a date");
+    assert_eq!(version, VERSION);
+    let parts: Vec<_> = date.split('-').map(str::len).collect();
+    let is_date = parts == [4, 2, 2] && date.bytes().all(|b| b.is_ascii_digit() || b == b'-');
+    assert!(is_date, "{date}");
+}
+
+#[test]
+fn every_manifest_and_lock_file_has_the_version() {
+    let mut names = 0;
+    for manifest in ["Cargo.toml", "exporter/Cargo.toml"] {
+        assert_eq!(behind(&text(manifest), "version = "), format!("\"{VERSION}\""), "{manifest}");
+    }
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+        let text = text(lock);
+        for package in text.split("[[package]]").skip(1) {
+            let name = behind(package, "name = ").trim_matches('"');
+            if ["redis-throttle", "redis-throttle-exporter"].contains(&name) {
+                assert_eq!(
+                    behind(package, "version = "),
+                    format!("\"{VERSION}\""),
+                    "{lock}: {name}"
+                );
+                names += 1;
+            }
+        }
+    }
+    assert_eq!(names, 3);
+}
+
+#[test]
+fn module_list_shows_the_version_as_one_number() {
+    let parts: Vec<u32> = VERSION.split('.').map(|part| part.parse().expect("a number")).collect();
+    let number = parts[0] * 10_000 + parts[1] * 100 + parts[2];
+    assert!(parts[1..].iter().all(|part| *part < 100), "{VERSION} has no such number");
+    let entry = text("src/server/entry.rs");
+    assert_eq!(behind(&entry, "    version: "), format!("{number},"));
+}
+
+#[test]
+fn fixes_go_to_the_version_and_images_are_named_for_it() {
+    let (minor, _) = VERSION.rsplit_once('.').expect("three numbers");
+    assert!(text("SECURITY.md").contains(&format!("\n| {minor} | yes |\n")));
+    let operations = text("docs/operations.md");
+    assert!(operations.contains(&format!("redis-throttle_{VERSION}_amd64.deb")));
+    for line in text("deploy/kubernetes-values.yaml").lines().filter(|line| line.contains("image:"))
+    {
+        assert!(line.ends_with(&format!(":{VERSION}")), "{line}");
+    }
+}
+
+#[test]
+fn every_command_is_since_a_version_that_was_released() {
+    let changelog = text("CHANGELOG.md");
+    let commands = text("src/server/commands.rs");
+    let since: Vec<_> = commands.split("c\"0.").skip(1).collect();
+    assert!(since.len() > 5, "{}", since.len());
+    for rest in since {
+        let version = format!("0.{}", rest.split('"').next().unwrap());
+        assert!(changelog.contains(&format!("\n## {version}")), "{version}");
+    }
+}
+
+/// Every file below a folder with one of these endings.
+fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(root().join(folder)).expect("a folder of the repository") {
+        let path = entry.expect("an entry").path();
+        let name = path.strip_prefix(root()).unwrap().display().to_string();
+        if path.is_dir() {
+            found.extend(files(&name, endings));
+        } else if endings.iter().any(|ending| name.ends_with(ending)) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn what_is_yaml_or_json_can_be_read() {
+    let mut all = files("deploy", &[".yml", ".yaml", ".json"]);
+    all.extend(files(".github", &[".yml", ".yaml"]));
+    assert!(all.len() >= 6, "{all:?}");
+    for path in all {
+        let text = fs::read_to_string(&path).unwrap();
+        let documents = Yaml::load_from_str(&text);
+        let documents = documents.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert!(documents[0].is_non_empty_collection(), "{} is empty", path.display());
+    }
+}
+
+#[test]
+fn the_workflow_runs_on_a_tag_what_everybody_runs_and_takes_no_secret() {
+    let workflow = text(".github/workflows/release.yml");
+    let used: Vec<_> = workflow.lines().filter_map(|line| line.split_once("uses: ")).collect();
+    assert!(!used.is_empty());
+    for (_, action) in used {
+        let (_, pin) = action.split_once('@').expect(action);
+        let commit = pin.split(' ').next().unwrap();
+        let is_commit = commit.len() == 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!(is_commit, "{action} is not pinned to a commit");
+    }
+    assert!(!workflow.contains("secrets"));
+    assert!(workflow.contains("tags: [\"v*\"]") && workflow.contains(".ci/run\n"));
+    assert!(text(".ci/run").contains("\nstep make dist\n"), "the packages are tested everywhere");
+}
