@@ -124,9 +124,10 @@ impl<'call> Applied<'call> {
     #[inline]
     pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
         let slots = config::sliding_log_slots();
-        let (rule, stance, counter) = match (policies::find(usage.names(), now), usage.default) {
-            (Some((name, found)), _) => {
-                let stance = found.enforcement.stance(&name, subject, found.ends_at, now);
+        let found = policies::find(usage.policy, &usage.variants, now);
+        let (rule, stance, counter) = match (found, usage.default) {
+            (Some(found), _) => {
+                let stance = found.enforcement.stance(usage.policy, subject, found.ends_at, now);
                 (found.rule.with_slots(slots), stance, Counter::Of(found.statistics))
             }
             (None, Some(rule)) => {
