@@ -1,6 +1,7 @@
 //! What applies on a server as one number, to be compared across a cluster.
 
-use super::{FullName, Setting, fnv_1a};
+use super::setting::fnv_1a;
+use super::{FullName, Setting};
 
 /// The part of one setting. The digest of a table is the sum of its parts, which no order changes.
 pub fn part(name: &FullName, setting: &Setting) -> u64 {

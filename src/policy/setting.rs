@@ -67,7 +67,7 @@ fn lot(policy: Name<'_>, subject: &[u8]) -> u64 {
 }
 
 /// The hash FNV-1a of 64 bits. Source: Fowler, Noll and Vo, draft-eastlake-fnv.
-pub fn fnv_1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+pub(super) fn fnv_1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     bytes.into_iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))

@@ -1,6 +1,7 @@
 //! Names, patterns of them, and who is enforced.
 
-use super::{Enforcement, FullName, Name, Pattern, Stance, fnv_1a};
+use super::setting::fnv_1a;
+use super::{Enforcement, FullName, Name, Pattern, Stance};
 use crate::limiter::{Instant, Span};
 
 fn name(text: &str) -> FullName {

@@ -16,7 +16,7 @@ pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins with an empty table: what an earlier load of the module left, that was refused, is gone.
+/// Begins with an empty table: an earlier load of the module that was refused may have left one.
 pub fn clear() {
     *table() = Policies::default();
 }

@@ -7,7 +7,7 @@ use super::fault::{self, Point};
 use super::{config, policies};
 use crate::grammar::{self, FILE_LEN_MAX, LineError};
 use crate::limiter::Instant;
-use crate::policy::{Bases, Change};
+use crate::policy::{Bases, Change, Pattern};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -56,7 +56,7 @@ pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
 /// [`FileError`], and the file is as it was.
 pub fn save() -> Result<(), FileError> {
     let path = path()?;
-    let mut text = policies::table().list(crate::policy::Pattern::ANY).join("\n");
+    let mut text = policies::table().list(Pattern::ANY).join("\n");
     if !text.is_empty() {
         text.push('\n');
     }

@@ -2,13 +2,14 @@
 //! it is that of a rule which is called directly. But the shadow answers yes, what is off or
 //! blocked looks at no key, and a state of the algorithm that the policy had before counts as none.
 
-use super::api::{Call, KeyKind, KeyName, ReadKey};
+use super::api::{Call, KeyKind, ReadKey};
 use super::error::{CommandError, RuleError};
 use super::fault::{self, Point};
 use super::keyspace::{self, WrongType};
 use super::policies::{self, Counter};
+use super::subject::{self, args_after_key, args_after_rule, only_key};
 use super::{clock, config, info, reply};
-use crate::grammar::{self, GrammarError, Request, Usage};
+use crate::grammar::{self, Request, Usage};
 use crate::limiter::{
     Decision, Force, Instant, Limit, Mode, NewState, OtherAlgorithm, Outcome, Row, Span, State,
     Verdict,
@@ -34,7 +35,8 @@ pub struct Unfit<'call> {
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage(args_after_key(call))?;
     let now = clock::now();
-    let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(true))?;
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(true))?;
     let taken = applied.take(index, call, now);
     if taken.is_err() {
         applied.count_error();
@@ -45,9 +47,10 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Decides a call by a policy, and neither stores nor counts.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_use(call))?;
+    let usage = grammar::usage(args_after_rule(call))?;
     let now = clock::now();
-    let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(false))?;
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
     let decision = match applied.decide_unseen(Mode::Take, now) {
         Some(decision) => decision,
         None => applied.decide(&only_key(call)?.open_for_reading(), Mode::Take, now)?.decision,
@@ -86,9 +89,10 @@ fn settle(
     takes: bool,
     act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_use(call))?.in_full()?;
+    let usage = grammar::usage(args_after_rule(call))?.in_full()?;
     let now = clock::now();
-    let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(false))?;
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
     let decision = if applied.looks() {
         let key = only_key(call)?.open_for_writing();
         let stored = applied.stored(&key)?;
@@ -162,6 +166,7 @@ impl<'call> Applied<'call> {
             return None;
         }
         fault::point(Point::Decide);
+        // No state is one of another algorithm, so there is always an answer.
         let untouched = keyspace::decide_on(None, &self.request, mode, now).ok()?.decision;
         Some(self.blocked(untouched.limit).unwrap_or(untouched))
     }
@@ -279,24 +284,4 @@ impl Unfit<'_> {
         }
         self.error
     }
-}
-
-/// The key of the call.
-#[inline(always)]
-fn only_key<'open, 'call>(call: &'open Call<'call>) -> Result<KeyName<'open, 'call>, CommandError> {
-    call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
-}
-
-/// The name of that key.
-fn subject<'call>(call: &Call<'call>) -> &'call [u8] {
-    call.args().first().copied().unwrap_or_default()
-}
-
-fn args_after_key<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
-    call.args().get(1..).unwrap_or_default()
-}
-
-/// What follows the key and the word `USE`.
-fn args_after_use<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
-    call.args().get(2..).unwrap_or_default()
 }
