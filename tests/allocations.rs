@@ -1,8 +1,10 @@
 //! The way of a call allocates nothing: arguments, state, decision, new state and reply are
 //! borrowed or on the stack. Only a log that is rewritten is built on the heap.
 
-use redis_throttle::grammar::{self, Algorithm};
+use redis_throttle::grammar::{self, Algorithm, GrammarError, Usage};
 use redis_throttle::limiter::{Instant, Slots};
+use redis_throttle::policy::statistics::{DEFAULTS_MAX, Key};
+use redis_throttle::policy::{Counted, Ending, Policies, Stance};
 use redis_throttle::state::{self, Change};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -111,6 +113,75 @@ fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
         assert_eq!(denied, Change::Rewrite(Vec::new()), "{algorithm:?} is used up");
         assert_eq!(made, 0, "{algorithm:?}, a denial");
     }
+}
+
+/// What a call by a policy does before its decision and after it: it is read, its policy looked up,
+/// the stance taken and the end counted. That stance, `None` for a rule of the call's own, and how
+/// many allocations it made.
+fn use_policy<'a>(
+    table: &mut Policies,
+    read: impl FnOnce() -> Result<Usage<'a>, GrammarError>,
+) -> (Option<Stance>, u64) {
+    let now = Instant::from_us(US);
+    let before = ALLOCATIONS.get();
+    let usage = read().expect("a valid call");
+    let variants = usage.variants.iter().flatten();
+    let found = variants
+        .map(|variant| table.find(usage.policy, Some(*variant), now))
+        .chain([table.find(usage.policy, None, now)])
+        .find_map(|found| found);
+    let rule = found.map(|found| found.rule).or(usage.default).expect("a rule");
+    let request = usage.request(rule.with_slots(Slots::DEFAULT)).expect("a cost that fits");
+    let stance =
+        found.map(|found| found.enforcement.stance(usage.policy, b"user:42", found.ends_at, now));
+    let key = match found {
+        Some(found) => found.statistics,
+        None => table.statistics.key_of_default(usage.policy.as_bytes()),
+    };
+    let ended = Counted {
+        ending: Ending::Allowed,
+        limit_units: 100,
+        remaining_units: 0,
+        taken_units: request.cost.units(),
+        created: true,
+    };
+    table.statistics.count(key, &ended, 20, now);
+    table.statistics.charge(key, 1);
+    table.statistics.count_error(key);
+    (stance, ALLOCATIONS.get() - before)
+}
+
+#[test]
+fn a_call_by_a_policy_allocates_nothing_but_for_the_first_one_of_an_unknown_name() {
+    read_zones();
+    let mut table = Policies::default();
+    let file = b"p@b SHADOW QUOTA 2 month\nq BLOCK GCRA 2 3 10\nr ENFORCE 0 GCRA 2 3 10";
+    table.load(grammar::policy_file(file).expect("right"), Instant::from_us(US));
+    let calls: [(&str, Option<Stance>); 5] = [
+        ("p FOR a FOR b DEFAULT QUOTA 2 month START 31 ZONE Europe/Berlin", Some(Stance::Shadow)),
+        ("q", Some(Stance::Blocked(None))),
+        ("r COST 5 PARTIAL FOR a", Some(Stance::Shadow)),
+        ("unknown DEFAULT SLIDINGLOG 2 10", None),
+        ("unknown COST 3 FOR a DEFAULT FIXED 2 10 ALIGNED", None),
+    ];
+    let (_, made) =
+        use_policy(&mut table, || grammar::packed_usage(b"USE unknown DEFAULT GCRA 2 3 10"));
+    assert!(made > 0, "its name is kept");
+    for (call, stance) in calls {
+        let words: Vec<&[u8]> = call.split(' ').map(str::as_bytes).collect();
+        let packed = format!("USE {call}");
+        assert_eq!(use_policy(&mut table, || grammar::usage(&words)), (stance, 0), "{call}");
+        let of_packed = use_policy(&mut table, || grammar::packed_usage(packed.as_bytes()));
+        assert_eq!(of_packed, (stance, 0), "{packed}");
+    }
+    // Once as many are known as there may be, a name that is new takes nothing either.
+    let names: Vec<_> = (0..DEFAULTS_MAX).map(|number| format!("caller:{number}")).collect();
+    for name in &names {
+        table.statistics.key_of_default(name.as_bytes());
+    }
+    let before = ALLOCATIONS.get();
+    assert_eq!(table.statistics.key_of_default(b"one:more"), Key::OTHER);
+    assert_eq!(ALLOCATIONS.get() - before, 0, "a flood of names");
 }
 
 #[test]

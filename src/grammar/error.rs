@@ -371,7 +371,7 @@ impl GrammarError {
             Self::PolicyName => {
                 c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
             }
-            Self::TooManyNames => c"ERR too many policies: expected 1 to 32 names",
+            Self::TooManyNames => c"ERR too many names: expected 1 to 32",
             Self::Pattern => c"ERR invalid pattern: expected at most 256 bytes",
             Self::PolicyRule => {
                 c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"

@@ -3,7 +3,7 @@
 #[cfg(test)]
 mod tests;
 
-use super::rule_text::rule_text;
+use super::rule_text::{kinds, rule_text};
 use super::{GrammarError, named, number, request};
 use crate::limiter::{Algorithm, Rule, Slots, Span};
 use crate::policy::{Enforcement, FullName, Setting};
@@ -89,10 +89,11 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
         Cost | MissingCost | RepeatedCost | PartialOfNothing | RepeatedPartial => CostOfPolicy,
         error => error,
     })?;
-    // In a rule that was read, no other word is one of these.
+    // In a rule that was read, no other word is one of these, and none of its numbers.
     let of_a_call =
         |word: &&[u8]| word.eq_ignore_ascii_case(b"COST") || word.eq_ignore_ascii_case(b"PARTIAL");
-    if args.iter().any(of_a_call) { Err(CostOfPolicy) } else { Ok(request.rule) }
+    let mut options = args.iter().skip(kinds(algorithm).len());
+    if options.any(of_a_call) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }
 
 fn percent(digits: &[u8]) -> Option<u8> {

@@ -16,7 +16,7 @@ use crate::policy::{Bases, Refusal};
 /// The longest file, in bytes.
 pub const FILE_LEN_MAX: usize = 4 << 20;
 
-/// The longest line, in bytes.
+/// The longest line, in bytes, without its comment.
 const LINE_LEN_MAX: usize = 1_024;
 
 /// How many words are looked at. The longest definition has twelve, so that one cut off here is in
@@ -60,11 +60,11 @@ pub fn policy_file(text: &[u8]) -> Result<Bases, LineError> {
 }
 
 fn add(bases: &mut Bases, line: &[u8]) -> Result<(), LineFault> {
+    let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     if line.len() > LINE_LEN_MAX {
         return Err(LineFault::TooLong);
     }
-    let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     let mut words = [[].as_slice(); WORDS_MAX];
     let found = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
     let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();

@@ -6,13 +6,13 @@ use crate::policy::duration_text;
 use std::fmt::Write;
 
 /// What a positional argument is.
-enum Kind {
+pub(super) enum Kind {
     Number,
     Duration,
 }
 
-/// The arguments of an algorithm that are numbers and durations.
-const fn kinds(algorithm: Algorithm) -> &'static [Kind] {
+/// The arguments of an algorithm that are numbers and durations: its first ones.
+pub(super) const fn kinds(algorithm: Algorithm) -> &'static [Kind] {
     use Kind::{Duration, Number};
     match algorithm {
         Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {

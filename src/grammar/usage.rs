@@ -4,7 +4,7 @@
 use super::policy::rule_of_policy;
 use super::{GrammarError, Request, cost_of, named, set_cost};
 use crate::limiter::{Algorithm, Cost, Rule};
-use crate::policy::{FullName, Name};
+use crate::policy::Name;
 
 /// The name of the rule that is a policy's.
 pub(super) const USE: &[u8] = b"USE";
@@ -32,12 +32,6 @@ pub struct Usage<'a> {
 }
 
 impl Usage<'_> {
-    /// Under which names to look, in this order.
-    pub fn names(&self) -> impl Iterator<Item = FullName> {
-        let variants = self.variants.iter().flatten().map(Some).chain([None]);
-        variants.map(|variant| FullName::new(self.policy, variant.copied()))
-    }
-
     /// The same, where it cannot be granted in part.
     ///
     /// # Errors

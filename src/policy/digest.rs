@@ -1,10 +1,13 @@
 //! What applies on a server as one number, to be compared across a cluster.
 
-use super::{FullName, Setting, fnv_1a};
+use super::setting::fnv_1a;
+use super::{FullName, Setting};
 
-/// The part of one setting. The digest of a table is the sum of its parts, which no order changes.
-pub fn part(name: &FullName, setting: &Setting) -> u64 {
-    let line = name.as_bytes().iter().chain(b" ").chain(setting.text.as_bytes());
+/// The part of one setting, and of one that ends another. The digest of a table is the sum of its
+/// parts, which no order changes.
+pub fn part(name: &FullName, setting: &Setting, ends: bool) -> u64 {
+    let until: &[u8] = if ends { b" EX " } else { b" " };
+    let line = name.as_bytes().iter().chain(until).chain(setting.text.as_bytes());
     mixed(fnv_1a(line))
 }
 

@@ -6,16 +6,16 @@
 //! (what applies as one number), `statistics` (what became of the calls), `metrics` (the same for
 //! Prometheus).
 
-pub mod bases;
+mod bases;
 mod digest;
-pub mod duration;
-pub mod families;
+mod duration;
+mod families;
 pub mod metrics;
-pub mod name;
-pub mod pattern;
-pub mod setting;
+mod name;
+mod pattern;
+mod setting;
 pub mod statistics;
-pub mod table;
+mod table;
 
 #[cfg(test)]
 mod tests;
@@ -25,6 +25,6 @@ pub use duration::duration_text;
 pub use families::Refusal;
 pub use name::{FullName, Name};
 pub use pattern::Pattern;
-pub use setting::{Enforcement, Setting, Stance, fnv_1a};
+pub use setting::{Enforcement, Setting, Stance};
 pub use statistics::{Counted, Ending, Statistics};
 pub use table::{Change, Found, Policies};

@@ -1,6 +1,6 @@
 //! What is said of a policy: its rule, and whether it bites.
 
-use super::FullName;
+use super::Name;
 use crate::limiter::{Instant, Rule, Span};
 
 /// Whether the rule of a policy bites.
@@ -41,18 +41,18 @@ pub enum Stance {
 }
 
 impl Enforcement {
-    /// What it means for a subject at `now`, when it ends at `ends_at`.
+    /// What it means for a subject of `policy` at `now`, when it ends at `ends_at`.
     #[inline]
     pub fn stance(
         self,
-        name: &FullName,
+        policy: Name<'_>,
         subject: &[u8],
         ends_at: Option<Instant>,
         now: Instant,
     ) -> Stance {
         match self {
             Self::Percent(100) => Stance::Enforced,
-            Self::Percent(percent) if lot(name, subject) < u64::from(percent) => Stance::Enforced,
+            Self::Percent(percent) if lot(policy, subject) < u64::from(percent) => Stance::Enforced,
             Self::Percent(_) | Self::Shadow => Stance::Shadow,
             Self::Off => Stance::Off,
             Self::Block => Stance::Blocked(ends_at.map(|end| end.since(now))),
@@ -62,12 +62,12 @@ impl Enforcement {
 
 /// The number from 0 to 99 that a subject has drawn under a policy: the same on every server, and
 /// for every variant.
-fn lot(name: &FullName, subject: &[u8]) -> u64 {
-    fnv_1a(name.policy().iter().chain(&[0]).chain(subject)) % 100
+fn lot(policy: Name<'_>, subject: &[u8]) -> u64 {
+    fnv_1a(policy.as_bytes().iter().chain(&[0]).chain(subject)) % 100
 }
 
 /// The hash FNV-1a of 64 bits. Source: Fowler, Noll and Vo, draft-eastlake-fnv.
-pub fn fnv_1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+pub(super) fn fnv_1a<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
     const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     bytes.into_iter().fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(PRIME))

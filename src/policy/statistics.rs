@@ -114,6 +114,8 @@ struct Place {
     generation: u32,
     /// Whether its name is known from a `DEFAULT` only.
     is_default: bool,
+    /// Whether a `DEFAULT` has named it, be it in the table or not.
+    has_default: bool,
     counters: Counters,
 }
 
@@ -166,15 +168,34 @@ impl Statistics {
     /// `name` is a policy's, without a variant. Only a name that is kept takes memory.
     #[inline]
     pub fn key_of_default(&mut self, name: &[u8]) -> Key {
-        match self.by_name.get(name) {
-            Some(key) => *key,
+        match self.by_name.get(name).copied() {
+            Some(key) => {
+                if let Some(place) = self.place_mut(key) {
+                    place.has_default = true;
+                }
+                key
+            }
             None if self.defaults < DEFAULTS_MAX => self.add(name, true),
             None => Key::OTHER,
         }
     }
 
-    /// Drops the counters of a policy that is gone, by its full name.
+    /// Drops the counters of a policy that is gone, by its full name. If a `DEFAULT` has named it,
+    /// they stay as those of any such name, within [`DEFAULTS_MAX`].
     pub fn forget(&mut self, name: &[u8]) {
+        let Some(key) = self.by_name.get(name).copied() else { return };
+        let has_room = self.defaults < DEFAULTS_MAX;
+        let place = self.place_mut(key).filter(|place| place.has_default && !place.is_default);
+        match place {
+            Some(place) if has_room => {
+                place.is_default = true;
+                self.defaults += 1;
+            }
+            _ => self.give_up(name),
+        }
+    }
+
+    fn give_up(&mut self, name: &[u8]) {
         let Some(key) = self.by_name.remove(name) else { return };
         let Some(place) = self.place_mut(key) else { return };
         let generation = place.generation.wrapping_add(1);
@@ -190,10 +211,11 @@ impl Statistics {
         });
         let defaults: Vec<_> = defaults.map(|(name, _)| name.clone()).collect();
         for name in defaults {
-            self.forget(&name);
+            self.give_up(&name);
         }
         for place in &mut self.places {
             place.counters = Counters::default();
+            place.has_default = false;
         }
         self.other = Counters::default();
     }
@@ -225,7 +247,7 @@ impl Statistics {
         });
         let mut key = Key { place, generation: 0 };
         if let Some(taken) = self.places.get_mut(place as usize) {
-            taken.is_default = is_default;
+            (taken.is_default, taken.has_default) = (is_default, is_default);
             key.generation = taken.generation;
         }
         self.by_name.insert(name.into(), key);

@@ -8,7 +8,9 @@ mod tests;
 
 use super::families::{Families, Refusal};
 use super::statistics::Key;
-use super::{Bases, Enforcement, FullName, Pattern, Setting, Statistics, digest, duration_text};
+use super::{
+    Bases, Enforcement, FullName, Name, Pattern, Setting, Statistics, digest, duration_text,
+};
 use crate::limiter::{Instant, Rule, Span};
 use std::collections::HashMap;
 
@@ -70,9 +72,16 @@ impl Policies {
     /// The most that there may be, variants and overrides among them.
     pub const COUNT_MAX: usize = 10_000;
 
-    /// What applies under `name` at `now`; `None` when nothing does. One hash of the name.
-    pub fn find(&self, name: &FullName, now: Instant) -> Option<Found> {
-        let entry = self.by_name.get(name.as_bytes())?;
+    /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
+    /// does. One hash of the name.
+    #[inline]
+    pub fn find(&self, policy: Name<'_>, variant: Option<Name<'_>>, now: Instant) -> Option<Found> {
+        let entry = match variant {
+            // Most calls name none, and have nothing to join.
+            None => self.by_name.get(policy.as_bytes()),
+            Some(_) => self.by_name.get(FullName::new(policy, variant).as_bytes()),
+        };
+        let entry = entry?;
         let (Held { setting, .. }, ends_at) = entry.at(now)?;
         let (enforcement, rule) = (setting.enforcement, setting.rule);
         Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })
@@ -135,7 +144,7 @@ impl Policies {
             return Err(Refusal::TooMany);
         }
         let before = shown(old, now);
-        let held = Held::new(name, setting);
+        let held = Held::new(name, setting, ends_at.is_some());
         let (base, override_until) = match ends_at {
             None => (Some(held), None),
             Some(end) => (kept.cloned(), Some((held, end))),
@@ -183,7 +192,7 @@ impl Policies {
         for (name, setting) in bases {
             let before = shown(self.by_name.get(name.as_bytes()), now);
             let statistics = self.statistics.key_of_policy(name.as_bytes());
-            let base = Some(Held::new(&name, setting));
+            let base = Some(Held::new(&name, setting, false));
             let entry = Entry { name, base, override_until: None, statistics };
             let after = shown(Some(&entry), now);
             if before != after {
@@ -227,8 +236,8 @@ impl Entry {
 }
 
 impl Held {
-    fn new(name: &FullName, setting: Setting) -> Self {
-        let digest = digest::part(name, &setting);
+    fn new(name: &FullName, setting: Setting, ends: bool) -> Self {
+        let digest = digest::part(name, &setting, ends);
         Self { setting, digest }
     }
 }

@@ -306,7 +306,7 @@ pub static COMMANDS: [Command; 34] = [
     policy(
         PolicyVerb::Set,
         Description {
-            arity: -6,
+            arity: -4,
             arguments: &[POLICY, MODE, EX, RULE_OF_POLICY],
             ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
         },

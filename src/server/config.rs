@@ -3,8 +3,7 @@
 use super::api::{Flag, KeptText, Loader, Number, Refused, Text};
 use super::fault::{self, Point};
 use crate::limiter::Slots;
-use std::ffi::CStr;
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};

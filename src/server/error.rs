@@ -167,7 +167,7 @@ fn file_error(error: FileError) -> &'static CStr {
         FileError::NotAFile => c"ERR it is no regular file",
         FileError::TooLong => c"ERR too long: expected at most 4194304 bytes",
         FileError::NotRead => c"ERR the system refused to read it",
-        FileError::NotWritten => c"ERR the system refused to replace it",
+        FileError::NotWritten => c"ERR the system refused to replace it: the server's user has to be able to write in its folder",
         FileError::Line(LineError { fault, .. }) => match fault {
             LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),
             LineFault::Refused(refusal) => refusal_text(refusal),

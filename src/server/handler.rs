@@ -1,10 +1,11 @@
 //! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
 
-use super::api::{Call, KeyKind, KeyName, ReadKey};
+use super::api::{Call, KeyKind, ReadKey};
 use super::commands::{Action, COMMANDS};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
+use super::subject::{args_after_key, only_key};
 use super::{
     clock, config, info, leases, metrics, policy_commands, redis_cell, reply, several, usage,
 };
@@ -165,14 +166,4 @@ fn debug(call: &Call<'_>) -> Result<(), CommandError> {
     let now = clock::apply(ClockAction::parse(call.args())?)?;
     call.context().reply_integer(i64::try_from(now.as_us()).unwrap_or(i64::MAX));
     Ok(())
-}
-
-/// The key of a command that has one.
-#[inline(always)]
-fn only_key<'open, 'call>(call: &'open Call<'call>) -> Result<KeyName<'open, 'call>, CommandError> {
-    call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
-}
-
-fn args_after_key<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
-    call.args().get(1..).unwrap_or_default()
 }

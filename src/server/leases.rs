@@ -1,12 +1,13 @@
 //! The path of a call that is about a lease. It is that of any other call, but that a holder has an
 //! id, and that the state is no string.
 
-use super::api::{Call, KeyName, Member, ReadKey, Value};
+use super::api::{Call, Member, ReadKey, Value};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::holders::{self, Change, HoldersError, Stored, Write};
+use super::subject::{args_after_key, only_key};
 use super::{clock, info, reply};
-use crate::grammar::{self, GrammarError, LeaseRequest};
+use crate::grammar::{self, LeaseRequest};
 use crate::limiter::lease::{self, Holders};
 use crate::limiter::{Decision, Instant, Mode};
 
@@ -104,12 +105,4 @@ pub fn inspect(call: &Call<'_>, mut key: ReadKey<'_, '_>) -> Result<(), CommandE
     let first = shown.first.iter().map(|(id, left)| (id.bytes(), left.as_ms_ceil()));
     call.context().reply_map_with_members(&head, "lapse_after_ms", first);
     Ok(())
-}
-
-fn only_key<'open, 'call>(call: &'open Call<'call>) -> Result<KeyName<'open, 'call>, CommandError> {
-    call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
-}
-
-fn args_after_key<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
-    call.args().get(1..).unwrap_or_default()
 }

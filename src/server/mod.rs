@@ -27,4 +27,5 @@ mod replication;
 mod reply;
 mod rows;
 mod several;
+mod subject;
 mod usage;

@@ -6,7 +6,7 @@
 use super::config;
 use crate::limiter::{Cost, Instant};
 use crate::policy::statistics::Key;
-use crate::policy::{Counted, Found, FullName, Name, Policies, Statistics};
+use crate::policy::{Counted, Found, Name, Policies, Statistics};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
@@ -16,16 +16,19 @@ pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins with an empty table: what an earlier load of the module left, that was refused, is gone.
+/// Begins with an empty table: an earlier load of the module that was refused may have left one.
 pub fn clear() {
     *table() = Policies::default();
 }
 
-/// What applies at `now` under the first of `names` that is a policy, and which that is.
+/// What applies at `now` under the first of the variants that has limits of its own, or else under
+/// the policy itself.
 #[inline]
-pub fn find(mut names: impl Iterator<Item = FullName>, now: Instant) -> Option<(FullName, Found)> {
+pub fn find(policy: Name<'_>, variants: &[Option<Name<'_>>], now: Instant) -> Option<Found> {
     let table = table();
-    names.find_map(|name| table.find(&name, now).map(|found| (name, found)))
+    let of_variant =
+        variants.iter().flatten().find_map(|name| table.find(policy, Some(*name), now));
+    of_variant.or_else(|| table.find(policy, None, now))
 }
 
 /// Where a call is counted.

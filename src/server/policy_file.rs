@@ -7,14 +7,14 @@ use super::fault::{self, Point};
 use super::{config, policies};
 use crate::grammar::{self, FILE_LEN_MAX, LineError};
 use crate::limiter::Instant;
-use crate::policy::{Bases, Change};
+use crate::policy::{Bases, Change, Pattern};
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// What comes after the file's name in that of the new one, until it takes the place of the old.
-const NEW: &str = ".new";
+const NEW: &str = ".rl-save";
 
 /// How many links are followed, as a system does.
 const LINKS_MAX: usize = 40;
@@ -56,7 +56,7 @@ pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
 /// [`FileError`], and the file is as it was.
 pub fn save() -> Result<(), FileError> {
     let path = path()?;
-    let mut text = policies::table().list(crate::policy::Pattern::ANY).join("\n");
+    let mut text = policies::table().list(Pattern::ANY).join("\n");
     if !text.is_empty() {
         text.push('\n');
     }

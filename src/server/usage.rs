@@ -2,16 +2,17 @@
 //! it is that of a rule which is called directly. But the shadow answers yes, what is off or
 //! blocked looks at no key, and a state of the algorithm that the policy had before counts as none.
 
-use super::api::{Call, KeyKind, KeyName, ReadKey};
+use super::api::{Call, KeyKind, ReadKey};
 use super::error::{CommandError, RuleError};
 use super::fault::{self, Point};
 use super::keyspace::{self, WrongType};
 use super::policies::{self, Counter};
+use super::subject::{self, args_after_key, args_after_rule, only_key};
 use super::{clock, config, info, reply};
-use crate::grammar::{self, GrammarError, Request, Usage};
+use crate::grammar::{self, Request, Usage};
 use crate::limiter::{
-    Decision, Force, Instant, Limit, Mode, NewState, OtherAlgorithm, Outcome, Row, Span, State,
-    Verdict,
+    Cost, Decision, Force, Instant, Limit, Mode, NewState, OtherAlgorithm, Outcome, Row, Span,
+    State, Verdict,
 };
 use crate::policy::{Counted, Ending, Stance};
 use crate::state::NotAState;
@@ -27,14 +28,16 @@ pub struct Applied<'call> {
 /// Why no policy applies to a call.
 pub struct Unfit<'call> {
     error: RuleError,
-    counter: Counter<'call>,
+    /// Where that is counted; `None` for a call that only asks.
+    counter: Option<Counter<'call>>,
 }
 
 /// Decides a call by a policy and stores what follows from it.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage(args_after_key(call))?;
     let now = clock::now();
-    let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(true))?;
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(true))?;
     let taken = applied.take(index, call, now);
     if taken.is_err() {
         applied.count_error();
@@ -45,9 +48,10 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Decides a call by a policy, and neither stores nor counts.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_use(call))?;
+    let usage = grammar::usage(args_after_rule(call))?;
     let now = clock::now();
-    let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(false))?;
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
     let decision = match applied.decide_unseen(Mode::Take, now) {
         Some(decision) => decision,
         None => applied.decide(&only_key(call)?.open_for_reading(), Mode::Take, now)?.decision,
@@ -86,9 +90,10 @@ fn settle(
     takes: bool,
     act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let usage = grammar::usage(args_after_use(call))?.in_full()?;
+    let usage = grammar::usage(args_after_rule(call))?.in_full()?;
     let now = clock::now();
-    let applied = Applied::new(&usage, subject(call), now).map_err(|unfit| unfit.error(false))?;
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
     let decision = if applied.looks() {
         let key = only_key(call)?.open_for_writing();
         let stored = applied.stored(&key)?;
@@ -124,21 +129,25 @@ impl<'call> Applied<'call> {
     #[inline]
     pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
         let slots = config::sliding_log_slots();
-        let (rule, stance, counter) = match (policies::find(usage.names(), now), usage.default) {
-            (Some((name, found)), _) => {
-                let stance = found.enforcement.stance(&name, subject, found.ends_at, now);
+        let counted = |counter| (usage.cost != Some(Cost::ZERO)).then_some(counter);
+        let found = policies::find(usage.policy, &usage.variants, now);
+        let (rule, stance, counter) = match (found, usage.default) {
+            (Some(found), _) => {
+                let stance = found.enforcement.stance(usage.policy, subject, found.ends_at, now);
                 (found.rule.with_slots(slots), stance, Counter::Of(found.statistics))
             }
             (None, Some(rule)) => {
                 (rule.with_slots(slots), Stance::Enforced, Counter::OfDefault(usage.policy))
             }
             (None, None) => {
-                return Err(Unfit { error: RuleError::NoPolicy, counter: Counter::Other });
+                return Err(Unfit { error: RuleError::NoPolicy, counter: counted(Counter::Other) });
             }
         };
         match usage.request(rule) {
             Ok(request) => Ok(Self { request, stance, counter }),
-            Err(error) => Err(Unfit { error: RuleError::Grammar(error), counter }),
+            Err(error) => {
+                Err(Unfit { error: RuleError::Grammar(error), counter: counted(counter) })
+            }
         }
     }
 
@@ -161,6 +170,7 @@ impl<'call> Applied<'call> {
             return None;
         }
         fault::point(Point::Decide);
+        // No state is one of another algorithm, so there is always an answer.
         let untouched = keyspace::decide_on(None, &self.request, mode, now).ok()?.decision;
         Some(self.blocked(untouched.limit).unwrap_or(untouched))
     }
@@ -262,10 +272,12 @@ impl<'call> Applied<'call> {
         self.counter.count(&counted, now);
     }
 
-    /// Counts that the call ended in an error.
+    /// Counts that the call ended in an error. One that only asks is not counted.
     #[cold]
     pub fn count_error(&self) {
-        self.counter.count_error();
+        if !self.request.cost.is_zero() {
+            self.counter.count_error();
+        }
     }
 }
 
@@ -273,29 +285,9 @@ impl Unfit<'_> {
     /// What is wrong, and perhaps counted.
     #[cold]
     pub fn error(self, is_counted: bool) -> RuleError {
-        if is_counted {
-            self.counter.count_error();
+        if let Some(counter) = self.counter.filter(|_| is_counted) {
+            counter.count_error();
         }
         self.error
     }
-}
-
-/// The key of the call.
-#[inline(always)]
-fn only_key<'open, 'call>(call: &'open Call<'call>) -> Result<KeyName<'open, 'call>, CommandError> {
-    call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))
-}
-
-/// The name of that key.
-fn subject<'call>(call: &Call<'call>) -> &'call [u8] {
-    call.args().first().copied().unwrap_or_default()
-}
-
-fn args_after_key<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
-    call.args().get(1..).unwrap_or_default()
-}
-
-/// What follows the key and the word `USE`.
-fn args_after_use<'call>(call: &Call<'call>) -> &'call [&'call [u8]] {
-    call.args().get(2..).unwrap_or_default()
 }

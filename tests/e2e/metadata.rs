@@ -281,7 +281,7 @@ const COMMANDS: [Described; 34] = [
     policy("rl.policy", -2, ""),
     policy(
         "rl.policy|set",
-        -6,
+        -4,
         "policy [<SHADOW | OFF | BLOCK | ENFORCE percent>] [EX lasts] \
          <FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
          TOKENBUCKET capacity rate period | LEAKYBUCKET capacity rate period | \

@@ -135,7 +135,12 @@ fn errors_name_what_is_expected_and_change_nothing() {
         ("GET", "ERR wrong number of arguments for 'rl.policy|get' command"),
         ("GET a b", "ERR wrong number of arguments for 'rl.policy|get' command"),
         ("DEL", "ERR wrong number of arguments for 'rl.policy|del' command"),
-        ("SET b GCRA 6", "ERR wrong number of arguments for 'rl.policy|set' command"),
+        ("SET b", "ERR wrong number of arguments for 'rl.policy|set' command"),
+        ("SET b GCRA", "ERR wrong number of arguments: expected GCRA burst rate period"),
+        (
+            "SET b OFF",
+            "ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60",
+        ),
         ("LOAD x", "ERR wrong number of arguments for 'rl.policy|load' command"),
     ];
     for (line, expected) in rows {
@@ -143,7 +148,7 @@ fn errors_name_what_is_expected_and_change_nothing() {
     }
     assert_eq!(
         client.error(&format!("RL.POLICY DEL {}", "a ".repeat(33))),
-        "ERR too many policies: expected 1 to 32 names"
+        "ERR too many names: expected 1 to 32"
     );
     assert_eq!(
         client.error(&format!("RL.POLICY LIST {}", "a".repeat(257))),

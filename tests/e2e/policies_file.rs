@@ -266,7 +266,7 @@ fn save_keeps_owner_mode_and_links() {
     assert_eq!(folder.read(), LINES.join("\n") + "\n");
     assert_eq!(folder.names(), ["link", "policies"]);
     // What a killed server left is no hindrance.
-    fs::write(folder.0.path().join("policies.new"), "half of").expect("written");
+    fs::write(folder.0.path().join("policies.rl-save"), "half of").expect("written");
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.names(), ["link", "policies"]);
     // A file that is gone is made.
@@ -281,9 +281,10 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
     client.ok("RL.POLICY SET new GCRA 6 10 60");
-    let in_the_way = folder.0.path().join("policies.new");
+    let in_the_way = folder.0.path().join("policies.rl-save");
     fs::create_dir(&in_the_way).expect("a folder");
-    let refused = "ERR policy file: the system refused to replace it";
+    let refused = "ERR policy file: the system refused to replace it: the server's user has to be able \
+         to write in its folder";
     assert_eq!(client.error("RL.POLICY SAVE"), refused);
     assert_eq!(folder.read(), TEXT);
     fs::remove_dir(&in_the_way).expect("removed");

@@ -97,6 +97,11 @@ fn what_only_asks_or_gives_back_counts_nothing() {
     // An error of one that asks counts nothing either, not even a policy that there is not.
     client.error("RL.PEEK a USE unknown");
     client.error("RL.PEEK a USE search COST many");
+    client.ok("SET foreign x");
+    client.error("RL.USE foreign search COST 0");
+    client.error("RL.USE a unknown COST 0");
+    client.call(&["RL.ALL", "foreign", "USE search COST 0"]);
+    client.call(&["RL.ALL", "a", "USE unknown COST 0"]);
     client.call(&["RL.PEEKALL", "a", "USE search", "b", "USE search"]);
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), before);
 }
@@ -348,8 +353,10 @@ fn statistics_go_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET new GCRA 5 5 1h");
     client.run("RL.USE a new");
     assert_eq!(allowed(&mut client, "new"), Some(2));
+    // The code goes on to name it, and so it is what it was before it was set.
     assert_eq!(client.integer("RL.POLICY DEL new"), 1);
-    assert_eq!(allowed(&mut client, "new"), None);
+    client.run("RL.USE a new DEFAULT GCRA 5 5 1h");
+    assert_eq!(allowed(&mut client, "new"), Some(3));
     // A restart forgets all.
     client.ok("SAVE");
     server.start_again();
@@ -366,8 +373,14 @@ fn an_override_without_a_base_goes_with_its_statistics_at_the_next_change() {
     client.advance_ms(60_000);
     assert!(client.error("RL.USE a attack").starts_with("NOPOLICY"));
     assert_eq!(stats(&mut client, "attack").map(|all| all.denied), Some(1));
+    // Of a name that a DEFAULT has too, the counters stay.
+    client.run("RL.USE a known DEFAULT GCRA 5 5 1h");
+    client.ok("RL.POLICY SET known EX 1m OFF GCRA 5 5 1h");
+    client.run("RL.USE a known DEFAULT GCRA 5 5 1h");
+    client.advance_ms(60_000);
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
-    assert_eq!(names(&mut client), ["(other)", "search"]);
+    assert_eq!(names(&mut client), ["(other)", "known", "search"]);
+    assert_eq!(stats(&mut client, "known").map(|all| all.allowed), Some(2));
 }
 
 #[test]

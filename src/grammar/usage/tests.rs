@@ -79,7 +79,7 @@ fn what_is_wrong_with_the_use_of_a_policy_is_the_first_from_the_left() {
     use crate::grammar::Algorithm;
     use GrammarError::{
         AlgorithmOfPolicy, Arity, Burst, Cost, CostOfPolicy, MaxNotBelowForget, MissingCost,
-        MissingDefault, MissingVariant, NoOption, Option, OptionOfUse, PartialOfNothing,
+        MissingDefault, MissingVariant, NoOption, OptionOfPolicy, OptionOfUse, PartialOfNothing,
         RepeatedCost, RepeatedFor, RepeatedPartial, RuleArity, UseArity, UsedPolicy, Variant,
     };
     let long = format!("{} x", "x".repeat(65));
@@ -111,7 +111,7 @@ fn what_is_wrong_with_the_use_of_a_policy_is_the_first_from_the_left() {
         ("search DEFAULT USE search", AlgorithmOfPolicy),
         ("search DEFAULT GCRA 6 10", RuleArity(Algorithm::Gcra)),
         ("search DEFAULT GCRA 0 10 60", Burst),
-        ("search DEFAULT GCRA 6 10 60 FOR x", Option),
+        ("search DEFAULT GCRA 6 10 60 FOR x", OptionOfPolicy),
         ("search DEFAULT GCRA 6 10 60 COST 1", CostOfPolicy),
         ("search DEFAULT FIXED 6 10 PARTIAL ALIGNED", CostOfPolicy),
         ("search DEFAULT QUOTA 6 day COST 0", CostOfPolicy),
@@ -138,19 +138,13 @@ fn where_a_rule_stands_a_policy_is_told_apart_from_what_is_no_rule() {
 }
 
 #[test]
-fn the_names_are_tried_from_the_most_particular_to_the_policy_itself() {
-    let names = |text: &str| {
-        let words = words(text);
-        let usage = usage(&words).expect("right");
-        let names = usage.names().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
-        names.collect::<Vec<_>>()
-    };
-    assert_eq!(names("search"), ["search"]);
-    assert_eq!(names("search FOR plan:gold"), ["search@plan:gold", "search"]);
-    assert_eq!(
-        names("search FOR tenant:acme FOR plan:gold"),
-        ["search@tenant:acme", "search@plan:gold", "search"]
-    );
+fn variants_stay_in_their_order() {
+    let variants = |text: &'static str| usage(&words(text)).expect("right").variants;
+    let name = |text: &'static str| Name::new(text.as_bytes());
+    assert_eq!(variants("search"), [None, None]);
+    assert_eq!(variants("search FOR plan:gold"), [name("plan:gold"), None]);
+    let both = "search FOR tenant:acme FOR plan:gold";
+    assert_eq!(variants(both), [name("tenant:acme"), name("plan:gold")]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use proptest::sample::Index as Which;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const NOW: Instant = Instant::from_us(1_700_000_000_000_001);
 
@@ -220,6 +220,7 @@ fn steps() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     known: BTreeMap<String, (usize, bool)>,
+    named_by_default: BTreeSet<String>,
     counters: Vec<Counters>,
 }
 
@@ -305,15 +306,26 @@ proptest! {
                     let name = format!("policy-{name}");
                     let key = statistics.key_of_default(name.as_bytes());
                     keys.push((key, model.id(&name, true)));
+                    model.named_by_default.insert(name);
                 }
                 Step::Forget(name) => {
                     let name = format!("policy-{name}");
                     statistics.forget(name.as_bytes());
-                    model.known.remove(&name);
+                    let of_table = model.known.get_mut(&name).filter(|(_, is_default)| !is_default);
+                    match of_table {
+                        Some((_, is_default)) if model.named_by_default.contains(&name) => {
+                            *is_default = true;
+                        }
+                        _ => {
+                            model.known.remove(&name);
+                            model.named_by_default.remove(&name);
+                        }
+                    }
                 }
                 Step::Reset => {
                     statistics.reset();
                     model.known.retain(|_, (_, is_default)| !*is_default);
+                    model.named_by_default.clear();
                     model.counters.fill(Counters::default());
                 }
             }

@@ -3,7 +3,7 @@
 use super::{Change, Policies};
 use crate::grammar::{definition, policy_file};
 use crate::limiter::Instant;
-use crate::policy::{Bases, FullName, Pattern, Refusal};
+use crate::policy::{Bases, Found, FullName, Name, Pattern, Refusal};
 use proptest::prelude::*;
 
 fn at(seconds: u64) -> Instant {
@@ -24,10 +24,15 @@ fn bases(text: &str) -> Bases {
     policy_file(text.as_bytes()).expect(text)
 }
 
+fn found(table: &Policies, text: &str, now: Instant) -> Option<Found> {
+    let mut parts = text.split('@').map(|part| Name::new(part.as_bytes()).expect(text));
+    table.find(parts.next().expect(text), parts.next(), now)
+}
+
 fn got(table: &Policies, text: &str, now: Instant) -> Option<String> {
     let line = table.get(&name(text), now);
     // Both look at the same thing.
-    assert_eq!(table.find(&name(text), now).is_some(), line.is_some());
+    assert_eq!(found(table, text, now).is_some(), line.is_some());
     line
 }
 
@@ -46,12 +51,12 @@ fn an_override_holds_until_its_end_and_gives_the_base_back() {
     assert_eq!(said(over), words("GCRA 6 10 1m", text));
     assert_eq!(got(&table, "a", at(10)).as_deref(), Some("a EX 1m OFF GCRA 1 1 1m"));
     assert_eq!(got(&table, "a", at(69)).as_deref(), Some("a EX 1s OFF GCRA 1 1 1m"));
-    assert_eq!(table.find(&name("a"), at(69)).and_then(|found| found.ends_at), Some(at(70)));
+    assert_eq!(found(&table, "a", at(69)).and_then(|found| found.ends_at), Some(at(70)));
     // A microsecond before the end it is still there; rounded up to the millisecond.
     let last = Instant::from_us(69_999_999);
     assert_eq!(got(&table, "a", last).as_deref(), Some("a EX 1ms OFF GCRA 1 1 1m"));
     assert_eq!(got(&table, "a", at(70)).as_deref(), Some("a GCRA 6 10 1m"));
-    assert_eq!(table.find(&name("a"), at(70)).and_then(|found| found.ends_at), None);
+    assert_eq!(found(&table, "a", at(70)).and_then(|found| found.ends_at), None);
     // The list knows bases only.
     assert_eq!(table.list(Pattern::ANY), ["a GCRA 6 10 1m"]);
     // Another override takes its place; one without an end that of both.
@@ -157,7 +162,7 @@ fn load_takes_the_place_of_everything_and_tells_what_changes() {
 fn who_stays_keeps_what_was_counted() {
     let mut table = Policies::default();
     table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60"), at(0));
-    let key = |table: &Policies, text| table.find(&name(text), at(0)).map(|found| found.statistics);
+    let key = |table: &Policies, text| found(table, text, at(0)).map(|found| found.statistics);
     let (a, b) = (key(&table, "a"), key(&table, "b"));
     set(&mut table, "a SHADOW GCRA 1 1 1", at(0)).expect("taken");
     assert_eq!(key(&table, "a"), a);
@@ -182,9 +187,11 @@ fn an_override_is_in_the_digest_while_it_lasts() {
     set(&mut table, "a GCRA 6 10 60", at(0)).expect("taken");
     let before = table.count_and_digest(at(0));
     set(&mut table, "a EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
-    set(&mut other, "a OFF GCRA 1 1 1", at(0)).expect("taken");
-    // The same applies, for however long.
+    set(&mut other, "a EX 90 OFF GCRA 1 1 1", at(0)).expect("taken");
+    // The same applies, for however long, but not for good.
     assert_eq!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
+    set(&mut other, "a OFF GCRA 1 1 1", at(0)).expect("taken");
+    assert_ne!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
     assert_eq!(table.count_and_digest(at(60)), before);
 }
 
@@ -200,7 +207,7 @@ fn told(table: &Policies, now: Instant) -> Vec<String> {
         let line = table.get(&name(text), now)?;
         // Without the time that is left.
         let words: Vec<_> = line.split(' ').collect();
-        Some(if words[1] == "EX" { [&words[..1], &words[3..]].concat() } else { words }.join(" "))
+        Some(if words[1] == "EX" { [&words[..2], &words[3..]].concat() } else { words }.join(" "))
     });
     found.collect()
 }
