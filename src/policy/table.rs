@@ -73,15 +73,24 @@ impl Policies {
     pub const COUNT_MAX: usize = 10_000;
 
     /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
-    /// does. One hash of the name.
+    /// does. One hash of the name. An override that was seen to be over stays so, also when the clock
+    /// steps back.
     #[inline]
-    pub fn find(&self, policy: Name<'_>, variant: Option<Name<'_>>, now: Instant) -> Option<Found> {
+    pub fn find(
+        &mut self,
+        policy: Name<'_>,
+        variant: Option<Name<'_>>,
+        now: Instant,
+    ) -> Option<Found> {
         let entry = match variant {
             // Most calls name none, and have nothing to join.
-            None => self.by_name.get(policy.as_bytes()),
-            Some(_) => self.by_name.get(FullName::new(policy, variant).as_bytes()),
+            None => self.by_name.get_mut(policy.as_bytes()),
+            Some(_) => self.by_name.get_mut(FullName::new(policy, variant).as_bytes()),
         };
         let entry = entry?;
+        if entry.override_until.as_ref().is_some_and(|(_, end)| *end <= now) {
+            entry.override_until = None;
+        }
         let (Held { setting, .. }, ends_at) = entry.at(now)?;
         let (enforcement, rule) = (setting.enforcement, setting.rule);
         Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })

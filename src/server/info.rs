@@ -15,8 +15,6 @@ static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMA
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
 /// How many policies apply, and their digest, as of the last `INFO`: a crash report must not lock.
-static POLICIES: AtomicU64 = AtomicU64::new(0);
-static POLICIES_DIGEST: AtomicU64 = AtomicU64::new(0);
 
 /// The version of the module, as the server takes a text.
 const VERSION: &CStr = {
@@ -75,12 +73,11 @@ pub struct Report;
 
 impl Info for Report {
     fn write(section: &Section<'_>, for_crash_report: bool) {
-        if !for_crash_report {
+        // To count them takes a lock.
+        let policies = (!for_crash_report).then(|| {
             fault::point(fault::Point::Info);
-            let (count, digest) = policies::table().count_and_digest(clock::now());
-            POLICIES.store(count as u64, Relaxed);
-            POLICIES_DIGEST.store(digest, Relaxed);
-        }
+            policies::table().count_and_digest(clock::now())
+        });
         if !section.open(c"stats") {
             return;
         }
@@ -90,8 +87,10 @@ impl Info for Report {
         section.number(c"clock_frozen", clock::is_frozen().into());
         section.number(c"errors", ERRORS.load(Relaxed));
         section.number(c"panics", api::panics());
-        section.number(c"policies", POLICIES.load(Relaxed));
-        section.digits(c"policies_digest", POLICIES_DIGEST.load(Relaxed));
+        if let Some((count, digest)) = policies {
+            section.number(c"policies", count as u64);
+            section.digits(c"policies_digest", digest);
+        }
         for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
             if let Some(counters) = command.counters.filter(|_| command.is_wanted()) {
                 section.number(counters.allowed, allowed.load(Relaxed));

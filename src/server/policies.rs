@@ -25,7 +25,7 @@ pub fn clear() {
 /// the policy itself.
 #[inline]
 pub fn find(policy: Name<'_>, variants: &[Option<Name<'_>>], now: Instant) -> Option<Found> {
-    let table = table();
+    let mut table = table();
     let of_variant =
         variants.iter().flatten().find_map(|name| table.find(policy, Some(*name), now));
     of_variant.or_else(|| table.find(policy, None, now))

@@ -8,7 +8,7 @@ use super::{config, policies};
 use crate::grammar::{self, FILE_LEN_MAX, LineError};
 use crate::limiter::Instant;
 use crate::policy::{Bases, Change, Pattern};
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,10 @@ pub enum FileError {
     NotRead,
     /// The system refused to take the new one, or to give it the owner and the mode of the old.
     NotWritten,
+    /// The new one took the place of the old, but the system did not say that this lasts.
+    NotLasting,
+    /// Another server writes it.
+    Busy,
     /// A line of it is wrong.
     Line(LineError),
 }
@@ -53,7 +57,7 @@ pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
 ///
 /// # Errors
 ///
-/// [`FileError`], and the file is as it was.
+/// [`FileError`], and the file is as it was, but for [`FileError::NotLasting`].
 pub fn save() -> Result<(), FileError> {
     let path = path()?;
     let mut text = policies::table().list(Pattern::ANY).join("\n");
@@ -101,11 +105,47 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
     let mut new_path = path.clone().into_os_string();
     new_path.push(NEW);
     let new_path = PathBuf::from(new_path);
-    replace(&path, &new_path, old.as_ref(), text).map_err(|_| {
-        // What is left of it is of no use to anybody.
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    // Before anything is written: whoever cannot open it cannot make the name last.
+    let folder = File::open(folder).map_err(|_| FileError::NotWritten)?;
+    fault::point(Point::SaveCreate);
+    let file = claim(&new_path)?;
+    let written = fill(&file, old.as_ref(), text).and_then(|()| {
+        fault::point(Point::SaveRename);
+        fs::rename(&new_path, &path)
+    });
+    if written.is_err() {
+        // What is left of it is of no use to anybody, and it is still ours.
         let _ = fs::remove_file(&new_path);
-        FileError::NotWritten
-    })
+        return Err(FileError::NotWritten);
+    }
+    fault::point(Point::SaveFolder);
+    folder.sync_all().map_err(|_| FileError::NotLasting)
+}
+
+/// Opens the file that is to take the place of the old one, for this server alone: several may
+/// have the same file of policies, and save at the same time.
+fn claim(new_path: &Path) -> Result<File, FileError> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).mode(0o600);
+    // Neither through a link nor into a pipe. One that a killed server has left is used again.
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(new_path);
+    let file = file.map_err(|_| FileError::NotWritten)?;
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => FileError::Busy,
+        TryLockError::Error(_) => FileError::NotWritten,
+    })?;
+    let ours = file.metadata().map_err(|_| FileError::NotWritten)?;
+    if !ours.is_file() || ours.nlink() > 1 {
+        return Err(FileError::NotWritten);
+    }
+    // Who had it before may have renamed it between our opening and our locking it.
+    let named = fs::symlink_metadata(new_path).map_err(|_| FileError::Busy)?;
+    if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) {
+        Ok(file)
+    } else {
+        Err(FileError::Busy)
+    }
 }
 
 /// Where the file is, behind all links, and what is there.
@@ -130,19 +170,9 @@ fn target(path: &Path) -> Result<(PathBuf, Option<Metadata>), FileError> {
     Err(FileError::NotWritten)
 }
 
-fn replace(
-    path: &Path,
-    new_path: &Path,
-    old: Option<&Metadata>,
-    text: &[u8],
-) -> std::io::Result<()> {
-    // Of a server that was killed.
-    match fs::remove_file(new_path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    fault::point(Point::SaveCreate);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new_path)?;
+/// Writes the text, with the owner and the mode of the old file, so that it lasts.
+fn fill(mut file: &File, old: Option<&Metadata>, text: &[u8]) -> std::io::Result<()> {
+    file.set_len(0)?;
     let new = file.metadata()?;
     fault::point(Point::SaveWrite);
     file.write_all(text)?;
@@ -150,16 +180,11 @@ fn replace(
         None => file.set_permissions(PermissionsExt::from_mode(0o640))?,
         Some(old) => {
             if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-                fchown(&file, Some(old.uid()), Some(old.gid()))?;
+                fchown(file, Some(old.uid()), Some(old.gid()))?;
             }
             file.set_permissions(old.permissions())?;
         }
     }
     fault::point(Point::SaveSync);
-    file.sync_all()?;
-    fault::point(Point::SaveRename);
-    fs::rename(new_path, path)?;
-    fault::point(Point::SaveFolder);
-    // The name is lasting once the folder is.
-    File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    file.sync_all()
 }

@@ -219,9 +219,10 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     writes: &mut Each<Option<Write>>,
     now: Instant,
 ) -> Result<(), CommandError> {
-    let Rules { requests, policies, .. } = rules;
+    let Rules { requests, policies, places_of_policies, .. } = rules;
+    let is_policy = |at: usize| *places_of_policies & 1 << at != 0;
     for (at, (key, request)) in keys.iter_mut().zip(&*requests).enumerate() {
-        if rules.places_of_policies & 1 << at != 0 {
+        if is_policy(at) {
             let (row, write) = by_policy(at, key, policies, Mode::Take, now)?;
             writes.push(write);
             rows.push(row);
@@ -251,7 +252,7 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
             continue;
         }
         let Some(key) = keys.get_mut(at) else { continue };
-        if rules.places_of_policies & 1 << at != 0 {
+        if is_policy(at) {
             (*row, *write) = by_policy(at, key, policies, Mode::HoldBack, now)?;
             continue;
         }

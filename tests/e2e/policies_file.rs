@@ -120,7 +120,7 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
     let mut client = server.client();
     let before = digest(&mut client);
     let secret = "rule of somebody";
-    let long = format!("a GCRA 6 10 60\n{}", "#".repeat(1_025));
+    let long = format!("a GCRA 6 10 60 # {0}\n{0}", "x".repeat(1_025));
     let rows: [(&[u8], &str); 10] = [
         (
             b"a GCRA 6 10 60\n\n# c\na@x GCRA 0 10 60\nb",
@@ -283,8 +283,8 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
     client.ok("RL.POLICY SET new GCRA 6 10 60");
     let in_the_way = folder.0.path().join("policies.rl-save");
     fs::create_dir(&in_the_way).expect("a folder");
-    let refused = "ERR policy file: the system refused to replace it: the server's user has to be able \
-         to write in its folder";
+    let refused = "ERR policy file: the system refused to replace it: is there room, and may the \
+         server's user write in its folder?";
     assert_eq!(client.error("RL.POLICY SAVE"), refused);
     assert_eq!(folder.read(), TEXT);
     fs::remove_dir(&in_the_way).expect("removed");
@@ -296,6 +296,46 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
     assert_eq!(client.error("RL.POLICY SAVE"), refused);
     assert_eq!(folder.names(), ["policies"]);
     server.assert_alive();
+}
+
+#[test]
+fn two_servers_with_one_file_save_one_after_the_other() {
+    let folder = Folder::with(TEXT);
+    let servers = [0, 1].map(|_| Server::setup().line(&folder.line()).start());
+    let new = folder.0.path().join("policies.rl-save");
+    // Somebody is at it: what they write is left alone.
+    let other = fs::File::create(&new).expect("created");
+    other.lock().expect("locked");
+    fs::write(&new, "half of").expect("written");
+    let busy = "ERR policy file: another server saves it at this moment: save again";
+    assert_eq!(servers[0].client().error("RL.POLICY SAVE"), busy);
+    assert_eq!((folder.read().as_str(), fs::read(&new).expect("there")), (TEXT, b"half of".into()));
+    drop(other);
+    servers[0].client().ok("RL.POLICY SAVE");
+    assert_eq!(folder.names(), ["policies"]);
+    // Both at once, again and again, with texts of their own: each time it is one of them as a whole.
+    let texts = ["", "SHADOW "].map(|mode| -> String {
+        (0..2_000).map(|number| format!("p{number:04} {mode}GCRA 6 10 1m\n")).collect()
+    });
+    for (server, text) in servers.iter().zip(&texts) {
+        folder.write(text.as_bytes());
+        server.client().ok("RL.POLICY LOAD");
+    }
+    let saved = servers.each_ref().map(|server| {
+        let mut client = server.client();
+        thread::spawn(move || {
+            let words = ["RL.POLICY", "SAVE"];
+            (0..40).filter(|_| client.call(&words) == Value::Okay).count()
+        })
+    });
+    while saved.iter().any(|thread| !thread.is_finished()) {
+        let found = folder.read();
+        assert!(texts.contains(&found), "a torn file of {}", found.len());
+    }
+    let saved = saved.map(|thread| thread.join().expect("no panic"));
+    assert!(saved.iter().sum::<usize>() > 0, "{saved:?}");
+    servers[1].client().ok("RL.POLICY SAVE");
+    assert_eq!((folder.read(), folder.names()), (texts[1].clone(), vec!["policies".to_owned()]));
 }
 
 /// Lets the server write no file longer than `bytes`: the system kills it in the middle.

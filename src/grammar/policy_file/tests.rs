@@ -42,7 +42,7 @@ fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
     use GrammarError::*;
     let grammar = LineFault::Grammar;
     let refused = LineFault::Refused;
-    let long = format!("\n#{}", "x".repeat(LINE_LEN_MAX));
+    let long = format!("# {0}\n{0}x", "x".repeat(LINE_LEN_MAX));
     let rows: [(&[u8], u32, LineFault); 14] = [
         (b"a GCRA 6 10 60\n\n\na GCRA 0 10 60\nb", 4, grammar(Burst)),
         (b"a GCRA 6 10 60\na SHADOW GCRA 6 10 60", 2, refused(Refusal::Repeated)),
