@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
+use redis::Value;
 use tempfile::TempDir;
 
 use crate::policies::{digest, get, list};
