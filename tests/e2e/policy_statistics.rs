@@ -514,10 +514,8 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
                 client.run(&format!("RL.PEEK {key} USE {usage}{words}"));
             }
             1 => {
+                // Under BACKOFF an error, which is counted as little as the rest.
                 client.run(&format!("RL.USE {key} {usage} COST 0"));
-                if name == "failed" {
-                    seen.0.entry(name.to_owned()).or_default().errors += 1;
-                }
             }
             2 if name == "search" => {
                 // The call before it, or an earlier one, has stored the first state.
