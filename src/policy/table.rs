@@ -73,8 +73,8 @@ impl Policies {
     pub const COUNT_MAX: usize = 10_000;
 
     /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
-    /// does. One hash of the name. An override that was seen to be over stays so, also when the clock
-    /// steps back.
+    /// does. One hash of the name. An override that was seen to be over stays so, also when the
+    /// clock steps back.
     #[inline]
     pub fn find(
         &mut self,

@@ -167,8 +167,12 @@ fn file_error(error: FileError) -> &'static CStr {
         FileError::NotAFile => c"ERR it is no regular file",
         FileError::TooLong => c"ERR too long: expected at most 4194304 bytes",
         FileError::NotRead => c"ERR the system refused to read it",
-        FileError::NotWritten => c"ERR the system refused to replace it: is there room, and may the server's user write in its folder?",
-        FileError::NotLasting => c"ERR it was replaced, but the system did not say that this lasts: save again",
+        FileError::NotWritten => {
+            c"ERR the system refused to replace it: is there room, and may the server's user write in its folder?"
+        }
+        FileError::NotLasting => {
+            c"ERR it was replaced, but the system did not say that this lasts: save again"
+        }
         FileError::Busy => c"ERR another server saves it at this moment: save again",
         FileError::Line(LineError { fault, .. }) => match fault {
             LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),

@@ -15,7 +15,7 @@ const NAMES_MAX: usize = 32;
 const HELP: &[&str] = &[
     "RL.POLICY <subcommand> [<arg> ...]. What it changes, it changes on this server.",
     "SET <name>[@<variant>] [SHADOW|OFF|BLOCK|ENFORCE <percent>] [EX <duration>] <rule> ...",
-    "    Make or replace a policy; with EX, for a while over the one that is there. It is gone with",
+    "    Make or replace a policy; with EX, for a while over the one that is there. It goes with",
     "    the server, unless SAVE writes it.",
     "DEL <name> [<name> ...]",
     "    Delete policies, at most 32 at once. Return how many there were.",

@@ -314,7 +314,7 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     drop(other);
     servers[0].client().ok("RL.POLICY SAVE");
     assert_eq!(folder.names(), ["policies"]);
-    // Both at once, again and again, with texts of their own: each time it is one of them as a whole.
+    // Both at once, again and again, with texts of their own: it is always one of them, and whole.
     let texts = ["", "SHADOW "].map(|mode| -> String {
         (0..2_000).map(|number| format!("p{number:04} {mode}GCRA 6 10 1m\n")).collect()
     });
