@@ -125,11 +125,9 @@ fn use_policy<'a>(
     let now = Instant::from_us(US);
     let before = ALLOCATIONS.get();
     let usage = read().expect("a valid call");
-    let variants = usage.variants.iter().flatten();
-    let found = variants
-        .map(|variant| table.find(usage.policy, Some(*variant), now))
-        .chain([table.find(usage.policy, None, now)])
-        .find_map(|found| found);
+    let names = usage.variants.iter().copied().filter(Option::is_some).chain([None]);
+    let mut found = names.filter_map(|variant| table.find(usage.policy, variant, now));
+    let found = found.next();
     let rule = found.map(|found| found.rule).or(usage.default).expect("a rule");
     let request = usage.request(rule.with_slots(Slots::DEFAULT)).expect("a cost that fits");
     let stance =

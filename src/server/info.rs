@@ -14,8 +14,6 @@ static ALLOWED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMM
 static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
-/// How many policies apply, and their digest, as of the last `INFO`: a crash report must not lock.
-
 /// The version of the module, as the server takes a text.
 const VERSION: &CStr = {
     let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
