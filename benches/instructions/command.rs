@@ -137,6 +137,7 @@ fn redis_cell() -> [Kind; 3] {
     };
     let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
         name: format!("command/redis-cell/{what}"),
+        policy: None,
         before,
         call,
     };
