@@ -30,7 +30,8 @@ fn main() -> ExitCode {
     {
         return do_work(name, step, times.parse().expect("a number"));
     }
-    let mut figures = if env::var_os("ONLY").is_some() { Vec::new() } else { steps() };
+    let all = env::var_os("ONLY").is_none_or(|only| only.is_empty());
+    let mut figures = if all { steps() } else { Vec::new() };
     let commands = command::count();
     figures.extend(commands.figures);
     println!("The server's functions in an allowed call of GCRA, with all that they call:\n");
