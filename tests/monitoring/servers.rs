@@ -1,6 +1,7 @@
 //! Which servers the exporter shows, and what it makes of those that do not answer.
 
-use crate::exporter::{Exporter, TIMEOUT_MS, refusal};
+use crate::exporter::{Exporter, TIMEOUT_MS, program, refusal};
+use crate::http;
 use crate::support::cluster::Cluster;
 use crate::support::metrics::assert_promtool_accepts;
 use crate::support::server::free_port;
@@ -108,6 +109,31 @@ fn an_exporter_that_starts_before_its_server_shows_it_once_it_is_there() {
     assert_eq!(exporter.up(), BTreeMap::from([(name(&server), false)]));
     server.start_again();
     assert_eq!(exporter.up(), BTreeMap::from([(name(&server), true)]));
+}
+
+#[test]
+fn an_exporter_whose_output_nobody_takes_still_answers() {
+    let mut server = server();
+    let address = format!("127.0.0.1:{}", free_port());
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut exporter = Command::new(program())
+        .args(["--server", &url(&server), "--listen", &address])
+        .stdout(full())
+        .stderr(full())
+        .spawn()
+        .expect("the exporter can be run");
+    let ask = || http::ask(&address, "GET /metrics HTTP/1.0\r\n\r\n");
+    let first = eventually("the exporter listens", || {
+        assert!(exporter.try_wait().unwrap().is_none(), "it has ended");
+        ask()
+    });
+    server.crash();
+    let second = ask();
+    let _ = exporter.kill();
+    let _ = exporter.wait();
+    let up = |answer: &http::Answer| answer.body.contains(&format!("\"{}\"}} 1\n", name(&server)));
+    assert!(up(&first), "{}", first.body);
+    assert!(!up(&second.expect("an answer")));
 }
 
 /// A port that takes connections and treats them so.
