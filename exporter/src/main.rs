@@ -56,5 +56,5 @@ fn run(arguments: Arguments) -> Result<(), String> {
     // With port 0 the system chooses one, and this line tells which.
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     print(&format!("redis-throttle-exporter listens on http://{address}/metrics\n"));
-    http::serve(&listener, move || exporter.scrape())
+    http::serve(&listener, move || exporter.page())
 }

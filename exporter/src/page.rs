@@ -11,13 +11,15 @@ use std::fmt::Write as _;
 const SERVER: &str = "server";
 
 /// What the exporter itself has to say; a server has not.
-const OWN: [&str; 3] = ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_info"];
+const OWN: [&str; 4] =
+    ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_discovery_up", "rl_exporter_info"];
 
 #[derive(Default)]
 struct Metric {
     help: Option<String>,
     kind: Option<String>,
-    samples: Vec<String>,
+    /// Lines, each with its end.
+    samples: String,
 }
 
 /// Metrics in order, found by name.
@@ -46,8 +48,8 @@ impl Page {
 
     /// A sample of the exporter's own, about a server.
     pub fn about(&mut self, name: &str, label: &str, text: &str, value: impl std::fmt::Display) {
-        let sample = format!("{name}{{{label}=\"{}\"}} {value}", escaped(text));
-        self.metric(name).samples.push(sample);
+        let sample = format!("{name}{{{label}=\"{}\"}} {value}\n", escaped(text));
+        self.metric(name).samples.push_str(&sample);
     }
 
     /// Adds all that a server answered, or nothing of it.
@@ -76,14 +78,16 @@ impl Page {
                 let of_last = name.strip_prefix(last.as_str()).filter(|_| !last.is_empty());
                 let is_part =
                     of_last.is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest));
-                read.metric(if is_part { &last } else { name }).samples.push(sample);
+                let samples = &mut read.metric(if is_part { &last } else { name }).samples;
+                samples.push_str(&sample);
+                samples.push('\n');
             }
         }
         for (name, metric) in read.metrics {
             let all = self.metric(&name);
             all.help = all.help.take().or(metric.help);
             all.kind = all.kind.take().or(metric.kind);
-            all.samples.extend(metric.samples);
+            all.samples.push_str(&metric.samples);
         }
         Ok(())
     }
@@ -97,10 +101,7 @@ impl Page {
             {
                 let _ = writeln!(text, "# {word} {name} {rest}");
             }
-            for sample in &metric.samples {
-                text.push_str(sample);
-                text.push('\n');
-            }
+            text.push_str(&metric.samples);
         }
         text
     }

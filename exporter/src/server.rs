@@ -32,6 +32,10 @@ impl Server {
     /// In words, without the URL.
     pub fn new(information: ConnectionInfo) -> Result<Arc<Self>, String> {
         let name = information.addr().to_string();
+        // Without CLIENT SETINFO, which a user who may call RL.METRICS alone is refused: each such
+        // call of a new connection is an entry of ACL LOG.
+        let settings = information.redis_settings().clone().set_skip_set_lib_name();
+        let information = information.set_redis_settings(settings);
         let client = Client::open(information)
             .map_err(|_| format!("{name} is an address that cannot be used"))?;
         Ok(Arc::new(Self {
