@@ -226,7 +226,7 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
 
     #[test]
     fn with_tls_a_node_is_called_by_the_name_on_its_certificate() {
-        let expected = ["10.0.0.1:7000", "two:7001", "::1:7002"];
+        let expected = ["10.0.0.1:7000", "::1:7002", "two:7001"];
         assert_eq!(names("rediss://seed:1", TEXT), expected);
     }
 

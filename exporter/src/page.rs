@@ -14,6 +14,9 @@ const SERVER: &str = "server";
 const OWN: [&str; 4] =
     ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_discovery_up", "rl_exporter_info"];
 
+/// What `TYPE` may say.
+const KINDS: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
+
 #[derive(Default)]
 struct Metric {
     help: Option<String>,
@@ -65,7 +68,8 @@ impl Page {
             let odd = || format!("line {} of what it answered is no metric", index + 1);
             if let Some(comment) = line.strip_prefix('#') {
                 if let Some((word, name, rest)) = described(comment) {
-                    if !is_name(name) || OWN.contains(&name) {
+                    let is_kind = word == "HELP" || KINDS.contains(&rest.trim());
+                    if !is_name(name) || OWN.contains(&name) || !is_kind {
                         return Err(odd());
                     }
                     let metric = read.metric(name);
@@ -134,8 +138,15 @@ fn labelled<'line>(line: &'line str, server: &str) -> Option<(&'line str, String
         }
         None => ("", rest),
     };
-    let number = value.strip_prefix(' ')?.split(' ').next()?;
-    number.parse::<f64>().ok()?;
+    let mut words = value.strip_prefix(' ')?.split(' ');
+    let number = words.next()?;
+    // What is too large for a number is infinite here, and an error of the whole page there.
+    let is_out_of_range = number.parse::<f64>().ok()?.is_infinite()
+        && number.bytes().any(|byte| byte.is_ascii_digit());
+    let is_timed = words.next().is_none_or(|time| time.parse::<i64>().is_ok());
+    if is_out_of_range || !is_timed || words.next().is_some() {
+        return None;
+    }
     let comma = if labels.is_empty() { "" } else { "," };
     let sample = format!("{name}{{{SERVER}=\"{}\"{comma}{labels}}}{value}", escaped(server));
     Some((name, sample))
@@ -144,15 +155,17 @@ fn labelled<'line>(line: &'line str, server: &str) -> Option<(&'line str, String
 /// How long the labels are, up to the brace that ends them.
 fn labels_length(inside: &str) -> Option<usize> {
     let mut at = 0;
+    let mut names = Vec::new();
     loop {
         let rest = &inside[at..];
         if rest.starts_with('}') {
             return Some(at);
         }
         let (name, value) = rest.split_once("=\"")?;
-        if !is_name(name) || name.contains(':') || name == SERVER {
+        if !is_name(name) || name.contains(':') || name == SERVER || names.contains(&name) {
             return None;
         }
+        names.push(name);
         let mut escapes = false;
         let closing = value.find(|char| {
             let closes = char == '"' && !escapes;
@@ -244,6 +257,11 @@ mod tests {
             "rl_up{x=\"y\"} 1",
             "# TYPE rl_up gauge",
             "# HELP 1a x",
+            "# TYPE a speed",
+            "a{b=\"c\",b=\"d\"} 1",
+            "a 1e999",
+            "a 1 soon",
+            "a 1 2 3",
             "<html> 1",
         ];
         for line in odd {
