@@ -68,8 +68,8 @@ impl Drop for Place {
     }
 }
 
-/// Tells a client that there is no place, without waiting for it. A connection that is closed before
-/// all that came is read is reset, and the answer lost: so it stays until others follow.
+/// Tells a client that there is no place, without waiting for it. A connection that is closed
+/// before all that came is read is reset, and the answer lost: so it stays until others follow.
 fn refuse(mut stream: TcpStream, refused: &mut VecDeque<TcpStream>) {
     let text = head(FULL, PLAIN, FULL_TEXT.len()) + FULL_TEXT;
     let said = stream
