@@ -175,6 +175,7 @@ pack_exporter_deb() {
     install -D -t "$root/usr/bin" "$built/redis-throttle-exporter"
     install -D -m 644 -t "$root/usr/lib/systemd/system" deploy/redis-throttle-exporter.service
     install -D -m 644 -t "$root/usr/share/redis-throttle-exporter/prometheus" deploy/prometheus/*
+    install -D -m 755 -t "$root/DEBIAN" deploy/debian/*
     pack_deb redis-throttle-exporter 'metrics of redis-throttle for Prometheus' \
         'Asks servers for RL.METRICS whenever it is scraped. Its unit is not enabled.' \
         "Depends: libc6 (>= $glibc), libgcc-s1

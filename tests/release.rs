@@ -4,6 +4,7 @@
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -130,4 +131,45 @@ fn the_workflow_runs_on_a_tag_what_everybody_runs_and_takes_no_secret() {
     assert!(!workflow.contains("secrets"));
     assert!(workflow.contains("tags: [\"v*\"]") && workflow.contains(".ci/run\n"));
     assert!(text(".ci/run").contains("\nstep make dist\n"), "the packages are tested everywhere");
+}
+
+/// What a script of the exporter's package does to services, on a machine that runs systemd.
+fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let adapted = text(script)
+        .replace("/run/systemd/system", &path(""))
+        .replace("systemctl ", &format!("{} ", path("systemctl")));
+    fs::write(path("script"), adapted).unwrap();
+    // As a script of its own, so that what it leaves unanswered shows; it fails, as one can.
+    fs::write(path("systemctl"), format!("#!/bin/sh\necho $* >>{}\nexit 1\n", path("log")))
+        .unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(program);
+        let status = command.args(arguments).env("DPKG_ROOT", root_of_dpkg).status();
+        assert!(status.expect(program).success(), "{script} {arguments:?}");
+    };
+    run("chmod", &["755", &path("systemctl")]);
+    run("sh", &[&[path("script").as_str()], arguments].concat());
+    fs::read_to_string(path("log")).unwrap_or_default()
+}
+
+#[test]
+fn an_upgrade_restarts_the_exporter_where_it_runs_and_a_removal_stops_it() {
+    let (postinst, prerm) = ("deploy/debian/postinst", "deploy/debian/prerm");
+    let reload = "--system daemon-reload\n";
+    let restart = format!("{reload}try-restart redis-throttle-exporter.service\n");
+    let stop = "stop redis-throttle-exporter.service\n";
+    for (script, arguments, expected) in [
+        (postinst, ["configure", ""].as_slice(), reload),
+        (postinst, &["configure", "0.1.0"], &restart),
+        (postinst, &["abort-upgrade", "0.1.0"], ""),
+        (prerm, &["remove"], stop),
+        (prerm, &["upgrade", "0.2.0"], ""),
+    ] {
+        assert_eq!(services_touched(script, arguments, ""), expected, "{script} {arguments:?}");
+        assert_eq!(services_touched(script, arguments, "/elsewhere"), "");
+    }
+    let packer = text("scripts/dist.sh");
+    assert!(packer.contains("install -D -m 755 -t \"$root/DEBIAN\" deploy/debian/*"));
 }

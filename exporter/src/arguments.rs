@@ -1,6 +1,7 @@
 //! What the exporter is told to do, on its command line and in its environment.
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
+use std::ffi::OsString;
 use std::time::Duration;
 
 /// What `--help` prints.
@@ -53,8 +54,8 @@ impl Arguments {
     ///
     /// A line that says what is wrong. It never repeats a URL: there may be a password in it.
     pub fn parse(
-        words: impl Iterator<Item = String>,
-        variable: impl Fn(&str) -> Option<String>,
+        words: impl Iterator<Item = OsString>,
+        variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Asked, String> {
         let mut arguments = Self {
             servers: Vec::new(),
@@ -62,13 +63,15 @@ impl Arguments {
             listen: "127.0.0.1:9877".to_owned(),
             timeout: Duration::from_millis(2000),
         };
-        for url in variable("REDIS_THROTTLE_SERVERS").unwrap_or_default().split_whitespace() {
+        let urls = |name: &str| utf8(name, variable(name).unwrap_or_default());
+        for url in urls("REDIS_THROTTLE_SERVERS")?.split_whitespace() {
             arguments.servers.push(connection("REDIS_THROTTLE_SERVERS", url)?);
         }
-        for url in variable("REDIS_THROTTLE_CLUSTERS").unwrap_or_default().split_whitespace() {
+        for url in urls("REDIS_THROTTLE_CLUSTERS")?.split_whitespace() {
             arguments.clusters.push(connection("REDIS_THROTTLE_CLUSTERS", url)?);
         }
-        let mut words = words;
+        let words = words.map(|word| utf8("an argument", word)).collect::<Result<Vec<_>, _>>()?;
+        let mut words = words.into_iter();
         while let Some(word) = words.next() {
             let (name, mut value) = match word.split_once('=') {
                 Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
@@ -95,6 +98,10 @@ impl Arguments {
     }
 }
 
+fn utf8(source: &str, text: OsString) -> Result<String, String> {
+    text.into_string().map_err(|_| format!("{source} is no UTF-8"))
+}
+
 /// What the `redis` crate makes of a URL.
 fn connection(source: &str, url: &str) -> Result<ConnectionInfo, String> {
     url.into_connection_info().map_err(|_| {
@@ -115,8 +122,8 @@ mod tests {
 
     fn parse(line: &str, servers: Option<&str>) -> Result<Arguments, String> {
         let variable =
-            |name: &str| servers.filter(|_| name == "REDIS_THROTTLE_SERVERS").map(str::to_owned);
-        let asked = Arguments::parse(line.split_whitespace().map(str::to_owned), variable)?;
+            |name: &str| servers.filter(|_| name == "REDIS_THROTTLE_SERVERS").map(OsString::from);
+        let asked = Arguments::parse(line.split_whitespace().map(OsString::from), variable)?;
         match asked {
             Asked::Run(arguments) => Ok(arguments),
             Asked::Help | Asked::Version => Err("nothing to run".to_owned()),
@@ -158,6 +165,20 @@ mod tests {
             let reason = parse(line, None).err().expect(line);
             assert!(reason.starts_with(expected), "{line}: {reason}");
             assert!(!reason.contains("secret"), "{line}: {reason}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_utf_8_is_refused_without_a_word_of_it() {
+        use std::os::unix::ffi::OsStringExt as _;
+        let odd = || OsString::from_vec(b"redis://u:secret@a\xff".to_vec());
+        let words = ["--server".into(), odd()].into_iter();
+        let reason = Arguments::parse(words, |_| None).err();
+        assert_eq!(reason.as_deref(), Some("an argument is no UTF-8"));
+        for name in ["REDIS_THROTTLE_SERVERS", "REDIS_THROTTLE_CLUSTERS"] {
+            let words = ["--server", "redis://a"].map(OsString::from).into_iter();
+            let reason = Arguments::parse(words, |asked| (asked == name).then(odd)).err();
+            assert_eq!(reason, Some(format!("{name} is no UTF-8")));
         }
     }
 }

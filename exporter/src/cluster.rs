@@ -1,72 +1,117 @@
 //! Which servers a cluster has now: any node knows, by `CLUSTER NODES`.
 
+use super::log::{Told, say};
 use super::server::{Server, ask_all};
 use redis::{ConnectionAddr, ConnectionInfo};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A cluster, known by one of its nodes at first.
 pub struct Cluster {
     /// The node that was named, which is not always one of the cluster's own addresses.
-    seed: Arc<Server>,
-    /// The nodes as they were last told, the one that told in front.
+    pub seed: Arc<Server>,
+    /// The nodes as they were last told, by name.
     nodes: Vec<Arc<Server>>,
+    told: Told,
+}
+
+/// What one node says.
+struct View {
+    /// By which name it knows itself.
+    myself: Option<String>,
+    nodes: Vec<Arc<Server>>,
+}
+
+impl View {
+    /// Whether it names that node.
+    fn names(&self, node: &str) -> bool {
+        self.nodes.iter().any(|named| named.name == node)
+    }
 }
 
 impl Cluster {
     /// A cluster that nobody has asked yet.
     pub fn new(seed: Arc<Server>) -> Self {
-        Self { seed, nodes: Vec::new() }
+        Self { seed, nodes: Vec::new(), told: Told::default() }
     }
 
-    /// Asks one node after the other which nodes there are, until one tells or `timeout` is over.
-    /// When none does, they are those of the last time, or only the one that was named.
-    pub fn nodes(&mut self, timeout: Duration) -> Vec<Arc<Server>> {
+    /// Asks the node that was named, and all that are known, which nodes there are, and whether
+    /// one of them has told. When none does, they are those of the last time, or only the one that
+    /// was named.
+    pub fn nodes(&mut self, timeout: Duration) -> (Vec<Arc<Server>>, bool) {
         let mut command = redis::cmd("CLUSTER");
         command.arg("NODES");
-        let started = Instant::now();
-        let candidates: Vec<_> = self.nodes.iter().chain([&self.seed]).cloned().collect();
-        for candidate in candidates {
-            let left = timeout.saturating_sub(started.elapsed());
-            if left.is_zero() {
-                break;
-            }
-            // A node that hangs must leave time to ask another.
-            let patience = left.min(timeout / 2).max(Duration::from_millis(1));
-            let answers = ask_all(std::slice::from_ref(&candidate), &command, patience);
-            if let Some((Ok(text), _)) = answers.into_iter().next() {
-                let told = self.read(&text, candidate.information());
-                if !told.is_empty() {
-                    self.nodes = told;
-                    return self.nodes.clone();
-                }
-            }
-            // Next time the others come first.
-            if self.nodes.first().is_some_and(|first| Arc::ptr_eq(first, &candidate)) {
-                self.nodes.rotate_left(1);
+        let mut candidates = vec![Arc::clone(&self.seed)];
+        candidates.extend(self.nodes.iter().filter(|it| !Arc::ptr_eq(it, &self.seed)).cloned());
+        let mut views = Vec::new();
+        let mut reason = None;
+        for (node, (answer, _)) in candidates.iter().zip(ask_all(&candidates, &command, timeout)) {
+            let read = answer.map(|text| self.read(&text, node.information()));
+            match read {
+                Ok(view) if !view.nodes.is_empty() => views.push(view),
+                Ok(_) => drop(reason.get_or_insert_with(|| "it names no node".to_owned())),
+                Err(error) => drop(reason.get_or_insert(error)),
             }
         }
-        if self.nodes.is_empty() { vec![Arc::clone(&self.seed)] } else { self.nodes.clone() }
+        let nodes = union(&views);
+        let found = match reason {
+            Some(reason) if nodes.is_empty() => Err(reason),
+            _ => Ok(()),
+        };
+        if self.told.changes(&found) {
+            match &found {
+                Err(reason) => {
+                    say(&format!("the nodes of {} are unknown: {reason}", self.seed.name))
+                }
+                Ok(()) => say(&format!("the nodes of {} are found", self.seed.name)),
+            }
+        }
+        if !nodes.is_empty() {
+            self.nodes = nodes;
+        }
+        let known = match self.nodes.is_empty() {
+            true => vec![Arc::clone(&self.seed)],
+            false => self.nodes.clone(),
+        };
+        (known, found.is_ok())
     }
 
     /// The nodes of a text, those that are known already with the connection they have.
-    fn read(&self, text: &str, asked: &ConnectionInfo) -> Vec<Arc<Server>> {
-        let mut nodes: Vec<Arc<Server>> = Vec::new();
+    fn read(&self, text: &str, asked: &ConnectionInfo) -> View {
+        let mut view = View { myself: None, nodes: Vec::new() };
         for node in text.lines().filter_map(Node::read) {
             let Some(address) = node.address(asked.addr()) else { continue };
-            let known = self.nodes.iter().find(|known| *known.information().addr() == address);
-            let server = match known {
+            let mut known = self.nodes.iter().chain([&self.seed]);
+            let server = match known.find(|known| *known.information().addr() == address) {
                 Some(known) => Ok(Arc::clone(known)),
                 None => Server::new(asked.clone().set_addr(address)),
             };
-            // The node that told leads the list.
-            let place = if node.is_myself { 0 } else { nodes.len() };
-            if let Ok(server) = server {
-                nodes.insert(place, server);
+            let Ok(server) = server else { continue };
+            if node.is_myself {
+                view.myself = Some(server.name.clone());
             }
+            view.nodes.push(server);
         }
-        nodes
+        view
     }
+}
+
+/// All nodes of all views, by name. A node that no other names has left the cluster, and may have
+/// joined another one: it is not believed, where others are that know each other.
+fn union(views: &[View]) -> Vec<Arc<Server>> {
+    let is_member = |view: &&View| {
+        let myself = view.myself.as_deref();
+        let others = views.iter().filter(|other| other.myself.as_deref() != myself);
+        myself.is_some_and(|myself| others.into_iter().any(|other| other.names(myself)))
+    };
+    let mut believed: Vec<_> = views.iter().filter(is_member).collect();
+    if believed.is_empty() {
+        believed = views.iter().collect();
+    }
+    let mut nodes: Vec<_> = believed.into_iter().flat_map(|view| &view.nodes).cloned().collect();
+    nodes.sort_by(|one, other| one.name.cmp(&other.name));
+    nodes.dedup_by(|one, other| one.name == other.name);
+    nodes
 }
 
 /// A line of `CLUSTER NODES`: `id ip:port@bus-port,hostname flags ...`.
@@ -138,20 +183,50 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     fn names(seed: &str, text: &str) -> Vec<String> {
         let seed = server(seed);
         let information = seed.information().clone();
-        let nodes = Cluster::new(seed).read(text, &information);
-        nodes.iter().map(|node| node.name.clone()).collect()
+        let view = Cluster::new(seed).read(text, &information);
+        union(&[view]).iter().map(|node| node.name.clone()).collect()
     }
 
     #[test]
-    fn the_nodes_of_a_cluster_are_those_with_an_address_and_who_told_is_first() {
+    fn the_nodes_of_a_cluster_are_those_with_an_address() {
         let expected = ["10.0.0.1:7000", "10.0.0.2:7001", "::1:7002"];
         assert_eq!(names("redis://seed:1", TEXT), expected);
         assert_eq!(names("redis://seed:1", "what\n\nis this"), Vec::<String>::new());
     }
 
+    /// Views, written as who tells and whom it names besides itself.
+    fn told(views: &[(&str, &[&str])]) -> Vec<String> {
+        let views: Vec<_> = views
+            .iter()
+            .map(|(myself, others)| {
+                let names = [*myself].into_iter().chain(others.iter().copied());
+                let nodes = names.map(|name| server(&format!("redis://{name}"))).collect();
+                View { myself: Some((*myself).to_owned()), nodes }
+            })
+            .collect();
+        union(&views).iter().map(|node| node.name.clone()).collect()
+    }
+
+    #[test]
+    fn a_node_that_has_left_is_not_believed_against_those_that_know_each_other() {
+        // It was reset, or has joined another cluster; its seed too.
+        let left = [("d:1", [].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
+        assert_eq!(told(&left), ["a:1", "b:1"]);
+        let joined = [("d:1", ["x:1"].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
+        assert_eq!(told(&joined), ["a:1", "b:1"]);
+        // One that is new to most of them, and one that does not answer.
+        let news = [("a:1", ["b:1", "c:1", "n:1"].as_slice()), ("b:1", &["a:1", "c:1"])];
+        assert_eq!(told(&news), ["a:1", "b:1", "c:1", "n:1"]);
+        // Nobody knows another: a cluster of one, or of two of which one was reset.
+        assert_eq!(told(&[("a:1", &[])]), ["a:1"]);
+        assert_eq!(told(&[("a:1", &[]), ("d:1", &[])]), ["a:1", "d:1"]);
+        // The only one that answers, asked by two names.
+        assert_eq!(told(&[("a:1", &["b:1"]), ("a:1", &["b:1"])]), ["a:1", "b:1"]);
+    }
+
     #[test]
     fn with_tls_a_node_is_called_by_the_name_on_its_certificate() {
-        let expected = ["10.0.0.1:7000", "two:7001", "::1:7002"];
+        let expected = ["10.0.0.1:7000", "::1:7002", "two:7001"];
         assert_eq!(names("rediss://seed:1", TEXT), expected);
     }
 
@@ -165,7 +240,7 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     fn every_node_is_asked_with_the_user_and_the_password_that_were_named() {
         let seed = server("redis://app:secret@seed:1");
         let information = seed.information().clone();
-        for node in Cluster::new(seed).read(TEXT, &information) {
+        for node in Cluster::new(seed).read(TEXT, &information).nodes {
             let settings = node.information().redis_settings();
             assert_eq!((settings.username(), settings.password()), (Some("app"), Some("secret")));
             assert!(!node.name.contains("secret"));

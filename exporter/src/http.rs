@@ -1,109 +1,233 @@
 //! As much of HTTP as a scraper speaks: one GET on a connection, one answer, and it is closed.
 //!
-//! Every connection has a deadline and a longest head, and there are only so many at once, so that
-//! nobody holds the exporter up by saying nothing.
+//! Every connection has a short time for its head and a deadline for its answer, and there are only
+//! so many at once of those that ask and of those that read a page: nobody holds the exporter up by
+//! saying nothing, nor by reading slowly. Who finds no place is told so.
 
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a client may take to ask, and to read.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a client may take to ask.
+const HEAD_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it may take to read the whole answer.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_MOST_BYTES: usize = 8192;
-const CONNECTIONS_MOST: usize = 32;
+/// How many may be asking, and how many may be given a page, each of which takes memory.
+const ASKING_MOST: usize = 64;
+const READING_MOST: usize = 16;
+/// How many of those that found no place stay open so that they can read why.
+const REFUSED_MOST: usize = 64;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Answers for ever: `metrics` makes the page of `GET /metrics`.
-pub fn serve(listener: &TcpListener, metrics: impl Fn() -> String + Send + Sync + 'static) -> ! {
+pub fn serve(
+    listener: &TcpListener,
+    metrics: impl Fn() -> Arc<String> + Send + Sync + 'static,
+) -> ! {
     let metrics = Arc::new(metrics);
-    let open = Arc::new(AtomicUsize::new(0));
+    let (asking, reading) = (Arc::default(), Arc::default());
+    let mut refused = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept() else {
             // Out of descriptors, most likely: they come back when others close theirs.
+            refused.clear();
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        let place = Place::take(&open);
-        let metrics = Arc::clone(&metrics);
-        if place.is_there() {
-            // A client that cannot be served, or has left, is no matter of ours.
-            let _ = thread::Builder::new().spawn(move || {
-                let _place = place;
-                answer(stream, || metrics())
-            });
-        }
+        let Some(place) = Place::take(&asking, ASKING_MOST) else {
+            refuse(stream, &mut refused);
+            continue;
+        };
+        let (metrics, reading) = (Arc::clone(&metrics), Arc::clone(&reading));
+        // A client that cannot be served, or has left, is no matter of ours.
+        let _ = thread::Builder::new().spawn(move || answer(stream, place, &reading, || metrics()));
     }
 }
 
-/// One of the connections that are open at once, given back when dropped.
-struct Place {
-    open: Arc<AtomicUsize>,
-    before: usize,
-}
+/// One of the places for connections of a kind, given back when dropped.
+struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(open: &Arc<AtomicUsize>) -> Self {
-        Self { open: Arc::clone(open), before: open.fetch_add(1, AcqRel) }
-    }
-
-    fn is_there(&self) -> bool {
-        self.before < CONNECTIONS_MOST
+    fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        // Counted first, and given back by the drop when it was one too many.
+        let place = Self(Arc::clone(taken));
+        (taken.fetch_add(1, AcqRel) < most).then_some(place)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.open.fetch_sub(1, AcqRel);
+        self.0.fetch_sub(1, AcqRel);
     }
 }
 
-fn answer(mut stream: TcpStream, metrics: impl FnOnce() -> String) -> io::Result<()> {
-    let head = read_head(&mut stream)?;
-    let mut words = head.lines().next().unwrap_or("").split(' ');
-    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
-    let path = target.split('?').next().unwrap_or("");
-    let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
-    let (status, kind, body) = match (method, path) {
-        _ if !is_http => ("400 Bad Request", PLAIN, "this speaks HTTP/1.1\n".to_owned()),
-        ("GET" | "HEAD", "/metrics") => ("200 OK", METRICS, metrics()),
-        ("GET" | "HEAD", "/healthz") => ("200 OK", PLAIN, "ok\n".to_owned()),
-        ("GET" | "HEAD", "/") => {
-            ("200 OK", PLAIN, "redis-throttle-exporter: /metrics\n".to_owned())
-        }
-        ("GET" | "HEAD", _) => ("404 Not Found", PLAIN, "there is /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", PLAIN, "there is GET\n".to_owned()),
-    };
-    let length = body.len();
-    let body = if method == "HEAD" { "" } else { &body };
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+/// Tells a client that there is no place, without waiting for it. A connection that is closed
+/// before all that came is read is reset, and the answer lost: so it stays until others follow.
+fn refuse(mut stream: TcpStream, refused: &mut VecDeque<TcpStream>) {
+    let text = head(FULL, PLAIN, FULL_TEXT.len()) + FULL_TEXT;
+    let said = stream
+        .set_nonblocking(true)
+        .and_then(|()| stream.write_all(text.as_bytes()))
+        .and_then(|()| stream.shutdown(Shutdown::Write));
+    if said.is_ok() {
+        refused.push_back(stream);
+    }
+    if refused.len() > REFUSED_MOST {
+        let oldest = refused.pop_front();
+        let _ = oldest.map(|mut stream| stream.read(&mut [0; HEAD_MOST_BYTES]));
+    }
 }
 
-/// Reads up to the empty line that ends a head.
+const FULL: &str = "503 Service Unavailable";
+const FULL_TEXT: &str = "too many connections at a time\n";
+
+fn head(status: &str, kind: &str, length: usize) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
+         Connection: close\r\n\r\n"
+    )
+}
+
+fn answer(
+    mut stream: TcpStream,
+    place: Place,
+    reading: &Arc<AtomicUsize>,
+    metrics: impl FnOnce() -> Arc<String>,
+) -> io::Result<()> {
+    let asked = read_head(&mut stream)?;
+    let mut words = asked.lines().next().unwrap_or("").split(' ');
+    let (method, target) = (words.next().unwrap_or(""), words.next().unwrap_or(""));
+    let is_http = words.next().is_some_and(|version| version.starts_with("HTTP/1."));
+    let has_end = ends(asked.as_bytes());
+    let asks = matches!(method, "GET" | "HEAD");
+    if is_http
+        && has_end
+        && asks
+        && path(target) == "/metrics"
+        && let Some(_place) = Place::take(reading, READING_MOST)
+    {
+        // Who reads slowly takes no place from those that ask.
+        drop(place);
+        let page = metrics();
+        let body = if method == "HEAD" { "" } else { page.as_str() };
+        return write(&mut stream, &head("200 OK", METRICS, page.len()), body);
+    }
+    let (status, body) = match path(target) {
+        _ if !has_end => ("431 Request Header Fields Too Large", "the head is too long\n"),
+        _ if !is_http => ("400 Bad Request", "this speaks HTTP/1.1\n"),
+        _ if !asks => ("405 Method Not Allowed", "there is GET\n"),
+        "/metrics" => (FULL, FULL_TEXT),
+        "/healthz" => ("200 OK", "ok\n"),
+        "/" => ("200 OK", "redis-throttle-exporter: /metrics\n"),
+        _ => ("404 Not Found", "there is /metrics\n"),
+    };
+    let length = body.len();
+    write(&mut stream, &head(status, PLAIN, length), if method == "HEAD" { "" } else { body })?;
+    if !asks || !has_end {
+        // What still comes would reset the connection, and the answer with it.
+        stream.shutdown(Shutdown::Write)?;
+        let started = Instant::now();
+        while read_some(&mut stream, &mut [0; HEAD_MOST_BYTES], started)? > 0 {}
+    }
+    Ok(())
+}
+
+/// The path of a target: of a whole URL too, as a proxy sends it, and without what is asked of it.
+fn path(target: &str) -> &str {
+    let path = match target.strip_prefix("http://") {
+        Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
+        None => target,
+    };
+    path.split('?').next().unwrap_or("")
+}
+
+/// Writes a whole answer before its deadline, however many bytes are taken at a time.
+fn write(stream: &mut TcpStream, head: &str, body: &str) -> io::Result<()> {
+    let started = Instant::now();
+    for mut rest in [head.as_bytes(), body.as_bytes()] {
+        while !rest.is_empty() {
+            stream.set_write_timeout(Some(left(ANSWER_PATIENCE, started)?))?;
+            match stream.write(rest)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                written => rest = &rest[written..],
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is left of a time: never nothing, which would be for ever.
+fn left(patience: Duration, started: Instant) -> io::Result<Duration> {
+    let left = patience.saturating_sub(started.elapsed());
+    if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+}
+
+/// Reads what there is, within the time for a head.
+fn read_some(stream: &mut TcpStream, piece: &mut [u8], started: Instant) -> io::Result<usize> {
+    stream.set_read_timeout(Some(left(HEAD_PATIENCE, started)?))?;
+    stream.read(piece)
+}
+
+/// Whether there is the empty line that ends a head.
+fn ends(head: &[u8]) -> bool {
+    head.windows(2).any(|end| end == b"\n\n") || head.windows(3).any(|end| end == b"\n\r\n")
+}
+
+/// Reads up to the end of a head, or as much as is too much of it.
 fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     let started = Instant::now();
     let mut head = Vec::new();
     let mut piece = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = PATIENCE.saturating_sub(started.elapsed());
-        if left.is_zero() || head.len() > HEAD_MOST_BYTES {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut piece)? {
+    while !ends(&head) && head.len() <= HEAD_MOST_BYTES {
+        match read_some(stream, &mut piece, started)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => head.extend_from_slice(&piece[..read]),
         }
     }
     Ok(String::from_utf8_lossy(&head).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_a_path_or_a_whole_url() {
+        let targets = ["/metrics", "/metrics?x=/y", "http://h:1/metrics", "http://h/metrics?x"];
+        for target in targets {
+            assert_eq!(path(target), "/metrics", "{target}");
+        }
+        assert_eq!(path("http://h:1"), "/");
+    }
+
+    #[test]
+    fn an_empty_line_ends_a_head_however_lines_end() {
+        for head in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\n\n", "a\n\r\nb"] {
+            assert!(ends(head.as_bytes()), "{head:?}");
+        }
+        assert!(!ends(b"GET / HTTP/1.0\r\nX: y\r\n"));
+    }
+
+    #[test]
+    fn places_are_taken_up_to_their_number_and_given_back() {
+        let taken = Arc::default();
+        let (first, second) = (Place::take(&taken, 2), Place::take(&taken, 2));
+        assert!(first.is_some() && second.is_some() && Place::take(&taken, 2).is_none());
+        drop(second);
+        assert!(Place::take(&taken, 2).is_some());
+    }
+
+    #[test]
+    fn an_answer_has_one_deadline_however_slowly_it_is_read() {
+        let long_ago = Instant::now().checked_sub(ANSWER_PATIENCE).expect("a past");
+        assert!(left(ANSWER_PATIENCE, long_ago).is_err());
+        assert!(left(ANSWER_PATIENCE, Instant::now()).expect("time") <= ANSWER_PATIENCE);
+    }
 }

@@ -10,20 +10,23 @@
 mod arguments;
 mod cluster;
 mod http;
+mod log;
 mod page;
 mod scrape;
 mod server;
 
 use arguments::{Arguments, Asked};
 use scrape::Exporter;
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::process::ExitCode;
 
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
 fn main() -> ExitCode {
-    let variable = |name: &str| std::env::var(name).ok();
-    match Arguments::parse(std::env::args().skip(1), variable) {
-        Ok(Asked::Help) => print!("{}", arguments::HELP),
-        Ok(Asked::Version) => println!("redis-throttle-exporter {}", env!("CARGO_PKG_VERSION")),
+    match Arguments::parse(std::env::args_os().skip(1), |name| std::env::var_os(name)) {
+        Ok(Asked::Help) => print(arguments::HELP),
+        Ok(Asked::Version) => print(&format!("redis-throttle-exporter {VERSION}\n")),
         Ok(Asked::Run(arguments)) => {
             if let Err(reason) = run(arguments) {
                 return fail(&reason);
@@ -34,8 +37,13 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Prints to whoever may have left already.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
 fn fail(reason: &str) -> ExitCode {
-    eprintln!("redis-throttle-exporter: {reason}");
+    log::say(&format!("redis-throttle-exporter: {reason}"));
     ExitCode::from(2)
 }
 
@@ -47,6 +55,6 @@ fn run(arguments: Arguments) -> Result<(), String> {
         .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
     // With port 0 the system chooses one, and this line tells which.
     let address = listener.local_addr().map_err(|error| error.to_string())?;
-    println!("redis-throttle-exporter listens on http://{address}/metrics");
-    http::serve(&listener, move || exporter.scrape())
+    print(&format!("redis-throttle-exporter listens on http://{address}/metrics\n"));
+    http::serve(&listener, move || exporter.page())
 }

@@ -11,13 +11,18 @@ use std::fmt::Write as _;
 const SERVER: &str = "server";
 
 /// What the exporter itself has to say; a server has not.
-const OWN: [&str; 3] = ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_info"];
+const OWN: [&str; 4] =
+    ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_discovery_up", "rl_exporter_info"];
+
+/// What `TYPE` may say.
+const KINDS: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
 
 #[derive(Default)]
 struct Metric {
     help: Option<String>,
     kind: Option<String>,
-    samples: Vec<String>,
+    /// Lines, each with its end.
+    samples: String,
 }
 
 /// Metrics in order, found by name.
@@ -46,8 +51,8 @@ impl Page {
 
     /// A sample of the exporter's own, about a server.
     pub fn about(&mut self, name: &str, label: &str, text: &str, value: impl std::fmt::Display) {
-        let sample = format!("{name}{{{label}=\"{}\"}} {value}", escaped(text));
-        self.metric(name).samples.push(sample);
+        let sample = format!("{name}{{{label}=\"{}\"}} {value}\n", escaped(text));
+        self.metric(name).samples.push_str(&sample);
     }
 
     /// Adds all that a server answered, or nothing of it.
@@ -63,7 +68,8 @@ impl Page {
             let odd = || format!("line {} of what it answered is no metric", index + 1);
             if let Some(comment) = line.strip_prefix('#') {
                 if let Some((word, name, rest)) = described(comment) {
-                    if !is_name(name) || OWN.contains(&name) {
+                    let is_kind = word == "HELP" || KINDS.contains(&rest.trim());
+                    if !is_name(name) || OWN.contains(&name) || !is_kind {
                         return Err(odd());
                     }
                     let metric = read.metric(name);
@@ -76,14 +82,16 @@ impl Page {
                 let of_last = name.strip_prefix(last.as_str()).filter(|_| !last.is_empty());
                 let is_part =
                     of_last.is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest));
-                read.metric(if is_part { &last } else { name }).samples.push(sample);
+                let samples = &mut read.metric(if is_part { &last } else { name }).samples;
+                samples.push_str(&sample);
+                samples.push('\n');
             }
         }
         for (name, metric) in read.metrics {
             let all = self.metric(&name);
             all.help = all.help.take().or(metric.help);
             all.kind = all.kind.take().or(metric.kind);
-            all.samples.extend(metric.samples);
+            all.samples.push_str(&metric.samples);
         }
         Ok(())
     }
@@ -97,10 +105,7 @@ impl Page {
             {
                 let _ = writeln!(text, "# {word} {name} {rest}");
             }
-            for sample in &metric.samples {
-                text.push_str(sample);
-                text.push('\n');
-            }
+            text.push_str(&metric.samples);
         }
         text
     }
@@ -133,8 +138,15 @@ fn labelled<'line>(line: &'line str, server: &str) -> Option<(&'line str, String
         }
         None => ("", rest),
     };
-    let number = value.strip_prefix(' ')?.split(' ').next()?;
-    number.parse::<f64>().ok()?;
+    let mut words = value.strip_prefix(' ')?.split(' ');
+    let number = words.next()?;
+    // What is too large for a number is infinite here, and an error of the whole page there.
+    let is_out_of_range = number.parse::<f64>().ok()?.is_infinite()
+        && number.bytes().any(|byte| byte.is_ascii_digit());
+    let is_timed = words.next().is_none_or(|time| time.parse::<i64>().is_ok());
+    if is_out_of_range || !is_timed || words.next().is_some() {
+        return None;
+    }
     let comma = if labels.is_empty() { "" } else { "," };
     let sample = format!("{name}{{{SERVER}=\"{}\"{comma}{labels}}}{value}", escaped(server));
     Some((name, sample))
@@ -143,15 +155,17 @@ fn labelled<'line>(line: &'line str, server: &str) -> Option<(&'line str, String
 /// How long the labels are, up to the brace that ends them.
 fn labels_length(inside: &str) -> Option<usize> {
     let mut at = 0;
+    let mut names = Vec::new();
     loop {
         let rest = &inside[at..];
         if rest.starts_with('}') {
             return Some(at);
         }
         let (name, value) = rest.split_once("=\"")?;
-        if !is_name(name) || name.contains(':') || name == SERVER {
+        if !is_name(name) || name.contains(':') || name == SERVER || names.contains(&name) {
             return None;
         }
+        names.push(name);
         let mut escapes = false;
         let closing = value.find(|char| {
             let closes = char == '"' && !escapes;
@@ -243,6 +257,11 @@ mod tests {
             "rl_up{x=\"y\"} 1",
             "# TYPE rl_up gauge",
             "# HELP 1a x",
+            "# TYPE a speed",
+            "a{b=\"c\",b=\"d\"} 1",
+            "a 1e999",
+            "a 1 soon",
+            "a 1 2 3",
             "<html> 1",
         ];
         for line in odd {

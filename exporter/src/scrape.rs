@@ -5,14 +5,16 @@ use super::cluster::Cluster;
 use super::page::Page;
 use super::server::{Server, ask_all};
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 /// All that is asked at each scrape.
 pub struct Exporter {
     servers: Vec<Arc<Server>>,
-    /// Locked for a whole scrape: of two at once the second waits, which is never long.
     clusters: Mutex<Vec<Cluster>>,
+    /// When the last page was begun, and the page as long as somebody reads it. Locked for a whole
+    /// scrape.
+    last: Mutex<Option<(Instant, Weak<String>)>>,
     timeout: Duration,
 }
 
@@ -35,16 +37,44 @@ impl Exporter {
             arguments.servers.into_iter().map(&mut open).collect::<Result<Vec<_>, _>>()?;
         let seeds = arguments.clusters.into_iter().map(&mut open);
         let clusters = seeds.map(|seed| seed.map(Cluster::new)).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { servers, clusters: Mutex::new(clusters), timeout: arguments.timeout })
+        Ok(Self {
+            servers,
+            clusters: Mutex::new(clusters),
+            last: Mutex::new(None),
+            timeout: arguments.timeout,
+        })
     }
 
-    /// The page as of now. It takes at most twice the time that a server has to answer, once for
-    /// each cluster and once for all servers, however many of them hang.
-    pub fn scrape(&self) -> String {
+    /// The page as of now: one that was begun after this was called. Those that come while another
+    /// is made wait for it, and get the next one together.
+    pub fn page(&self) -> Arc<String> {
+        let asked = Instant::now();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared = last.as_ref().filter(|(begun, _)| *begun >= asked);
+        if let Some(page) = shared.and_then(|(_, page)| page.upgrade()) {
+            return page;
+        }
+        let begun = Instant::now();
+        let page = Arc::new(self.scrape());
+        *last = Some((begun, Arc::downgrade(&page)));
+        page
+    }
+
+    /// It takes at most twice the time that a server has to answer, once for each cluster and once
+    /// for all servers, however many of them hang.
+    fn scrape(&self) -> String {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         let mut servers = self.servers.clone();
+        let mut page = Page::default();
+        page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
+        page.begin("rl_scrape_duration_seconds", "How long the server took to answer.");
+        page.begin("rl_exporter_discovery_up", "Whether a node told which nodes there are.");
+        page.begin("rl_exporter_info", "The version of the exporter.");
         for cluster in clusters.iter_mut() {
-            for node in cluster.nodes(self.timeout) {
+            let (nodes, found) = cluster.nodes(self.timeout);
+            let name = &cluster.seed.name;
+            page.about("rl_exporter_discovery_up", "cluster", name, i32::from(found));
+            for node in nodes {
                 // A server of two lists is one server.
                 if !servers.iter().any(|server| server.name == node.name) {
                     servers.push(node);
@@ -52,10 +82,6 @@ impl Exporter {
             }
         }
         let answers = ask_all(&servers, &redis::cmd("RL.METRICS"), self.timeout);
-        let mut page = Page::default();
-        page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
-        page.begin("rl_scrape_duration_seconds", "How long the server took to answer.");
-        page.begin("rl_exporter_info", "The version of the exporter.");
         page.about("rl_exporter_info", "version", env!("CARGO_PKG_VERSION"), 1);
         for (server, (answer, took)) in servers.iter().zip(answers) {
             let read = answer.and_then(|text| page.add(&server.name, &text));

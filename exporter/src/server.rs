@@ -1,5 +1,6 @@
 //! One server: its name, one connection that is kept, one command at a time.
 
+use super::log::{Told, say};
 use redis::{Client, Cmd, Connection, ConnectionInfo, RedisResult};
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -17,8 +18,7 @@ pub struct Server {
     connection: Mutex<Option<Connection>>,
     /// Whether an answer is still being waited for.
     busy: AtomicBool,
-    /// What was logged last: the reason why it is down, nothing while it is up.
-    told: Mutex<Option<Option<String>>>,
+    told: Told,
 }
 
 /// What a server answered, or why it did not, in words.
@@ -32,6 +32,10 @@ impl Server {
     /// In words, without the URL.
     pub fn new(information: ConnectionInfo) -> Result<Arc<Self>, String> {
         let name = information.addr().to_string();
+        // Without CLIENT SETINFO, which a user who may call RL.METRICS alone is refused: each such
+        // call of a new connection is an entry of ACL LOG.
+        let settings = information.redis_settings().clone().set_skip_set_lib_name();
+        let information = information.set_redis_settings(settings);
         let client = Client::open(information)
             .map_err(|_| format!("{name} is an address that cannot be used"))?;
         Ok(Arc::new(Self {
@@ -39,7 +43,7 @@ impl Server {
             client,
             connection: Mutex::new(None),
             busy: AtomicBool::new(false),
-            told: Mutex::new(None),
+            told: Told::default(),
         }))
     }
 
@@ -50,14 +54,11 @@ impl Server {
 
     /// Logs whether the server is up, when that is not what was logged before.
     pub fn tell(&self, answer: &Result<(), String>) {
-        let state = answer.as_ref().err().cloned();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.as_ref() != Some(&state) {
-            match &state {
-                Some(reason) => eprintln!("{} is down: {reason}", self.name),
-                None => eprintln!("{} is up", self.name),
+        if self.told.changes(answer) {
+            match answer {
+                Err(reason) => say(&format!("{} is down: {reason}", self.name)),
+                Ok(()) => say(&format!("{} is up", self.name)),
             }
-            *told = Some(state);
         }
     }
 

@@ -19,7 +19,7 @@ pub struct Exporter {
     pub greeting: String,
 }
 
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let program = env::var_os("RL_EXPORTER").expect("RL_EXPORTER names what make exporter builds");
     PathBuf::from(program).canonicalize().expect("the exporter")
 }

@@ -49,6 +49,8 @@ fn there_are_metrics_and_health_and_nothing_else() {
     assert_eq!((health.status, health.body.as_str()), (200, "ok\n"));
     for (request, status) in [
         ("GET / HTTP/1.1\r\n\r\n", 200),
+        ("GET /healthz HTTP/1.0\n\n", 200),
+        ("GET http://exporter:9877/metrics HTTP/1.1\r\n\r\n", 200),
         ("GET /etc/passwd HTTP/1.1\r\n\r\n", 404),
         ("POST /metrics HTTP/1.1\r\n\r\n", 405),
         ("GET /metrics\r\n\r\n", 400),
@@ -62,10 +64,12 @@ fn there_are_metrics_and_health_and_nothing_else() {
 }
 
 #[test]
-fn a_head_without_end_is_cut_off() {
+fn what_is_too_long_is_told_so() {
     let (_server, exporter) = exporter();
-    let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(100_000));
-    assert!(ask(&exporter.address, &endless).is_none());
+    let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(2_000_000));
+    assert_eq!(ask(&exporter.address, &endless).expect("an answer").status, 431);
+    let body = format!("POST /metrics HTTP/1.1\r\n\r\n{}", "x".repeat(3_000_000));
+    assert_eq!(ask(&exporter.address, &body).expect("an answer").status, 405);
     assert_eq!(get(&exporter.address, "/healthz").status, 200);
 }
 
@@ -76,11 +80,53 @@ fn clients_that_say_nothing_hold_nobody_up_for_long() {
     let started = Instant::now();
     assert_eq!(get(&exporter.address, "/metrics").status, 200);
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    // As many more as there are places: they are closed, and come free when the silent ones go.
-    let more: Vec<_> = (0..40).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
+    // As many more as there are places: whoever comes then is told so, until the silent ones have
+    // had their time.
+    let mut more = Vec::new();
+    let full = crate::support::eventually("there is no place", || {
+        more.extend((0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()));
+        let answer = ask(&exporter.address, "GET /metrics HTTP/1.1\r\n\r\n")?;
+        (answer.status != 200).then_some(answer)
+    });
+    assert_eq!((full.status, full.body.as_str()), (503, "too many connections at a time\n"));
+    crate::support::eventually("there is a place again, though nobody has left", || {
+        let answer = ask(&exporter.address, "GET /metrics HTTP/1.1\r\n\r\n")?;
+        (answer.status == 200).then_some(())
+    });
     drop((silent, more));
+}
+
+#[test]
+fn clients_that_read_slowly_lose_their_page_and_keep_nobody_from_asking() {
+    let server = Server::setup().with_tcp().start();
+    let mut client = server.client();
+    // A page of more than what sockets hold for those that do not read.
+    for number in 0..10_000 {
+        client.ok(&format!("RL.POLICY SET policy-{number} GCRA 6 10 60"));
+        client.run(&format!("RL.USE user:42 policy-{number}"));
+    }
+    let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
+    let page = exporter.page();
+    assert!(page.len() > 7_000_000, "{}", page.len());
+    let ask_only = || {
+        let mut stream = TcpStream::connect(&exporter.address).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        stream
+    };
+    let slow: Vec<_> = (0..16).map(|_| ask_only()).collect();
+    let told = crate::support::eventually("no place for another page", || {
+        let answer = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n")?;
+        (answer.status != 200).then_some(answer.status)
+    });
+    assert_eq!(told, 503);
+    assert_eq!(get(&exporter.address, "/healthz").status, 200);
+    // Each keeps reading a little, which is no new deadline.
     crate::support::eventually("there is a place again", || {
-        let answer = ask(&exporter.address, "GET /healthz HTTP/1.1\r\n\r\n")?;
+        for mut stream in &slow {
+            stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+            let _ = stream.read(&mut [0; 100]);
+        }
+        let answer = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n")?;
         (answer.status == 200).then_some(())
     });
 }

@@ -1,10 +1,11 @@
 //! Which servers the exporter shows, and what it makes of those that do not answer.
 
-use crate::exporter::{Exporter, TIMEOUT_MS, refusal};
+use crate::exporter::{Exporter, TIMEOUT_MS, program, refusal};
+use crate::http;
 use crate::support::cluster::Cluster;
 use crate::support::metrics::assert_promtool_accepts;
 use crate::support::server::free_port;
-use crate::support::{Client, Server, eventually, module};
+use crate::support::{Client, Server, eventually, module, text};
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::BTreeMap;
 use std::fs;
@@ -110,6 +111,31 @@ fn an_exporter_that_starts_before_its_server_shows_it_once_it_is_there() {
     assert_eq!(exporter.up(), BTreeMap::from([(name(&server), true)]));
 }
 
+#[test]
+fn an_exporter_whose_output_nobody_takes_still_answers() {
+    let mut server = server();
+    let address = format!("127.0.0.1:{}", free_port());
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut exporter = Command::new(program())
+        .args(["--server", &url(&server), "--listen", &address])
+        .stdout(full())
+        .stderr(full())
+        .spawn()
+        .expect("the exporter can be run");
+    let ask = || http::ask(&address, "GET /metrics HTTP/1.0\r\n\r\n");
+    let first = eventually("the exporter listens", || {
+        assert!(exporter.try_wait().unwrap().is_none(), "it has ended");
+        ask()
+    });
+    server.crash();
+    let second = ask();
+    let _ = exporter.kill();
+    let _ = exporter.wait();
+    let up = |answer: &http::Answer| answer.body.contains(&format!("\"{}\"}} 1\n", name(&server)));
+    assert!(up(&first), "{}", first.body);
+    assert!(!up(&second.expect("an answer")));
+}
+
 /// A port that takes connections and treats them so.
 fn port_of(behave: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -213,6 +239,8 @@ fn a_user_needs_one_command_and_no_password_is_ever_shown() {
     let up = BTreeMap::from([(name(&server), true)]);
     let exporter = Exporter::start(&[], &[("REDIS_THROTTLE_SERVERS", &with("hunter2"))]);
     assert_eq!(exporter.up(), up);
+    let refused = client.run("ACL LOG");
+    assert_eq!(refused, redis::Value::Array(Vec::new()), "its connection asks for nothing else");
     let wrong = Exporter::start(&["--server", &with("hunter3")], &[]);
     assert_eq!(wrong.up(), BTreeMap::from([(name(&server), false)]));
     client.ok("ACL SETUSER metrics -rl.metrics");
@@ -255,9 +283,56 @@ fn a_cluster_is_found_by_any_of_its_nodes_and_goes_on_without_the_one_that_was_n
     assert_eq!(exporter.up(), all(true));
 }
 
+/// Whether the nodes of the cluster that was named so are found.
+fn found(exporter: &Exporter, seed: &str) -> bool {
+    exporter.samples()[&format!("rl_exporter_discovery_up{{cluster=\"{seed}\"}}")] == 1.0
+}
+
+#[test]
+fn a_node_that_was_removed_from_its_cluster_takes_none_of_the_others_with_it() {
+    let cluster = Cluster::start();
+    let names: Vec<_> = cluster.nodes.iter().map(name).collect();
+    // By the one that leaves, and by one that stays.
+    let by_leaver = Exporter::start(&["--cluster", &url(&cluster.nodes[2])], &[]);
+    let by_other = Exporter::start(&["--cluster", &url(&cluster.nodes[0])], &[]);
+    for exporter in [&by_leaver, &by_other] {
+        assert_eq!(exporter.up().len(), 3);
+        assert!(exporter.page().contains("rl_exporter_discovery_up"));
+    }
+    let id = text(&cluster.nodes[2].client().run("CLUSTER MYID"));
+    cluster.nodes[2].client().ok("CLUSTER RESET");
+    for node in &cluster.nodes[..2] {
+        node.client().ok(&format!("CLUSTER FORGET {id}"));
+    }
+    let left: BTreeMap<_, _> = names[..2].iter().map(|name| (name.clone(), true)).collect();
+    for exporter in [&by_leaver, &by_other] {
+        assert_eq!(exporter.up(), left);
+        assert_eq!(exporter.up(), left);
+    }
+    assert!(found(&by_leaver, &names[2]) && found(&by_other, &names[0]));
+}
+
+#[test]
+fn a_cluster_that_does_not_tell_its_nodes_is_shown_and_logged_once() {
+    let cluster = Cluster::start();
+    let (node, alone) = (&cluster.nodes[0], server());
+    node.client().ok("ACL SETUSER metrics on >hunter2 -@all +rl.metrics");
+    let refused = format!("redis://metrics:hunter2@{}", name(node));
+    for (seed, url) in [(name(node), refused), (name(&alone), url(&alone))] {
+        let exporter = Exporter::start(&["--cluster", &url], &[]);
+        for _ in 0..2 {
+            assert_eq!(exporter.up(), BTreeMap::from([(seed.clone(), true)]));
+            assert!(!found(&exporter, &seed));
+        }
+        let log = exporter.log();
+        assert_eq!(log.matches(&format!("the nodes of {seed} are unknown: ")).count(), 1, "{log}");
+    }
+}
+
 #[test]
 fn a_cluster_of_which_nobody_answers_is_one_server_that_is_down() {
     let exporter = Exporter::start(&["--cluster", "redis://127.0.0.1:1"], &[]);
+    assert!(!found(&exporter, "127.0.0.1:1"));
     assert_eq!(exporter.up(), BTreeMap::from([("127.0.0.1:1".to_owned(), false)]));
 }
 
