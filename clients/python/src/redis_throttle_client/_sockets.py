@@ -174,7 +174,7 @@ class Sockets:
                 self._idle.append(late.connection)
 
     def _give(self, connection: Any) -> None:
-        if connection.is_connected and len(self._idle) < self._most:
+        if connection._sock is not None and len(self._idle) < self._most:
             self._idle.append(connection)
         else:
             connection.disconnect()
@@ -188,7 +188,7 @@ class Sockets:
 def _usable(connection: Any) -> bool:
     """False when the other side has gone, or has something to say that nobody asked for."""
     try:
-        return connection.is_connected and not connection.can_read(0)
+        return connection._sock is not None and not connection.can_read(0)
     except Exception:
         return False
 
