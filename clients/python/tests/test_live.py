@@ -41,7 +41,7 @@ def sync_clients(server: Server) -> dict[str, Any]:
         "redis, RESP2": redis.Redis(port=server.port, protocol=2),
         "redis, unix": redis.Redis(unix_socket_path=server.path, decode_responses=True),
         "redis, blocking": redis.Redis(
-            connection_pool=redis.BlockingConnectionPool(port=server.port)
+            connection_pool=redis.BlockingConnectionPool(port=server.port)  # type: ignore[no-untyped-call]
         ),
         "valkey": valkey.Valkey(port=server.port),
     }

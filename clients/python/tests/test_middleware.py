@@ -236,7 +236,7 @@ async def test_websockets_are_limited_too(server: FakeServer, extended: bool) ->
         async def send(message: Any) -> None:
             sent.append(message)
 
-        extensions = {"websocket.http.response": {}} if extended else {}
+        extensions: dict[str, Any] = {"websocket.http.response": {}} if extended else {}
         scope = {
             "type": "websocket", "path": "/socket", "headers": [], "client": PEER,
             "query_string": b"", "root_path": "", "subprotocols": [], "extensions": extensions,
@@ -259,14 +259,15 @@ async def test_websockets_are_limited_too(server: FakeServer, extended: bool) ->
      {"trusted_proxies": ["x"]}, {"trusted_proxies": "10.0.0.0/8"}, {"rules": JOBS, "cost": 2}],
 )  # fmt: skip
 def test_mistakes_are_told_when_it_is_made(server: FakeServer, options: dict[str, Any]) -> None:
-    for kind, limiter in (
+    kinds: list[tuple[Any, Any]] = [
         (RateLimitMiddleware, server.async_limiter()),
         (WsgiMiddleware, server.limiter()),
-    ):
+    ]
+    for kind, limiter in kinds:
         with pytest.raises(InvalidArgument):
-            kind(None, **({"limiter": limiter, "rules": API} | options))  # type: ignore[operator]
+            kind(None, **({"limiter": limiter, "rules": API} | options))
         with pytest.raises(InvalidArgument, match="limiter"):
-            kind(None, limiter=object(), rules=API)  # type: ignore[operator]
+            kind(None, limiter=object(), rules=API)
 
 
 # -- WSGI ---------------------------------------------------------------------------------------

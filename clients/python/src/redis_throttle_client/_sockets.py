@@ -247,8 +247,10 @@ class _Map:
         self._refreshed = now
         return True
 
-    def renewed(self) -> None:
-        self._moved.clear()
+    def lost(self, node: Node) -> None:
+        """A node that is away: what was told about it may be old."""
+        for slot in [slot for slot, to in self._moved.items() if to == node]:
+            del self._moved[slot]
 
 
 class ClusterTransport:
@@ -278,15 +280,16 @@ class ClusterTransport:
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 return self._sockets(node).call(args, deadline, asking=asking)
-            except self._dial.ask as error:
-                # An AskError is a kind of MovedError in some drivers: it is asked first.
-                node, asking = (error.host, int(error.port)), True
             except self._dial.moved as error:
+                # A MovedError is an AskError too, so it stands first.
                 node, asking = self._map.move(error), False
                 self._refresh()
+            except self._dial.ask as error:
+                node, asking = (error.host, int(error.port)), True
             except self._dial.response_error:
                 raise
             except Exception:
+                self._map.lost(node)
                 self._refresh()
                 raise
         raise Unavailable("redirected too often")
@@ -298,7 +301,6 @@ class ClusterTransport:
     def _read_map(self) -> None:
         with contextlib.suppress(Exception):
             self._client.nodes_manager.initialize()
-            self._map.renewed()
 
     def close(self) -> None:
         """Closes the sockets."""
@@ -459,14 +461,16 @@ class AsyncClusterTransport:
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 return await self._sockets(dial, node).call(args, asking=asking)
-            except dial.ask as error:
-                node, asking = (error.host, int(error.port)), True
             except dial.moved as error:
+                # A MovedError is an AskError too, so it stands first.
                 node, asking = self._map.move(error), False
                 self._refresh()
+            except dial.ask as error:
+                node, asking = (error.host, int(error.port)), True
             except dial.response_error:
                 raise
             except (Exception, asyncio.CancelledError):
+                self._map.lost(node)
                 self._refresh()
                 raise
         raise Unavailable("redirected too often")
@@ -478,7 +482,6 @@ class AsyncClusterTransport:
     async def _read_map(self) -> None:
         with contextlib.suppress(Exception):
             await self._client.nodes_manager.initialize()
-            self._map.renewed()
 
     async def close(self) -> None:
         """Closes the sockets."""
