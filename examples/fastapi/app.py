@@ -1,7 +1,7 @@
 """A FastAPI service with a limit: ten requests at once, then ten a minute, for each address.
 
-    SERVER=redis://127.0.0.1:7777 uvicorn app:app --port 8080
-    for i in $(seq 11); do curl -i http://127.0.0.1:8080/; done
+SERVER=redis://127.0.0.1:7777 uvicorn app:app --port 8080
+for i in $(seq 11); do curl -i http://127.0.0.1:8080/; done
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from redis_throttle_client import AsyncLimiter, fixed, gcra, lease
 from redis_throttle_client.asgi import RateLimitMiddleware
 
 client = redis.asyncio.Redis.from_url(os.environ.get("SERVER", "redis://127.0.0.1:7777"))
-limiter = AsyncLimiter(client)
+limiter = AsyncLimiter(client, timeout_ms=int(os.environ.get("TIMEOUT_MS", "100")))
 # Proxies in front of the service, as TRUSTED_PROXIES=10.0.0.0/8,192.0.2.1
 proxies = [name for name in os.environ.get("TRUSTED_PROXIES", "").split(",") if name]
 

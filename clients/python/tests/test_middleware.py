@@ -121,6 +121,18 @@ async def test_an_open_failure_is_served_and_told_behind(server: FakeServer) -> 
 
 
 @pytest.mark.anyio
+async def test_one_that_skips_hides_nothing_of_another(server: FakeServer) -> None:
+    """A regression: the inner one wrote None over the decision, and removed the header."""
+    inner = app(server, skip=lambda request: True, degraded_header="X-Degraded")
+    made = RateLimitMiddleware(
+        inner, limiter=server.async_limiter(), rules=API, degraded_header="X-Degraded"
+    )
+    assert (await get(made)).json()["remaining"] == 5
+    server.fail()
+    assert (await get(made, x_degraded="no")).json()["degraded"] == "1"
+
+
+@pytest.mark.anyio
 async def test_never_is_a_413(server: FakeServer) -> None:
     answer = await get(app(server, cost=7))
     assert answer.status_code == 413

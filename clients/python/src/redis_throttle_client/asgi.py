@@ -36,6 +36,9 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 __all__ = ["RateLimitMiddleware"]
 
+# Names of request headers that one of ours has written, and a client no more.
+_CLEANED = "redis_throttle_client.cleaned"
+
 
 class RateLimitMiddleware:
     """Asks the limiter before the application, all rules in one call.
@@ -112,15 +115,23 @@ class RateLimitMiddleware:
     def _told(self, scope: Scope, decision: Decision | None) -> Scope:
         """The scope as the application sees it: with the decision, and the degraded header."""
         state = scope.setdefault("state", {})
-        state["rate_limit"] = decision
+        if decision is not None:
+            state["rate_limit"] = decision
+        else:
+            # Skipped here, and perhaps decided by another one outside.
+            state.setdefault("rate_limit", None)
         name = self._plan.degraded_header
         if name is None:
             return scope
         raw = name.lower().encode("latin-1")
+        degraded = decision is not None and decision.degraded
+        ours: frozenset[bytes] = scope.get(_CLEANED, frozenset())
+        if raw in ours and not degraded:
+            return scope
         headers = [item for item in scope["headers"] if item[0].lower() != raw]
-        if decision is not None and decision.degraded:
+        if degraded:
             headers.append((raw, b"1"))
-        return {**scope, "headers": headers}
+        return {**scope, "headers": headers, _CLEANED: ours | {raw}}
 
     def _sending(self, send: Send, decision: Decision, leases: list[AsyncLease]) -> Send:
         fields = decision.headers(self._plan.styles)

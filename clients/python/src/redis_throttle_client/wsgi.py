@@ -33,6 +33,10 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 
 __all__ = ["RateLimitMiddleware"]
 
+_DECISION = "redis_throttle_client.decision"
+# Names of request headers that one of ours has written, and a client no more.
+_CLEANED = "redis_throttle_client.cleaned"
+
 
 class RateLimitMiddleware:
     """Asks the limiter before the application; the options are those of the ASGI middleware."""
@@ -107,11 +111,18 @@ class RateLimitMiddleware:
         return Request(environ["REQUEST_METHOD"], path, environ, address, headers)
 
     def _told(self, environ: Environ, decision: Decision | None) -> Environ:
-        environ["redis_throttle_client.decision"] = decision
+        if decision is not None:
+            environ[_DECISION] = decision
+        else:
+            # Skipped here, and perhaps decided by another one outside.
+            environ.setdefault(_DECISION, None)
         name = self._plan.degraded_header
         if name is not None:
             variable = "HTTP_" + name.upper().replace("-", "_")
-            environ.pop(variable, None)
+            cleaned = environ.setdefault(_CLEANED, set())
+            if variable not in cleaned:
+                environ.pop(variable, None)
+                cleaned.add(variable)
             if decision is not None and decision.degraded:
                 environ[variable] = "1"
         return environ
