@@ -135,7 +135,8 @@ def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
     address = {"X-Forwarded-For": "192.0.2.7"}
     with example.client.stream("GET", "/export", headers=address) as first:
         assert first.status_code == 200
-        next(first.iter_bytes())
+        chunks = first.iter_bytes()
+        assert next(chunks)
         assert example.get("/export", "192.0.2.7").status_code == 429
         # Leaving the block closes the connection in the middle of the response.
     released = "INFO", "rl"

@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import anyio
 import pytest
 import redis
 import redis.asyncio
@@ -302,3 +303,47 @@ async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
         for _ in range(5):
             assert (await limiter.check(API, "moves")).source == "server"
         assert calls_and_errors(cluster)[1] == before[1] + 1
+
+
+def has(node: Server, key: str) -> bool:
+    """Whether the node answers for a key, and redirects nobody."""
+    try:
+        node.command("RL.PEEK", key, "GCRA", "6", "10", "60")
+    except redis.ResponseError:
+        return False
+    return True
+
+
+@pytest.mark.anyio
+async def test_a_cluster_through_a_failover(cluster: list[Server]) -> None:
+    """Last, for it ends one of the nodes."""
+    owner = next(node for node in cluster if has(node, "rl:api:f"))
+    with contextlib.closing(Server("--cluster-enabled", "yes")) as replica:
+        replica.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
+        identity = owner.command("CLUSTER", "MYID").decode()
+        until(lambda: identity.encode() in replica.command("CLUSTER", "NODES"), 30)
+        replica.command("CLUSTER", "REPLICATE", identity)
+        until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up", 30)
+        seen = next(node for node in cluster if node is not owner)
+        until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1, 30)
+        client = redis.RedisCluster(host="127.0.0.1", port=seen.port)
+        async_client = redis.asyncio.RedisCluster(host="127.0.0.1", port=seen.port)
+        options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
+        limiter = Limiter(client, **options)
+        async_limiter = AsyncLimiter(async_client, **options)
+        assert limiter.check(API, "f").source == "server"
+        assert (await async_limiter.check(API, "f")).source == "server"
+        owner.end()
+        assert limiter.check(API, "f").source == "error"
+        other = next(k for k in map(str, range(99)) if has(seen, f"rl:api:{k}"))
+        assert limiter.check(API, other).source == "server"
+        until(lambda: limiter.check(API, "f").source == "server", 30)
+        for _ in range(600):
+            if (await async_limiter.check(API, "f")).source == "server":
+                break
+            await anyio.sleep(0.05)
+        assert (await async_limiter.peek(API, "f")).source == "server"
+        limiter.close()
+        await async_limiter.close()
+        client.close()
+        await async_client.aclose()

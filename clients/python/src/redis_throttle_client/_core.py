@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -67,6 +68,7 @@ class Core:
         self.denials = DenialCache(options.denial_cache)
         self.grants = Grants()
         self.local = LocalLimiter()
+        self._local_turn = threading.Lock()
         self.clock = options.clock
         self.timeout_s = options.timeout_ms / 1000
 
@@ -118,11 +120,12 @@ class Core:
             retry_ms = self.options.breaker_pause_ms
             return Decision(False, 0, 0, retry_ms, 0, first.name, "error", True, False, retry_ms)
         now_us = int(self.clock() * 1_000_000)
-        rows = tuple(
-            local_decision(self.local, rule, key, cost, now_us, peek=peek)
-            for rule, key, cost in calls
-            if rule.on_error == "local"
-        )
+        with self._local_turn:
+            rows = tuple(
+                local_decision(self.local, rule, key, cost, now_us, peek=peek)
+                for rule, key, cost in calls
+                if rule.on_error == "local"
+            )
         deciding = max(rows, key=lambda row: (not row.allowed, row.retry_after_ms, -row.remaining))
         return replace(deciding, rows=rows) if len(calls) > 1 else deciding
 
