@@ -297,6 +297,18 @@ async def test_many_at_once_fetch_once(server: FakeServer) -> None:
     assert len(server.calls) == 1
 
 
+def test_many_threads_fetch_once(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=100)
+    big = gcra("big", 1000, 1000, "60s")
+    threads = [threading.Thread(target=limiter.check, args=(big, "42")) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(server.calls) == 1
+    assert limiter.check(big, "42").remaining == 949
+
+
 # -- check_each, wait, leases, the hook --------------------------------------------------------
 
 

@@ -89,8 +89,9 @@ def test_a_server_that_is_away() -> None:
     wrapped = ThrottleStorage(limiter=server.limiter(), wrap_exceptions=True)
     with pytest.raises(StorageError):
         FixedWindowRateLimiter(wrapped).hit(TEN, "a")
-    for on_error, allowed in (("allow", True), ("deny", False), ("local", True)):
-        storage = ThrottleStorage(limiter=server.limiter(), on_error=on_error)  # type: ignore[arg-type]
+    policies: list[tuple[Any, bool]] = [("allow", True), ("deny", False), ("local", True)]
+    for on_error, allowed in policies:
+        storage = ThrottleStorage(limiter=server.limiter(), on_error=on_error)
         assert GCRARateLimiter(storage).hit(TEN, "a") is allowed
     assert not ThrottleStorage(f"redis-throttle://127.0.0.1:{free_port()}").check()
 

@@ -37,13 +37,12 @@ MARGIN_S = 0.15
 
 
 def sync_clients(server: Server) -> dict[str, Any]:
+    pool: Any = redis.BlockingConnectionPool
     return {
         "redis": redis.Redis(port=server.port),
         "redis, RESP2": redis.Redis(port=server.port, protocol=2),
         "redis, unix": redis.Redis(unix_socket_path=server.path, decode_responses=True),
-        "redis, blocking": redis.Redis(
-            connection_pool=redis.BlockingConnectionPool(port=server.port)  # type: ignore[no-untyped-call]
-        ),
+        "redis, blocking": redis.Redis(connection_pool=pool(port=server.port)),
         "valkey": valkey.Valkey(port=server.port),
     }
 

@@ -126,7 +126,10 @@ class Core:
                 for rule, key, cost in calls
                 if rule.on_error == "local"
             )
-        deciding = max(rows, key=lambda row: (not row.allowed, row.retry_after_ms, -row.remaining))
+        deciding = max(
+            rows,
+            key=lambda row: (not row.allowed, row.never, row.retry_after_ms, -row.remaining),
+        )
         return replace(deciding, rows=rows) if len(calls) > 1 else deciding
 
     @staticmethod

@@ -59,6 +59,7 @@ class Limiter:
         self._transport = transport(client, self._core.timeout_s, self._core.options.max_in_flight)
         self._sleep = sleep
         self._fetching: weakref.WeakValueDictionary[str, _Turn] = weakref.WeakValueDictionary()
+        self._turns = threading.Lock()
         self._renewer = Renewer(self._core.clock)
 
     def check(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
@@ -256,7 +257,8 @@ class Limiter:
         spent = core.grants.spend(key, began)
         if spent is not None:
             return spent
-        turn = self._fetching.setdefault(key, _Turn())
+        with self._turns:
+            turn = self._fetching.setdefault(key, _Turn())
         if not turn.lock.acquire(timeout=core.timeout_s):
             return core.fallback([(rule, key, 1)])
         try:
