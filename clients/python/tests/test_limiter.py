@@ -29,6 +29,7 @@ from redis_throttle_client import (
     policy,
     quota,
 )
+from redis_throttle_client._errors import is_mistake
 from redis_throttle_client._keys import Keys
 from redis_throttle_client._policy import Gate
 from redis_throttle_client.testing import FakeServer
@@ -105,6 +106,15 @@ def test_a_mistake_is_never_open(server: FakeServer, reply: str) -> None:
     for rule in (API, gcra("api", 6, 10, "60s", on_error="local")):
         with pytest.raises(CommandRejected):
             server.limiter().check(rule, "42")
+
+
+@pytest.mark.parametrize(
+    ("error", "mistake"),
+    [(TypeError("x"), True), (OSError("x"), False), (TimeoutError(), False),
+     (redis.ConnectionError("x"), False), (redis.TimeoutError("x"), False)],
+)  # fmt: skip
+def test_a_bug_in_between_is_no_server_that_is_away(error: Exception, mistake: bool) -> None:
+    assert is_mistake(error) is mistake
 
 
 def test_what_has_no_policy_says_that_nobody_answered(server: FakeServer) -> None:

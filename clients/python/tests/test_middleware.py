@@ -155,6 +155,13 @@ async def test_nobody_is_a_400_or_the_anonymous_rule(server: FakeServer) -> None
 
 
 @pytest.mark.anyio
+async def test_one_missing_subject_of_several_drops_no_rule(server: FakeServer) -> None:
+    made = app(server, [API, (fixed("day", 2, "1d"), lambda request: None)])
+    assert (await get(made)).status_code == 400
+    assert server.calls == []
+
+
+@pytest.mark.anyio
 async def test_the_client_address(server: FakeServer) -> None:
     spoofed = {"x_forwarded_for": "1.1.1.1"}
     await get(app(server), **spoofed)
