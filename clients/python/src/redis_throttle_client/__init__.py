@@ -1,0 +1,51 @@
+"""Rate limits of the redis-throttle module: a limiter, ASGI and WSGI middleware."""
+
+from ._decision import Decision
+from ._errors import (
+    CommandRejected,
+    InvalidArgument,
+    LeaseDenied,
+    ProtocolError,
+    ThrottleError,
+    Unavailable,
+)
+from ._lease import AsyncLease, Lease
+from ._limiter import AsyncLimiter, Limiter
+from ._rules import (
+    Rule,
+    backoff,
+    fixed,
+    gcra,
+    leaky_bucket,
+    lease,
+    policy,
+    quota,
+    sliding,
+    sliding_log,
+    token_bucket,
+)
+
+__all__ = [
+    "AsyncLease",
+    "AsyncLimiter",
+    "CommandRejected",
+    "Decision",
+    "InvalidArgument",
+    "Lease",
+    "LeaseDenied",
+    "Limiter",
+    "ProtocolError",
+    "Rule",
+    "ThrottleError",
+    "Unavailable",
+    "backoff",
+    "fixed",
+    "gcra",
+    "leaky_bucket",
+    "lease",
+    "policy",
+    "quota",
+    "sliding",
+    "sliding_log",
+    "token_bucket",
+]

@@ -1,0 +1,70 @@
+"""The client's address: the peer's, or what a named proxy says, and never the leftmost."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+
+from ._errors import InvalidArgument
+
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_WITH_PORT = re.compile(r"\[([^\]]*)\](?::[0-9]{1,5})?|([0-9.]+)(?::[0-9]{1,5})?", re.ASCII)
+UNIX = "unix"
+
+
+def _parse(text: str) -> _Address | None:
+    text = text.strip()
+    match = _WITH_PORT.fullmatch(text)
+    if match is not None:
+        text = match.group(1) or match.group(2) or ""
+    try:
+        address = ipaddress.ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _subject(address: _Address) -> str:
+    if address.version == 4:
+        return str(address)
+    return str(ipaddress.ip_network((int(address), 64), strict=False))
+
+
+class ClientAddress:
+    """Finds the client behind the proxies that are named: addresses, networks, or ``unix``."""
+
+    def __init__(self, trusted_proxies: Iterable[str] = ()) -> None:
+        if isinstance(trusted_proxies, str):
+            raise InvalidArgument("trusted_proxies: expected a list of networks")
+        names = list(trusted_proxies)
+        self._unix = UNIX in names
+        try:
+            self._networks: list[_Network] = [
+                ipaddress.ip_network(name) for name in names if name != UNIX
+            ]
+        except ValueError as error:
+            raise InvalidArgument(f"trusted_proxies: {error}") from None
+
+    def _trusts(self, address: _Address) -> bool:
+        return any(address in network for network in self._networks)
+
+    def find(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
+        """The address as a subject, IPv6 cut to its /64; None when nobody can tell.
+
+        ``forwarded`` are the values of X-Forwarded-For in their order.
+        """
+        address = None if peer is None else _parse(peer)
+        if address is None and not (peer in (None, "") and self._unix):
+            return None
+        if address is not None and not self._trusts(address):
+            return _subject(address)
+        hops = ",".join(forwarded)
+        for hop in reversed(hops.split(",")) if hops.strip() else ():
+            address = _parse(hop)
+            if address is None:
+                return None
+            if not self._trusts(address):
+                break
+        return None if address is None else _subject(address)

@@ -1,0 +1,114 @@
+"""Decisions: what was answered, as a value, and the one writer of HTTP fields."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ._errors import InvalidArgument
+
+Source = Literal["server", "local", "error"]
+HeaderStyle = Literal["draft-11", "draft-6", "x-ratelimit"]
+STYLES = ("draft-11", "draft-6", "x-ratelimit")
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """May it happen now? True in a condition when it may.
+
+    ``limit`` is the capacity asked for, ``remaining`` what would still be allowed, rounded down.
+    ``retry_after_ms``: denied, after so many ms the same call is allowed; -1, it never is.
+    Allowed, 0; the leaky bucket alone tells there how long to wait before acting.
+    ``reset_after_ms`` is when the subject is back to its full allowance, rounded up.
+    ``source``: ``server``; ``local``, decided in this process (a cached denial, a permit fetched
+    in advance, the fallback of ``on_error="local"``); ``error``, no answer and no decision.
+    ``degraded`` is true when the server gave no answer and ``on_error`` decided.
+    ``would_allow`` and ``would_retry_after_ms`` differ under a policy in the shadow.
+    ``rows`` has one decision for each rule of a call with several.
+    """
+
+    allowed: bool
+    limit: int
+    remaining: int
+    retry_after_ms: int
+    reset_after_ms: int
+    rule: str
+    source: Source = "server"
+    degraded: bool = False
+    would_allow: bool = True
+    would_retry_after_ms: int = 0
+    granted: int = 0
+    window_us: int | None = None
+    rows: tuple[Decision, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.allowed
+
+    @property
+    def never(self) -> bool:
+        """Whether coming back does not help: the cost is above the limit."""
+        return not self.allowed and self.retry_after_ms < 0
+
+    def headers(
+        self, styles: Sequence[HeaderStyle] = ("draft-11",), *, now_ms: int | None = None
+    ) -> dict[str, str]:
+        """The HTTP fields of this decision. ``now_ms`` is Unix time, for ``x-ratelimit``."""
+        fields: dict[str, str] = {}
+        if self.source != "error":
+            for style in styles:
+                fields |= self._fields(style, now_ms)
+        if not self.allowed and self.retry_after_ms >= 0:
+            fields["Retry-After"] = str(retry_after_s(self.retry_after_ms))
+        return fields
+
+    def _fields(self, style: str, now_ms: int | None) -> dict[str, str]:
+        if style == "draft-11":
+            rows = self.rows or (self,)
+            return {
+                "RateLimit-Policy": ", ".join(map(_policy_item, rows)),
+                "RateLimit": ", ".join(
+                    f'"{row.rule}";r={row.remaining};t={self._t(row)}' for row in rows
+                ),
+            }
+        if style == "draft-6":
+            prefix, reset = "RateLimit", self._t(self)
+        elif style == "x-ratelimit":
+            now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+            after_ms = self.reset_after_ms
+            if not self.allowed and self.retry_after_ms >= 0:
+                after_ms = self.retry_after_ms
+            prefix, reset = "X-RateLimit", _ceil_s(now_ms + after_ms)
+        else:
+            raise InvalidArgument(f"headers: expected some of {', '.join(STYLES)}")
+        return {
+            f"{prefix}-Limit": str(self.limit),
+            f"{prefix}-Remaining": str(self.remaining),
+            f"{prefix}-Reset": str(reset),
+        }
+
+    def _t(self, row: Decision) -> int:
+        """Seconds of a row; on a denial never later than Retry-After."""
+        reset = _ceil_s(row.reset_after_ms)
+        if not row.allowed and row.retry_after_ms >= 0:
+            reset = retry_after_s(row.retry_after_ms)
+        if not self.allowed and self.retry_after_ms >= 0:
+            return min(reset, retry_after_s(self.retry_after_ms))
+        return reset
+
+
+def _policy_item(row: Decision) -> str:
+    item = f'"{row.rule}";q={row.limit}'
+    if row.window_us is not None and row.window_us >= 1_000_000:
+        item += f";w={-(-row.window_us // 1_000_000)}"
+    return item
+
+
+def _ceil_s(ms: int) -> int:
+    return -(-ms // 1000)
+
+
+def retry_after_s(ms: int) -> int:
+    """``Retry-After``: rounded up and at least 1, for who comes too early is denied again."""
+    return max(1, _ceil_s(ms))

@@ -1,0 +1,174 @@
+"""What both middlewares do: who asks, what it costs, what is answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ._address import ClientAddress
+from ._decision import STYLES, Decision, HeaderStyle
+from ._errors import InvalidArgument
+from ._rules import Rule
+
+_QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the functions of a middleware are given: of a request, what limits are made of.
+
+    ``raw`` is the ASGI scope or the WSGI environ.
+    """
+
+    method: str
+    path: str
+    raw: Any = field(repr=False)
+    client_address: str | None
+    _headers: Callable[[str], list[str]] = field(repr=False)
+
+    def headers(self, name: str) -> list[str]:
+        """All values of a header, in their order."""
+        return self._headers(name.lower())
+
+    def header(self, name: str) -> str | None:
+        """The value of a header that stands there once; None otherwise."""
+        values = self.headers(name)
+        return values[0] if len(values) == 1 else None
+
+
+Subject = str | None
+KeyFunction = Callable[[Request], Subject | Awaitable[Subject]]
+SkipFunction = Callable[[Request], bool | Awaitable[bool]]
+CostFunction = Callable[[Request], int | Awaitable[int]]
+
+
+@dataclass(frozen=True)
+class Response:
+    """A whole answer, as a handler gives it."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+Handler = Callable[[Request, Decision, Response], Response]
+"""Makes the answer to a denial; it is given the one that would be sent."""
+
+_TITLES = {
+    400: "Bad Request", 413: "Content Too Large", 429: "Too Many Requests",
+    503: "Service Unavailable",
+}  # fmt: skip
+
+
+def problem(decision: Decision | None) -> dict[str, Any]:
+    """The problem (RFC 9457) of a denial; of None, that nobody knows who asks."""
+    if decision is None:
+        return _plain(400, "The request does not say who it is from.")
+    if decision.source == "error":
+        return _plain(503, "The rate limiter is not available.")
+    if decision.never:
+        return _plain(413, "This request costs more than its limit allows at once.")
+    seconds = int(decision.headers(())["Retry-After"])
+    rows = decision.rows or (decision,)
+    body = _plain(429, f"Come back in {seconds} second{'' if seconds == 1 else 's'}.")
+    body["type"] = _QUOTA_EXCEEDED
+    body["violated-policies"] = [row.rule for row in rows if not row.allowed]
+    return body
+
+
+def _plain(status: int, detail: str) -> dict[str, Any]:
+    return {"type": "about:blank", "title": _TITLES[status], "status": status, "detail": detail}
+
+
+def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response:
+    """The answer to a denial, ready to be sent."""
+    body = problem(decision)
+    fields = {} if decision is None else decision.headers(styles)
+    data = json.dumps(body, separators=(",", ":")).encode()
+    fields = {
+        "Content-Type": "application/problem+json", "Cache-Control": "no-store",
+        "Content-Length": str(len(data)), **fields,
+    }  # fmt: skip
+    return Response(body["status"], fields, data)
+
+
+def _address_of(request: Request) -> str | None:
+    return request.client_address
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The options of a middleware, checked once."""
+
+    rules: tuple[tuple[Rule, KeyFunction], ...]
+    address: ClientAddress
+    skip: SkipFunction | None
+    cost: int | CostFunction
+    handler: Handler | None
+    styles: tuple[HeaderStyle, ...]
+    anonymous: Rule | None
+    tag: KeyFunction | None
+    degraded_header: str | None
+
+    @classmethod
+    def of(
+        cls, rules: RulesArgument, key: KeyFunction | None, skip: SkipFunction | None,
+        cost: int | CostFunction, handler: Handler | None, headers: Sequence[HeaderStyle],
+        trusted_proxies: Sequence[str], anonymous: Rule | None, tag: KeyFunction | None,
+        degraded_header: str | None,
+    ) -> Plan:  # fmt: skip
+        """Checks and completes the options."""
+        default = key or _address_of
+        given = [rules] if isinstance(rules, Rule) else list(rules)
+        made = tuple((rule, default) if isinstance(rule, Rule) else rule for rule in given)
+        if not 1 <= len(made) <= 16:
+            raise InvalidArgument("rules: expected 1 to 16")
+        if isinstance(headers, str) or not set(headers) <= set(STYLES):
+            raise InvalidArgument(f"headers: expected some of {', '.join(STYLES)}")
+        names = [rule.name for rule, _ in made]
+        if len(set(names)) != len(names):
+            raise InvalidArgument("rules: a name stands there twice")
+        if cost != 1 and not any(rule.takes_cost for rule, _ in made):
+            raise InvalidArgument("cost: none of the rules takes one")
+        return cls(
+            made, ClientAddress(trusted_proxies), skip, cost, handler, tuple(headers),
+            anonymous, tag, degraded_header,
+        )  # fmt: skip
+
+    def calls(
+        self, subjects: Sequence[Subject], cost: int, address: str | None
+    ) -> list[tuple[Rule, str, int]] | None:
+        """What to ask; None when somebody is missing and no rule stands for that."""
+        if all(subjects):
+            return [
+                (rule, subject, cost if rule.takes_cost else 1)
+                for (rule, _), subject in zip(self.rules, subjects, strict=True)
+                if subject
+            ]
+        if self.anonymous is None or not address:
+            return None
+        return [(self.anonymous, address, cost if self.anonymous.takes_cost else 1)]
+
+    def denial(self, request: Request, decision: Decision | None) -> Response:
+        """The answer to a denial, by the handler where there is one."""
+        answer = denial(decision, self.styles)
+        if self.handler is None or decision is None:
+            return answer
+        return self.handler(request, decision, answer)
+
+
+RulesArgument = Rule | Sequence[Rule | tuple[Rule, KeyFunction]]
+
+# Fields that are lists, so that another limiter's may stand beside ours.
+LISTS = frozenset({"ratelimit", "ratelimit-policy"})
+
+
+def added(present: set[str], fields: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Our fields, without those that the application has set and that stand only once."""
+    return [
+        (name, value)
+        for name, value in fields.items()
+        if name.lower() in LISTS or name.lower() not in present
+    ]

@@ -1,0 +1,70 @@
+"""Keys: ``prefix:rule:subject``, so written that no two subjects can meet in one.
+
+``%``, ``:``, ``{``, ``}``, space and controls of a subject are percent-encoded. What is longer
+than 128 bytes then, and everything when there is a secret, is a hash behind a colon, with which
+no encoded subject begins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from typing import Literal
+
+from ._errors import InvalidArgument
+
+_ENCODED = re.compile("[%:{} \x00-\x1f\x7f]")
+_MOST_BYTES = 128
+
+
+def _encode(match: re.Match[str]) -> str:
+    return f"%{ord(match.group()):02X}"
+
+
+class Keys:
+    """Builds the keys of one limiter."""
+
+    def __init__(
+        self, *, prefix: str = "rl", hash_tag: Literal["none", "subject"] = "none",
+        hmac_secret: bytes | str | None = None,
+    ) -> None:  # fmt: skip
+        if re.search("[{} \x00-\x1f\x7f]", prefix):
+            raise InvalidArgument("prefix: no braces, spaces or controls")
+        if hash_tag not in ("none", "subject"):
+            raise InvalidArgument("hash_tag: expected 'none' or 'subject'")
+        secret = hmac_secret.encode() if isinstance(hmac_secret, str) else hmac_secret
+        if secret is not None and len(secret) < 16:
+            raise InvalidArgument("hmac_secret: at least 16 bytes")
+        self._prefix = prefix + ":" if prefix else ""
+        self._by_subject = hash_tag == "subject"
+        self._secret = secret
+
+    def key(self, rule: str, subject: str, tag: str | None = None) -> str:
+        """The key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
+        part = self.encode(subject, "subject")
+        if ":" in rule:
+            rule = rule.replace(":", "%3A")
+        if tag is not None:
+            return f"{self._prefix}{{{self.encode(tag, 'tag')}}}:{rule}:{part}"
+        if self._by_subject:
+            part = f"{{{part}}}"
+        return f"{self._prefix}{rule}:{part}"
+
+    def encode(self, text: str, name: str = "subject") -> str:
+        """A subject or a tag as it stands in a key."""
+        if not isinstance(text, str) or not text:
+            raise InvalidArgument(f"{name}: expected text that is not empty")
+        if self._secret is not None:
+            return ":" + hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+        encoded = _ENCODED.sub(_encode, text)
+        if len(encoded) <= 32 or len(encoded.encode()) <= _MOST_BYTES:
+            return encoded
+        return ":" + hashlib.sha256(text.encode()).hexdigest()
+
+    def subject_hash(self, subject: str) -> str:
+        """16 hexadecimal digits for logs and metrics; keyed where there is a secret."""
+        data = subject.encode()
+        if self._secret is not None:
+            return hmac.new(self._secret, data, hashlib.sha256).hexdigest()[:16]
+        return hashlib.sha256(data).hexdigest()[:16]

@@ -1,0 +1,208 @@
+"""Leases: held while work runs, renewed at a third of their ttl, given back at its end.
+
+Whether a permit is still held is told by this process' clock: a lease lasts at least a ttl from
+the moment before the call that was answered with 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import _protocol
+from ._decision import Decision
+from ._errors import LeaseDenied, ThrottleError
+from ._rules import Rule
+
+if TYPE_CHECKING:
+    from ._limiter import AsyncLimiter, Limiter
+
+
+class _Held:
+    """What both kinds know: whose permit it is, and until when."""
+
+    def __init__(
+        self, clock: Callable[[], float], rule: Rule, key: str, id: str, asked: float,
+        decision: Decision,
+    ) -> None:  # fmt: skip
+        self.rule, self.key, self.id, self.decision = rule, key, id, decision
+        self._clock = clock
+        self._ttl_s = rule.period_us / 1_000_000
+        self._until = asked + self._ttl_s
+        self.released = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the permit is still ours; without an answer of the server as its rule says."""
+        return not self.released and (self.decision.degraded or self._clock() < self._until)
+
+    @property
+    def renew_after_s(self) -> float:
+        """When to renew: two renewals may be lost before the lease is."""
+        return self._ttl_s / 3
+
+    def _renewed(self, asked: float, kept: bool) -> bool:
+        self._until = asked + self._ttl_s if kept else float("-inf")
+        return kept
+
+
+class Lease(_Held):
+    """A permit that a thread holds."""
+
+    def __init__(self, limiter: Limiter, *args: Any) -> None:
+        super().__init__(limiter._core.clock, *args)
+        self._limiter = limiter
+
+    def renew(self) -> bool:
+        """Keeps it for another ttl; False when it has lapsed: stop what it stands for."""
+        if self.released or self.decision.degraded:
+            return self.held
+        asked = self._clock()
+        reply = self._limiter._ask(_protocol.renew(self.rule, self.key, self.id))
+        return self._renewed(asked, _protocol.held(reply))
+
+    def release(self) -> None:
+        """Gives it back; without an answer it lapses by itself."""
+        if self.released:
+            return
+        self.released = True
+        if not self.decision.degraded:
+            with contextlib.suppress(ThrottleError):
+                self._limiter._ask(_protocol.release(self.key, self.id))
+
+
+class AsyncLease(_Held):
+    """A permit that a task holds."""
+
+    def __init__(self, limiter: AsyncLimiter, *args: Any) -> None:
+        super().__init__(limiter._core.clock, *args)
+        self._limiter = limiter
+        self._task: asyncio.Task[None] | None = None
+
+    async def renew(self) -> bool:
+        """Keeps it for another ttl; False when it has lapsed: stop what it stands for."""
+        if self.released or self.decision.degraded:
+            return self.held
+        asked = self._clock()
+        reply = await self._limiter._ask(_protocol.renew(self.rule, self.key, self.id))
+        return self._renewed(asked, _protocol.held(reply))
+
+    def keep(self) -> None:
+        """Renews it in the background until it is released."""
+        if not self.decision.degraded:
+            self._task = asyncio.get_running_loop().create_task(self._keep())
+
+    async def _keep(self) -> None:
+        while not self.released:
+            await self._limiter._sleep(self.renew_after_s)
+            with contextlib.suppress(ThrottleError):
+                if not await self.renew():
+                    return
+
+    async def release(self) -> None:
+        """Gives it back, also when its task is cancelled meanwhile."""
+        if self.released:
+            return
+        self.released = True
+        if self._task is not None:
+            self._task.cancel()
+        if not self.decision.degraded:
+            await asyncio.shield(self._limiter._background(self._release()))
+
+    async def _release(self) -> None:
+        with contextlib.suppress(ThrottleError):
+            await self._limiter._ask(_protocol.release(self.key, self.id))
+
+
+class Renewer:
+    """One thread that renews all leases of a limiter; started with the first one."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due: list[tuple[float, int, Lease]] = []
+        self._count = itertools.count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, lease: Lease) -> None:
+        """Renews the lease until it is released or lost."""
+        with self._changed:
+            self._push(lease)
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._run, daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _push(self, lease: Lease) -> None:
+        at = self._clock() + lease.renew_after_s
+        heapq.heappush(self._due, (at, next(self._count), lease))
+
+    def close(self) -> None:
+        """Ends the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while (lease := self._next()) is not None:
+            kept = True
+            with contextlib.suppress(ThrottleError):
+                kept = lease.renew()
+            if kept and not lease.released:
+                with self._changed:
+                    self._push(lease)
+
+    def _next(self) -> Lease | None:
+        with self._changed:
+            while not self._closed:
+                while self._due and self._due[0][2].released:
+                    heapq.heappop(self._due)
+                wait = self._due[0][0] - self._clock() if self._due else None
+                if wait is not None and wait <= 0:
+                    return heapq.heappop(self._due)[2]
+                self._changed.wait(wait)
+            return None
+
+
+class LeaseContext:
+    """``with limiter.lease(rule, subject) as lease``; raises LeaseDenied when none is free."""
+
+    def __init__(self, take: Callable[[], tuple[Decision, list[Lease]]]) -> None:
+        self._take = take
+        self._lease: Lease | None = None
+
+    def __enter__(self) -> Lease:
+        decision, leases = self._take()
+        if not decision.allowed:
+            raise LeaseDenied(decision)
+        self._lease = leases[0]
+        return leases[0]
+
+    def __exit__(self, *exc: object) -> None:
+        if self._lease is not None:
+            self._lease.release()
+
+
+class AsyncLeaseContext:
+    """``async with limiter.lease(rule, subject) as lease``."""
+
+    def __init__(self, take: Callable[[], Any]) -> None:
+        self._take = take
+        self._lease: AsyncLease | None = None
+
+    async def __aenter__(self) -> AsyncLease:
+        decision, leases = await self._take()
+        if not decision.allowed:
+            raise LeaseDenied(decision)
+        self._lease = leases[0]
+        return self._lease
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._lease is not None:
+            await self._lease.release()

@@ -1,0 +1,156 @@
+"""The wire: arguments out, replies in. Nothing here knows a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ._decision import Decision
+from ._errors import InvalidArgument, ProtocolError
+from ._rules import Rule, checked_cost
+
+Args = tuple[str, ...]
+MOST_RULES = 16
+_MOST_ID_BYTES = 128
+
+
+def checked_id(id: str) -> str:
+    """The name of a holder: 1 to 128 bytes."""
+    if not isinstance(id, str) or not 1 <= len(id.encode()) <= _MOST_ID_BYTES:
+        raise InvalidArgument("id: expected 1 to 128 bytes")
+    return id
+
+
+def _words(rule: Rule, cost: int, id: str | None, partial: bool = False) -> Args:
+    """A rule as it stands after its key."""
+    if rule.kind == "lease":
+        if id is None:
+            raise InvalidArgument("id: a lease needs one")
+        if cost != 1:
+            raise InvalidArgument("cost: a holder has one permit")
+        return (rule.words[0], checked_id(id), *rule.words[1:])
+    if cost == 1 and not partial:
+        return rule.words + rule.options
+    checked_cost(cost)
+    if not rule.takes_cost:
+        raise InvalidArgument(f"cost: a {rule.kind} rule counts one at a time")
+    taken = ("COST", str(cost), "PARTIAL") if partial else ("COST", str(cost))
+    if rule.kind == "quota":
+        return rule.words + rule.options + taken
+    return rule.words + taken + rule.options
+
+
+def _no_lease(rule: Rule) -> None:
+    if rule.kind == "lease":
+        raise InvalidArgument("rule: a lease is taken with lease()")
+
+
+def check(rule: Rule, key: str, cost: int = 1, *, partial: bool = False) -> Args:
+    """Decide, and take what it costs."""
+    _no_lease(rule)
+    words = _words(rule, cost, None, partial)
+    return ("RL." + words[0], key, *words[1:])
+
+
+def named(verb: str, rule: Rule, key: str, cost: int = 1) -> Args:
+    """``PEEK``, ``REFUND`` or ``CHARGE`` of a rule."""
+    _no_lease(rule)
+    return ("RL." + verb, key, *_words(rule, cost, None))
+
+
+def forget(key: str) -> Args:
+    """The subject starts anew."""
+    return ("DEL", key)
+
+
+def lease(rule: Rule, key: str, id: str) -> Args:
+    """Take a permit; with the id of a holder, keep it."""
+    if rule.kind != "lease":
+        raise InvalidArgument("rule: expected a lease")
+    words = _words(rule, 1, id)
+    return ("RL.LEASE", key, *words[1:])
+
+
+def renew(rule: Rule, key: str, id: str) -> Args:
+    """Keep a permit for another ttl."""
+    return ("RL.RENEW", key, checked_id(id), rule.words[2])
+
+
+def release(key: str, id: str) -> Args:
+    """Give a permit back."""
+    return ("RL.RELEASE", key, checked_id(id))
+
+
+def check_all(
+    calls: Sequence[tuple[Rule, str, int]],
+    *,
+    peek: bool = False,
+    id: str | None = None,
+) -> Args:
+    """Several rules at once, each with its key and cost."""
+    if not 1 <= len(calls) <= MOST_RULES:
+        raise InvalidArgument(f"calls: expected 1 to {MOST_RULES}")
+    if len({key for _, key, _ in calls}) != len(calls):
+        raise InvalidArgument("calls: a key stands there twice")
+    args = ["RL.PEEKALL" if peek else "RL.ALL"]
+    for rule, key, cost in calls:
+        words = _words(rule, cost, id)
+        if any(" " in word or "\n" in word for word in words):
+            raise InvalidArgument("id: no spaces where several rules are asked")
+        args += (key, " ".join(words))
+    return tuple(args)
+
+
+def _integers(reply: object, length: int) -> list[int]:
+    if not isinstance(reply, list) or len(reply) != length:
+        raise ProtocolError("the reply is no decision")
+    if any(type(number) is not int for number in reply):
+        raise ProtocolError("the reply is no decision")
+    return reply
+
+
+def decision(rule: Rule, reply: object, cost: int = 1, *, partial: bool = False) -> Decision:
+    """The decision that a reply of five integers, or seven of a policy, stands for."""
+    if rule.kind == "policy":
+        granted, limit, remaining, retry, reset, would, would_retry = _integers(reply, 7)
+    else:
+        granted, limit, remaining, retry, reset = _integers(reply, 5)
+        would, would_retry = granted, retry
+    if not 0 <= granted <= (cost if partial else 1) or remaining < 0 or retry < -1:
+        raise ProtocolError("the reply is no decision")
+    return Decision(
+        granted > 0, limit, remaining, retry, reset, rule.name, "server", False,
+        would > 0, would_retry, granted, rule.window_us,
+    )  # fmt: skip
+
+
+def decision_all(rules: Sequence[Rule], reply: object) -> Decision:
+    """The decision of several rules, with a row for each."""
+    if not isinstance(reply, list) or len(reply) != 6 + len(rules):
+        raise ProtocolError("the reply is no decision")
+    rows = tuple(decision(rule, row) for rule, row in zip(rules, reply[6:], strict=True))
+    granted, _, _, retry, _, at = _integers(reply[:6], 6)
+    if not 1 <= at <= len(rows) or granted not in (0, 1):
+        raise ProtocolError("the reply is no decision")
+    deciding = rows[at - 1]
+    return replace(
+        deciding, allowed=granted == 1, granted=granted, retry_after_ms=retry,
+        would_allow=all(row.would_allow for row in rows),
+        would_retry_after_ms=retry if not granted else deciding.would_retry_after_ms, rows=rows,
+    )  # fmt: skip
+
+
+def settled(reply: object, rule: Rule) -> Decision:
+    """The reply of a charge or a refund: five integers under every rule."""
+    granted, limit, remaining, retry, reset = _integers(reply, 5)
+    return Decision(
+        granted > 0, limit, remaining, retry, reset, rule.name, "server", False,
+        granted > 0, retry, granted, rule.window_us,
+    )  # fmt: skip
+
+
+def held(reply: object) -> bool:
+    """The reply of a renewal or a release: 1, or 0 when the lease has lapsed."""
+    if type(reply) is not int or reply not in (0, 1):
+        raise ProtocolError("the reply is neither 0 nor 1")
+    return reply == 1

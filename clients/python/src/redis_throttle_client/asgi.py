@@ -1,0 +1,169 @@
+"""Middleware for ASGI: Starlette, FastAPI and every other application.
+
+    app.add_middleware(RateLimitMiddleware, limiter=limiter, rules=gcra("api", 10, 10, "1m"))
+
+The decision is at ``request.state.rate_limit``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+
+from ._decision import Decision, HeaderStyle
+from ._errors import InvalidArgument
+from ._http import (
+    CostFunction,
+    Handler,
+    KeyFunction,
+    Plan,
+    Request,
+    Response,
+    RulesArgument,
+    SkipFunction,
+    added,
+)
+from ._lease import AsyncLease
+from ._limiter import AsyncLimiter
+from ._rules import Rule
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+__all__ = ["RateLimitMiddleware"]
+
+# Names of request headers that one of ours has written, and a client no more.
+_CLEANED = "redis_throttle_client.cleaned"
+
+
+class RateLimitMiddleware:
+    """Asks the limiter before the application, all rules in one call.
+
+    ``rules`` are rules, or pairs of a rule and its own key function; ``key`` is the one of the
+    others, by default the client's address. A key function that answers None or an empty text
+    leads to a 400, or to the rule ``anonymous``, for the client's address. ``skip`` leaves
+    requests alone. ``cost`` is what a request takes. ``handler`` makes the answer to a denial.
+    ``tag`` names the hash tag of several rules in a cluster. ``degraded_header`` is a request
+    header that says ``1`` to the application when the limiter was not available; a client's own
+    is removed.
+    """
+
+    def __init__(
+        self, app: App, *, limiter: AsyncLimiter, rules: RulesArgument,
+        key: KeyFunction | None = None, skip: SkipFunction | None = None,
+        cost: int | CostFunction = 1, handler: Handler | None = None,
+        headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
+        anonymous: Rule | None = None, tag: KeyFunction | None = None,
+        degraded_header: str | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(limiter, AsyncLimiter):
+            raise InvalidArgument("limiter: expected an AsyncLimiter")
+        self._app, self._limiter = app, limiter
+        self._plan = Plan.of(
+            rules, key, skip, cost, handler, headers, trusted_proxies, anonymous, tag,
+            degraded_header,
+        )  # fmt: skip
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves, or answers the denial."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        plan = self._plan
+        request = self._request(scope)
+        if plan.skip is not None and await _value(plan.skip(request)):
+            await self._app(self._told(scope, None), receive, send)
+            return
+        decision, leases = await self._decide(request)
+        if decision is None or not decision.allowed:
+            await _answer(scope, receive, send, plan.denial(request, decision))
+            return
+        try:
+            sending = self._sending(send, decision, leases)
+            await self._app(self._told(scope, decision), receive, sending)
+        finally:
+            for lease in leases:
+                await lease.release()
+
+    async def _decide(self, request: Request) -> tuple[Decision | None, list[AsyncLease]]:
+        plan = self._plan
+        subjects = [await _value(key(request)) for _, key in plan.rules]
+        cost = await _value(plan.cost(request)) if callable(plan.cost) else plan.cost
+        calls = plan.calls(subjects, cost, request.client_address)
+        if calls is None:
+            return None, []
+        tag = None if plan.tag is None else await _value(plan.tag(request))
+        return await self._limiter._admit(calls, tag)
+
+    def _request(self, scope: Scope) -> Request:
+        def headers(name: str) -> list[str]:
+            wanted = name.encode("latin-1")
+            return [
+                value.decode("latin-1") for key, value in scope["headers"] if key.lower() == wanted
+            ]
+
+        client = scope.get("client")
+        peer = client[0] if client else None
+        address = self._plan.address.find(peer, headers("x-forwarded-for"))
+        method = scope.get("method", "GET")
+        return Request(method, scope.get("path", ""), scope, address, headers)
+
+    def _told(self, scope: Scope, decision: Decision | None) -> Scope:
+        """The scope as the application sees it: with the decision, and the degraded header."""
+        state = scope.setdefault("state", {})
+        if decision is not None:
+            state["rate_limit"] = decision
+        else:
+            # Skipped here, and perhaps decided by another one outside.
+            state.setdefault("rate_limit", None)
+        name = self._plan.degraded_header
+        if name is None:
+            return scope
+        raw = name.lower().encode("latin-1")
+        degraded = decision is not None and decision.degraded
+        ours: frozenset[bytes] = scope.get(_CLEANED, frozenset())
+        if raw in ours and not degraded:
+            return scope
+        headers = [item for item in scope["headers"] if item[0].lower() != raw]
+        if degraded:
+            headers.append((raw, b"1"))
+        return {**scope, "headers": headers, _CLEANED: ours | {raw}}
+
+    def _sending(self, send: Send, decision: Decision, leases: list[AsyncLease]) -> Send:
+        fields = decision.headers(self._plan.styles)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                present = {name.lower().decode("latin-1") for name, _ in message["headers"]}
+                ours = [(n.encode(), v.encode()) for n, v in added(present, fields)]
+                message = {**message, "headers": [*message["headers"], *ours]}
+            await send(message)
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                for lease in leases:
+                    await lease.release()
+
+        return sending
+
+
+async def _value(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+async def _answer(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
+    """Sends the whole response; a websocket is refused before it is accepted."""
+    prefix = "http"
+    if scope["type"] == "websocket":
+        await receive()
+        if "websocket.http.response" not in (scope.get("extensions") or {}):
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        prefix = "websocket.http"
+    headers = [(n.lower().encode("latin-1"), v.encode("latin-1"))
+               for n, v in response.headers.items()]  # fmt: skip
+    start = {"type": f"{prefix}.response.start", "status": response.status, "headers": headers}
+    await send(start)
+    await send({"type": f"{prefix}.response.body", "body": response.body})

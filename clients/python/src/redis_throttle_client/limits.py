@@ -1,0 +1,152 @@
+"""A storage for the library ``limits``, and so for Flask-Limiter and slowapi.
+
+Importing this module registers the storage ``redis-throttle://`` (``redis-throttles://`` with
+TLS, ``redis-throttle+unix://``) and the strategy ``gcra``:
+
+    import redis_throttle_client.limits
+    Limiter(get_remote_address, storage_uri="redis-throttle://localhost:7777", strategy="gcra")
+
+"10 per minute" is then a burst of 10 that comes back at 10 a minute; a denial takes nothing.
+``fixed-window`` works as with every storage, and counts denied calls too. The moving and the
+sliding window are refused when the limiter is made. ``on_error="raise"``, the default here,
+leaves a server that is away to the framework; the others decide as everywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+import redis
+from limits import RateLimitItem
+from limits.storage import Storage
+from limits.strategies import STRATEGIES, RateLimiter
+from limits.util import WindowStats
+
+from . import _protocol
+from ._decision import Decision
+from ._errors import InvalidArgument, ThrottleError, Unavailable
+from ._limiter import Limiter
+from ._rules import MAX_UNITS, OnError, Rule, fixed, gcra
+
+__all__ = ["GCRARateLimiter", "ThrottleStorage"]
+
+_LONGEST = "366d"
+
+
+class ThrottleStorage(Storage):
+    """Counts on a server with the module.
+
+    Options: ``client``, a client of redis-py or valkey-py in place of the URI's server;
+    ``limiter``, a whole :class:`Limiter`; ``on_error``. The others are the limiter's.
+    """
+
+    STORAGE_SCHEME = ["redis-throttle", "redis-throttles", "redis-throttle+unix"]  # noqa: RUF012
+
+    def __init__(
+        self, uri: str | None = None, wrap_exceptions: bool = False, *, client: Any = None,
+        limiter: Limiter | None = None, on_error: OnError | Literal["raise"] = "raise",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(uri, wrap_exceptions)
+        if on_error not in ("raise", "allow", "deny", "local"):
+            raise InvalidArgument("on_error: expected 'raise', 'allow', 'deny' or 'local'")
+        self.on_error = on_error
+        if limiter is None:
+            if client is None:
+                if uri is None:
+                    raise InvalidArgument("uri: expected one, a client or a limiter")
+                client = redis.Redis.from_url(_server_uri(uri))
+            limiter = Limiter(client, **options)
+        self.limiter = limiter
+
+    @property
+    def base_exceptions(self) -> type[Exception]:
+        """What the storage raises."""
+        return ThrottleError
+
+    def gcra(self, item: RateLimitItem) -> Rule:
+        """The rule that an item of ``limits`` stands for."""
+        on_error: OnError = "deny" if self.on_error == "raise" else self.on_error
+        return gcra("limits", item.amount, item.amount, item.get_expiry(), on_error=on_error)
+
+    def answered(self, decision: Decision) -> Decision:
+        """The decision, or the error where the framework wants to decide itself."""
+        if decision.degraded and self.on_error == "raise":
+            raise Unavailable("no answer from the server of limits")
+        return decision
+
+    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
+        """Counts in a fixed window, and returns the count."""
+        counted = self.limiter.charge(fixed("counts", MAX_UNITS, expiry), key, amount)
+        return MAX_UNITS - counted.remaining
+
+    def get(self, key: str) -> int:
+        """The count of the window that is open."""
+        rule = fixed("counts", MAX_UNITS, _LONGEST, on_error="deny")
+        decision = self.answered(self.limiter.peek(rule, key, 0))
+        return 0 if decision.degraded else MAX_UNITS - decision.remaining
+
+    def get_expiry(self, key: str) -> float:
+        """When the window ends, in Unix time: its key lives exactly as long."""
+        name = self.limiter._core.keys.key("counts", key)
+        left_ms = self.limiter._ask(("PTTL", name))
+        return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
+
+    def check(self) -> bool:
+        """Whether the server is there and has the module."""
+        try:
+            self.limiter.ready()
+        except ThrottleError:
+            return False
+        return True
+
+    def reset(self) -> int | None:
+        """Not possible: a limiter knows no list of its keys."""
+        raise NotImplementedError("the keys of a limiter lapse by themselves")
+
+    def clear(self, key: str) -> None:
+        """The key starts anew, under both strategies."""
+        for rule in ("counts", "limits"):
+            name = self.limiter._core.keys.key(rule, key)
+            self.limiter._ask(_protocol.forget(name))
+
+
+class GCRARateLimiter(RateLimiter):
+    """The strategy ``gcra``: a burst, then an even rate; a denied call takes nothing."""
+
+    storage: ThrottleStorage
+
+    def __init__(self, storage: Any) -> None:
+        if not isinstance(storage, ThrottleStorage):
+            raise NotImplementedError("the strategy gcra needs the storage redis-throttle")
+        super().__init__(storage)
+
+    def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
+        """Takes ``cost``; whether it was there."""
+        key, rule = item.key_for(*identifiers), self.storage.gcra(item)
+        return self.storage.answered(self.storage.limiter.check(rule, key, cost)).allowed
+
+    def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
+        """Whether ``cost`` is there."""
+        return self._peek(item, identifiers, cost).allowed
+
+    def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
+        """What is left, and when: a unit for who has none, else the full allowance."""
+        status = self._peek(item, identifiers, 1)
+        after_ms = status.reset_after_ms if status.allowed else status.retry_after_ms
+        status = self._peek(item, identifiers, 0)
+        return WindowStats(time.time() + after_ms / 1000, status.remaining)
+
+    def _peek(self, item: RateLimitItem, identifiers: tuple[str, ...], cost: int) -> Decision:
+        key, rule = item.key_for(*identifiers), self.storage.gcra(item)
+        return self.storage.answered(self.storage.limiter.peek(rule, key, cost))
+
+
+def _server_uri(uri: str) -> str:
+    scheme, _, rest = uri.partition("://")
+    servers = {"redis-throttle": "redis", "redis-throttles": "rediss"}
+    return f"{servers.get(scheme, 'unix')}://{rest}"
+
+
+STRATEGIES["gcra"] = GCRARateLimiter  # type: ignore[assignment]

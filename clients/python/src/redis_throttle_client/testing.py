@@ -1,0 +1,208 @@
+"""A server in this process, for the tests of an application: no socket, a clock that is moved.
+
+    server = FakeServer()
+    limiter = server.limiter()            # or server.async_limiter()
+    limiter.check(rule, "42")
+    server.advance(6)
+    server.fail("timeout")                # or "OOM ...", "WRONGTYPE ..."; server.recover()
+
+It decides as the module does for the rules of rates and windows (a sliding window as a log) and
+for leases. A quota is 30 days, a backoff has its free attempts and then ``max``: what
+depends on those needs the real server and its frozen clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ._errors import CommandRejected, Unavailable
+from ._limiter import AsyncLimiter, Limiter
+from ._local import Limits, LocalLimiter
+from ._rules import duration_us
+
+__all__ = ["FakeServer"]
+
+_REPLY = list[Any]
+_MONTH_US = 30 * 86_400 * 1_000_000
+
+
+class FakeServer:
+    """Keeps states as a server does; ``calls`` has the arguments of every call it got."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self._now_us = 1_000_000_000
+        self._states = LocalLimiter(1_000_000)
+        self._leases: dict[str, dict[str, int]] = {}
+        self._failure: Exception | None = None
+
+    def now(self) -> float:
+        """The clock, in seconds; limiters made here run on it."""
+        return self._now_us / 1_000_000
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock."""
+        self._now_us += round(seconds * 1_000_000)
+
+    def fail(self, reply: str = "timeout") -> None:
+        """From now on no answer (``timeout``), or this error reply."""
+        if reply == "timeout":
+            self._failure = Unavailable("no answer in time")
+        elif reply.split(" ", 1)[0] in ("OOM", "LOADING", "READONLY", "CLUSTERDOWN"):
+            self._failure = Unavailable(reply)
+        else:
+            self._failure = CommandRejected(reply)
+
+    def recover(self) -> None:
+        """It answers again."""
+        self._failure = None
+
+    def limiter(self, **options: Any) -> Limiter:
+        """A limiter that asks this server."""
+        options = {"clock": self.now, "sleep": self.advance} | options
+        return Limiter(_Transport(self), **options)
+
+    def async_limiter(self, **options: Any) -> AsyncLimiter:
+        """A limiter for asyncio that asks this server."""
+        options = {"clock": self.now, "sleep": self._sleep} | options
+        return AsyncLimiter(_AsyncTransport(self), **options)
+
+    async def _sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.advance(seconds)
+
+    def reply(self, args: tuple[str, ...]) -> Any:
+        """What the server answers to a call."""
+        self.calls.append(args)
+        if self._failure is not None:
+            raise self._failure
+        command, key, *words = args
+        match command:
+            case "DEL":
+                return int(self._states.forget(key) | (self._leases.pop(key, None) is not None))
+            case "RL.RENEW":
+                return self._renew(key, words[0], words[1])
+            case "RL.RELEASE":
+                return int(self._holders(key).pop(words[0], None) is not None)
+            case "RL.ALL" | "RL.PEEKALL":
+                return self._all([key, *words], peek=command == "RL.PEEKALL")
+            case "RL.PEEK":
+                return self._rule(key, words, peek=True)
+            case "RL.REFUND" | "RL.CHARGE":
+                return self._rule(key, words, sign=-1 if command == "RL.REFUND" else 1)[:5]
+            case _:
+                return self._rule(key, [command.removeprefix("RL."), *words])
+
+    def _all(self, pairs: list[str], *, peek: bool) -> _REPLY:
+        asked = [(pairs[at], pairs[at + 1].split(" ")) for at in range(0, len(pairs), 2)]
+        rows = [self._rule(key, words, peek=True) for key, words in asked]
+        denied = [at for at, row in enumerate(rows) if not row[0]]
+        if denied:
+            at = max(denied, key=lambda at: (rows[at][3] < 0, rows[at][3]))
+            for row, (key, words) in zip(rows, asked, strict=True):
+                if row[0] and "LEASE" not in words:
+                    row[2] = self._rule(key, _without_cost(words), peek=True)[2]
+        else:
+            if not peek:
+                rows = [self._rule(key, words) for key, words in asked]
+            at = min(range(len(rows)), key=lambda at: rows[at][2])
+        return [*rows[at][:5], at + 1, *rows]
+
+    def _rule(self, key: str, words: list[str], *, peek: bool = False, sign: int = 0) -> _REPLY:
+        kind = words[0].upper()
+        if kind == "LEASE":
+            return self._lease(key, words[1], int(words[2]), words[3], peek=peek)
+        cost, partial = 1, "PARTIAL" in words
+        if "COST" in words:
+            cost = int(words[words.index("COST") + 1])
+        if kind == "USE":
+            if "DEFAULT" not in words:
+                raise CommandRejected("NOPOLICY no such policy")
+            default = words[words.index("DEFAULT") + 1 :]
+            taken = ["COST", str(cost), *(["PARTIAL"] if partial else [])]
+            row = self._rule(key, [*default, *taken], peek=peek, sign=sign)
+            return [*row, row[0], row[3]]
+        limits = _limits(kind, words)
+        if sign:
+            return list(self._states.decide(limits, key, sign * cost, self._now_us, force=True))
+        reply = self._states.decide(limits, key, cost, self._now_us, peek=peek, partial=partial)
+        return list(reply)
+
+    def _holders(self, key: str) -> dict[str, int]:
+        holders = self._leases.setdefault(key, {})
+        for id in [id for id, until in holders.items() if until <= self._now_us]:  # noqa: A001
+            del holders[id]
+        return holders
+
+    def _lease(self, key: str, id: str, limit: int, ttl: str, *, peek: bool) -> _REPLY:
+        holders, ttl_us = self._holders(key), duration_us(ttl, "ttl")
+        others = len([name for name in holders if name != id])
+        allowed = others < limit
+        if allowed and not peek:
+            holders[id] = self._now_us + ttl_us
+        left = max(0, limit - others - int(allowed))
+        ends = sorted(holders.values()) or [self._now_us + ttl_us]
+        retry = 0 if allowed else ends[max(0, len(ends) - limit)] - self._now_us
+        return [int(allowed), limit, left, -(-retry // 1000), -(-(ends[-1] - self._now_us) // 1000)]
+
+    def _renew(self, key: str, id: str, ttl: str) -> int:
+        holders = self._holders(key)
+        if id not in holders:
+            return 0
+        holders[id] = self._now_us + duration_us(ttl, "ttl")
+        return 1
+
+
+def _without_cost(words: list[str]) -> list[str]:
+    if "COST" not in words:
+        return [*words, "COST", "0"]
+    at = words.index("COST") + 1
+    return [*words[:at], "0", *words[at + 1 :]]
+
+
+_KINDS = {
+    "GCRA": "gcra", "TOKENBUCKET": "token_bucket", "LEAKYBUCKET": "leaky_bucket",
+    "FIXED": "fixed", "SLIDING": "sliding", "SLIDINGLOG": "sliding_log",
+}  # fmt: skip
+
+
+def _limits(kind: str, words: list[str]) -> Limits:
+    if kind == "QUOTA":
+        return Limits("fixed", int(words[1]), 0, _MONTH_US)
+    if kind == "BACKOFF":
+        return Limits("fixed", int(words[1]), 0, duration_us(words[3], "max"))
+    if kind not in _KINDS:
+        raise CommandRejected(f"ERR unknown command 'RL.{kind}'")
+    rate = int(words[2]) if kind in ("GCRA", "TOKENBUCKET", "LEAKYBUCKET") else 0
+    period = duration_us(words[3] if rate else words[2], "period")
+    return Limits(_KINDS[kind], int(words[1]), rate, period)
+
+
+class _Transport:
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    def node(self, key: str) -> None:
+        return None
+
+    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        return self._server.reply(args)
+
+    def close(self) -> None:
+        pass
+
+
+class _AsyncTransport:
+    def __init__(self, server: FakeServer) -> None:
+        self._server = server
+
+    async def node(self, key: str) -> None:
+        return None
+
+    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        await asyncio.sleep(0)
+        return self._server.reply(args)
+
+    async def close(self) -> None:
+        pass

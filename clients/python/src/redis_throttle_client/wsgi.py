@@ -1,0 +1,156 @@
+"""Middleware for WSGI: Flask, Django and every other application.
+
+    app.wsgi_app = RateLimitMiddleware(app.wsgi_app, limiter=limiter, rules=rule)
+
+The decision is ``environ["redis_throttle_client.decision"]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from ._decision import Decision, HeaderStyle
+from ._errors import InvalidArgument
+from ._http import (
+    CostFunction,
+    Handler,
+    KeyFunction,
+    Plan,
+    Request,
+    RulesArgument,
+    SkipFunction,
+    added,
+)
+from ._lease import Lease
+from ._limiter import Limiter
+from ._rules import Rule
+
+Environ = dict[str, Any]
+StartResponse = Callable[..., Any]
+App = Callable[[Environ, StartResponse], Iterable[bytes]]
+
+__all__ = ["RateLimitMiddleware"]
+
+_DECISION = "redis_throttle_client.decision"
+# Names of request headers that one of ours has written, and a client no more.
+_CLEANED = "redis_throttle_client.cleaned"
+
+
+class RateLimitMiddleware:
+    """Asks the limiter before the application; the options are those of the ASGI middleware."""
+
+    def __init__(
+        self, app: App, *, limiter: Limiter, rules: RulesArgument,
+        key: KeyFunction | None = None, skip: SkipFunction | None = None,
+        cost: int | CostFunction = 1, handler: Handler | None = None,
+        headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
+        anonymous: Rule | None = None, tag: KeyFunction | None = None,
+        degraded_header: str | None = None,
+    ) -> None:  # fmt: skip
+        if not isinstance(limiter, Limiter):
+            raise InvalidArgument("limiter: expected a Limiter")
+        self._app, self._limiter = app, limiter
+        self._plan = Plan.of(
+            rules, key, skip, cost, handler, headers, trusted_proxies, anonymous, tag,
+            degraded_header,
+        )  # fmt: skip
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Serves, or answers the denial."""
+        plan = self._plan
+        request = self._request(environ)
+        if plan.skip is not None and plan.skip(request):
+            return self._app(self._told(environ, None), start_response)
+        decision, leases = self._decide(request)
+        if decision is None or not decision.allowed:
+            answer = plan.denial(request, decision)
+            start_response(_status(answer.status), list(answer.headers.items()))
+            return [answer.body]
+        return self._serve(environ, start_response, decision, leases)
+
+    def _decide(self, request: Request) -> tuple[Decision | None, list[Lease]]:
+        plan: Any = self._plan
+        subjects = [key(request) for _, key in plan.rules]
+        cost = plan.cost(request) if callable(plan.cost) else plan.cost
+        calls = plan.calls(subjects, cost, request.client_address)
+        if calls is None:
+            return None, []
+        tag = None if plan.tag is None else plan.tag(request)
+        return self._limiter._admit(calls, tag)
+
+    def _serve(
+        self, environ: Environ, start_response: StartResponse, decision: Decision,
+        leases: list[Lease],
+    ) -> Iterable[bytes]:  # fmt: skip
+        fields = decision.headers(self._plan.styles)
+
+        def starting(status: str, headers: list[tuple[str, str]], *exc_info: Any) -> Any:
+            present = {name.lower() for name, _ in headers}
+            return start_response(status, headers + added(present, fields), *exc_info)
+
+        try:
+            body = self._app(self._told(environ, decision), starting)
+        except BaseException:
+            _release(leases)
+            raise
+        return _Body(body, leases) if leases else body
+
+    def _request(self, environ: Environ) -> Request:
+        def headers(name: str) -> list[str]:
+            variable = name.upper().replace("-", "_")
+            if variable not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
+                variable = "HTTP_" + variable
+            value = environ.get(variable)
+            return [] if value is None else [value]
+
+        peer = environ.get("REMOTE_ADDR") or None
+        address = self._plan.address.find(peer, headers("x-forwarded-for"))
+        path = environ.get("SCRIPT_NAME", "") + environ.get("PATH_INFO", "")
+        return Request(environ["REQUEST_METHOD"], path, environ, address, headers)
+
+    def _told(self, environ: Environ, decision: Decision | None) -> Environ:
+        if decision is not None:
+            environ[_DECISION] = decision
+        else:
+            # Skipped here, and perhaps decided by another one outside.
+            environ.setdefault(_DECISION, None)
+        name = self._plan.degraded_header
+        if name is not None:
+            variable = "HTTP_" + name.upper().replace("-", "_")
+            cleaned = environ.setdefault(_CLEANED, set())
+            if variable not in cleaned:
+                environ.pop(variable, None)
+                cleaned.add(variable)
+            if decision is not None and decision.degraded:
+                environ[variable] = "1"
+        return environ
+
+
+def _status(code: int) -> str:
+    phrase = {413: "Content Too Large"}.get(code) or HTTPStatus(code).phrase
+    return f"{code} {phrase}"
+
+
+def _release(leases: Iterable[Lease]) -> None:
+    for lease in leases:
+        lease.release()
+
+
+class _Body:
+    """The application's body; servers close it at the end, also when the client has gone."""
+
+    def __init__(self, body: Iterable[bytes], leases: list[Lease]) -> None:
+        self._body, self._leases = body, leases
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._body)
+
+    def close(self) -> None:
+        try:
+            close = getattr(self._body, "close", None)
+            if close is not None:
+                close()
+        finally:
+            _release(self._leases)

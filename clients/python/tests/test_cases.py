@@ -1,0 +1,200 @@
+"""The table that the clients of all languages share."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redis_throttle_client as rtc
+from redis_throttle_client import Decision, InvalidArgument, ProtocolError, Rule, _protocol
+from redis_throttle_client._address import ClientAddress
+from redis_throttle_client._decision import retry_after_s
+from redis_throttle_client._errors import is_mistake
+from redis_throttle_client._http import problem
+from redis_throttle_client._keys import Keys
+from redis_throttle_client._policy import strictest
+from redis_throttle_client._rules import duration_text, duration_us
+
+CASES: dict[str, list[dict[str, Any]]] = json.loads(
+    (Path(__file__).parents[2] / "cases.json").read_text()
+)
+INVALID = {"error": "invalid"}
+PROTOCOL = {"error": "protocol"}
+
+
+def cases(section: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        ("given", "expect"),
+        [pytest.param(case["input"], case["expect"], id=case["name"]) for case in CASES[section]],
+    )
+
+
+def made(given: dict[str, Any]) -> Rule:
+    fields = dict(given)
+    if "default" in fields:
+        fields["default"] = made(fields["default"])
+    rule: Rule = getattr(rtc, fields.pop("kind"))(fields.pop("name"), **fields)
+    return rule
+
+
+def test_every_section_is_run() -> None:
+    run = Path(__file__).read_text()
+    assert [name for name in CASES if f'@cases("{name}")' not in run] == []
+
+
+@cases("durations")
+def test_duration(given: Any, expect: Any) -> None:
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument):
+            duration_us(given, "period")
+    else:
+        assert duration_text(duration_us(given, "period")) == expect
+
+
+@cases("calls")
+def test_call(given: dict[str, Any], expect: Any) -> None:
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument):
+            arguments(given)
+    else:
+        assert list(arguments(given)) == expect
+
+
+def arguments(given: dict[str, Any]) -> tuple[str, ...]:
+    rule = made(given["rule"])
+    key = Keys().key(rule.name, given["subject"])
+    cost = given.get("cost", 1)
+    match given["method"]:
+        case "check":
+            return _protocol.check(rule, key, cost, partial=given.get("partial", False))
+        case "forget":
+            return _protocol.forget(key)
+        case "lease":
+            return _protocol.lease(rule, key, given["id"])
+        case "renew":
+            return _protocol.renew(rule, key, given["id"])
+        case "release":
+            return _protocol.release(key, given["id"])
+        case verb:
+            return _protocol.named(verb.upper(), rule, key, cost)
+
+
+@cases("calls_all")
+def test_call_of_several(given: dict[str, Any], expect: Any) -> None:
+    def ask() -> tuple[str, ...]:
+        calls = []
+        for call in given["calls"]:
+            rule = made(call["rule"])
+            key = Keys().key(rule.name, call["subject"], given.get("tag"))
+            calls.append((rule, key, call.get("cost", 1)))
+        peek = given.get("method") == "peek_all"
+        return _protocol.check_all(calls, peek=peek, id=given.get("id"))
+
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument):
+            ask()
+    else:
+        assert list(ask()) == expect
+
+
+@cases("invalid_rules")
+def test_an_invalid_rule_names_its_argument(given: dict[str, Any], expect: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{expect}: "):
+        made(given)
+
+
+@cases("keys")
+def test_key(given: dict[str, Any], expect: Any) -> None:
+    options = {n: given[n] for n in ("prefix", "hash_tag", "hmac_secret") if n in given}
+    if expect == INVALID:
+        with pytest.raises(InvalidArgument):
+            Keys(**options).key(given["rule"], given["subject"], given.get("tag"))
+    else:
+        assert Keys(**options).key(given["rule"], given["subject"], given.get("tag")) == expect
+
+
+def fields_of(decision: Decision, expect: dict[str, Any]) -> dict[str, Any]:
+    return {name: getattr(decision, name) for name in expect}
+
+
+@cases("replies")
+def test_reply(given: dict[str, Any], expect: dict[str, Any]) -> None:
+    rule = made(given["rule"])
+
+    def read() -> Decision:
+        partial = given.get("partial", False)
+        return _protocol.decision(rule, given["reply"], given.get("cost", 1), partial=partial)
+
+    if expect == PROTOCOL:
+        with pytest.raises(ProtocolError):
+            read()
+    else:
+        assert fields_of(read(), expect) == expect
+
+
+@cases("replies_all")
+def test_reply_of_several(given: dict[str, Any], expect: dict[str, Any]) -> None:
+    rules = [made(rule) for rule in given["rules"]]
+    if expect == PROTOCOL:
+        with pytest.raises(ProtocolError):
+            _protocol.decision_all(rules, given["reply"])
+    else:
+        decision = _protocol.decision_all(rules, given["reply"])
+        assert fields_of(decision, expect["decision"]) == expect["decision"]
+        rows = zip(decision.rows, expect["rows"], strict=True)
+        assert [fields_of(row, wanted) for row, wanted in rows] == expect["rows"]
+
+
+@cases("retry_after")
+def test_retry_after(given: int, expect: str | None) -> None:
+    if expect is None:
+        assert "Retry-After" not in Decision(False, 1, 1, given, 0, "api").headers()
+    else:
+        assert str(retry_after_s(given)) == expect
+
+
+def decided(given: dict[str, Any]) -> Decision | None:
+    if given.get("no_subject"):
+        return None
+    rules = [made(rule) for rule in given["rules"]]
+    if given.get("source") == "error":
+        retry = given.get("retry_after_ms", 0)
+        return Decision(given["allowed"], 0, 0, retry, 0, rules[0].name, "error", True)
+    if len(rules) > 1:
+        return _protocol.decision_all(rules, given["reply"])
+    return _protocol.decision(rules[0], given["reply"])
+
+
+@cases("headers")
+def test_headers(given: dict[str, Any], expect: dict[str, str]) -> None:
+    decision = decided(given)
+    assert decision is not None
+    styles = given.get("styles", ["draft-11"])
+    assert decision.headers(styles, now_ms=given.get("now_ms")) == expect
+
+
+@cases("problems")
+def test_problem(given: dict[str, Any], expect: dict[str, Any]) -> None:
+    body = problem(decided(given))
+    assert {"status": body["status"], "body": body} == expect
+
+
+@cases("addresses")
+def test_address(given: dict[str, Any], expect: str | None) -> None:
+    assert ClientAddress(given["trusted"]).find(given["peer"], given["forwarded"]) == expect
+
+
+@cases("failure")
+def test_the_strictest_decides(given: list[Any], expect: str) -> None:
+    assert strictest(given) == expect
+
+
+@pytest.mark.parametrize("driver", ["redis", "valkey"])
+@cases("errors")
+def test_error(given: str, expect: str, driver: str) -> None:
+    parsers = pytest.importorskip(f"{driver}._parsers.resp2")
+    error = parsers._RESP2Parser(4096).parse_error(given)
+    assert ("mistake" if is_mistake(error) else "unavailable") == expect

@@ -1,0 +1,145 @@
+"""The example, as a process of its own and over real HTTP."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from .conftest import ROOT, Server, free_port, until
+
+pytestmark = pytest.mark.live
+# An answer without a server: one timeout of 100 ms, and what HTTP and a busy machine take.
+WITHIN_S = 0.35
+
+
+class Example:
+    """``examples/fastapi`` behind uvicorn, and the server that it asks."""
+
+    def __init__(self, server: Server, timeout_ms: int) -> None:
+        self.server, self.port = server, free_port()
+        environ = os.environ | {
+            "SERVER": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": "127.0.0.1/32",
+            "TIMEOUT_MS": str(timeout_ms),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(self.port),
+                   "--log-level", "error", "--no-proxy-headers"]  # fmt: skip
+        self.process = subprocess.Popen(command, cwd=ROOT / "examples/fastapi", env=environ)
+        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
+        until(self._warm, 30)
+
+    def _warm(self) -> bool:
+        assert self.process.poll() is None
+        try:
+            return bool(self.get("/", "203.0.113.99").json()["source"] == "server")
+        except httpx.HTTPError:
+            return False
+
+    def get(self, path: str, client: str, *spoofed: str) -> httpx.Response:
+        """As the proxy 127.0.0.1 passes on what ``client`` sends."""
+        forwarded = ", ".join([*spoofed, client])
+        return self.client.get(path, headers={"X-Forwarded-For": forwarded})
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.terminate()
+        self.process.wait()
+
+
+@pytest.fixture
+def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Example]:
+    """With the time-out of 100 ms where a test is about it, else with one that nothing misses."""
+    own_server.freeze()
+    made = Example(own_server, getattr(request, "param", 2000))
+    yield made
+    made.close()
+
+
+at_its_default = pytest.mark.parametrize("example", [100], indirect=True, ids=["100 ms"])
+
+
+def timed(ask: object) -> tuple[httpx.Response, float]:
+    began = time.monotonic()
+    answer: httpx.Response = ask()  # type: ignore[operator]
+    return answer, time.monotonic() - began
+
+
+def test_a_burst_and_the_problem(example: Example) -> None:
+    served = [example.get("/", "192.0.2.7") for _ in range(10)]
+    assert [one.status_code for one in served] == [200] * 10
+    assert served[0].headers["ratelimit"] == '"api";r=9;t=6'
+    denied = example.get("/", "192.0.2.7")
+    assert denied.status_code == 429
+    assert denied.headers["retry-after"] == "6"
+    assert denied.headers["ratelimit-policy"] == '"api";q=10;w=60'
+    assert denied.json() == {
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Too Many Requests",
+        "status": 429,
+        "detail": "Come back in 6 seconds.",
+        "violated-policies": ["api"],
+    }
+    # Who lies about the hops before is still the same; another one, and an IPv6 network, are not.
+    assert example.get("/", "192.0.2.7", "1.1.1.1").status_code == 429
+    assert example.get("/", "192.0.2.8").status_code == 200
+    for host in range(10):
+        assert example.get("/", f"2001:db8::{host + 1:x}").status_code == 200
+    assert example.get("/", "2001:db8::ffff").status_code == 429
+    example.server.advance("6s")
+    assert example.get("/", "192.0.2.7").status_code == 200
+
+
+def test_several_rules_at_once(example: Example) -> None:
+    found = [example.get("/report", "192.0.2.7") for _ in range(4)]
+    assert [one.status_code for one in found] == [200, 200, 200, 429]
+    assert found[-1].json()["violated-policies"] == ["day"]
+    assert found[0].headers["ratelimit-policy"] == '"api";q=10;w=60, "day";q=3;w=86400'
+
+
+@at_its_default
+def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> None:
+    example.server.end()
+    served, took = timed(lambda: example.get("/", "192.0.2.7"))
+    assert (served.status_code, served.json()["source"]) == (200, "error")
+    assert took < WITHIN_S
+    closed = example.get("/login", "192.0.2.7")
+    assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")
+    local = [example.get("/search", "192.0.2.7").status_code for _ in range(3)]
+    assert local == [200, 200, 429]
+    example.server.start()
+    until(lambda: example.get("/", "192.0.2.7").json()["source"] == "server")
+
+
+@at_its_default
+def test_a_hung_server_is_charged_once(example: Example) -> None:
+    before = example.server.counted()
+    with example.server.client() as other:
+        sleeping = other.connection_pool.get_connection()
+        sleeping.send_command("DEBUG", "SLEEP", "0.6")
+        time.sleep(0.05)
+        served, took = timed(lambda: example.get("/", "192.0.2.7"))
+        assert (served.status_code, served.json()["source"]) == (200, "error")
+        assert took < WITHIN_S
+        sleeping.read_response()
+        other.connection_pool.release(sleeping)
+    assert example.server.counted() - before <= 1
+    until(lambda: example.get("/", "192.0.2.7").json()["source"] == "server")
+
+
+def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
+    address = {"X-Forwarded-For": "192.0.2.7"}
+    with example.client.stream("GET", "/export", headers=address) as first:
+        assert first.status_code == 200
+        chunks = first.iter_bytes()
+        assert next(chunks)
+        assert example.get("/export", "192.0.2.7").status_code == 429
+        # Leaving the block closes the connection in the middle of the response.
+    released = "INFO", "rl"
+    until(lambda: int(example.server.command(*released)["rl_release_allowed"]) == 1)
+    with example.client.stream("GET", "/export", headers=address) as again:
+        assert again.status_code == 200

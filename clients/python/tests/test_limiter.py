@@ -1,0 +1,469 @@
+"""The limiters without a server: every option, by the public fake and a clock that is moved."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+import redis
+import redis.asyncio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import redis_throttle_client as rtc
+from redis_throttle_client import (
+    AsyncLimiter,
+    CommandRejected,
+    Decision,
+    InvalidArgument,
+    LeaseDenied,
+    Limiter,
+    Unavailable,
+    fixed,
+    gcra,
+    leaky_bucket,
+    lease,
+    policy,
+    quota,
+)
+from redis_throttle_client._errors import is_mistake
+from redis_throttle_client._keys import Keys
+from redis_throttle_client._policy import Gate
+from redis_throttle_client.testing import FakeServer
+
+API = gcra("api", 6, 10, "60s")
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+def test_everything_public_is_exported_and_nothing_else() -> None:
+    assert sorted(rtc.__all__) == list(rtc.__all__)
+    assert all(hasattr(rtc, name) for name in rtc.__all__)
+
+
+def test_a_denial_is_false_in_a_condition(server: FakeServer) -> None:
+    limiter = server.limiter()
+    assert [bool(limiter.check(API, "42")) for _ in range(7)] == [True] * 6 + [False]
+
+
+# -- on_error ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("on_error", "allowed"), [("allow", True), ("deny", False)])
+def test_on_error_decides_without_an_answer(
+    server: FakeServer, on_error: Any, allowed: bool
+) -> None:
+    server.fail()
+    decision = server.limiter().check(gcra("api", 6, 10, "60s", on_error=on_error), "42")
+    assert (decision.allowed, decision.source, decision.degraded) == (allowed, "error", True)
+    assert decision.retry_after_ms == (0 if allowed else 1000)
+
+
+def test_local_enforces_its_share(server: FakeServer) -> None:
+    server.fail()
+    rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
+    limiter = server.limiter()
+    found = [limiter.check(rule, "42") for _ in range(7)]
+    assert [one.allowed for one in found] == [True] * 6 + [False]
+    assert {one.source for one in found} == {"local"}
+    assert all(one.degraded for one in found)
+    assert found[-1].retry_after_ms == 10_000
+    server.advance(10)
+    assert limiter.check(rule, "42")
+    assert limiter.check(rule, "other")
+
+
+def test_a_cost_above_the_share_comes_later_and_not_never(server: FakeServer) -> None:
+    server.fail()
+    rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
+    assert server.limiter().check(rule, "42", 7).retry_after_ms == 1000
+    assert server.limiter().check(rule, "42", 61).never
+
+
+def test_a_policy_falls_back_to_its_default(server: FakeServer) -> None:
+    server.fail()
+    rule = policy("search", default=gcra("x", 2, 1, "1s"), on_error="local")
+    limiter = server.limiter()
+    assert [limiter.check(rule, "42").allowed for _ in range(3)] == [True, True, False]
+
+
+def test_of_several_rules_the_strictest_decides(server: FakeServer) -> None:
+    server.fail()
+    closed = fixed("day", 9, "1d", on_error="deny")
+    decision = server.limiter().check_all([(API, "42"), (closed, "42")])
+    assert (decision.allowed, decision.rule, decision.source) == (False, "day", "error")
+
+
+@pytest.mark.parametrize("reply", ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x"])
+def test_a_mistake_is_never_open(server: FakeServer, reply: str) -> None:
+    server.fail(reply)
+    for rule in (API, gcra("api", 6, 10, "60s", on_error="local")):
+        with pytest.raises(CommandRejected):
+            server.limiter().check(rule, "42")
+
+
+@pytest.mark.parametrize(
+    ("error", "mistake"),
+    [(TypeError("x"), True), (OSError("x"), False), (TimeoutError(), False),
+     (redis.ConnectionError("x"), False), (redis.TimeoutError("x"), False)],
+)  # fmt: skip
+def test_a_bug_in_between_is_no_server_that_is_away(error: Exception, mistake: bool) -> None:
+    assert is_mistake(error) is mistake
+
+
+def test_what_has_no_policy_says_that_nobody_answered(server: FakeServer) -> None:
+    server.fail()
+    limiter = server.limiter()
+    for ask in (limiter.refund, limiter.charge, limiter.forget):
+        with pytest.raises(Unavailable):
+            ask(API, "42")
+    with pytest.raises(Unavailable):
+        limiter.ready()
+
+
+# -- the circuit breaker and max_in_flight ----------------------------------------------------
+
+
+def test_five_failures_then_a_pause_then_one_probe(server: FakeServer) -> None:
+    limiter = server.limiter()
+    server.fail("OOM full")
+    for _ in range(20):
+        limiter.check(API, "42")
+    assert len(server.calls) == 5
+    server.advance(0.999)
+    limiter.check(API, "42")
+    assert len(server.calls) == 5
+    server.advance(0.001)
+    for _ in range(5):
+        limiter.check(API, "42")
+    assert len(server.calls) == 6
+    server.recover()
+    server.advance(1)
+    assert [limiter.check(API, "42").source for _ in range(3)] == ["server"] * 3
+
+
+def test_the_breaker_can_be_set(server: FakeServer) -> None:
+    limiter = server.limiter(breaker_failures=2, breaker_pause_ms=50)
+    server.fail()
+    for _ in range(9):
+        limiter.check(API, "42")
+    assert len(server.calls) == 2
+    server.advance(0.05)
+    limiter.check(API, "42")
+    assert len(server.calls) == 3
+
+
+def test_a_mistake_does_not_open_the_circuit(server: FakeServer) -> None:
+    limiter = server.limiter()
+    server.fail("WRONGTYPE x")
+    for _ in range(9):
+        with pytest.raises(CommandRejected):
+            limiter.check(API, "42")
+    assert len(server.calls) == 9
+
+
+def test_while_a_probe_runs_nobody_else_asks() -> None:
+    gate = Gate(9, 1, 1)
+    gate.leave(0, gate.enter(0), answered=False)
+    probe = gate.enter(1)
+    assert probe
+    with pytest.raises(Unavailable):
+        gate.enter(1)
+    gate.leave(1, probe, answered=None)
+    assert gate.enter(1)
+
+
+@pytest.mark.anyio
+async def test_beyond_max_in_flight_nobody_waits() -> None:
+    class Slow:
+        def __init__(self) -> None:
+            self.go = anyio.Event()
+
+        async def node(self, key: str) -> None:
+            return None
+
+        async def call(self, *args: Any) -> list[int]:
+            await self.go.wait()
+            return [1, 6, 5, 0, 6000]
+
+        async def close(self) -> None:
+            pass
+
+    slow = Slow()
+    limiter = AsyncLimiter(slow, max_in_flight=2)
+    found: list[str] = []
+
+    async def ask() -> None:
+        found.append((await limiter.check(API, "42")).source)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(5):
+            group.start_soon(ask)
+        await anyio.wait_all_tasks_blocked()
+        assert found == ["error"] * 3
+        slow.go.set()
+    assert sorted(found) == ["error"] * 3 + ["server"] * 2
+
+
+# -- the denial cache -------------------------------------------------------------------------
+
+
+def test_a_denial_is_remembered_until_it_ends(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=10)
+    for _ in range(7):
+        limiter.check(API, "42")
+    asked = len(server.calls)
+    server.advance(2.5)
+    again = limiter.check(API, "42")
+    assert (again.allowed, again.retry_after_ms, again.source) == (False, 3500, "local")
+    assert again.reset_after_ms == 33_500
+    assert len(server.calls) == asked
+    server.advance(3.4999)
+    assert not limiter.check(API, "42")
+    server.advance(0.0001)
+    assert limiter.check(API, "42").source == "server"
+
+
+def test_without_the_cache_every_call_asks(server: FakeServer) -> None:
+    limiter = server.limiter()
+    for _ in range(9):
+        limiter.check(API, "42")
+    assert len(server.calls) == 9
+
+
+def test_the_cache_is_per_cost_and_bounded_and_cleared(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=1)
+    limiter.check(API, "42", 4)
+    assert not limiter.check(API, "42", 3)
+    assert limiter.check(API, "42", 2)
+    limiter.forget(API, "42")
+    assert limiter.check(API, "42", 3)
+    limiter.check(API, "42", 3)
+    assert limiter.check(API, "42").source == "server"
+    assert limiter.check(API, "x", 6)
+    assert limiter.check(API, "x", 1).source == "server"
+    assert limiter.check(API, "42", 1).source == "server"
+
+
+def test_leases_and_never_are_not_cached(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=10)
+    jobs = lease("jobs", 1, "60s")
+    with limiter.lease(jobs, "42"), pytest.raises(LeaseDenied), limiter.lease(jobs, "42"):
+        pass
+    with limiter.lease(jobs, "42"):
+        pass
+    for _ in range(2):
+        assert limiter.check(API, "42", 7).source == "server"
+
+
+# -- prefetch ---------------------------------------------------------------------------------
+
+
+def test_one_call_fetches_for_many(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=4)
+    found = [limiter.check(API, "42") for _ in range(7)]
+    assert [one.allowed for one in found] == [True] * 6 + [False]
+    assert [one.remaining for one in found] == [5, 4, 3, 2, 1, 0, 0]
+    assert [one.source for one in found[:5]] == ["server", "local", "local", "local", "server"]
+    assert [call[-2:] for call in server.calls] == [("4", "PARTIAL")] * 3
+
+
+def test_permits_lapse_with_the_reset_of_their_grant(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=4)
+    limiter.check(API, "42")
+    server.advance(24)
+    assert limiter.check(API, "42").source == "server"
+
+
+def test_what_is_left_comes_back_on_close(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=4)
+    limiter.check(API, "42")
+    limiter.close()
+    assert server.calls[-1] == ("RL.REFUND", "rl:api:42", "GCRA", "6", "10", "60", "COST", "3")
+    assert server.limiter().peek(API, "42", 0).remaining == 5
+
+
+@pytest.mark.parametrize(
+    ("rule", "cost"), [(leaky_bucket("q", 9, 9, 9), 1), (policy("p", default=API), 1), (API, 2)]
+)
+def test_some_are_not_fetched_in_advance(server: FakeServer, rule: Any, cost: int) -> None:
+    server.limiter(prefetch=4).check(rule, "42", cost)
+    assert "PARTIAL" not in server.calls[0]
+
+
+@pytest.mark.anyio
+async def test_many_at_once_fetch_once(server: FakeServer) -> None:
+    limiter = server.async_limiter(prefetch=100)
+    big = gcra("big", 1000, 1000, "60s")
+    async with anyio.create_task_group() as group:
+        for _ in range(100):
+            group.start_soon(limiter.check, big, "42")
+    assert len(server.calls) == 1
+
+
+def test_many_threads_fetch_once(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=100)
+    big = gcra("big", 1000, 1000, "60s")
+    threads = [threading.Thread(target=limiter.check, args=(big, "42")) for _ in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(server.calls) == 1
+    assert limiter.check(big, "42").remaining == 949
+
+
+# -- check_each, wait, leases, the hook --------------------------------------------------------
+
+
+def test_one_after_the_other_gives_back_what_a_denial_leaves(server: FakeServer) -> None:
+    limiter = server.limiter()
+    day = fixed("day", 1, "1d")
+    assert limiter.check_each([(API, "42"), (day, "42")])
+    denied = limiter.check_each([(API, "42"), (day, "42")])
+    assert (denied.allowed, denied.rule, len(denied.rows)) == (False, "day", 2)
+    assert limiter.peek(API, "42", 0).remaining == 5
+
+
+def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:
+    limiter = server.limiter()
+    limiter.check(API, "42", 6)
+    began = server.now()
+    assert limiter.wait(API, "42", 6000)
+    assert server.now() - began == pytest.approx(6)
+    assert not limiter.wait(API, "42", 5999)
+    assert server.now() - began == pytest.approx(6)
+    assert not limiter.wait(API, "42", 60_000, 7)
+
+
+def test_a_place_that_comes_too_late_is_given_back(server: FakeServer) -> None:
+    limiter, queue = server.limiter(), leaky_bucket("q", 4, 1, "1s")
+    assert [limiter.check(queue, "x").retry_after_ms for _ in range(3)] == [0, 1000, 2000]
+    late = limiter.wait(queue, "x", 2500)
+    assert (late.allowed, late.retry_after_ms) == (False, 3000)
+    assert limiter.peek(queue, "x", 0).remaining == 1
+
+
+def test_a_lease_is_lost_by_this_clock(server: FakeServer) -> None:
+    limiter, jobs = server.limiter(), lease("jobs", 1, "60s")
+    with limiter.lease(jobs, "42", "job-1") as held:
+        server.advance(59.9)
+        assert held.held
+        assert held.renew()
+        server.advance(60)
+        assert not held.held
+        assert not held.renew()
+    assert not held.held
+
+
+@pytest.mark.anyio
+async def test_a_lease_renews_itself_and_is_released_when_cancelled(server: FakeServer) -> None:
+    limiter, jobs = server.async_limiter(), lease("jobs", 1, "60s")
+    with anyio.CancelScope() as scope:
+        async with limiter.lease(jobs, "42", "job-1"):
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            assert ("RL.RENEW", "rl:jobs:42", "job-1", "60") in server.calls
+            scope.cancel()
+            await anyio.sleep_forever()
+    await limiter.close()
+    assert server.calls[-1] == ("RL.RELEASE", "rl:jobs:42", "job-1")
+
+
+def test_threads_renew_too(server: FakeServer) -> None:
+    limiter, jobs = server.limiter(), lease("jobs", 1, "3ms")
+    renewed = threading.Event()
+    with limiter.lease(jobs, "42", "job-1") as held:
+        original = held.renew
+
+        def renew() -> bool:
+            renewed.set()
+            return original()
+
+        held.renew = renew  # type: ignore[method-assign]
+        server.advance(0.001)
+        limiter._renewer.close()
+        limiter._renewer._closed = False
+        limiter._renewer._thread = None
+        limiter._renewer.add(held)
+        server.advance(0.001)
+        with limiter._renewer._changed:
+            limiter._renewer._changed.notify()
+        assert renewed.wait(5)
+    limiter.close()
+
+
+def test_without_a_server_a_lease_is_as_its_rule_says(server: FakeServer) -> None:
+    server.fail()
+    with server.limiter().lease(lease("jobs", 1, "60s"), "42") as held:
+        assert held.held
+    closed = lease("jobs", 1, "60s", on_error="deny")
+    with pytest.raises(LeaseDenied), server.limiter().lease(closed, "42"):
+        pass
+    assert [call[0] for call in server.calls] == ["RL.LEASE"] * 2
+
+
+def test_the_hook_sees_no_subject_and_changes_nothing(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[tuple[Decision, Any, str, float]] = []
+    limiter = server.limiter(on_decision=lambda *told: seen.append(told))
+    decision = limiter.check(API, "alice")
+    assert seen[0][0] == decision
+    assert seen[0][1] == API
+    assert "alice" not in seen[0][2]
+    assert len(seen[0][2]) == 16
+
+    def broken(*told: Any) -> None:
+        raise ZeroDivisionError
+
+    assert server.limiter(on_decision=broken).check(API, "alice")
+    assert "on_decision failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"timeout_ms": 0}, {"max_in_flight": 0}, {"breaker_failures": 0}, {"breaker_pause_ms": 0},
+     {"denial_cache": -1}, {"prefetch": 0}, {"prefetch": 1.5}, {"hash_tag": "x"},
+     {"prefix": "{"}, {"hmac_secret": "short"}],
+)  # fmt: skip
+def test_options_are_checked(server: FakeServer, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument, match=f"^{next(iter(options))}: "):
+        server.limiter(**options)
+
+
+def test_each_limiter_takes_its_own_kind_of_client() -> None:
+    with pytest.raises(InvalidArgument, match="client"):
+        Limiter(redis.asyncio.Redis())
+    with pytest.raises(InvalidArgument, match="client"):
+        AsyncLimiter(redis.Redis())
+    with pytest.raises(InvalidArgument, match="client"):
+        Limiter(object())
+
+
+@pytest.mark.parametrize("call", [(quota("q", 5, "day"), "42"), (API, "42")])
+def test_keys_carry_the_prefix(server: FakeServer, call: Any) -> None:
+    server.limiter(prefix="app").check(*call)
+    assert server.calls[0][1].startswith("app:")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.text(st.characters(codec="utf-8"), min_size=1, max_size=60),
+            st.from_regex(r"\A[A-Za-z0-9._:/-]{1,8}\Z"),
+        ),
+        min_size=2, max_size=2, unique=True,
+    )
+)  # fmt: skip
+def test_no_two_subjects_meet_in_a_key(pairs: list[tuple[str, str]]) -> None:
+    keys = Keys()
+    first, second = (keys.key(rule, subject) for subject, rule in pairs)
+    assert first != second

@@ -1,0 +1,348 @@
+"""Against a real server with the module: what a fake cannot prove."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import anyio
+import pytest
+import redis
+import redis.asyncio
+import valkey
+import valkey.asyncio
+
+from redis_throttle_client import (
+    AsyncLimiter,
+    CommandRejected,
+    LeaseDenied,
+    Limiter,
+    Unavailable,
+    fixed,
+    gcra,
+    leaky_bucket,
+    lease,
+    policy,
+    token_bucket,
+)
+
+from .conftest import Server, free_port, until
+
+pytestmark = pytest.mark.live
+API = gcra("api", 6, 10, "60s")
+# Far more than an answer takes and far less than a driver's repetitions.
+MARGIN_S = 0.15
+
+
+def sync_clients(server: Server) -> dict[str, Any]:
+    pool: Any = redis.BlockingConnectionPool
+    return {
+        "redis": redis.Redis(port=server.port),
+        "redis, RESP2": redis.Redis(port=server.port, protocol=2),
+        "redis, unix": redis.Redis(unix_socket_path=server.path, decode_responses=True),
+        "redis, blocking": redis.Redis(connection_pool=pool(port=server.port)),
+        "valkey": valkey.Valkey(port=server.port),
+    }
+
+
+def async_clients(server: Server) -> dict[str, Any]:
+    return {
+        "redis": redis.asyncio.Redis(port=server.port),
+        "redis, RESP2": redis.asyncio.Redis(port=server.port, protocol=2),
+        "redis, unix": redis.asyncio.Redis(unix_socket_path=server.path),
+        "valkey": valkey.asyncio.Valkey(port=server.port),
+    }
+
+
+@pytest.mark.parametrize(
+    "name", ["redis", "redis, RESP2", "redis, unix", "redis, blocking", "valkey"]
+)
+def test_a_burst_and_its_end(server: Server, name: str) -> None:
+    with Limiter(sync_clients(server)[name], timeout_ms=2000) as limiter:
+        limiter.ready()
+        remaining = [limiter.check(API, "42").remaining for _ in range(6)]
+        denied = limiter.check(API, "42")
+        assert remaining == [5, 4, 3, 2, 1, 0]
+        assert (denied.allowed, denied.retry_after_ms, denied.source) == (False, 6000, "server")
+        server.advance("6s")
+        assert limiter.peek(API, "42")
+        assert limiter.check(API, "42")
+        assert limiter.refund(API, "42", 2).remaining == 2
+        limiter.forget(API, "42")
+        assert limiter.check(API, "42").remaining == 5
+        assert limiter.charge(API, "42", 6).allowed is False
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["redis", "redis, RESP2", "redis, unix", "valkey"])
+async def test_a_burst_and_its_end_in_asyncio(server: Server, name: str) -> None:
+    async with AsyncLimiter(async_clients(server)[name], timeout_ms=2000) as limiter:
+        await limiter.ready()
+        remaining = [(await limiter.check(API, "42")).remaining for _ in range(6)]
+        denied = await limiter.check(API, "42")
+        assert remaining == [5, 4, 3, 2, 1, 0]
+        assert (denied.allowed, denied.retry_after_ms) == (False, 6000)
+        assert (await limiter.refund(API, "42", 2)).remaining == 2
+        await limiter.forget(API, "42")
+        assert (await limiter.check(API, "42")).remaining == 5
+
+
+def test_several_rules_leases_and_policies(server: Server) -> None:
+    jobs, search = lease("jobs", 1, "60s"), policy("search", default=API)
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        both = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
+        assert both.allowed
+        assert [row.remaining for row in both.rows] == [5, 0]
+        again = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
+        assert (again.allowed, again.rule, again.rows[0].remaining) == (False, "day", 5)
+        assert limiter.check(search, "42").would_allow
+        with limiter.lease(jobs, "42") as held:
+            assert held.held
+            assert held.renew()
+            with pytest.raises(LeaseDenied), limiter.lease(jobs, "42"):
+                pass
+        with limiter.lease(jobs, "42"):
+            pass
+
+
+def test_prefetched_permits_are_given_back(server: Server) -> None:
+    hot = gcra("hot", 1000, 1000, "1h")
+    before = server.counted()
+    with Limiter(server.client(), prefetch=100, timeout_ms=2000) as limiter:
+        found = [limiter.check(hot, "x") for _ in range(150)]
+        assert all(found)
+        assert [one.remaining for one in found] == list(range(999, 849, -1))
+        assert server.counted() - before == 2
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        assert limiter.peek(hot, "x", 0).remaining == 850
+
+
+def test_a_mistake_is_raised_whatever_the_rule_says(server: Server) -> None:
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        server.command("SET", "rl:api:42", "something")
+        for rule in (API, gcra("api", 6, 10, "60s", on_error="deny")):
+            with pytest.raises(CommandRejected):
+                limiter.check(rule, "42")
+        with pytest.raises(CommandRejected, match="policy"):
+            limiter.check(policy("none"), "42")
+
+
+def test_a_server_without_the_module_is_a_mistake(server: Server) -> None:
+    server.command("ACL", "SETUSER", "app", "on", "nopass", "~*", "+@all", "-rl.gcra")
+    with (
+        Limiter(server.client(username="app", password="x"), timeout_ms=2000) as limiter,
+        pytest.raises(CommandRejected),
+    ):
+        limiter.check(API, "42")
+
+
+def test_a_full_server_is_not_available(own_server: Server) -> None:
+    own_server.command("CONFIG", "SET", "maxmemory", "1")
+    with Limiter(own_server.client(), timeout_ms=2000) as limiter:
+        assert limiter.check(API, "42").source == "error"
+
+
+@pytest.fixture
+def hung(own_server: Server) -> Iterator[Server]:
+    yield own_server
+    own_server.answer_again()
+
+
+@pytest.mark.parametrize("connected", [False, True])
+def test_a_hung_server_costs_one_timeout_and_counts_once(hung: Server, connected: bool) -> None:
+    with Limiter(hung.client(), breaker_failures=1, breaker_pause_ms=60_000) as limiter:
+        if connected:
+            until(lambda: limiter.check(API, "warm").source == "server")
+        before = hung.counted()
+        hung.stop_answering()
+        began = time.monotonic()
+        first = limiter.check(API, "42")
+        took = time.monotonic() - began
+        began = time.monotonic()
+        assert limiter.check(API, "42").source == "error"
+        again = time.monotonic() - began
+        hung.answer_again()
+        assert (first.allowed, first.source, first.degraded) == (True, "error", True)
+        assert 0.09 < took < 0.1 + MARGIN_S
+        assert again < 0.05
+        assert hung.counted() - before <= 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("connected", [False, True])
+async def test_a_hung_server_in_asyncio(hung: Server, connected: bool) -> None:
+    client = redis.asyncio.Redis(port=hung.port)
+    async with AsyncLimiter(client, breaker_failures=1, breaker_pause_ms=60_000) as limiter:
+        if connected:
+            assert (await limiter.check(API, "warm")).allowed
+        before = hung.counted()
+        hung.stop_answering()
+        began = time.monotonic()
+        first = await limiter.check(gcra("api", 6, 10, "60s", on_error="deny"), "42")
+        took = time.monotonic() - began
+        hung.answer_again()
+        assert (first.allowed, first.source) == (False, "error")
+        assert 0.09 < took < 0.1 + MARGIN_S
+        assert hung.counted() - before <= 1
+
+
+def test_a_server_that_comes_back_is_asked_again(own_server: Server) -> None:
+    with Limiter(own_server.client(), breaker_pause_ms=10) as limiter:
+        until(lambda: limiter.check(API, "42").source == "server")
+        own_server.end()
+        assert limiter.check(API, "42").source == "error"
+        own_server.start()
+        until(lambda: limiter.check(API, "42").source == "server")
+
+
+def test_nobody_there() -> None:
+    client = redis.Redis(port=free_port())
+    with Limiter(client) as limiter:
+        began = time.monotonic()
+        assert limiter.check(API, "42").source == "error"
+        assert time.monotonic() - began < 0.1 + MARGIN_S
+        with pytest.raises(Unavailable):
+            limiter.ready()
+
+
+def test_a_stale_connection_is_not_used(server: Server) -> None:
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        assert limiter.check(API, "42").source == "server"
+        server.command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert limiter.check(API, "42").source == "server"
+
+
+def test_wait_follows_a_leaky_bucket(server: Server) -> None:
+    queue = leaky_bucket("queue", 4, 2, "1s")
+    slept: list[float] = []
+    with Limiter(server.client(), timeout_ms=2000, sleep=slept.append) as limiter:
+        assert [limiter.wait(queue, "x", 1200).allowed for _ in range(4)] == [
+            True, True, True, False,
+        ]  # fmt: skip
+        assert slept == [0.5, 1.0]
+        assert limiter.peek(queue, "x", 0).remaining == 1
+
+
+CLUSTER_SLOTS = 16384
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[list[Server]]:
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for _ in range(3):
+            node = Server("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
+            stack.callback(node.close)
+            nodes.append(node)
+        for at, node in enumerate(nodes):
+            first, last = at * CLUSTER_SLOTS // 3, (at + 1) * CLUSTER_SLOTS // 3 - 1
+            node.command("CLUSTER", "ADDSLOTSRANGE", first, last)
+            node.command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+
+        def together(node: Server) -> bool:
+            info = node.command("CLUSTER", "INFO")
+            return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
+
+        until(lambda: all(map(together, nodes)), 30)
+        yield nodes
+
+
+def calls_and_errors(nodes: list[Server]) -> tuple[int, int]:
+    calls = errors = 0
+    for node in nodes:
+        stats = node.command("INFO", "commandstats").get("cmdstat_rl.gcra", {})
+        calls += int(stats.get("calls", 0))
+        moved = node.command("INFO", "errorstats").get("errorstat_MOVED", {})
+        errors += int(moved.get("count", 0))
+    return calls, errors
+
+
+def test_a_cluster_redirects_nothing(cluster: list[Server]) -> None:
+    before = calls_and_errors(cluster)
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    with Limiter(client, timeout_ms=2000) as limiter:
+        assert all(limiter.check(API, str(at)).source == "server" for at in range(60))
+        both = limiter.check_all([(API, "1"), (token_bucket("t", 9, 9, 9), "2")], tag="acme")
+        assert both.allowed
+        with pytest.raises(CommandRejected):
+            limiter.check_all([(API, "1"), (token_bucket("t", 9, 9, 9), "2")])
+        each = limiter.check_each([(API, "e1"), (fixed("none", 1, 9), "e2", 2)])
+        assert not each
+        assert limiter.peek(API, "e1", 0).remaining == 6
+    after = calls_and_errors(cluster)
+    assert after[0] - before[0] == 61
+    assert after[1] == before[1]
+    client.close()
+
+
+@pytest.fixture
+async def async_cluster(cluster: list[Server]) -> AsyncIterator[redis.asyncio.RedisCluster]:
+    client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    yield client
+    await client.aclose()
+
+
+@pytest.mark.anyio
+async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
+    cluster: list[Server], async_cluster: redis.asyncio.RedisCluster
+) -> None:
+    before = calls_and_errors(cluster)
+    async with AsyncLimiter(async_cluster, timeout_ms=2000) as limiter:
+        for at in range(60):
+            assert (await limiter.check(API, f"a{at}")).source == "server"
+        assert calls_and_errors(cluster)[1] == before[1]
+        slot = async_cluster.keyslot("rl:api:moves")
+        there = async_cluster.get_node_from_key("rl:api:moves")
+        to = next(node for node in cluster if there is not None and node.port != there.port)
+        identity = to.command("CLUSTER", "MYID").decode()
+        for node in cluster:
+            node.command("CLUSTER", "SETSLOT", slot, "NODE", identity)
+        for _ in range(5):
+            assert (await limiter.check(API, "moves")).source == "server"
+        assert calls_and_errors(cluster)[1] == before[1] + 1
+
+
+def has(node: Server, key: str) -> bool:
+    """Whether the node answers for a key, and redirects nobody."""
+    try:
+        node.command("RL.PEEK", key, "GCRA", "6", "10", "60")
+    except redis.ResponseError:
+        return False
+    return True
+
+
+@pytest.mark.anyio
+async def test_a_cluster_through_a_failover(cluster: list[Server]) -> None:
+    """Last, for it ends one of the nodes."""
+    owner = next(node for node in cluster if has(node, "rl:api:f"))
+    with contextlib.closing(Server("--cluster-enabled", "yes")) as replica:
+        replica.command("CLUSTER", "MEET", "127.0.0.1", cluster[0].port)
+        identity = owner.command("CLUSTER", "MYID").decode()
+        until(lambda: identity.encode() in replica.command("CLUSTER", "NODES"), 30)
+        replica.command("CLUSTER", "REPLICATE", identity)
+        until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up", 30)
+        seen = next(node for node in cluster if node is not owner)
+        until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1, 30)
+        client = redis.RedisCluster(host="127.0.0.1", port=seen.port)
+        async_client = redis.asyncio.RedisCluster(host="127.0.0.1", port=seen.port)
+        options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
+        limiter = Limiter(client, **options)
+        async_limiter = AsyncLimiter(async_client, **options)
+        assert limiter.check(API, "f").source == "server"
+        assert (await async_limiter.check(API, "f")).source == "server"
+        owner.end()
+        assert limiter.check(API, "f").source == "error"
+        other = next(k for k in map(str, range(99)) if has(seen, f"rl:api:{k}"))
+        assert limiter.check(API, other).source == "server"
+        until(lambda: limiter.check(API, "f").source == "server", 30)
+        for _ in range(600):
+            if (await async_limiter.check(API, "f")).source == "server":
+                break
+            await anyio.sleep(0.05)
+        assert (await async_limiter.peek(API, "f")).source == "server"
+        limiter.close()
+        await async_limiter.close()
+        client.close()
+        await async_client.aclose()

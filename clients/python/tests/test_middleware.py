@@ -1,0 +1,378 @@
+"""The middlewares over applications in this process, on the public fake."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from wsgiref.util import setup_testing_defaults
+from wsgiref.validate import validator
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from redis_throttle_client import InvalidArgument, fixed, gcra, lease
+from redis_throttle_client._http import Request, Response
+from redis_throttle_client.asgi import RateLimitMiddleware
+from redis_throttle_client.testing import FakeServer
+from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
+
+API = gcra("api", 6, 10, "60s")
+JOBS = lease("jobs", 1, "60s")
+PEER = ("192.0.2.7", 4711)
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+async def home(request: StarletteRequest) -> JSONResponse:
+    decision = request.state.rate_limit
+    return JSONResponse(
+        {
+            "remaining": decision.remaining if decision else None,
+            "degraded": request.headers.get("x-degraded"),
+        }
+    )
+
+
+async def parts(request: StarletteRequest) -> StreamingResponse:
+    server: FakeServer = request.app.state.server
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"one"
+        assert not any(call[0] == "RL.RELEASE" for call in server.calls)
+        yield b"two"
+
+    return StreamingResponse(body())
+
+
+async def fails(request: StarletteRequest) -> JSONResponse:
+    raise ZeroDivisionError
+
+
+async def socket(websocket: WebSocket) -> None:
+    await websocket.accept()
+    await websocket.send_text("hello")
+    await websocket.close()
+
+
+def app(server: FakeServer, rules: Any = API, **options: Any) -> Starlette:
+    routes = [
+        Route("/", home), Route("/parts", parts), Route("/fails", fails),
+        WebSocketRoute("/socket", socket),
+    ]  # fmt: skip
+    made = Starlette(routes=routes)
+    made.state.server = server
+    limiter_options = options.pop("limiter_options", {})
+    limiter = server.async_limiter(**limiter_options)
+    made.add_middleware(RateLimitMiddleware, limiter=limiter, rules=rules, **options)
+    return made
+
+
+async def get(made: Any, path: str = "/", *, peer: Any = PEER, **headers: str) -> httpx.Response:
+    transport = httpx.ASGITransport(made, client=peer, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await client.get(path, headers=named)
+
+
+@pytest.mark.anyio
+async def test_the_seventh_is_a_problem(server: FakeServer) -> None:
+    made = app(server)
+    first = await get(made)
+    assert first.json()["remaining"] == 5
+    assert first.headers["ratelimit"] == '"api";r=5;t=6'
+    assert first.headers["ratelimit-policy"] == '"api";q=6;w=36'
+    for _ in range(5):
+        assert (await get(made)).status_code == 200
+    denied = await get(made)
+    assert denied.status_code == 429
+    assert denied.headers["content-type"] == "application/problem+json"
+    assert denied.headers["cache-control"] == "no-store"
+    assert denied.headers["retry-after"] == "6"
+    assert denied.headers["ratelimit"] == '"api";r=0;t=6'
+    assert denied.json()["violated-policies"] == ["api"]
+    assert "192.0.2.7" not in denied.text
+
+
+@pytest.mark.anyio
+async def test_a_closed_failure_is_a_503(server: FakeServer) -> None:
+    server.fail()
+    answer = await get(app(server, gcra("api", 6, 10, "60s", on_error="deny")))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert "ratelimit" not in answer.headers
+
+
+@pytest.mark.anyio
+async def test_an_open_failure_is_served_and_told_behind(server: FakeServer) -> None:
+    made = app(server, degraded_header="X-Degraded")
+    assert (await get(made, x_degraded="1")).json()["degraded"] is None
+    server.fail()
+    answer = await get(made)
+    assert (answer.status_code, answer.json()["degraded"]) == (200, "1")
+    assert "ratelimit" not in answer.headers
+
+
+@pytest.mark.anyio
+async def test_one_that_skips_hides_nothing_of_another(server: FakeServer) -> None:
+    """A regression: the inner one wrote None over the decision, and removed the header."""
+    inner = app(server, skip=lambda request: True, degraded_header="X-Degraded")
+    made = RateLimitMiddleware(
+        inner, limiter=server.async_limiter(), rules=API, degraded_header="X-Degraded"
+    )
+    assert (await get(made)).json()["remaining"] == 5
+    server.fail()
+    assert (await get(made, x_degraded="no")).json()["degraded"] == "1"
+
+
+@pytest.mark.anyio
+async def test_never_is_a_413(server: FakeServer) -> None:
+    answer = await get(app(server, cost=7))
+    assert answer.status_code == 413
+    assert "retry-after" not in answer.headers
+
+
+@pytest.mark.anyio
+async def test_nobody_is_a_400_or_the_anonymous_rule(server: FakeServer) -> None:
+    def user(request: Request) -> str | None:
+        return request.header("x-user")
+
+    made = app(server, key=user)
+    assert (await get(made)).status_code == 400
+    assert server.calls == []
+    assert (await get(made, x_user="a")).status_code == 200
+    strangers = app(server, key=user, anonymous=fixed("strangers", 1, "1h"))
+    found = [(await get(strangers)).status_code for _ in range(2)]
+    assert found == [200, 429]
+    assert (await get(strangers, peer=("198.51.100.1", 1))).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_one_missing_subject_of_several_drops_no_rule(server: FakeServer) -> None:
+    made = app(server, [API, (fixed("day", 2, "1d"), lambda request: None)])
+    assert (await get(made)).status_code == 400
+    assert server.calls == []
+
+
+@pytest.mark.anyio
+async def test_the_client_address(server: FakeServer) -> None:
+    spoofed = {"x_forwarded_for": "1.1.1.1"}
+    await get(app(server), **spoofed)
+    await get(app(server, trusted_proxies=["192.0.2.0/24"]), **spoofed)
+    await get(app(server), peer=("2001:db8::1", 1))
+    keys = [call[1] for call in server.calls]
+    assert keys == ["rl:api:192.0.2.7", "rl:api:1.1.1.1", "rl:api:2001%3Adb8%3A%3A/64"]
+    assert (await get(app(server), peer=None)).status_code == 400
+
+
+@pytest.mark.anyio
+async def test_several_rules_are_one_call(server: FakeServer) -> None:
+    async def tenant(request: Request) -> str:
+        return "acme"
+
+    rules = [API, (fixed("day", 2, "1d"), tenant)]
+    made = app(server, rules, tag=tenant, cost=lambda request: 2)
+    first, second = await get(made), await get(made)
+    assert first.headers["ratelimit-policy"] == '"api";q=6;w=36, "day";q=2;w=86400'
+    assert second.status_code == 429
+    assert second.json()["violated-policies"] == ["day"]
+    assert server.calls[0] == (
+        "RL.ALL", "rl:{acme}:api:192.0.2.7", "GCRA 6 10 60 COST 2",
+        "rl:{acme}:day:acme", "FIXED 2 86400 COST 2",
+    )  # fmt: skip
+    assert len(server.calls) == 2
+
+
+@pytest.mark.anyio
+async def test_skip_handler_and_styles(server: FakeServer) -> None:
+    def handler(request: Request, decision: Any, answer: Response) -> Response:
+        return Response(420, {**answer.headers, "X-Path": request.path}, answer.body)
+
+    made = app(
+        server, fixed("one", 1, "1h"), skip=lambda request: request.method == "HEAD",
+        handler=handler, headers=["draft-6", "x-ratelimit"],
+    )  # fmt: skip
+    first = await get(made)
+    assert first.headers["ratelimit-remaining"] == "0"
+    assert first.headers["x-ratelimit-limit"] == "1"
+    denied = await get(made)
+    assert (denied.status_code, denied.headers["x-path"]) == (420, "/")
+    skipping = app(server, API, skip=lambda request: True)
+    assert (await get(skipping)).json()["remaining"] is None
+    assert len(server.calls) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["/parts", "/fails", "/"])
+async def test_a_lease_ends_with_the_response(server: FakeServer, path: str) -> None:
+    made = app(server, [JOBS, API])
+    await get(made, path)
+    assert [call[0] for call in server.calls] == ["RL.ALL", "RL.RELEASE"]
+    assert (await get(made)).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_a_lease_ends_when_the_client_goes(server: FakeServer) -> None:
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            raise OSError("the client has gone")
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/", "raw_path": b"/", "query_string": b"",
+        "headers": [], "client": PEER, "server": ("t", 80), "scheme": "http",
+        "http_version": "1.1", "root_path": "",
+    }  # fmt: skip
+    with pytest.raises(OSError, match="gone"):
+        await RateLimitMiddleware(
+            app(server), limiter=server.async_limiter(), rules=JOBS
+        )(scope, receive, send)  # fmt: skip
+    assert server.calls[-1][0] == "RL.RELEASE"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("extended", [False, True])
+async def test_websockets_are_limited_too(server: FakeServer, extended: bool) -> None:
+    made = RateLimitMiddleware(
+        app(server), limiter=server.async_limiter(), rules=fixed("one", 1, "1h")
+    )
+
+    async def talk() -> list[Any]:
+        sent: list[Any] = []
+
+        async def receive() -> Any:
+            return {"type": "websocket.connect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        extensions: dict[str, Any] = {"websocket.http.response": {}} if extended else {}
+        scope = {
+            "type": "websocket", "path": "/socket", "headers": [], "client": PEER,
+            "query_string": b"", "root_path": "", "subprotocols": [], "extensions": extensions,
+        }  # fmt: skip
+        await made(scope, receive, send)
+        return sent
+
+    assert [one["type"] for one in await talk()][:2] == ["websocket.accept", "websocket.send"]
+    denied = await talk()
+    if extended:
+        assert denied[0]["status"] == 429
+        assert denied[1]["type"] == "websocket.http.response.body"
+    else:
+        assert denied == [{"type": "websocket.close", "code": 1008}]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"rules": []}, {"rules": [API, API]}, {"headers": ["x"]}, {"headers": "draft-11"},
+     {"trusted_proxies": ["x"]}, {"trusted_proxies": "10.0.0.0/8"}, {"rules": JOBS, "cost": 2}],
+)  # fmt: skip
+def test_mistakes_are_told_when_it_is_made(server: FakeServer, options: dict[str, Any]) -> None:
+    kinds: list[tuple[Any, Any]] = [
+        (RateLimitMiddleware, server.async_limiter()),
+        (WsgiMiddleware, server.limiter()),
+    ]
+    for kind, limiter in kinds:
+        with pytest.raises(InvalidArgument):
+            kind(None, **({"limiter": limiter, "rules": API} | options))
+        with pytest.raises(InvalidArgument, match="limiter"):
+            kind(None, limiter=object(), rules=API)
+
+
+# -- WSGI ---------------------------------------------------------------------------------------
+
+
+class Parts:
+    """A body that knows whether it was closed."""
+
+    closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield b"one"
+        yield b"two"
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def wsgi_get(made: Any, **environ: str) -> tuple[str, dict[str, str], bytes]:
+    found: list[Any] = []
+
+    def start(status: str, headers: list[tuple[str, str]], exc_info: Any = None) -> Any:
+        found[:] = [status, {name.lower(): value for name, value in headers}]
+        return lambda data: None
+
+    given: dict[str, Any] = {"QUERY_STRING": "", "REMOTE_ADDR": "192.0.2.7", **environ}
+    setup_testing_defaults(given)
+    body = validator(made)(given, start)
+    data = b"".join(body)
+    body.close()  # type: ignore[attr-defined]
+    return found[0], found[1], data
+
+
+def wsgi_app(environ: dict[str, Any], start: Any) -> Any:
+    start("200 OK", [("Content-Type", "text/plain")])
+    decision = environ["redis_throttle_client.decision"]
+    return [f"{decision and decision.remaining} {environ.get('HTTP_X_DEGRADED')}".encode()]
+
+
+def test_wsgi_serves_and_denies(server: FakeServer) -> None:
+    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=fixed("one", 1, "1h"))
+    status, headers, body = wsgi_get(made)
+    assert (status, body) == ("200 OK", b"0 None")
+    assert headers["ratelimit"] == '"one";r=0;t=3600'
+    status, headers, body = wsgi_get(made)
+    assert status == "429 Too Many Requests"
+    assert headers["content-type"] == "application/problem+json"
+    assert json.loads(body)["violated-policies"] == ["one"]
+
+
+def test_wsgi_failures_and_strangers(server: FakeServer) -> None:
+    closed = gcra("api", 6, 10, "60s", on_error="deny")
+    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=closed)
+    assert wsgi_get(made, REMOTE_ADDR="")[0] == "400 Bad Request"
+    server.fail()
+    assert wsgi_get(made)[0] == "503 Service Unavailable"
+    opened = WsgiMiddleware(
+        wsgi_app, limiter=server.limiter(), rules=API, degraded_header="X-Degraded",
+        trusted_proxies=["192.0.2.7"],
+    )  # fmt: skip
+    status, _, body = wsgi_get(opened, HTTP_X_FORWARDED_FOR="198.51.100.1, 192.0.2.7")
+    assert (status, body) == ("200 OK", b"0 1")
+    assert server.calls[-1][1] == "rl:api:198.51.100.1"
+
+
+def test_wsgi_releases_when_the_body_is_closed(server: FakeServer) -> None:
+    parts = Parts()
+
+    def streams(environ: dict[str, Any], start: Any) -> Any:
+        start("200 OK", [("Content-Type", "text/plain")])
+        return parts
+
+    made = WsgiMiddleware(streams, limiter=server.limiter(), rules=JOBS)
+    body: Any = made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
+    next(iter(body))
+    assert [call[0] for call in server.calls] == ["RL.LEASE"]
+    body.close()
+    assert parts.closed
+    assert [call[0] for call in server.calls] == ["RL.LEASE", "RL.RELEASE"]
+
+
+def test_wsgi_releases_when_the_application_fails(server: FakeServer) -> None:
+    def fails(environ: dict[str, Any], start: Any) -> Any:
+        raise ZeroDivisionError
+
+    made = WsgiMiddleware(fails, limiter=server.limiter(), rules=JOBS)
+    with pytest.raises(ZeroDivisionError):
+        made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
+    assert server.calls[-1][0] == "RL.RELEASE"
