@@ -69,7 +69,7 @@ export interface WaitOptions extends CallOptions {
 }
 
 /** A rule, whom it is asked for, and what it costs; 1 if not given. */
-export type RuleCall = readonly [rule: Rule, subject: string, cost?: number];
+export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
 
 /** What a limiter has counted since it was made. */
 export interface Counters {
@@ -130,6 +130,11 @@ export class Limiter {
     this.#onDecision = options.onDecision;
   }
 
+  /** @internal The clock it runs on. */
+  get clock(): Clock {
+    return this.#clock;
+  }
+
   get counters(): Counters {
     return { ...this.#counters };
   }
@@ -146,7 +151,7 @@ export class Limiter {
       const askedAtMs = this.#clock.nowMs();
       const decision =
         rule.prefetch > 1 && cost === 1 && !partial
-          ? await this.#stocks.take(rule, ask.key, () => this.#fetch(ask, signal))
+          ? await this.#stock(ask, signal)
           : protocol.decisionOf(await this.#send(call, signal), ask);
       if (cacheable) this.#denials?.put(ask.key, cost, decision, askedAtMs);
       return decision;
@@ -159,7 +164,7 @@ export class Limiter {
     const call = protocol.single('peek', ask);
     return this.#decided([ask], async () => {
       return protocol.decisionOf(await this.#send(call, options.signal), ask);
-    });
+    }, true);
   }
 
   /**
@@ -383,7 +388,7 @@ export class Limiter {
     const call = protocol.all(asks, peek);
     return this.#decided(asks, async () => {
       return protocol.allDecisionOf(await this.#send(call, signal), asks);
-    });
+    }, peek);
   }
 
   async #settle(
@@ -398,13 +403,21 @@ export class Limiter {
     return protocol.settledOf(reply, rule);
   }
 
-  async #fetch(ask: Asked, signal: AbortSignal | undefined): Promise<Decision> {
+  /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
+  #stock(ask: Asked, signal: AbortSignal | undefined): Promise<Decision> {
+    signal?.throwIfAborted();
     const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
-    return protocol.decisionOf(await this.#send(protocol.single('check', whole), signal), whole);
+    const call = protocol.single('check', whole);
+    const fetch = async () => protocol.decisionOf(await this.#send(call, undefined), whole);
+    return this.#stocks.take(ask.rule, ask.key, this.#timeoutMs, fetch);
   }
 
   /** Decides, by `onError` if there is no answer; counts it and tells of it. */
-  async #decided(asks: readonly Asked[], decide: () => Promise<Decision>): Promise<Decision> {
+  async #decided(
+    asks: readonly Asked[],
+    decide: () => Promise<Decision>,
+    peek = false,
+  ): Promise<Decision> {
     const askedAtMs = this.#clock.nowMs();
     let decision: Decision;
     try {
@@ -412,7 +425,7 @@ export class Limiter {
     } catch (error) {
       if (error instanceof MistakeError) this.#counters.mistakes += 1;
       if (!(error instanceof UnavailableError)) throw error;
-      decision = this.#without(asks, error);
+      decision = this.#without(asks, error, peek);
     }
     this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
     if (decision.degraded) this.#counters.errors += 1;
@@ -436,7 +449,7 @@ export class Limiter {
   }
 
   /** What holds without an answer: of several rules what the strictest says. */
-  #without(asks: readonly Asked[], error: UnavailableError): Decision {
+  #without(asks: readonly Asked[], error: UnavailableError, peek: boolean): Decision {
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
     const onError = strictest(onErrors);
     const retryAfterMs = onError === 'deny' ? this.#breaker.retryAfterMs || this.#pauseMs : 0;
@@ -453,7 +466,7 @@ export class Limiter {
       return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : whole;
     }
     const limited = asks.filter((_, at) => onErrors[at] === 'local');
-    const locals = this.#local.decide(limited.map((ask) => ({ cost: 1, ...ask })), error);
+    const locals = this.#local.decide(limited, error, peek);
     const parts = asks.map((ask) => locals[limited.indexOf(ask)] ?? nobody(ask));
     const whole = combined(locals, limited.map(({ cost = 1 }) => cost));
     return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : (parts[0] as Decision);
@@ -478,7 +491,8 @@ export class Limiter {
     this.#breaker.enter();
     this.#inFlight += 1;
     const gone = new AbortController();
-    const sent = this.#connection.send(call, gone.signal).finally(() => {
+    const send = async () => this.#connection.send(call, gone.signal);
+    const sent = send().finally(() => {
       this.#inFlight -= 1;
     });
     return new Promise((resolve, reject) => {

@@ -58,6 +58,13 @@ export class Breaker {
 /** Subjects that the local limiter remembers; beyond it the one that was asked first is forgotten. */
 const SUBJECTS_MAX = 10_000;
 
+interface LocalAsk {
+  rule: Rule;
+  key: string;
+  cost?: number | undefined;
+  partial?: boolean | undefined;
+}
+
 /** The limiter of this process, for rules whose `onError` is `local`. */
 export class LocalLimiter {
   readonly #models = new WeakMap<Rule, Model>();
@@ -65,20 +72,25 @@ export class LocalLimiter {
 
   constructor(private readonly clock: Clock) {}
 
-  /** All rules, or none of them is charged. */
-  decide(asks: readonly { rule: Rule; key: string; cost: number }[], error: Error): Decision[] {
+  /** All rules, or none of them is charged; nothing is when it only looks. */
+  decide(asks: readonly LocalAsk[], error: Error, peek: boolean): Decision[] {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
-    const verdicts = asks.map(({ rule, key, cost }) => {
-      return this.#model(rule).decide(this.#states.get(key), nowUs, cost);
+    const verdicts = asks.map(({ rule, key, cost = 1, partial = false }) => {
+      const model = this.#model(rule);
+      const state = this.#states.get(key);
+      const there = partial ? model.decide(state, nowUs, 0).remaining : cost;
+      const granted = Math.min(cost, Math.max(1, there));
+      return { ...model.decide(state, nowUs, granted), granted };
     });
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
-      const { rule, key } = asks[at] as (typeof asks)[number];
-      if (allowed && state !== undefined) this.#keep(key, state);
-      // Above what this process may grant is not above the rule: it passes when the server is back.
-      const never = verdict.retryAfterMs < 0 && (asks[at]?.cost ?? 0) <= rule.limit;
-      const retryAfterMs = never ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
-      return new Decision({ ...verdict, retryAfterMs, rule, source: 'local', error });
+      const { rule, key, cost = 1 } = asks[at] as LocalAsk;
+      if (allowed && !peek && state !== undefined) this.#keep(key, state);
+      const granted = verdict.allowed ? verdict.granted : 0;
+      // Above what this process may grant is not above the rule: it may pass when the server is back.
+      const passes = verdict.retryAfterMs < 0 && cost <= (rule.fallback ?? rule).limit;
+      const retryAfterMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
+      return new Decision({ ...verdict, granted, retryAfterMs, rule, source: 'local', error });
     });
   }
 

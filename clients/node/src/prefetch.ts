@@ -4,6 +4,7 @@
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
+import { UnavailableError } from './errors.js';
 import type { Rule } from './rules.js';
 
 /** Keys with a stock; beyond it the oldest is dropped, which errs to the strict side. */
@@ -27,12 +28,20 @@ export class Prefetcher {
    * A permit from the stock, or from the server when there is none; who comes while one asks waits for
    * the same answer.
    *
+   * @param timeoutMs For all of it: others may have spent what came while this one waited.
    * @param fetch Takes up to `rule.prefetch` permits in one call.
    */
-  async take(rule: Rule, key: string, fetch: () => Promise<Decision>): Promise<Decision> {
+  async take(
+    rule: Rule,
+    key: string,
+    timeoutMs: number,
+    fetch: () => Promise<Decision>,
+  ): Promise<Decision> {
+    const endsAtMs = this.clock.nowMs() + timeoutMs;
     for (;;) {
       const spent = this.#spend(key);
       if (spent !== undefined) return spent;
+      if (this.clock.nowMs() >= endsAtMs) throw new UnavailableError('timeout', 'no permit in time');
       const running = this.#fetches.get(key);
       if (running === undefined) return this.#fetch(rule, key, fetch);
       const decision = await running;
