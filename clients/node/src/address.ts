@@ -64,7 +64,10 @@ function plain(text: string): string | undefined {
   const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
   const mapped = /^::ffff:([\da-f]{1,4}):([\da-f]{1,4})$/.exec(canonical);
   if (mapped === null) return canonical;
-  const [high, low] = [Number.parseInt(mapped[1] as string, 16), Number.parseInt(mapped[2] as string, 16)];
+  const [high, low] = [
+    Number.parseInt(mapped[1] as string, 16),
+    Number.parseInt(mapped[2] as string, 16),
+  ];
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 

@@ -119,7 +119,10 @@ function untilReady(client: Emitter, signal: AbortSignal): Promise<void> {
 }
 
 /** Waits while a client of ioredis opens; whatever is not open then is away. */
-async function opened(client: IoRedisLike | IoRedisClusterLike, signal: AbortSignal): Promise<void> {
+async function opened(
+  client: IoRedisLike | IoRedisClusterLike,
+  signal: AbortSignal,
+): Promise<void> {
   if (client.status === 'ready') return;
   if (client.status === 'wait') client.connect().catch(() => {});
   else if (client.status !== 'connecting' && client.status !== 'connect') {

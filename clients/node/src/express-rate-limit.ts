@@ -69,25 +69,41 @@ export class RedisThrottleStore {
     }
   }
 
-  #agreed({ limit, windowMs }: TheirOptions): Rule {
+  #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
+    if (passOnStoreError === true) {
+      // It would serve what is a mistake of the program, too.
+      throw new ArgumentError('passOnStoreError', "false: onError 'allow' serves without a server");
+    }
     if (typeof limit !== 'number') {
-      throw new ArgumentError('limit', 'a number: what depends on the request needs rules of its own');
+      throw new ArgumentError(
+        'limit',
+        'a number: what depends on the request needs rules of its own',
+      );
     }
     const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`);
     if (rule.limit !== limit) {
       throw new ArgumentError('limit', `${rule.limit}, the limit of the rule ${rule.name}`);
+    }
+    const { kind } = rule;
+    if (['fixed', 'sliding', 'sliding_log'].includes(kind) && rule.windowMs !== windowMs) {
+      throw new ArgumentError('windowMs', `${rule.windowMs}, the window of the rule ${rule.name}`);
     }
     return rule;
   }
 
   get #ready(): Rule {
     if (this.#refused !== undefined) throw this.#refused;
-    if (this.#rule === undefined) throw new ArgumentError('rule', 'one, or a store that was set up');
+    if (this.#rule === undefined)
+      throw new ArgumentError('rule', 'one, or a store that was set up');
     return this.#rule;
   }
 
-  /** @throws UnavailableError closed, as `onError: 'deny'`; `passOnStoreError` serves it all the same. */
+  /** @throws UnavailableError under `onError: 'deny'`: nobody decided. */
   async increment(key: string): Promise<HitCount> {
+    if (this.#refused !== undefined) {
+      process.emitWarning(this.#refused, { code: 'RL_STORE' });
+      return { totalHits: Number.MAX_SAFE_INTEGER, resetTime: this.#at(1000) };
+    }
     const rule = this.#ready;
     const decision = await this.#limiter.check(rule, key);
     if (decision.source === 'error' && !decision.allowed) {

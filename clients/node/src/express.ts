@@ -64,7 +64,8 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
           await handler(request, response, next, decision);
           return;
         }
-        for (const [name, value] of Object.entries(PROBLEM_HEADERS)) response.setHeader(name, value);
+        for (const [name, value] of Object.entries(PROBLEM_HEADERS))
+          response.setHeader(name, value);
         response.end(JSON.stringify(problem));
         return;
       }

@@ -18,9 +18,7 @@ import type { Limiter, RuleCall } from './limiter.js';
 import type { Rule } from './rules.js';
 
 /** A value, or what gives it for a request. */
-export type PerRequest<Incoming, Value> =
-  | Value
-  | ((request: Incoming) => Value | Promise<Value>);
+export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
 
 /** One rule of a request. */
 export interface RequestRule<Incoming> {
@@ -116,7 +114,11 @@ export function requestLimiter<Incoming>(
       throw new ArgumentError('rule', 'at most one lease');
     }
     // A lease is one permit, whatever the request costs.
-    return calls.map(([asked, subject, units]) => [asked, subject, asked.kind === 'lease' ? 1 : units]);
+    return calls.map(([asked, subject, units]) => [
+      asked,
+      subject,
+      asked.kind === 'lease' ? 1 : units,
+    ]);
   }
 
   async function ask(calls: readonly RuleCall[], tag: string | undefined, signal?: AbortSignal) {
@@ -141,7 +143,12 @@ export function requestLimiter<Incoming>(
     if (calls === undefined) return { ...PASSED, problem: noSubjectProblem() };
     const { decision, leases } = await ask(calls, tagOf?.(request), signal);
     const headers = rateLimitHeaders(decision, { styles });
-    return { decision, headers, leases, problem: decision.allowed ? undefined : problemOf(decision) };
+    return {
+      decision,
+      headers,
+      leases,
+      problem: decision.allowed ? undefined : problemOf(decision),
+    };
   };
 }
 

@@ -55,7 +55,8 @@ export class Keys {
       return `:${createHmac('sha256', this.#secret).update(text).digest('hex')}`;
     }
     const encoded = encode(text);
-    if (encoded.length * 3 <= LENGTH_MAX || Buffer.byteLength(encoded) <= LENGTH_MAX) return encoded;
+    if (encoded.length * 3 <= LENGTH_MAX || Buffer.byteLength(encoded) <= LENGTH_MAX)
+      return encoded;
     return `:${createHash('sha256').update(text).digest('hex')}`;
   }
 }

@@ -162,9 +162,13 @@ export class Limiter {
   async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
-    return this.#decided([ask], async () => {
-      return protocol.decisionOf(await this.#send(call, options.signal), ask);
-    }, true);
+    return this.#decided(
+      [ask],
+      async () => {
+        return protocol.decisionOf(await this.#send(call, options.signal), ask);
+      },
+      true,
+    );
   }
 
   /**
@@ -229,7 +233,10 @@ export class Limiter {
       throw error;
     }
     if (parts.at(-1)?.allowed === false) await this.#giveBack(calls, parts);
-    return combined(parts, calls.map(([, , cost]) => cost ?? 1));
+    return combined(
+      parts,
+      calls.map(([, , cost]) => cost ?? 1),
+    );
   }
 
   async #giveBack(calls: readonly RuleCall[], parts: readonly Decision[]): Promise<void> {
@@ -287,7 +294,11 @@ export class Limiter {
   async lease(
     rule: Rule,
     subject: string,
-    options: { id?: string | undefined; tag?: string | undefined; signal?: AbortSignal | undefined } = {},
+    options: {
+      id?: string | undefined;
+      tag?: string | undefined;
+      signal?: AbortSignal | undefined;
+    } = {},
   ): Promise<Lease> {
     if (rule.kind !== 'lease') throw new ArgumentError('rule', 'one made by lease()');
     const { id = randomUUID(), signal } = options;
@@ -370,7 +381,10 @@ export class Limiter {
   #asked(rule: Rule, subject: string, options: CheckOptions): Asked {
     const onError = rule.onError ?? this.#onError;
     if (onError === 'local' && !LOCAL.has((rule.fallback ?? rule).kind)) {
-      throw new ArgumentError('onError', `allow or deny for ${rule.kind}, which has no local limit`);
+      throw new ArgumentError(
+        'onError',
+        `allow or deny for ${rule.kind}, which has no local limit`,
+      );
     }
     const { cost, partial, tag } = options;
     return { rule, subject, key: this.#keys.key(rule.name, subject, tag), cost, partial };
@@ -386,9 +400,13 @@ export class Limiter {
       return rule.kind === 'lease' ? { ...ask, id } : ask;
     });
     const call = protocol.all(asks, peek);
-    return this.#decided(asks, async () => {
-      return protocol.allDecisionOf(await this.#send(call, signal), asks);
-    }, peek);
+    return this.#decided(
+      asks,
+      async () => {
+        return protocol.allDecisionOf(await this.#send(call, signal), asks);
+      },
+      peek,
+    );
   }
 
   async #settle(
@@ -468,7 +486,10 @@ export class Limiter {
     const limited = asks.filter((_, at) => onErrors[at] === 'local');
     const locals = this.#local.decide(limited, error, peek);
     const parts = asks.map((ask) => locals[limited.indexOf(ask)] ?? nobody(ask));
-    const whole = combined(locals, limited.map(({ cost = 1 }) => cost));
+    const whole = combined(
+      locals,
+      limited.map(({ cost = 1 }) => cost),
+    );
     return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : (parts[0] as Decision);
   }
 
@@ -527,13 +548,16 @@ export class Limiter {
 
 /** Of several decisions the one that counts: what denies longest, else what runs out first. */
 function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
-  const wait = ({ retryAfterMs }: Decision) => (retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs);
+  const wait = ({ retryAfterMs }: Decision) =>
+    retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;
   const callsLeft = (part: Decision) => {
     const cost = costs[parts.indexOf(part)] ?? 1;
     return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(part.remaining / cost);
   };
   const denials = parts.filter((part) => !part.allowed).sort((a, b) => wait(b) - wait(a));
-  const byRest = [...parts].sort((a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining);
+  const byRest = [...parts].sort(
+    (a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining,
+  );
   const deciding = (denials[0] ?? byRest[0]) as Decision;
   const longest = Math.max(...parts.map((part) => part.retryAfterMs));
   const retryAfterMs = denials.length > 0 ? deciding.retryAfterMs : longest;

@@ -31,7 +31,8 @@ export function modelOf(rule: Rule, share = 1): Model {
   const kind = (rule.fallback ?? rule).kind;
   const wanted = Number(first) * share;
   const limit = Math.max(1, Math.floor(wanted));
-  const slower = (ticks: bigint, by: number) => (by === 1 ? ticks : BigInt(Math.ceil(Number(ticks) / by)));
+  const slower = (ticks: bigint, by: number) =>
+    by === 1 ? ticks : BigInt(Math.ceil(Number(ticks) / by));
   if (word === 'GCRA' || word === 'TOKENBUCKET' || word === 'LEAKYBUCKET') {
     return bucket(kind, limit, Number(rest[0]), (unit) => slower(unit, share), rest[1]);
   }
@@ -108,14 +109,18 @@ interface Counter {
 function fixedWindow(limit: number, window: bigint, aligned: boolean): Model<Counter> {
   const current = (state: Counter | undefined, at: bigint): Counter => {
     const boundary = aligned ? at - (at % window) : at;
-    const open = state !== undefined && at < state.start + window && (!aligned || state.start >= boundary);
+    const open =
+      state !== undefined && at < state.start + window && (!aligned || state.start >= boundary);
     return open ? state : { start: boundary, used: 0 };
   };
   return {
     decide(state, at, cost) {
       const { start, used } = current(state, at);
       const { after, ...verdict } = counted(limit, used, cost, start + window - at);
-      return { ...verdict, state: verdict.allowed && cost > 0 ? { start, used: after } : undefined };
+      return {
+        ...verdict,
+        state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
+      };
     },
     refund(state, at, cost) {
       const { start, used } = current(state, at);
@@ -141,12 +146,16 @@ export function calendar(limit: number, unit: string): Model<Counter> {
     const [start, end] = all[unit] as [number, number];
     return [BigInt(start) * 1000n, BigInt(end) * 1000n];
   };
-  const used = (state: Counter | undefined, start: bigint) => (state?.start === start ? state.used : 0);
+  const used = (state: Counter | undefined, start: bigint) =>
+    state?.start === start ? state.used : 0;
   return {
     decide(state, at, cost) {
       const [start, end] = bounds(at);
       const { after, ...verdict } = counted(limit, used(state, start), cost, end - at);
-      return { ...verdict, state: verdict.allowed && cost > 0 ? { start, used: after } : undefined };
+      return {
+        ...verdict,
+        state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
+      };
     },
     refund(state, at, cost) {
       const [start] = bounds(at);
@@ -165,7 +174,8 @@ interface TwoCounters {
 function slidingWindow(limit: number, window: bigint): Model<TwoCounters> {
   const rolled = (state: TwoCounters | undefined, at: bigint): TwoCounters => {
     const start = at - (at % window);
-    if (state === undefined || state.start + window < start) return { start, previous: 0n, current: 0n };
+    if (state === undefined || state.start + window < start)
+      return { start, previous: 0n, current: 0n };
     if (state.start === start) return state;
     return { start, previous: state.current, current: 0n };
   };
@@ -260,4 +270,3 @@ function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
     },
   };
 }
-

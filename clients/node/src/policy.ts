@@ -1,6 +1,7 @@
 /** What happens without an answer: the failure policies, the circuit breaker, the local limiter. */
-import { Decision } from './decision.js';
+
 import type { Clock } from './clock.js';
+import { Decision } from './decision.js';
 import { UnavailableError } from './errors.js';
 import { type Model, modelOf } from './models.js';
 import type { OnError, Rule } from './rules.js';

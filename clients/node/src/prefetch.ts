@@ -41,7 +41,8 @@ export class Prefetcher {
     for (;;) {
       const spent = this.#spend(key);
       if (spent !== undefined) return spent;
-      if (this.clock.nowMs() >= endsAtMs) throw new UnavailableError('timeout', 'no permit in time');
+      if (this.clock.nowMs() >= endsAtMs)
+        throw new UnavailableError('timeout', 'no permit in time');
       const running = this.#fetches.get(key);
       if (running === undefined) return this.#fetch(rule, key, fetch);
       const decision = await running;

@@ -25,7 +25,8 @@ export interface Ask {
 function words({ rule, cost = 1, partial = false, id }: Ask): string[] {
   const text = integer('cost', cost, 0);
   if (rule.kind === 'lease') {
-    if (id === undefined) throw new ArgumentError('id', 'who holds the lease, for a rule of leases');
+    if (id === undefined)
+      throw new ArgumentError('id', 'who holds the lease, for a rule of leases');
     if (cost !== 1) throw new ArgumentError('cost', '1: a holder has one permit');
     const [word, ...limits] = rule.words;
     return [word as string, checkedId(id), ...limits];
@@ -79,7 +80,11 @@ export function forget(key: string): Call {
 }
 
 export function renew(rule: Rule, key: string, id: string): Call {
-  return { args: ['RL.RENEW', key, checkedId(id), rule.words[2] as string], keys: [key], readOnly: false };
+  return {
+    args: ['RL.RENEW', key, checkedId(id), rule.words[2] as string],
+    keys: [key],
+    readOnly: false,
+  };
 }
 
 export function release(key: string, id: string): Call {
@@ -104,7 +109,10 @@ function unexpected(): MistakeError {
 }
 
 /** The five integers of a decision; under a policy seven. */
-export function decisionOf(reply: unknown, { rule, cost = 1, partial = false }: Answered): Decision {
+export function decisionOf(
+  reply: unknown,
+  { rule, cost = 1, partial = false }: Answered,
+): Decision {
   const length = rule.kind === 'policy' ? 7 : 5;
   if (!Array.isArray(reply) || reply.length !== length) throw unexpected();
   const fields = reply.map(replyInteger);

@@ -339,12 +339,7 @@ export function quota(
 }
 
 /** At most `limit` holders at once; a permit comes back after `ttl` by itself. Taken by `lease`. */
-export function lease(
-  name: string,
-  limit: number,
-  ttl: Duration,
-  options: RuleOptions = {},
-): Rule {
+export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
   const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
   return made({ kind: 'lease', name, words, limit }, options);
 }

@@ -183,12 +183,20 @@ export class FakeServer implements Connection {
       if (end < 0) throw new Error('NOPOLICY no such policy');
       return { rule: ruleOf(words.slice(end + 1)), cost, partial };
     }
-    const rest = head.filter((word, index) => index !== at && index !== at + 1 && word !== 'PARTIAL');
-    return { rule: ruleOf(at < 0 ? head.filter((word) => word !== 'PARTIAL') : rest), cost, partial };
+    const rest = head.filter(
+      (word, index) => index !== at && index !== at + 1 && word !== 'PARTIAL',
+    );
+    return {
+      rule: ruleOf(at < 0 ? head.filter((word) => word !== 'PARTIAL') : rest),
+      cost,
+      partial,
+    };
   }
 
   #all(args: readonly string[], commit: boolean): unknown {
-    const pairs = Array.from({ length: args.length / 2 }, (_, at) => args.slice(at * 2, at * 2 + 2));
+    const pairs = Array.from({ length: args.length / 2 }, (_, at) =>
+      args.slice(at * 2, at * 2 + 2),
+    );
     const asked = pairs.map(([, rule = '']) => rule.split(' '));
     const rows = pairs.map(([key = ''], at) => this.#row(key, asked[at] as string[]));
     const denied = rows.some(({ verdict }) => !verdict.allowed);
@@ -199,7 +207,14 @@ export class FakeServer implements Connection {
       if (!denied || !row.verdict.allowed) return this.#five(row, words);
       const [, limit, , , reset] = this.#five(row, words);
       const there = this.#status(key, words);
-      return [1, limit, there.remaining, 0, there.resetAfterMs ?? reset, ...(words[0] === 'USE' ? [1, 0] : [])];
+      return [
+        1,
+        limit,
+        there.remaining,
+        0,
+        there.resetAfterMs ?? reset,
+        ...(words[0] === 'USE' ? [1, 0] : []),
+      ];
     }) as number[][];
     const at = this.#deciding(rows, denied);
     const five = (shown[at] as number[]).slice(0, 5);

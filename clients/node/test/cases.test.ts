@@ -78,7 +78,14 @@ function decisionOf(input: Any): Decision {
     const [limit, remaining, resetAfterMs] = [6, 0, 0];
     const source = 'error';
     return new Decision({
-      allowed, rule, limit, remaining, retryAfterMs, resetAfterMs, source, error,
+      allowed,
+      rule,
+      limit,
+      remaining,
+      retryAfterMs,
+      resetAfterMs,
+      source,
+      error,
     });
   }
   if (asks.length > 1) return protocol.allDecisionOf(input.reply, asks);
@@ -110,7 +117,9 @@ const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
   replies_all: ({ rules: specs, reply }, wanted) => {
     const asks = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
     const decision = protocol.allDecisionOf(reply, asks);
-    const rows = wanted.rows?.map((row: Any, at: number) => plain(decision.parts[at] as Decision, row));
+    const rows = wanted.rows?.map((row: Any, at: number) =>
+      plain(decision.parts[at] as Decision, row),
+    );
     return { decision: plain(decision, wanted.decision), rows };
   },
   retry_after: (input) => retryAfterSeconds(input)?.toString() ?? null,
