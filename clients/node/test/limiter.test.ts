@@ -5,10 +5,10 @@ import {
   type Decision,
   fixed,
   gcra,
-  leakyBucket,
-  lease,
   Limiter,
   type LimiterOptions,
+  leakyBucket,
+  lease,
   MistakeError,
   policy,
   quota,
@@ -174,7 +174,11 @@ describe('onError', () => {
 
   it('never answers a mistake of the program, which is thrown and counted apart', async () => {
     const { server, limiter } = over();
-    for (const text of ['WRONGTYPE of another kind', "ERR unknown command 'RL.GCRA'", 'NOPERM no']) {
+    for (const text of [
+      'WRONGTYPE of another kind',
+      "ERR unknown command 'RL.GCRA'",
+      'NOPERM no',
+    ]) {
       server.fail(new Error(text));
       await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
     }
@@ -346,7 +350,14 @@ describe('prefetch', () => {
     await times(3, () => limiter.check(hot, '42'));
     await limiter.close();
     expect(server.calls[1]).toEqual([
-      'RL.REFUND', 'rl:hot:42', 'GCRA', '100', '100', '60', 'COST', '7',
+      'RL.REFUND',
+      'rl:hot:42',
+      'GCRA',
+      '100',
+      '100',
+      '60',
+      'COST',
+      '7',
     ]);
     const { limiter: other } = { limiter: new Limiter(server, { clock: server.clock }) };
     expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
