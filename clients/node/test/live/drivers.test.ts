@@ -156,7 +156,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await Promise.all([hung, killed]);
     // Nothing is asked until then: node-redis 5.12 mixes up replies when it is just losing its connection.
     await until('it is connected again', async () => {
-      const clients = String(await server.admin.client('LIST', 'TYPE', 'normal'));
+      const clients = String(await server.admin.call('CLIENT', 'LIST'));
       return clients.trim().split('\n').length >= 2;
     });
     await until('it is asked again', async () => {
