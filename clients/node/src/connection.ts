@@ -55,6 +55,11 @@ export interface IoRedisClusterLike {
 export interface NodeRedisLike {
   readonly isOpen: boolean;
   readonly isReady?: boolean;
+  /** Of a client, which a pool does not have. */
+  readonly options?: { disableOfflineQueue?: boolean | undefined } | undefined;
+  duplicate?(override?: { disableOfflineQueue?: boolean }): NodeRedisLike;
+  connect?(): Promise<unknown>;
+  destroy?(): void;
   sendCommand(args: readonly string[], options?: { abortSignal?: AbortSignal }): Promise<unknown>;
   on(event: string, listener: (...args: never[]) => void): unknown;
   off(event: string, listener: (...args: never[]) => void): unknown;
@@ -86,7 +91,7 @@ export function connectionOf(client: Client): Connection {
     if ('isCluster' in client && client.isCluster) return new IoRedisClusterConnection(client);
     if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client);
     if ('sendCommand' in client && 'masters' in client) return nodeRedisCluster(client);
-    if ('sendCommand' in client) return nodeRedis(client as NodeRedisLike);
+    if ('sendCommand' in client) return new NodeRedisConnection(client as NodeRedisLike);
     if ('send' in client && typeof client.send === 'function') return client;
   }
   throw new ArgumentError('client', 'a client of node-redis or ioredis, or a Connection');
@@ -240,19 +245,43 @@ class IoRedisClusterConnection implements Connection {
   }
 }
 
-function nodeRedis(client: NodeRedisLike): Connection {
-  let wasReady = false;
-  return {
-    async send({ args }, signal) {
-      if (!client.isOpen) throw away('the client is not connected');
-      if (client.isReady === false) {
-        if (wasReady) throw away('the connection is not there');
-        await untilReady(client, signal);
-      }
-      wasReady = true;
-      return client.sendCommand(args, { abortSignal: signal });
-    },
-  };
+/**
+ * A client with an offline queue is not used itself: what it is about to send while it loses its connection
+ * makes node-redis 5.12 take the replies of the next connection for those of the last, and never become
+ * ready again. A second connection is opened with its options and without that queue.
+ */
+class NodeRedisConnection implements Connection {
+  readonly #client: NodeRedisLike;
+  readonly #own: boolean;
+  #wasReady = false;
+
+  constructor(client: NodeRedisLike) {
+    const { options, duplicate } = client;
+    this.#own = options?.disableOfflineQueue !== true && duplicate !== undefined;
+    this.#client = this.#own
+      ? (client.duplicate?.({ disableOfflineQueue: true }) ?? client)
+      : client;
+    if (!this.#own) return;
+    // Without a listener an error would end the process; every call tells of it anyway.
+    this.#client.on('error', () => {});
+    this.#client.connect?.().catch(() => {});
+  }
+
+  async send({ args }: Call, signal: AbortSignal): Promise<unknown> {
+    const client = this.#client;
+    const opens = this.#own && !this.#wasReady;
+    if (!client.isOpen && !opens) throw away('the client is not connected');
+    if (client.isReady === false) {
+      if (this.#wasReady) throw away('the connection is not there');
+      await untilReady(client, signal);
+    }
+    this.#wasReady = true;
+    return client.sendCommand(args, { abortSignal: signal });
+  }
+
+  close(): void {
+    if (this.#own) this.#client.destroy?.();
+  }
 }
 
 function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
