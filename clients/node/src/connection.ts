@@ -2,7 +2,7 @@
  * The user's own connection, under our rules: nothing is queued for a server that is away, and nothing is
  * sent twice. One adapter for each driver, found by what the client can do, so that neither is a dependency.
  */
-import { ArgumentError, UnavailableError } from './errors.js';
+import { ArgumentError, classified, MistakeError, UnavailableError } from './errors.js';
 import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
@@ -70,7 +70,7 @@ export interface NodeRedisClusterLike {
   readonly isOpen: boolean;
   readonly masters: unknown;
   sendCommand(
-    firstKey: string,
+    firstKey: string | undefined,
     isReadonly: boolean,
     args: readonly string[],
     options?: { abortSignal?: AbortSignal },
@@ -284,11 +284,33 @@ class NodeRedisConnection implements Connection {
   }
 }
 
+/**
+ * node-redis keeps asking a node that died, for only `MOVED` tells it of a failover. So after a call that
+ * found nobody, the next one under that slot goes to any node: one that lives answers, or says who has it.
+ */
 function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
+  const lost = new Set<number>();
   return {
     async send({ args, keys }, signal) {
       if (!cluster.isOpen) throw away('the cluster is not connected');
-      return cluster.sendCommand(keys[0] as string, false, args, { abortSignal: signal });
+      const key = keys[0] as string;
+      const slot = slotOf(key);
+      const firstKey = lost.has(slot) ? undefined : key;
+      try {
+        const reply = await cluster.sendCommand(firstKey, false, args, { abortSignal: signal });
+        lost.delete(slot);
+        return reply;
+      } catch (error) {
+        if (error instanceof TypeError) {
+          // The driver's own, while it has no table of the slots.
+          lost.add(slot);
+          throw new UnavailableError('connection', error.message, { cause: error });
+        }
+        const found = !signal.aborted && classified(error) instanceof MistakeError;
+        if (found) lost.delete(slot);
+        else lost.add(slot);
+        throw error;
+      }
     },
   };
 }

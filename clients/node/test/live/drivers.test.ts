@@ -246,7 +246,7 @@ describe('a cluster of three nodes', () => {
       name: 'node-redis',
       async open() {
         const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
-        const cluster = createCluster({ rootNodes });
+        const cluster = createCluster({ rootNodes, defaults: { disableOfflineQueue: true } });
         cluster.on('error', () => {});
         await cluster.connect();
         return { client: cluster as unknown as Client, close: () => cluster.destroy() };
@@ -310,4 +310,46 @@ describe('a cluster of three nodes', () => {
     await limiter.close();
     close();
   });
+
+  it.each(clusters)(
+    'survives a failover, by $name',
+    async ({ name, open }) => {
+      const fast = ['--cluster-node-timeout', '1000', '--repl-diskless-sync-delay', '0'];
+      const replica = await serve('--cluster-enabled', 'yes', ...fast);
+      const primary = nodes.shift() as Server;
+      nodes.push(replica);
+      const { client, close } = await open();
+      const limiter = new Limiter(client, { onError: 'deny', prefix: `over-${name}` });
+      try {
+        await replica.admin.cluster('MEET', '127.0.0.1', primary.port);
+        const id = String(await primary.admin.call('CLUSTER', 'MYID'));
+        await until('the replica knows the primary', () => {
+          const follows = replica.admin.call('CLUSTER', 'REPLICATE', id);
+          return follows.then(
+            () => true,
+            () => false,
+          );
+        });
+        await until('the replica follows', async () => {
+          return (await replica.admin.info('replication')).includes('master_link_status:up');
+        });
+        await limiter.ready();
+        const subjects = Array.from({ length: 12 }, (_, at) => String(at));
+        for (const subject of subjects) await limiter.check(api, subject);
+        await primary.admin.call('WAIT', 1, 1000);
+        await primary.stop();
+        await until('all of them are decided again', async () => {
+          const all = subjects.map((subject) => limiter.check(api, subject, { cost: 0 }));
+          return (await Promise.all(all)).every(({ source }) => source === 'server');
+        });
+        expect((await limiter.peek(api, '0', { cost: 0 })).remaining).toBeGreaterThanOrEqual(5);
+      } finally {
+        await limiter.close();
+        close();
+        primary.admin.disconnect();
+        await primary.stop();
+      }
+    },
+    30_000,
+  );
 });

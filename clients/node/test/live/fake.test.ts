@@ -5,8 +5,8 @@ import {
   type Client,
   fixed,
   gcra,
-  leakyBucket,
   Limiter,
+  leakyBucket,
   quota,
   type Rule,
   sliding,
@@ -85,7 +85,9 @@ it('several rules in one call', async () => {
   const next = numbers(7);
   for (let step = 0; step < 40; step += 1) {
     const calls = rules.slice(0, 8).map((rule) => [rule, 's', next(3)] as const);
-    const [wanted, got] = await Promise.all([real, model].map((limiter) => limiter.checkAll(calls)));
+    const [wanted, got] = await Promise.all(
+      [real, model].map((limiter) => limiter.checkAll(calls)),
+    );
     expect({ step, ...got }).toEqual({ step, ...wanted });
     await server.admin.call('RL.DEBUG', 'CLOCK', 'ADVANCE', '700ms');
     await fake.advance(700);

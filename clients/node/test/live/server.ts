@@ -60,7 +60,8 @@ export async function serve(...options: string[]): Promise<Server> {
     await admin.ping();
   };
   const end = async () => {
-    const gone = child?.exitCode === null && new Promise((done) => child?.once('exit', done));
+    const runs = child?.exitCode === null && child.signalCode === null;
+    const gone = runs && new Promise((done) => child?.once('exit', done));
     child?.kill('SIGKILL');
     await gone;
   };
