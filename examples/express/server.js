@@ -35,7 +35,8 @@ app.get('/', limit({ rule: api }), (request, response) => {
 app.post('/login', limit({ rule: login }), (_request, response) => {
   response.json({ welcome: true });
 });
-app.get('/search', limit({ rule: search, degradedHeader: 'X-Limiter-Degraded' }), (request, response) => {
+const degradedHeader = 'X-Limiter-Degraded';
+app.get('/search', limit({ rule: search, degradedHeader }), (request, response) => {
   response.json({ results: request.headers['x-limiter-degraded'] ? 1 : 10 });
 });
 app.get('/report', limit({ rule: [reports, started] }), async (request, response) => {
@@ -43,7 +44,8 @@ app.get('/report', limit({ rule: [reports, started] }), async (request, response
   response.json({ report: 'done' });
 });
 // Behind a header that says who it is: without it, 400.
-app.get('/me', limit({ rule: api, key: ({ headers }) => headers['x-api-key'] }), (_request, response) => {
+const key = ({ headers }) => headers['x-api-key'];
+app.get('/me', limit({ rule: api, key }), (_request, response) => {
   response.json({ known: true });
 });
 

@@ -9,7 +9,9 @@ export class ClientAddress {
   readonly #trusted = new BlockList();
   readonly #trustsUnix: boolean;
 
-  /** @param trustedProxies Addresses and networks, `10.0.0.0/8`; `unix`: who comes by a unix socket. */
+  /**
+   * @param trustedProxies Addresses and networks, `10.0.0.0/8`; `unix`: who comes by a unix socket.
+   */
   constructor(trustedProxies: readonly string[] = []) {
     this.#trustsUnix = trustedProxies.includes('unix');
     for (const network of trustedProxies) {
@@ -29,8 +31,8 @@ export class ClientAddress {
   }
 
   /**
-   * The address as a subject, an IPv6 one cut to its /64; undefined when there is none, or when a proxy
-   * that is trusted says something that is no address.
+   * The address as a subject, an IPv6 one cut to its /64; undefined when there is none, or when a
+   * proxy that is trusted says something that is no address.
    *
    * @param peer The socket's remote address.
    * @param forwarded All `X-Forwarded-For` fields, in their order.
@@ -54,7 +56,9 @@ export class ClientAddress {
   }
 }
 
-/** Without a port, brackets and zone; `::ffff:a.b.c.d` as IPv4; in the one form that Node writes. */
+/**
+ * Without a port, brackets and zone; `::ffff:a.b.c.d` as IPv4; in the one form that Node writes.
+ */
 function plain(text: string): string | undefined {
   const bracketed = /^\[([^\]]*)\](?::\d{1,5})?$/.exec(text)?.[1];
   const withPort = /^([\d.]+):\d{1,5}$/.exec(text)?.[1];

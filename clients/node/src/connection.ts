@@ -1,6 +1,7 @@
 /**
- * The user's own connection, under our rules: nothing is queued for a server that is away, and nothing is
- * sent twice. One adapter for each driver, found by what the client can do, so that neither is a dependency.
+ * The user's own connection, under our rules: nothing is queued for a server that is away, and
+ * nothing is sent twice. One adapter for each driver, found by what the client can do, so that
+ * neither is a dependency.
  */
 import { ArgumentError, classified, MistakeError, UnavailableError } from './errors.js';
 import type { Call } from './protocol.js';
@@ -9,8 +10,8 @@ import { slotOf } from './slots.js';
 /** What a limiter asks. Own transports and fakes implement it. */
 export interface Connection {
   /**
-   * Sends a call once. When `signal` is aborted nobody waits any more: what is not yet sent is not to be
-   * sent. Rejects with the driver's own error.
+   * Sends a call once. When `signal` is aborted nobody waits any more: what is not yet sent is not
+   * to be sent. Rejects with the driver's own error.
    */
   send(call: Call, signal: AbortSignal): Promise<unknown>;
   /** Ends what the adapter opened by itself; never the user's client. */
@@ -155,8 +156,8 @@ class IoRedisConnection implements Connection {
   #wasReady = false;
 
   /**
-   * A client that would send a call again, as with the defaults of ioredis, is not used itself: a second
-   * connection is opened with its options and without repetition.
+   * A client that would send a call again, as with the defaults of ioredis, is not used itself: a
+   * second connection is opened with its options and without repetition.
    */
   constructor(client: IoRedisLike) {
     const { maxRetriesPerRequest, autoResendUnfulfilledCommands } = client.options;
@@ -191,8 +192,8 @@ class IoRedisConnection implements Connection {
 }
 
 /**
- * Routes by itself: ioredis sends commands that it does not know to any node, and repeats what a lost
- * connection left without an answer. Its nodes, asked one by one, do neither.
+ * Routes by itself: ioredis sends commands that it does not know to any node, and repeats what a
+ * lost connection left without an answer. Its nodes, asked one by one, do neither.
  */
 class IoRedisClusterConnection implements Connection {
   readonly #cluster: IoRedisClusterLike;
@@ -246,9 +247,10 @@ class IoRedisClusterConnection implements Connection {
 }
 
 /**
- * A client with an offline queue is not used itself: what it is about to send while it loses its connection
- * makes node-redis 5.12 take the replies of the next connection for those of the last, and never become
- * ready again. A second connection is opened with its options and without that queue.
+ * A client with an offline queue is not used itself: what it is about to send while it loses its
+ * connection makes node-redis 5.12 take the replies of the next connection for those of the last,
+ * and never become ready again. A second connection is opened with its options and without that
+ * queue.
  */
 class NodeRedisConnection implements Connection {
   readonly #client: NodeRedisLike;
@@ -285,8 +287,9 @@ class NodeRedisConnection implements Connection {
 }
 
 /**
- * node-redis keeps asking a node that died, for only `MOVED` tells it of a failover. So after a call that
- * found nobody, the next one under that slot goes to any node: one that lives answers, or says who has it.
+ * node-redis keeps asking a node that died, for only `MOVED` tells it of a failover. So after a
+ * call that found nobody, the next one under that slot goes to any node: one that lives answers, or
+ * says who has it.
  */
 function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
   const lost = new Set<number>();

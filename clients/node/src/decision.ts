@@ -3,8 +3,9 @@ import { type HeaderOptions, rateLimitHeaders } from './headers.js';
 import type { Rule } from './rules.js';
 
 /**
- * Who decided: the server; this process (`local`: prefetched permits, the denial cache, or `onError`
- * local); or nobody (`error`: what `onError` says, which is no statement about the subject).
+ * Who decided: the server; this process (`local`: prefetched permits, the denial cache, or
+ * `onError` local); or nobody (`error`: what `onError` says, which is no statement about the
+ * subject).
  */
 export type Source = 'server' | 'local' | 'error';
 
@@ -33,11 +34,14 @@ export class Decision {
   readonly windowMs: number | undefined;
   /** The capacity asked for. */
   readonly limit: number;
-  /** What would still be allowed right now, rounded down; in a denial with a cost above 1 maybe more than 0. */
+  /**
+   * What would still be allowed right now, rounded down; in a denial with a cost above 1 maybe more
+   * than 0.
+   */
   readonly remaining: number;
   /**
-   * Denied: after so many ms this very call is allowed; `-1`: never, the cost is above the limit. Allowed:
-   * 0, but for the leaky bucket, which tells how long to wait before acting.
+   * Denied: after so many ms this very call is allowed; `-1`: never, the cost is above the limit.
+   * Allowed: 0, but for the leaky bucket, which tells how long to wait before acting.
    */
   readonly retryAfterMs: number;
   /** Full again after so many ms, if nobody calls. */

@@ -1,6 +1,7 @@
 /**
- * Denials that still hold: until its `retry_after` a denied call would be denied again, so nobody needs to
- * ask. Exact while nobody deletes, refunds or changes the limit. Bounded: the oldest goes first.
+ * Denials that still hold: until its `retry_after` a denied call would be denied again, so nobody
+ * needs to ask. Exact while nobody deletes, refunds or changes the limit. Bounded: the oldest goes
+ * first.
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
@@ -33,7 +34,10 @@ export class DenyCache {
     });
   }
 
-  /** @param askedAtMs Before the call was sent, so that nothing is held longer than the server holds it. */
+  /**
+   * @param askedAtMs Before the call was sent, so that nothing is held longer than the server holds
+   * it.
+   */
   put(key: string, cost: number, decision: Decision, askedAtMs: number): void {
     if (decision.allowed || decision.retryAfterMs <= 0) return;
     const id = `${cost} ${key}`;

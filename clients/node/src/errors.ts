@@ -1,8 +1,8 @@
 /**
  * One tree of errors. Each has a stable `code`, and the driver's own error as its `cause`.
  *
- * What matters most is whose fault it is: a mistake of the program is thrown always, a server that is
- * away is answered by the rule's `onError`.
+ * What matters most is whose fault it is: a mistake of the program is thrown always, a server that
+ * is away is answered by the rule's `onError`.
  */
 
 /** What all errors of this package are. */
@@ -45,8 +45,8 @@ export class MistakeError extends RateLimitError {
 }
 
 /**
- * Why there is no answer: the deadline passed, the connection is not there or broke, the server says
- * that it cannot decide now, too many calls are in flight, or the circuit breaker is open.
+ * Why there is no answer: the deadline passed, the connection is not there or broke, the server
+ * says that it cannot decide now, too many calls are in flight, or the circuit breaker is open.
  */
 export type UnavailableReason = 'timeout' | 'connection' | 'server' | 'overloaded' | 'circuit';
 

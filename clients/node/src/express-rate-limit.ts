@@ -1,9 +1,9 @@
 /**
  * A store for express-rate-limit, which keeps its options and headers; the server decides.
  *
- * That package compares a count with its limit. Of a decision it is told `limit - remaining` hits, and of a
- * denial `limit + 1`, with the retry as the reset. It cannot be told of costs, of what never passes, or of
- * a failure policy: those belong to `redis-throttle-client/express`.
+ * That package compares a count with its limit. Of a decision it is told `limit - remaining` hits,
+ * and of a denial `limit + 1`, with the retry as the reset. It cannot be told of costs, of what
+ * never passes, or of a failure policy: those belong to `redis-throttle-client/express`.
  */
 import { ArgumentError, UnavailableError } from './errors.js';
 import type { Limiter } from './limiter.js';
@@ -18,11 +18,14 @@ export interface HitCount {
 export interface StoreOptions {
   limiter: Limiter;
   /**
-   * The rule that decides. Its limit has to be the `limit` of express-rate-limit. Default: a fixed window
-   * with the limit and the `windowMs` of there.
+   * The rule that decides. Its limit has to be the `limit` of express-rate-limit. Default: a fixed
+   * window with the limit and the `windowMs` of there.
    */
   rule?: Rule | undefined;
-  /** The name of the rule that is made then. Default `express`; one for each limiter of the application. */
+  /**
+   * The name of the rule that is made then. Default `express`; one for each limiter of the
+   * application.
+   */
   name?: string | undefined;
 }
 

@@ -31,8 +31,9 @@ export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage
 ) => Promise<void>;
 
 /**
- * Limits the requests that pass through it. A refusal is a response, a mistake of the program goes to `next`.
- * The decision is on `request.rateLimit`; leases end with the response, also when the client goes away.
+ * Limits the requests that pass through it. A refusal is a response, a mistake of the program goes
+ * to `next`. The decision is on `request.rateLimit`; leases end with the response, also when the
+ * client goes away.
  */
 export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   options: ExpressOptions<Incoming>,

@@ -18,7 +18,9 @@ export interface HeaderOptions {
   nowMs?: number | undefined;
 }
 
-/** `Retry-After` in seconds: rounded up and at least 1; undefined where coming back does not help. */
+/**
+ * `Retry-After` in seconds: rounded up and at least 1; undefined where coming back does not help.
+ */
 export function retryAfterSeconds(retryAfterMs: number): number | undefined {
   return retryAfterMs < 0 ? undefined : Math.max(1, Math.ceil(retryAfterMs / 1000));
 }

@@ -32,8 +32,8 @@ export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
 ) => Promise<Response | void>;
 
 /**
- * Limits the requests that pass through it. The decision is `context.get('rateLimit')`; leases end with
- * the body of the response, also when the client goes away.
+ * Limits the requests that pass through it. The decision is `context.get('rateLimit')`; leases end
+ * with the body of the response, also when the client goes away.
  */
 export function rateLimit<Context extends ContextLike = ContextLike>(
   options: HonoOptions<Context>,

@@ -1,6 +1,6 @@
 /**
- * What the middleware of all frameworks share: who asks, what is asked, and the answer. A framework's own
- * file only reads its requests and writes its responses.
+ * What the middleware of all frameworks share: who asks, what is asked, and the answer. A
+ * framework's own file only reads its requests and writes its responses.
  */
 import { randomUUID } from 'node:crypto';
 import { ClientAddress } from './address.js';
@@ -30,8 +30,8 @@ export interface RequestRule<Incoming> {
 }
 
 /**
- * Who a request is from. Undefined or empty: it does not say, though it should, and is answered 400, or takes
- * the `anonymous` subject.
+ * Who a request is from. Undefined or empty: it does not say, though it should, and is answered
+ * 400, or takes the `anonymous` subject.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,

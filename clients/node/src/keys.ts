@@ -46,7 +46,9 @@ export class Keys {
     return `${this.#prefix}${front}${name}:${braced ? `{${encoded}}` : encoded}`;
   }
 
-  /** A subject as it stands in a key. What is hashed begins with `:`, which nothing encoded does. */
+  /**
+   * A subject as it stands in a key. What is hashed begins with `:`, which nothing encoded does.
+   */
   part(argument: string, text: string): string {
     if (typeof text !== 'string' || text === '') {
       throw new ArgumentError(argument, 'a text that is not empty');

@@ -10,8 +10,9 @@ export interface LeaseCalls {
 }
 
 /**
- * A lease, or the refusal of one: `allowed` tells. While it is held it renews itself at a third of its ttl.
- * It is no lock: a process that was stopped for longer than the ttl does not know that it lost it.
+ * A lease, or the refusal of one: `allowed` tells. While it is held it renews itself at a third of
+ * its ttl. It is no lock: a process that was stopped for longer than the ttl does not know that it
+ * lost it.
  */
 export class Lease {
   readonly decision: Decision;
@@ -42,7 +43,10 @@ export class Lease {
     return this.decision.allowed;
   }
 
-  /** Whether the permit is ours by this process' clock. Of a lease that nobody decided: until it is released. */
+  /**
+   * Whether the permit is ours by this process' clock. Of a lease that nobody decided: until it is
+   * released.
+   */
   get held(): boolean {
     if (!this.allowed || this.#released || this.#lost.signal.aborted) return false;
     return !this.#isOnServer || this.#clock.nowMs() < this.#heldUntilMs;
@@ -57,7 +61,9 @@ export class Lease {
     return this.allowed && this.decision.source === 'server';
   }
 
-  /** Gives the permit back, once. A release that finds no server is forgotten: the permit lapses. */
+  /**
+   * Gives the permit back, once. A release that finds no server is forgotten: the permit lapses.
+   */
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;

@@ -104,7 +104,10 @@ export class Limiter {
   #inFlight = 0;
   #closed = false;
 
-  /** @param client A client or cluster of node-redis or ioredis, which stays yours to open and to close. */
+  /**
+   * @param client A client or cluster of node-redis or ioredis, which stays yours to open and to
+   * close.
+   */
   constructor(client: Client, options: LimiterOptions = {}) {
     const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
     const { breakerFailures = 5, breakerPauseMs = 1000, clock = systemClock } = options;
@@ -185,7 +188,9 @@ export class Limiter {
     return this.#settle('charge', rule, subject, options);
   }
 
-  /** Forgets a subject under a rule: it has its full allowance again. Whether there was something. */
+  /**
+   * Forgets a subject under a rule: it has its full allowance again. Whether there was something.
+   */
   async forget(
     rule: Rule,
     subject: string,
@@ -209,9 +214,9 @@ export class Limiter {
   }
 
   /**
-   * One rule after the other, for keys in different slots: a global ceiling and a tenant's rule. What was
-   * taken is given back when a later one denies. In between, others may be denied by what is given back
-   * then; and when the server is lost in between, what was taken stays taken.
+   * One rule after the other, for keys in different slots: a global ceiling and a tenant's rule.
+   * What was taken is given back when a later one denies. In between, others may be denied by what
+   * is given back then; and when the server is lost in between, what was taken stays taken.
    */
   async checkEach(
     calls: readonly RuleCall[],
@@ -248,8 +253,8 @@ export class Limiter {
   }
 
   /**
-   * Sleeps as long as it is told, then acts: until the call is allowed, its turn has come (leaky bucket), or
-   * it would take longer than `maxWaitMs`; then nothing is taken.
+   * Sleeps as long as it is told, then acts: until the call is allowed, its turn has come (leaky
+   * bucket), or it would take longer than `maxWaitMs`; then nothing is taken.
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
     const { maxWaitMs, signal, ...rest } = options;
@@ -287,9 +292,11 @@ export class Limiter {
   }
 
   /**
-   * One of so many permits at once. It renews itself until it is released: `await using` or `finally`.
+   * One of so many permits at once. It renews itself until it is released: `await using` or
+   * `finally`.
    *
-   * @param options.id Who holds it, 1 to 128 bytes; a random one if not given. One for each piece of work.
+   * @param options.id Who holds it, 1 to 128 bytes; a random one if not given. One for each piece
+   * of work.
    */
   async lease(
     rule: Rule,
@@ -357,7 +364,8 @@ export class Limiter {
   /**
    * At start: is the server there, and the module on it?
    *
-   * @throws MistakeError without the module or the right to call it; UnavailableError without the server.
+   * @throws MistakeError without the module or the right to call it; UnavailableError without the
+   * server.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
     await this.#answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
@@ -503,7 +511,10 @@ export class Limiter {
     }
   }
 
-  /** One call within the deadline. Rejects with a MistakeError, an UnavailableError, or as it was aborted. */
+  /**
+   * One call within the deadline. Rejects with a MistakeError, an UnavailableError, or as it was
+   * aborted.
+   */
   async #send(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
     signal?.throwIfAborted();
     if (this.#inFlight >= this.#maxInFlight) {

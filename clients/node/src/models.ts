@@ -1,6 +1,7 @@
 /**
- * The algorithms, as pure functions of a state and an instant: what `onError: 'local'` decides by, and
- * the fake for tests. Instants in microseconds; integers only, rounded to the side that keeps the limit.
+ * The algorithms, as pure functions of a state and an instant: what `onError: 'local'` decides by,
+ * and the fake for tests. Instants in microseconds; integers only, rounded to the side that keeps
+ * the limit.
  */
 import { microseconds, type Rule, type RuleKind } from './rules.js';
 

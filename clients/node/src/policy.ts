@@ -15,8 +15,8 @@ export function strictest(all: readonly OnError[]): OnError {
 }
 
 /**
- * Stops asking a server that does not answer: after `failures` in a row for `pauseMs`, then one call tries,
- * and the others wait for nothing.
+ * Stops asking a server that does not answer: after `failures` in a row for `pauseMs`, then one
+ * call tries, and the others wait for nothing.
  */
 export class Breaker {
   #failures = 0;
@@ -56,7 +56,9 @@ export class Breaker {
   }
 }
 
-/** Subjects that the local limiter remembers; beyond it the one that was asked first is forgotten. */
+/**
+ * Subjects that the local limiter remembers; beyond it the one that was asked first is forgotten.
+ */
 const SUBJECTS_MAX = 10_000;
 
 interface LocalAsk {
@@ -88,7 +90,8 @@ export class LocalLimiter {
       const { rule, key, cost = 1 } = asks[at] as LocalAsk;
       if (allowed && !peek && state !== undefined) this.#keep(key, state);
       const granted = verdict.allowed ? verdict.granted : 0;
-      // Above what this process may grant is not above the rule: it may pass when the server is back.
+      // Above what this process may grant is not above the rule: it may pass when the server is
+      // back.
       const passes = verdict.retryAfterMs < 0 && cost <= (rule.fallback ?? rule).limit;
       const retryAfterMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
       return new Decision({ ...verdict, granted, retryAfterMs, rule, source: 'local', error });

@@ -1,6 +1,6 @@
 /**
- * Permits that were taken in one call and are spent here. What is not spent when the reset of its grant
- * has passed is dropped: the server has given it anew by then.
+ * Permits that were taken in one call and are spent here. What is not spent when the reset of its
+ * grant has passed is dropped: the server has given it anew by then.
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
@@ -25,8 +25,8 @@ export class Prefetcher {
   constructor(private readonly clock: Clock) {}
 
   /**
-   * A permit from the stock, or from the server when there is none; who comes while one asks waits for
-   * the same answer.
+   * A permit from the stock, or from the server when there is none; who comes while one asks waits
+   * for the same answer.
    *
    * @param timeoutMs For all of it: others may have spent what came while this one waited.
    * @param fetch Takes up to `rule.prefetch` permits in one call.

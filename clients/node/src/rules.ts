@@ -28,8 +28,8 @@ export type RuleKind =
 export interface RuleOptions {
   /**
    * While the server does not answer: `allow` serves, `deny` refuses (a 503, not a 429), `local`
-   * decides in this process, which a lease, a quota, a backoff and a policy without a default cannot.
-   * Default: the limiter's, which is `allow`.
+   * decides in this process, which a lease, a quota, a backoff and a policy without a default
+   * cannot. Default: the limiter's, which is `allow`.
    */
   onError?: OnError | undefined;
   /**
@@ -38,8 +38,8 @@ export interface RuleOptions {
    */
   localShare?: number | undefined;
   /**
-   * Take so many permits in one call and spend them here, 1 to 10,000. Default 1: none. A window may
-   * then see up to this times the number of processes more than the limit.
+   * Take so many permits in one call and spend them here, 1 to 10,000. Default 1: none. A window
+   * may then see up to this times the number of processes more than the limit.
    */
   prefetch?: number | undefined;
 }
@@ -51,7 +51,10 @@ export interface Rule {
   readonly name: string;
   /** The words after the key, the algorithm's first: `['GCRA', '6', '10', '60']`. */
   readonly words: readonly string[];
-  /** What field 2 of a reply will be; 0 for a policy without a default, whose limit the server knows. */
+  /**
+   * What field 2 of a reply will be; 0 for a policy without a default, whose limit the server
+   * knows.
+   */
   readonly limit: number;
   /** The window in ms, or the time to refill; undefined where there is none. `w` of the headers. */
   readonly windowMs: number | undefined;
@@ -218,7 +221,10 @@ export function tokenBucket(
   return rate('token_bucket', 'TOKENBUCKET', 'capacity', [name, capacity, rate_, period], options);
 }
 
-/** A queue of `capacity` that drains at `rate` per `period`: an allowed call is told how long to wait. */
+/**
+ * A queue of `capacity` that drains at `rate` per `period`: an allowed call is told how long to
+ * wait.
+ */
 export function leakyBucket(
   name: string,
   capacity: number,
@@ -278,8 +284,8 @@ export function slidingLog(
 }
 
 /**
- * Some attempts are free, each further one waits twice as long, from `base` to `max`; after `forget`
- * without one all is forgotten. For logins.
+ * Some attempts are free, each further one waits twice as long, from `base` to `max`; after
+ * `forget` without one all is forgotten. For logins.
  */
 export function backoff(
   name: string,

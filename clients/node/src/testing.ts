@@ -1,13 +1,14 @@
 /**
- * For the tests of an application: a server in this process, and a clock that moves when it is told.
+ * For the tests of an application: a server in this process, and a clock that moves when it is
+ * told.
  *
  * ```ts
  * const server = new FakeServer();
  * const limiter = new Limiter(server, { clock: server.clock });
  * ```
  *
- * It decides as the module does. It does not know zones and starts of quotas, reservations and variants
- * of policies.
+ * It decides as the module does. It does not know zones and starts of quotas, reservations and
+ * variants of policies.
  */
 import type { Clock } from './clock.js';
 import type { Connection } from './connection.js';

@@ -1,4 +1,6 @@
-/** The package as it is published: packed, checked, installed into small consumers of both kinds. */
+/**
+ * The package as it is published: packed, checked, installed into small consumers of both kinds.
+ */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,6 @@
-/** Each driver, against a real server: decisions, deadlines, lost connections, and no repetition. */
+/**
+ * Each driver, against a real server: decisions, deadlines, lost connections, and no repetition.
+ */
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
