@@ -1,4 +1,4 @@
-// A service with limits: one for each client, a closed one, a local one, and one by how many at once.
+// A service with limits: for each client, closed, local, and by how many at once.
 //
 //   REDIS_URL=redis://127.0.0.1:7777 PORT=8080 node server.js
 import { setTimeout as sleep } from 'node:timers/promises';

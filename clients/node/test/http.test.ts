@@ -232,7 +232,7 @@ describe('Hono', () => {
     expect(denied.headers.get('Retry-After')).toBe('6');
   });
 
-  it('reads the peer of node-server, and releases with the body or when the client goes', async () => {
+  it('reads the peer of node-server, and releases with the body or the client', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: lease('one', 1, '60s') }));

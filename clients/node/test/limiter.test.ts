@@ -50,7 +50,7 @@ describe('a decision', () => {
     expect(Object.isFrozen(api) && Object.isFrozen(api.words)).toBe(true);
   });
 
-  it('of several rules comes from the one that decided, and nothing is taken by a denial', async () => {
+  it('of several rules comes from the one that decided; a denial takes nothing', async () => {
     const { limiter } = over();
     const tenant = fixed('tenant', 8, '60s');
     const ask = () =>
