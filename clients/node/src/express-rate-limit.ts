@@ -1,0 +1,148 @@
+/**
+ * A store for express-rate-limit, which keeps its options and headers; the server decides.
+ *
+ * That package compares a count with its limit. Of a decision it is told `limit - remaining` hits,
+ * and of a denial `limit + 1`, with the retry as the reset. It cannot be told of costs, of what
+ * never passes, or of a failure policy: those belong to `redis-throttle-client/express`.
+ */
+import { ArgumentError, UnavailableError } from './errors.js';
+import type { Limiter } from './limiter.js';
+import { fixed, type Rule } from './rules.js';
+
+/** What a store answers. */
+export interface HitCount {
+  totalHits: number;
+  resetTime: Date;
+}
+
+export interface StoreOptions {
+  limiter: Limiter;
+  /**
+   * The rule that decides. Its limit has to be the `limit` of express-rate-limit. Default: a fixed
+   * window with the limit and the `windowMs` of there.
+   */
+  rule?: Rule | undefined;
+  /**
+   * The name of the rule that is made then. Default `express`; one for each limiter of the
+   * application.
+   */
+  name?: string | undefined;
+}
+
+/** The options of express-rate-limit that a store has to agree with. */
+interface TheirOptions {
+  windowMs: number;
+  limit: unknown;
+  skipFailedRequests?: boolean;
+  skipSuccessfulRequests?: boolean;
+  passOnStoreError?: boolean;
+}
+
+/** Kinds whose count of hits cannot be told. */
+const NOT_COUNTED = ['lease', 'backoff', 'policy', 'leaky_bucket'];
+
+export class RedisThrottleStore {
+  /** One key for all processes: what express-rate-limit asks of a store. */
+  readonly localKeys = false;
+  readonly #limiter: Limiter;
+  readonly #name: string;
+  #rule: Rule | undefined;
+  #refused: Error | undefined;
+
+  /** @throws ArgumentError for what it cannot express: at set-up, not at run time. */
+  constructor({ limiter, rule, name = 'express' }: StoreOptions) {
+    if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
+      throw new ArgumentError('rule', `one that counts hits, which ${rule.kind} does not`);
+    }
+    if (rule !== undefined && rule.prefetch > 1) {
+      throw new ArgumentError('rule', 'one without prefetch, whose hits are known');
+    }
+    this.#limiter = limiter;
+    this.#rule = rule;
+    this.#name = name;
+  }
+
+  /** Called by express-rate-limit when it is set up. Throws, and then refuses every call. */
+  init(options: TheirOptions): void {
+    try {
+      this.#rule = this.#agreed(options);
+    } catch (error) {
+      this.#refused = error as Error;
+      throw error;
+    }
+  }
+
+  #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
+    if (passOnStoreError === true) {
+      // It would serve what is a mistake of the program, too.
+      throw new ArgumentError('passOnStoreError', "false: onError 'allow' serves without a server");
+    }
+    if (typeof limit !== 'number') {
+      throw new ArgumentError(
+        'limit',
+        'a number: what depends on the request needs rules of its own',
+      );
+    }
+    const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`);
+    if (rule.limit !== limit) {
+      throw new ArgumentError('limit', `${rule.limit}, the limit of the rule ${rule.name}`);
+    }
+    const { kind } = rule;
+    if (['fixed', 'sliding', 'sliding_log'].includes(kind) && rule.windowMs !== windowMs) {
+      throw new ArgumentError('windowMs', `${rule.windowMs}, the window of the rule ${rule.name}`);
+    }
+    return rule;
+  }
+
+  get #ready(): Rule {
+    if (this.#refused !== undefined) throw this.#refused;
+    if (this.#rule === undefined)
+      throw new ArgumentError('rule', 'one, or a store that was set up');
+    return this.#rule;
+  }
+
+  /** @throws UnavailableError under `onError: 'deny'`: nobody decided. */
+  async increment(key: string): Promise<HitCount> {
+    if (this.#refused !== undefined) {
+      process.emitWarning(this.#refused, { code: 'RL_STORE' });
+      return { totalHits: Number.MAX_SAFE_INTEGER, resetTime: this.#at(1000) };
+    }
+    const rule = this.#ready;
+    const decision = await this.#limiter.check(rule, key);
+    if (decision.source === 'error' && !decision.allowed) {
+      throw decision.error ?? new UnavailableError('server', 'no decision');
+    }
+    // Where nobody decided, and it is to be served, this is the first hit.
+    if (decision.source === 'error') return { totalHits: 1, resetTime: this.#at(1000) };
+    if (!decision.allowed) {
+      return { totalHits: rule.limit + 1, resetTime: this.#at(decision.retryAfterMs) };
+    }
+    const totalHits = Math.min(rule.limit, Math.max(1, rule.limit - decision.remaining));
+    return { totalHits, resetTime: this.#at(decision.resetAfterMs) };
+  }
+
+  async get(key: string): Promise<HitCount | undefined> {
+    const rule = this.#ready;
+    const decision = await this.#limiter.peek(rule, key, { cost: 0 });
+    if (decision.source === 'error') return undefined;
+    const totalHits = rule.limit - decision.remaining;
+    return totalHits > 0 ? { totalHits, resetTime: this.#at(decision.resetAfterMs) } : undefined;
+  }
+
+  /** Gives a hit back: for `skipFailedRequests` and `skipSuccessfulRequests`. */
+  async decrement(key: string): Promise<void> {
+    // Nobody waits for it there; a rejection would end the process.
+    await this.#limiter.refund(this.#ready, key).catch((error) => {
+      process.emitWarning(`a hit was not given back: ${error}`, { code: 'RL_DECREMENT' });
+    });
+  }
+
+  async resetKey(key: string): Promise<void> {
+    await this.#limiter.forget(this.#ready, key);
+  }
+
+  /** Never now: at least a millisecond ahead. */
+  #at(ms: number): Date {
+    return new Date(Date.now() + Math.max(1, ms));
+  }
+}

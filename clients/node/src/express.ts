@@ -1,0 +1,90 @@
+/** Middleware for Express, and for whatever hands on `node:http` requests with a `next`. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Decision } from './decision.js';
+import { type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import type { Lease } from './lease.js';
+
+export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
+
+/** What the middleware leaves on a request. */
+export interface RateLimited {
+  rateLimit?: Decision | undefined;
+}
+
+export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessage>
+  extends MiddlewareOptions<Incoming> {
+  /** Answers a refusal in place of the problem body; status and headers are set. */
+  handler?:
+    | ((
+        request: Incoming & RateLimited,
+        response: ServerResponse,
+        next: (error?: unknown) => void,
+        decision: Decision,
+      ) => void | Promise<void>)
+    | undefined;
+}
+
+export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage> = (
+  request: Incoming & RateLimited,
+  response: ServerResponse,
+  next: (error?: unknown) => void,
+) => Promise<void>;
+
+/**
+ * Limits the requests that pass through it. A refusal is a response, a mistake of the program goes
+ * to `next`. The decision is on `request.rateLimit`; leases end with the response, also when the
+ * client goes away.
+ */
+export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
+  options: ExpressOptions<Incoming>,
+): ExpressMiddleware<Incoming> {
+  const { handler, degradedHeader } = options;
+  const marker = degradedHeader?.toLowerCase();
+  const decide = requestLimiter<Incoming>(options, {
+    peer: (request) => request.socket.remoteAddress,
+    forwarded: ({ headersDistinct }) => headersDistinct['x-forwarded-for'] ?? [],
+  });
+
+  async function rateLimitMiddleware(
+    request: Incoming & RateLimited,
+    response: ServerResponse,
+    next: (error?: unknown) => void,
+  ): Promise<void> {
+    try {
+      // What a client says of it is not to be believed.
+      if (marker !== undefined) delete request.headers[marker];
+      const { decision, headers, problem, leases } = await decide(request);
+      releaseAfter(response, leases);
+      request.rateLimit = decision;
+      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+      if (marker !== undefined && decision?.degraded) request.headers[marker] = '1';
+      if (problem !== undefined) {
+        response.statusCode = problem.status;
+        response.setHeader('Cache-Control', 'no-store');
+        if (handler !== undefined && decision !== undefined) {
+          await handler(request, response, next, decision);
+          return;
+        }
+        for (const [name, value] of Object.entries(PROBLEM_HEADERS))
+          response.setHeader(name, value);
+        response.end(JSON.stringify(problem));
+        return;
+      }
+    } catch (error) {
+      next(error);
+      return;
+    }
+    next();
+  }
+  return rateLimitMiddleware;
+}
+
+/** `close` comes after every response, finished or not; it may have come already. */
+function releaseAfter(response: ServerResponse, leases: readonly Lease[]): void {
+  const release = () => {
+    for (const lease of leases) void lease.release();
+  };
+  if (leases.length === 0) return;
+  if (response.destroyed || response.closed) release();
+  else response.once('close', release);
+}

@@ -1,0 +1,116 @@
+/**
+ * The one writer of headers and of problem bodies. The names are those of revision 11 of
+ * draft-ietf-httpapi-ratelimit-headers; that they may still change is why they stand here alone.
+ */
+import type { Decision } from './decision.js';
+
+/**
+ * `draft-11`: `RateLimit` and `RateLimit-Policy`. The older forms: `draft-6`, `RateLimit-Limit`,
+ * `-Remaining` and `-Reset` in seconds left; `x-ratelimit`, the same with an `X-`, the reset in
+ * seconds since 1970.
+ */
+export type HeaderStyle = 'draft-11' | 'draft-6' | 'x-ratelimit';
+
+export interface HeaderOptions {
+  /** Which forms. Default: `['draft-11']`. */
+  styles?: readonly HeaderStyle[] | undefined;
+  /** Unix time in ms, for `X-RateLimit-Reset` alone. Default: the clock of this process. */
+  nowMs?: number | undefined;
+}
+
+/**
+ * `Retry-After` in seconds: rounded up and at least 1; undefined where coming back does not help.
+ */
+export function retryAfterSeconds(retryAfterMs: number): number | undefined {
+  return retryAfterMs < 0 ? undefined : Math.max(1, Math.ceil(retryAfterMs / 1000));
+}
+
+/**
+ * The fields for a decision, of one rule or of several. Where nobody decided there are no numbers,
+ * and only a refusal says when to come back.
+ */
+export function rateLimitHeaders(
+  decision: Decision,
+  options: HeaderOptions = {},
+): Record<string, string> {
+  const { styles = ['draft-11'], nowMs = Date.now() } = options;
+  const retryAfter = decision.allowed ? undefined : retryAfterSeconds(decision.retryAfterMs);
+  const headers: Record<string, string> = {};
+  if (decision.source !== 'error') {
+    const left = secondsLeft(decision, retryAfter);
+    if (styles.includes('draft-11')) Object.assign(headers, structured(decision, retryAfter));
+    if (styles.includes('draft-6')) Object.assign(headers, three('', decision, left));
+    if (styles.includes('x-ratelimit')) {
+      const waitMs = retryAfter === undefined ? decision.resetAfterMs : decision.retryAfterMs;
+      Object.assign(headers, three('X-', decision, Math.ceil((nowMs + waitMs) / 1000)));
+    }
+  }
+  if (retryAfter !== undefined) headers['Retry-After'] = String(retryAfter);
+  return headers;
+}
+
+function structured(decision: Decision, retryAfter: number | undefined): Record<string, string> {
+  const all = decision.parts.length > 0 ? decision.parts : [decision];
+  const state = (part: Decision) =>
+    `"${part.rule}";r=${part.remaining};t=${secondsLeft(part, retryAfter)}`;
+  return { 'RateLimit-Policy': all.map(policy).join(', '), RateLimit: all.map(state).join(', ') };
+}
+
+/** `w` in whole seconds; left out below one, which the field cannot say. */
+function policy({ rule, limit, windowMs = 0 }: Decision): string {
+  return `"${rule}";q=${limit}${windowMs < 1000 ? '' : `;w=${Math.ceil(windowMs / 1000)}`}`;
+}
+
+/** `t`, which does not end after `Retry-After`. */
+function secondsLeft({ resetAfterMs }: Decision, retryAfter = Number.POSITIVE_INFINITY): number {
+  return Math.min(Math.ceil(resetAfterMs / 1000), retryAfter);
+}
+
+function three(prefix: string, { limit, remaining }: Decision, reset: number) {
+  return {
+    [`${prefix}RateLimit-Limit`]: String(limit),
+    [`${prefix}RateLimit-Remaining`]: String(remaining),
+    [`${prefix}RateLimit-Reset`]: String(reset),
+  };
+}
+
+/** A body of `application/problem+json`, RFC 9457: no key, no subject, no limit of others. */
+export interface Problem {
+  type: string;
+  title: string;
+  status: number;
+  detail: string;
+  'violated-policies'?: string[];
+}
+
+const QUOTA_EXCEEDED = 'https://iana.org/assignments/http-problem-types#quota-exceeded';
+
+/** What a refusal answers: 429; 413 where it never will be; 503 where nobody decided. */
+export function problemOf(decision: Decision): Problem {
+  const { source, retryAfterMs } = decision;
+  if (source === 'error') {
+    return plain(503, 'Service Unavailable', 'The rate limiter is not available.');
+  }
+  const seconds = retryAfterSeconds(retryAfterMs);
+  if (seconds === undefined) {
+    const detail = 'This request costs more than its limit allows at once.';
+    return plain(413, 'Content Too Large', detail);
+  }
+  const denying = decision.parts.filter((part) => !part.allowed).map((part) => part.rule);
+  return {
+    type: QUOTA_EXCEEDED,
+    title: 'Too Many Requests',
+    status: 429,
+    detail: `Come back in ${seconds} ${seconds === 1 ? 'second' : 'seconds'}.`,
+    'violated-policies': denying.length > 0 ? denying : [decision.rule],
+  };
+}
+
+/** What a request without a subject answers. */
+export function noSubjectProblem(): Problem {
+  return plain(400, 'Bad Request', 'The request does not say who it is from.');
+}
+
+function plain(status: number, title: string, detail: string): Problem {
+  return { type: 'about:blank', title, status, detail };
+}

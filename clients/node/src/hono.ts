@@ -1,0 +1,126 @@
+/** Middleware over `Request` and `Response`, as Hono and others of its style have it. */
+import type { Decision } from './decision.js';
+import { type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import type { Lease } from './lease.js';
+
+export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
+
+/** What is used of a context: Hono's has all of it. */
+export interface ContextLike {
+  readonly req: { raw: Request };
+  res: Response;
+  set(name: 'rateLimit', decision: Decision): void;
+  // biome-ignore lint/suspicious/noExplicitAny: whatever the runtime hands in
+  readonly env?: any;
+}
+
+export interface HonoOptions<Context extends ContextLike = ContextLike>
+  extends MiddlewareOptions<Context> {
+  /**
+   * The address of the peer, which `Request` does not have. Default: that of `@hono/node-server`.
+   * Elsewhere give this or `key`.
+   */
+  peer?: ((context: Context) => string | undefined) | undefined;
+  /** Answers a refusal in place of the problem body; the headers are added. */
+  handler?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
+}
+
+export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
+  context: Context,
+  next: () => Promise<void>,
+  // biome-ignore lint/suspicious/noConfusingVoidType: as middleware is typed there
+) => Promise<Response | void>;
+
+/**
+ * Limits the requests that pass through it. The decision is `context.get('rateLimit')`; leases end
+ * with the body of the response, also when the client goes away.
+ */
+export function rateLimit<Context extends ContextLike = ContextLike>(
+  options: HonoOptions<Context>,
+): HonoMiddleware<Context> {
+  const { handler, degradedHeader, peer = nodePeer } = options;
+  const decide = requestLimiter<Context>(options, {
+    peer,
+    forwarded: ({ req }) => {
+      const all = req.raw.headers.get('x-forwarded-for');
+      return all === null ? [] : [all];
+    },
+  });
+
+  return async function rateLimitMiddleware(context, next) {
+    // What a client says of it is not to be believed.
+    if (degradedHeader !== undefined) mark(context, degradedHeader, false);
+    const { decision, headers, problem, leases } = await decide(context);
+    if (degradedHeader !== undefined && decision?.degraded) mark(context, degradedHeader, true);
+    const client = context.req.raw.signal;
+    try {
+      if (decision !== undefined) context.set('rateLimit', decision);
+      if (problem === undefined) {
+        await next();
+      } else if (handler !== undefined && decision !== undefined) {
+        context.res = await handler(context, decision);
+        context.res.headers.set('Cache-Control', 'no-store');
+      } else {
+        const { status } = problem;
+        const refusal = { status, headers: { ...PROBLEM_HEADERS } };
+        context.res = new Response(JSON.stringify(problem), refusal);
+      }
+    } catch (error) {
+      release(leases);
+      throw error;
+    }
+    const response = leases.length > 0 ? releasing(context.res, leases, client) : context.res;
+    // A copy where the headers are fixed, as of a response that was fetched.
+    const copy = new Response(response.body, response);
+    for (const [name, value] of Object.entries(headers)) copy.headers.set(name, value);
+    context.res = undefined as unknown as Response;
+    context.res = copy;
+  };
+}
+
+// biome-ignore lint/suspicious/noExplicitAny: the env of the runtime is its own affair
+function nodePeer({ env }: { env?: any }): string | undefined {
+  return (env?.incoming ?? env?.server?.incoming)?.socket?.remoteAddress;
+}
+
+/** A request's headers are fixed, so it is replaced where they have to change. */
+function mark({ req }: ContextLike, name: string, degraded: boolean): void {
+  if (!degraded && !req.raw.headers.has(name)) return;
+  const headers = new Headers(req.raw.headers);
+  if (degraded) headers.set(name, '1');
+  else headers.delete(name);
+  req.raw = new Request(req.raw, { headers });
+}
+
+function release(leases: readonly Lease[]): void {
+  for (const lease of leases) void lease.release();
+}
+
+/** The response, whose leases end with its body. */
+function releasing(response: Response, leases: readonly Lease[], client: AbortSignal): Response {
+  const done = () => release(leases);
+  client.addEventListener('abort', done, { once: true });
+  if (response.body === null || client.aborted) {
+    done();
+    return response;
+  }
+  const reader = response.body.getReader();
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      try {
+        const { done: ended, value } = await reader.read();
+        if (!ended) return controller.enqueue(value);
+        done();
+        controller.close();
+      } catch (error) {
+        done();
+        controller.error(error);
+      }
+    },
+    async cancel(reason) {
+      done();
+      await reader.cancel(reason);
+    },
+  });
+  return new Response(body, response);
+}

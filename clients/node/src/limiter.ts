@@ -1,0 +1,577 @@
+/** The limiter: one question, one answer, within the deadline, and never asked twice. */
+import { createHash, randomUUID } from 'node:crypto';
+import { type Clock, systemClock } from './clock.js';
+import { type Client, type Connection, connectionOf } from './connection.js';
+import { Decision } from './decision.js';
+import { DenyCache } from './deny-cache.js';
+import { ArgumentError, classified, MistakeError, UnavailableError } from './errors.js';
+import { type KeyOptions, Keys } from './keys.js';
+import { Lease } from './lease.js';
+import { Breaker, LocalLimiter, strictest } from './policy.js';
+import { Prefetcher } from './prefetch.js';
+import * as protocol from './protocol.js';
+import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
+
+/** Called after each decision, for metrics and logs. Never gets the subject itself. */
+export type OnDecision = (
+  decision: Decision,
+  rule: Rule,
+  subjectHash: string,
+  latencyMs: number,
+) => void;
+
+export interface LimiterOptions extends KeyOptions {
+  /** For the whole call, in ms. Default 100: a limiter must not be slower than what it protects. */
+  timeoutMs?: number | undefined;
+  /** For rules that do not say. Default `allow`. */
+  onError?: OnError | undefined;
+  /** Calls at once; one more is answered as by an error. Default 256. */
+  maxInFlight?: number | undefined;
+  /** After so many failures in a row nobody asks for a while. Default 5. */
+  breakerFailures?: number | undefined;
+  /** For how long, in ms; then one call tries. Default 1000. */
+  breakerPauseMs?: number | undefined;
+  /**
+   * How many denials are remembered until their retry, default 0: none. Exact while nobody deletes,
+   * refunds or changes the limit elsewhere, which then shows after the retry.
+   */
+  denialCache?: number | undefined;
+  onDecision?: OnDecision | undefined;
+  /** For tests. */
+  clock?: Clock | undefined;
+}
+
+export interface CallOptions {
+  /** How much the call takes. Default 1. */
+  cost?: number | undefined;
+  /** One hash tag for the key, in place of the limiter's own. */
+  tag?: string | undefined;
+  /** Gives the call up; it may have counted. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface CheckOptions extends CallOptions {
+  /** Takes what is there up to the cost, at least 1: see `Decision.granted`. */
+  partial?: boolean | undefined;
+}
+
+export interface SeveralOptions {
+  /** One hash tag for all keys of the call, which in a cluster have to lie in one slot. */
+  tag?: string | undefined;
+  /** Who holds the leases among the rules. */
+  id?: string | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+export interface WaitOptions extends CallOptions {
+  /** How long to sleep at most, all in all. */
+  maxWaitMs: number;
+}
+
+/** A rule, whom it is asked for, and what it costs; 1 if not given. */
+export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
+
+/** What a limiter has counted since it was made. */
+export interface Counters {
+  readonly allowed: number;
+  readonly denied: number;
+  /** Decided by `onError`: no answer. */
+  readonly errors: number;
+  /** Thrown: the server refused the call, a mistake of the program. */
+  readonly mistakes: number;
+  /** Decided here, by the denial cache or from a prefetched stock. */
+  readonly local: number;
+}
+
+interface Asked extends protocol.Ask {
+  subject: string;
+}
+
+export class Limiter {
+  readonly #connection: Connection;
+  readonly #clock: Clock;
+  readonly #keys: Keys;
+  readonly #timeoutMs: number;
+  readonly #onError: OnError;
+  readonly #maxInFlight: number;
+  readonly #pauseMs: number;
+  readonly #breaker: Breaker;
+  readonly #local: LocalLimiter;
+  readonly #denials: DenyCache | undefined;
+  readonly #stocks: Prefetcher;
+  readonly #onDecision: OnDecision | undefined;
+  readonly #counters = { allowed: 0, denied: 0, errors: 0, mistakes: 0, local: 0 };
+  #inFlight = 0;
+  #closed = false;
+
+  /**
+   * @param client A client or cluster of node-redis or ioredis, which stays yours to open and to
+   * close.
+   */
+  constructor(client: Client, options: LimiterOptions = {}) {
+    const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
+    const { breakerFailures = 5, breakerPauseMs = 1000, clock = systemClock } = options;
+    integer('timeoutMs', timeoutMs, 1, 60_000);
+    integer('maxInFlight', maxInFlight, 1, 1_000_000);
+    integer('denialCache', denialCache, 0, 10_000_000);
+    integer('breakerFailures', breakerFailures, 1, 1_000_000);
+    integer('breakerPauseMs', breakerPauseMs, 1, 3_600_000);
+    if (!['allow', 'deny', 'local'].includes(onError)) {
+      throw new ArgumentError('onError', 'allow, deny or local');
+    }
+    this.#keys = new Keys(options);
+    this.#connection = connectionOf(client);
+    this.#clock = clock;
+    this.#timeoutMs = timeoutMs;
+    this.#onError = onError;
+    this.#maxInFlight = maxInFlight;
+    this.#pauseMs = breakerPauseMs;
+    this.#breaker = new Breaker(clock, breakerFailures, breakerPauseMs);
+    this.#local = new LocalLimiter(clock);
+    this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
+    this.#stocks = new Prefetcher(clock);
+    this.#onDecision = options.onDecision;
+  }
+
+  /** @internal The clock it runs on. */
+  get clock(): Clock {
+    return this.#clock;
+  }
+
+  get counters(): Counters {
+    return { ...this.#counters };
+  }
+
+  /** May this happen now? Takes the cost if so. */
+  async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
+    const ask = this.#asked(rule, subject, options);
+    const call = protocol.single('check', ask);
+    const { cost = 1, partial = false, signal } = options;
+    return this.#decided([ask], async () => {
+      const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
+      const held = cacheable ? this.#denials?.get(ask.key, cost) : undefined;
+      if (held !== undefined) return held;
+      const askedAtMs = this.#clock.nowMs();
+      const decision =
+        rule.prefetch > 1 && cost === 1 && !partial
+          ? await this.#stock(ask, signal)
+          : protocol.decisionOf(await this.#send(call, signal), ask);
+      if (cacheable) this.#denials?.put(ask.key, cost, decision, askedAtMs);
+      return decision;
+    });
+  }
+
+  /** What `check` would answer; changes nothing. */
+  async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
+    const ask = this.#asked(rule, subject, options);
+    const call = protocol.single('peek', ask);
+    return this.#decided(
+      [ask],
+      async () => {
+        return protocol.decisionOf(await this.#send(call, options.signal), ask);
+      },
+      true,
+    );
+  }
+
+  /**
+   * Gives a cost back, never past the full allowance.
+   *
+   * @throws UnavailableError without an answer: it may have been given back, so do not repeat it.
+   */
+  async refund(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
+    return this.#settle('refund', rule, subject, options);
+  }
+
+  /** Takes a cost whether or not it is there: a debt. Throws without an answer, as `refund`. */
+  async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
+    return this.#settle('charge', rule, subject, options);
+  }
+
+  /**
+   * Forgets a subject under a rule: it has its full allowance again. Whether there was something.
+   */
+  async forget(
+    rule: Rule,
+    subject: string,
+    options: Omit<CallOptions, 'cost'> = {},
+  ): Promise<boolean> {
+    const { key } = this.#asked(rule, subject, options);
+    this.#denials?.forget(key);
+    this.#stocks.forget(key);
+    const reply = await this.#answer(protocol.forget(key), options.signal);
+    return protocol.replyInteger(reply) > 0;
+  }
+
+  /** Several rules at once: takes from all or from none. `parts` has what each of them said. */
+  async checkAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
+    return this.#several(calls, options, false);
+  }
+
+  /** What `checkAll` would answer; changes nothing. */
+  async peekAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
+    return this.#several(calls, options, true);
+  }
+
+  /**
+   * One rule after the other, for keys in different slots: a global ceiling and a tenant's rule.
+   * What was taken is given back when a later one denies. In between, others may be denied by what
+   * is given back then; and when the server is lost in between, what was taken stays taken.
+   */
+  async checkEach(
+    calls: readonly RuleCall[],
+    options: Omit<SeveralOptions, 'tag' | 'id'> = {},
+  ): Promise<Decision> {
+    if (calls.length === 0) throw new ArgumentError('calls', 'at least one');
+    if (calls.some(([rule]) => rule.kind === 'lease' || rule.kind === 'backoff')) {
+      throw new ArgumentError('calls', 'rules that can be refunded: no lease and no backoff');
+    }
+    const parts: Decision[] = [];
+    try {
+      for (const [rule, subject, cost] of calls) {
+        const part = await this.check(rule, subject, { cost, signal: options.signal });
+        parts.push(part);
+        if (!part.allowed) break;
+      }
+    } catch (error) {
+      await this.#giveBack(calls, parts);
+      throw error;
+    }
+    if (parts.at(-1)?.allowed === false) await this.#giveBack(calls, parts);
+    return combined(
+      parts,
+      calls.map(([, , cost]) => cost ?? 1),
+    );
+  }
+
+  async #giveBack(calls: readonly RuleCall[], parts: readonly Decision[]): Promise<void> {
+    for (const [at, part] of parts.entries()) {
+      const [rule, subject, cost = 1] = calls[at] as RuleCall;
+      if (!part.allowed || part.degraded || cost === 0) continue;
+      await this.refund(rule, subject, { cost }).catch(() => {});
+    }
+  }
+
+  /**
+   * Sleeps as long as it is told, then acts: until the call is allowed, its turn has come (leaky
+   * bucket), or it would take longer than `maxWaitMs`; then nothing is taken.
+   */
+  async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
+    const { maxWaitMs, signal, ...rest } = options;
+    if (!(maxWaitMs >= 0)) throw new ArgumentError('maxWaitMs', 'a number from 0');
+    const endsAtMs = this.#clock.nowMs() + maxWaitMs;
+    for (;;) {
+      const decision = await this.check(rule, subject, { ...rest, signal });
+      const waitMs = decision.retryAfterMs;
+      if (waitMs === 0) return decision;
+      const fits = waitMs > 0 && this.#clock.nowMs() + waitMs <= endsAtMs;
+      if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
+      if (!fits) {
+        // The turn is too late for us: leave the queue.
+        if (!decision.degraded) await this.refund(rule, subject, { ...rest, signal });
+        return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
+      }
+      await this.#sleep(waitMs, signal);
+      if (decision.allowed) return decision;
+    }
+  }
+
+  #sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
+    return new Promise((resolve, reject) => {
+      const stop = this.#clock.after(ms, () => {
+        signal?.removeEventListener('abort', onAbort);
+        resolve();
+      });
+      const onAbort = () => {
+        stop();
+        reject(signal?.reason);
+      };
+      if (signal?.aborted) onAbort();
+      else signal?.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  /**
+   * One of so many permits at once. It renews itself until it is released: `await using` or
+   * `finally`.
+   *
+   * @param options.id Who holds it, 1 to 128 bytes; a random one if not given. One for each piece
+   * of work.
+   */
+  async lease(
+    rule: Rule,
+    subject: string,
+    options: {
+      id?: string | undefined;
+      tag?: string | undefined;
+      signal?: AbortSignal | undefined;
+    } = {},
+  ): Promise<Lease> {
+    if (rule.kind !== 'lease') throw new ArgumentError('rule', 'one made by lease()');
+    const { id = randomUUID(), signal } = options;
+    const ask = { ...this.#asked(rule, subject, options), id };
+    const call = protocol.single('check', ask);
+    const askedAtMs = this.#clock.nowMs();
+    const take = async () => protocol.decisionOf(await this.#send(call, signal), ask);
+    try {
+      const decision = await this.#decided([ask], take);
+      if (decision.degraded) this.#abandon(ask.key, id, decision.error);
+      return this.#held(rule, ask.key, id, decision, askedAtMs);
+    } catch (error) {
+      if (signal?.aborted) this.#abandon(ask.key, id, error);
+      throw error;
+    }
+  }
+
+  /**
+   * @internal For the middleware: the leases among rules that `checkAll` was asked, under `id`.
+   */
+  leasesOf(
+    calls: readonly RuleCall[],
+    decision: Decision,
+    options: { id: string; tag?: string | undefined; askedAtMs: number },
+  ): Lease[] {
+    const { id, tag, askedAtMs } = options;
+    return calls.flatMap(([rule, subject], at) => {
+      const part = decision.parts[at];
+      if (rule.kind !== 'lease' || !decision.allowed || part === undefined) return [];
+      return this.#held(rule, this.#keys.key(rule.name, subject, tag), id, part, askedAtMs);
+    });
+  }
+
+  #held(rule: Rule, key: string, id: string, decision: Decision, askedAtMs: number): Lease {
+    const ttlMs = Number(microseconds('ttl', rule.words[2] as string)) / 1000;
+    return new Lease(
+      { decision, id, ttlMs, askedAtMs, clock: this.#clock },
+      {
+        renew: async () => {
+          const reply = await this.#answer(protocol.renew(rule, key, id), undefined);
+          return protocol.replyInteger(reply) === 1;
+        },
+        release: async () => {
+          await this.#answer(protocol.release(key, id), undefined);
+        },
+      },
+    );
+  }
+
+  /** A lease whose answer was lost may be held: gives it back as far as somebody listens. */
+  #abandon(key: string, id: string, error: unknown): void {
+    const mayBeHeld = !(error instanceof UnavailableError) || error.reason === 'timeout';
+    if (mayBeHeld) this.#answer(protocol.release(key, id), undefined).catch(() => {});
+  }
+
+  /**
+   * At start: is the server there, and the module on it?
+   *
+   * @throws MistakeError without the module or the right to call it; UnavailableError without the
+   * server.
+   */
+  async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+    await this.#answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
+  }
+
+  /** Gives back what was prefetched and not spent. The client that was brought stays open. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    const refunds = this.#stocks.drain().map(({ rule, key, units }) => {
+      return this.#answer(protocol.single('refund', { rule, key, cost: units }), undefined);
+    });
+    await Promise.allSettled(refunds);
+    this.#connection.close?.();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #asked(rule: Rule, subject: string, options: CheckOptions): Asked {
+    const onError = rule.onError ?? this.#onError;
+    if (onError === 'local' && !LOCAL.has((rule.fallback ?? rule).kind)) {
+      throw new ArgumentError(
+        'onError',
+        `allow or deny for ${rule.kind}, which has no local limit`,
+      );
+    }
+    const { cost, partial, tag } = options;
+    return { rule, subject, key: this.#keys.key(rule.name, subject, tag), cost, partial };
+  }
+
+  async #several(
+    calls: readonly RuleCall[],
+    { tag, id, signal }: SeveralOptions,
+    peek: boolean,
+  ): Promise<Decision> {
+    const asks = calls.map(([rule, subject, cost]) => {
+      const ask = this.#asked(rule, subject, { cost, tag });
+      return rule.kind === 'lease' ? { ...ask, id } : ask;
+    });
+    const call = protocol.all(asks, peek);
+    return this.#decided(
+      asks,
+      async () => {
+        return protocol.allDecisionOf(await this.#send(call, signal), asks);
+      },
+      peek,
+    );
+  }
+
+  async #settle(
+    verb: 'refund' | 'charge',
+    rule: Rule,
+    subject: string,
+    options: CallOptions,
+  ): Promise<Decision> {
+    const ask = this.#asked(rule, subject, options);
+    const reply = await this.#answer(protocol.single(verb, ask), options.signal);
+    this.#denials?.forget(ask.key);
+    return protocol.settledOf(reply, rule);
+  }
+
+  /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
+  #stock(ask: Asked, signal: AbortSignal | undefined): Promise<Decision> {
+    signal?.throwIfAborted();
+    const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
+    const call = protocol.single('check', whole);
+    const fetch = async () => protocol.decisionOf(await this.#send(call, undefined), whole);
+    return this.#stocks.take(ask.rule, ask.key, this.#timeoutMs, fetch);
+  }
+
+  /** Decides, by `onError` if there is no answer; counts it and tells of it. */
+  async #decided(
+    asks: readonly Asked[],
+    decide: () => Promise<Decision>,
+    peek = false,
+  ): Promise<Decision> {
+    const askedAtMs = this.#clock.nowMs();
+    let decision: Decision;
+    try {
+      decision = await decide();
+    } catch (error) {
+      if (error instanceof MistakeError) this.#counters.mistakes += 1;
+      if (!(error instanceof UnavailableError)) throw error;
+      decision = this.#without(asks, error, peek);
+    }
+    this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
+    if (decision.degraded) this.#counters.errors += 1;
+    else if (decision.source === 'local') this.#counters.local += 1;
+    if (this.#onDecision !== undefined) this.#tell(decision, asks, askedAtMs);
+    return decision;
+  }
+
+  #tell(decision: Decision, asks: readonly Asked[], askedAtMs: number): void {
+    const latencyMs = this.#clock.nowMs() - askedAtMs;
+    const rows = decision.parts.length > 0 ? decision.parts : [decision];
+    for (const [at, { rule, key }] of asks.entries()) {
+      // Of the key, which under a secret is a keyed hash already.
+      const hash = createHash('sha256').update(key).digest('hex').slice(0, 16);
+      try {
+        this.#onDecision?.(rows[at] ?? decision, rule, hash, latencyMs);
+      } catch (error) {
+        process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
+      }
+    }
+  }
+
+  /** What holds without an answer: of several rules what the strictest says. */
+  #without(asks: readonly Asked[], error: UnavailableError, peek: boolean): Decision {
+    const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
+    const onError = strictest(onErrors);
+    const retryAfterMs = onError === 'deny' ? this.#breaker.retryAfterMs || this.#pauseMs : 0;
+    const nobody = ({ rule, cost = 1 }: Asked) => {
+      const allowed = onError !== 'deny';
+      const { limit } = rule;
+      const granted = allowed ? cost : 0;
+      const unknown = { remaining: 0, resetAfterMs: 0, source: 'error' as const };
+      return new Decision({ allowed, rule, limit, retryAfterMs, granted, error, ...unknown });
+    };
+    if (onError !== 'local') {
+      const parts = asks.map(nobody);
+      const whole = parts[0] as Decision;
+      return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : whole;
+    }
+    const limited = asks.filter((_, at) => onErrors[at] === 'local');
+    const locals = this.#local.decide(limited, error, peek);
+    const parts = asks.map((ask) => locals[limited.indexOf(ask)] ?? nobody(ask));
+    const whole = combined(
+      locals,
+      limited.map(({ cost = 1 }) => cost),
+    );
+    return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : (parts[0] as Decision);
+  }
+
+  /** A call that has no `onError`: its errors are thrown, and counted. */
+  async #answer(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
+    try {
+      return await this.#send(call, signal);
+    } catch (error) {
+      if (error instanceof MistakeError) this.#counters.mistakes += 1;
+      throw error;
+    }
+  }
+
+  /**
+   * One call within the deadline. Rejects with a MistakeError, an UnavailableError, or as it was
+   * aborted.
+   */
+  async #send(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
+    signal?.throwIfAborted();
+    if (this.#inFlight >= this.#maxInFlight) {
+      throw new UnavailableError('overloaded', `not asked: ${this.#maxInFlight} calls in flight`);
+    }
+    this.#breaker.enter();
+    this.#inFlight += 1;
+    const gone = new AbortController();
+    const send = async () => this.#connection.send(call, gone.signal);
+    const sent = send().finally(() => {
+      this.#inFlight -= 1;
+    });
+    return new Promise((resolve, reject) => {
+      let settled = false;
+      const settle = (outcome: 'answered' | 'failed' | 'neither', act: () => void) => {
+        if (settled) return;
+        settled = true;
+        stop();
+        signal?.removeEventListener('abort', onAbort);
+        this.#breaker.ended(outcome);
+        act();
+      };
+      const giveUp = (outcome: 'failed' | 'neither', reason: unknown) =>
+        settle(outcome, () => {
+          reject(reason);
+          gone.abort();
+        });
+      const late = () => new UnavailableError('timeout', `no answer in ${this.#timeoutMs} ms`);
+      const stop = this.#clock.after(this.#timeoutMs, () => giveUp('failed', late()));
+      const onAbort = () => giveUp('neither', signal?.reason);
+      signal?.addEventListener('abort', onAbort, { once: true });
+      sent.then(
+        (reply) => settle('answered', () => resolve(reply)),
+        (error) => {
+          const known = classified(error);
+          settle(known instanceof MistakeError ? 'answered' : 'failed', () => reject(known));
+        },
+      );
+    });
+  }
+}
+
+/** Of several decisions the one that counts: what denies longest, else what runs out first. */
+function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
+  const wait = ({ retryAfterMs }: Decision) =>
+    retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;
+  const callsLeft = (part: Decision) => {
+    const cost = costs[parts.indexOf(part)] ?? 1;
+    return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(part.remaining / cost);
+  };
+  const denials = parts.filter((part) => !part.allowed).sort((a, b) => wait(b) - wait(a));
+  const byRest = [...parts].sort(
+    (a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining,
+  );
+  const deciding = (denials[0] ?? byRest[0]) as Decision;
+  const longest = Math.max(...parts.map((part) => part.retryAfterMs));
+  const retryAfterMs = denials.length > 0 ? deciding.retryAfterMs : longest;
+  const error = parts.find((part) => part.degraded)?.error;
+  return new Decision({ ...deciding.fields(), retryAfterMs, parts, error });
+}

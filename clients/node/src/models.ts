@@ -1,0 +1,273 @@
+/**
+ * The algorithms, as pure functions of a state and an instant: what `onError: 'local'` decides by,
+ * and the fake for tests. Instants in microseconds; integers only, rounded to the side that keeps
+ * the limit.
+ */
+import { microseconds, type Rule, type RuleKind } from './rules.js';
+
+/** A decision of a model, with the state after it; a denial has none. */
+export interface Verdict<State> {
+  allowed: boolean;
+  limit: number;
+  remaining: number;
+  retryAfterMs: number;
+  resetAfterMs: number;
+  state: State | undefined;
+}
+
+/** One algorithm with its limits. `undefined` is a subject that nobody asked about yet. */
+export interface Model<State = unknown> {
+  decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
+  /** Takes units back; undefined when nothing is left to remember. */
+  refund(state: State, nowUs: bigint, cost: number): State | undefined;
+}
+
+const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
+const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
+const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
+
+/** A rule cut to `share` of it. Below one unit the time gets longer instead. */
+export function modelOf(rule: Rule, share = 1): Model {
+  const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
+  const kind = (rule.fallback ?? rule).kind;
+  const wanted = Number(first) * share;
+  const limit = Math.max(1, Math.floor(wanted));
+  const slower = (ticks: bigint, by: number) =>
+    by === 1 ? ticks : BigInt(Math.ceil(Number(ticks) / by));
+  if (word === 'GCRA' || word === 'TOKENBUCKET' || word === 'LEAKYBUCKET') {
+    return bucket(kind, limit, Number(rest[0]), (unit) => slower(unit, share), rest[1]);
+  }
+  const window = slower(microseconds('window', rest[0]), Math.min(1, wanted));
+  if (word === 'FIXED') return fixedWindow(limit, window, rest.includes('ALIGNED'));
+  if (word === 'SLIDING' && share === 1) return slidingWindow(limit, window);
+  return log(limit, window, share === 1 ? 1n : max(1n, window / 64n));
+}
+
+interface Level {
+  /** What is used, in parts of a unit. */
+  level: bigint;
+  at: bigint;
+}
+
+/** A bucket that leaks; GCRA is one whose unit, the emission interval, is a whole number of ns. */
+function bucket(
+  kind: RuleKind,
+  limit: number,
+  rate: number,
+  slower: (unit: bigint) => bigint,
+  period: string,
+): Model<Level> {
+  const us = microseconds('period', period);
+  const nanos = kind === 'gcra';
+  const unit = slower(nanos ? ceilDiv(us * 1000n, BigInt(rate)) : us);
+  const drain = nanos ? 1000n : BigInt(rate);
+  const full = BigInt(limit) * unit;
+  const now = (state: Level | undefined, at: bigint) =>
+    state ? max(0n, state.level - max(0n, at - state.at) * drain) : 0n;
+  return {
+    decide(state, at, cost) {
+      const level = now(state, at);
+      const after = level + BigInt(cost) * unit;
+      const allowed = after <= full || cost === 0;
+      const kept = allowed ? after : level;
+      const never = cost > limit;
+      const wait = kind === 'leaky_bucket' ? ms(ceilDiv(level, drain)) : 0;
+      return {
+        allowed,
+        limit,
+        remaining: Number(max(0n, full - kept) / unit),
+        retryAfterMs: allowed ? wait : never ? -1 : ms(ceilDiv(after - full, drain)),
+        resetAfterMs: ms(ceilDiv(kept, drain)),
+        state: allowed && cost > 0 ? { level: after, at } : undefined,
+      };
+    },
+    refund(state, at, cost) {
+      const level = now(state, at) - BigInt(cost) * unit;
+      return level > 0n ? { level, at } : undefined;
+    },
+  };
+}
+
+/** What a counter that is reset at `end` answers. */
+function counted(limit: number, used: number, cost: number, leftUs: bigint) {
+  const allowed = used + cost <= limit || cost === 0;
+  const after = allowed ? used + cost : used;
+  return {
+    allowed,
+    limit,
+    remaining: Math.max(0, limit - after),
+    retryAfterMs: allowed ? 0 : cost > limit ? -1 : ms(leftUs),
+    resetAfterMs: after === 0 ? 0 : ms(leftUs),
+    after,
+  };
+}
+
+interface Counter {
+  start: bigint;
+  used: number;
+}
+
+function fixedWindow(limit: number, window: bigint, aligned: boolean): Model<Counter> {
+  const current = (state: Counter | undefined, at: bigint): Counter => {
+    const boundary = aligned ? at - (at % window) : at;
+    const open =
+      state !== undefined && at < state.start + window && (!aligned || state.start >= boundary);
+    return open ? state : { start: boundary, used: 0 };
+  };
+  return {
+    decide(state, at, cost) {
+      const { start, used } = current(state, at);
+      const { after, ...verdict } = counted(limit, used, cost, start + window - at);
+      return {
+        ...verdict,
+        state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
+      };
+    },
+    refund(state, at, cost) {
+      const { start, used } = current(state, at);
+      return used > cost ? { start, used: used - cost } : undefined;
+    },
+  };
+}
+
+/** A counter per calendar period, in UTC. */
+export function calendar(limit: number, unit: string): Model<Counter> {
+  const bounds = (at: bigint): [bigint, bigint] => {
+    const date = new Date(Number(at / 1000n));
+    const [year, month, day] = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()];
+    const quarter = month - (month % 3);
+    const monday = day - ((date.getUTCDay() + 6) % 7);
+    const all: Record<string, [number, number]> = {
+      day: [Date.UTC(year, month, day), Date.UTC(year, month, day + 1)],
+      week: [Date.UTC(year, month, monday), Date.UTC(year, month, monday + 7)],
+      month: [Date.UTC(year, month), Date.UTC(year, month + 1)],
+      quarter: [Date.UTC(year, quarter), Date.UTC(year, quarter + 3)],
+      year: [Date.UTC(year, 0), Date.UTC(year + 1, 0)],
+    };
+    const [start, end] = all[unit] as [number, number];
+    return [BigInt(start) * 1000n, BigInt(end) * 1000n];
+  };
+  const used = (state: Counter | undefined, start: bigint) =>
+    state?.start === start ? state.used : 0;
+  return {
+    decide(state, at, cost) {
+      const [start, end] = bounds(at);
+      const { after, ...verdict } = counted(limit, used(state, start), cost, end - at);
+      return {
+        ...verdict,
+        state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
+      };
+    },
+    refund(state, at, cost) {
+      const [start] = bounds(at);
+      const left = used(state, start) - cost;
+      return left > 0 ? { start, used: left } : undefined;
+    },
+  };
+}
+
+interface TwoCounters {
+  start: bigint;
+  previous: bigint;
+  current: bigint;
+}
+
+function slidingWindow(limit: number, window: bigint): Model<TwoCounters> {
+  const rolled = (state: TwoCounters | undefined, at: bigint): TwoCounters => {
+    const start = at - (at % window);
+    if (state === undefined || state.start + window < start)
+      return { start, previous: 0n, current: 0n };
+    if (state.start === start) return state;
+    return { start, previous: state.current, current: 0n };
+  };
+  /** The estimate in parts of `window`. */
+  const estimate = (state: TwoCounters, at: bigint): bigint => {
+    const { start, previous, current } = rolled(state, at);
+    return previous * (window - (at - start)) + current * window;
+  };
+  const resetUs = ({ start, previous, current }: TwoCounters, at: bigint): bigint =>
+    current > 0n ? start + 2n * window - at : previous > 0n ? start + window - at : 0n;
+  return {
+    decide(state, at, cost) {
+      const now = rolled(state, at);
+      const room = (when: bigint) => BigInt(limit - cost) * window - estimate(now, when) >= 0n;
+      const allowed = room(at) || cost === 0;
+      const after = allowed ? { ...now, current: now.current + BigInt(cost) } : now;
+      let [low, high] = [0n, ceilDiv(2n * window, 1000n)];
+      while (!allowed && high - low > 1n) {
+        const middle = (low + high) / 2n;
+        if (room(at + middle * 1000n)) high = middle;
+        else low = middle;
+      }
+      const left = max(0n, BigInt(limit) * window - estimate(after, at)) / window;
+      return {
+        allowed,
+        limit,
+        remaining: Number(left),
+        retryAfterMs: allowed ? 0 : cost > limit ? -1 : Number(high),
+        resetAfterMs: ms(resetUs(after, at)),
+        state: allowed && cost > 0 ? after : undefined,
+      };
+    },
+    refund(state, at, cost) {
+      const now = rolled(state, at);
+      const current = max(0n, now.current - BigInt(cost));
+      const left = now.current - BigInt(cost);
+      const previous = left < 0n ? max(0n, now.previous + left) : now.previous;
+      return current + previous > 0n ? { ...now, previous, current } : undefined;
+    },
+  };
+}
+
+type Entries = readonly { at: bigint; units: number }[];
+
+/** The instants of what was taken, each counting until a window later; rounded up to `slot`. */
+function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
+  const live = (entries: Entries, at: bigint) => entries.filter((entry) => at < entry.at + window);
+  return {
+    decide(state, at, cost) {
+      const entries = live(state ?? [], at);
+      const used = entries.reduce((sum, { units }) => sum + units, 0);
+      const newest = entries.at(-1);
+      const until = (last: bigint | undefined) => (last === undefined ? 0n : last + window - at);
+      if (used + cost > limit && cost > 0) {
+        let [needed, last] = [used + cost - limit, undefined as bigint | undefined];
+        for (const entry of entries) {
+          if (needed <= 0) break;
+          needed -= entry.units;
+          last = entry.at;
+        }
+        const retryAfterMs = cost > limit ? -1 : ms(until(last));
+        const resetAfterMs = ms(until(newest?.at));
+        const remaining = limit - used;
+        return { allowed: false, limit, remaining, retryAfterMs, resetAfterMs, state: undefined };
+      }
+      const instant = ceilDiv(at, slot) * slot;
+      const last = newest && newest.at > instant ? newest.at : instant;
+      const merged = newest?.at === last;
+      const kept = merged ? entries.slice(0, -1) : entries;
+      const units = cost + (merged ? (newest?.units ?? 0) : 0);
+      const after = cost > 0 ? [...kept, { at: last, units }] : entries;
+      return {
+        allowed: true,
+        limit,
+        remaining: limit - used - cost,
+        retryAfterMs: 0,
+        resetAfterMs: ms(until(after.at(-1)?.at)),
+        state: cost > 0 ? after : undefined,
+      };
+    },
+    refund(state, at, cost) {
+      const entries = live(state, at).map((entry) => ({ ...entry }));
+      for (let left = cost; left > 0; ) {
+        const newest = entries.at(-1);
+        if (newest === undefined) break;
+        const taken = Math.min(left, newest.units);
+        newest.units -= taken;
+        left -= taken;
+        if (newest.units === 0) entries.pop();
+      }
+      return entries.length > 0 ? entries : undefined;
+    },
+  };
+}

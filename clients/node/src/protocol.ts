@@ -1,0 +1,164 @@
+/** The protocol: arguments out, reply in. No connection, no clock. */
+import { Decision } from './decision.js';
+import { ArgumentError, MistakeError } from './errors.js';
+import { integer, type Rule } from './rules.js';
+
+/** A call as it goes over the wire: the command, its arguments, and which of them are keys. */
+export interface Call {
+  readonly args: readonly string[];
+  readonly keys: readonly string[];
+  readonly readOnly: boolean;
+}
+
+export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
+
+/** One rule with its key, its cost, and of a lease the id. */
+export interface Ask {
+  rule: Rule;
+  key: string;
+  cost?: number | undefined;
+  partial?: boolean | undefined;
+  id?: string | undefined;
+}
+
+/** What follows the key: the rule's words, with the cost where it belongs. */
+function words({ rule, cost = 1, partial = false, id }: Ask): string[] {
+  const text = integer('cost', cost, 0);
+  if (rule.kind === 'lease') {
+    if (id === undefined)
+      throw new ArgumentError('id', 'who holds the lease, for a rule of leases');
+    if (cost !== 1) throw new ArgumentError('cost', '1: a holder has one permit');
+    const [word, ...limits] = rule.words;
+    return [word as string, checkedId(id), ...limits];
+  }
+  const option = cost === 1 && !partial ? [] : ['COST', text];
+  if (option.length > 0 && rule.kind === 'backoff') {
+    throw new ArgumentError('cost', '1: a backoff counts one by one');
+  }
+  if (partial) option.push('PARTIAL');
+  // After the name of a policy, for a default takes all words that follow.
+  const end = rule.words.at(-1) === 'ALIGNED' ? -1 : rule.words.length;
+  const at = rule.kind === 'policy' ? 2 : end;
+  return [...rule.words.slice(0, at), ...option, ...rule.words.slice(at)];
+}
+
+function checkedId(id: string): string {
+  const length = Buffer.byteLength(id);
+  if (length < 1 || length > 128) throw new ArgumentError('id', '1 to 128 bytes');
+  return id;
+}
+
+/** A call under one rule. */
+export function single(deciding: Deciding, ask: Ask): Call {
+  const [word, ...rest] = words(ask);
+  const { key } = ask;
+  const keys = [key];
+  if (deciding === 'check') return { args: [`RL.${word}`, key, ...rest], keys, readOnly: false };
+  if (deciding !== 'peek' && ask.rule.kind === 'lease') {
+    throw new ArgumentError('rule', 'a rule that is no lease: it has no cost');
+  }
+  const args = [`RL.${deciding.toUpperCase()}`, key, word as string, ...rest];
+  return { args, keys, readOnly: deciding === 'peek' };
+}
+
+/** A call under up to 16 rules at once. */
+export function all(asks: readonly Ask[], peek = false): Call {
+  if (asks.length < 1 || asks.length > 16) throw new ArgumentError('rules', '1 to 16 of them');
+  const keys = asks.map(({ key }) => key);
+  if (new Set(keys).size < keys.length) throw new ArgumentError('rules', 'no key twice');
+  const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
+  for (const ask of asks) {
+    if (ask.partial) throw new ArgumentError('partial', 'one rule alone');
+    if (ask.id !== undefined && /\s/.test(ask.id)) throw new ArgumentError('id', 'no space in it');
+    args.push(ask.key, words(ask).join(' '));
+  }
+  return { args, keys, readOnly: peek };
+}
+
+export function forget(key: string): Call {
+  return { args: ['DEL', key], keys: [key], readOnly: false };
+}
+
+export function renew(rule: Rule, key: string, id: string): Call {
+  return {
+    args: ['RL.RENEW', key, checkedId(id), rule.words[2] as string],
+    keys: [key],
+    readOnly: false,
+  };
+}
+
+export function release(key: string, id: string): Call {
+  return { args: ['RL.RELEASE', key, checkedId(id)], keys: [key], readOnly: false };
+}
+
+/** Asks whether the module is there, and writes nothing. */
+export function probe(key: string): Call {
+  const args = ['RL.PEEK', key, 'GCRA', '1', '1', '1', 'COST', '0'];
+  return { args, keys: [key], readOnly: true };
+}
+
+/** An integer of a reply; a driver may be told to make bigints of them. */
+export function replyInteger(value: unknown): number {
+  const number = typeof value === 'bigint' ? Number(value) : value;
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw unexpected();
+  return number;
+}
+
+function unexpected(): MistakeError {
+  return new MistakeError('PROTOCOL', 'the server answered something else than a decision');
+}
+
+/** The five integers of a decision; under a policy seven. */
+export function decisionOf(
+  reply: unknown,
+  { rule, cost = 1, partial = false }: Answered,
+): Decision {
+  const length = rule.kind === 'policy' ? 7 : 5;
+  if (!Array.isArray(reply) || reply.length !== length) throw unexpected();
+  const fields = reply.map(replyInteger);
+  const [taken, limit, remaining, retryAfterMs, resetAfterMs] = fields as FiveIntegers;
+  if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
+  const allowed = taken > 0;
+  const [would, wouldRetryAfterMs] = length === 7 ? fields.slice(5) : [taken, retryAfterMs];
+  return new Decision({
+    allowed,
+    rule,
+    limit,
+    remaining,
+    retryAfterMs,
+    resetAfterMs,
+    granted: allowed && !partial ? cost : taken,
+    wouldAllow: (would as number) > 0,
+    wouldRetryAfterMs: wouldRetryAfterMs as number,
+  });
+}
+
+type FiveIntegers = [number, number, number, number, number];
+type Answered = Pick<Ask, 'rule' | 'cost' | 'partial'>;
+
+/** What settles a cost answers five integers, under a policy too. */
+export function settledOf(reply: unknown, rule: Rule): Decision {
+  if (!Array.isArray(reply) || reply.length !== 5) throw unexpected();
+  const fields = reply.map(replyInteger);
+  const [settled, limit, remaining, retryAfterMs, resetAfterMs] = fields as FiveIntegers;
+  const allowed = settled > 0;
+  return new Decision({ allowed, rule, limit, remaining, retryAfterMs, resetAfterMs });
+}
+
+/** The reply of `RL.ALL`: five integers, the number of the rule they come from, a row for each. */
+export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
+  if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
+  const parts = asks.map((ask, at) => decisionOf(reply[6 + at], ask));
+  const number = replyInteger(reply[5]);
+  const rule = asks[number - 1]?.rule;
+  if (rule === undefined) throw unexpected();
+  const whole = settledOf(reply.slice(0, 5), rule);
+  const waits = parts.filter((part) => !part.wouldAllow).map((part) => part.wouldRetryAfterMs);
+  const never = waits.includes(-1);
+  return new Decision({
+    ...whole.fields(),
+    parts,
+    wouldAllow: waits.length === 0,
+    wouldRetryAfterMs: never ? -1 : Math.max(whole.retryAfterMs, ...waits),
+  });
+}

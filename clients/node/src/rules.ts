@@ -1,0 +1,374 @@
+/**
+ * Rules are values: frozen, checked when made, and printed as the server reads them.
+ *
+ * A rule has a name, which is a part of its keys and of the headers, and the words that follow the
+ * key in its command: `gcra('api', 6, 10, 60)` is `RL.GCRA key 6 10 60`.
+ */
+import { ArgumentError } from './errors.js';
+
+/** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
+export type Duration = number | string;
+
+/** What a call is answered under this rule while the server does not answer. */
+export type OnError = 'allow' | 'deny' | 'local';
+
+export type RuleKind =
+  | 'gcra'
+  | 'fixed'
+  | 'sliding'
+  | 'sliding_log'
+  | 'token_bucket'
+  | 'leaky_bucket'
+  | 'backoff'
+  | 'quota'
+  | 'lease'
+  | 'policy';
+
+/** What may be set for each rule beside its limits. */
+export interface RuleOptions {
+  /**
+   * While the server does not answer: `allow` serves, `deny` refuses (a 503, not a 429), `local`
+   * decides in this process, which a lease, a quota, a backoff and a policy without a default
+   * cannot. Default: the limiter's, which is `allow`.
+   */
+  onError?: OnError | undefined;
+  /**
+   * Of the rule's limit, what this process may let through by itself under `local`, above 0 and at
+   * most 1. With ten processes 0.1, or together they pass ten times the limit. Default 1.
+   */
+  localShare?: number | undefined;
+  /**
+   * Take so many permits in one call and spend them here, 1 to 10,000. Default 1: none. A window
+   * may then see up to this times the number of processes more than the limit.
+   */
+  prefetch?: number | undefined;
+}
+
+/** A limit with a name. Made by `gcra`, `fixed` and the like, never by hand. */
+export interface Rule {
+  readonly kind: RuleKind;
+  /** Part of the keys and of the headers. */
+  readonly name: string;
+  /** The words after the key, the algorithm's first: `['GCRA', '6', '10', '60']`. */
+  readonly words: readonly string[];
+  /**
+   * What field 2 of a reply will be; 0 for a policy without a default, whose limit the server
+   * knows.
+   */
+  readonly limit: number;
+  /** The window in ms, or the time to refill; undefined where there is none. `w` of the headers. */
+  readonly windowMs: number | undefined;
+  /** The rule that applies where the server has no policy of that name. */
+  readonly fallback: Rule | undefined;
+  readonly onError: OnError | undefined;
+  readonly localShare: number;
+  readonly prefetch: number;
+  /** As the server reads it, after its name. */
+  toString(): string;
+}
+
+const MAX_LIMIT = 1_000_000_000_000;
+const UNIT_US: Record<string, bigint> = {
+  ms: 1_000n,
+  s: 1_000_000n,
+  m: 60_000_000n,
+  h: 3_600_000_000n,
+  d: 86_400_000_000n,
+};
+const MAX_DURATION_US = 366n * 86_400_000_000n;
+
+/** An integer from `min` to `max`, as text. */
+export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {
+  if (!Number.isSafeInteger(value) || value < min || value > max) {
+    throw new ArgumentError(argument, `an integer from ${min} to ${max}`);
+  }
+  return String(value);
+}
+
+/** A duration in whole microseconds. */
+export function microseconds(argument: string, value: Duration): bigint {
+  const text = typeof value === 'number' ? plain(value) : value;
+  const parts = /^(\d+)(?:\.(\d{1,6}))?(ms|s|m|h|d)?$/.exec(text);
+  const unit = UNIT_US[parts?.[3] ?? 's'] as bigint;
+  const scale = 1_000_000n;
+  const scaled = parts ? BigInt(`${parts[1]}${(parts[2] ?? '').padEnd(6, '0')}`) * unit : 0n;
+  if (scaled % scale !== 0n || scaled < 1_000n * scale || scaled > MAX_DURATION_US * scale) {
+    throw new ArgumentError(argument, 'a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h');
+  }
+  return scaled / scale;
+}
+
+/** A number without an exponent, rounded to the microsecond. */
+function plain(value: number): string {
+  if (!Number.isFinite(value)) return '';
+  return value.toFixed(6).replace(/\.?0+$/, '');
+}
+
+/** A duration as the server reads it: whole seconds without a unit, anything else in ms. */
+function duration(argument: string, value: Duration): string {
+  const us = microseconds(argument, value);
+  if (us % 1_000_000n === 0n) return String(us / 1_000_000n);
+  const [whole, rest] = [us / 1000n, us % 1000n];
+  const decimals = rest === 0n ? '' : `.${String(rest).padStart(3, '0').replace(/0+$/, '')}`;
+  return `${whole}${decimals}ms`;
+}
+
+const NAME = /^[A-Za-z0-9._:/-]{1,64}$/;
+
+function checkedName(name: string): string {
+  if (typeof name !== 'string' || !NAME.test(name)) {
+    throw new ArgumentError('name', '1 to 64 of A-Z a-z 0-9 . _ : / -');
+  }
+  return name;
+}
+
+/** The kinds that this process can decide by itself. */
+export const LOCAL: ReadonlySet<RuleKind> = new Set([
+  'gcra',
+  'fixed',
+  'sliding',
+  'sliding_log',
+  'token_bucket',
+  'leaky_bucket',
+]);
+
+interface Shape {
+  kind: RuleKind;
+  name: string;
+  words: readonly string[];
+  limit: number;
+  windowMs?: number | undefined;
+  fallback?: Rule | undefined;
+}
+
+function made(shape: Shape, options: RuleOptions): Rule {
+  const { onError, localShare = 1, prefetch = 1 } = options;
+  if (onError !== undefined && !['allow', 'deny', 'local'].includes(onError)) {
+    throw new ArgumentError('onError', 'allow, deny or local');
+  }
+  const hasLocal = LOCAL.has((shape.fallback ?? shape).kind);
+  if (onError === 'local' && !hasLocal) {
+    throw new ArgumentError('onError', `allow or deny for ${shape.kind}, which has no local limit`);
+  }
+  if (!(localShare > 0 && localShare <= 1)) {
+    throw new ArgumentError('localShare', 'a number above 0 and at most 1');
+  }
+  integer('prefetch', prefetch, 1, 10_000);
+  const prefetchable = !['lease', 'backoff', 'leaky_bucket'].includes(shape.kind);
+  if (prefetch > 1 && !prefetchable) {
+    throw new ArgumentError('prefetch', `1 for ${shape.kind}, whose permits cannot be kept here`);
+  }
+  return Object.freeze({
+    ...shape,
+    name: checkedName(shape.name),
+    words: Object.freeze([...shape.words]),
+    windowMs: shape.windowMs,
+    fallback: shape.fallback,
+    onError,
+    localShare,
+    prefetch,
+    toString: () => `${shape.name}: ${shape.words.join(' ')}`,
+  });
+}
+
+function ms(us: bigint): number {
+  return Number((us + 999n) / 1000n);
+}
+
+function rate(
+  kind: RuleKind,
+  word: string,
+  burstName: string,
+  [name, burst, perPeriod, period]: [string, number, number, Duration],
+  options: RuleOptions,
+): Rule {
+  const words = [
+    word,
+    integer(burstName, burst, 1),
+    integer('rate', perPeriod, 1),
+    duration('period', period),
+  ];
+  const us = microseconds('period', period);
+  const refillUs = (BigInt(burst) * us + BigInt(perPeriod) - 1n) / BigInt(perPeriod);
+  if (refillUs > 36_525n * 86_400_000_000n) {
+    throw new ArgumentError(burstName, 'at most 36525 days to refill from empty');
+  }
+  if (BigInt(perPeriod) * 1_000_000n > 1_000_000_000n * us) {
+    throw new ArgumentError('rate', 'at most 1000000000 per second');
+  }
+  return made({ kind, name, words, limit: burst, windowMs: ms(refillUs) }, options);
+}
+
+/** `burst` at once, then `rate` per `period`: one timestamp of state. The one to begin with. */
+export function gcra(
+  name: string,
+  burst: number,
+  rate_: number,
+  period: Duration,
+  options: RuleOptions = {},
+): Rule {
+  return rate('gcra', 'GCRA', 'burst', [name, burst, rate_, period], options);
+}
+
+/** A bucket that starts full and gains `rate` per `period`; where limits change at run time. */
+export function tokenBucket(
+  name: string,
+  capacity: number,
+  rate_: number,
+  period: Duration,
+  options: RuleOptions = {},
+): Rule {
+  return rate('token_bucket', 'TOKENBUCKET', 'capacity', [name, capacity, rate_, period], options);
+}
+
+/**
+ * A queue of `capacity` that drains at `rate` per `period`: an allowed call is told how long to
+ * wait.
+ */
+export function leakyBucket(
+  name: string,
+  capacity: number,
+  rate_: number,
+  period: Duration,
+  options: RuleOptions = {},
+): Rule {
+  return rate('leaky_bucket', 'LEAKYBUCKET', 'capacity', [name, capacity, rate_, period], options);
+}
+
+function windowed(
+  kind: RuleKind,
+  words: string[],
+  [name, limit, window]: [string, number, Duration],
+  options: RuleOptions,
+): Rule {
+  const [word, ...rest] = words;
+  const all = [word as string, integer('limit', limit, 1), duration('window', window), ...rest];
+  return made(
+    { kind, name, words: all, limit, windowMs: ms(microseconds('window', window)) },
+    options,
+  );
+}
+
+/**
+ * A counter per window, which opens at the first allowed call; with `aligned` at multiples of the
+ * window since 1970.
+ */
+export function fixed(
+  name: string,
+  limit: number,
+  window: Duration,
+  options: RuleOptions & { aligned?: boolean | undefined } = {},
+): Rule {
+  const words = options.aligned ? ['FIXED', 'ALIGNED'] : ['FIXED'];
+  return windowed('fixed', words, [name, limit, window], options);
+}
+
+/** This window's counter and the fading part of the one before. */
+export function sliding(
+  name: string,
+  limit: number,
+  window: Duration,
+  options: RuleOptions = {},
+): Rule {
+  return windowed('sliding', ['SLIDING'], [name, limit, window], options);
+}
+
+/** Never more than `limit` in any window: the instants of the calls are remembered. */
+export function slidingLog(
+  name: string,
+  limit: number,
+  window: Duration,
+  options: RuleOptions = {},
+): Rule {
+  return windowed('sliding_log', ['SLIDINGLOG'], [name, limit, window], options);
+}
+
+/**
+ * Some attempts are free, each further one waits twice as long, from `base` to `max`; after
+ * `forget` without one all is forgotten. For logins.
+ */
+export function backoff(
+  name: string,
+  attempts: number,
+  base: Duration,
+  max: Duration,
+  forget: Duration,
+  options: RuleOptions = {},
+): Rule {
+  const words = [
+    'BACKOFF',
+    integer('attempts', attempts, 1, 1_000_000),
+    duration('base', base),
+    duration('max', max),
+    duration('forget', forget),
+  ];
+  if (microseconds('base', base) > microseconds('max', max)) {
+    throw new ArgumentError('base', 'at most max');
+  }
+  if (microseconds('max', max) >= microseconds('forget', forget)) {
+    throw new ArgumentError('forget', 'more than max');
+  }
+  return made({ kind: 'backoff', name, words, limit: attempts }, options);
+}
+
+export type QuotaUnit = 'day' | 'week' | 'month' | 'quarter' | 'year';
+
+const STARTS: Partial<Record<QuotaUnit, RegExp>> = {
+  week: /^(mon|tue|wed|thu|fri|sat|sun)$/i,
+  month: /^([1-9]|[12]\d|3[01])$/,
+  year: /^([1-9]|1[0-2])$/,
+};
+
+/** An allowance per calendar period of a time zone. */
+export function quota(
+  name: string,
+  limit: number,
+  unit: QuotaUnit,
+  options: RuleOptions & { zone?: string | undefined; start?: string | number | undefined } = {},
+): Rule {
+  if (!['day', 'week', 'month', 'quarter', 'year'].includes(unit)) {
+    throw new ArgumentError('unit', 'day, week, month, quarter or year');
+  }
+  const { zone, start } = options;
+  if (zone !== undefined && !/^[A-Za-z0-9_+/-]+$/.test(zone)) {
+    throw new ArgumentError('zone', 'a name of the IANA time zone database, such as Europe/Berlin');
+  }
+  if (start !== undefined && !STARTS[unit]?.test(String(start))) {
+    throw new ArgumentError('start', 'mon to sun of a week, 1 to 31 of a month, 1 to 12 of a year');
+  }
+  const words = ['QUOTA', integer('limit', limit, 1), unit];
+  if (zone !== undefined) words.push('ZONE', zone);
+  if (start !== undefined) words.push('START', String(start));
+  const days = { day: 1, week: 7 }[unit as string];
+  const windowMs = days && days * 86_400_000;
+  return made({ kind: 'quota', name, words, limit, windowMs }, options);
+}
+
+/** At most `limit` holders at once; a permit comes back after `ttl` by itself. Taken by `lease`. */
+export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
+  const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
+  return made({ kind: 'lease', name, words, limit }, options);
+}
+
+/**
+ * A limit that the server knows by its name. `default` applies where it does not; `variants`, the
+ * more particular one first, such as `['tenant:acme', 'plan:gold']`.
+ */
+export function policy(
+  name: string,
+  options: RuleOptions & {
+    default?: Rule | undefined;
+    variants?: readonly string[] | undefined;
+  } = {},
+): Rule {
+  const { default: fallback, variants = [] } = options;
+  if (fallback && (fallback.kind === 'lease' || fallback.kind === 'policy')) {
+    throw new ArgumentError('default', 'a rule that is neither a lease nor a policy');
+  }
+  if (variants.length > 2 || !variants.every((variant) => NAME.test(variant))) {
+    throw new ArgumentError('variants', 'at most two, each 1 to 64 of A-Z a-z 0-9 . _ : / -');
+  }
+  const words = ['USE', name, ...variants.flatMap((variant) => ['FOR', variant])];
+  if (fallback) words.push('DEFAULT', ...fallback.words);
+  return made({ kind: 'policy', name, words, limit: fallback?.limit ?? 0, fallback }, options);
+}

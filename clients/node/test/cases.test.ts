@@ -1,0 +1,160 @@
+/** The table of cases that all clients share. */
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { ClientAddress } from '../src/address.js';
+import { Decision } from '../src/decision.js';
+import { ArgumentError, classified, MistakeError } from '../src/errors.js';
+import {
+  noSubjectProblem,
+  problemOf,
+  rateLimitHeaders,
+  retryAfterSeconds,
+} from '../src/headers.js';
+import { Keys } from '../src/keys.js';
+import { strictest } from '../src/policy.js';
+import * as protocol from '../src/protocol.js';
+import * as rules from '../src/rules.js';
+
+// biome-ignore lint/suspicious/noExplicitAny: the table is untyped
+type Any = any;
+type Case = { name: string; input: Any; expect: Any };
+const table = JSON.parse(
+  readFileSync(new URL('../../cases.json', import.meta.url), 'utf8'),
+) as Record<string, Case[]>;
+
+/** A rule of the table. */
+function ruleOf(spec: Any): rules.Rule {
+  const { kind, name } = spec;
+  const options = {
+    onError: spec.on_error,
+    localShare: spec.local_share,
+    aligned: spec.aligned,
+    zone: spec.zone,
+    start: spec.start,
+    variants: spec.variants,
+    default: spec.default && ruleOf(spec.default),
+  };
+  const { burst, capacity, rate, period, limit, window } = spec;
+  if (kind === 'gcra') return rules.gcra(name, burst, rate, period, options);
+  if (kind === 'token_bucket') return rules.tokenBucket(name, capacity, rate, period, options);
+  if (kind === 'leaky_bucket') return rules.leakyBucket(name, capacity, rate, period, options);
+  if (kind === 'fixed') return rules.fixed(name, limit, window, options);
+  if (kind === 'sliding') return rules.sliding(name, limit, window, options);
+  if (kind === 'sliding_log') return rules.slidingLog(name, limit, window, options);
+  if (kind === 'backoff') {
+    return rules.backoff(name, spec.attempts, spec.base, spec.max, spec.forget, options);
+  }
+  if (kind === 'quota') return rules.quota(name, limit, spec.unit, options);
+  if (kind === 'lease') return rules.lease(name, limit, spec.ttl, options);
+  if (kind === 'policy') return rules.policy(name, options);
+  throw new Error(`the table has a rule of kind ${kind}`);
+}
+
+/** What a decision of the table has, under the table's names. */
+function plain(decision: Decision, wanted: Any): Any {
+  const all: Any = {
+    allowed: decision.allowed,
+    limit: decision.limit,
+    remaining: decision.remaining,
+    retry_after_ms: decision.retryAfterMs,
+    reset_after_ms: decision.resetAfterMs,
+    rule: decision.rule,
+    source: decision.source,
+    degraded: decision.degraded,
+    would_allow: decision.wouldAllow,
+    would_retry_after_ms: decision.wouldRetryAfterMs,
+    granted: decision.granted,
+  };
+  return Object.fromEntries(Object.keys(wanted).map((field) => [field, all[field]]));
+}
+
+/** The decision that a case of headers or problems is about. */
+function decisionOf(input: Any): Decision {
+  const asks = input.rules.map((rule: Any) => ({ rule: ruleOf(rule), key: 'k' }));
+  const rule = asks[0].rule;
+  if (input.source === 'error') {
+    const { allowed, retry_after_ms: retryAfterMs = 0 } = input;
+    const error = new Error('away');
+    const [limit, remaining, resetAfterMs] = [6, 0, 0];
+    const source = 'error';
+    return new Decision({
+      allowed,
+      rule,
+      limit,
+      remaining,
+      retryAfterMs,
+      resetAfterMs,
+      source,
+      error,
+    });
+  }
+  if (asks.length > 1) return protocol.allDecisionOf(input.reply, asks);
+  return protocol.decisionOf(input.reply, { rule });
+}
+
+const sections: Record<string, (input: Any, wanted: Any) => unknown> = {
+  durations: (input) => rules.fixed('name', 1, input).words[2],
+  calls: ({ method, subject, cost, partial, id, rule: spec }) => {
+    const rule = ruleOf(spec);
+    const key = new Keys().key(rule.name, subject);
+    if (method === 'forget') return protocol.forget(key).args;
+    if (method === 'renew') return protocol.renew(rule, key, id).args;
+    if (method === 'release') return protocol.release(key, id).args;
+    const deciding = method === 'lease' ? 'check' : method;
+    return protocol.single(deciding, { rule, key, cost, partial, id }).args;
+  },
+  calls_all: ({ calls, tag, id, method }) => {
+    const asks = calls.map(({ rule: spec, subject, cost }: Any) => {
+      const rule = ruleOf(spec);
+      return { rule, key: new Keys().key(rule.name, subject, tag), cost, id };
+    });
+    return protocol.all(asks, method === 'peek_all').args;
+  },
+  keys: ({ subject, rule, prefix, tag, hash_tag: hashTag, hmac_secret: hmacSecret }) =>
+    new Keys({ prefix, hashTag, hmacSecret }).key(rule, subject, tag),
+  replies: ({ rule, reply, cost, partial }, wanted) =>
+    plain(protocol.decisionOf(reply, { rule: ruleOf(rule), cost, partial }), wanted),
+  replies_all: ({ rules: specs, reply }, wanted) => {
+    const asks = specs.map((spec: Any) => ({ rule: ruleOf(spec), key: 'k' }));
+    const decision = protocol.allDecisionOf(reply, asks);
+    const rows = wanted.rows?.map((row: Any, at: number) =>
+      plain(decision.parts[at] as Decision, row),
+    );
+    return { decision: plain(decision, wanted.decision), rows };
+  },
+  retry_after: (input) => retryAfterSeconds(input)?.toString() ?? null,
+  headers: (input) => {
+    const { styles, now_ms: nowMs } = input;
+    return rateLimitHeaders(decisionOf(input), { styles, nowMs });
+  },
+  problems: (input) => {
+    const body = input.no_subject ? noSubjectProblem() : problemOf(decisionOf(input));
+    return { status: body.status, body };
+  },
+  addresses: ({ peer, forwarded, trusted }) =>
+    new ClientAddress(trusted).subject(peer ?? undefined, forwarded) ?? null,
+  failure: (input) => strictest(input),
+  errors: (input) => {
+    return classified(new Error(input)) instanceof MistakeError ? 'mistake' : 'unavailable';
+  },
+};
+
+for (const [section, cases] of Object.entries(table)) {
+  describe(section, () => {
+    it.each(cases)('$name', ({ input, expect: wanted }) => {
+      if (section === 'invalid_rules') {
+        const camel = wanted.replace(/_(.)/g, (_: string, char: string) => char.toUpperCase());
+        expect(() => ruleOf(input)).toThrow(expect.objectContaining({ argument: camel }));
+        return;
+      }
+      const run = sections[section];
+      if (run === undefined) throw new Error(`nothing runs the section ${section}`);
+      if (wanted?.error === undefined) {
+        expect(run(input, wanted)).toEqual(wanted);
+      } else {
+        const kind = wanted.error === 'protocol' ? MistakeError : ArgumentError;
+        expect(() => run(input, wanted)).toThrow(kind);
+      }
+    });
+  });
+}

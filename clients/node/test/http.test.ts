@@ -1,0 +1,373 @@
+/** The middleware over real HTTP, and over Request and Response; the server is a fake. */
+import type { AddressInfo } from 'node:net';
+import { connect } from 'node:net';
+import { serve as serveHono } from '@hono/node-server';
+import express, { type Express } from 'express';
+import { rateLimit as expressRateLimit } from 'express-rate-limit';
+import { Hono } from 'hono';
+import { afterEach, describe, expect, it } from 'vitest';
+import { type ExpressOptions, rateLimit } from '../src/express.js';
+import { RedisThrottleStore } from '../src/express-rate-limit.js';
+import { rateLimit as honoRateLimit } from '../src/hono.js';
+import { backoff, fixed, gcra, Limiter, type LimiterOptions, lease } from '../src/index.js';
+import { FakeServer } from '../src/testing.js';
+
+const api = gcra('api', 6, 10, '60s');
+const closing: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+function over(options: LimiterOptions = {}) {
+  const server = new FakeServer();
+  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+}
+
+/** Listens, and tells where. */
+async function listen(app: Express, host = '127.0.0.1'): Promise<string> {
+  const server = app.listen(0, host);
+  closing.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+  );
+  await new Promise((done) => server.once('listening', done));
+  const { port } = server.address() as AddressInfo;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}/`;
+}
+
+function limited(
+  options: ExpressOptions,
+  answer: express.RequestHandler = (_, res) => void res.send('ok'),
+) {
+  return express().use(rateLimit(options)).get('/', answer);
+}
+
+async function until(test: () => boolean): Promise<void> {
+  for (let turn = 0; !test(); turn += 1) {
+    if (turn > 2000) throw new Error('waited in vain');
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+describe('Express', () => {
+  it('answers a burst with the headers, then with a problem', async () => {
+    const { limiter } = over();
+    const url = await listen(limited({ limiter, rule: api }));
+    for (let call = 0; call < 6; call += 1) {
+      const response = await fetch(url);
+      expect(response.status).toBe(200);
+      expect(response.headers.get('RateLimit-Policy')).toBe('"api";q=6;w=36');
+      expect(response.headers.get('RateLimit')).toBe(`"api";r=${5 - call};t=${6 * (call + 1)}`);
+    }
+    const denied = await fetch(url);
+    expect(denied.status).toBe(429);
+    expect(denied.headers.get('Content-Type')).toBe('application/problem+json');
+    expect(denied.headers.get('Cache-Control')).toBe('no-store');
+    expect(denied.headers.get('Retry-After')).toBe('6');
+    const body = await denied.json();
+    expect(body).toMatchObject({ status: 429, 'violated-policies': ['api'] });
+    expect(JSON.stringify(body)).not.toContain('127.0.0.1');
+  });
+
+  it.each([
+    ['allow', 200, undefined],
+    ['deny', 503, '1'],
+    ['local', 200, undefined],
+  ] as const)('without a server, under %s, answers %s', async (onError, status, retryAfter) => {
+    const { server, limiter } = over({ onError });
+    server.fail();
+    const app = limited({ limiter, rule: api, degradedHeader: 'X-Degraded' }, (req, res) => {
+      res.send(req.headers['x-degraded'] ?? 'no');
+    });
+    const response = await fetch(await listen(app), { headers: { 'X-Degraded': 'spoofed' } });
+    expect(response.status).toBe(status);
+    expect(response.headers.get('Retry-After') ?? undefined).toBe(retryAfter);
+    if (status === 200) expect(await response.text()).toBe('1');
+  });
+
+  it('marks nothing while the server decides, whatever the client says', async () => {
+    const { limiter } = over();
+    const app = limited({ limiter, rule: api, degradedHeader: 'X-Degraded' }, (req, res) => {
+      res.send(req.headers['x-degraded'] ?? 'no');
+    });
+    const response = await fetch(await listen(app), { headers: { 'X-Degraded': '1' } });
+    expect(await response.text()).toBe('no');
+  });
+
+  it('hands a mistake of the program to the application', async () => {
+    const { server, limiter } = over();
+    server.fail(new Error('WRONGTYPE no'));
+    const app = limited({ limiter, rule: api });
+    const codes: string[] = [];
+    const onError: express.ErrorRequestHandler = (error, _req, res, _next) => {
+      codes.push(error.code);
+      res.sendStatus(500);
+    };
+    expect((await fetch(await listen(app.use(onError)))).status).toBe(500);
+    expect(codes).toEqual(['RL_MISTAKE']);
+  });
+
+  it('never believes X-Forwarded-For of a proxy that is not named', async () => {
+    const { server, limiter } = over();
+    const headers = { 'X-Forwarded-For': '198.51.100.1, 198.51.100.2' };
+    await fetch(await listen(limited({ limiter, rule: api })), { headers });
+    const trustedProxies = ['127.0.0.0/8'];
+    await fetch(await listen(limited({ limiter, rule: api, trustedProxies })), { headers });
+    expect(server.calls.map(([, key]) => key)).toEqual(['rl:api:127.0.0.1', 'rl:api:198.51.100.2']);
+  });
+
+  it('cuts an IPv6 client to its network', async () => {
+    const { server, limiter } = over();
+    await fetch(await listen(limited({ limiter, rule: api }), '::1'));
+    expect(server.calls[0]?.[1]).toBe('rl:api:%3A%3A/64');
+  });
+
+  it('answers 400 when nobody says who it is, or takes the anonymous subject', async () => {
+    const { server, limiter } = over();
+    const key = (request: { headers: { [name: string]: unknown } }) =>
+      request.headers['x-user'] as string | undefined;
+    const url = await listen(limited({ limiter, rule: api, key }));
+    const refused = await fetch(url);
+    expect(refused.status).toBe(400);
+    expect(refused.headers.get('Content-Type')).toBe('application/problem+json');
+    expect(server.calls).toHaveLength(0);
+    expect((await fetch(url, { headers: { 'X-User': '42' } })).status).toBe(200);
+    await fetch(await listen(limited({ limiter, rule: api, key, anonymous: 'nobody' })));
+    expect(server.calls.map(([, at]) => at)).toEqual(['rl:api:42', 'rl:api:nobody']);
+  });
+
+  it('asks several rules in one call', async () => {
+    const { server, limiter } = over();
+    const rule = [api, { rule: fixed('tenant', 8, '60s'), key: () => 'acme', cost: 4 }];
+    const url = await listen(limited({ limiter, rule, tag: () => 't' }));
+    expect((await fetch(url)).headers.get('RateLimit')).toBe('"api";r=5;t=6, "tenant";r=4;t=60');
+    await fetch(url);
+    const denied = await fetch(url);
+    expect(denied.status).toBe(429);
+    expect(await denied.json()).toMatchObject({ 'violated-policies': ['tenant'] });
+    expect(server.calls[0]).toEqual([
+      'RL.ALL',
+      'rl:{t}:api:127.0.0.1',
+      'GCRA 6 10 60',
+      'rl:{t}:tenant:acme',
+      'FIXED 8 60 COST 4',
+    ]);
+  });
+
+  it('answers 413 to what never passes, and 429 by its handler', async () => {
+    const { limiter } = over();
+    const url = await listen(limited({ limiter, rule: api, cost: () => 7 }));
+    const never = await fetch(url);
+    expect(never.status).toBe(413);
+    expect(never.headers.get('Retry-After')).toBeNull();
+    const handler: ExpressOptions['handler'] = (_request, response, _next, decision) => {
+      response.end(`again in ${decision.retryAfterMs}`);
+    };
+    const cost = 6;
+    const own = await listen(limited({ limiter, rule: api, cost, handler }));
+    await fetch(own);
+    const denied = await fetch(own);
+    expect(denied.status).toBe(429);
+    expect(denied.headers.get('Retry-After')).toBe('36');
+    expect(await denied.text()).toBe('again in 36000');
+  });
+
+  it('skips, and leaves the decision on the request', async () => {
+    const { server, limiter } = over();
+    const skip = ({ url }: { url?: string | undefined }) => url === '/?health';
+    const app = limited({ limiter, rule: api, skip }, (req, res) => {
+      res.json({ left: (req as { rateLimit?: { remaining: number } }).rateLimit?.remaining });
+    });
+    const url = await listen(app);
+    expect(await (await fetch(`${url}?health`)).json()).toEqual({});
+    expect(await (await fetch(url)).json()).toEqual({ left: 5 });
+    expect(server.calls).toHaveLength(1);
+  });
+
+  it.each([[false], [true]])(
+    'holds a lease as long as the response, several rules: %s',
+    async (several) => {
+      const { server, limiter } = over();
+      const one = lease('one', 1, '60s');
+      const waiting: express.Response[] = [];
+      const rule = several ? [api, one] : one;
+      const app = limited({ limiter, rule }, (_, res) => void waiting.push(res));
+      const url = await listen(app);
+      const first = fetch(url);
+      await until(() => waiting.length === 1);
+      expect((await fetch(url)).status).toBe(429);
+      waiting[0]?.send('ok');
+      await first;
+      await until(() => server.calls.some(([command]) => command === 'RL.RELEASE'));
+      const second = fetch(url);
+      await until(() => waiting.length === 2);
+      // And when the client goes away before there is an answer.
+      const port = Number(new URL(url).port);
+      waiting[1]?.send('ok');
+      await second;
+      await until(() => server.calls.filter(([command]) => command === 'RL.RELEASE').length === 2);
+      const client = connect(port, '127.0.0.1');
+      client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+      await until(() => waiting.length === 3);
+      client.destroy();
+      await until(() => server.calls.filter(([command]) => command === 'RL.RELEASE').length === 3);
+      expect(server.clock.pending).toBe(0);
+    },
+  );
+});
+
+describe('Hono', () => {
+  it('limits, tells, and answers with a problem', async () => {
+    const { limiter } = over();
+    const app = new Hono<{ Variables: { rateLimit: { remaining: number } } }>();
+    app.use(honoRateLimit({ limiter, rule: api, peer: () => '192.0.2.7' }));
+    app.get('/', (context) => context.text(String(context.get('rateLimit').remaining)));
+    const first = await app.request('/');
+    expect(await first.text()).toBe('5');
+    expect(first.headers.get('RateLimit')).toBe('"api";r=5;t=6');
+    for (let call = 0; call < 5; call += 1) await app.request('/');
+    const denied = await app.request('/');
+    expect(denied.status).toBe(429);
+    expect(denied.headers.get('Content-Type')).toBe('application/problem+json');
+    expect(denied.headers.get('Retry-After')).toBe('6');
+  });
+
+  it('reads the peer of node-server, and releases with the body or the client', async () => {
+    const { server, limiter } = over();
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rule: lease('one', 1, '60s') }));
+    let end = () => {};
+    app.get('/', () => {
+      const body = new ReadableStream({
+        start(controller) {
+          controller.enqueue(new TextEncoder().encode('begun'));
+          end = () => controller.close();
+        },
+      });
+      return new Response(body);
+    });
+    const port = await new Promise<number>((resolve) => {
+      const listening = serveHono({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }, (info) => {
+        resolve(info.port);
+      });
+      closing.push(() => listening.close());
+    });
+    const released = () => server.calls.filter(([command]) => command === 'RL.RELEASE').length;
+    const url = `http://127.0.0.1:${port}/`;
+    const first = await fetch(url);
+    expect(server.calls[0]?.[1]).toBe('rl:one:127.0.0.1');
+    expect((await fetch(url)).status).toBe(429);
+    expect(released()).toBe(0);
+    end();
+    expect(await first.text()).toBe('begun');
+    await until(() => released() === 1);
+    const gone = new AbortController();
+    await fetch(url, { signal: gone.signal });
+    gone.abort();
+    await until(() => released() === 2);
+  });
+
+  it('answers 400 without a peer, and 503 closed', async () => {
+    const { server, limiter } = over({ onError: 'deny' });
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rule: api }));
+    expect((await app.request('/')).status).toBe(400);
+    server.fail();
+    const other = new Hono();
+    const degradedHeader = 'x-degraded';
+    other.use('/closed', honoRateLimit({ limiter, rule: api, key: () => 'x' }));
+    const open = gcra('open', 1, 1, '1s', { onError: 'allow' });
+    other.use('/open', honoRateLimit({ limiter, rule: open, key: () => 'x', degradedHeader }));
+    other.get('/open', (context) => context.text(context.req.header('x-degraded') ?? 'no'));
+    expect((await other.request('/closed')).status).toBe(503);
+    expect(await (await other.request('/open')).text()).toBe('1');
+    server.answer();
+  });
+});
+
+describe('the store for express-rate-limit', () => {
+  const stored = (limiter: Limiter, options: object, rule?: typeof api) => {
+    const store = new RedisThrottleStore({ limiter, rule });
+    const validate = { creationStack: false };
+    const middleware = expressRateLimit({
+      windowMs: 60_000,
+      limit: 3,
+      standardHeaders: 'draft-6',
+      validate,
+      ...options,
+      store,
+    });
+    return {
+      store,
+      app: express()
+        .use(middleware)
+        .get('/', (_, res) => void res.sendStatus(201)),
+    };
+  };
+
+  it('denies with the retry as the reset, never before', async () => {
+    const { limiter } = over();
+    const { app, store } = stored(limiter, {});
+    const url = await listen(app);
+    const all = [];
+    for (let call = 0; call < 5; call += 1) all.push(await fetch(url));
+    expect(all.map(({ status }) => status)).toEqual([201, 201, 201, 429, 429]);
+    expect(all.map(({ headers }) => headers.get('RateLimit-Remaining'))).toEqual([
+      '2',
+      '1',
+      '0',
+      '0',
+      '0',
+    ]);
+    expect(all[4]?.headers.get('Retry-After')).toBe('60');
+    const before = Date.now();
+    const hits = await store.increment('127.0.0.1');
+    expect(hits.totalHits).toBe(4);
+    expect(hits.resetTime.getTime()).toBeGreaterThanOrEqual(before + 60_000);
+    expect((await store.get('127.0.0.1'))?.totalHits).toBe(3);
+    await store.decrement('127.0.0.1');
+    expect((await store.get('127.0.0.1'))?.totalHits).toBe(2);
+    await store.resetKey('127.0.0.1');
+    expect(await store.get('127.0.0.1')).toBeUndefined();
+  });
+
+  it('gives back what was skipped', async () => {
+    const { server, limiter } = over();
+    const { app } = stored(limiter, { skipSuccessfulRequests: true });
+    const url = await listen(app);
+    for (let call = 0; call < 6; call += 1) {
+      expect((await fetch(url)).status).toBe(201);
+      await until(() => server.calls.length === 2 * call + 2);
+    }
+  });
+
+  it('serves or refuses without a server, as onError says', async () => {
+    const open = over();
+    open.server.fail();
+    expect((await fetch(await listen(stored(open.limiter, {}).app))).status).toBe(201);
+    const closed = over({ onError: 'deny' });
+    closed.server.fail();
+    const { store } = stored(closed.limiter, {});
+    await expect(store.increment('x')).rejects.toMatchObject({ code: 'RL_UNAVAILABLE' });
+    await expect(store.decrement('x')).resolves.toBeUndefined();
+  });
+
+  it('refuses at set-up what it cannot express', async () => {
+    const { limiter } = over();
+    expect(() => new RedisThrottleStore({ limiter, rule: lease('x', 1, '1s') })).toThrow();
+    const steps = backoff('x', 1, '1s', '2s', '1m');
+    expect(() => new RedisThrottleStore({ limiter, rule: steps })).toThrow();
+    const init = (options: object, rule = api) => {
+      const store = new RedisThrottleStore({ limiter, rule });
+      return () => store.init({ windowMs: 60_000, limit: 6, ...options });
+    };
+    expect(init({})).not.toThrow();
+    expect(init({ limit: 5 })).toThrow(/6, the limit of the rule/);
+    expect(init({ limit: () => 6 })).toThrow(/a number/);
+    expect(init({ passOnStoreError: true })).toThrow(/passOnStoreError/);
+    expect(init({ windowMs: 1 }, fixed('f', 6, '60s'))).toThrow(/60000, the window/);
+    const store = new RedisThrottleStore({ limiter, rule: api });
+    expect(() => store.init({ windowMs: 1, limit: 5 })).toThrow();
+    expect((await store.increment('x')).totalHits).toBe(Number.MAX_SAFE_INTEGER);
+  });
+});

@@ -1,0 +1,357 @@
+/**
+ * Each driver, against a real server: decisions, deadlines, lost connections, and no repetition.
+ */
+import { Cluster, Redis } from 'ioredis';
+import { createClient, createCluster } from 'redis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import {
+  type Client,
+  fixed,
+  gcra,
+  Limiter,
+  lease,
+  MistakeError,
+  policy,
+  quota,
+} from '../../src/index.js';
+import { callsOf, type Server, serve, serveCluster, until } from './server.js';
+
+const api = gcra('api', 6, 10, '60s');
+
+interface Driver {
+  name: string;
+  open(port: number): Promise<{ client: Client; close: () => unknown }>;
+}
+
+const drivers: Driver[] = [
+  {
+    name: 'node-redis with its defaults',
+    async open(port) {
+      const client = createClient({ socket: { port, reconnectStrategy: 20 } });
+      client.on('error', () => {});
+      await client.connect();
+      return { client: client as unknown as Client, close: () => client.destroy() };
+    },
+  },
+  {
+    name: 'node-redis without an offline queue',
+    async open(port) {
+      const socket = { port, reconnectStrategy: 20 };
+      const client = createClient({ socket, disableOfflineQueue: true });
+      client.on('error', () => {});
+      await client.connect();
+      return { client: client as unknown as Client, close: () => client.destroy() };
+    },
+  },
+  {
+    name: 'node-redis in RESP3',
+    async open(port) {
+      const client = createClient({ RESP: 3, socket: { port, reconnectStrategy: 20 } });
+      client.on('error', () => {});
+      await client.connect();
+      return { client: client as unknown as Client, close: () => client.destroy() };
+    },
+  },
+  {
+    name: 'ioredis with its defaults',
+    async open(port) {
+      const client = new Redis({ port, retryStrategy: () => 20 });
+      client.on('error', () => {});
+      return { client: client as unknown as Client, close: () => client.disconnect() };
+    },
+  },
+  {
+    name: 'ioredis that does not repeat',
+    async open(port) {
+      const options = { maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false };
+      const client = new Redis({ port, retryStrategy: () => 20, ...options });
+      client.on('error', () => {});
+      return { client: client as unknown as Client, close: () => client.disconnect() };
+    },
+  },
+];
+
+describe.each(drivers)('$name', ({ open }) => {
+  let server: Server;
+  let opened: Awaited<ReturnType<Driver['open']>>;
+  let limiter: Limiter;
+
+  beforeAll(async () => {
+    server = await serve();
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+  });
+  afterAll(async () => {
+    server.admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await server.admin.flushall();
+    await server.admin.config('RESETSTAT');
+    opened = await open(server.port);
+    limiter = new Limiter(opened.client, { timeoutMs: 150 });
+    await limiter.ready();
+  });
+  afterEach(async () => {
+    await limiter.close();
+    opened.close();
+  });
+
+  it('decides as the server does', async () => {
+    for (let call = 0; call < 6; call += 1) {
+      expect((await limiter.check(api, 'user:42')).remaining).toBe(5 - call);
+    }
+    expect(await limiter.check(api, 'user:42')).toMatchObject({
+      allowed: false,
+      retryAfterMs: 6000,
+      resetAfterMs: 36_000,
+      source: 'server',
+    });
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'ADVANCE', '6s');
+    expect((await limiter.check(api, 'user:42')).allowed).toBe(true);
+    expect(await server.admin.exists('rl:api:user%3A42')).toBe(1);
+    expect((await limiter.refund(api, 'user:42', { cost: 6 })).remaining).toBe(6);
+    expect((await limiter.charge(api, 'user:42', { cost: 7 })).allowed).toBe(false);
+    expect(await limiter.forget(api, 'user:42')).toBe(true);
+    expect(await limiter.forget(api, 'user:42')).toBe(false);
+  });
+
+  it('asks several rules in one call, policies and quotas among them', async () => {
+    const rules = [
+      api,
+      quota('exports', 10, 'month', { zone: 'Europe/Berlin', start: 31 }),
+      policy('search', { default: fixed('search', 3, '1m'), variants: ['plan:gold'] }),
+    ];
+    const decision = await limiter.checkAll(rules.map((rule) => [rule, '42']));
+    expect(decision).toMatchObject({ allowed: true, rule: 'search', remaining: 2 });
+    expect(decision.parts.map(({ remaining }) => remaining)).toEqual([5, 9, 2]);
+    expect(await limiter.check(rules[2] as typeof api, '42')).toMatchObject({ wouldAllow: true });
+    const peeked = await limiter.peekAll(rules.map((rule) => [rule, '42']));
+    expect(peeked.parts.map(({ remaining }) => remaining)).toEqual([4, 8, 0]);
+  });
+
+  it('holds a lease', async () => {
+    const jobs = lease('jobs', 1, '60s');
+    const held = await limiter.lease(jobs, '7');
+    expect((await limiter.lease(jobs, '7')).allowed).toBe(false);
+    await held.release();
+    const next = await limiter.lease(jobs, '7');
+    expect(next.allowed).toBe(true);
+    await next.release();
+  });
+
+  it('throws a mistake of the program', async () => {
+    await server.admin.set('rl:api:42', 'something else');
+    await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
+    await expect(limiter.check(policy('unknown'), '42')).rejects.toBeInstanceOf(MistakeError);
+  });
+
+  it('answers in time when the server hangs, and is counted once', async () => {
+    const hung = server.admin.call('DEBUG', 'SLEEP', '0.4');
+    const begin = performance.now();
+    const decision = await limiter.check(api, '42');
+    expect(performance.now() - begin).toBeLessThan(350);
+    expect(decision).toMatchObject({ allowed: true, source: 'error' });
+    expect(decision.error).toMatchObject({ reason: 'timeout' });
+    await hung;
+    await until('the call has arrived', async () => (await callsOf(server.admin, 'rl.gcra')) > 0);
+    expect(await callsOf(server.admin, 'rl.gcra')).toBe(1);
+  });
+
+  it('is not repeated when its connection breaks before the answer', async () => {
+    await limiter.check(api, 'warm');
+    // Of what is sent to a server that stands still, all is run after it is killed from outside.
+    const hung = server.admin.call('DEBUG', 'SLEEP', '0.2');
+    const lost = Promise.all([1, 2, 3].map(() => limiter.check(api, '42')));
+    const killed = server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+    const decisions = await lost;
+    expect(decisions.every(({ source }) => source === 'error')).toBe(true);
+    await Promise.all([hung, killed]);
+    await until('it is asked again', async () => {
+      return (await limiter.check(api, 'again')).source === 'server';
+    });
+    const rest = await limiter.peek(api, '42', { cost: 0 });
+    expect(rest.remaining).toBeGreaterThanOrEqual(3);
+  });
+
+  it('never takes the reply of another call, however often the connection is lost', async () => {
+    for (let round = 0; round < 5; round += 1) {
+      const killed = server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+      const end = performance.now() + 40;
+      while (performance.now() < end) {
+        limiter.check(api, `${round}`).catch((error) => expect(error).toBeUndefined());
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      await killed;
+    }
+    await until('it is asked again', async () => {
+      return (await limiter.check(api, 'again')).source === 'server';
+    });
+  });
+
+  it('fails at once while the server is away, and comes back by itself', async () => {
+    await server.stop();
+    await until('it is known to be away', async () => {
+      return (await limiter.check(api, '42')).source === 'error';
+    });
+    const begin = performance.now();
+    for (let call = 0; call < 20; call += 1) await limiter.check(api, '42');
+    expect(performance.now() - begin).toBeLessThan(100);
+    await server.start();
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+    await until('it is back', async () => (await limiter.check(api, '43')).source === 'server');
+    // Nothing of what was asked meanwhile was queued and sent now.
+    expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(6);
+  });
+});
+
+describe('ioredis', () => {
+  it('adds its keyPrefix to all keys, once', async () => {
+    const server = await serve();
+    const client = new Redis({ port: server.port, keyPrefix: 'app:' });
+    const limiter = new Limiter(client as unknown as Client);
+    await limiter.check(api, '42');
+    await limiter.checkAll([
+      [api, '43'],
+      [fixed('day', 10, '1d'), '43'],
+    ]);
+    const keys = await server.admin.keys('*');
+    expect(keys.sort()).toEqual(['app:rl:api:42', 'app:rl:api:43', 'app:rl:day:43']);
+    expect(await limiter.forget(api, '42')).toBe(true);
+    await limiter.close();
+    client.disconnect();
+    server.admin.disconnect();
+    await server.stop();
+  });
+});
+
+describe('a cluster of three nodes', () => {
+  let nodes: Server[];
+  beforeAll(async () => {
+    nodes = await serveCluster();
+  }, 30_000);
+  afterAll(async () => {
+    for (const { admin, stop } of nodes) {
+      admin.disconnect();
+      await stop();
+    }
+  });
+
+  const clusters = [
+    {
+      name: 'ioredis',
+      async open() {
+        const cluster = new Cluster([{ port: nodes[0]?.port as number }], { keyPrefix: 'app:' });
+        return { client: cluster as unknown as Client, close: () => cluster.disconnect() };
+      },
+    },
+    {
+      name: 'node-redis',
+      async open() {
+        const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
+        const cluster = createCluster({ rootNodes, defaults: { disableOfflineQueue: true } });
+        cluster.on('error', () => {});
+        await cluster.connect();
+        return { client: cluster as unknown as Client, close: () => cluster.destroy() };
+      },
+    },
+  ];
+
+  it.each(clusters)('is asked by $name without a redirected call', async ({ open }) => {
+    const { client, close } = await open();
+    const limiter = new Limiter(client, { timeoutMs: 2000 });
+    await limiter.ready();
+    for (const { admin } of nodes) await admin.config('RESETSTAT');
+    for (let subject = 0; subject < 60; subject += 1) {
+      expect((await limiter.check(api, String(subject))).source).toBe('server');
+      const calls = [api, fixed('day', 9, '1d')].map((rule) => [rule, `${subject}`] as const);
+      expect((await limiter.checkAll(calls, { tag: `${subject}` })).source).toBe('server');
+    }
+    let total = 0;
+    for (const { admin } of nodes) {
+      const calls = await callsOf(admin, 'rl.gcra');
+      expect(calls).toBeGreaterThan(0);
+      total += calls;
+      const errors = await admin.info('errorstats');
+      expect(errors).not.toContain('MOVED');
+    }
+    expect(total).toBe(60);
+    const two = [api, fixed('day', 9, '1d')].map((rule) => [rule, '42'] as const);
+    await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
+    expect(await limiter.forget(api, '42')).toBe(true);
+    await limiter.close();
+    close();
+  });
+
+  it.each(clusters)('follows a slot that moves, by $name', async ({ name, open }) => {
+    const { client, close } = await open();
+    const limiter = new Limiter(client, { timeoutMs: 2000, onError: 'deny', prefix: name });
+    await limiter.ready();
+    await limiter.check(api, 'moves');
+    const key = `${name === 'ioredis' ? 'app:' : ''}${name}:api:moves`;
+    const slot = Number(await nodes[0]?.admin.call('CLUSTER', 'KEYSLOT', key));
+    const ids = await Promise.all(nodes.map(({ admin }) => admin.call('CLUSTER', 'MYID')));
+    const held = await Promise.all(
+      nodes.map(({ admin }) => admin.call('CLUSTER', 'COUNTKEYSINSLOT', slot)),
+    );
+    const from = held.findIndex((count) => Number(count) > 0);
+    const to = (from + 1) % 3;
+    const [source, target] = [nodes[from] as Server, nodes[to] as Server];
+    await target.admin.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', String(ids[from]));
+    await source.admin.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', String(ids[to]));
+    await source.admin.call('MIGRATE', '127.0.0.1', target.port, key, 0, 1000);
+    expect((await limiter.check(api, 'moves')).remaining).toBe(4); // by ASK
+    for (const { admin } of [target, source]) {
+      await admin.call('CLUSTER', 'SETSLOT', slot, 'NODE', String(ids[to]));
+    }
+    expect((await limiter.check(api, 'moves')).remaining).toBe(3); // by MOVED
+    await until('the new place is known', async () => {
+      await source.admin.config('RESETSTAT');
+      await limiter.peek(api, 'moves');
+      return !(await source.admin.info('errorstats')).includes('MOVED');
+    });
+    await limiter.close();
+    close();
+  });
+
+  it.each(clusters)(
+    'survives a failover, by $name',
+    async ({ name, open }) => {
+      const fast = ['--cluster-node-timeout', '1000', '--repl-diskless-sync-delay', '0'];
+      const replica = await serve('--cluster-enabled', 'yes', ...fast);
+      const primary = nodes.shift() as Server;
+      nodes.push(replica);
+      const { client, close } = await open();
+      const limiter = new Limiter(client, { onError: 'deny', prefix: `over-${name}` });
+      try {
+        await replica.admin.cluster('MEET', '127.0.0.1', primary.port);
+        const id = String(await primary.admin.call('CLUSTER', 'MYID'));
+        await until('the replica knows the primary', () => {
+          const follows = replica.admin.call('CLUSTER', 'REPLICATE', id);
+          return follows.then(
+            () => true,
+            () => false,
+          );
+        });
+        await until('the replica follows', async () => {
+          return (await replica.admin.info('replication')).includes('master_link_status:up');
+        });
+        await limiter.ready();
+        const subjects = Array.from({ length: 12 }, (_, at) => String(at));
+        for (const subject of subjects) await limiter.check(api, subject);
+        await primary.admin.call('WAIT', 1, 1000);
+        await primary.stop();
+        await until('all of them are decided again', async () => {
+          const all = subjects.map((subject) => limiter.check(api, subject, { cost: 0 }));
+          return (await Promise.all(all)).every(({ source }) => source === 'server');
+        });
+        expect((await limiter.peek(api, '0', { cost: 0 })).remaining).toBeGreaterThanOrEqual(5);
+      } finally {
+        await limiter.close();
+        close();
+        primary.admin.disconnect();
+        await primary.stop();
+      }
+    },
+    30_000,
+  );
+});

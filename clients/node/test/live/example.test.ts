@@ -1,0 +1,129 @@
+/** The example as it stands, over real HTTP, with a real server that dies, hangs and comes back. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { connect } from 'node:net';
+import { resolve } from 'node:path';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { callsOf, type Server, serve, until } from './server.js';
+
+const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
+
+describe('examples/express', () => {
+  let server: Server;
+  const running: ChildProcess[] = [];
+
+  async function listen(environment: Record<string, string> = {}): Promise<string> {
+    const REDIS_URL = `redis://127.0.0.1:${server.port}`;
+    const env = { ...process.env, REDIS_URL, PORT: '0', ...environment };
+    const child = spawn(process.execPath, ['server.js'], { cwd: FOLDER, env });
+    running.push(child);
+    let output = '';
+    child.stdout.on('data', (data) => {
+      output += data;
+    });
+    child.stderr.pipe(process.stderr);
+    await until('the example listens', () => /listening on (\S+)/.test(output));
+    const url = /listening on (\S+)/.exec(output)?.[1] as string;
+    return url.replace('//::1:', '//[::1]:');
+  }
+
+  beforeAll(async () => {
+    server = await serve();
+  });
+  afterAll(async () => {
+    for (const child of running) child.kill();
+    server.admin.disconnect();
+    await server.stop();
+  });
+  beforeEach(async () => {
+    await server.admin.flushall();
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+    await server.admin.config('RESETSTAT');
+  });
+
+  it('answers ten, and the eleventh with a 429 that has everything in it', async () => {
+    const url = await listen();
+    for (let call = 0; call < 10; call += 1) {
+      const response = await fetch(url);
+      expect(response.status).toBe(200);
+      expect(response.headers.get('RateLimit')).toBe(`"api";r=${9 - call};t=${6 * (call + 1)}`);
+    }
+    const denied = await fetch(url);
+    expect(denied.status).toBe(429);
+    expect(Object.fromEntries(denied.headers)).toMatchObject({
+      'ratelimit-policy': '"api";q=10;w=60',
+      ratelimit: '"api";r=0;t=6',
+      'retry-after': '6',
+      'content-type': 'application/problem+json',
+      'cache-control': 'no-store',
+    });
+    expect(await denied.json()).toEqual({
+      type: 'https://iana.org/assignments/http-problem-types#quota-exceeded',
+      title: 'Too Many Requests',
+      status: 429,
+      detail: 'Come back in 6 seconds.',
+      'violated-policies': ['api'],
+    });
+  });
+
+  it('does not believe a spoofed address, and names an IPv6 client by its network', async () => {
+    const url = await listen();
+    const spoofed = { 'X-Forwarded-For': '198.51.100.1' };
+    await fetch(url, { headers: spoofed });
+    expect(await server.admin.keys('*')).toEqual(['example:api:127.0.0.1']);
+    await fetch(await listen({ TRUSTED_PROXIES: '127.0.0.1' }), { headers: spoofed });
+    expect(await server.admin.exists('example:api:198.51.100.1')).toBe(1);
+    await fetch(await listen({ HOST: '::1' }));
+    expect(await server.admin.exists('example:api:%3A%3A/64')).toBe(1);
+    expect((await fetch(`${url}/me`)).status).toBe(400);
+  });
+
+  it('frees the place of a client that hangs up, and asks both rules in one call', async () => {
+    const url = await listen();
+    const client = connect(Number(new URL(url).port), '127.0.0.1');
+    client.write('GET /report?ms=60000 HTTP/1.1\r\nHost: x\r\n\r\n');
+    const key = 'example:reports:127.0.0.1';
+    const holders = async () => Math.max(0, (await server.admin.zcard(key)) - 1);
+    await until('a place is held', async () => (await holders()) === 1);
+    const both = await fetch(`${url}/report?ms=1`);
+    expect(both.headers.get('RateLimit')).toMatch(/^"reports";r=0;t=30, "started";r=18;t=6$/);
+    await until('the answer has ended', async () => (await holders()) === 1);
+    client.destroy();
+    await until('the place is free', async () => (await holders()) === 0);
+  });
+
+  it('answers in time when the server hangs, and is charged once', async () => {
+    const url = await listen();
+    await fetch(url);
+    const hung = server.admin.call('DEBUG', 'SLEEP', '0.4');
+    const begin = performance.now();
+    const response = await fetch(url);
+    expect(performance.now() - begin).toBeLessThan(350);
+    expect(await response.json()).toMatchObject({ limited: 'error' });
+    await hung;
+    await until('both have arrived', async () => (await callsOf(server.admin, 'rl.gcra')) === 2);
+  });
+
+  it('serves, refuses or decides by itself when the server dies, until it is back', async () => {
+    const url = await listen();
+    await fetch(url);
+    await server.stop();
+    const begin = performance.now();
+    expect((await fetch(url)).status).toBe(200);
+    expect(performance.now() - begin).toBeLessThan(150);
+    const next = performance.now();
+    for (let call = 0; call < 10; call += 1) expect((await fetch(url)).status).toBe(200);
+    expect(performance.now() - next).toBeLessThan(150);
+    const closed = await fetch(`${url}/login`, { method: 'POST' });
+    expect(closed.status).toBe(503);
+    expect(closed.headers.get('Retry-After')).toBe('1');
+    const local = [];
+    for (let call = 0; call < 3; call += 1) local.push(await fetch(`${url}/search`));
+    expect(local.map(({ status }) => status)).toEqual([200, 200, 429]);
+    expect(await local[0]?.json()).toEqual({ results: 1 });
+    await server.start();
+    await until('it decides again', async () => {
+      const answer = (await (await fetch(url)).json()) as { limited: string };
+      return answer.limited === 'server';
+    });
+  });
+});

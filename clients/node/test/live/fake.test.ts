@@ -1,0 +1,95 @@
+/** The server for tests decides as the real one: the same calls at the same instants, compared. */
+import { Redis } from 'ioredis';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import {
+  type Client,
+  fixed,
+  gcra,
+  Limiter,
+  leakyBucket,
+  quota,
+  type Rule,
+  sliding,
+  slidingLog,
+  tokenBucket,
+} from '../../src/index.js';
+import { FakeClock, FakeServer } from '../../src/testing.js';
+import { type Server, serve } from './server.js';
+
+const START_MS = 1_700_000_000_000;
+const rules: Rule[] = [
+  gcra('gcra', 6, 10, '60s'),
+  gcra('gcra-odd', 5, 7, '1s'),
+  tokenBucket('token', 10, 3, '7s'),
+  leakyBucket('leaky', 4, 2, '1s'),
+  fixed('fixed', 5, '10s'),
+  fixed('aligned', 5, '10s', { aligned: true }),
+  sliding('sliding', 20, '10s'),
+  slidingLog('log', 5, '10s'),
+  quota('day', 9, 'day'),
+  quota('week', 9, 'week'),
+  quota('month', 9, 'month'),
+  quota('quarter', 9, 'quarter'),
+];
+
+let server: Server;
+let redis: Redis;
+beforeAll(async () => {
+  server = await serve();
+  redis = new Redis({ port: server.port, maxRetriesPerRequest: 0 });
+});
+afterAll(async () => {
+  redis.disconnect();
+  server.admin.disconnect();
+  await server.stop();
+});
+
+/** Small numbers that are the same in every run. */
+function numbers(seed: number): (below: number) => number {
+  let state = seed;
+  return (below) => {
+    state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
+    return (state >>> 8) % below;
+  };
+}
+
+it.each(rules.map((rule) => [rule.name, rule] as const))('%s', async (_, rule) => {
+  await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE', `${START_MS}000`);
+  const fake = new FakeServer(new FakeClock(START_MS));
+  const real = new Limiter(redis as unknown as Client, { timeoutMs: 5000 });
+  const model = new Limiter(fake, { clock: fake.clock });
+  const next = numbers(42);
+  for (let step = 0; step < 60; step += 1) {
+    const cost = [1, 1, 1, 2, 0, 7][next(6)] as number;
+    const partial = rule.kind !== 'backoff' && cost > 0 && next(4) === 0;
+    const verb = next(8);
+    const [wanted, got] = await Promise.all(
+      [real, model].map((limiter) => {
+        if (verb === 0) return limiter.peek(rule, 's', { cost });
+        if (verb === 1) return limiter.refund(rule, 's', { cost: 1 });
+        return limiter.check(rule, 's', { cost, partial });
+      }),
+    );
+    expect({ step, ...got, parts: 0 }).toEqual({ step, ...wanted, parts: 0 });
+    const ms = [0, 1, 250, 1000, 3333, 9999][next(6)] as number;
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'ADVANCE', `${Math.max(1, ms)}ms`);
+    await fake.advance(Math.max(1, ms));
+  }
+});
+
+it('several rules in one call', async () => {
+  await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE', `${START_MS}000`);
+  const fake = new FakeServer(new FakeClock(START_MS));
+  const real = new Limiter(redis as unknown as Client, { timeoutMs: 5000, prefix: 'all' });
+  const model = new Limiter(fake, { clock: fake.clock, prefix: 'all' });
+  const next = numbers(7);
+  for (let step = 0; step < 40; step += 1) {
+    const calls = rules.slice(0, 8).map((rule) => [rule, 's', next(3)] as const);
+    const [wanted, got] = await Promise.all(
+      [real, model].map((limiter) => limiter.checkAll(calls)),
+    );
+    expect({ step, ...got }).toEqual({ step, ...wanted });
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'ADVANCE', '700ms');
+    await fake.advance(700);
+  }
+});

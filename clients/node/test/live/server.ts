@@ -1,0 +1,108 @@
+/** Real servers with the module, started and ended by the suite, each by its own process id. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Redis } from 'ioredis';
+
+const ROOT = resolve(import.meta.dirname, '../../../..');
+export const MODULE: string =
+  process.env.RL_MODULE ?? join(ROOT, 'target/release/libredis_throttle.so');
+
+function program(): string {
+  if (process.env.RL_SERVER !== undefined) return process.env.RL_SERVER;
+  const fetched = join(ROOT, '.cache/servers/redis-8.0/server');
+  return existsSync(fetched) ? fetched : 'redis-server';
+}
+
+export interface Server {
+  readonly port: number;
+  /** A connection of the test's own: statistics, the frozen clock. */
+  readonly admin: Redis;
+  /** Ends the process, and waits until it is gone. */
+  stop(): Promise<void>;
+  /** Starts it again on the same port, with nothing in it. */
+  start(): Promise<void>;
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await new Promise((done) => probe.once('listening', done));
+  const { port } = probe.address() as { port: number };
+  await new Promise((done) => probe.close(done));
+  return port;
+}
+
+/** Asks until `test` says yes; fails after ten seconds. */
+export async function until(what: string, test: () => Promise<boolean> | boolean): Promise<void> {
+  const end = performance.now() + 10_000;
+  while (!(await test())) {
+    if (performance.now() > end) throw new Error(`waited in vain until ${what}`);
+    await sleep(5);
+  }
+}
+
+export async function serve(...options: string[]): Promise<Server> {
+  const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-node-'));
+  const port = await freePort();
+  const args = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', ''];
+  args.push('--loadmodule', MODULE, '--rl.debug-commands', 'yes', '--enable-debug-command', 'yes');
+  args.push(...options);
+  let child: ChildProcess | undefined;
+  const retryStrategy = () => 20;
+  const admin = new Redis({ port, lazyConnect: true, retryStrategy, maxRetriesPerRequest: null });
+  admin.on('error', () => {});
+  const start = async () => {
+    mkdirSync(folder, { recursive: true });
+    child = spawn(program(), args, { stdio: 'ignore' });
+    await admin.ping();
+  };
+  const end = async () => {
+    const runs = child?.exitCode === null && child.signalCode === null;
+    const gone = runs && new Promise((done) => child?.once('exit', done));
+    child?.kill('SIGKILL');
+    await gone;
+  };
+  await start();
+  return {
+    port,
+    admin,
+    start,
+    stop: async () => {
+      await end();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+/** How often a command was called, and how often it was rejected before it ran. */
+export async function callsOf(admin: Redis, command: string): Promise<number> {
+  const stats = await admin.info('commandstats');
+  const line = new RegExp(`cmdstat_${command}:calls=(\\d+)`, 'i').exec(stats);
+  return Number(line?.[1] ?? 0);
+}
+
+/** Three primaries that share the slots; with `replicas` each has one. */
+export async function serveCluster(): Promise<Server[]> {
+  const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '1000'];
+  const nodes = await Promise.all([0, 1, 2].map(() => serve(...options)));
+  const slots = [0, 5461, 10_923, 16_384];
+  for (const [at, { admin, port }] of nodes.entries()) {
+    await admin.call(
+      'CLUSTER',
+      'ADDSLOTSRANGE',
+      String(slots[at]),
+      String((slots[at + 1] as number) - 1),
+    );
+    await nodes[0]?.admin.cluster('MEET', '127.0.0.1', port);
+  }
+  for (const { admin } of nodes) {
+    await until('the cluster is whole', async () => {
+      const info = await admin.call('CLUSTER', 'INFO');
+      return /cluster_state:ok/.test(String(info)) && /cluster_known_nodes:3/.test(String(info));
+    });
+  }
+  return nodes;
+}

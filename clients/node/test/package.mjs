@@ -1,0 +1,61 @@
+/**
+ * The package as it is published: packed, checked, installed into small consumers of both kinds.
+ */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const root = join(import.meta.dirname, '..');
+const bin = (name) => join(root, 'node_modules/.bin', name);
+const run = (program, args, cwd = root) => execFileSync(program, args, { cwd, stdio: 'inherit' });
+
+const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-package-'));
+try {
+  run(bin('tsdown'), ['--logLevel', 'error']);
+  const packed = execFileSync('npm', ['pack', '--json', '--pack-destination', folder], {
+    cwd: root,
+  });
+  const [{ filename, files }] = JSON.parse(packed);
+  const tarball = join(folder, filename);
+  for (const { path } of files) {
+    if (!/^(dist\/|package\.json$|README\.md$|LICENSE)/.test(path))
+      throw new Error(`packed: ${path}`);
+  }
+  run(bin('publint'), ['--strict', tarball]);
+  // Node 20 and newer know `exports`; TypeScript's oldest resolution is served by `typesVersions`.
+  run(bin('attw'), [tarball]);
+
+  const names = ['', '/express', '/hono', '/express-rate-limit', '/testing'];
+  const body = `
+    const server = new FakeServer();
+    const limiter = new Limiter(server, { clock: server.clock });
+    const middleware = [rateLimit({ limiter, rule: gcra('api', 6, 10, '60s') })];
+    new RedisThrottleStore({ limiter });
+    limiter.check(gcra('api', 6, 10, '60s'), '42').then(({ remaining }) => {
+      if (remaining !== 5 || middleware.length !== 1) throw new Error('not as the source');
+    });
+  `;
+  const wanted = ['{ Limiter, gcra }', '{ rateLimit }', '{ rateLimit: hono }'];
+  wanted.push('{ RedisThrottleStore }', '{ FakeServer }');
+  const load = (form) => names.map((name, at) => form(wanted[at], `redis-throttle-client${name}`));
+  const imports = load((what, from) => `import ${what.replace(': ', ' as ')} from '${from}';`);
+  const requires = load((what, from) => `const ${what} = require('${from}');`);
+  const sources = {
+    'esm.mjs': [...imports, body],
+    'cjs.cjs': [...requires, body],
+    'types.mts': [...imports, 'void hono;', body],
+    'types.cts': [...imports, 'void hono;', body],
+  };
+  for (const [name, lines] of Object.entries(sources))
+    writeFileSync(join(folder, name), lines.join('\n'));
+  writeFileSync(join(folder, 'package.json'), '{ "private": true }');
+  run('npm', ['install', '--offline', '--no-audit', '--no-fund', '--silent', tarball], folder);
+  run('node', ['esm.mjs'], folder);
+  run('node', ['cjs.cjs'], folder);
+  const strict = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext'];
+  const types = ['--types', 'node', '--typeRoots', join(root, 'node_modules/@types')];
+  run(bin('tsc'), [...strict, ...types, 'types.mts', 'types.cts'], folder);
+} finally {
+  rmSync(folder, { recursive: true, force: true });
+}
