@@ -60,8 +60,8 @@ pub fn policy_file(text: &[u8]) -> Result<Bases, LineError> {
 }
 
 fn add(bases: &mut Bases, line: &[u8]) -> Result<(), LineFault> {
-    let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     if line.len() > LINE_LEN_MAX {
         return Err(LineFault::TooLong);
     }

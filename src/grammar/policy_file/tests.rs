@@ -43,7 +43,7 @@ fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
     let grammar = LineFault::Grammar;
     let refused = LineFault::Refused;
     let long = format!("# {0}\n{0}x", "x".repeat(LINE_LEN_MAX));
-    let rows: [(&[u8], u32, LineFault); 14] = [
+    let rows: [(&[u8], u32, LineFault); 15] = [
         (b"a GCRA 6 10 60\n\n\na GCRA 0 10 60\nb", 4, grammar(Burst)),
         (b"a GCRA 6 10 60\na SHADOW GCRA 6 10 60", 2, refused(Refusal::Repeated)),
         (b"a GCRA 6 10 60\n\na@b FIXED 5 60", 3, refused(Refusal::OtherAlgorithm)),
@@ -58,6 +58,8 @@ fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
         (b"a GCRA 6 10 60\r\r\n", 1, grammar(Period)),
         (b"RL.POLICY SET a GCRA 6 10 60", 1, grammar(PolicyRule)),
         (long.as_bytes(), 2, LineFault::TooLong),
+        // A carriage return ends a line only at its end.
+        (b"\r# c", 1, grammar(PolicyName)),
     ];
     for (text, line, fault) in rows {
         let shown = text.escape_ascii();
