@@ -5,17 +5,17 @@ use super::api::Call;
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::keyspace::{self, Write};
+use super::subject::{args_after_key, only_key};
 use super::{info, reply};
-use crate::grammar::{self, GrammarError};
+use crate::grammar;
 use crate::limiter::redis_cell::Verdict;
 
 /// Decides a call and stores what follows from it.
 // Out of line, so that the other commands do not pay for it.
 #[inline(never)]
 pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request = grammar::throttle(call.args().get(1..).unwrap_or_default())?;
-    let key = call.take_keys()?.next().ok_or(CommandError::Grammar(GrammarError::Arity))?;
-    let key = key.open_for_writing();
+    let request = grammar::throttle(args_after_key(call))?;
+    let key = only_key(call)?.open_for_writing();
     let outcome = keyspace::throttle(&key, &request)?;
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);

@@ -5,7 +5,7 @@ use redis::Value;
 
 use crate::support::replication::Effect;
 use crate::support::uses::{RULES, ask, set};
-use crate::support::{BASE_US, Client, Server, integers, replica_of};
+use crate::support::{BASE_US, Client, Server, eventually, integers, replica_of};
 
 /// What a user can see of a call: the key, its end, WATCH, client tracking, events, replication.
 fn assert_traceless(server: &Server, setup: impl Fn(&mut Client), calls: &[String]) {
@@ -98,7 +98,8 @@ fn what_is_off_or_blocked_leaves_no_trace_and_opens_no_key() {
     for mode in ["OFF", "BLOCK"] {
         set(&mut client, &format!("p {mode} FIXED 1 1h"));
         client.ok("SET gone 1 PX 1");
-        std::thread::sleep(std::time::Duration::from_millis(3));
+        let set_at = client.server_time_us();
+        eventually("it has lapsed", || (client.server_time_us() > set_at + 2_000).then_some(()));
         let looks = |client: &mut Client| {
             ["keyspace_misses", "keyspace_hits", "expired_keys"]
                 .map(|field| client.info_number("stats", field))
