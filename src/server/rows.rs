@@ -17,8 +17,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// Whether the configuration wants it, and the server can have it. To be asked once the settings
-    /// are loaded.
+    /// Whether the configuration wants it, and the server can have it. To be asked once the
+    /// settings are loaded.
     pub fn is_wanted(&self) -> bool {
         match self.action {
             Action::Throttle => config::redis_cell(),
