@@ -70,7 +70,7 @@ start_application() {
         cd "$root/examples/express"
         exec "$here/clients.sh" run node "$root/examples/express/server.js"
         ;;
-    axum) exec "${CARGO_TARGET_DIR:-$root/target/clients}/debug/redis-throttle-example-axum" ;;
+    axum) exec "${CARGO_TARGET_DIR:-$root/target/clients}/debug/example-axum" ;;
     *) fail "there is no example $name" ;;
     esac
 }
