@@ -28,6 +28,17 @@ export SERVER ROUNDS ONLY UPDATE
 cargo_build := cargo build --release --locked
 bench := cargo bench --locked --no-default-features --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
+# Their suites, and then the examples as a reader starts them.
+define test_clients
+$(for_clients) test $(ONLY)
+$(for_clients) example $(ONLY)
+CARGO_TARGET_DIR='$(target)' RL_CLIENTS='$(clients)' RL_MODULE='$(module)' \
+	cargo test --locked --no-default-features --test examples $(example_of_$(ONLY))
+endef
+example_of_python := fastapi
+example_of_node := express
+example_of_rust := axum
+
 for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
 
 .DEFAULT_GOAL := help
@@ -71,7 +82,7 @@ example-fastapi example-express example-axum: example-%:
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
-	@CARGO_TARGET_DIR='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT)
+	@RL_CLIENTS='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT)
 
 language_of_fastapi := python
 language_of_express := node
@@ -98,12 +109,12 @@ test: ## build and run everything that has to pass
 	$(cargo_build) --package redis-throttle-exporter
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
 		cargo test --locked --no-default-features --test monitoring
-	$(for_clients) test
+	$(test_clients)
 
 test-clients: ## the suites of the clients in Python, Node and Rust; ONLY=node for one of them
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
-	$(for_clients) test $(ONLY)
+	$(test_clients)
 
 check-clients: ## format, lint and types of the clients; ONLY=node for one of them
 	@scripts/install-prerequisites.sh rust lint build clients

@@ -175,7 +175,11 @@ check | test | example)
     unset SERVER
     for language in ${*:-python node rust}; do
         case $language in
-        python | node | rust) (printf '\n== %s: %s\n' "$verb" "$language" && "${verb}_$language") ;;
+        python | node | rust)
+            printf '\n== %s: %s\n' "$verb" "$language"
+            # In a shell of its own, for each has its own folder.
+            ("${verb}_$language")
+            ;;
         *) fail "unknown language $language: expected python, node or rust" ;;
         esac
     done

@@ -3,7 +3,8 @@
 #
 #   scripts/example.sh NAME MODULE PORT HTTP_PORT     NAME is fastapi, express or axum
 #
-# $SERVER replaces redis-server. The server may be stopped meanwhile: that is worth seeing.
+# $SERVER replaces redis-server, $RL_CLIENTS is where the example in Rust was built.
+# The server may be stopped meanwhile: that is worth seeing.
 set -eu
 
 name=$1
@@ -70,7 +71,7 @@ start_application() {
         cd "$root/examples/express"
         exec "$here/clients.sh" run node "$root/examples/express/server.js"
         ;;
-    axum) exec "${CARGO_TARGET_DIR:-$root/target/clients}/debug/example-axum" ;;
+    axum) exec "${RL_CLIENTS:-$root/target/clients}/debug/example-axum" ;;
     *) fail "there is no example $name" ;;
     esac
 }
