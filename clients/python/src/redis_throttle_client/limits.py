@@ -89,7 +89,7 @@ class ThrottleStorage(Storage):
 
     def get_expiry(self, key: str) -> float:
         """When the window ends, in Unix time: its key lives exactly as long."""
-        name = self.limiter._core.keys.key("counts", key)
+        name = self.limiter._calls.keys.key("counts", key)
         left_ms = self.limiter._ask(("PTTL", name))
         return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
 
@@ -108,7 +108,7 @@ class ThrottleStorage(Storage):
     def clear(self, key: str) -> None:
         """The key starts anew, under both strategies."""
         for rule in ("counts", "limits"):
-            name = self.limiter._core.keys.key(rule, key)
+            name = self.limiter._calls.keys.key(rule, key)
             self.limiter._ask(_protocol.forget(name))
 
 

@@ -197,7 +197,7 @@ class _AsyncTransport:
     def __init__(self, server: FakeServer) -> None:
         self._server = server
 
-    async def node(self, key: str) -> None:
+    def node(self, key: str) -> None:
         return None
 
     async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
