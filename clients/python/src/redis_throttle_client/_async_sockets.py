@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,13 +15,19 @@ class AsyncSockets:
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
         self._make, self._dial, self._most = make, dial, most
-        self._of_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, list[Any]]
-        self._of_loop = weakref.WeakKeyDictionary()
+        self._of_loop: dict[asyncio.AbstractEventLoop, list[Any]] = {}
         self._late: set[asyncio.Task[Any]] = set()
 
     @property
     def _idle(self) -> list[Any]:
-        return self._of_loop.setdefault(asyncio.get_running_loop(), [])
+        loop = asyncio.get_running_loop()
+        idle = self._of_loop.get(loop)
+        if idle is None:
+            # Sockets of a loop that was closed around them can be used no more.
+            for closed in [known for known in list(self._of_loop) if known.is_closed()]:
+                self._of_loop.pop(closed, None)
+            idle = self._of_loop.setdefault(loop, [])
+        return idle
 
     async def call(self, args: tuple[str, ...], *, asking: bool = False) -> Any:
         """Sends the call on one connection and reads its reply; the caller has the deadline."""

@@ -22,7 +22,7 @@ from ._decision import Decision
 from ._errors import CommandRejected, ThrottleError, Unavailable, is_mistake
 from ._keys import Keys
 from ._local import LocalLimiter, local_decision
-from ._options import Options
+from ._options import Counters, Options
 from ._policy import DenialCache, Gate, Grants, strictest
 from ._protocol import Args
 from ._rules import Rule, checked_cost
@@ -98,6 +98,7 @@ class Calls:
         self._local = LocalLimiter()
         self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
+        self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "mistakes"), 0)
 
     # -- the calls ----------------------------------------------------------------------------
 
@@ -264,10 +265,21 @@ class Calls:
         except Exception as error:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
+            if answered:
+                self._count("mistakes")
             raise judged from error
         finally:
             gate.leave(self.clock(), probe, answered)
         return reply
+
+    def counters(self) -> Counters:
+        """The counts so far."""
+        with self._lock:
+            return Counters(**self._counts)
+
+    def _count(self, what: str) -> None:
+        with self._lock:
+            self._counts[what] += 1
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:
         """The lock of a key, which is there as long as somebody has it or waits for it."""
@@ -329,7 +341,12 @@ class Calls:
         return made
 
     def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
-        """Hands the decision to the hook. A hook that fails changes no decision."""
+        """Counts it and hands it to the hook. A hook that fails changes no decision."""
+        self._count("allowed" if decision.allowed else "denied")
+        if decision.degraded:
+            self._count("degraded")
+        elif decision.source == "local":
+            self._count("local")
         hook = self.options.on_decision
         if hook is not None:
             try:

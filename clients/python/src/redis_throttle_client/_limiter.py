@@ -11,7 +11,7 @@ from typing import Any, TypeVar, Unpack
 from ._calls import Call, Calls, Send, Sleep, Steps, Turn
 from ._decision import Decision
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext, Renewer
-from ._options import LimiterOptions, Options
+from ._options import Counters, LimiterOptions, Options
 from ._protocol import Args
 from ._rules import Rule
 from ._transport import async_transport, transport
@@ -91,6 +91,11 @@ class Limiter:
         """A permit for a ``with`` block: renewed meanwhile, given back at its end."""
         name = self._calls.lease_call(rule, subject, id, tag)
         return LeaseContext(lambda: self._admit([(rule, subject)], tag, name))
+
+    @property
+    def counters(self) -> Counters:
+        """What was decided, and how, since the limiter was made."""
+        return self._calls.counters()
 
     def ready(self) -> None:
         """Returns when the server is there and has the module; raises what is wrong otherwise."""
@@ -211,6 +216,11 @@ class AsyncLimiter:
         """A permit for an ``async with`` block: renewed meanwhile, given back at its end."""
         name = self._calls.lease_call(rule, subject, id, tag)
         return AsyncLeaseContext(lambda: self._admit([(rule, subject)], tag, name))
+
+    @property
+    def counters(self) -> Counters:
+        """As :attr:`Limiter.counters`."""
+        return self._calls.counters()
 
     async def ready(self) -> None:
         """As :meth:`Limiter.ready`."""

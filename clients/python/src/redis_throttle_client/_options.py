@@ -15,6 +15,21 @@ OnDecision = Callable[[Decision, Rule, str, float], None]
 """Called after each decision with it, the rule, a hash of the subject and the latency in ms."""
 
 
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a limiter has counted since it was made.
+
+    ``degraded`` of the decisions were made by ``on_error``, ``local`` without asking: a cached
+    denial or a permit fetched in advance. ``mistakes`` were raised and are no decisions.
+    """
+
+    allowed: int = 0
+    denied: int = 0
+    degraded: int = 0
+    local: int = 0
+    mistakes: int = 0
+
+
 class LimiterOptions(TypedDict, total=False):
     """The options of both limiters; :class:`Options` has their defaults."""
 
