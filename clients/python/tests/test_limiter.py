@@ -185,7 +185,7 @@ async def test_beyond_max_in_flight_nobody_waits() -> None:
         def __init__(self) -> None:
             self.go = anyio.Event()
 
-        async def node(self, key: str) -> None:
+        def node(self, key: str) -> None:
             return None
 
         async def call(self, *args: Any) -> list[int]:

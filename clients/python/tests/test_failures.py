@@ -1,0 +1,479 @@
+"""What goes wrong between a limiter and a real server: counted at most once, never mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.asyncio.sentinel
+import redis.backoff
+import redis.retry
+import redis.sentinel
+import valkey
+import valkey.asyncio
+
+from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, Rule, gcra
+
+from .conftest import Server, binary, free_port, until
+
+pytestmark = pytest.mark.live
+API = gcra("api", 6, 10, "60s")
+NEVER_SHUT: Any = {"breaker_failures": 10_000}
+
+
+def with_limit(limit: int) -> Rule:
+    """A rule that tells by its reply that the reply is its own."""
+    return gcra(f"r{limit}", limit, limit, "60s")
+
+
+# -- a reply that comes too late ---------------------------------------------------------------
+
+SYNC: dict[str, Callable[..., Any]] = {
+    "redis": lambda port, **options: redis.Redis(port=port, **options),
+    "redis, RESP2": lambda port, **options: redis.Redis(port=port, protocol=2, **options),
+    "redis, RESP3": lambda port, **options: redis.Redis(port=port, protocol=3, **options),
+    "valkey": lambda port, **options: valkey.Valkey(port=port, **options),
+    "valkey, RESP3": lambda port, **options: valkey.Valkey(port=port, protocol=3, **options),
+}
+ASYNC: dict[str, Callable[..., Any]] = {
+    "redis": lambda port, **options: redis.asyncio.Redis(port=port, **options),
+    "redis, RESP2": lambda port, **options: redis.asyncio.Redis(port=port, protocol=2, **options),
+    "valkey": lambda port, **options: valkey.asyncio.Valkey(port=port, **options),
+    "valkey, RESP3": lambda port, **options: valkey.asyncio.Valkey(
+        port=port, protocol=3, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SYNC)
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_late_reply_is_nobody_elses(own_server: Server, name: str, decode: bool) -> None:
+    client = SYNC[name](own_server.port, decode_responses=decode)
+    with Limiter(client, timeout_ms=30, **NEVER_SHUT) as limiter:
+        until(lambda: limiter.check(API, "warm").source == "server")
+        own_server.stop_answering()
+        late = [limiter.check(with_limit(limit), "x") for limit in range(1, 4)]
+        assert {one.source for one in late} == {"error"}
+        own_server.answer_again()
+        until(lambda: limiter.check(API, "warm").source == "server")
+    with Limiter(client, timeout_ms=2000) as limiter:
+        # The late replies would be of the limits 1 to 3.
+        assert [limiter.check(with_limit(limit), "y").limit for limit in range(11, 31)] == list(
+            range(11, 31)
+        )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ASYNC)
+@pytest.mark.parametrize("how", ["timed out", "cancelled"])
+async def test_a_late_reply_is_nobody_elses_in_asyncio(
+    own_server: Server, name: str, how: str
+) -> None:
+    timeout_ms = 100 if how == "timed out" else 5000
+    client = ASYNC[name](own_server.port, decode_responses=True)
+    async with AsyncLimiter(client, timeout_ms=timeout_ms, **NEVER_SHUT) as limiter:
+        for _ in range(100):
+            if (await limiter.check(API, "warm")).source == "server":
+                break
+        own_server.stop_answering()
+        asked = [asyncio.create_task(limiter.check(with_limit(at), "x")) for at in range(1, 9)]
+        if how == "cancelled":
+            await anyio.sleep(0.02)
+            for task in asked:
+                task.cancel()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) or not one.limit for one in found)  # type: ignore[union-attr]
+        own_server.answer_again()
+        limits = list(range(11, 31))
+        right = 0
+        for _ in range(100):
+            answers = await asyncio.gather(*(limiter.check(with_limit(at), "y") for at in limits))
+            from_server = [
+                (one.limit, at)
+                for one, at in zip(answers, limits, strict=True)
+                if one.source == "server"
+            ]
+            assert all(limit == at for limit, at in from_server)
+            right += len(from_server)
+            if right >= 2 * len(limits):
+                break
+        assert right >= 2 * len(limits)
+        # What was cancelled is in flight no more.
+        assert limiter._calls._gate(None)._in_flight == 0
+
+
+# -- drivers that repeat -----------------------------------------------------------------------
+
+
+class Cut:
+    """A proxy that passes calls on and, once told, hangs up instead of bringing the reply."""
+
+    def __init__(self, port: int) -> None:
+        self._to, self.hang_up, self.cuts = port, False, 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with self._listener, contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
+                threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, to: socket.socket, back: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if back and self.hang_up:
+                    self.cuts += 1
+                    break
+                to.sendall(data)
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def cut(server: Server) -> Iterator[Cut]:
+    made = Cut(server.port)
+    yield made
+    made.close()
+
+
+def test_a_call_whose_reply_is_lost_is_counted_once(server: Server, cut: Cut) -> None:
+    retry = redis.retry.Retry(redis.backoff.NoBackoff(), 10)
+    client = redis.Redis(port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError])
+    with Limiter(client, timeout_ms=2000) as limiter:
+        assert limiter.check(API, "42").source == "server"
+        before, cut.hang_up = server.counted(), True
+        lost = limiter.check(API, "42")
+        assert (lost.source, cut.cuts) == ("error", 1)
+        assert server.counted() - before == 1
+        cut.hang_up = False
+        assert limiter.check(API, "42").remaining == 3
+
+
+@pytest.mark.anyio
+async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
+    server: Server, cut: Cut
+) -> None:
+    retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 10)
+    client = redis.asyncio.Redis(
+        port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError]
+    )  # fmt: skip
+    async with AsyncLimiter(client, timeout_ms=2000) as limiter:
+        assert (await limiter.check(API, "42")).source == "server"
+        before, cut.hang_up = server.counted(), True
+        lost = await limiter.check(API, "42")
+        assert (lost.source, cut.cuts) == ("error", 1)
+        assert server.counted() - before == 1
+        cut.hang_up = False
+        assert (await limiter.check(API, "42")).remaining == 3
+
+
+# -- pools, forks, loops -----------------------------------------------------------------------
+
+
+def test_the_programs_own_pool_may_be_exhausted(server: Server) -> None:
+    pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=60)
+    taken = pool.get_connection()
+    with Limiter(redis.Redis(connection_pool=pool), timeout_ms=2000) as limiter:
+        found: list[str] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
+            for _ in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == ["server"] * 20
+    pool.release(taken)
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What a forked child answers."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = "no answer"
+        try:
+            answer = work()
+        finally:
+            os.write(writing, answer.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer
+
+
+def test_a_forked_child_begins_anew(server: Server) -> None:
+    hot = gcra("hot", 100, 100, "60s")
+    with Limiter(server.client(), timeout_ms=2000, prefetch=10, max_in_flight=1) as limiter:
+        assert limiter.check(hot, "x").remaining == 99
+        gate = limiter._calls._gate(None)
+        gate.enter(0)
+        # The permits are the parent's, and so is the call that is in flight.
+        child = in_child(lambda: f"{limiter.check(hot, 'x').source} {limiter.counters.allowed}")
+        gate.leave(0, False, None)
+        assert child == "server 1"
+        assert limiter.check(hot, "x").source == "local"
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        # The parent gave back 8 of its 10; the child was ended with 9 that nobody spends.
+        assert limiter.peek(hot, "x", 0).remaining == 100 - 2 - 10
+
+
+def ask_in_loops(server: Server) -> list[str]:
+    limiter = AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=2000)
+    found: list[str] = []
+
+    async def ask() -> None:
+        for _ in range(20):
+            found.append((await limiter.check(gcra("l", 1000, 1, 1), "42")).source)
+
+    asyncio.run(ask())
+    asyncio.run(ask())
+    threads = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(limiter.close())
+    assert len(limiter._transport._sockets._of_loop) == 1  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_event_loops_come_and_go_and_run_side_by_side(server: Server) -> None:
+    """Their sockets are their own; what a closed loop leaves behind is collected."""
+    assert ask_in_loops(server) == ["server"] * 120
+    gc.collect()
+
+
+@pytest.mark.anyio
+async def test_the_deadline_holds_for_a_turn_and_the_call(own_server: Server) -> None:
+    client = redis.asyncio.Redis(port=own_server.port)
+    async with AsyncLimiter(client, timeout_ms=400, prefetch=10, **NEVER_SHUT) as limiter:
+        own_server.stop_answering()
+        began = time.monotonic()
+        found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(3)))
+        took = time.monotonic() - began
+        own_server.answer_again()
+    assert {one.source for one in found} == {"error"}
+    assert took < 0.7
+
+
+@pytest.mark.anyio
+async def test_a_cluster_that_is_not_there_at_the_start_opens_the_circuit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = redis.asyncio.RedisCluster(host="127.0.0.1", port=silent.getsockname()[1])
+        async with AsyncLimiter(client, timeout_ms=100, breaker_failures=2) as limiter:
+            began = time.monotonic()
+            for _ in range(20):
+                assert (await limiter.check(API, "42")).source == "error"
+            assert time.monotonic() - began < 1.0
+        with contextlib.suppress(Exception):
+            await client.aclose()
+
+
+# -- what servers say --------------------------------------------------------------------------
+
+
+def busy(server: Server) -> Callable[[], None]:
+    server.command("CONFIG", "SET", "busy-reply-threshold", "1")
+    other = server.client().connection_pool.get_connection()
+    other.send_command("EVAL", "while true do end", "0")
+
+    def is_busy() -> bool:
+        try:
+            server.command("DBSIZE")
+        except redis.ResponseError:
+            return True
+        return False
+
+    until(is_busy)
+
+    def end() -> None:
+        server.command("SCRIPT", "KILL")
+        other.disconnect()
+
+    return end
+
+
+def misconfigured(server: Server) -> Callable[[], None]:
+    shutil.rmtree(server.directory)
+    server.command("CONFIG", "SET", "save", "3600 1")
+    with contextlib.suppress(redis.ResponseError):
+        server.command("BGSAVE")
+    until(lambda: server.command("INFO", "persistence")["rdb_last_bgsave_status"] != "ok")
+
+    def end() -> None:
+        server.command("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+
+    return end
+
+
+def setting(name: str, wrong: str, right: str) -> Callable[[Server], Callable[[], None]]:
+    def begin(server: Server) -> Callable[[], None]:
+        server.command("CONFIG", "SET", name, wrong)
+        return lambda: server.command("CONFIG", "SET", name, right)
+
+    return begin
+
+
+def replica(stale: str) -> Callable[[Server], Callable[[], None]]:
+    def begin(server: Server) -> Callable[[], None]:
+        server.command("CONFIG", "SET", "replica-serve-stale-data", stale)
+        server.command("REPLICAOF", "127.0.0.1", str(free_port()))
+        return lambda: server.command("REPLICAOF", "NO", "ONE")
+
+    return begin
+
+
+PASSING: dict[str, Callable[[Server], Callable[[], None]]] = {
+    "BUSY": busy,
+    "MISCONF": misconfigured,
+    "OOM": setting("maxmemory", "1", "0"),
+    "NOREPLICAS": setting("min-replicas-to-write", "1", "0"),
+    "READONLY": replica("yes"),
+    "MASTERDOWN": replica("no"),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("word", PASSING)
+async def test_a_server_that_cannot_decide_now(own_server: Server, word: str) -> None:
+    closed = gcra("closed", 6, 10, "60s", on_error="deny")
+    options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
+    limiter = Limiter(own_server.client(), **options)
+    waiting = AsyncLimiter(redis.asyncio.Redis(port=own_server.port), **options)
+    assert limiter.check(API, "42").source == "server"
+    assert (await waiting.check(API, "42")).source == "server"
+    end = PASSING[word](own_server)
+    for rule, allowed in ((API, True), (closed, False)):
+        for found in (limiter.check(rule, "42"), await waiting.check(rule, "42")):
+            assert (found.allowed, found.source, found.degraded) == (allowed, "error", True)
+    end()
+    until(lambda: limiter.check(API, "42").source == "server")
+    assert limiter.check(closed, "42").remaining == 5
+    assert limiter.counters.mistakes == 0
+    await waiting.close()
+    limiter.close()
+
+
+def test_a_mistake_is_counted_apart(server: Server) -> None:
+    server.command("SET", "rl:api:42", "something")
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        for _ in range(3):
+            with pytest.raises(CommandRejected):
+                limiter.check(API, "42")
+        assert limiter.check(API, "43")
+        counters = limiter.counters
+        assert (counters.mistakes, counters.allowed, counters.degraded) == (3, 1, 0)
+
+
+SUBJECTS = ["\ud800", "é\x00\r\n", "{x}y", "a" * 129, "%D800", "日本語" * 40, "-1", "COST"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("secret", [None, b"0123456789abcdef"])
+def test_any_subject_has_its_own_allowance(
+    server: Server, encoding: str, secret: bytes | None
+) -> None:
+    client = server.client(encoding=encoding)
+    with Limiter(client, timeout_ms=2000, hmac_secret=secret) as limiter:
+        assert [limiter.check(API, one).remaining for one in SUBJECTS] == [5] * len(SUBJECTS)
+        assert [limiter.check(API, one).remaining for one in SUBJECTS] == [4] * len(SUBJECTS)
+    assert all(len(key) < 200 for key in server.command("KEYS", "*"))
+
+
+# -- Sentinel ----------------------------------------------------------------------------------
+
+
+class Sentinel:
+    """One that watches a primary, and fails it over on its own word."""
+
+    def __init__(self, primary: Server) -> None:
+        self.port, self._directory = free_port(), Path(primary.directory) / "sentinel"
+        self._directory.mkdir()
+        config = self._directory / "conf"
+        config.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {self._directory}\n"
+            f"sentinel monitor service 127.0.0.1 {primary.port} 1\n"
+            "sentinel down-after-milliseconds service 500\n"
+            "sentinel failover-timeout service 3000\n"
+        )
+        log = self._directory / "log"
+        self.process = subprocess.Popen(
+            [str(binary()), str(config), "--sentinel", "--logfile", str(log)]
+        )
+
+    def ask(self, *args: Any) -> Any:
+        with redis.Redis(port=self.port) as client:
+            return client.execute_command(*args)
+
+    def knows_a_replica(self) -> bool:
+        try:
+            return len(self.ask("SENTINEL", "REPLICAS", "service")) == 1
+        except redis.RedisError:
+            return False
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.anyio
+async def test_sentinel_leads_to_the_new_primary(own_server: Server) -> None:
+    with contextlib.ExitStack() as stack:
+        other = Server()
+        stack.callback(other.close)
+        other.command("REPLICAOF", "127.0.0.1", own_server.port)
+        until(lambda: other.command("INFO", "replication")["master_link_status"] == "up", 30)
+        watcher = Sentinel(own_server)
+        stack.callback(watcher.close)
+        until(watcher.knows_a_replica, 30)
+        known = [("127.0.0.1", watcher.port)]
+        options: Any = {"timeout_ms": 1000, "breaker_pause_ms": 20}
+        limiter = Limiter(redis.sentinel.Sentinel(known).master_for("service"), **options)
+        sentinels = redis.asyncio.sentinel.Sentinel(known)
+        client: Any = sentinels.master_for("service")
+        waiting = AsyncLimiter(client, **options)
+        assert limiter.check(API, "42").remaining == 5
+        assert (await waiting.check(API, "42")).remaining == 4
+        own_server.end()
+        assert limiter.check(API, "42").source == "error"
+        until(lambda: other.command("ROLE")[0] == b"master", 30)
+        until(lambda: limiter.check(API, "42").source == "server", 30)
+        for _ in range(600):
+            found = await waiting.check(API, "42")
+            if found.source == "server":
+                break
+            await anyio.sleep(0.05)
+        assert found.source == "server"
+        limiter.close()
+        await waiting.close()
+        for closed in (client, *sentinels.sentinels):
+            await closed.aclose()
