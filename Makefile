@@ -155,7 +155,7 @@ bench-instructions: ## instructions of each step and command, beside the baselin
 	RL_MODULE='$(target)/instructions/release/libredis_throttle.so' \
 		$(bench) --bench instructions
 
-bench-clients: ## the clients beside the usual ways, in rounds of SECONDS=2, into docs/bench/clients.md
+bench-clients: ## the clients beside the usual ways, in ROUNDS=5, into docs/bench/clients.md
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) bench

@@ -42,7 +42,6 @@ class Figures:
 class Excess:
     """What a limit that is reached let through with permits taken in advance, a value a round."""
 
-    prefetch: int
     over: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
 
@@ -53,7 +52,7 @@ class Results:
 
     contestants: dict[str, str]
     figures: dict[tuple[str, str], Figures] = field(default_factory=dict)
-    excess: dict[int, Excess] = field(default_factory=dict)
+    excess: dict[tuple[str, int], Excess] = field(default_factory=dict)
 
 
 def ratio(of: Figures, to: Figures, value: Callable[[Figures], list[float]]) -> float:
@@ -78,27 +77,47 @@ class Bar:
         return self.figure >= self.needed if self.sign == ">=" else self.figure <= self.needed
 
 
+def is_ours(contestant: str) -> bool:
+    """Whether a contestant is a client of this repository, `ours` or `ours, asyncio`."""
+    return contestant.partition(", ")[0] == OURS
+
+
+def rivals(contestants: dict[str, str]) -> list[tuple[str, str]]:
+    """Ours and a usual way, in pairs of one kind: what stands behind the comma is the kind."""
+
+    def kind(name: str) -> str:
+        return name.partition(", ")[2]
+
+    ours = [name for name in contestants if is_ours(name)]
+    others = [name for name in contestants if not is_ours(name)]
+    return [(mine, other) for mine in ours for other in others if kind(mine) == kind(other)]
+
+
 def bars(language: str, results: Results) -> list[Bar]:
     """Which figures a language has to reach, and which it has."""
     found: list[Bar] = []
     get = results.figures.__getitem__
-    for usual in (name for name in results.contestants if name != OURS):
+    most = f"one key, prefetch {PREFETCHES[-1]}"
+    for ours, usual in rivals(results.contestants):
         for scenario in ("one key", "flood"):
-            mine, theirs = get((OURS, scenario)), get((usual, scenario))
+            mine, theirs = get((ours, scenario)), get((usual, scenario))
             rate = ratio(mine, theirs, lambda figures: figures.rate)
             p99 = ratio(mine, theirs, lambda figures: figures.p99_us)
             found.append(Bar(language, f"{scenario}, calls/s against {usual}", rate, ">=", 1))
             found.append(Bar(language, f"{scenario}, p99 against {usual}", p99, "<=", 1))
-        most = f"one key, prefetch {PREFETCHES[-1]}"
-        hot = ratio(get((OURS, most)), get((usual, "one key")), lambda figures: figures.rate)
+        hot = ratio(get((ours, most)), get((usual, "one key")), lambda figures: figures.rate)
         found.append(Bar(language, f"{most}, calls/s against {usual}", hot, ">=", 10))
-    reached = statistics.median(get((OURS, "flood, denial cache")).reached)
-    found.append(Bar(language, "flood, denial cache: share that asks", reached, "<=", 0.02))
-    for prefetch, excess in results.excess.items():
-        what = f"limit reached, prefetch {prefetch}: over it at most"
-        found.append(Bar(language, what, max(excess.over), "<=", prefetch))
-    kept = max(abs(value) for excess in results.excess.values() for value in excess.kept)
-    found.append(Bar(language, "limit reached, closed: not given back", kept, "<=", 1))
+    for ours in filter(is_ours, results.contestants):
+        reached = statistics.median(get((ours, "flood, denial cache")).reached)
+        what = f"flood, denial cache: share that asks, {ours}"
+        found.append(Bar(language, what, reached, "<=", 0.02))
+        for prefetch in PREFETCHES:
+            excess = results.excess[ours, prefetch]
+            what = f"limit reached, prefetch {prefetch}: over it at most, {ours}"
+            found.append(Bar(language, what, max(excess.over), "<=", prefetch))
+        kept = [abs(n) for prefetch in PREFETCHES for n in results.excess[ours, prefetch].kept]
+        what = f"limit reached, closed: not given back, {ours}"
+        found.append(Bar(language, what, max(kept), "<=", 1))
     return found
 
 
@@ -151,7 +170,7 @@ def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
     (contestant, scenario), _ = item
     names = ["one key", *(f"one key, prefetch {n}" for n in PREFETCHES), "flood"]
     at = names.index(scenario) if scenario in names else len(names)
-    return at, contestant != OURS, contestant
+    return at, not is_ours(contestant), contestant
 
 
 def bars_table(found: list[Bar]) -> str:
