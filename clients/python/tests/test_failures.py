@@ -8,11 +8,9 @@ import gc
 import os
 import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -20,16 +18,14 @@ import pytest
 import redis
 import redis.asyncio
 import redis.asyncio.retry
-import redis.asyncio.sentinel
 import redis.backoff
 import redis.retry
-import redis.sentinel
 import valkey
 import valkey.asyncio
 
 from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, Rule, gcra
 
-from .conftest import Server, binary, free_port, until
+from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
@@ -407,73 +403,3 @@ def test_any_subject_has_its_own_allowance(
         assert [limiter.check(API, one).remaining for one in SUBJECTS] == [5] * len(SUBJECTS)
         assert [limiter.check(API, one).remaining for one in SUBJECTS] == [4] * len(SUBJECTS)
     assert all(len(key) < 200 for key in server.command("KEYS", "*"))
-
-
-# -- Sentinel ----------------------------------------------------------------------------------
-
-
-class Sentinel:
-    """One that watches a primary, and fails it over on its own word."""
-
-    def __init__(self, primary: Server) -> None:
-        self.port, self._directory = free_port(), Path(primary.directory) / "sentinel"
-        self._directory.mkdir()
-        config = self._directory / "conf"
-        config.write_text(
-            f"port {self.port}\nbind 127.0.0.1\ndir {self._directory}\n"
-            f"sentinel monitor service 127.0.0.1 {primary.port} 1\n"
-            "sentinel down-after-milliseconds service 500\n"
-            "sentinel failover-timeout service 3000\n"
-        )
-        log = self._directory / "log"
-        self.process = subprocess.Popen(
-            [str(binary()), str(config), "--sentinel", "--logfile", str(log)]
-        )
-
-    def ask(self, *args: Any) -> Any:
-        with redis.Redis(port=self.port) as client:
-            return client.execute_command(*args)
-
-    def knows_a_replica(self) -> bool:
-        try:
-            return len(self.ask("SENTINEL", "REPLICAS", "service")) == 1
-        except redis.RedisError:
-            return False
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.mark.anyio
-async def test_sentinel_leads_to_the_new_primary(own_server: Server) -> None:
-    with contextlib.ExitStack() as stack:
-        other = Server()
-        stack.callback(other.close)
-        other.command("REPLICAOF", "127.0.0.1", own_server.port)
-        until(lambda: other.command("INFO", "replication")["master_link_status"] == "up", 30)
-        watcher = Sentinel(own_server)
-        stack.callback(watcher.close)
-        until(watcher.knows_a_replica, 30)
-        known = [("127.0.0.1", watcher.port)]
-        options: Any = {"timeout_ms": 1000, "breaker_pause_ms": 20}
-        limiter = Limiter(redis.sentinel.Sentinel(known).master_for("service"), **options)
-        sentinels = redis.asyncio.sentinel.Sentinel(known)
-        client: Any = sentinels.master_for("service")
-        waiting = AsyncLimiter(client, **options)
-        assert limiter.check(API, "42").remaining == 5
-        assert (await waiting.check(API, "42")).remaining == 4
-        own_server.end()
-        assert limiter.check(API, "42").source == "error"
-        until(lambda: other.command("ROLE")[0] == b"master", 30)
-        until(lambda: limiter.check(API, "42").source == "server", 30)
-        for _ in range(600):
-            found = await waiting.check(API, "42")
-            if found.source == "server":
-                break
-            await anyio.sleep(0.05)
-        assert found.source == "server"
-        limiter.close()
-        await waiting.close()
-        for closed in (client, *sentinels.sentinels):
-            await closed.aclose()
