@@ -555,7 +555,11 @@ describe('options', () => {
   });
 
   it('a client that is none is refused', () => {
-    expect(() => new Limiter({} as never)).toThrow(ArgumentError);
+    const version4 = { isOpen: true, sendCommand: () => {}, disconnect: () => {} };
+    const callbacks = { sendCommand: () => {}, destroy: () => {} };
+    for (const client of [{}, undefined, version4, callbacks]) {
+      expect(() => new Limiter(client as never)).toThrow(ArgumentError);
+    }
   });
 });
 
