@@ -48,7 +48,8 @@ export function connectionOf(client: Client): Connection {
     // `destroy`; a client of the callback style (`legacy()`) has no promises, and no `isOpen`.
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
-    if (isNodeRedis5 && isCluster) return nodeRedisCluster(client as NodeRedisClusterLike);
+    if (isNodeRedis5 && isCluster)
+      return nodeRedisCluster(client as Client as NodeRedisClusterLike);
     if (isNodeRedis5) return new NodeRedisConnection(client as NodeRedisLike);
     if ('send' in client && typeof client.send === 'function') return client;
   }
