@@ -127,7 +127,7 @@ Table = list[list[str]]
 def aligned(head: list[str], rows: Table) -> str:
     """A table that is one on the screen and in the page: texts left, figures right."""
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
-    left = [not any(re.match(r"[-<>= ]*[\d.]", row[at]) for row in rows) for at in range(len(head))]
+    left = [not all(re.match(r"[-<>= ]*[\d.]", row[at]) for row in rows) for at in range(len(head))]
 
     def line(cells: list[str]) -> str:
         padded = [cell.ljust(width) if is_left else cell.rjust(width)
@@ -191,8 +191,7 @@ def conditions(server: str, all_results: dict[str, Results], rounds: int, load: 
             ["CPU", f"{cpu}, {os.cpu_count()} cores"],
             ["rounds", f"{rounds}, each job {load}"]]  # fmt: skip
     for language, results in all_results.items():
-        told = ", ".join(f"{name}: {what}" for name, what in results.contestants.items())
-        rows.append([language, told])
+        rows += [[f"{language}: {name}", what] for name, what in results.contestants.items()]
     return aligned(["what", "which"], rows)
 
 
