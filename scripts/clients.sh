@@ -46,11 +46,11 @@ use_node() {
         case $(uname -sm) in
         "Linux x86_64") platform=linux-x64 ;;
         "Linux aarch64") platform=linux-arm64 ;;
-        *) fail "Node 20 or newer is needed and this is $found: install it from https://nodejs.org" ;;
+        *) fail "Node 20 or newer is needed and this is $found: https://nodejs.org has it" ;;
         esac
         packages=$PWD/.cache/node/node_modules
-        if [ ! -x "$packages/node-$platform/bin/node" ] || [ ! -e "$packages/npm/bin/npm-cli.js" ]; then
-            echo "Node 20 or newer is needed and this is $found: fetching $node_version into .cache/node" >&2
+        if [ ! -x "$packages/node-$platform/bin/node" ] || [ ! -e "$packages/.bin/npm" ]; then
+            echo "Node 20 or newer is needed and this is $found: $node_version goes into .cache/node" >&2
             step npm install --silent --no-audit --no-fund --no-save --prefix .cache/node \
                 "node-$platform@$node_version" "npm@$npm_version" >&2
         fi

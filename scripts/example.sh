@@ -101,7 +101,7 @@ await "the application" "$application_pid" is_taken "$http_port"
 
 cat <<EOF
 
-The application listens on http://127.0.0.1:$http_port, its limits are kept by the server on port $port.
+The application listens on http://127.0.0.1:$http_port, its server on port $port.
 In another terminal, eleven times; the eleventh is a 429:
 
     for n in \$(seq 11); do curl -i http://127.0.0.1:$http_port/; echo; done

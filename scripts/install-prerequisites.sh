@@ -9,8 +9,8 @@
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
-#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, and Node with npm; where Node is
-#                                               older than 20, scripts/clients.sh fetches one for the suites
+#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm; below
+#                                               Node 20 scripts/clients.sh fetches one for its suites
 #
 # Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
 set -eu

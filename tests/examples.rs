@@ -1,5 +1,5 @@
-//! The examples as a reader starts them, `make example-fastapi` and the others, and as the page says
-//! to try them: eleven calls, then a server that is stopped.
+//! The examples as a reader starts them, `make example-fastapi` and the others, tried as their page
+//! says: eleven calls, then a server that is stopped.
 //!
 //! ```text
 //! scripts/clients.sh example
