@@ -100,6 +100,14 @@ class Calls:
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "mistakes"), 0)
 
+    def spend(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Decision | None:
+        """A permit that was fetched in advance: what there are most of, and nothing to wait for."""
+        if self.options.prefetch == 1 or cost != 1 or not rule.takes_partial:
+            return None
+        began = self.clock()
+        spent = self._grants.spend(self.keys.key(rule.name, subject, tag), rule, began)
+        return None if spent is None else self._told(spent, rule, subject, began)
+
     # -- the calls ----------------------------------------------------------------------------
 
     def check(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
@@ -266,7 +274,8 @@ class Calls:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
             if answered:
-                self._count("mistakes")
+                with self._lock:
+                    self._counts["mistakes"] += 1
             raise judged from error
         finally:
             gate.leave(self.clock(), probe, answered)
@@ -276,10 +285,6 @@ class Calls:
         """The counts so far."""
         with self._lock:
             return Counters(**self._counts)
-
-    def _count(self, what: str) -> None:
-        with self._lock:
-            self._counts[what] += 1
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:
         """The lock of a key, which is there as long as somebody has it or waits for it."""
@@ -342,11 +347,12 @@ class Calls:
 
     def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
         """Counts it and hands it to the hook. A hook that fails changes no decision."""
-        self._count("allowed" if decision.allowed else "denied")
-        if decision.degraded:
-            self._count("degraded")
-        elif decision.source == "local":
-            self._count("local")
+        with self._lock:
+            self._counts["allowed" if decision.allowed else "denied"] += 1
+            if decision.degraded:
+                self._counts["degraded"] += 1
+            elif decision.source == "local":
+                self._counts["local"] += 1
         hook = self.options.on_decision
         if hook is not None:
             try:

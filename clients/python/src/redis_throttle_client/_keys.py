@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from functools import lru_cache
 from typing import Literal
 
 from ._errors import InvalidArgument
 
 _ENCODED = re.compile("[%:{} \x00-\x1f\x7f\ud800-\udfff]")
 _MOST_BYTES = 128
+_KNOWN = 4096
 
 
 def _bytes(text: str) -> bytes:
@@ -44,8 +46,10 @@ class Keys:
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret
+        # The keys of those who come often; a subject is hashed or encoded once.
+        self.key = lru_cache(maxsize=_KNOWN)(self._key)
 
-    def key(self, rule: str, subject: str, tag: str | None = None) -> str:
+    def _key(self, rule: str, subject: str, tag: str | None = None) -> str:
         """The key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
         part = self.encode(subject, "subject")
         if ":" in rule:

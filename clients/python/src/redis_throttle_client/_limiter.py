@@ -38,6 +38,9 @@ class Limiter:
 
     def check(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
         """Decides, and takes ``cost`` when it is allowed."""
+        spent = self._calls.spend(rule, subject, cost, tag)
+        if spent is not None:
+            return spent
         return self._run(self._calls.check(rule, subject, cost, tag))
 
     def peek(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
@@ -170,6 +173,9 @@ class AsyncLimiter:
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
         """As :meth:`Limiter.check`."""
+        spent = self._calls.spend(rule, subject, cost, tag)
+        if spent is not None:
+            return spent
         return await self._run(self._calls.check(rule, subject, cost, tag))
 
     async def peek(
