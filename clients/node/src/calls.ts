@@ -1,9 +1,27 @@
 /** One call, one answer, within the deadline: never more at once than agreed, never repeated. */
 import type { Clock } from './clock.js';
-import type { Connection } from './connection.js';
+import type { Connection, Waiting } from './connection.js';
 import { classified, MistakeError, UnavailableError } from './errors.js';
 import type { Breaker } from './policy.js';
 import type { Call } from './protocol.js';
+
+class UntilGivenUp implements Waiting {
+  #controller: AbortController | undefined;
+  ended = false;
+
+  get signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      if (this.ended) this.#controller.abort();
+    }
+    return this.#controller.signal;
+  }
+
+  end(): void {
+    this.ended = true;
+    this.#controller?.abort();
+  }
+}
 
 export class Calls {
   #inFlight = 0;
@@ -23,7 +41,7 @@ export class Calls {
     }
     this.breaker.enter();
     this.#inFlight += 1;
-    const gone = new AbortController();
+    const waiting = new UntilGivenUp();
     return new Promise((resolve, reject) => {
       let settled = false;
       const settle = (outcome: 'answered' | 'failed' | 'neither'): boolean => {
@@ -37,7 +55,7 @@ export class Calls {
       const giveUp = (outcome: 'failed' | 'neither', reason: unknown) => {
         if (!settle(outcome)) return;
         reject(reason);
-        gone.abort();
+        waiting.end();
       };
       const onAbort = () => giveUp('neither', signal?.reason);
       const stop = this.clock.after(timeoutMs, () => {
@@ -45,7 +63,7 @@ export class Calls {
       });
       signal?.addEventListener('abort', onAbort, { once: true });
       // Who was given up still counts as in flight, until the driver has settled it.
-      this.#sent(call, gone.signal).then(
+      this.#sent(call, waiting).then(
         (reply) => {
           this.#inFlight -= 1;
           if (settle('answered')) resolve(reply);
@@ -60,7 +78,7 @@ export class Calls {
   }
 
   /** As a rejection, also what a connection throws at once. */
-  async #sent(call: Call, signal: AbortSignal): Promise<unknown> {
-    return this.connection.send(call, signal);
+  async #sent(call: Call, waiting: Waiting): Promise<unknown> {
+    return this.connection.send(call, waiting);
   }
 }

@@ -20,13 +20,20 @@ import type { Call } from './protocol.js';
 
 export type { IoRedisClusterLike, IoRedisLike, NodeRedisClusterLike, NodeRedisLike };
 
+/** Whether somebody waits for the answer to a call. */
+export interface Waiting {
+  readonly ended: boolean;
+  /** Aborted when it ends. Made when it is first read, for it costs more than all else of a call. */
+  readonly signal: AbortSignal;
+}
+
 /** What a limiter asks. Own transports and fakes implement it. */
 export interface Connection {
   /**
-   * Sends a call once. When `signal` is aborted nobody waits any more: what is not yet sent is not
-   * to be sent. Rejects with the driver's own error.
+   * Sends a call once. When nobody waits for it any more, what is not yet sent is not to be sent.
+   * Rejects with the driver's own error.
    */
-  send(call: Call, signal: AbortSignal): Promise<unknown>;
+  send(call: Call, waiting: Waiting): Promise<unknown>;
   /** Ends what the adapter opened by itself; never the user's client. */
   close?(): void;
 }

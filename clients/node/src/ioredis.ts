@@ -1,5 +1,6 @@
 /** Clients and clusters of ioredis, which are used as they never use themselves: asked once. */
-import type { Connection } from './connection.js';
+import type { Writable } from 'node:stream';
+import type { Connection, Waiting } from './connection.js';
 import { ArgumentError, classified, UnavailableError } from './errors.js';
 import { away, untilReady } from './opening.js';
 import type { Call } from './protocol.js';
@@ -10,6 +11,7 @@ export interface IoRedisLike {
   readonly status: string;
   readonly options: IoRedisOptions;
   call(command: string, ...args: string[]): Promise<unknown>;
+  readonly stream?: Writable | undefined;
   connect(): Promise<unknown>;
   duplicate(override?: object): IoRedisLike;
   disconnect(): void;
@@ -71,6 +73,16 @@ function isKeyAt(args: readonly string[], at: number): boolean {
   return /ALL$/.test(args[0] as string) ? at % 2 === 1 : at === 1;
 }
 
+/** The calls of one turn of the event loop are written at once: a system call costs most. */
+function written(client: IoRedisLike, [command, ...args]: readonly string[]): Promise<unknown> {
+  const { stream } = client;
+  if (stream !== undefined && stream.writableCorked === 0) {
+    stream.cork();
+    process.nextTick(() => stream.uncork());
+  }
+  return client.call(command as string, ...args);
+}
+
 /** Whether it may send a call again, or one that nobody waits for any more. */
 function mayRepeat(options: IoRedisOptions): boolean {
   const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
@@ -114,19 +126,18 @@ export class IoRedisConnection implements Connection {
     client.on('end', this.#onEnd);
   }
 
-  async send(call: Call, signal: AbortSignal): Promise<unknown> {
+  async send(call: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#client;
     if (client.status !== 'ready') {
       const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
       if (back && !this.#closed) client.connect().catch(() => {});
       else if (this.#wasReady && client.status !== 'wait')
         throw away('the connection is not there');
-      await opened(client, signal);
+      await opened(client, waiting.signal);
     }
     this.#wasReady = true;
     const { keyPrefix } = client.options;
-    const [command, ...args] = prefixed(call, keyPrefix, keyPrefix);
-    return client.call(command as string, ...args);
+    return written(client, prefixed(call, keyPrefix, keyPrefix));
   }
 
   close(): void {
@@ -153,24 +164,24 @@ export class IoRedisClusterConnection implements Connection {
     this.#cluster = cluster;
   }
 
-  async send(call: Call, signal: AbortSignal): Promise<unknown> {
-    await opened(this.#cluster, signal);
+  async send(call: Call, waiting: Waiting): Promise<unknown> {
+    if (this.#cluster.status !== 'ready') await opened(this.#cluster, waiting.signal);
     const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (call.keys[0] as string));
     try {
-      return await this.#ask(this.#cluster.slots[slot]?.[0], call, signal);
+      return await this.#ask(this.#cluster.slots[slot]?.[0], call, waiting);
     } catch (error) {
       const moved = /^(MOVED|ASK) \d+ (\S+)$/.exec(error instanceof Error ? error.message : '');
-      if (moved === null || signal.aborted) throw error;
+      if (moved === null || waiting.ended) throw error;
       // The server refused the call before it ran: to send it elsewhere counts nothing twice.
       if (moved[1] === 'MOVED') this.#refresh();
-      return this.#ask(moved[2], call, signal, moved[1] === 'ASK');
+      return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
     }
   }
 
   async #ask(
     address: string | undefined,
     call: Call,
-    signal: AbortSignal,
+    waiting: Waiting,
     asking = false,
   ): Promise<unknown> {
     const named = ({ options }: IoRedisLike) => `${options.host}:${options.port}` === address;
@@ -180,18 +191,14 @@ export class IoRedisClusterConnection implements Connection {
       throw away('the node of this slot is not known');
     }
     try {
-      await opened(node, signal);
+      if (node.status !== 'ready') await opened(node, waiting.signal);
     } catch (error) {
       this.#refresh();
       throw error;
     }
-    const [command, ...args] = prefixed(
-      call,
-      this.#cluster.options.keyPrefix,
-      node.options.keyPrefix,
-    );
-    if (asking) node.call('ASKING').catch(() => {});
-    return node.call(command as string, ...args);
+    if (asking) written(node, ['ASKING']).catch(() => {});
+    const { keyPrefix } = this.#cluster.options;
+    return written(node, prefixed(call, keyPrefix, node.options.keyPrefix));
   }
 
   #refresh(): void {

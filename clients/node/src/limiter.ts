@@ -26,10 +26,6 @@ import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.j
 
 export type * from './options.js';
 
-interface Asked extends protocol.Ask {
-  subject: string;
-}
-
 export class Limiter {
   readonly #connection: Connection;
   readonly #clock: Clock;
@@ -86,19 +82,23 @@ export class Limiter {
 
   /** May this happen now? Takes the cost if so. */
   async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
-    const ask = this.#asked(rule, subject, options);
-    const call = protocol.single('check', ask);
     const { cost = 1, partial = false, signal } = options;
+    const key = this.#keyOf(rule, subject, options.tag);
+    signal?.throwIfAborted();
+    const fromStock = rule.prefetch > 1 && cost === 1 && !partial;
+    const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
+    const here =
+      (fromStock ? this.#stocks.spend(key) : undefined) ??
+      (cacheable ? this.#denials?.get(key, cost) : undefined);
+    const ask = { rule, key, cost, partial };
+    if (here !== undefined) return this.#counted(here, [ask], undefined);
+    const call = protocol.single('check', ask);
     return this.#decided([ask], async () => {
-      const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
-      const held = cacheable ? this.#denials?.get(ask.key, cost) : undefined;
-      if (held !== undefined) return held;
       const askedAtMs = this.#clock.nowMs();
-      const decision =
-        rule.prefetch > 1 && cost === 1 && !partial
-          ? await this.#stock(ask, signal)
-          : protocol.decisionOf(await this.#send(call, signal), ask);
-      if (cacheable) this.#denials?.put(ask.key, cost, decision, askedAtMs);
+      const decision = fromStock
+        ? await this.#stock(ask, signal)
+        : protocol.decisionOf(await this.#send(call, signal), ask);
+      if (cacheable) this.#denials?.put(key, cost, decision, askedAtMs);
       return decision;
     });
   }
@@ -287,7 +287,7 @@ export class Limiter {
 
   /** Leases whose answer was lost may be held: gives them back as far as somebody listens. */
   async #abandoning(
-    leases: readonly Asked[],
+    leases: readonly protocol.Ask[],
     id: string | undefined,
     signal: AbortSignal | undefined,
     decide: () => Promise<Decision>,
@@ -333,7 +333,8 @@ export class Limiter {
     await this.close();
   }
 
-  #asked(rule: Rule, subject: string, options: CheckOptions): Asked {
+  /** The key of a rule that can be decided here whatever happens. */
+  #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const onError = rule.onError ?? this.#onError;
     if (onError === 'local' && !LOCAL.has((rule.fallback ?? rule).kind)) {
       throw new ArgumentError(
@@ -341,8 +342,11 @@ export class Limiter {
         `allow or deny for ${rule.kind}, which has no local limit`,
       );
     }
-    const { cost, partial, tag } = options;
-    return { rule, subject, key: this.#keys.key(rule.name, subject, tag), cost, partial };
+    return this.#keys.key(rule.name, subject, tag);
+  }
+
+  #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
+    return { rule, key: this.#keyOf(rule, subject, tag), cost };
   }
 
   async #several(
@@ -373,7 +377,7 @@ export class Limiter {
   }
 
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
-  #stock(ask: Asked, signal: AbortSignal | undefined): Promise<Decision> {
+  #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
     const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
     const call = protocol.single('check', whole);
     const fetch = async (leftMs: number) =>
@@ -383,11 +387,11 @@ export class Limiter {
 
   /** Decides, by `onError` if there is no answer; counts it and tells of it. */
   async #decided(
-    asks: readonly Asked[],
+    asks: readonly protocol.Ask[],
     decide: () => Promise<Decision>,
     peek = false,
   ): Promise<Decision> {
-    const askedAtMs = this.#clock.nowMs();
+    const askedAtMs = this.#onDecision && this.#clock.nowMs();
     let decision: Decision;
     try {
       decision = await decide();
@@ -396,6 +400,15 @@ export class Limiter {
       if (!(error instanceof UnavailableError)) throw error;
       decision = this.#without(asks, error, peek);
     }
+    return this.#counted(decision, asks, askedAtMs);
+  }
+
+  /** @param askedAtMs Undefined: it was decided at once. */
+  #counted(
+    decision: Decision,
+    asks: readonly protocol.Ask[],
+    askedAtMs: number | undefined,
+  ): Decision {
     this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
     if (decision.degraded) this.#counters.errors += 1;
     else if (decision.source === 'local') this.#counters.local += 1;
@@ -403,8 +416,8 @@ export class Limiter {
     return decision;
   }
 
-  #tell(decision: Decision, asks: readonly Asked[], askedAtMs: number): void {
-    const latencyMs = this.#clock.nowMs() - askedAtMs;
+  #tell(decision: Decision, asks: readonly protocol.Ask[], askedAtMs: number | undefined): void {
+    const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
     const rows = decision.parts.length > 0 ? decision.parts : [decision];
     for (const [at, { rule, key }] of asks.entries()) {
       // Of the key, which under a secret is a keyed hash already.
@@ -417,7 +430,7 @@ export class Limiter {
   }
 
   /** What holds without an answer. */
-  #without(asks: readonly Asked[], error: UnavailableError, peek: boolean): Decision {
+  #without(asks: readonly protocol.Ask[], error: UnavailableError, peek: boolean): Decision {
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
     const retryAfterMs = this.#breaker.retryAfterMs || this.#pauseMs;
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);

@@ -1,5 +1,5 @@
 /** Clients and clusters of node-redis, from its version 5 on. */
-import type { Connection } from './connection.js';
+import type { Connection, Waiting } from './connection.js';
 import { classified, MistakeError } from './errors.js';
 import { away, untilReady } from './opening.js';
 import type { Call } from './protocol.js';
@@ -32,8 +32,8 @@ export interface NodeRedisClusterLike {
 }
 
 /** What is not yet written when it is aborted is not sent; integers come as integers. */
-function optionsOf(abortSignal: AbortSignal): object {
-  return { abortSignal, typeMapping: {} };
+function optionsOf({ signal }: Waiting): object {
+  return { abortSignal: signal, typeMapping: {} };
 }
 
 /**
@@ -63,7 +63,7 @@ export class NodeRedisConnection implements Connection {
     client.on('end', this.#onEnd);
   }
 
-  async send({ args }: Call, signal: AbortSignal): Promise<unknown> {
+  async send({ args }: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#client;
     const back = this.#own && !client.isOpen && this.#theirs.isOpen && !this.#closed;
     if (back) this.#open();
@@ -71,10 +71,10 @@ export class NodeRedisConnection implements Connection {
     if (!client.isOpen && !opens) throw away('the client is not connected');
     if (client.isReady === false) {
       if (this.#wasReady && !back) throw away('the connection is not there');
-      await untilReady(client, signal);
+      await untilReady(client, waiting.signal);
     }
     this.#wasReady = true;
-    return client.sendCommand(args, optionsOf(signal));
+    return client.sendCommand(args, optionsOf(waiting));
   }
 
   #open(): void {
@@ -101,12 +101,12 @@ export class NodeRedisConnection implements Connection {
 export function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
   const lost = new Set<number>();
 
-  async function send({ args, keys }: Call, signal: AbortSignal): Promise<unknown> {
+  async function send({ args, keys }: Call, waiting: Waiting): Promise<unknown> {
     if (!cluster.isOpen) throw away('the cluster is not connected');
     const key = keys[0] as string;
     const slot = slotOf(key);
     const ask = (firstKey: string | undefined) =>
-      cluster.sendCommand(firstKey, false, args, optionsOf(signal));
+      cluster.sendCommand(firstKey, false, args, optionsOf(waiting));
     try {
       const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
         // The driver's own, before it sends: the slot is not in its table.
@@ -117,7 +117,7 @@ export function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
       return reply;
     } catch (error) {
       const unknown = error instanceof TypeError;
-      const found = !unknown && !signal.aborted && classified(error) instanceof MistakeError;
+      const found = !unknown && !waiting.ended && classified(error) instanceof MistakeError;
       if (found) lost.delete(slot);
       else lost.add(slot);
       throw unknown ? away(`the slot is not known: ${error.message}`) : error;

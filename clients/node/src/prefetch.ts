@@ -28,8 +28,8 @@ export class Prefetcher {
   constructor(private readonly clock: Clock) {}
 
   /**
-   * A permit from the stock, or from the server when there is none; who comes while one asks waits
-   * for the same answer.
+   * A permit from the server, where there is no stock; who comes while one asks waits for the same
+   * answer.
    *
    * @param limits `timeoutMs` is for all of it: others may have spent what came while this one
    * waited. `signal` ends the waiting, and not the fetch, which others may wait for.
@@ -41,8 +41,6 @@ export class Prefetcher {
     fetch: (leftMs: number) => Promise<Decision>,
   ): Promise<Decision> {
     signal?.throwIfAborted();
-    const spent = this.#spend(key);
-    if (spent !== undefined) return spent;
     const endsAtMs = this.clock.nowMs() + timeoutMs;
     for (;;) {
       const leftMs = endsAtMs - this.clock.nowMs();
@@ -59,7 +57,7 @@ export class Prefetcher {
         signal,
       );
       if (!decision.allowed) return decision;
-      const left = this.#spend(key);
+      const left = this.spend(key);
       if (left !== undefined) return left;
     }
   }
@@ -109,7 +107,8 @@ export class Prefetcher {
     return settled;
   }
 
-  #spend(key: string): Decision | undefined {
+  /** A permit from the stock, if there is one. */
+  spend(key: string): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
     const nowMs = this.clock.nowMs();
