@@ -298,6 +298,8 @@ fn what_is_written_in_other_languages_can_be_read_as_well() {
         // What was deleted and not yet committed is still listed.
         let Ok(text) = fs::read_to_string(root().join(path)) else { continue };
         for (number, line) in text.lines().enumerate() {
+            // A word to the checker of types is not for the reader.
+            let line = line.split("  # type: ignore").next().unwrap_or_default();
             let columns = line.chars().count();
             assert!(columns <= 100, "{path}:{} has {columns}", number + 1);
         }
