@@ -96,6 +96,11 @@ prepare_node() {
     npm_ci clients/node
 }
 
+# What others import of it.
+build_node() {
+    (cd clients/node && step npm run --silent build -- --log-level warn)
+}
+
 check_python() {
     prepare_python
     cd clients/python
@@ -122,9 +127,9 @@ check_node() {
 
 test_node() {
     prepare_node
+    build_node
     npm_ci examples/express
     cd clients/node
-    step npm run --silent build -- --log-level warn
     step npm test --silent
     step npm run --silent test:package
 }
@@ -147,7 +152,7 @@ example_python() {
 
 example_node() {
     prepare_node
-    (cd clients/node && step npm run --silent build)
+    build_node
     npm_ci examples/express
 }
 
@@ -159,7 +164,7 @@ example_rust() {
 bench() {
     venv .cache/venv/bench benches/clients/python/requirements.txt clients/python
     prepare_node
-    (cd clients/node && step npm run --silent build)
+    build_node
     npm_ci benches/clients/node
     (cd clients/rust && step cargo build --locked --release --package bench-rust-client)
 }
@@ -169,11 +174,12 @@ verb=${1:-}
 case $verb in
 check | test | example)
     # Tests that find no server would be left out, were this not said to be everything.
-    export CI=1
+    export CI=1 NO_COLOR=1
     [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
     # The examples read their server's address from a variable of that name.
     unset SERVER
-    for language in ${*:-python node rust}; do
+    [ $# -gt 0 ] || set -- python node rust
+    for language in "$@"; do
         case $language in
         python | node | rust)
             printf '\n== %s: %s\n' "$verb" "$language"
