@@ -98,7 +98,7 @@ prepare_node() {
 
 # What others import of it.
 build_node() {
-    (cd clients/node && step npm run --silent build -- --log-level warn)
+    (cd clients/node && step npm run --silent build -- --log-level error)
 }
 
 check_python() {
