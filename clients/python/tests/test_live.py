@@ -6,6 +6,7 @@ import contextlib
 import time
 import types
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -353,6 +354,10 @@ def test_a_redirection_without_a_host_is_to_who_told_it() -> None:
     assert _Map(remapped).move(named, None) == ("outside", 7002)
 
 
+def answers(limiter: Limiter, subject: str) -> bool:
+    return limiter.check(API, subject).source == "server"
+
+
 def has(node: Server, key: str) -> bool:
     """Whether the node answers for a key, and redirects nobody."""
     try:
@@ -374,24 +379,37 @@ async def test_a_cluster_through_a_failover(cluster: list[Server]) -> None:
         until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up", 30)
         seen = next(node for node in cluster if node is not owner)
         until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1, 30)
-        client = redis.RedisCluster(host="127.0.0.1", port=seen.port)
-        async_client = redis.asyncio.RedisCluster(host="127.0.0.1", port=seen.port)
+        at: dict[str, Any] = {"host": "127.0.0.1", "port": seen.port}
+        clients: list[Any] = [redis.RedisCluster(**at), valkey.ValkeyCluster(**at)]
+        async_clients: list[Any] = [
+            redis.asyncio.RedisCluster(**at), valkey.asyncio.ValkeyCluster(**at),
+        ]  # fmt: skip
         options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
-        limiter = Limiter(client, **options)
-        async_limiter = AsyncLimiter(async_client, **options)
-        assert limiter.check(API, "f").source == "server"
-        assert (await async_limiter.check(API, "f")).source == "server"
+        limiters = [Limiter(client, **options) for client in clients]
+        waiting = [AsyncLimiter(client, **options) for client in async_clients]
+        assert [limiter.check(API, "f").source for limiter in limiters] == ["server"] * 2
+        assert [(await limiter.check(API, "f")).source for limiter in waiting] == ["server"] * 2
         owner.end()
-        assert limiter.check(API, "f").source == "error"
         other = next(k for k in map(str, range(99)) if has(seen, f"rl:api:{k}"))
-        assert limiter.check(API, other).source == "server"
-        until(lambda: limiter.check(API, "f").source == "server", 30)
-        for _ in range(600):
-            if (await async_limiter.check(API, "f")).source == "server":
-                break
-            await anyio.sleep(0.05)
-        assert (await async_limiter.peek(API, "f")).source == "server"
-        limiter.close()
-        await async_limiter.close()
-        client.close()
-        await async_client.aclose()
+        for limiter in limiters:
+            assert limiter.check(API, "f").source == "error"
+            assert limiter.check(API, other).source == "server"
+        for limiter in limiters:
+            until(partial(answers, limiter, "f"), 30)
+        for async_limiter in waiting:
+            for _ in range(600):
+                if (await async_limiter.check(API, "f")).source == "server":
+                    break
+                await anyio.sleep(0.05)
+            assert (await async_limiter.peek(API, "f")).source == "server"
+        moved = calls_and_errors([seen, replica])[1]
+        for limiter, async_limiter in zip(limiters, waiting, strict=True):
+            assert limiter.check(API, "f").source == "server"
+            assert (await async_limiter.check(API, "f")).source == "server"
+        assert calls_and_errors([seen, replica])[1] == moved
+        for limiter, client in zip(limiters, clients, strict=True):
+            limiter.close()
+            client.close()
+        for async_limiter, async_client in zip(waiting, async_clients, strict=True):
+            await async_limiter.close()
+            await async_client.aclose()
