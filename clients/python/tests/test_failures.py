@@ -8,9 +8,12 @@ import gc
 import os
 import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -119,8 +122,8 @@ async def test_a_late_reply_is_nobody_elses_in_asyncio(
 class Cut:
     """A proxy that passes calls on and, once told, hangs up instead of bringing the reply."""
 
-    def __init__(self, port: int) -> None:
-        self._to, self.hang_up, self.cuts = port, False, 0
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._to, self.hang_up, self.cuts, self._tls = port, False, 0, tls
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
@@ -129,6 +132,8 @@ class Cut:
         with self._listener, contextlib.suppress(OSError):
             while True:
                 near, _ = self._listener.accept()
+                if self._tls is not None:
+                    near = self._tls.wrap_socket(near, server_side=True)
                 far = socket.create_connection(("127.0.0.1", self._to))
                 threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
                 threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
@@ -185,6 +190,51 @@ async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
         assert server.counted() - before == 1
         cut.hang_up = False
         assert (await limiter.check(API, "42")).remaining == 3
+
+
+@pytest.fixture
+def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Cut]:
+    """The server behind TLS."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    made = Cut(own_server.port, context)
+    yield made
+    own_server.answer_again()
+    made.close()
+
+
+@pytest.mark.anyio
+async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
+    own_server: Server, encrypted: Cut
+) -> None:
+    options: Any = {"port": encrypted.port, "ssl": True, "ssl_cert_reqs": "none"}
+    options["ssl_check_hostname"] = False
+    limiter = Limiter(redis.Redis(**options), timeout_ms=500, **NEVER_SHUT)
+    waiting = AsyncLimiter(redis.asyncio.Redis(**options), timeout_ms=500, **NEVER_SHUT)
+    until(lambda: limiter.check(API, "warm").source == "server")
+    assert (await waiting.check(API, "warm")).source == "server"
+    own_server.stop_answering()
+    began = time.monotonic()
+    assert limiter.check(with_limit(1), "x").source == "error"
+    assert (await waiting.check(with_limit(2), "x")).source == "error"
+    assert time.monotonic() - began < 1.5
+    own_server.answer_again()
+    until(lambda: limiter.check(API, "warm").source == "server")
+    found = [limiter.check(with_limit(at), "y") for at in range(11, 21)]
+    found += [await waiting.check(with_limit(at), "y") for at in range(21, 31)]
+    answered = [(one.limit, at) for one, at in zip(found, range(11, 31), strict=True) if one.limit]
+    assert len(answered) > 10
+    assert all(limit == at for limit, at in answered)
+    await waiting.close()
+    limiter.close()
 
 
 # -- pools, forks, loops -----------------------------------------------------------------------

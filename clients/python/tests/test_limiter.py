@@ -296,6 +296,33 @@ def test_some_are_not_fetched_in_advance(server: FakeServer, rule: Any, cost: in
     assert "PARTIAL" not in server.calls[0]
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 7, 31])), min_size=40, max_size=80
+    )
+)
+def test_processes_that_fetch_exceed_a_limit_by_what_they_hold_at_most(
+    steps: list[tuple[int, int]],
+) -> None:
+    """In any window a rate allows its burst and its rate; each process may lag by its permits."""
+    server, prefetch = FakeServer(), 5
+    processes = [server.limiter(prefetch=prefetch) for _ in range(3)]
+    allowed: list[float] = []
+    for process, seconds in steps:
+        server.advance(seconds)
+        if processes[process].check(API, "42"):
+            allowed.append(server.now())
+    for began in allowed:
+        assert sum(began <= at < began + 60 for at in allowed) <= 6 + 10 + 3 * prefetch
+    for limiter in processes:
+        limiter.close()
+    spent = len(allowed)
+    server.advance(3600)
+    assert server.limiter().peek(API, "42", 0).remaining == 6
+    assert spent <= 6 + 10 * (allowed[-1] - allowed[0]) / 60 + 3 * prefetch
+
+
 @pytest.mark.anyio
 async def test_many_at_once_fetch_once(server: FakeServer) -> None:
     limiter = server.async_limiter(prefetch=100)

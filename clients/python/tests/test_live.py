@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+import types
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -27,6 +29,7 @@ from redis_throttle_client import (
     policy,
     token_bucket,
 )
+from redis_throttle_client._cluster import _Map
 
 from .conftest import Server, free_port, until
 
@@ -259,9 +262,12 @@ def calls_and_errors(nodes: list[Server]) -> tuple[int, int]:
     return calls, errors
 
 
-def test_a_cluster_redirects_nothing(cluster: list[Server]) -> None:
+@pytest.mark.parametrize("driver", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_a_cluster_redirects_nothing(cluster: list[Server], driver: Any) -> None:
+    for node in cluster:
+        node.command("FLUSHALL")
     before = calls_and_errors(cluster)
-    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    client = driver(host="127.0.0.1", port=cluster[0].port)
     with Limiter(client, timeout_ms=2000) as limiter:
         assert all(limiter.check(API, str(at)).source == "server" for at in range(60))
         both = limiter.check_all([(API, "1"), (token_bucket("t", 9, 9, 9), "2")], tag="acme")
@@ -277,16 +283,20 @@ def test_a_cluster_redirects_nothing(cluster: list[Server]) -> None:
     client.close()
 
 
-@pytest.fixture
-async def async_cluster(cluster: list[Server]) -> AsyncIterator[redis.asyncio.RedisCluster]:
-    client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+@pytest.fixture(params=[redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster])
+async def async_cluster(
+    cluster: list[Server], request: pytest.FixtureRequest
+) -> AsyncIterator[Any]:
+    for node in cluster:
+        node.command("FLUSHALL")
+    client = request.param(host="127.0.0.1", port=cluster[0].port)
     yield client
     await client.aclose()
 
 
 @pytest.mark.anyio
 async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
-    cluster: list[Server], async_cluster: redis.asyncio.RedisCluster
+    cluster: list[Server], async_cluster: Any
 ) -> None:
     before = calls_and_errors(cluster)
     async with AsyncLimiter(async_cluster, timeout_ms=2000) as limiter:
@@ -302,6 +312,50 @@ async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
         for _ in range(5):
             assert (await limiter.check(API, "moves")).source == "server"
         assert calls_and_errors(cluster)[1] == before[1] + 1
+
+
+@pytest.mark.anyio
+async def test_a_key_that_is_moving_is_asked_for_where_it_goes(
+    cluster: list[Server], async_cluster: Any
+) -> None:
+    """``ASK``: for this call only, and the map stays as it is."""
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    slot = client.keyslot("rl:api:asked")
+    source = next(node for node in cluster if has(node, "rl:api:asked"))
+    target = next(node for node in cluster if node is not source)
+    names = {node: node.command("CLUSTER", "MYID").decode() for node in (source, target)}
+    with Limiter(client, timeout_ms=2000) as limiter:
+        async with AsyncLimiter(async_cluster, timeout_ms=2000) as waiting:
+            target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+            source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+            before = target.counted()
+            assert limiter.check(API, "asked").remaining == 5
+            assert (await waiting.check(API, "asked")).remaining == 4
+            assert target.counted() - before == 2
+            for node in (source, target):
+                node.command("CLUSTER", "SETSLOT", slot, "STABLE")
+            before = source.counted()
+            assert limiter.check(API, "asked").remaining == 5
+            assert source.counted() - before == 1
+    client.close()
+
+
+def test_a_redirection_without_a_host_is_to_who_told_it() -> None:
+    class Names:
+        nodes_manager = None
+
+    told = types.SimpleNamespace(host="", port="7001", slot_id="3")
+    named = types.SimpleNamespace(host="10.0.0.2", port=7002, slot_id="4")
+    remapped = types.SimpleNamespace(
+        nodes_manager=types.SimpleNamespace(remap_host_port=lambda host, port: ("outside", port))
+    )
+    assert _Map(Names()).move(told, ("10.0.0.1", 7000)) == ("10.0.0.1", 7001)
+    assert _Map(Names()).move(named, ("10.0.0.1", 7000)) == ("10.0.0.2", 7002)
+    assert _Map(remapped).move(named, None) == ("outside", 7002)
+
+
+def answers(limiter: Limiter, subject: str) -> bool:
+    return limiter.check(API, subject).source == "server"
 
 
 def has(node: Server, key: str) -> bool:
@@ -325,24 +379,37 @@ async def test_a_cluster_through_a_failover(cluster: list[Server]) -> None:
         until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up", 30)
         seen = next(node for node in cluster if node is not owner)
         until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1, 30)
-        client = redis.RedisCluster(host="127.0.0.1", port=seen.port)
-        async_client = redis.asyncio.RedisCluster(host="127.0.0.1", port=seen.port)
+        at: dict[str, Any] = {"host": "127.0.0.1", "port": seen.port}
+        clients: list[Any] = [redis.RedisCluster(**at), valkey.ValkeyCluster(**at)]
+        async_clients: list[Any] = [
+            redis.asyncio.RedisCluster(**at), valkey.asyncio.ValkeyCluster(**at),
+        ]  # fmt: skip
         options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
-        limiter = Limiter(client, **options)
-        async_limiter = AsyncLimiter(async_client, **options)
-        assert limiter.check(API, "f").source == "server"
-        assert (await async_limiter.check(API, "f")).source == "server"
+        limiters = [Limiter(client, **options) for client in clients]
+        waiting = [AsyncLimiter(client, **options) for client in async_clients]
+        assert [limiter.check(API, "f").source for limiter in limiters] == ["server"] * 2
+        assert [(await limiter.check(API, "f")).source for limiter in waiting] == ["server"] * 2
         owner.end()
-        assert limiter.check(API, "f").source == "error"
         other = next(k for k in map(str, range(99)) if has(seen, f"rl:api:{k}"))
-        assert limiter.check(API, other).source == "server"
-        until(lambda: limiter.check(API, "f").source == "server", 30)
-        for _ in range(600):
-            if (await async_limiter.check(API, "f")).source == "server":
-                break
-            await anyio.sleep(0.05)
-        assert (await async_limiter.peek(API, "f")).source == "server"
-        limiter.close()
-        await async_limiter.close()
-        client.close()
-        await async_client.aclose()
+        for limiter in limiters:
+            assert limiter.check(API, "f").source == "error"
+            assert limiter.check(API, other).source == "server"
+        for limiter in limiters:
+            until(partial(answers, limiter, "f"), 30)
+        for async_limiter in waiting:
+            for _ in range(600):
+                if (await async_limiter.check(API, "f")).source == "server":
+                    break
+                await anyio.sleep(0.05)
+            assert (await async_limiter.peek(API, "f")).source == "server"
+        moved = calls_and_errors([seen, replica])[1]
+        for limiter, async_limiter in zip(limiters, waiting, strict=True):
+            assert limiter.check(API, "f").source == "server"
+            assert (await async_limiter.check(API, "f")).source == "server"
+        assert calls_and_errors([seen, replica])[1] == moved
+        for limiter, client in zip(limiters, clients, strict=True):
+            limiter.close()
+            client.close()
+        for async_limiter, async_client in zip(waiting, async_clients, strict=True):
+            await async_limiter.close()
+            await async_client.aclose()

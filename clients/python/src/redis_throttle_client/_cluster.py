@@ -71,7 +71,10 @@ class ClusterTransport:
     """A cluster, from a ``RedisCluster``."""
 
     def __init__(self, client: Any, timeout_s: float, most: int) -> None:
-        pool = next(iter(client.get_nodes())).redis_connection.connection_pool
+        node = next(iter(client.get_nodes()))
+        # The two drivers have a name each for it.
+        named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
+        pool = getattr(node, named).connection_pool
         self._dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=False)
         self._client, self._most = client, most
         self._map = _Map(client)
