@@ -113,4 +113,5 @@ say({
     'express-rate-limit with rate-limit-redis': `${dependencies['rate-limit-redis']}, ${ioredis}`,
   },
 });
-for await (const line of createInterface({ input: process.stdin })) say(await run(JSON.parse(line)));
+const jobs = createInterface({ input: process.stdin });
+for await (const line of jobs) say(await run(JSON.parse(line)));

@@ -23,7 +23,7 @@ export type { IoRedisClusterLike, IoRedisLike, NodeRedisClusterLike, NodeRedisLi
 /** Whether somebody waits for the answer to a call. */
 export interface Waiting {
   readonly ended: boolean;
-  /** Aborted when it ends. Made when it is first read, for it costs more than all else of a call. */
+  /** Aborted when it ends. Made when it is first read: it costs more than the rest of a call. */
   readonly signal: AbortSignal;
 }
 

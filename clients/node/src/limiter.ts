@@ -1,11 +1,12 @@
 /** The limiter: one question, one answer, within the deadline, and never asked twice. */
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { Calls } from './calls.js';
 import { type Clock, sleep, systemClock } from './clock.js';
 import { type Client, type Connection, connectionOf } from './connection.js';
 import { Decision } from './decision.js';
 import { DenyCache } from './deny-cache.js';
 import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
+import { tell } from './hook.js';
 import { Keys } from './keys.js';
 import { Lease } from './lease.js';
 import type {
@@ -92,12 +93,11 @@ export class Limiter {
       (cacheable ? this.#denials?.get(key, cost) : undefined);
     const ask = { rule, key, cost, partial };
     if (here !== undefined) return this.#counted(here, [ask], undefined);
+    if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));
     const call = protocol.single('check', ask);
     return this.#decided([ask], async () => {
       const askedAtMs = this.#clock.nowMs();
-      const decision = fromStock
-        ? await this.#stock(ask, signal)
-        : protocol.decisionOf(await this.#send(call, signal), ask);
+      const decision = protocol.decisionOf(await this.#send(call, signal), ask);
       if (cacheable) this.#denials?.put(key, cost, decision, askedAtMs);
       return decision;
     });
@@ -378,10 +378,14 @@ export class Limiter {
 
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
-    const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
-    const call = protocol.single('check', whole);
-    const fetch = async (leftMs: number) =>
-      protocol.decisionOf(await this.#calls.send(call, leftMs, undefined), whole);
+    const fetch = async (leftMs: number) => {
+      const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
+      const askedAtMs = this.#clock.nowMs();
+      const reply = await this.#calls.send(protocol.single('check', whole), leftMs, undefined);
+      const decision = protocol.decisionOf(reply, whole);
+      this.#denials?.put(ask.key, 1, decision, askedAtMs);
+      return decision;
+    };
     return this.#stocks.take(ask, { timeoutMs: this.#timeoutMs, signal }, fetch);
   }
 
@@ -412,21 +416,11 @@ export class Limiter {
     this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
     if (decision.degraded) this.#counters.errors += 1;
     else if (decision.source === 'local') this.#counters.local += 1;
-    if (this.#onDecision !== undefined) this.#tell(decision, asks, askedAtMs);
-    return decision;
-  }
-
-  #tell(decision: Decision, asks: readonly protocol.Ask[], askedAtMs: number | undefined): void {
-    const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
-    const rows = decision.parts.length > 0 ? decision.parts : [decision];
-    for (const [at, { rule, key }] of asks.entries()) {
-      // Of the key, which under a secret is a keyed hash already.
-      const hash = createHash('sha256').update(key).digest('hex').slice(0, 16);
-      const tell = async () => this.#onDecision?.(rows[at] ?? decision, rule, hash, latencyMs);
-      tell().catch((error) => {
-        process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
-      });
+    if (this.#onDecision !== undefined) {
+      const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
+      tell(this.#onDecision, decision, asks, latencyMs);
     }
+    return decision;
   }
 
   /** What holds without an answer. */
