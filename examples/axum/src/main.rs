@@ -1,1 +1,3 @@
+//! An axum service with limits.
+
 fn main() {}

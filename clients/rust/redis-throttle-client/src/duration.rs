@@ -24,7 +24,7 @@ mod sealed {
 
 impl Span for Duration {
     fn whole_us(&self) -> Option<u64> {
-        (self.subsec_nanos() % 1000 == 0).then(|| u64::try_from(self.as_micros()).ok())?
+        self.subsec_nanos().is_multiple_of(1000).then(|| u64::try_from(self.as_micros()).ok())?
     }
 }
 
@@ -53,7 +53,7 @@ impl Span for &str {
         let parts: u128 = format!("{whole}{decimals}").parse().ok()?;
         let scale = 10_u128.pow(u32::try_from(decimals.len()).ok()?);
         let scaled = parts.checked_mul(u128::from(unit_us))?;
-        (scaled % scale == 0).then(|| u64::try_from(scaled / scale).ok())?
+        scaled.is_multiple_of(scale).then(|| u64::try_from(scaled / scale).ok())?
     }
 }
 

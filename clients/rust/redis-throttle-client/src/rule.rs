@@ -271,7 +271,6 @@ impl Rule {
     }
 
     /// A call for a subject: who or what is limited.
-    #[must_use]
     pub fn of<'a>(&'a self, subject: &'a str) -> Call<'a> {
         Call::new(self, subject)
     }
