@@ -1,0 +1,3 @@
+//! One language of the bench of clients.
+
+fn main() {}
