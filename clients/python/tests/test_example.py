@@ -17,7 +17,7 @@ from .conftest import ROOT, Server, free_port, until
 
 pytestmark = pytest.mark.live
 # An answer without a server, over HTTP: the time-out of 100 ms and a margin. Machines have slow
-# moments, so it is held to by the median of some rounds.
+# moments, so the median of some rounds is held to it, and given what other answers take just then.
 WITHIN_S = 0.15
 ROUNDS = 5
 ALICE = {"X-Forwarded-For": "192.0.2.7"}
@@ -75,6 +75,10 @@ def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Exam
 at_its_default = pytest.mark.parametrize("example", [100], indirect=True, ids=["100 ms"])
 
 
+def in_time(took_s: list[float], others_s: list[float]) -> bool:
+    return median(took_s) < WITHIN_S + 2 * median(others_s)
+
+
 def timed(ask: Callable[[], httpx.Response]) -> tuple[httpx.Response, float]:
     began = time.monotonic()
     answer = ask()
@@ -128,11 +132,13 @@ def test_who_is_behind_no_proxy_says_nothing_of_itself(own_server: Server, host:
 def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> None:
     first: list[float] = []
     next_ones: list[float] = []
+    others: list[float] = []
     for _ in range(ROUNDS):
         until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
         # The server keeps nothing, so each round has a burst of its own.
-        served = [example.get("/", "192.0.2.7").status_code for _ in range(11)]
-        assert served == [200] * 10 + [429]
+        served = [timed(partial(example.get, "/", "192.0.2.7")) for _ in range(11)]
+        assert [answer.status_code for answer, _ in served] == [200] * 10 + [429]
+        others += [took for _, took in served]
         example.server.end()
         twelfth, took = timed(lambda: example.get("/", "192.0.2.7"))
         assert (twelfth.status_code, twelfth.json()["source"]) == (200, "error")
@@ -152,20 +158,22 @@ def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> Non
     example.server.end()
     local = [example.get("/search", "192.0.2.8").status_code for _ in range(3)]
     assert local == [200, 200, 429]
-    assert median(first) < WITHIN_S
-    assert median(next_ones) < WITHIN_S
+    assert in_time(first, others)
+    assert in_time(next_ones, others)
 
 
 @at_its_default
 def test_a_hung_server_is_charged_once(example: Example) -> None:
     took_s: list[float] = []
+    others: list[float] = []
     with example.server.client() as other:
         for at in range(ROUNDS):
             until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
-            example.server.command("RL.DEBUG", "CLOCK", "ADVANCE", "60s")
+            example.server.advance("60s")
+            others.append(timed(partial(example.get, "/", "192.0.2.1"))[1])
             before = example.server.counted()
             sleeping = other.connection_pool.get_connection()
-            sleeping.send_command("DEBUG", "SLEEP", "0.3")
+            sleeping.send_command("DEBUG", "SLEEP", "0.6")
             time.sleep(0.05)
             served, took = timed(partial(example.get, "/", f"192.0.2.{at}"))
             assert (served.status_code, served.json()["source"]) == (200, "error")
@@ -173,7 +181,7 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
             sleeping.read_response()
             other.connection_pool.release(sleeping)
             assert example.server.counted() - before <= 1
-    assert median(took_s) < WITHIN_S
+    assert in_time(took_s, others)
 
 
 def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:

@@ -60,10 +60,10 @@ async def test_sentinel_leads_to_the_new_primary(own_server: Server) -> None:
         other = Server()
         stack.callback(other.close)
         other.command("REPLICAOF", "127.0.0.1", own_server.port)
-        until(lambda: other.command("INFO", "replication")["master_link_status"] == "up", 30)
+        until(lambda: other.command("INFO", "replication")["master_link_status"] == "up", 60)
         watcher = Sentinel(own_server)
         stack.callback(watcher.close)
-        until(watcher.knows_a_replica, 30)
+        until(watcher.knows_a_replica, 60)
         known = [("127.0.0.1", watcher.port)]
         options: Any = {"timeout_ms": 1000, "breaker_pause_ms": 20}
         limiter = Limiter(redis.sentinel.Sentinel(known).master_for("service"), **options)
@@ -74,9 +74,9 @@ async def test_sentinel_leads_to_the_new_primary(own_server: Server) -> None:
         assert (await waiting.check(API, "42")).remaining == 4
         own_server.end()
         assert limiter.check(API, "42").source == "error"
-        until(lambda: other.command("ROLE")[0] == b"master", 30)
-        until(lambda: limiter.check(API, "42").source == "server", 30)
-        for _ in range(600):
+        until(lambda: other.command("ROLE")[0] == b"master", 60)
+        until(lambda: limiter.check(API, "42").source == "server", 60)
+        for _ in range(1200):
             found = await waiting.check(API, "42")
             if found.source == "server":
                 break
