@@ -279,6 +279,16 @@ describe('a cluster of three nodes', () => {
       },
     },
     {
+      name: 'node-redis-defaults',
+      async open() {
+        const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
+        const cluster = createCluster({ rootNodes });
+        cluster.on('error', () => {});
+        await cluster.connect();
+        return { client: cluster as unknown as Client, close: () => cluster.destroy() };
+      },
+    },
+    {
       name: 'node-redis',
       async open() {
         const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
@@ -357,7 +367,7 @@ describe('a cluster of three nodes', () => {
       nodes.push(replica);
       const limiter = new Limiter(client, { onError: 'deny', prefix: `over-${name}` });
       try {
-        await replica.admin.cluster('MEET', '127.0.0.1', primary.port);
+        await replica.admin.call('CLUSTER', 'MEET', '127.0.0.1', primary.port, primary.busPort);
         const id = String(await primary.admin.call('CLUSTER', 'MYID'));
         await until('the replica knows the primary', () => {
           const follows = replica.admin.call('CLUSTER', 'REPLICATE', id);
