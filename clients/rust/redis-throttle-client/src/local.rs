@@ -102,14 +102,14 @@ impl LocalLimiter {
         let settles = matches!(act, Act::Charge | Act::Refund);
         let before_us = state.at.saturating_sub(now_us);
         match act {
-            Act::Peek => {}
             Act::Refund => state.give(limits, granted),
-            _ => state.take(limits, granted, now_us),
+            // Also for a peek, which tells what would be and keeps nothing of it.
+            _ if granted > 0 => state.take(limits, granted, now_us),
+            _ => {}
         }
         let used = state.used_at(limits, now_us);
         let fits = used <= limits.capacity;
         let remaining = limits.capacity.saturating_sub(used);
-        let remaining = if act == Act::Peek { remaining - granted } else { remaining };
         let allowed = match act {
             Act::TakePart => granted,
             _ if settles => u64::from(fits),
@@ -117,7 +117,8 @@ impl LocalLimiter {
         };
         let need = if act == Act::TakePart { 1 } else { cost };
         let retry_us = if settles {
-            Some(0)
+            // Until the debt is paid.
+            Some(if fits { 0 } else { state.until(limits, 0, now_us) })
         } else if allowed == 0 {
             (need <= limits.capacity).then(|| state.until(limits, need, now_us))
         } else if limits.kind == Kind::LeakyBucket && granted > 0 {
