@@ -89,7 +89,7 @@ await() {
         }
         tries=$((tries + 1))
         [ "$tries" -lt 300 ] || fail "$what did not start"
-        sleep 0.1
+        sleep 0.2
     done
 }
 
