@@ -35,8 +35,9 @@ from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
-# Far more than an answer takes and far less than a driver's repetitions.
-MARGIN_S = 0.15
+# Far more than an answer takes, also on a busy machine, and far less than a driver's repetitions.
+# That it is 150 ms over HTTP where nobody else is busy is told by the example's tests.
+MARGIN_S = 0.6
 
 
 def sync_clients(server: Server) -> dict[str, Any]:
@@ -169,7 +170,8 @@ def test_a_hung_server_costs_one_timeout_and_counts_once(hung: Server, connected
         hung.answer_again()
         assert (first.allowed, first.source, first.degraded) == (True, "error", True)
         assert 0.09 < took < 0.1 + MARGIN_S
-        assert again < 0.05
+        # It is not asked: the gate is shut.
+        assert again < 0.09
         assert hung.counted() - before <= 1
 
 
