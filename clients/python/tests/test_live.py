@@ -37,7 +37,7 @@ pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
 # Far more than an answer takes, also on a busy machine, and far less than a driver's repetitions.
 # That it is 150 ms over HTTP where nobody else is busy is told by the example's tests.
-MARGIN_S = 0.6
+MARGIN_S = 2.0
 
 
 def sync_clients(server: Server) -> dict[str, Any]:
@@ -182,14 +182,12 @@ def test_a_hung_server_costs_one_timeout_and_counts_once(hung: Server, connected
         began = time.monotonic()
         first = limiter.check(API, "42")
         took = time.monotonic() - began
-        began = time.monotonic()
         assert limiter.check(API, "42").source == "error"
-        again = time.monotonic() - began
+        with pytest.raises(Unavailable, match="lately"):
+            limiter.ready()
         hung.answer_again()
         assert (first.allowed, first.source, first.degraded) == (True, "error", True)
         assert 0.09 < took < 0.1 + MARGIN_S
-        # It is not asked: the gate is shut.
-        assert again < 0.09
         assert hung.counted() - before <= 1
 
 
