@@ -24,7 +24,10 @@ class _Line:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self._in_kernel = type(connection._sock) is socket.socket and sys.platform != "win32"
+        # Not those of TLS, nor those that gevent and eventlet put in their place: these wait
+        # themselves, and know Python's time-outs only.
+        plain = type(connection._sock).__module__ == "socket"
+        self._in_kernel = plain and sys.platform != "win32"
         self._wait_us = 0
         if self._in_kernel:
             connection._sock.settimeout(None)
