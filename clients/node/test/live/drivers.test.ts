@@ -170,8 +170,9 @@ describe.each(drivers)('$name', ({ open }) => {
     );
     const hung = server.admin.call('DEBUG', 'SLEEP', '2');
     const took: number[] = [];
-    const subjects = ['1', '2', '3', '4', '5'];
-    for (const subject of subjects) {
+    const subjects: string[] = [];
+    while (took.length < 3) {
+      const subject = String(subjects.push('') - 1);
       const begin = performance.now();
       const decision = await quick.check(api, subject);
       if (decision.source === 'server') continue; // It came before the sleep.
@@ -180,15 +181,16 @@ describe.each(drivers)('$name', ({ open }) => {
       expect(decision.error).toMatchObject({ reason: 'timeout' });
     }
     // The issue's bound; the median, for another process may have the processor.
-    expect(took.length).toBeGreaterThanOrEqual(3);
-    expect(took.sort((a, b) => a - b)[took.length >> 1]).toBeLessThan(150);
+    expect(took.sort((a, b) => a - b)[1]).toBeLessThan(150);
     await hung;
     await until('it is asked again', async () => {
       return (await limiter.check(api, 'again')).source === 'server';
     });
     await quick.close();
-    for (const subject of subjects) {
-      expect((await limiter.peek(api, subject, { cost: 0 })).remaining).toBeGreaterThanOrEqual(5);
+    for (const subject of subjects.keys()) {
+      expect((await limiter.peek(api, `${subject}`, { cost: 0 })).remaining).toBeGreaterThanOrEqual(
+        5,
+      );
     }
   });
 
