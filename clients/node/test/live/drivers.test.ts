@@ -170,11 +170,10 @@ describe.each(drivers)('$name', ({ open }) => {
     );
     const hung = server.admin.call('DEBUG', 'SLEEP', '2');
     const took: number[] = [];
-    const subjects: string[] = [];
-    while (took.length < 3) {
-      const subject = String(subjects.push('') - 1);
+    let asked = 0;
+    for (; took.length < 3; asked += 1) {
       const begin = performance.now();
-      const decision = await quick.check(api, subject);
+      const decision = await quick.check(api, `${asked}`);
       if (decision.source === 'server') continue; // It came before the sleep.
       took.push(performance.now() - begin);
       expect(decision).toMatchObject({ allowed: true, source: 'error' });
@@ -187,7 +186,7 @@ describe.each(drivers)('$name', ({ open }) => {
       return (await limiter.check(api, 'again')).source === 'server';
     });
     await quick.close();
-    for (const subject of subjects.keys()) {
+    for (let subject = 0; subject < asked; subject += 1) {
       expect((await limiter.peek(api, `${subject}`, { cost: 0 })).remaining).toBeGreaterThanOrEqual(
         5,
       );
