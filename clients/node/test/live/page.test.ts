@@ -52,6 +52,8 @@ it('has a program for each of its parts', () => {
 
 it.each(programs.map((program, at) => [at, program] as const).filter(([, p]) => !listens(p)))(
   'program %s runs to its end',
+  // With the deadline of the page, which a machine that is busy may miss.
+  { retry: 2 },
   async (at, program) => {
     const child = start(program, at);
     let output = '';
@@ -72,6 +74,7 @@ it.each(programs.map((program, at) => [at, program] as const).filter(([, p]) => 
 
 it.each(programs.map((program, at) => [at, program] as const).filter(([, p]) => listens(p)))(
   'program %s lets ten through, and refuses the eleventh',
+  { retry: 2 },
   async (at, program) => {
     const port = await freePort();
     start(program, at, port);
