@@ -60,6 +60,8 @@ pub struct Decision {
     pub window_us: Option<u64>,
     /// One decision for each rule of a call with several, in their order.
     pub rows: Vec<Decision>,
+    /// Which of the calls decided, counted from 0.
+    pub deciding: usize,
 }
 
 impl Decision {
@@ -92,11 +94,12 @@ impl Decision {
             granted: 0,
             window_us: None,
             rows: Vec::new(),
+            deciding: 0,
         }
     }
 
     /// The decision of which one row of several stands for the whole.
     pub(crate) fn of_rows(at: usize, rows: Vec<Self>) -> Self {
-        Self { rows: rows.clone(), ..rows[at].clone() }
+        Self { rows: rows.clone(), deciding: at, ..rows[at].clone() }
     }
 }

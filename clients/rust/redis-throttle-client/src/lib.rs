@@ -1,4 +1,4 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(any(not(doctest), feature = "connection-manager"), doc = include_str!("../README.md"))]
 
 mod address;
 mod admit;

@@ -159,8 +159,7 @@ impl Limiter {
         let command = protocol::check_all(&keyed, false)?;
         let read = |reply: &Value| protocol::decision_all(&keyed, reply);
         let decision = self.decide(&command, &keyed, self.deadline(), read).await?;
-        let named = |call: &&Call<'_>| call.rule.name() == &*decision.rule;
-        let deciding = calls.iter().find(named).unwrap_or(&calls[0]);
+        let deciding = &calls[decision.deciding];
         Ok(self.told(decision, deciding, began))
     }
 
@@ -372,29 +371,36 @@ impl Limiter {
     fn fallback(&self, calls: &[Keyed<'_>], peek: bool) -> Decision {
         let of = |call: &Keyed<'_>| call.rule.terms().on_error;
         let chosen = strictest(calls.iter().map(of));
-        let deciding = || calls.iter().filter(|call| of(call) == chosen);
-        let name = || deciding().next().map_or_else(|| "".into(), |c| c.rule.terms().name.clone());
+        let bound: Vec<usize> = (0..calls.len()).filter(|at| of(&calls[*at]) == chosen).collect();
+        let Some(&first) = bound.first() else {
+            return Decision::without_answer("".into(), false, 0);
+        };
+        let nobody = |allowed, retry_ms| {
+            let name = calls[first].rule.terms().name.clone();
+            Decision { deciding: first, ..Decision::without_answer(name, allowed, retry_ms) }
+        };
         match chosen {
-            OnError::Allow => return Decision::without_answer(name(), true, 0),
+            OnError::Allow => return nobody(true, 0),
             OnError::Deny => {
                 let retry_ms = self.0.options.breaker_pause_ms;
-                let retry_ms = i64::try_from(retry_ms).unwrap_or(i64::MAX);
-                return Decision::without_answer(name(), false, retry_ms);
+                return nobody(false, i64::try_from(retry_ms).unwrap_or(i64::MAX));
             }
             OnError::Local => {}
         }
         let now_us = u64::try_from((clock::now() - self.0.made).as_micros()).unwrap_or(u64::MAX);
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
         // From 1: an instant of 0 means that a window is not open.
-        let mut row = |call: &Keyed<'_>, peek| {
+        let mut row = |at: usize, peek| {
+            let call = &calls[at];
             local_decision(&mut local, call.rule, &call.key, call.cost, now_us + 1, peek)
         };
-        let peeked = calls.len() > 1 && deciding().any(|call| !row(call, true).allowed);
-        let rows: Vec<_> = deciding().map(|call| row(call, peek || peeked)).collect();
+        let peeked = calls.len() > 1 && bound.iter().any(|at| !row(*at, true).allowed);
+        let rows: Vec<_> = bound.iter().map(|at| row(*at, peek || peeked)).collect();
         let rank = |row: &Decision| (!row.allowed, row.never(), row.retry_after_ms);
-        let last =
-            (0..rows.len()).max_by_key(|at| (rank(&rows[*at]), u64::MAX - rows[*at].remaining));
-        let mut decision = Decision::of_rows(last.unwrap_or(0), rows);
+        let last = (0..rows.len())
+            .max_by_key(|at| (rank(&rows[*at]), u64::MAX - rows[*at].remaining))
+            .unwrap_or(0);
+        let mut decision = Decision { deciding: bound[last], ..Decision::of_rows(last, rows) };
         if calls.len() == 1 {
             decision.rows.clear();
         }

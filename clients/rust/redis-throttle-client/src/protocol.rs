@@ -169,6 +169,7 @@ fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decisio
         granted: natural(granted)?,
         window_us: rule.terms().window_us,
         rows: Vec::new(),
+        deciding: 0,
     })
 }
 

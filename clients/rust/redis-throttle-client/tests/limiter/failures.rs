@@ -112,7 +112,7 @@ async fn of_several_rules_the_strictest_decides() {
     let day = day.on_error(OnError::Deny).unwrap();
     let both = [api.of("42"), day.of("42")];
     let decision = server.limiter().check_all(&both, None).await.unwrap();
-    assert_eq!((decision.allowed, &*decision.rule), (false, "day"));
+    assert_eq!((decision.allowed, &*decision.rule, decision.deciding), (false, "day", 1));
 }
 
 #[tokio::test(start_paused = true)]
