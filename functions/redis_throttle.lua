@@ -1692,36 +1692,52 @@ end
 -- How rules answer one call: they take all or nothing.
 local function several()
   local RULES_MAX = 16
+  local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
+  -- What rules were read of, as of words.
+  local rules_read, rules_read_count = {}, 0
 
-  -- The rules of a call, read in its order; or nil, what is wrong and in which.
+  -- A rule read of one argument, whose words stand between spaces; or nil and what is wrong.
+  local function read_rule(text)
+    local words, count = {}, 0
+    for word in text:gmatch('[^ ]+') do
+      count = count + 1
+      words[count] = word
+    end
+    local name = upper(words[1] or '')
+    if name == 'LEASE' then
+      local id, limit, ttl = lease().read(words, 2, 'LEASE')
+      if not id then return nil, limit == 'arity' and name or limit end
+      return { id = id, cost = 1, limit, ttl }
+    end
+    local self = algorithm_of(name)
+    if not self then return nil, unnamed(name) end
+    local cost, partial, a, b, c, d = self.read(words, 2)
+    if not cost then return nil, partial == 'arity' and name or partial end
+    if partial then return nil, 'partial_not_here' end
+    local rule = { self = self, cost = cost, a, b, c, d }
+    if #text <= RULE_LEN_MAX then
+      rules_read_count = rules_read_count + 1
+      if rules_read_count > RULES_READ_MAX then rules_read, rules_read_count = {}, 0 end
+      rules_read[text] = rule
+    end
+    return rule
+  end
+
+  -- The rules of a call in its order; or nil, what is wrong and in which.
   local function read(keys, args, at)
-    local count = #args - at + 1
-    if #keys > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
+    local count, keys_count = #args - at + 1, #keys
+    if keys_count > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
     local rules = {}
-    for number = 1, math.min(#keys, count) do
-      local words, len = {}, 0
-      for word in args[at + number - 1]:gmatch('[^ ]+') do
-        len = len + 1
-        words[len] = word
+    for number = 1, keys_count < count and keys_count or count do
+      local text = args[at + number - 1]
+      local rule, failure = rules_read[text]
+      if not rule then
+        rule, failure = read_rule(text)
+        if not rule then return nil, failure, number end
       end
-      local name = upper(words[1] or '')
-      local rule
-      if name == 'LEASE' then
-        local id, limit, ttl = lease().read(words, 2, 'LEASE')
-        if not id then return nil, limit == 'arity' and name or limit, number end
-        rule = { lease = true, id = id, limit = limit, ttl = ttl, cost = 1 }
-      else
-        local self = algorithm_of(name)
-        if not self then return nil, unnamed(name), number end
-        local cost, partial, a, b, c, d = self.read(words, 2)
-        if not cost then return nil, partial == 'arity' and name or partial, number end
-        if partial then return nil, 'partial_not_here', number end
-        rule = { self = self, cost = cost, a = a, b = b, c = c, d = d }
-      end
-      rule.key = keys[number]
       rules[number] = rule
     end
-    if count ~= #keys or count < 1 then return nil, 'arity' end
+    if count ~= keys_count or count < 1 then return nil, 'arity' end
     for number = 2, count do
       for earlier = 1, number - 1 do
         if keys[number] == keys[earlier] then return nil, 'repeated_key', number end
@@ -1730,82 +1746,78 @@ local function several()
     return rules
   end
 
-  -- What a rule answers, and what is to be stored for it; or what is wrong.
-  local function decide_one(rule, now, holds_back)
-    if rule.lease then
+  -- What a rule answers at now: a row of the verdict, the limit, what remains, the time to wait and
+  -- to the full allowance, the cost, and what becomes of the key: of a lease the grant, of anything
+  -- else what next says, after whether there was nothing. Or nil and what is wrong.
+  local function decide_one(key, rule, now, holds_back)
+    if rule.id then
       local verdict, remaining, wait, reset, grant =
-        lease().decide(rule.key, rule.id, rule.limit, rule.ttl, now, holds_back)
-      if not verdict then return remaining end
-      rule.verdict, rule.remaining, rule.wait, rule.reset = verdict, remaining, wait, reset
-      rule.grant = grant
-      return
+        lease().decide(key, rule.id, rule[1], rule[2], now, holds_back)
+      if not verdict then return nil, remaining end
+      return { verdict, rule[1], remaining, wait, reset, 1, grant }
     end
-    local self = rule.self
-    if not holds_back then
-      local bytes = attempt('GET', rule.key)
-      if bytes and #bytes < 4 then return unfit(bytes) end
-      rule.bytes = bytes
-    end
-    local limit, repaired =
-      self.standing(rule.bytes, now, rule.cost, rule.a, rule.b, rule.c, rule.d)
-    if not limit then return repaired or 'wrong_type' end
-    local verdict, wait, writes = decide(self, limit, repaired, rule.cost, holds_back)
+    local bytes = attempt('GET', key)
+    if bytes and #bytes < 4 then return nil, unfit(bytes) end
+    local self, cost = rule.self, rule.cost
+    local limit, repaired = self.standing(bytes, now, cost, rule[1], rule[2], rule[3], rule[4])
+    if not limit then return nil, repaired or 'wrong_type' end
+    local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back)
     local remaining, reset = self.after()
-    rule.verdict, rule.limit, rule.remaining, rule.wait = verdict, limit, remaining, wait
-    rule.reset, rule.new = reset, nil
-    if writes then rule.new = { self.next(remaining, reset) } end
+    if not writes then return { verdict, limit, remaining, wait, reset, cost } end
+    return { verdict, limit, remaining, wait, reset, cost, not bytes, self.next(remaining, reset) }
   end
 
-  -- Whether a rule comes before another as the one that the answer comes from: denied, the longest
+  -- Whether a row comes before another as the one that the answer comes from: denied, the longest
   -- wait; allowed, the fewest such calls that are left, then the one with less left.
-  local function comes_before(rule, other, denied)
+  local function comes_before(row, other, denied)
     if denied then
-      if rule.verdict > 0 then return false end
-      if other.verdict > 0 then return true end
-      local wait = rule.verdict < 0 and math.huge or ms(rule.wait)
-      local longest = other.verdict < 0 and math.huge or ms(other.wait)
-      return wait > longest
+      if row[1] > 0 or other[1] > 0 then return other[1] > 0 and row[1] <= 0 end
+      local wait = row[1] < 0 and math.huge or ms(row[4])
+      return wait > (other[1] < 0 and math.huge or ms(other[4]))
     end
-    local calls = rule.cost > 0 and floor(rule.remaining / rule.cost) or math.huge
-    local fewest = other.cost > 0 and floor(other.remaining / other.cost) or math.huge
+    local calls = row[6] > 0 and floor(row[3] / row[6]) or math.huge
+    local fewest = other[6] > 0 and floor(other[3] / other[6]) or math.huge
     if calls ~= fewest then return calls < fewest end
-    return rule.remaining < other.remaining
+    return row[3] < other[3]
   end
 
   return function(verb, keys, args, at)
     local rules, failure, number = read(keys, args, at)
     if not rules then return failed(failure, verb, number) end
     local now = now_us()
-    local denied = false
-    for place, rule in ipairs(rules) do
-      failure = decide_one(rule, now, false)
-      if failure then return failed(failure, verb, place) end
-      denied = denied or rule.verdict <= 0
+    local rows, denied, first = {}, false, 1
+    for place = 1, #rules do
+      local row
+      row, failure = decide_one(keys[place], rules[place], now, false)
+      if not row then return failed(failure, verb, place) end
+      if row[1] <= 0 then denied = true end
+      rows[place] = row
     end
-    local first, longest_ms = 1, 0
-    for place, rule in ipairs(rules) do
-      if denied and rule.verdict > 0 then
+    local longest_wait_ms, reply = 0, { 0, 0, 0, 0, 0, 0 }
+    for place = 1, #rows do
+      local row = rows[place]
+      if denied and row[1] > 0 then
         -- What stands when nothing is taken.
-        failure = decide_one(rule, now, true)
-        if failure then return failed(failure, verb, place) end
-        rule.wait = 0
+        row, failure = decide_one(keys[place], rules[place], now, true)
+        if not row then return failed(failure, verb, place) end
+        row[4] = 0
+        rows[place] = row
       end
-      if place > 1 and comes_before(rule, rules[first], denied) then first = place end
+      if place > 1 and comes_before(row, rows[first], denied) then first = place end
+      local shown = five(row[1], row[2], row[3], row[4], row[5])
+      if shown[4] > longest_wait_ms then longest_wait_ms = shown[4] end
+      reply[6 + place] = shown
     end
-    local reply = { 0, 0, 0, 0, 0, first }
-    for place, rule in ipairs(rules) do
-      local row = five(rule.verdict, rule.limit, rule.remaining, rule.wait, rule.reset)
-      if row[4] > longest_ms then longest_ms = row[4] end
-      reply[6 + place] = row
-    end
-    for at_field = 1, 5 do reply[at_field] = reply[6 + first][at_field] end
-    if not denied then reply[4] = longest_ms end
+    local shown = reply[6 + first]
+    reply[1], reply[2], reply[3], reply[5], reply[6] = shown[1], shown[2], shown[3], shown[5], first
+    reply[4] = denied and shown[4] or longest_wait_ms
     if verb == 'ALL' then
-      for _, rule in ipairs(rules) do
-        if rule.grant then
-          lease().hold(rule.key, now, rule.grant)
-        elseif rule.new then
-          store(rule.key, now, not rule.bytes, rule.new[1], rule.new[2], rule.new[3], rule.new[4])
+      for place = 1, #rows do
+        local row, key = rows[place], keys[place]
+        if rules[place].id then
+          if row[7] then lease().hold(key, now, row[7]) end
+        elseif row[8] then
+          store(key, now, row[7], row[8], row[9], row[10], row[11])
         end
       end
     end
