@@ -179,21 +179,26 @@ local function wide_numbers()
   return { new = new, fitting = fitting, rounded = rounded }
 end
 
+-- Made when the first number has to be wide; before that none is.
 local wide
+
 local function widened(number)
   wide = wide or wide_numbers()
   return wide.new(number)
 end
 
--- What may be wide, as a plain number, which it then is.
-local function plain(number)
-  if type(number) == 'table' then return wide.fitting(number) end
-  return number
+local function is_wide(number)
+  return wide and type(number) == 'table'
 end
 
--- Whether what may be wide is above a plain bound.
+-- What may be wide, as a plain number, which it then is.
+local function plain(number)
+  return is_wide(number) and wide.fitting(number) or number
+end
+
+-- Whether what may be wide, and then is 2^53 or more, is above a plain bound.
 local function exceeds(number, bound)
-  return type(number) == 'table' or number > bound
+  return is_wide(number) or number > bound
 end
 
 -- a x b / c, rounded down; a multiple of c is added to neither.
@@ -215,9 +220,9 @@ local SPAN_MAX_MS = 18446744073709552
 
 -- A span of microseconds in ms, rounded up.
 local function ms(span)
-  if type(span) == 'table' then
+  if wide and type(span) == 'table' then
     local whole = (span + 999) / 1000
-    whole = type(whole) == 'table' and wide.rounded(whole) or whole
+    if is_wide(whole) then whole = wide.rounded(whole) end
     return whole < SPAN_MAX_MS and whole or SPAN_MAX_MS
   end
   local rest = span % 1000
@@ -227,7 +232,7 @@ end
 
 -- When a key has to expire for what lapses so long after now, in ms, rounded up.
 local function expiry_ms(now, span)
-  if type(span) == 'table' then return ms(span + now) end
+  if wide and type(span) == 'table' then return ms(span + now) end
   local sum = now + span
   if sum < EXACT then return ms(sum) end
   local rest = now % 1000
@@ -533,9 +538,11 @@ end
 -- Each is a table of functions about one subject at a time, which standing sets. Spans are in
 -- microseconds, and what may not fit below 2^53 is wide.
 --
---   read(args, at)                    reads the arguments of a rule from at on. Answers its cost,
+--   read(args, at, term)              reads the arguments of a rule from at on. Answers its cost,
 --                                     whether it may be granted in part, and its numbers; or nil
 --                                     and what is wrong, the first thing from left to right
+--   term                              what read has to know: what its errors call the capacity,
+--                                     or which option there is beside COST and PARTIAL
 --   standing(bytes, now, cost, ...)   looks at what is stored, nil for nothing, under the numbers
 --                                     of a rule; cost is what is to be taken or given back. Answers
 --                                     the limit, and whether a clock that stepped back made it
@@ -552,7 +559,7 @@ end
 
 -- The theoretical arrival time, in two parts: microseconds, and the nanoseconds beside them.
 local function gcra()
-  local self = { read = function(args, at) return quota(args, at, 'burst') end }
+  local self = { read = quota, term = 'burst' }
   -- The rule, and what follows from it, which a call of the same rule finds as it was.
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
@@ -729,7 +736,7 @@ end
 -- What is used, in parts: a unit has as many as the period has microseconds, of which each drains
 -- as many as the rate is.
 local function bucket(queues)
-  local self = { read = function(args, at) return quota(args, at, 'capacity') end }
+  local self = { read = quota, term = 'capacity' }
   local now, capacity, rate, period, refill
   -- The parts of a unit, of a full bucket, and those used from origin on; wide if need be.
   local unit, full, used, origin
@@ -779,7 +786,7 @@ local function bucket(queues)
   local function drained_in(parts)
     if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if type(whole) == 'number' then whole = floor(whole) end
+    if not is_wide(whole) then whole = floor(whole) end
     return origin > now and whole + (origin - now) or whole
   end
 
@@ -807,7 +814,7 @@ local function bucket(queues)
       origin = updated
       return capacity, false
     end
-    local drained = (type(unit) == 'table' and widened(rate) or rate) * (now - updated)
+    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
@@ -819,7 +826,7 @@ local function bucket(queues)
 
   function self.used()
     local units = (used + (period - 1)) / period
-    return type(units) == 'number' and floor(units) or units
+    return is_wide(units) and units or floor(units)
   end
 
   function self.take(cost) used = used + cost * unit end
@@ -865,7 +872,7 @@ end
 
 -- A window that opens with its first call, or aligned at multiples of its length.
 local function fixed()
-  local self = { read = function(args, at) return limit_and_window(args, at, true) end }
+  local self = { read = limit_and_window, term = 'ALIGNED' }
   local now, limit, window, start, used, until_end
 
   function self.standing(bytes, at, _, its_limit, its_window, aligned)
@@ -876,10 +883,9 @@ local function fixed()
       until_end = fresh - now + window
       return limit, false
     end
-    local kind = byte(bytes, 2)
     start, used = pair_of(bytes, 0xff)
     if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
-      local has_reservations = kind == 0xf5 and byte(bytes, 1) == 0x93
+      local has_reservations = byte(bytes, 1) == 0x93 and byte(bytes, 2) == 0xf5
         and bytes:sub(-18, -17) == '\196\016'
       return nil, has_reservations and 'module' or nil
     end
@@ -1401,8 +1407,9 @@ end
 -- When the key has to expire from now on, if not when it does: for what lapses so long after now,
 -- and longer by at most the slack.
 local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, slack == 0 and lapse or lapse + slack)
-  if is_new or slack == 0 then return relaxed end
+  if slack == 0 then return expiry_ms(now, lapse) end
+  local relaxed = expiry_ms(now, lapse + slack)
+  if is_new then return relaxed end
   local expiry
   if knows_expiry then
     expiry = call('PEXPIRETIME', key)
@@ -1439,7 +1446,7 @@ end
 -- A call of one rule, whose arguments begin at at. The verb is PEEK, CHARGE, REFUND, or any other
 -- of a call that takes its cost where there is room.
 local function apply(self, verb, keys, args, at)
-  local cost, partial, a, b, c, d = self.read(args, at)
+  local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
   if partial and (verb == 'CHARGE' or verb == 'REFUND') then
     return failed('partial_not_here', verb)
@@ -1711,7 +1718,7 @@ local function several()
     end
     local self = algorithm_of(name)
     if not self then return nil, unnamed(name) end
-    local cost, partial, a, b, c, d = self.read(words, 2)
+    local cost, partial, a, b, c, d = self.read(words, 2, self.term)
     if not cost then return nil, partial == 'arity' and name or partial end
     if partial then return nil, 'partial_not_here' end
     local rule = { self = self, cost = cost, a, b, c, d }
@@ -1829,8 +1836,10 @@ local several_made
 
 -- A call of a command of the module, without its RL., whose arguments after the keys begin at at.
 local function run(verb, keys, args, at)
+  local self = made[verb]
+  if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
-  local self = algorithm_of(verb)
+  self = algorithm_of(verb)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or several()
     return several_made(verb, keys, args, at)

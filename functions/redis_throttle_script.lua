@@ -130,12 +130,14 @@ local function widened(number)
   wide = wide or wide_numbers()
   return wide.new(number)
 end
+local function is_wide(number)
+  return wide and type(number) == 'table'
+end
 local function plain(number)
-  if type(number) == 'table' then return wide.fitting(number) end
-  return number
+  return is_wide(number) and wide.fitting(number) or number
 end
 local function exceeds(number, bound)
-  return type(number) == 'table' or number > bound
+  return is_wide(number) or number > bound
 end
 local function scaled(a, b, c)
   local product = a * b
@@ -149,9 +151,9 @@ local function scaled_up(a, b, c)
 end
 local SPAN_MAX_MS = 18446744073709552
 local function ms(span)
-  if type(span) == 'table' then
+  if wide and type(span) == 'table' then
     local whole = (span + 999) / 1000
-    whole = type(whole) == 'table' and wide.rounded(whole) or whole
+    if is_wide(whole) then whole = wide.rounded(whole) end
     return whole < SPAN_MAX_MS and whole or SPAN_MAX_MS
   end
   local rest = span % 1000
@@ -159,7 +161,7 @@ local function ms(span)
   return (span - rest) / 1000 + 1
 end
 local function expiry_ms(now, span)
-  if type(span) == 'table' then return ms(span + now) end
+  if wide and type(span) == 'table' then return ms(span + now) end
   local sum = now + span
   if sum < EXACT then return ms(sum) end
   local rest = now % 1000
@@ -419,7 +421,7 @@ local function pair_of(bytes, kind)
   if at == #bytes + 1 then return instant, count end
 end
 local function gcra()
-  local self = { read = function(args, at) return quota(args, at, 'burst') end }
+  local self = { read = quota, term = 'burst' }
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
   local owed_beyond
@@ -569,7 +571,7 @@ local function gcra()
   return self
 end
 local function bucket(queues)
-  local self = { read = function(args, at) return quota(args, at, 'capacity') end }
+  local self = { read = quota, term = 'capacity' }
   local now, capacity, rate, period, refill
   local unit, full, used, origin
   local function stored(bytes)
@@ -611,7 +613,7 @@ local function bucket(queues)
   local function drained_in(parts)
     if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if type(whole) == 'number' then whole = floor(whole) end
+    if not is_wide(whole) then whole = floor(whole) end
     return origin > now and whole + (origin - now) or whole
   end
   function self.standing(bytes, at, cost, its_capacity, its_rate, its_period)
@@ -637,7 +639,7 @@ local function bucket(queues)
       origin = updated
       return capacity, false
     end
-    local drained = (type(unit) == 'table' and widened(rate) or rate) * (now - updated)
+    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
@@ -647,7 +649,7 @@ local function bucket(queues)
   end
   function self.used()
     local units = (used + (period - 1)) / period
-    return type(units) == 'number' and floor(units) or units
+    return is_wide(units) and units or floor(units)
   end
   function self.take(cost) used = used + cost * unit end
   function self.give_back(cost)
@@ -685,7 +687,7 @@ local function bucket(queues)
   return self
 end
 local function fixed()
-  local self = { read = function(args, at) return limit_and_window(args, at, true) end }
+  local self = { read = limit_and_window, term = 'ALIGNED' }
   local now, limit, window, start, used, until_end
   function self.standing(bytes, at, _, its_limit, its_window, aligned)
     now, limit, window = at, its_limit, its_window
@@ -695,10 +697,9 @@ local function fixed()
       until_end = fresh - now + window
       return limit, false
     end
-    local kind = byte(bytes, 2)
     start, used = pair_of(bytes, 0xff)
     if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
-      local has_reservations = kind == 0xf5 and byte(bytes, 1) == 0x93
+      local has_reservations = byte(bytes, 1) == 0x93 and byte(bytes, 2) == 0xf5
         and bytes:sub(-18, -17) == '\196\016'
       return nil, has_reservations and 'module' or nil
     end
@@ -1117,8 +1118,9 @@ local function refund(self, repaired, cost)
   return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
 end
 local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, slack == 0 and lapse or lapse + slack)
-  if is_new or slack == 0 then return relaxed end
+  if slack == 0 then return expiry_ms(now, lapse) end
+  local relaxed = expiry_ms(now, lapse + slack)
+  if is_new then return relaxed end
   local expiry
   if knows_expiry then
     expiry = call('PEXPIRETIME', key)
@@ -1148,7 +1150,7 @@ local function five(verdict, limit, remaining, wait, reset)
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
 local function apply(self, verb, keys, args, at)
-  local cost, partial, a, b, c, d = self.read(args, at)
+  local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
   if partial and (verb == 'CHARGE' or verb == 'REFUND') then
     return failed('partial_not_here', verb)
@@ -1375,7 +1377,7 @@ local function several()
     end
     local self = algorithm_of(name)
     if not self then return nil, unnamed(name) end
-    local cost, partial, a, b, c, d = self.read(words, 2)
+    local cost, partial, a, b, c, d = self.read(words, 2, self.term)
     if not cost then return nil, partial == 'arity' and name or partial end
     if partial then return nil, 'partial_not_here' end
     local rule = { self = self, cost = cost, a, b, c, d }
@@ -1479,8 +1481,10 @@ local function several()
 end
 local several_made
 local function run(verb, keys, args, at)
+  local self = made[verb]
+  if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
-  local self = algorithm_of(verb)
+  self = algorithm_of(verb)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or several()
     return several_made(verb, keys, args, at)
