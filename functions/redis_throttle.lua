@@ -19,7 +19,7 @@
 -- has nanoseconds in two parts. Products that do not fit are counted in limbs: see wide_numbers.
 --
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
--- sets; what a call makes of them stands in decide, charge and refund, as in the module's own
+-- sets; what a call makes of them stands in decide and settling, as in the module's own
 -- src/limiter/standing.rs. An algorithm is made when it is first asked for: as a script, this file
 -- runs from its top with every call.
 
@@ -201,20 +201,6 @@ local function exceeds(number, bound)
   return is_wide(number) or number > bound
 end
 
--- a x b / c, rounded down; a multiple of c is added to neither.
-local function scaled(a, b, c)
-  local product = a * b
-  if product < EXACT then return (product - product % c) / c end
-  return widened(a) * b / c
-end
-
--- a x b / c, rounded up.
-local function scaled_up(a, b, c)
-  local product = a * b + c - 1
-  if product < EXACT then return (product - product % c) / c end
-  return (widened(a) * b + (c - 1)) / c
-end
-
 -- The longest span that 64 bits hold, in ms; it is counted in limbs where it can come about.
 local SPAN_MAX_MS = 18446744073709552
 
@@ -241,8 +227,9 @@ end
 
 -- Errors ---------------------------------------------------------------------------------------
 
--- The text of an error. Of a wrong number of arguments, it is the server's for that command.
-local function text_of(failure, command)
+-- An error as a reply: what is wrong with a call of a command. A rule of several is named after the
+-- first word. Of a wrong number of arguments the text is the server's.
+local function failed(failure, verb, rule)
   local function integer(name, least, most)
     return 'ERR invalid ' .. name .. ': expected an integer from ' .. least .. ' to ' .. most
   end
@@ -259,7 +246,7 @@ local function text_of(failure, command)
   end
   local most, option = '1000000000000', 'ERR invalid option: '
   local texts = {
-    arity = "ERR wrong number of arguments for 'rl." .. command .. "' command",
+    arity = "ERR wrong number of arguments for 'rl." .. verb:lower() .. "' command",
     FIXED = words('FIXED limit window'),
     SLIDING = words('SLIDING limit window'),
     SLIDINGLOG = words('SLIDINGLOG limit window'),
@@ -311,12 +298,7 @@ local function text_of(failure, command)
     module = 'ERR not without the module: QUOTA, reservations and policies need redis-throttle '
       .. 'itself, loaded as a module',
   }
-  return texts[failure] or failure
-end
-
--- An error as a reply. A rule of several is named after the first word.
-local function failed(failure, verb, rule)
-  local text = text_of(failure, verb:lower())
+  local text = texts[failure] or failure
   if rule and failure ~= 'arity' then
     text = text:gsub('^(%u+) ', '%1 rule ' .. rule .. ': ', 1)
   end
@@ -353,15 +335,22 @@ local function units(word)
   return limits_read[word] or remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 
--- A duration that is more than digits: perhaps a point and up to six more, perhaps a unit.
-local function spelled_duration(word)
-  local whole, rest = word:match('^(%d+)(.*)$')
-  local decimals, unit = (rest or ''):match('^%.(%d+)(.*)$')
+-- A duration in microseconds; nil for anything else, and out of bounds.
+local function duration(word)
+  local span = durations_read[word]
+  if span then return span end
+  -- Perhaps a point and up to six more digits, perhaps a unit.
+  local whole, rest = word, ''
+  if find(word, '%D') then
+    whole, rest = word:match('^(%d+)(.*)$')
+    if not whole then return end
+  end
+  local decimals, unit = rest:match('^%.(%d+)(.*)$')
   unit = unit or rest
-  local unit_us = unit == '' and 1000000 or unit == 's' and 1000000 or unit == 'ms' and 1000
+  local unit_us = (unit == '' or unit == 's') and 1000000 or unit == 'ms' and 1000
     or unit == 'm' and 60000000 or unit == 'h' and 3600000000 or unit == 'd' and 86400000000
-  if not unit_us then return end
-  local span = tonumber(whole) * unit_us
+  if not unit_us or whole == '' then return end
+  span = tonumber(whole) * unit_us
   if decimals then
     if #decimals > 6 then return end
     local scale = 10 ^ #decimals
@@ -374,19 +363,7 @@ local function spelled_duration(word)
       span = span + parts / scale
     end
   end
-  return span
-end
-
--- A duration in microseconds; nil for anything else, and out of bounds.
-local function duration(word)
-  local span = durations_read[word]
-  if span then return span end
-  if find(word, '%D') then
-    span = spelled_duration(word)
-  else
-    span = (tonumber(word) or 0) * 1000000
-  end
-  if span and span >= PERIOD_MIN and span <= PERIOD_MAX then
+  if span >= PERIOD_MIN and span <= PERIOD_MAX then
     return remember(durations_read, word, span)
   end
 end
@@ -449,23 +426,6 @@ local function quota(args, at, size)
   local cost, partial = options(args, at + 3, false)
   if not cost then return nil, partial end
   return cost, partial, capacity, rate, period
-end
-
-local function delays(args, at)
-  local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
-  if not forget then return nil, 'arity' end
-  attempts = integer(attempts, 1, 1000000)
-  if not attempts then return nil, 'attempts' end
-  base = duration(base)
-  if not base then return nil, 'base' end
-  max = duration(max)
-  if not max then return nil, 'max' end
-  forget = duration(forget)
-  if not forget then return nil, 'forget' end
-  if base > max then return nil, 'base_above_max' end
-  if max >= forget then return nil, 'max_not_below_forget' end
-  if args[at + 4] then return nil, 'no_option' end
-  return 1, false, attempts, base, max, forget
 end
 
 -- States ---------------------------------------------------------------------------------------
@@ -926,6 +886,20 @@ local function sliding()
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
 
+  -- a x b / c, rounded down.
+  local function scaled(a, b, c)
+    local product = a * b
+    if product < EXACT then return (product - product % c) / c end
+    return widened(a) * b / c
+  end
+
+  -- The same, rounded up.
+  local function scaled_up(a, b, c)
+    local product = a * b + c - 1
+    if product < EXACT then return (product - product % c) / c end
+    return (widened(a) * b + (c - 1)) / c
+  end
+
   local function estimated()
     local overlap = start < now and window - (now - start) or window
     local faded = overlap > 0 and previous > 0 and scaled_up(previous, overlap, window) or 0
@@ -1027,9 +1001,26 @@ end
 
 -- Some attempts are free, each further one has to wait, and longer each time.
 local function backoff()
-  local self = { read = delays }
+  local self = {}
   local now, attempts, base, max, forget, last, count
   local COUNT_MAX = 4294967295
+
+  function self.read(args, at)
+    local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
+    if not forget then return nil, 'arity' end
+    attempts = integer(attempts, 1, 1000000)
+    if not attempts then return nil, 'attempts' end
+    base = duration(base)
+    if not base then return nil, 'base' end
+    max = duration(max)
+    if not max then return nil, 'max' end
+    forget = duration(forget)
+    if not forget then return nil, 'forget' end
+    if base > max then return nil, 'base_above_max' end
+    if max >= forget then return nil, 'max_not_below_forget' end
+    if args[at + 4] then return nil, 'no_option' end
+    return 1, false, attempts, base, max, forget
+  end
 
   function self.standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
     now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
@@ -1368,41 +1359,50 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 
--- Takes what is there, up to the cost, which is at least one.
-local function decide_partly(self, repaired, cost)
-  local granted = self.after()
-  if granted > cost then granted = cost end
-  if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
-  local wait = self.wait and self.wait() or 0
-  self.take(granted)
-  return granted, wait, 'keep'
-end
+-- What is asked for more rarely, made when it first is.
+local function settling()
+  local settle = {}
 
--- Takes the cost in any case. Denied is what goes, or was already, into debt.
-local function charge(self, limit, cost)
-  if cost == 0 then
+  -- Takes what is there, up to the cost, which is at least one.
+  function settle.PARTIAL(self, _, repaired, cost)
+    local granted = self.after()
+    if granted > cost then granted = cost end
+    if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
+    local wait = self.wait and self.wait() or 0
+    self.take(granted)
+    return granted, wait, 'keep'
+  end
+
+  -- Takes the cost in any case. Denied is what goes, or was already, into debt.
+  function settle.CHARGE(self, limit, _, cost)
+    if cost == 0 then
+      local clear = self.lacks(0) or 0
+      return plain(clear) == 0 and 1 or 0, clear
+    end
+    local fits = cost <= limit and not self.lacks(cost)
+    self.take(cost)
+    if not fits then
+      if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
+      local _, reset = self.after()
+      if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
+    end
+    return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+  end
+
+  -- Gives the cost back, but never more than is used. Denied is what is in debt after it.
+  function settle.REFUND(self, _, repaired, cost)
+    local finds = cost > 0 and self.used() ~= 0
+    if finds then self.give_back(cost) end
     local clear = self.lacks(0) or 0
-    return plain(clear) == 0 and 1 or 0, clear
+    local verdict = plain(clear) == 0 and 1 or 0
+    if finds and self.used() == 0 then return verdict, clear, 'forget' end
+    return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
   end
-  local fits = cost <= limit and not self.lacks(cost)
-  self.take(cost)
-  if not fits then
-    if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
-    local _, reset = self.after()
-    if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
-  end
-  return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+
+  return settle
 end
 
--- Gives the cost back, but never more than is used. Denied is what is in debt after it.
-local function refund(self, repaired, cost)
-  local finds = cost > 0 and self.used() ~= 0
-  if finds then self.give_back(cost) end
-  local clear = self.lacks(0) or 0
-  local verdict = plain(clear) == 0 and 1 or 0
-  if finds and self.used() == 0 then return verdict, clear, 'forget' end
-  return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
-end
+local settle
 
 -- When the key has to expire from now on, if not when it does: for what lapses so long after now,
 -- and longer by at most the slack.
@@ -1448,9 +1448,8 @@ end
 local function apply(self, verb, keys, args, at)
   local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
-  if partial and (verb == 'CHARGE' or verb == 'REFUND') then
-    return failed('partial_not_here', verb)
-  end
+  local settles = verb == 'CHARGE' or verb == 'REFUND'
+  if partial and settles then return failed('partial_not_here', verb) end
   local key = keys[1]
   local bytes = attempt('GET', key)
   if bytes and #bytes < 4 then return failed(unfit(bytes), verb) end
@@ -1458,13 +1457,10 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, cost, a, b, c, d)
   if not limit then return failed(repaired or 'wrong_type', verb) end
   local verdict, wait, writes
-  if verb == 'CHARGE' then
-    verdict, wait, writes = charge(self, limit, cost)
+  if settles or partial then
+    settle = settle or settling()
+    verdict, wait, writes = settle[partial and 'PARTIAL' or verb](self, limit, repaired, cost)
     if not verdict then return failed(wait, verb) end
-  elseif verb == 'REFUND' then
-    verdict, wait, writes = refund(self, repaired, cost)
-  elseif partial then
-    verdict, wait, writes = decide_partly(self, repaired, cost)
   else
     verdict, wait, writes = decide(self, limit, repaired, cost, false)
   end
@@ -1733,7 +1729,7 @@ local function several()
   -- The rules of a call in its order; or nil, what is wrong and in which.
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
-    if keys_count > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
+    if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
     local rules = {}
     for number = 1, keys_count < count and keys_count or count do
       local text = args[at + number - 1]

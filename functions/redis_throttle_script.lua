@@ -23,6 +23,7 @@ local function now_us()
   local now = time[1] * 1000000 + time[2]
   return now < CLOCK_MAX and now or CLOCK_MAX
 end
+local function made()
 local function wide_numbers()
   local wide = {}
   local function trimmed(limbs)
@@ -139,16 +140,6 @@ end
 local function exceeds(number, bound)
   return is_wide(number) or number > bound
 end
-local function scaled(a, b, c)
-  local product = a * b
-  if product < EXACT then return (product - product % c) / c end
-  return widened(a) * b / c
-end
-local function scaled_up(a, b, c)
-  local product = a * b + c - 1
-  if product < EXACT then return (product - product % c) / c end
-  return (widened(a) * b + (c - 1)) / c
-end
 local SPAN_MAX_MS = 18446744073709552
 local function ms(span)
   if wide and type(span) == 'table' then
@@ -167,7 +158,7 @@ local function expiry_ms(now, span)
   local rest = now % 1000
   return (now - rest) / 1000 + ms(span + rest)
 end
-local function text_of(failure, command)
+local function failed(failure, verb, rule)
   local function integer(name, least, most)
     return 'ERR invalid ' .. name .. ': expected an integer from ' .. least .. ' to ' .. most
   end
@@ -184,7 +175,7 @@ local function text_of(failure, command)
   end
   local most, option = '1000000000000', 'ERR invalid option: '
   local texts = {
-    arity = "ERR wrong number of arguments for 'rl." .. command .. "' command",
+    arity = "ERR wrong number of arguments for 'rl." .. verb:lower() .. "' command",
     FIXED = words('FIXED limit window'),
     SLIDING = words('SLIDING limit window'),
     SLIDINGLOG = words('SLIDINGLOG limit window'),
@@ -235,10 +226,7 @@ local function text_of(failure, command)
     module = 'ERR not without the module: QUOTA, reservations and policies need redis-throttle '
       .. 'itself, loaded as a module',
   }
-  return texts[failure] or failure
-end
-local function failed(failure, verb, rule)
-  local text = text_of(failure, verb:lower())
+  local text = texts[failure] or failure
   if rule and failure ~= 'arity' then
     text = text:gsub('^(%u+) ', '%1 rule ' .. rule .. ': ', 1)
   end
@@ -264,14 +252,20 @@ end
 local function units(word)
   return limits_read[word] or remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
-local function spelled_duration(word)
-  local whole, rest = word:match('^(%d+)(.*)$')
-  local decimals, unit = (rest or ''):match('^%.(%d+)(.*)$')
+local function duration(word)
+  local span = durations_read[word]
+  if span then return span end
+  local whole, rest = word, ''
+  if find(word, '%D') then
+    whole, rest = word:match('^(%d+)(.*)$')
+    if not whole then return end
+  end
+  local decimals, unit = rest:match('^%.(%d+)(.*)$')
   unit = unit or rest
-  local unit_us = unit == '' and 1000000 or unit == 's' and 1000000 or unit == 'ms' and 1000
+  local unit_us = (unit == '' or unit == 's') and 1000000 or unit == 'ms' and 1000
     or unit == 'm' and 60000000 or unit == 'h' and 3600000000 or unit == 'd' and 86400000000
-  if not unit_us then return end
-  local span = tonumber(whole) * unit_us
+  if not unit_us or whole == '' then return end
+  span = tonumber(whole) * unit_us
   if decimals then
     if #decimals > 6 then return end
     local scale = 10 ^ #decimals
@@ -283,17 +277,7 @@ local function spelled_duration(word)
       span = span + parts / scale
     end
   end
-  return span
-end
-local function duration(word)
-  local span = durations_read[word]
-  if span then return span end
-  if find(word, '%D') then
-    span = spelled_duration(word)
-  else
-    span = (tonumber(word) or 0) * 1000000
-  end
-  if span and span >= PERIOD_MIN and span <= PERIOD_MAX then
+  if span >= PERIOD_MIN and span <= PERIOD_MAX then
     return remember(durations_read, word, span)
   end
 end
@@ -351,22 +335,6 @@ local function quota(args, at, size)
   local cost, partial = options(args, at + 3, false)
   if not cost then return nil, partial end
   return cost, partial, capacity, rate, period
-end
-local function delays(args, at)
-  local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
-  if not forget then return nil, 'arity' end
-  attempts = integer(attempts, 1, 1000000)
-  if not attempts then return nil, 'attempts' end
-  base = duration(base)
-  if not base then return nil, 'base' end
-  max = duration(max)
-  if not max then return nil, 'max' end
-  forget = duration(forget)
-  if not forget then return nil, 'forget' end
-  if base > max then return nil, 'base_above_max' end
-  if max >= forget then return nil, 'max_not_below_forget' end
-  if args[at + 4] then return nil, 'no_option' end
-  return 1, false, attempts, base, max, forget
 end
 local function spelled(number)
   if number < 128 then return char(number) end
@@ -730,6 +698,16 @@ local function sliding()
   local self = { read = limit_and_window }
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
+  local function scaled(a, b, c)
+    local product = a * b
+    if product < EXACT then return (product - product % c) / c end
+    return widened(a) * b / c
+  end
+  local function scaled_up(a, b, c)
+    local product = a * b + c - 1
+    if product < EXACT then return (product - product % c) / c end
+    return (widened(a) * b + (c - 1)) / c
+  end
   local function estimated()
     local overlap = start < now and window - (now - start) or window
     local faded = overlap > 0 and previous > 0 and scaled_up(previous, overlap, window) or 0
@@ -814,9 +792,25 @@ local function sliding()
   return self
 end
 local function backoff()
-  local self = { read = delays }
+  local self = {}
   local now, attempts, base, max, forget, last, count
   local COUNT_MAX = 4294967295
+  function self.read(args, at)
+    local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
+    if not forget then return nil, 'arity' end
+    attempts = integer(attempts, 1, 1000000)
+    if not attempts then return nil, 'attempts' end
+    base = duration(base)
+    if not base then return nil, 'base' end
+    max = duration(max)
+    if not max then return nil, 'max' end
+    forget = duration(forget)
+    if not forget then return nil, 'forget' end
+    if base > max then return nil, 'base_above_max' end
+    if max >= forget then return nil, 'max_not_below_forget' end
+    if args[at + 4] then return nil, 'no_option' end
+    return 1, false, attempts, base, max, forget
+  end
   function self.standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
     now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
     last, count = now, 0
@@ -1087,36 +1081,41 @@ local function decide(self, limit, repaired, cost, holds_back)
   end
   return verdict, wait, repaired and 'keep'
 end
-local function decide_partly(self, repaired, cost)
-  local granted = self.after()
-  if granted > cost then granted = cost end
-  if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
-  local wait = self.wait and self.wait() or 0
-  self.take(granted)
-  return granted, wait, 'keep'
-end
-local function charge(self, limit, cost)
-  if cost == 0 then
+local function settling()
+  local settle = {}
+  function settle.PARTIAL(self, _, repaired, cost)
+    local granted = self.after()
+    if granted > cost then granted = cost end
+    if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
+    local wait = self.wait and self.wait() or 0
+    self.take(granted)
+    return granted, wait, 'keep'
+  end
+  function settle.CHARGE(self, limit, _, cost)
+    if cost == 0 then
+      local clear = self.lacks(0) or 0
+      return plain(clear) == 0 and 1 or 0, clear
+    end
+    local fits = cost <= limit and not self.lacks(cost)
+    self.take(cost)
+    if not fits then
+      if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
+      local _, reset = self.after()
+      if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
+    end
+    return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+  end
+  function settle.REFUND(self, _, repaired, cost)
+    local finds = cost > 0 and self.used() ~= 0
+    if finds then self.give_back(cost) end
     local clear = self.lacks(0) or 0
-    return plain(clear) == 0 and 1 or 0, clear
+    local verdict = plain(clear) == 0 and 1 or 0
+    if finds and self.used() == 0 then return verdict, clear, 'forget' end
+    return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
   end
-  local fits = cost <= limit and not self.lacks(cost)
-  self.take(cost)
-  if not fits then
-    if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
-    local _, reset = self.after()
-    if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
-  end
-  return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+  return settle
 end
-local function refund(self, repaired, cost)
-  local finds = cost > 0 and self.used() ~= 0
-  if finds then self.give_back(cost) end
-  local clear = self.lacks(0) or 0
-  local verdict = plain(clear) == 0 and 1 or 0
-  if finds and self.used() == 0 then return verdict, clear, 'forget' end
-  return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
-end
+local settle
 local function new_expiry(key, now, lapse, slack, is_new)
   if slack == 0 then return expiry_ms(now, lapse) end
   local relaxed = expiry_ms(now, lapse + slack)
@@ -1152,9 +1151,8 @@ end
 local function apply(self, verb, keys, args, at)
   local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
-  if partial and (verb == 'CHARGE' or verb == 'REFUND') then
-    return failed('partial_not_here', verb)
-  end
+  local settles = verb == 'CHARGE' or verb == 'REFUND'
+  if partial and settles then return failed('partial_not_here', verb) end
   local key = keys[1]
   local bytes = attempt('GET', key)
   if bytes and #bytes < 4 then return failed(unfit(bytes), verb) end
@@ -1162,13 +1160,10 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, cost, a, b, c, d)
   if not limit then return failed(repaired or 'wrong_type', verb) end
   local verdict, wait, writes
-  if verb == 'CHARGE' then
-    verdict, wait, writes = charge(self, limit, cost)
+  if settles or partial then
+    settle = settle or settling()
+    verdict, wait, writes = settle[partial and 'PARTIAL' or verb](self, limit, repaired, cost)
     if not verdict then return failed(wait, verb) end
-  elseif verb == 'REFUND' then
-    verdict, wait, writes = refund(self, repaired, cost)
-  elseif partial then
-    verdict, wait, writes = decide_partly(self, repaired, cost)
   else
     verdict, wait, writes = decide(self, limit, repaired, cost, false)
   end
@@ -1390,7 +1385,7 @@ local function several()
   end
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
-    if keys_count > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
+    if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
     local rules = {}
     for number = 1, keys_count < count and keys_count or count do
       local text = args[at + number - 1]
@@ -1509,4 +1504,6 @@ local function run(verb, keys, args, at)
   if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end
   return failed(unnamed(name), verb)
 end
-return run((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+return run
+end
+return made()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)

@@ -21,16 +21,30 @@ HEAD = """\
 -- Made by scripts/lua-script.py of functions/redis_throttle.lua, which says all there is to say.
 """
 
-TAIL = "return run((ARGV[1] or ''):upper(), KEYS, ARGV, 2)\n"
+# Where the functions begin. They stand in a function of their own: to reach what is outside of one
+# costs them less, and each call of a script makes them all.
+FIRST_SECTION = "-- Numbers beyond "
+MIDDLE = "local function made()\n"
+TAIL = """\
+return run
+end
+return made()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+"""
+
+
+def without_comments(text):
+    lines = text.splitlines()
+    kept = (line for line in lines if line.strip() and not line.lstrip().startswith(("--", "#!")))
+    return "".join(f"{line}\n" for line in kept)
 
 
 def script(library):
     code, found, _ = library.partition(LAST_SECTION)
-    if not found:
-        sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION}")
-    _shebang, *lines = code.splitlines()
-    kept = (line for line in lines if line.strip() and not line.lstrip().startswith("--"))
-    return HEAD + "".join(f"{line}\n" for line in kept) + TAIL
+    values, found_too, functions = code.partition(FIRST_SECTION)
+    if not found or not found_too:
+        sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION} or {FIRST_SECTION}")
+    _heading, functions = functions.split("\n", 1)
+    return HEAD + without_comments(values) + MIDDLE + without_comments(functions) + TAIL
 
 
 def main():
