@@ -508,7 +508,7 @@ end
 --                                     the limit, and whether a clock that stepped back made it
 --                                     re-base the state; nil when it is no state of the algorithm.
 --   lacks(cost)                       how long until there is room for cost; nil when there is
---   used()                            what is used, in units, rounded up
+--   in_use()                          what is used, in units, rounded up
 --   take(cost), give_back(cost)
 --   after()                           what remains, and how long until all of it is back
 --   wait()                            how long an allowed call holds back; there is none but of
@@ -519,7 +519,6 @@ end
 
 -- The theoretical arrival time, in two parts: microseconds, and the nanoseconds beside them.
 local function gcra()
-  local self = { read = quota, term = 'burst' }
   -- The rule, and what follows from it, which a call of the same rule finds as it was.
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
@@ -586,7 +585,7 @@ local function gcra()
     return (high > 0 and 32 or 0) + (is_exact and exponent - 1 or exponent)
   end
 
-  function self.standing(bytes, at, _, its_burst, its_rate, its_period)
+  local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
       burst, rate, period = its_burst, its_rate, its_period
@@ -612,7 +611,7 @@ local function gcra()
     return burst, false
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     local us, ns = intervals(cost)
     us, ns = us + owed_us, ns + owed_ns
     if ns >= 1000 then us, ns = us + 1, ns - 1000 end
@@ -621,7 +620,7 @@ local function gcra()
     end
   end
 
-  function self.used()
+  local function in_use()
     local owed_plain, interval_plain = owed_us * 1000 + owed_ns, interval_us * 1000 + interval_ns
     if owed_plain + interval_plain < EXACT then
       return floor((owed_plain + interval_plain - 1) / interval_plain)
@@ -631,7 +630,7 @@ local function gcra()
     return (owed + interval - 1) / interval
   end
 
-  function self.take(cost)
+  local function take(cost)
     local us, ns = intervals(cost)
     us, ns = us + owed_us, ns + owed_ns
     if ns >= 1000 then us, ns = us + 1, ns - 1000 end
@@ -644,7 +643,7 @@ local function gcra()
     owed_us, owed_ns = us, ns
   end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     local us, ns = intervals(cost)
     us, ns = owed_us - us, owed_ns - ns
     if ns < 0 then us, ns = us - 1, ns + 1000 end
@@ -652,7 +651,7 @@ local function gcra()
     owed_us, owed_ns = us, ns
   end
 
-  function self.after()
+  local function after()
     local reset = owed_ns > 0 and owed_us + 1 or owed_us
     local us, ns = tolerance_us - owed_us, tolerance_ns - owed_ns
     if ns < 0 then us, ns = us - 1, ns + 1000 end
@@ -671,7 +670,7 @@ local function gcra()
     return remaining, reset
   end
 
-  function self.next(_, reset)
+  local function next(_, reset)
     local high, low = halves(now + owed_us, owed_ns)
     if now + owed_us >= EXACT then
       high, low = halves(now, 0)
@@ -690,13 +689,15 @@ local function gcra()
     return bytes, reset, slack
   end
 
-  return self
+  return {
+    read = quota, term = 'burst', standing = standing, lacks = lacks, in_use = in_use,
+    take = take, give_back = give_back, after = after, next = next,
+  }
 end
 
 -- What is used, in parts: a unit has as many as the period has microseconds, of which each drains
 -- as many as the rate is.
 local function bucket(queues)
-  local self = { read = quota, term = 'capacity' }
   local now, capacity, rate, period, refill
   -- The parts of a unit, of a full bucket, and those used from origin on; wide if need be.
   local unit, full, used, origin
@@ -750,7 +751,7 @@ local function bucket(queues)
     return origin > now and whole + (origin - now) or whole
   end
 
-  function self.standing(bytes, at, cost, its_capacity, its_rate, its_period)
+  local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
     local updated, units, fraction, debt
@@ -779,33 +780,31 @@ local function bucket(queues)
     return capacity, false
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     local wanted = used + cost * unit
     if full < wanted then return drained_in(wanted - full) end
   end
 
-  function self.used()
+  local function in_use()
     local units = (used + (period - 1)) / period
     return is_wide(units) and units or floor(units)
   end
 
-  function self.take(cost) used = used + cost * unit end
+  local function take(cost) used = used + cost * unit end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     local given = cost * unit
     used = given < used and used - given or unit - unit
   end
 
-  function self.after()
+  local function after()
     local remaining = used < full and floor((full - used) / period) or 0
     return remaining, drained_in(used)
   end
 
-  if queues then
-    function self.wait() return drained_in(used) end
-  end
+  local function wait() return drained_in(used) end
 
-  function self.next(remaining, reset)
+  local function next(remaining, reset)
     local head, counted
     if full < used then
       local owed = used - full
@@ -827,15 +826,17 @@ local function bucket(queues)
     return head .. spelled(origin) .. counted, reset, floor(refill / 8)
   end
 
-  return self
+  return {
+    read = quota, term = 'capacity', standing = standing, lacks = lacks, in_use = in_use,
+    take = take, give_back = give_back, after = after, next = next, wait = queues and wait or nil,
+  }
 end
 
 -- A window that opens with its first call, or aligned at multiples of its length.
 local function fixed()
-  local self = { read = limit_and_window, term = 'ALIGNED' }
   local now, limit, window, start, used, until_end
 
-  function self.standing(bytes, at, _, its_limit, its_window, aligned)
+  local function standing(bytes, at, _, its_limit, its_window, aligned)
     now, limit, window = at, its_limit, its_window
     local fresh = aligned and now - now % window or now
     if not bytes then
@@ -859,30 +860,32 @@ local function fixed()
     return limit, repaired
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     if used + cost > limit then return until_end end
   end
 
-  function self.used() return used end
+  local function in_use() return used end
 
-  function self.take(cost) used = used + cost end
+  local function take(cost) used = used + cost end
 
-  function self.give_back(cost) used = used > cost and used - cost or 0 end
+  local function give_back(cost) used = used > cost and used - cost or 0 end
 
-  function self.after()
+  local function after()
     return used < limit and limit - used or 0, used == 0 and 0 or until_end
   end
 
-  function self.next()
+  local function next()
     return pair(0xff, start, used), start - now + window, 0
   end
 
-  return self
+  return {
+    read = limit_and_window, term = 'ALIGNED', standing = standing, lacks = lacks,
+    in_use = in_use, take = take, give_back = give_back, after = after, next = next,
+  }
 end
 
 -- Two neighbouring windows: the current one, and the part of the previous one that is in view.
 local function sliding()
-  local self = { read = limit_and_window }
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
 
@@ -912,7 +915,7 @@ local function sliding()
     return exceeds(overlap, window) and 0 or window - overlap
   end
 
-  function self.standing(bytes, at, _, its_limit, its_window)
+  local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     local current_start = now - now % window
     local repaired = false
@@ -946,7 +949,7 @@ local function sliding()
     return limit, repaired
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     if estimate + cost <= limit then return end
     local free, after = limit - cost, start - now
     if free >= current then
@@ -958,11 +961,11 @@ local function sliding()
     return after > 0 and after or 0
   end
 
-  function self.used() return estimate end
+  local function in_use() return estimate end
 
-  function self.take(cost) current, estimate = current + cost, estimate + cost end
+  local function take(cost) current, estimate = current + cost, estimate + cost end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     if cost > current then
       local left = previous - (cost - current)
       previous, current = left > 0 and left or 0, 0
@@ -986,26 +989,28 @@ local function sliding()
     return previous > 0 and start - now + window or 0
   end
 
-  function self.after()
+  local function after()
     local reset = lapses_in()
     return estimate < limit and limit - estimate or 0, reset > 0 and reset or 0
   end
 
-  function self.next()
+  local function next()
     local bytes = char(0x94, 0xfe) .. spelled(start) .. spelled(previous) .. spelled(current)
     return bytes, lapses_in(), 0
   end
 
-  return self
+  return {
+    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
 end
 
 -- Some attempts are free, each further one has to wait, and longer each time.
 local function backoff()
-  local self = {}
   local now, attempts, base, max, forget, last, count
   local COUNT_MAX = 4294967295
 
-  function self.read(args, at)
+  local function read(args, at)
     local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
     if not forget then return nil, 'arity' end
     attempts = integer(attempts, 1, 1000000)
@@ -1022,7 +1027,7 @@ local function backoff()
     return 1, false, attempts, base, max, forget
   end
 
-  function self.standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
+  local function standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
     now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
     last, count = now, 0
     if not bytes then return attempts, false end
@@ -1039,7 +1044,7 @@ local function backoff()
     return attempts, false
   end
 
-  function self.lacks()
+  local function lacks()
     local paid = count - attempts
     if paid < 0 then return end
     local delay = base * 2 ^ paid
@@ -1047,31 +1052,33 @@ local function backoff()
     if after > 0 then return after end
   end
 
-  function self.used() return count end
+  local function in_use() return count end
 
-  function self.take(cost)
+  local function take(cost)
     count = count < COUNT_MAX and count + cost or COUNT_MAX
     -- Set back, the clock does not shorten a delay.
     if last < now then last = now end
   end
 
-  function self.give_back(cost) count = count > cost and count - cost or 0 end
+  local function give_back(cost) count = count > cost and count - cost or 0 end
 
-  function self.after()
+  local function after()
     return count < attempts and attempts - count or 0, count > 0 and last - now + forget or 0
   end
 
-  function self.next()
+  local function next()
     return pair(0xf7, last, count), last - now + forget, floor(forget / 8)
   end
 
-  return self
+  return {
+    read = read, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
 end
 
 -- Every call is remembered: entries of six bytes of microseconds since the base and six of the
 -- running total, counted from 0 here.
 local function sliding_log()
-  local self = { read = limit_and_window }
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
   -- How finely instants are rounded up, by this rule.
@@ -1121,7 +1128,7 @@ local function sliding_log()
       and newest - base <= INSTANT_MAX - base
   end
 
-  function self.standing(bytes, at, _, its_limit, its_window)
+  local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     rule_slot = limit <= SLOTS and 1 or floor((window + SLOTS - 1) / SLOTS)
     log, moved_to, rewrites = nil, nil, false
@@ -1164,15 +1171,15 @@ local function sliding_log()
     return freed + window
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     if used + cost <= limit then return end
     local after = freed_at(used - (limit - cost)) - now
     return after > 0 and after or 0
   end
 
-  function self.used() return used end
+  local function in_use() return used end
 
-  function self.take(cost)
+  local function take(cost)
     local rounded = rounded_now()
     last = moved_to or (last > rounded and last or rounded)
     last_total, used = last_total + cost, used + cost
@@ -1196,7 +1203,7 @@ local function sliding_log()
       or stale > floor(math.sqrt(2 * stays)) + 1
   end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     local given = cost < used and cost or used
     used = used - given
     last_total = last_total > given and last_total - given or 0
@@ -1218,7 +1225,7 @@ local function sliding_log()
     end
   end
 
-  function self.after()
+  local function after()
     local reset = used > 0 and last + window - now or 0
     return used < limit and limit - used or 0, reset > 0 and reset or 0
   end
@@ -1265,7 +1272,7 @@ local function sliding_log()
     return table.concat(parts)
   end
 
-  function self.next()
+  local function next()
     local lapse, slack = last + window - now, floor(window / 8)
     if not log then
       return header(last, rule_slot) .. packed(last, last_total, last, 0), lapse, slack
@@ -1292,7 +1299,10 @@ local function sliding_log()
     return rewritten(from, to, its_slot), lapse, slack
   end
 
-  return self
+  return {
+    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
 end
 
 local made = {}
@@ -1305,10 +1315,8 @@ local function algorithm_of(name)
     algorithm = gcra()
   elseif name == 'FIXED' then
     algorithm = fixed()
-  elseif name == 'TOKENBUCKET' then
-    algorithm = bucket(false)
-  elseif name == 'LEAKYBUCKET' then
-    algorithm = bucket(true)
+  elseif name == 'TOKENBUCKET' or name == 'LEAKYBUCKET' then
+    algorithm = bucket(name == 'LEAKYBUCKET')
   elseif name == 'SLIDING' then
     algorithm = sliding()
   elseif name == 'SLIDINGLOG' then
@@ -1382,7 +1390,7 @@ local function settling()
     local fits = cost <= limit and not self.lacks(cost)
     self.take(cost)
     if not fits then
-      if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
+      if exceeds(self.in_use(), TOTAL_MAX) then return nil, 'too_many_units' end
       local _, reset = self.after()
       if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
     end
@@ -1391,11 +1399,11 @@ local function settling()
 
   -- Gives the cost back, but never more than is used. Denied is what is in debt after it.
   function settle.REFUND(self, _, repaired, cost)
-    local finds = cost > 0 and self.used() ~= 0
+    local finds = cost > 0 and self.in_use() ~= 0
     if finds then self.give_back(cost) end
     local clear = self.lacks(0) or 0
     local verdict = plain(clear) == 0 and 1 or 0
-    if finds and self.used() == 0 then return verdict, clear, 'forget' end
+    if finds and self.in_use() == 0 then return verdict, clear, 'forget' end
     return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
   end
 
