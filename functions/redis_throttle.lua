@@ -18,6 +18,14 @@
 -- beyond: times are microseconds, and where one is added to another it is relative to now. GCRA
 -- has nanoseconds in two parts. Products that do not fit are counted in limbs: see wide_numbers.
 --
+-- What is not the same. A time to wait beyond 2^53 ms, which is 285,000 years, is answered, and an
+-- expiry set, as the nearest number that Lua has: only the debt of a far quicker rule takes so
+-- long. A key with reservations is an error. SLIDINGLOG rounds to SLOTS, whatever the module's
+-- rl.sliding-log-slots says. A script is refused where a command in it is: beyond maxmemory also
+-- REFUND and RENEW, on a replica only what writes. The caller needs the right to all that is called
+-- here: del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange
+-- zrangebyscore zrem zrevrange zscore.
+--
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
 -- sets; what a call makes of them stands in decide and settling, as in the module's own
 -- src/limiter/standing.rs. An algorithm is made when it is first asked for: as a script, this file
@@ -588,15 +596,15 @@ local function gcra()
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
-      burst, rate, period = its_burst, its_rate, its_period
-      local rest = period % rate
-      interval_us = (period - rest) / rate
-      rest = rest * 1000 + rate - 1
-      interval_ns = (rest - rest % rate) / rate
+      local rest = its_period % its_rate
+      interval_us = (its_period - rest) / its_rate
+      rest = rest * 1000 + its_rate - 1
+      interval_ns = (rest - rest % its_rate) / its_rate
       if interval_ns == 1000 then interval_us, interval_ns = interval_us + 1, 0 end
-      tolerance_us, tolerance_ns = intervals(burst)
+      tolerance_us, tolerance_ns = intervals(its_burst)
       power = covering_power(tolerance_us, tolerance_ns)
       slack = floor((tolerance_ns > 0 and tolerance_us + 1 or tolerance_us) / 8)
+      burst, rate, period = its_burst, its_rate, its_period
     end
     owed_us, owed_ns, owed_beyond = 0, 0, nil
     if bytes then

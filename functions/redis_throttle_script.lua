@@ -446,15 +446,15 @@ local function algorithm_of(name)
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
-      burst, rate, period = its_burst, its_rate, its_period
-      local rest = period % rate
-      interval_us = (period - rest) / rate
-      rest = rest * 1000 + rate - 1
-      interval_ns = (rest - rest % rate) / rate
+      local rest = its_period % its_rate
+      interval_us = (its_period - rest) / its_rate
+      rest = rest * 1000 + its_rate - 1
+      interval_ns = (rest - rest % its_rate) / its_rate
       if interval_ns == 1000 then interval_us, interval_ns = interval_us + 1, 0 end
-      tolerance_us, tolerance_ns = intervals(burst)
+      tolerance_us, tolerance_ns = intervals(its_burst)
       power = covering_power(tolerance_us, tolerance_ns)
       slack = floor((tolerance_ns > 0 and tolerance_us + 1 or tolerance_us) / 8)
+      burst, rate, period = its_burst, its_rate, its_period
     end
     owed_us, owed_ns, owed_beyond = 0, 0, nil
     if bytes then
