@@ -44,13 +44,13 @@ local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
 
 -- What the server offers. A library sees it from its first call on, and not yet when it is loaded.
-local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
+local byte, char, find, upper, pack, unpack, floor, call, attempt
 -- Whether the server knows absolute times of expiry in all commands.
 local knows_expiry
 
 local function bind()
   byte, char, find, upper = string.byte, string.char, string.find, string.upper
-  spread, pack, unpack = _G.unpack, struct.pack, struct.unpack
+  pack, unpack = struct.pack, struct.unpack
   floor = math.floor
   call, attempt = redis.call, redis.pcall
   knows_expiry = redis.REDIS_VERSION_NUM ~= nil
@@ -1648,7 +1648,7 @@ local function leases()
         if tonumber(first[at + 1]) > now then break end
         if first[at] ~= id then removed[#removed + 1] = first[at] end
       end
-      if #removed > 0 then call('ZREM', key, spread(removed)) end
+      if #removed > 0 then call('ZREM', key, _G.unpack(removed)) end
     end
     if there then
       call('ZADD', key, lapse, id)

@@ -9,11 +9,11 @@ local REFILL_MAX = 3155760000000000
 local CLOCK_MAX = 7258118400000000
 local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
-local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
+local byte, char, find, upper, pack, unpack, floor, call, attempt
 local knows_expiry
 local function bind()
   byte, char, find, upper = string.byte, string.char, string.find, string.upper
-  spread, pack, unpack = _G.unpack, struct.pack, struct.unpack
+  pack, unpack = struct.pack, struct.unpack
   floor = math.floor
   call, attempt = redis.call, redis.pcall
   knows_expiry = redis.REDIS_VERSION_NUM ~= nil
@@ -1304,7 +1304,7 @@ local function lease()
         if tonumber(first[at + 1]) > now then break end
         if first[at] ~= id then removed[#removed + 1] = first[at] end
       end
-      if #removed > 0 then call('ZREM', key, spread(removed)) end
+      if #removed > 0 then call('ZREM', key, _G.unpack(removed)) end
     end
     if there then
       call('ZADD', key, lapse, id)

@@ -5,7 +5,8 @@
     scripts/lua-script.py --check    fails where the one in the repository is another
 
 The script is the library up to its last section, which registers functions; in its place stands
-what tells the command by the first argument. Comments are left out, but for those at the top.
+what tells the command by the first argument. A call of a script runs it from its top, so what it
+makes there counts: see with_functions_in_place. Comments are left out.
 """
 
 import re
@@ -55,7 +56,8 @@ def script(library):
     if not found or not found_too:
         sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION} or {FIRST_SECTION}")
     _heading, functions = functions.split("\n", 1)
-    return HEAD + without_comments(values) + MIDDLE + with_functions_in_place(without_comments(functions)) + TAIL
+    functions = with_functions_in_place(without_comments(functions))
+    return HEAD + without_comments(values) + MIDDLE + functions + TAIL
 
 
 def main():
