@@ -41,7 +41,7 @@ def without_comments(text):
 
 
 def with_functions_in_place(code):
-    """A function that is named in one place is made in that place, so only by calls that pass it."""
+    """A function that is named in one place is made there, so only by calls that pass it."""
     for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
         name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
         others = code.replace(found, "")
