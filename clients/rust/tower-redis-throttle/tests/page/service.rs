@@ -1,8 +1,8 @@
 use std::net::SocketAddr;
 
-use axum::{
-    Extension, Router, extract::connect_info::IntoMakeServiceWithConnectInfo, routing::get,
-};
+use axum::extract::connect_info::IntoMakeServiceWithConnectInfo;
+use axum::routing::get;
+use axum::{Extension, Router};
 use redis_throttle_client::{Decision, Error, Limiter, Rule};
 use tower_redis_throttle::RateLimitLayer;
 
