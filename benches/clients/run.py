@@ -166,6 +166,7 @@ def main() -> None:
     """Measures, prints, and writes the page when all languages were measured."""
     chosen = options()
     languages = chosen.only.split()
+    busy = os.getloadavg()[0]
     server = Server(chosen.server, str(Path(chosen.module).resolve()))
     programs = [Program(name, PROGRAMS[name], server.path) for name in languages]
     warm = {program.language: Results(program.contestants) for program in programs}
@@ -179,6 +180,8 @@ def main() -> None:
             print(f"round {round_number} of {chosen.rounds}: {name}", file=sys.stderr)
             measure(program, server, all_results[name], warm[name], chosen.seconds)
     load = f"{chosen.seconds:g} s with {IN_FLIGHT} calls in flight"
+    if busy >= 0.5:
+        load += f"; the machine was busy with something else (load {busy:.1f})"
     page = report(server.version(), all_results, chosen.rounds, load)
     for program in programs:
         program.close()
