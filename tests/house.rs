@@ -303,7 +303,9 @@ fn what_is_written_in_other_languages_can_be_read_as_well() {
             let columns = line.chars().count();
             assert!(columns <= 100, "{path}:{} has {columns}", number + 1);
         }
-        for mark in ["TODO", "FIXME", "todo!", "unimplemented!", "#[ignore", "it.only(", "test.only("] {
+        for mark in
+            ["TODO", "FIXME", "todo!", "unimplemented!", "#[ignore", "it.only(", "test.only("]
+        {
             assert!(!text.contains(mark), "{path} has a {mark}");
         }
         let lines = text.lines().count();
