@@ -115,11 +115,11 @@ impl Connection for Cluster {
 
     /// The node by its id. Until the slots are known, and for a slot that nobody has, all nodes are
     /// as one.
-    fn node(&self, key: &str) -> Arc<str> {
+    fn node(&self, key: &str) -> Option<Arc<str>> {
         let slot = slot_of(key);
         let slots = self.topology.slots.read().unwrap_or_else(PoisonError::into_inner);
         let found = slots.iter().find(|(range, _)| range.contains(&slot));
-        found.map_or_else(|| Arc::from(""), |(_, node)| node.clone())
+        found.map(|(_, node)| node.clone())
     }
 }
 

@@ -31,11 +31,17 @@ struct Inner {
     connection: Box<dyn Connection>,
     options: Options,
     keys: Keys,
+    gate: Arc<Gate>,
     gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
     denials: DenyCache,
     grants: Grants,
     local: Mutex<LocalLimiter>,
     made: Instant,
+}
+
+fn gate(options: &Options) -> Gate {
+    let pause = Duration::from_millis(options.breaker_pause_ms);
+    Gate::new(options.max_in_flight, options.breaker_failures, pause)
 }
 
 impl fmt::Debug for Limiter {
@@ -60,6 +66,7 @@ impl Limiter {
         Ok(Self(Arc::new(Inner {
             connection: Box::new(connection),
             keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
+            gate: Arc::new(gate(&options)),
             gates: Mutex::default(),
             denials: DenyCache::new(options.denial_cache),
             grants: Grants::new(),
@@ -81,7 +88,7 @@ impl Limiter {
         let decision = if prefetched {
             self.prefetched(&keyed, began).await?
         } else {
-            self.check_one(&keyed, self.deadline()).await?
+            self.check_one(&keyed, began + self.timeout()).await?
         };
         Ok(self.told(decision, &call, began))
     }
@@ -288,7 +295,7 @@ impl Limiter {
             Ok(reply) => reply.map_err(Error::from),
             Err(_) => Err(Error::away("no reply in time")),
         };
-        pass.end(clock::now(), !matches!(reply, Err(Error::Unavailable { .. })));
+        pass.end(!matches!(reply, Err(Error::Unavailable { .. })));
         reply.and_then(|reply| read(&reply)).inspect_err(|error| self.noted(error))
     }
 
@@ -300,12 +307,9 @@ impl Limiter {
 
     /// The gate of a key's node.
     fn gate(&self, key: &str) -> Arc<Gate> {
-        let node = self.0.connection.node(key);
-        let Options { max_in_flight, breaker_failures, breaker_pause_ms, .. } = self.0.options;
-        let pause = Duration::from_millis(breaker_pause_ms);
-        let made = || Arc::new(Gate::new(max_in_flight, breaker_failures, pause));
+        let Some(node) = self.0.connection.node(key) else { return self.0.gate.clone() };
         let mut gates = self.0.gates.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.entry(node).or_insert_with(made).clone()
+        gates.entry(node).or_insert_with(|| Arc::new(gate(&self.0.options))).clone()
     }
 
     pub(crate) async fn decide(

@@ -1,12 +1,11 @@
-//! What stands between a caller and a server that is slow or away. It runs on instants that the
-//! caller gives.
+//! What stands between a caller and a server that is slow or away.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{Error, OnError};
+use crate::{Error, OnError, clock};
 
 /// What several rules do together without an answer.
 pub(crate) fn strictest(policies: impl IntoIterator<Item = OnError>) -> OnError {
@@ -37,7 +36,7 @@ struct State {
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
     probe: bool,
-    outcome: Option<(Instant, bool)>,
+    answered: Option<bool>,
 }
 
 impl Gate {
@@ -58,14 +57,14 @@ impl Gate {
         }
         state.in_flight += 1;
         state.probing = state.shut_until.is_some();
-        Ok(Pass { gate: self, probe: state.probing, outcome: None })
+        Ok(Pass { gate: self, probe: state.probing, answered: None })
     }
 }
 
 impl Pass<'_> {
     /// Ends the call: whether the node answered, be it with an error.
-    pub fn end(mut self, now: Instant, answered: bool) {
-        self.outcome = Some((now, answered));
+    pub fn end(mut self, answered: bool) {
+        self.answered = Some(answered);
     }
 }
 
@@ -76,12 +75,12 @@ impl Drop for Pass<'_> {
         if self.probe {
             state.probing = false;
         }
-        match self.outcome {
-            Some((_, true)) => (state.failed, state.shut_until) = (0, None),
-            Some((now, false)) => {
+        match self.answered {
+            Some(true) => (state.failed, state.shut_until) = (0, None),
+            Some(false) => {
                 state.failed = state.failed.saturating_add(1);
                 if self.probe || state.failed >= self.gate.failures {
-                    state.shut_until = Some(now + self.gate.pause);
+                    state.shut_until = Some(clock::now() + self.gate.pause);
                 }
             }
             None => {}

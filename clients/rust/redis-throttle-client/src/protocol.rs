@@ -71,13 +71,15 @@ fn words<'a>(call: &Keyed<'a>, partial: bool) -> Result<Vec<Cow<'a, str>>, Error
 /// Decide, and take what it costs; with `partial` as much of it as there is.
 pub(crate) fn check<'a>(call: &Keyed<'a>, partial: bool) -> Result<Command<'a>, Error> {
     no_lease(call.rule)?;
-    Ok(deciding(call.key.clone(), words(call, partial)?))
+    deciding(call, partial)
 }
 
-fn deciding(key: String, words: Vec<Cow<'_, str>>) -> Command<'_> {
-    let mut words = words.into_iter();
-    let name = words.next().unwrap_or_default();
-    Command::new([format!("RL.{name}").into(), key.into()].into_iter().chain(words))
+/// The command of the rule's own algorithm.
+fn deciding<'a>(call: &Keyed<'a>, partial: bool) -> Result<Command<'a>, Error> {
+    let mut words = words(call, partial)?;
+    words[0] = call.rule.terms().command.as_str().into();
+    words.insert(1, call.key.clone().into());
+    Ok(Command::new(words))
 }
 
 pub(crate) fn named<'a>(verb: Verb, call: &Keyed<'a>) -> Result<Command<'a>, Error> {
@@ -100,7 +102,7 @@ pub(crate) fn lease<'a>(call: &Keyed<'a>) -> Result<Command<'a>, Error> {
     if call.rule.kind() != Kind::Lease {
         return Err(Error::invalid("rule", "expected a lease"));
     }
-    Ok(deciding(call.key.clone(), words(call, false)?))
+    deciding(call, false)
 }
 
 /// Keep a permit for another ttl.

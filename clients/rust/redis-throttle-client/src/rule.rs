@@ -22,6 +22,8 @@ const VARIANTS_MAX: usize = 2;
 pub(crate) struct Terms {
     pub kind: Kind,
     pub name: Arc<str>,
+    /// The command that decides.
+    pub command: String,
     /// The rule as the server reads it, without the key and the options.
     pub words: Vec<String>,
     pub options: Vec<String>,
@@ -322,6 +324,7 @@ impl Rule {
         let mut terms = Terms {
             kind,
             name: name.into(),
+            command: words.first().map_or_else(String::new, |word| format!("RL.{word}")),
             words,
             options: Vec::new(),
             window_us: None,
