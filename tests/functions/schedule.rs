@@ -1,0 +1,209 @@
+//! Random schedules: a few subjects, each with a rule whose limits change, asked in every way that
+//! there is, on a clock that goes forward, stands and steps back, while others meddle.
+
+use crate::library::{Asked, Call, FORMS};
+use crate::steps::{Step, Word};
+use crate::support::algorithms::ALGORITHMS;
+use crate::support::{BASE_US, Random, model};
+use crate::words::{self, Kind};
+
+/// The module's clock stops there: 2200-01-01.
+const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
+
+/// Steps of one age: so few that what goes wrong can be read.
+const STEPS: usize = 200;
+
+/// What a rule's limits may be in turn, as words, and how long what they store means something.
+type Limits = (Call, i64);
+
+struct Subject {
+    key: Vec<u8>,
+    kind: Kind,
+    limits: Vec<Limits>,
+}
+
+/// One schedule, from an empty database on.
+pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
+    let subjects = (0..1 + random.below(5)).map(|number| subject(random, kinds, number));
+    let subjects = subjects.collect::<Vec<_>>();
+    let mut now_us = match random.below(12) {
+        0 => 1,
+        1 => 1_000_000,
+        2 => CLOCK_MAX_US - random.below(5_000_000) as i64,
+        3 => random.below(CLOCK_MAX_US as u64) as i64,
+        4 => 4_294_967_296_000_000 - 1,
+        _ => BASE_US,
+    };
+    let mut steps = vec![Step::Clock(now_us.max(1))];
+    while steps.len() < STEPS {
+        for _ in 0..=random.below(6) {
+            steps.push(match random.below(32) {
+                0 => meddle(random, &subjects, now_us),
+                1 => forget(random, &subjects),
+                2..=4 if kinds.len() > 1 => several(random, &subjects),
+                _ => single(random, &subjects, kinds),
+            });
+        }
+        now_us = (now_us + jump(random, &subjects)).clamp(1, CLOCK_MAX_US + 10_000_000);
+        steps.push(Step::Clock(now_us));
+    }
+    steps
+}
+
+fn subject(random: &mut Random, kinds: &[Kind], number: u64) -> Subject {
+    let kind = *random.pick(kinds);
+    let limits = (0..1 + random.below(3)).map(|_| words::limits(random, kind)).collect();
+    let key = match random.below(20) {
+        0 => vec![0, 255, number as u8, b'\r', b'\n'],
+        _ => format!("{}-{number}", kind.name()).into_bytes(),
+    };
+    Subject { key, kind, limits }
+}
+
+/// How far the clock goes: mostly near to what the rules are about.
+fn jump(random: &mut Random, subjects: &[Subject]) -> i64 {
+    let subject = random.pick(subjects);
+    let (_, span_us) = random.pick(&subject.limits);
+    let us = match random.below(12) {
+        0 => *random.pick(&[0, 1, 999, 1_000, 1_000_000]),
+        1 => *random.pick(&[span_us - 1, *span_us, span_us + 1]),
+        2 => 2 * span_us + random.below(3) as i64 - 1,
+        3 => random.below(3 * *span_us as u64) as i64,
+        4 | 5 => span_us / *random.pick(&[2, 3, 4, 7, 10]),
+        6 => words::of_any_length(random, 14) as i64,
+        _ => random.below(1 + *span_us as u64 / 8) as i64,
+    };
+    if random.below(6) == 0 { -us } else { us }
+}
+
+/// A rule of a subject: its own, or now and then any.
+fn rule(random: &mut Random, subject: &Subject, kinds: &[Kind]) -> (Kind, Call) {
+    if random.below(30) == 0 {
+        let kind = *random.pick(kinds);
+        return (kind, words::limits(random, kind).0);
+    }
+    (subject.kind, random.pick(&subject.limits).0.clone())
+}
+
+/// A rule's words with what it needs besides its limits.
+fn full(random: &mut Random, kind: Kind, limits: Call) -> Call {
+    match kind {
+        Kind::Lease => [vec![words::id(random)], limits].concat(),
+        kind => [limits, words::options(random, kind)].concat(),
+    }
+}
+
+/// A call on one key.
+fn single(random: &mut Random, subjects: &[Subject], kinds: &[Kind]) -> Step {
+    let subject = random.pick(subjects);
+    let (kind, limits) = rule(random, subject, kinds);
+    let name = words::any_case(random, kind.name());
+    let (verb, mut arguments) = match (random.below(12), kind) {
+        (0..=2, Kind::Lease) => ("RENEW", vec![words::id(random), words::ttl(random)]),
+        (3..=5, Kind::Lease) => ("RELEASE", vec![words::id(random)]),
+        (kind_of_call @ (6 | 7), _) | (kind_of_call @ (8 | 9), _) | (kind_of_call @ 10, _) => {
+            let verb = match kind_of_call {
+                6 | 10 => "PEEK",
+                7 | 8 => "CHARGE",
+                _ => "REFUND",
+            };
+            let verb = if kind == Kind::Lease && random.below(12) > 0 { "PEEK" } else { verb };
+            (verb, [vec![name], full(random, kind, limits)].concat())
+        }
+        _ => (kind.name(), full(random, kind, limits)),
+    };
+    if random.below(12) == 0 {
+        words::spoil(random, &mut arguments);
+    }
+    let asked = Asked { verb: verb.into(), keys: vec![subject.key.clone()], arguments };
+    Step::Ask(asked, *random.pick(&FORMS))
+}
+
+/// A call by several rules.
+fn several(random: &mut Random, subjects: &[Subject]) -> Step {
+    let mut rules = Vec::new();
+    let mut keys = Vec::new();
+    let first = random.below(subjects.len() as u64) as usize;
+    let count = match random.below(20) {
+        0 => 15 + random.below(4) as usize,
+        _ => 1 + random.below(subjects.len() as u64) as usize,
+    };
+    for place in 0..count {
+        let subject = &subjects[(first + place) % subjects.len()];
+        let round = place / subjects.len();
+        let limits = random.pick(&subject.limits).0.clone();
+        let mut words = full(random, subject.kind, limits);
+        if random.below(25) == 0 {
+            words::spoil(random, &mut words);
+        }
+        words.insert(0, words::any_case(random, subject.kind.name()));
+        let blanks = if random.below(10) == 0 { "  " } else { " " };
+        let mut packed = words.join(blanks.as_bytes());
+        if random.below(20) == 0 {
+            packed = [b" ", &packed[..], b"  "].concat();
+        }
+        rules.push(packed);
+        let is_repeated = random.below(40) == 0;
+        let number = if round == 0 || is_repeated { String::new() } else { format!("/{round}") };
+        keys.push([&subject.key[..], number.as_bytes()].concat());
+    }
+    if random.below(40) == 0 {
+        rules.pop();
+    }
+    let verb = *random.pick(&["ALL", "ALL", "PEEKALL"]);
+    let asked = Asked { verb: verb.into(), keys, arguments: rules };
+    Step::Ask(asked, *random.pick(&FORMS))
+}
+
+/// A key goes, whatever it holds.
+fn forget(random: &mut Random, subjects: &[Subject]) -> Step {
+    let key = random.pick(subjects).key.clone();
+    Step::Meddle(vec![vec![Word::Text(b"DEL".to_vec()), Word::Key(key)]])
+}
+
+/// What somebody else does to a key.
+fn meddle(random: &mut Random, subjects: &[Subject], now_us: i64) -> Step {
+    let subject = random.pick(subjects);
+    let other = random.pick(subjects);
+    let text = |text: &[u8]| Word::Text(text.to_vec());
+    let on_key = |name: &str, rest: &[&[u8]]| {
+        let head = [text(name.as_bytes()), Word::Key(subject.key.clone())];
+        head.into_iter().chain(rest.iter().map(|word| text(word))).collect::<Vec<_>>()
+    };
+    let noise = (0..random.below(30)).map(|_| random.next() as u8).collect::<Vec<_>>();
+    let algorithm = match ALGORITHMS.iter().find(|one| one.name == subject.kind.name()) {
+        Some(own) if random.below(4) > 0 => *own,
+        _ => *random.pick(&ALGORITHMS),
+    };
+    let forged = model::forge(random, algorithm, now_us as u64);
+    let score = *random.pick(&["0", "-1", "0.5", "inf", "-inf", "9007199254740991", "1e300", "7"]);
+    let id = words::id(random);
+    let ms = words::of_any_length(random, 8).to_string();
+    let place = random.below(24).to_string();
+    let cut = "local v = redis.call('GET', KEYS[1]) if v then return redis.call('SET', KEYS[1], \
+               string.sub(v, 1, ARGV[1]), 'KEEPTTL') end";
+    let lines = match random.below(16) {
+        0 | 1 => vec![on_key("SET", &[&noise])],
+        2..=4 => vec![on_key("SET", &[&forged])],
+        5 => vec![on_key("APPEND", &[&noise])],
+        6 => vec![on_key("SETRANGE", &[place.as_bytes(), &noise[..noise.len().min(1)]])],
+        7 => {
+            let head = [text(b"EVAL"), text(cut.as_bytes()), text(b"1")];
+            let rest = [Word::Key(subject.key.clone()), text(place.as_bytes())];
+            vec![head.into_iter().chain(rest).collect()]
+        }
+        8 => vec![on_key("DEL", &[]), on_key("RPUSH", &[&noise])],
+        9 => vec![on_key("DEL", &[]), on_key("HSET", &[b"", b"0"])],
+        10 => vec![on_key("DEL", &[]), on_key("ZADD", &[score.as_bytes(), &id])],
+        11 => vec![on_key("ZADD", &[score.as_bytes(), &id])],
+        12 => vec![on_key("ZREM", &[b""])],
+        13 => vec![on_key("PERSIST", &[])],
+        14 => vec![on_key("PEXPIRE", &[ms.as_bytes()])],
+        _ => {
+            let keys = [Word::Key(other.key.clone()), Word::Key(subject.key.clone())];
+            let copy = [text(b"COPY")].into_iter().chain(keys).chain([text(b"REPLACE")]);
+            vec![copy.collect()]
+        }
+    };
+    Step::Meddle(lines)
+}
