@@ -19,8 +19,12 @@ mod clock;
 mod differential;
 #[path = "functions/library.rs"]
 mod library;
+#[path = "functions/moving.rs"]
+mod moving;
 #[path = "functions/schedule.rs"]
 mod schedule;
+#[path = "functions/servers.rs"]
+mod servers;
 #[path = "functions/steps.rs"]
 mod steps;
 #[path = "functions/words.rs"]
