@@ -676,8 +676,9 @@ local function fixed()
     local kind = byte(bytes, 2)
     start, used = pair_of(bytes, 0xff)
     if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
-      if kind == 0xf5 then return nil, 'module' end
-      return
+      local has_reservations = kind == 0xf5 and byte(bytes, 1) == 0x93
+        and bytes:sub(-18, -17) == '\196\016'
+      return nil, has_reservations and 'module' or nil
     end
     local repaired = start - now > window
     if repaired then start = fresh end
