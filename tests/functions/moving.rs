@@ -24,7 +24,7 @@ const CALLS: [&str; 12] = [
 fn the_module_goes_on_where_the_function_left_off_to_the_millisecond_and_back() {
     let (mut server, mut client, clock) = Clock::start(Server::setup().without_module());
     Library::load(&mut client);
-    clock.set(BASE_US);
+    clock.set(&mut client, BASE_US);
     let resets_ms = [6_000, 12_000, 18_000, 24_000, 30_000, 36_000];
     for (place, reset_ms) in (0..).zip(resets_ms) {
         let reply = client.decide("FCALL rl_gcra 1 user:42 6 10 60");
@@ -33,15 +33,15 @@ fn the_module_goes_on_where_the_function_left_off_to_the_millisecond_and_back() 
     assert_eq!(client.decide("FCALL rl_gcra 1 user:42 6 10 60"), [0, 6, 0, 6_000, 36_000]);
 
     let mut client = restart(&mut server, client, true);
-    clock.set(BASE_US + 2_500_000);
+    clock.set(&mut client, BASE_US + 2_500_000);
     assert_eq!(client.decide("RL.GCRA user:42 6 10 60"), [0, 6, 0, 3_500, 33_500]);
-    clock.set(BASE_US + 6_000_000 - 1_000);
+    clock.set(&mut client, BASE_US + 6_000_000 - 1_000);
     assert_eq!(client.decide("RL.GCRA user:42 6 10 60"), [0, 6, 0, 1, 30_001]);
-    clock.set(BASE_US + 6_000_000);
+    clock.set(&mut client, BASE_US + 6_000_000);
     assert_eq!(client.decide("RL.GCRA user:42 6 10 60"), [1, 6, 0, 0, 36_000]);
 
     let mut client = restart(&mut server, client, false);
-    clock.set(BASE_US + 7_000_000);
+    clock.set(&mut client, BASE_US + 7_000_000);
     let denied = client.decide("FCALL rl_gcra 1 user:42 6 10 60");
     assert_eq!(denied, [0, 6, 0, 5_000, 35_000]);
 }
@@ -71,8 +71,8 @@ fn what_was_moved_twice_decides_as_what_had_the_module_all_along() {
             client = restart(&mut moved, client, form == Form::Module);
         }
         for round in 0..4 {
-            clock.set(now_us);
-            other_clock.set(now_us);
+            clock.set(&mut client, now_us);
+            other_clock.set(&mut of_stayed, now_us);
             for line in CALLS {
                 let asked = Asked::line(line);
                 let told = integers(&client.call(&asked.call(form, &library)));

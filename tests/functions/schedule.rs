@@ -10,6 +10,9 @@ use crate::words::{self, Kind};
 /// The module's clock stops there: 2200-01-01.
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
 
+/// A little later: there the clock of the limiters stands, and nothing expires so soon.
+const LATEST_US: i64 = CLOCK_MAX_US + 100;
+
 /// Steps of one age: so few that what goes wrong can be read.
 const STEPS: usize = 200;
 
@@ -44,7 +47,7 @@ pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
                 _ => single(random, &subjects, kinds),
             });
         }
-        now_us = (now_us + jump(random, &subjects)).clamp(1, CLOCK_MAX_US + 10_000_000);
+        now_us = (now_us + jump(random, &subjects)).clamp(1, LATEST_US);
         steps.push(Step::Clock(now_us));
     }
     steps

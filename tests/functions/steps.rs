@@ -79,7 +79,7 @@ impl Scene<'_> {
         let mut from = 0;
         while from < steps.len() {
             if let Step::Clock(us) = steps[from] {
-                self.clock.set(us);
+                self.clock.set(self.client, us);
                 from += 1;
                 continue;
             }
@@ -104,8 +104,11 @@ impl Scene<'_> {
             let (own, others) = rest.split_at(group.len());
             rest = others;
             if let Step::Ask(asked, _) = step {
-                let told = if asked.is_cut_short() { Ok(own) } else { executed(own) };
-                let compared = told.and_then(|told| self.compare(asked, told, outcomes));
+                let told = executed(own).map(|executed| {
+                    let before = if asked.is_cut_short() { self.lanes.len() } else { 0 };
+                    [&own[..before], executed].concat()
+                });
+                let compared = told.and_then(|told| self.compare(asked, &told, outcomes));
                 compared.map_err(|what| Difference { step: first + place, what })?;
             }
         }
@@ -114,37 +117,43 @@ impl Scene<'_> {
 
     /// What a step sends: within a transaction, in which the time stands still on every server.
     fn commands(&self, step: &Step) -> Vec<Call> {
-        let mut commands = match step {
-            Step::Clock(_) => Vec::new(),
-            Step::Ask(asked, any) => {
-                let calls = self.lanes.iter().map(|lane| {
-                    let form = lane.form.unwrap_or(*any);
-                    asked.with_suffix(lane.suffix).call(form, self.library)
-                });
-                let looks = self.lanes.iter().flat_map(|lane| {
-                    let keys = asked.with_suffix(lane.suffix).keys;
-                    let look = |key: &Vec<u8>| {
-                        [&b"DUMP"[..], b"PEXPIRETIME"].map(|word| vec![word.to_vec(), key.clone()])
-                    };
-                    keys.iter().flat_map(look).collect::<Vec<_>>()
-                });
-                let commands = calls.chain(looks).collect();
-                if asked.is_cut_short() {
-                    return commands;
-                }
-                commands
-            }
+        let (calls, looks) = match step {
+            Step::Clock(_) => (Vec::new(), Vec::new()),
+            Step::Ask(asked, any) => (self.calls(asked, *any), self.looks(asked)),
             Step::Meddle(lines) => {
                 let of_lane = |lane: &Lane| {
                     let lane = *lane;
                     lines.iter().map(move |line| line.iter().map(|word| word.on(lane)).collect())
                 };
-                self.lanes.iter().flat_map(of_lane).collect()
+                (self.lanes.iter().flat_map(of_lane).collect(), Vec::new())
             }
         };
-        commands.insert(0, vec![b"MULTI".to_vec()]);
-        commands.push(vec![b"EXEC".to_vec()]);
-        commands
+        let (multi, exec) = (vec![vec![b"MULTI".to_vec()]], vec![vec![b"EXEC".to_vec()]]);
+        match step {
+            // No transaction takes what has too few words.
+            Step::Ask(asked, _) if asked.is_cut_short() => [calls, multi, looks, exec].concat(),
+            _ => [multi, calls, looks, exec].concat(),
+        }
+    }
+
+    /// The call on every lane.
+    fn calls(&self, asked: &Asked, any: Form) -> Vec<Call> {
+        let calls = self.lanes.iter().map(|lane| {
+            let form = lane.form.unwrap_or(any);
+            asked.with_suffix(lane.suffix).call(form, self.library)
+        });
+        calls.collect()
+    }
+
+    /// What looks at the keys of the call, on every lane.
+    fn looks(&self, asked: &Asked) -> Vec<Call> {
+        let looks = self.lanes.iter().flat_map(|lane| {
+            let keys = asked.with_suffix(lane.suffix).keys.into_iter();
+            keys.flat_map(|key| {
+                [&b"DUMP"[..], b"PEXPIRETIME"].map(|word| vec![word.to_vec(), key.clone()])
+            })
+        });
+        looks.collect()
     }
 
     /// Compares every lane with the first.
