@@ -6,7 +6,7 @@ use std::env;
 use crate::clock::Clock;
 use crate::library::{Form, Library};
 use crate::schedule;
-use crate::steps::{Lane, Outcomes, Scene};
+use crate::steps::{Lane, Outcomes, Scene, Step};
 use crate::support::{Random, Server, fuzz};
 use crate::words::{KINDS, Kind};
 
@@ -35,22 +35,36 @@ fn calls() -> u64 {
     number.parse().unwrap_or_else(|_| panic!("RL_DIFFERENTIAL_CALLS={number} is no number"))
 }
 
-/// Plays schedules of these rules until there were so many calls.
-fn run(name: &str, usual_seed: u64, kinds: &[Kind], lanes: &[Lane], calls: u64) {
+/// Plays schedules until there were so many calls.
+fn play(
+    name: &str,
+    usual_seed: u64,
+    lanes: &[Lane],
+    calls: u64,
+    schedule: impl Fn(&mut Random) -> Vec<Step>,
+) -> Outcomes {
     let mut random = Random::new(fuzz::seed(name, usual_seed));
     let (server, mut client, clock) = Clock::start(Server::setup());
     let library = Library::load(&mut client);
     let mut scene = Scene { client: &mut client, clock: &clock, library: &library, lanes };
     let mut outcomes = Outcomes::default();
     while outcomes.calls < calls {
-        scene.play(&schedule::age(&mut random, kinds), &mut outcomes);
+        scene.play(&schedule(&mut random), &mut outcomes);
     }
     eprintln!("{name}: {outcomes:?}");
-    let Outcomes { calls, allowed, denied, errors, wrongtypes } = outcomes;
-    let told = [(allowed, 5), (denied, 20), (errors, 50), (wrongtypes, 500)];
-    assert!(told.iter().all(|(count, share)| count * share > calls), "{outcomes:?}");
+    let Outcomes { calls, allowed, denied, .. } = outcomes;
+    assert!(allowed * 5 > calls && denied * 20 > calls, "{outcomes:?}");
     server.assert_alive();
     assert_eq!(client.info_number("rl", "rl_panics"), 0);
+    outcomes
+}
+
+/// Plays schedules of these rules until there were so many calls.
+fn run(name: &str, usual_seed: u64, kinds: &[Kind], lanes: &[Lane], calls: u64) {
+    let schedule = |random: &mut Random| schedule::age(random, kinds);
+    let outcomes = play(name, usual_seed, lanes, calls, schedule);
+    let Outcomes { calls, errors, wrongtypes, .. } = outcomes;
+    assert!(errors * 50 > calls && wrongtypes * 500 > calls, "{outcomes:?}");
 }
 
 /// A run of one rule on keys that only one of the three touches.
@@ -101,6 +115,18 @@ fn growing_delays_are_the_same_in_the_library() {
 #[test]
 fn leases_are_the_same_in_the_library() {
     run_twins(KINDS[7], 8);
+}
+
+#[test]
+fn a_log_of_thousands_of_calls_is_the_same_in_the_library() {
+    let schedule = |random: &mut Random| schedule::long(random, Kind::Windowed("SLIDINGLOG"));
+    play("long log", 12, &TWINS, calls() / 40, schedule);
+}
+
+#[test]
+fn hundreds_of_holders_are_the_same_in_the_library() {
+    let schedule = |random: &mut Random| schedule::long(random, Kind::Lease);
+    play("many holders", 13, &TWINS, calls() / 40, schedule);
 }
 
 #[test]

@@ -16,6 +16,9 @@ const LATEST_US: i64 = CLOCK_MAX_US + 100;
 /// Steps of one age: so few that what goes wrong can be read.
 const STEPS: usize = 200;
 
+/// Steps of one age in which much is stored.
+const LONG_STEPS: usize = 2_400;
+
 /// What a rule's limits may be in turn, as words, and how long what they store means something.
 type Limits = (Call, i64);
 
@@ -51,6 +54,51 @@ pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
         steps.push(Step::Clock(now_us));
     }
     steps
+}
+
+/// One subject that stores much: a log of thousands of calls, or hundreds of holders who come, go
+/// and lapse by the dozen.
+pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
+    let mut now_us = BASE_US;
+    let mut steps = Vec::new();
+    for _ in 0..LONG_STEPS / 8 {
+        steps.push(Step::Clock(now_us));
+        for _ in 0..8 {
+            let line = if kind == Kind::Lease { of_holder(random) } else { of_log(random) };
+            steps.push(Step::Ask(Asked::line(&line), *random.pick(&FORMS)));
+        }
+        now_us += match random.below(60) {
+            0 => 20_000_000,
+            1 => 70_000_000,
+            2 => -5_000_000,
+            3 => -200_000_000,
+            _ => random.below(200_000) as i64,
+        };
+    }
+    steps
+}
+
+fn of_holder(random: &mut Random) -> String {
+    let id = random.below(400);
+    match random.below(8) {
+        0 => format!("RENEW k job-{id} {}s", 1 + random.below(60)),
+        1 => format!("RELEASE k job-{id}"),
+        2 => format!("PEEK k LEASE job-{id} {} 5", 1 + random.below(300)),
+        3 => format!("LEASE k job-{id} {} 5", 1 + random.below(300)),
+        _ => format!("LEASE k job-{id} 300 {}s", 1 + random.below(60)),
+    }
+}
+
+fn of_log(random: &mut Random) -> String {
+    let cost = 1 + random.below(4);
+    let rule = *random.pick(&["3000 60", "3000 60", "3000 60", "3000 60", "1000 60", "9999 90"]);
+    match random.below(30) {
+        0 => format!("REFUND k SLIDINGLOG {rule} COST {}", random.below(300)),
+        1 => format!("CHARGE k SLIDINGLOG {rule} COST {}", random.below(300)),
+        2 | 3 => format!("PEEK k SLIDINGLOG {rule} COST {}", random.below(3_000)),
+        4 => format!("SLIDINGLOG k {rule} COST 5000 PARTIAL"),
+        _ => format!("SLIDINGLOG k {rule} COST {cost}"),
+    }
 }
 
 fn subject(random: &mut Random, kinds: &[Kind], number: u64) -> Subject {

@@ -1,6 +1,8 @@
 //! The library where a server is more than one: on replicas, after a restart, in a cluster, for
 //! users with few rights, without memory, and when it is taken away.
 
+use std::process::Command;
+
 use redis::Value;
 
 use crate::library::{Asked, FORMS, Form, Library, script, source};
@@ -328,4 +330,81 @@ fn the_newer_protocol_gets_the_same_integers() {
         let expected = [five.to_vec(), rows.map(row).to_vec()].concat();
         assert_eq!(client.call(&asked.call(form, &library)), Value::Array(expected));
     }
+}
+
+/// What the library says of what needs the module.
+const NOT_HERE: &str = "ERR not without the module: ";
+
+#[test]
+fn what_needs_the_module_says_so_and_changes_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    client.decide("RL.RESERVE held job-1 60 FIXED 10 60 COST 3");
+    client.decide("RL.QUOTA month 10 month");
+    let before = client.contents();
+    let lines = [
+        "QUOTA k 10 day",
+        "USE k search",
+        "RESERVE k job-1 60 FIXED 10 60",
+        "COMMIT k job-1 FIXED 10 60",
+        "CANCEL k job-1 FIXED 10 60",
+        "PEEK k QUOTA 10 day",
+        "PEEK k USE search",
+        "CHARGE k QUOTA 10 day",
+        "REFUND k QUOTA 10 day",
+        // What others hold there counts for the module, and would not for the library.
+        "FIXED held 10 60",
+        "PEEK held FIXED 10 60",
+        "CHARGE held FIXED 10 60",
+        "REFUND held FIXED 10 60",
+    ];
+    let several = ["QUOTA 10 day", "USE search"]
+        .map(|rule| Asked::several("ALL", &[("{k}", "GCRA 6 10 60"), ("{k}:2", rule)]));
+    for asked in lines.map(Asked::line).into_iter().chain(several) {
+        for form in [Form::Function, Form::Script] {
+            let refused = raw_error(&client.call(&asked.call(form, &library)));
+            let refused = refused.unwrap_or_else(|| panic!("{asked:?}: no error"));
+            let says_so = refused.starts_with(NOT_HERE)
+                || refused.starts_with(&NOT_HERE.replace("ERR", "ERR rule 2:"));
+            assert!(says_so, "{asked:?}: {refused}");
+        }
+    }
+    let foreign = client.error("FCALL rl_fixed 1 month 10 60");
+    assert_eq!(foreign, crate::support::WRONGTYPE);
+    assert_eq!(client.contents(), before);
+}
+
+#[test]
+fn a_call_with_the_wrong_number_of_keys_is_an_error() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    for line in ["FCALL rl_gcra 0 6 10 60", "FCALL rl_gcra 2 a b 6 10 60", "FCALL rl_all 0"] {
+        assert!(client.error(line).starts_with("ERR wrong number of "), "{line}");
+    }
+    for keys in [&[][..], &["a", "b"]] {
+        let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>();
+        let asked = Asked { keys, ..Asked::line("GCRA k 6 10 60") };
+        let refused = raw_error(&client.call(&asked.call(Form::Script, &library)));
+        assert!(refused.is_some_and(|e| e.starts_with("ERR wrong number of ")), "{asked:?}");
+    }
+    let unknown = Asked::line("NOTHING k 1").call(Form::Script, &library);
+    assert!(raw_error(&client.call(&unknown)).is_some_and(|e| e.starts_with("ERR unknown ")));
+    assert_eq!(client.integer("DBSIZE"), 0);
+}
+
+#[test]
+fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
+    let server = plain();
+    let mut client = server.client();
+    Library::load(&mut client);
+    let version = text(&client.run("FCALL_RO rl_version 0"));
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    let root = env!("CARGO_MANIFEST_DIR");
+    let made = Command::new("python3")
+        .args([&*format!("{root}/scripts/lua-script.py"), "--check"])
+        .output()
+        .expect("Python");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
