@@ -235,8 +235,8 @@ local function text_of(failure, command)
   }
   return texts[failure] or failure
 end
-local function failed(failure, command, rule)
-  local text = text_of(failure, command)
+local function failed(failure, verb, rule)
+  local text = text_of(failure, verb:lower())
   if rule and failure ~= 'arity' then
     text = text:gsub('^(%u+) ', '%1 rule ' .. rule .. ': ', 1)
   end
@@ -245,6 +245,22 @@ end
 local function integer(word, least, most)
   local number = not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
+end
+local limits_read, durations_read, words_read = {}, {}, 0
+local WORDS_MAX, WORD_LEN_MAX = 1000, 24
+local function remember(words, word, number)
+  if number and #word <= WORD_LEN_MAX then
+    words_read = words_read + 1
+    if words_read > WORDS_MAX then
+      limits_read, durations_read, words_read = {}, {}, 0
+    else
+      words[word] = number
+    end
+  end
+  return number
+end
+local function units(word)
+  return limits_read[word] or remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 local function spelled_duration(word)
   local whole, rest = word:match('^(%d+)(.*)$')
@@ -268,13 +284,16 @@ local function spelled_duration(word)
   return span
 end
 local function duration(word)
-  local span
+  local span = durations_read[word]
+  if span then return span end
   if find(word, '%D') then
     span = spelled_duration(word)
   else
     span = (tonumber(word) or 0) * 1000000
   end
-  if span and span >= PERIOD_MIN and span <= PERIOD_MAX then return span end
+  if span and span >= PERIOD_MIN and span <= PERIOD_MAX then
+    return remember(durations_read, word, span)
+  end
 end
 local function options(args, at, may_align)
   local cost, partial, aligned
@@ -303,7 +322,7 @@ end
 local function limit_and_window(args, at, may_align)
   local limit, window = args[at], args[at + 1]
   if not window then return nil, 'arity' end
-  limit = integer(limit, 1, LIMIT_MAX)
+  limit = units(limit)
   if not limit then return nil, 'limit' end
   window = duration(window)
   if not window then return nil, 'window' end
@@ -315,9 +334,9 @@ end
 local function quota(args, at, size)
   local capacity, rate, period = args[at], args[at + 1], args[at + 2]
   if not period then return nil, 'arity' end
-  capacity = integer(capacity, 1, LIMIT_MAX)
+  capacity = units(capacity)
   if not capacity then return nil, size end
-  rate = integer(rate, 1, LIMIT_MAX)
+  rate = units(rate)
   if not rate then return nil, 'rate' end
   period = duration(period)
   if not period then return nil, 'period' end
@@ -400,8 +419,9 @@ local function pair_of(bytes, kind)
   if at == #bytes + 1 then return instant, count end
 end
 local function gcra()
-  local now, burst, interval_us, interval_ns, tolerance_us, tolerance_ns
-  local owed_us, owed_ns
+  local self = { read = function(args, at) return quota(args, at, 'burst') end }
+  local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
+  local now, owed_us, owed_ns
   local owed_beyond
   local function intervals(count)
     local ns = count * interval_ns
@@ -450,15 +470,19 @@ local function gcra()
     local is_exact = mantissa == 0.5 and (high == 0 or low == 0)
     return (high > 0 and 32 or 0) + (is_exact and exponent - 1 or exponent)
   end
-  local self = {}
-  function self.standing(bytes, at, _, its_burst, rate, period)
-    now, burst = at, its_burst
-    local rest = period % rate
-    interval_us = (period - rest) / rate
-    rest = rest * 1000 + rate - 1
-    interval_ns = (rest - rest % rate) / rate
-    if interval_ns == 1000 then interval_us, interval_ns = interval_us + 1, 0 end
-    tolerance_us, tolerance_ns = intervals(burst)
+  function self.standing(bytes, at, _, its_burst, its_rate, its_period)
+    now = at
+    if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
+      burst, rate, period = its_burst, its_rate, its_period
+      local rest = period % rate
+      interval_us = (period - rest) / rate
+      rest = rest * 1000 + rate - 1
+      interval_ns = (rest - rest % rate) / rate
+      if interval_ns == 1000 then interval_us, interval_ns = interval_us + 1, 0 end
+      tolerance_us, tolerance_ns = intervals(burst)
+      power = covering_power(tolerance_us, tolerance_ns)
+      slack = floor((tolerance_ns > 0 and tolerance_us + 1 or tolerance_us) / 8)
+    end
     owed_us, owed_ns, owed_beyond = 0, 0, nil
     if bytes then
       local us, ns, exponent = stored(bytes)
@@ -525,28 +549,27 @@ local function gcra()
     return remaining, reset
   end
   function self.next(_, reset)
-    local high, low = halves(now, 0)
-    local owed_high, owed_low = halves(owed_us, owed_ns)
-    high, low = high + owed_high, low + owed_low
-    if low >= 4294967296 then high, low = high + 1, low - 4294967296 end
-    local exponent
-    if is_beyond_tolerance(owed_us, owed_ns) then
-      exponent = covering_power(owed_us, owed_ns)
-    else
-      exponent = covering_power(tolerance_us, tolerance_ns)
+    local high, low = halves(now + owed_us, owed_ns)
+    if now + owed_us >= EXACT then
+      high, low = halves(now, 0)
+      local owed_high, owed_low = halves(owed_us, owed_ns)
+      high, low = high + owed_high, low + owed_low
+      if low >= 4294967296 then high, low = high + 1, low - 4294967296 end
     end
+    local exponent = power
+    if is_beyond_tolerance(owed_us, owed_ns) then exponent = covering_power(owed_us, owed_ns) end
     local bytes
     if high > 0 then
       bytes = pack('>BBBI4I4B', 0x93, 0xfa, 0xcf, high, low, exponent)
     else
       bytes = char(0x93, 0xfa) .. spelled(low) .. char(exponent)
     end
-    local longest = tolerance_ns > 0 and tolerance_us + 1 or tolerance_us
-    return bytes, reset, floor(longest / 8)
+    return bytes, reset, slack
   end
   return self
 end
 local function bucket(queues)
+  local self = { read = function(args, at) return quota(args, at, 'capacity') end }
   local now, capacity, rate, period, refill
   local unit, full, used, origin
   local function stored(bytes)
@@ -591,7 +614,6 @@ local function bucket(queues)
     if type(whole) == 'number' then whole = floor(whole) end
     return origin > now and whole + (origin - now) or whole
   end
-  local self = {}
   function self.standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
@@ -663,8 +685,8 @@ local function bucket(queues)
   return self
 end
 local function fixed()
+  local self = { read = function(args, at) return limit_and_window(args, at, true) end }
   local now, limit, window, start, used, until_end
-  local self = {}
   function self.standing(bytes, at, _, its_limit, its_window, aligned)
     now, limit, window = at, its_limit, its_window
     local fresh = aligned and now - now % window or now
@@ -704,6 +726,7 @@ local function fixed()
   return self
 end
 local function sliding()
+  local self = { read = limit_and_window }
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
   local function estimated()
@@ -715,7 +738,6 @@ local function sliding()
     local overlap = count > 0 and scaled(room, window, count) or window
     return exceeds(overlap, window) and 0 or window - overlap
   end
-  local self = {}
   function self.standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     local current_start = now - now % window
@@ -791,9 +813,9 @@ local function sliding()
   return self
 end
 local function backoff()
+  local self = { read = delays }
   local now, attempts, base, max, forget, last, count
   local COUNT_MAX = 4294967295
-  local self = {}
   function self.standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
     now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
     last, count = now, 0
@@ -832,6 +854,7 @@ local function backoff()
   return self
 end
 local function sliding_log()
+  local self = { read = limit_and_window }
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
   local rule_slot
@@ -868,7 +891,6 @@ local function sliding_log()
     return first == base and first_total > 0 and first_total <= newest_total
       and newest - base <= INSTANT_MAX - base
   end
-  local self = {}
   function self.standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     rule_slot = limit <= SLOTS and 1 or floor((window + SLOTS - 1) / SLOTS)
@@ -1037,30 +1059,13 @@ local function algorithm_of(name)
   made[name] = algorithm
   return algorithm
 end
-local function rule_of(name, args, at)
-  if name == 'GCRA' then
-    return algorithm_of(name), quota(args, at, 'burst')
-  elseif name == 'TOKENBUCKET' or name == 'LEAKYBUCKET' then
-    return algorithm_of(name), quota(args, at, 'capacity')
-  elseif name == 'FIXED' then
-    return algorithm_of(name), limit_and_window(args, at, true)
-  elseif name == 'SLIDING' or name == 'SLIDINGLOG' then
-    return algorithm_of(name), limit_and_window(args, at, false)
-  elseif name == 'BACKOFF' then
-    return algorithm_of(name), delays(args, at)
-  elseif name == 'LEASE' then
-    return nil, nil, 'lease_not_here'
-  elseif name == 'QUOTA' or name == 'USE' then
-    return nil, nil, 'module'
-  end
-  return nil, nil, 'algorithm'
+local function unnamed(name)
+  if name == 'LEASE' then return 'lease_not_here' end
+  return (name == 'QUOTA' or name == 'USE') and 'module' or 'algorithm'
 end
-local function loaded(key)
-  local bytes = attempt('GET', key)
-  if type(bytes) == 'table' then
-    return nil, find(bytes.err, 'WRONGTYPE', 1, true) and 'wrong_type' or bytes.err
-  end
-  return bytes or nil
+local function unfit(bytes)
+  if type(bytes) == 'table' and not find(bytes.err, 'WRONGTYPE', 1, true) then return bytes.err end
+  return 'wrong_type'
 end
 local function decide(self, limit, repaired, cost, holds_back)
   local verdict, wait = 1, 0
@@ -1142,26 +1147,28 @@ local function five(verdict, limit, remaining, wait, reset)
   if verdict < 0 then return { 0, limit, remaining, -1, ms(reset) } end
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
-local function apply(verb, command, key, self, cost, partial, ...)
-  if not cost then return failed(partial, command) end
+local function apply(self, verb, keys, args, at)
+  local cost, partial, a, b, c, d = self.read(args, at)
+  if not cost then return failed(partial, verb) end
   if partial and (verb == 'CHARGE' or verb == 'REFUND') then
-    return failed('partial_not_here', command)
+    return failed('partial_not_here', verb)
   end
-  local bytes, failure = loaded(key)
-  if failure then return failed(failure, command) end
+  local key = keys[1]
+  local bytes = attempt('GET', key)
+  if bytes and #bytes < 4 then return failed(unfit(bytes), verb) end
   local now = now_us()
-  local limit, repaired = self.standing(bytes, now, cost, ...)
-  if not limit then return failed(repaired or 'wrong_type', command) end
+  local limit, repaired = self.standing(bytes, now, cost, a, b, c, d)
+  if not limit then return failed(repaired or 'wrong_type', verb) end
   local verdict, wait, writes
   if verb == 'CHARGE' then
     verdict, wait, writes = charge(self, limit, cost)
-    if not verdict then return failed(wait, command) end
+    if not verdict then return failed(wait, verb) end
   elseif verb == 'REFUND' then
     verdict, wait, writes = refund(self, repaired, cost)
   elseif partial then
     verdict, wait, writes = decide_partly(self, repaired, cost)
   else
-    verdict, wait, writes = decide(self, limit, repaired, cost)
+    verdict, wait, writes = decide(self, limit, repaired, cost, false)
   end
   local remaining, reset = self.after()
   if writes and verb ~= 'PEEK' then
@@ -1335,49 +1342,64 @@ local function lease()
   leases_made = leases_made or leases()
   return leases_made
 end
-local function apply_lease(verb, command, key, args, at)
-  local self = lease()
+local function apply_lease(verb, keys, args, at)
+  local self, key = lease(), keys[1]
   local id, limit, ttl = self.read(args, at, verb == 'PEEK' and 'LEASE' or verb)
-  if not id then return failed(limit, command) end
+  if not id then return failed(limit, verb) end
   local now = now_us()
   if verb == 'RENEW' or verb == 'RELEASE' then
     local settle = verb == 'RENEW' and self.renew or self.release
     local done, failure = settle(key, now, id, ttl)
-    return done or failed(failure, command)
+    return done or failed(failure, verb)
   end
   local verdict, remaining, wait, reset, grant = self.decide(key, id, limit, ttl, now)
-  if not verdict then return failed(remaining, command) end
+  if not verdict then return failed(remaining, verb) end
   if grant and verb == 'LEASE' then self.hold(key, now, grant) end
   return five(verdict, limit, remaining, wait, reset)
 end
 local function several()
   local RULES_MAX = 16
+  local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
+  local rules_read, rules_read_count = {}, 0
+  local function read_rule(text)
+    local words, count = {}, 0
+    for word in text:gmatch('[^ ]+') do
+      count = count + 1
+      words[count] = word
+    end
+    local name = upper(words[1] or '')
+    if name == 'LEASE' then
+      local id, limit, ttl = lease().read(words, 2, 'LEASE')
+      if not id then return nil, limit == 'arity' and name or limit end
+      return { id = id, cost = 1, limit, ttl }
+    end
+    local self = algorithm_of(name)
+    if not self then return nil, unnamed(name) end
+    local cost, partial, a, b, c, d = self.read(words, 2)
+    if not cost then return nil, partial == 'arity' and name or partial end
+    if partial then return nil, 'partial_not_here' end
+    local rule = { self = self, cost = cost, a, b, c, d }
+    if #text <= RULE_LEN_MAX then
+      rules_read_count = rules_read_count + 1
+      if rules_read_count > RULES_READ_MAX then rules_read, rules_read_count = {}, 0 end
+      rules_read[text] = rule
+    end
+    return rule
+  end
   local function read(keys, args, at)
-    local count = #args - at + 1
-    if #keys > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
+    local count, keys_count = #args - at + 1, #keys
+    if keys_count > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
     local rules = {}
-    for number = 1, math.min(#keys, count) do
-      local words, len = {}, 0
-      for word in args[at + number - 1]:gmatch('[^ ]+') do
-        len = len + 1
-        words[len] = word
+    for number = 1, keys_count < count and keys_count or count do
+      local text = args[at + number - 1]
+      local rule, failure = rules_read[text]
+      if not rule then
+        rule, failure = read_rule(text)
+        if not rule then return nil, failure, number end
       end
-      local name = upper(words[1] or '')
-      local rule
-      if name == 'LEASE' then
-        local id, limit, ttl = lease().read(words, 2, 'LEASE')
-        if not id then return nil, limit == 'arity' and name or limit, number end
-        rule = { lease = true, id = id, limit = limit, ttl = ttl, cost = 1 }
-      else
-        local self, cost, partial, a, b, c, d = rule_of(name, words, 2)
-        if not cost then return nil, partial == 'arity' and name or partial, number end
-        if partial then return nil, 'partial_not_here', number end
-        rule = { self = self, cost = cost, a = a, b = b, c = c, d = d }
-      end
-      rule.key = keys[number]
       rules[number] = rule
     end
-    if count ~= #keys or count < 1 then return nil, 'arity' end
+    if count ~= keys_count or count < 1 then return nil, 'arity' end
     for number = 2, count do
       for earlier = 1, number - 1 do
         if keys[number] == keys[earlier] then return nil, 'repeated_key', number end
@@ -1385,76 +1407,70 @@ local function several()
     end
     return rules
   end
-  local function decide_one(rule, now, holds_back)
-    if rule.lease then
+  local function decide_one(key, rule, now, holds_back)
+    if rule.id then
       local verdict, remaining, wait, reset, grant =
-        lease().decide(rule.key, rule.id, rule.limit, rule.ttl, now, holds_back)
-      if not verdict then return remaining end
-      rule.verdict, rule.remaining, rule.wait, rule.reset = verdict, remaining, wait, reset
-      rule.grant = grant
-      return
+        lease().decide(key, rule.id, rule[1], rule[2], now, holds_back)
+      if not verdict then return nil, remaining end
+      return { verdict, rule[1], remaining, wait, reset, 1, grant }
     end
-    local self = rule.self
-    if not holds_back then
-      local bytes, failure = loaded(rule.key)
-      if failure then return failure end
-      rule.bytes = bytes
-    end
-    local limit, repaired =
-      self.standing(rule.bytes, now, rule.cost, rule.a, rule.b, rule.c, rule.d)
-    if not limit then return repaired or 'wrong_type' end
-    local verdict, wait, writes = decide(self, limit, repaired, rule.cost, holds_back)
+    local bytes = attempt('GET', key)
+    if bytes and #bytes < 4 then return nil, unfit(bytes) end
+    local self, cost = rule.self, rule.cost
+    local limit, repaired = self.standing(bytes, now, cost, rule[1], rule[2], rule[3], rule[4])
+    if not limit then return nil, repaired or 'wrong_type' end
+    local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back)
     local remaining, reset = self.after()
-    rule.verdict, rule.limit, rule.remaining, rule.wait = verdict, limit, remaining, wait
-    rule.reset, rule.new = reset, nil
-    if writes then rule.new = { self.next(remaining, reset) } end
+    if not writes then return { verdict, limit, remaining, wait, reset, cost } end
+    return { verdict, limit, remaining, wait, reset, cost, not bytes, self.next(remaining, reset) }
   end
-  local function comes_before(rule, other, denied)
+  local function comes_before(row, other, denied)
     if denied then
-      if rule.verdict > 0 then return false end
-      if other.verdict > 0 then return true end
-      local wait = rule.verdict < 0 and math.huge or ms(rule.wait)
-      local longest = other.verdict < 0 and math.huge or ms(other.wait)
-      return wait > longest
+      if row[1] > 0 or other[1] > 0 then return other[1] > 0 and row[1] <= 0 end
+      local wait = row[1] < 0 and math.huge or ms(row[4])
+      return wait > (other[1] < 0 and math.huge or ms(other[4]))
     end
-    local calls = rule.cost > 0 and floor(rule.remaining / rule.cost) or math.huge
-    local fewest = other.cost > 0 and floor(other.remaining / other.cost) or math.huge
+    local calls = row[6] > 0 and floor(row[3] / row[6]) or math.huge
+    local fewest = other[6] > 0 and floor(other[3] / other[6]) or math.huge
     if calls ~= fewest then return calls < fewest end
-    return rule.remaining < other.remaining
+    return row[3] < other[3]
   end
-  return function(verb, command, keys, args, at)
+  return function(verb, keys, args, at)
     local rules, failure, number = read(keys, args, at)
-    if not rules then return failed(failure, command, number) end
+    if not rules then return failed(failure, verb, number) end
     local now = now_us()
-    local denied = false
-    for place, rule in ipairs(rules) do
-      failure = decide_one(rule, now, false)
-      if failure then return failed(failure, command, place) end
-      denied = denied or rule.verdict <= 0
+    local rows, denied, first = {}, false, 1
+    for place = 1, #rules do
+      local row
+      row, failure = decide_one(keys[place], rules[place], now, false)
+      if not row then return failed(failure, verb, place) end
+      if row[1] <= 0 then denied = true end
+      rows[place] = row
     end
-    local first, longest_ms = 1, 0
-    for place, rule in ipairs(rules) do
-      if denied and rule.verdict > 0 then
-        failure = decide_one(rule, now, true)
-        if failure then return failed(failure, command, place) end
-        rule.wait = 0
+    local longest_wait_ms, reply = 0, { 0, 0, 0, 0, 0, 0 }
+    for place = 1, #rows do
+      local row = rows[place]
+      if denied and row[1] > 0 then
+        row, failure = decide_one(keys[place], rules[place], now, true)
+        if not row then return failed(failure, verb, place) end
+        row[4] = 0
+        rows[place] = row
       end
-      if place > 1 and comes_before(rule, rules[first], denied) then first = place end
+      if place > 1 and comes_before(row, rows[first], denied) then first = place end
+      local shown = five(row[1], row[2], row[3], row[4], row[5])
+      if shown[4] > longest_wait_ms then longest_wait_ms = shown[4] end
+      reply[6 + place] = shown
     end
-    local reply = { 0, 0, 0, 0, 0, first }
-    for place, rule in ipairs(rules) do
-      local row = five(rule.verdict, rule.limit, rule.remaining, rule.wait, rule.reset)
-      if row[4] > longest_ms then longest_ms = row[4] end
-      reply[6 + place] = row
-    end
-    for at_field = 1, 5 do reply[at_field] = reply[6 + first][at_field] end
-    if not denied then reply[4] = longest_ms end
+    local shown = reply[6 + first]
+    reply[1], reply[2], reply[3], reply[5], reply[6] = shown[1], shown[2], shown[3], shown[5], first
+    reply[4] = denied and shown[4] or longest_wait_ms
     if verb == 'ALL' then
-      for _, rule in ipairs(rules) do
-        if rule.grant then
-          lease().hold(rule.key, now, rule.grant)
-        elseif rule.new then
-          store(rule.key, now, not rule.bytes, rule.new[1], rule.new[2], rule.new[3], rule.new[4])
+      for place = 1, #rows do
+        local row, key = rows[place], keys[place]
+        if rules[place].id then
+          if row[7] then lease().hold(key, now, row[7]) end
+        elseif row[8] then
+          store(key, now, row[7], row[8], row[9], row[10], row[11])
         end
       end
     end
@@ -1464,30 +1480,29 @@ end
 local several_made
 local function run(verb, keys, args, at)
   if not call then bind() end
-  local command = verb:lower()
-  local is_settling = verb == 'CHARGE' or verb == 'REFUND'
-  if verb == 'PEEK' or is_settling then
-    if #keys ~= 1 then return failed('keys', command) end
-    if not args[at + 1] then return failed('arity', command) end
-    local name = upper(args[at])
-    if name == 'LEASE' and not is_settling then
-      return apply_lease(verb, command, keys[1], args, at + 1)
-    end
-    return apply(verb, command, keys[1], rule_of(name, args, at + 1))
-  elseif verb == 'LEASE' or verb == 'RENEW' or verb == 'RELEASE' then
-    if #keys ~= 1 then return failed('keys', command) end
-    return apply_lease(verb, command, keys[1], args, at)
-  elseif verb == 'ALL' or verb == 'PEEKALL' then
+  local self = algorithm_of(verb)
+  if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or several()
-    return several_made(verb, command, keys, args, at)
+    return several_made(verb, keys, args, at)
   elseif verb == 'VERSION' then
     return VERSION
-  elseif find(' USE RESERVE COMMIT CANCEL POLICY INSPECT METRICS ', ' ' .. verb .. ' ', 1, true) then
-    return failed('module', command)
+  elseif not self and find(' QUOTA USE RESERVE COMMIT CANCEL POLICY INSPECT METRICS ',
+    ' ' .. verb .. ' ', 1, true) then
+    return failed('module', verb)
+  elseif #keys ~= 1 then
+    return failed('keys', verb)
+  elseif self then
+    return apply(self, verb, keys, args, at)
+  elseif verb == 'LEASE' or verb == 'RENEW' or verb == 'RELEASE' then
+    return apply_lease(verb, keys, args, at)
+  elseif verb ~= 'PEEK' and verb ~= 'CHARGE' and verb ~= 'REFUND' then
+    return failed('command', verb)
   end
-  local algorithm, cost, partial, a, b, c, d = rule_of(verb, args, at)
-  if not cost and partial == 'algorithm' then return failed('command', command) end
-  if #keys ~= 1 and partial ~= 'module' then return failed('keys', command) end
-  return apply('DECIDE', command, keys[1], algorithm, cost, partial, a, b, c, d)
+  if not args[at + 1] then return failed('arity', verb) end
+  local name = upper(args[at])
+  self = algorithm_of(name)
+  if self then return apply(self, verb, keys, args, at + 1) end
+  if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end
+  return failed(unnamed(name), verb)
 end
 return run((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
