@@ -1726,7 +1726,7 @@ local function several()
   -- The rules of a call in its order; or nil, what is wrong and in which.
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
-    if keys_count > RULES_MAX or count > RULES_MAX then return nil, 'too_many_rules' end
+    if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
     local rules = {}
     for number = 1, keys_count < count and keys_count or count do
       local text = args[at + number - 1]

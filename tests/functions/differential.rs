@@ -11,7 +11,7 @@ use crate::support::{Random, Server, fuzz};
 use crate::words::{KINDS, Kind};
 
 /// Steps of the runs together, of which each is a call on every lane.
-const CALLS: u64 = 120_000;
+const CALLS: u64 = 240_000;
 
 /// What only the module has touched, what the function has, and what the script has.
 const TWINS: [Lane; 3] = [

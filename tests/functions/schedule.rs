@@ -45,8 +45,8 @@ pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
         for _ in 0..=random.below(6) {
             steps.push(match random.below(32) {
                 0 => meddle(random, &subjects, now_us),
-                1 => forget(random, &subjects),
-                2..=4 if kinds.len() > 1 => several(random, &subjects),
+                1 | 2 => forget(random, &subjects),
+                3..=5 if kinds.len() > 1 => several(random, &subjects),
                 _ => single(random, &subjects, kinds),
             });
         }
