@@ -285,6 +285,49 @@ fn without_memory_a_function_is_refused_or_not_as_the_command_is() {
 }
 
 #[test]
+fn what_is_denied_peeked_or_wrong_changes_nothing_and_sends_nothing() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    let rules = [
+        "GCRA k 1 1 1h",
+        "FIXED k 1 1h",
+        "SLIDING k 1 1h",
+        "SLIDINGLOG k 1 1h",
+        "TOKENBUCKET k 1 1 1h",
+        "LEAKYBUCKET k 1 1 1h",
+        "BACKOFF k 1 1h 2h 3h",
+    ];
+    let mut stream = server.replication_stream();
+    for form in [Form::Function, Form::Script] {
+        for line in rules {
+            client.run("DEL k {k} {k}:2");
+            let asked = Asked::line(line);
+            let allowed = client.call(&asked.call(form, &library));
+            assert_eq!(integers(&allowed).map(|five| five[0]), Some(1), "{line}");
+            stream.effects(&mut client);
+            let before = (client.snapshot("k"), client.changes());
+            let rule = line.replacen(" k ", " ", 1);
+            let quiet = [
+                asked.clone(),
+                Asked::line(&format!("PEEK k {rule}")),
+                Asked::line(&format!("{line} COST")),
+                Asked::several("PEEKALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
+                Asked::several("ALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
+            ];
+            for asked in quiet {
+                let reply = client.call(&asked.call(form, &library));
+                let denied = matches!(&reply, Value::Array(five) if five[0] == Value::Int(0));
+                assert!(denied || raw_error(&reply).is_some(), "{asked:?}: {reply:?}");
+                assert_eq!((client.snapshot("k"), client.changes()), before, "{asked:?}");
+            }
+            assert_eq!(stream.effects(&mut client), Vec::<Vec<Vec<u8>>>::new(), "{line}");
+            assert_eq!(client.integer("EXISTS {k}:2"), 0, "{line}");
+        }
+    }
+}
+
+#[test]
 fn what_flushes_keys_keeps_functions_and_what_flushes_functions_keeps_keys() {
     let (server, other) = (plain(), plain());
     let mut client = server.client();

@@ -185,9 +185,10 @@ impl Scene<'_> {
         outcomes.errors += u64::from(error.is_some());
         outcomes.wrongtypes += u64::from(error.is_some_and(|error| error.starts_with("WRONG")));
         let first = match &told[0] {
-            Value::Array(fields) => match fields[..5.min(fields.len())].to_vec() {
-                five => integers(&Value::Array(five)).map(|five| five[0]),
-            },
+            Value::Array(fields) => {
+                let five = fields.iter().take(5).cloned().collect();
+                integers(&Value::Array(five)).map(|five| five[0])
+            }
             Value::Int(number) => Some(*number),
             _ => None,
         };

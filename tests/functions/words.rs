@@ -215,6 +215,59 @@ pub fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     }
 }
 
+/// An array of any kind that nobody wrote: of numbers at the bounds of what a state may hold.
+pub fn state_of_bounds(random: &mut Random, now_us: u64) -> Vec<u8> {
+    const BOUNDS: [u64; 24] = [
+        0,
+        1,
+        62,
+        63,
+        64,
+        127,
+        128,
+        255,
+        256,
+        65_535,
+        65_536,
+        1_000_000,
+        4_294_967_295,
+        4_294_967_296,
+        1_000_000_000_000,
+        2_000_000_000_000,
+        2_000_000_000_001,
+        31_622_400_000_000,
+        1_000_000_000_000_000,
+        1_000_000_000_000_001,
+        9_007_199_254_740_991,
+        9_007_199_254_740_992,
+        9_223_372_036_854_775_807,
+        18_446_744_073_709_551_615,
+    ];
+    // As many numbers as the kind has, or now and then another.
+    let kinds = [(0xff, 2), (0xfe, 3), (0xfc, 3), (0xfb, 3), (0xfa, 2), (0xf9, 3), (0xf8, 4)];
+    let (kind, usual) = *random.pick(&[&kinds[..], &[(0xf7, 2), (0xf6, 2), (0xfd, 2)]].concat());
+    let count = if random.below(20) == 0 { 1 + random.below(5) as usize } else { usual };
+    let mut bytes = vec![0x90 + 1 + count as u8, kind];
+    for place in 0..count {
+        let near = if kind == 0xfa { now_us * 1_000 } else { now_us };
+        let number = match random.below(8) {
+            0..=5 if place == 0 => near.saturating_sub(random.below(3) * 1_000_000),
+            6 => of_any_length(random, 18),
+            _ => *random.pick(&BOUNDS),
+        };
+        match number {
+            0..=0x7f => bytes.push(number as u8),
+            0x80..=0xff => bytes.extend([0xcc, number as u8]),
+            0x100..=0xffff => bytes.extend([&[0xcd][..], &(number as u16).to_be_bytes()].concat()),
+            0x1_0000..=0xffff_ffff => {
+                bytes.extend([&[0xce][..], &(number as u32).to_be_bytes()].concat());
+            }
+            _ => bytes.extend([&[0xcf][..], &number.to_be_bytes()].concat()),
+        }
+    }
+    bytes
+}
+
 pub fn wrong(random: &mut Random) -> Vec<u8> {
     match random.below(12) {
         0 => (0..random.below(20)).map(|_| random.next() as u8).collect(),
