@@ -19,7 +19,7 @@
 -- has nanoseconds in two parts. Products that do not fit are counted in limbs: see wide_numbers.
 --
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
--- sets; what a call makes of them stands in decide, charge and refund, as in the module's own
+-- sets; what a call makes of them stands in decide and settling, as in the module's own
 -- src/limiter/standing.rs. An algorithm is made when it is first asked for: as a script, this file
 -- runs from its top with every call.
 
@@ -179,35 +179,26 @@ local function wide_numbers()
   return { new = new, fitting = fitting, rounded = rounded }
 end
 
+-- Made when the first number has to be wide; before that none is.
 local wide
+
 local function widened(number)
   wide = wide or wide_numbers()
   return wide.new(number)
 end
 
+local function is_wide(number)
+  return wide and type(number) == 'table'
+end
+
 -- What may be wide, as a plain number, which it then is.
 local function plain(number)
-  if type(number) == 'table' then return wide.fitting(number) end
-  return number
+  return is_wide(number) and wide.fitting(number) or number
 end
 
--- Whether what may be wide is above a plain bound.
+-- Whether what may be wide, and then is 2^53 or more, is above a plain bound.
 local function exceeds(number, bound)
-  return type(number) == 'table' or number > bound
-end
-
--- a x b / c, rounded down; a multiple of c is added to neither.
-local function scaled(a, b, c)
-  local product = a * b
-  if product < EXACT then return (product - product % c) / c end
-  return widened(a) * b / c
-end
-
--- a x b / c, rounded up.
-local function scaled_up(a, b, c)
-  local product = a * b + c - 1
-  if product < EXACT then return (product - product % c) / c end
-  return (widened(a) * b + (c - 1)) / c
+  return is_wide(number) or number > bound
 end
 
 -- The longest span that 64 bits hold, in ms; it is counted in limbs where it can come about.
@@ -215,9 +206,9 @@ local SPAN_MAX_MS = 18446744073709552
 
 -- A span of microseconds in ms, rounded up.
 local function ms(span)
-  if type(span) == 'table' then
+  if wide and type(span) == 'table' then
     local whole = (span + 999) / 1000
-    whole = type(whole) == 'table' and wide.rounded(whole) or whole
+    if is_wide(whole) then whole = wide.rounded(whole) end
     return whole < SPAN_MAX_MS and whole or SPAN_MAX_MS
   end
   local rest = span % 1000
@@ -227,7 +218,7 @@ end
 
 -- When a key has to expire for what lapses so long after now, in ms, rounded up.
 local function expiry_ms(now, span)
-  if type(span) == 'table' then return ms(span + now) end
+  if wide and type(span) == 'table' then return ms(span + now) end
   local sum = now + span
   if sum < EXACT then return ms(sum) end
   local rest = now % 1000
@@ -236,8 +227,9 @@ end
 
 -- Errors ---------------------------------------------------------------------------------------
 
--- The text of an error. Of a wrong number of arguments, it is the server's for that command.
-local function text_of(failure, command)
+-- An error as a reply: what is wrong with a call of a command. A rule of several is named after the
+-- first word. Of a wrong number of arguments the text is the server's.
+local function failed(failure, verb, rule)
   local function integer(name, least, most)
     return 'ERR invalid ' .. name .. ': expected an integer from ' .. least .. ' to ' .. most
   end
@@ -254,7 +246,7 @@ local function text_of(failure, command)
   end
   local most, option = '1000000000000', 'ERR invalid option: '
   local texts = {
-    arity = "ERR wrong number of arguments for 'rl." .. command .. "' command",
+    arity = "ERR wrong number of arguments for 'rl." .. verb:lower() .. "' command",
     FIXED = words('FIXED limit window'),
     SLIDING = words('SLIDING limit window'),
     SLIDINGLOG = words('SLIDINGLOG limit window'),
@@ -306,12 +298,7 @@ local function text_of(failure, command)
     module = 'ERR not without the module: QUOTA, reservations and policies need redis-throttle '
       .. 'itself, loaded as a module',
   }
-  return texts[failure] or failure
-end
-
--- An error as a reply. A rule of several is named after the first word.
-local function failed(failure, verb, rule)
-  local text = text_of(failure, verb:lower())
+  local text = texts[failure] or failure
   if rule and failure ~= 'arity' then
     text = text:gsub('^(%u+) ', '%1 rule ' .. rule .. ': ', 1)
   end
@@ -348,15 +335,22 @@ local function units(word)
   return limits_read[word] or remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 
--- A duration that is more than digits: perhaps a point and up to six more, perhaps a unit.
-local function spelled_duration(word)
-  local whole, rest = word:match('^(%d+)(.*)$')
-  local decimals, unit = (rest or ''):match('^%.(%d+)(.*)$')
+-- A duration in microseconds; nil for anything else, and out of bounds.
+local function duration(word)
+  local span = durations_read[word]
+  if span then return span end
+  -- Perhaps a point and up to six more digits, perhaps a unit.
+  local whole, rest = word, ''
+  if find(word, '%D') then
+    whole, rest = word:match('^(%d+)(.*)$')
+    if not whole then return end
+  end
+  local decimals, unit = rest:match('^%.(%d+)(.*)$')
   unit = unit or rest
-  local unit_us = unit == '' and 1000000 or unit == 's' and 1000000 or unit == 'ms' and 1000
+  local unit_us = (unit == '' or unit == 's') and 1000000 or unit == 'ms' and 1000
     or unit == 'm' and 60000000 or unit == 'h' and 3600000000 or unit == 'd' and 86400000000
-  if not unit_us then return end
-  local span = tonumber(whole) * unit_us
+  if not unit_us or whole == '' then return end
+  span = tonumber(whole) * unit_us
   if decimals then
     if #decimals > 6 then return end
     local scale = 10 ^ #decimals
@@ -369,19 +363,7 @@ local function spelled_duration(word)
       span = span + parts / scale
     end
   end
-  return span
-end
-
--- A duration in microseconds; nil for anything else, and out of bounds.
-local function duration(word)
-  local span = durations_read[word]
-  if span then return span end
-  if find(word, '%D') then
-    span = spelled_duration(word)
-  else
-    span = (tonumber(word) or 0) * 1000000
-  end
-  if span and span >= PERIOD_MIN and span <= PERIOD_MAX then
+  if span >= PERIOD_MIN and span <= PERIOD_MAX then
     return remember(durations_read, word, span)
   end
 end
@@ -444,23 +426,6 @@ local function quota(args, at, size)
   local cost, partial = options(args, at + 3, false)
   if not cost then return nil, partial end
   return cost, partial, capacity, rate, period
-end
-
-local function delays(args, at)
-  local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
-  if not forget then return nil, 'arity' end
-  attempts = integer(attempts, 1, 1000000)
-  if not attempts then return nil, 'attempts' end
-  base = duration(base)
-  if not base then return nil, 'base' end
-  max = duration(max)
-  if not max then return nil, 'max' end
-  forget = duration(forget)
-  if not forget then return nil, 'forget' end
-  if base > max then return nil, 'base_above_max' end
-  if max >= forget then return nil, 'max_not_below_forget' end
-  if args[at + 4] then return nil, 'no_option' end
-  return 1, false, attempts, base, max, forget
 end
 
 -- States ---------------------------------------------------------------------------------------
@@ -533,15 +498,17 @@ end
 -- Each is a table of functions about one subject at a time, which standing sets. Spans are in
 -- microseconds, and what may not fit below 2^53 is wide.
 --
---   read(args, at)                    reads the arguments of a rule from at on. Answers its cost,
+--   read(args, at, term)              reads the arguments of a rule from at on. Answers its cost,
 --                                     whether it may be granted in part, and its numbers; or nil
 --                                     and what is wrong, the first thing from left to right
+--   term                              what read has to know: what its errors call the capacity,
+--                                     or which option there is beside COST and PARTIAL
 --   standing(bytes, now, cost, ...)   looks at what is stored, nil for nothing, under the numbers
 --                                     of a rule; cost is what is to be taken or given back. Answers
 --                                     the limit, and whether a clock that stepped back made it
 --                                     re-base the state; nil when it is no state of the algorithm.
 --   lacks(cost)                       how long until there is room for cost; nil when there is
---   used()                            what is used, in units, rounded up
+--   in_use()                          what is used, in units, rounded up
 --   take(cost), give_back(cost)
 --   after()                           what remains, and how long until all of it is back
 --   wait()                            how long an allowed call holds back; there is none but of
@@ -552,7 +519,6 @@ end
 
 -- The theoretical arrival time, in two parts: microseconds, and the nanoseconds beside them.
 local function gcra()
-  local self = { read = function(args, at) return quota(args, at, 'burst') end }
   -- The rule, and what follows from it, which a call of the same rule finds as it was.
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
@@ -619,7 +585,7 @@ local function gcra()
     return (high > 0 and 32 or 0) + (is_exact and exponent - 1 or exponent)
   end
 
-  function self.standing(bytes, at, _, its_burst, its_rate, its_period)
+  local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
       burst, rate, period = its_burst, its_rate, its_period
@@ -645,7 +611,7 @@ local function gcra()
     return burst, false
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     local us, ns = intervals(cost)
     us, ns = us + owed_us, ns + owed_ns
     if ns >= 1000 then us, ns = us + 1, ns - 1000 end
@@ -654,7 +620,7 @@ local function gcra()
     end
   end
 
-  function self.used()
+  local function in_use()
     local owed_plain, interval_plain = owed_us * 1000 + owed_ns, interval_us * 1000 + interval_ns
     if owed_plain + interval_plain < EXACT then
       return floor((owed_plain + interval_plain - 1) / interval_plain)
@@ -664,7 +630,7 @@ local function gcra()
     return (owed + interval - 1) / interval
   end
 
-  function self.take(cost)
+  local function take(cost)
     local us, ns = intervals(cost)
     us, ns = us + owed_us, ns + owed_ns
     if ns >= 1000 then us, ns = us + 1, ns - 1000 end
@@ -677,7 +643,7 @@ local function gcra()
     owed_us, owed_ns = us, ns
   end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     local us, ns = intervals(cost)
     us, ns = owed_us - us, owed_ns - ns
     if ns < 0 then us, ns = us - 1, ns + 1000 end
@@ -685,7 +651,7 @@ local function gcra()
     owed_us, owed_ns = us, ns
   end
 
-  function self.after()
+  local function after()
     local reset = owed_ns > 0 and owed_us + 1 or owed_us
     local us, ns = tolerance_us - owed_us, tolerance_ns - owed_ns
     if ns < 0 then us, ns = us - 1, ns + 1000 end
@@ -704,7 +670,7 @@ local function gcra()
     return remaining, reset
   end
 
-  function self.next(_, reset)
+  local function next(_, reset)
     local high, low = halves(now + owed_us, owed_ns)
     if now + owed_us >= EXACT then
       high, low = halves(now, 0)
@@ -723,13 +689,15 @@ local function gcra()
     return bytes, reset, slack
   end
 
-  return self
+  return {
+    read = quota, term = 'burst', standing = standing, lacks = lacks, in_use = in_use,
+    take = take, give_back = give_back, after = after, next = next,
+  }
 end
 
 -- What is used, in parts: a unit has as many as the period has microseconds, of which each drains
 -- as many as the rate is.
 local function bucket(queues)
-  local self = { read = function(args, at) return quota(args, at, 'capacity') end }
   local now, capacity, rate, period, refill
   -- The parts of a unit, of a full bucket, and those used from origin on; wide if need be.
   local unit, full, used, origin
@@ -779,11 +747,11 @@ local function bucket(queues)
   local function drained_in(parts)
     if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if type(whole) == 'number' then whole = floor(whole) end
+    if not is_wide(whole) then whole = floor(whole) end
     return origin > now and whole + (origin - now) or whole
   end
 
-  function self.standing(bytes, at, cost, its_capacity, its_rate, its_period)
+  local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
     local updated, units, fraction, debt
@@ -807,38 +775,36 @@ local function bucket(queues)
       origin = updated
       return capacity, false
     end
-    local drained = (type(unit) == 'table' and widened(rate) or rate) * (now - updated)
+    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     local wanted = used + cost * unit
     if full < wanted then return drained_in(wanted - full) end
   end
 
-  function self.used()
+  local function in_use()
     local units = (used + (period - 1)) / period
-    return type(units) == 'number' and floor(units) or units
+    return is_wide(units) and units or floor(units)
   end
 
-  function self.take(cost) used = used + cost * unit end
+  local function take(cost) used = used + cost * unit end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     local given = cost * unit
     used = given < used and used - given or unit - unit
   end
 
-  function self.after()
+  local function after()
     local remaining = used < full and floor((full - used) / period) or 0
     return remaining, drained_in(used)
   end
 
-  if queues then
-    function self.wait() return drained_in(used) end
-  end
+  local function wait() return drained_in(used) end
 
-  function self.next(remaining, reset)
+  local function next(remaining, reset)
     local head, counted
     if full < used then
       local owed = used - full
@@ -860,15 +826,17 @@ local function bucket(queues)
     return head .. spelled(origin) .. counted, reset, floor(refill / 8)
   end
 
-  return self
+  return {
+    read = quota, term = 'capacity', standing = standing, lacks = lacks, in_use = in_use,
+    take = take, give_back = give_back, after = after, next = next, wait = queues and wait or nil,
+  }
 end
 
 -- A window that opens with its first call, or aligned at multiples of its length.
 local function fixed()
-  local self = { read = function(args, at) return limit_and_window(args, at, true) end }
   local now, limit, window, start, used, until_end
 
-  function self.standing(bytes, at, _, its_limit, its_window, aligned)
+  local function standing(bytes, at, _, its_limit, its_window, aligned)
     now, limit, window = at, its_limit, its_window
     local fresh = aligned and now - now % window or now
     if not bytes then
@@ -876,10 +844,9 @@ local function fixed()
       until_end = fresh - now + window
       return limit, false
     end
-    local kind = byte(bytes, 2)
     start, used = pair_of(bytes, 0xff)
     if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
-      local has_reservations = kind == 0xf5 and byte(bytes, 1) == 0x93
+      local has_reservations = byte(bytes, 1) == 0x93 and byte(bytes, 2) == 0xf5
         and bytes:sub(-18, -17) == '\196\016'
       return nil, has_reservations and 'module' or nil
     end
@@ -893,32 +860,48 @@ local function fixed()
     return limit, repaired
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     if used + cost > limit then return until_end end
   end
 
-  function self.used() return used end
+  local function in_use() return used end
 
-  function self.take(cost) used = used + cost end
+  local function take(cost) used = used + cost end
 
-  function self.give_back(cost) used = used > cost and used - cost or 0 end
+  local function give_back(cost) used = used > cost and used - cost or 0 end
 
-  function self.after()
+  local function after()
     return used < limit and limit - used or 0, used == 0 and 0 or until_end
   end
 
-  function self.next()
+  local function next()
     return pair(0xff, start, used), start - now + window, 0
   end
 
-  return self
+  return {
+    read = limit_and_window, term = 'ALIGNED', standing = standing, lacks = lacks,
+    in_use = in_use, take = take, give_back = give_back, after = after, next = next,
+  }
 end
 
 -- Two neighbouring windows: the current one, and the part of the previous one that is in view.
 local function sliding()
-  local self = { read = limit_and_window }
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
+
+  -- a x b / c, rounded down.
+  local function scaled(a, b, c)
+    local product = a * b
+    if product < EXACT then return (product - product % c) / c end
+    return widened(a) * b / c
+  end
+
+  -- The same, rounded up.
+  local function scaled_up(a, b, c)
+    local product = a * b + c - 1
+    if product < EXACT then return (product - product % c) / c end
+    return (widened(a) * b + (c - 1)) / c
+  end
 
   local function estimated()
     local overlap = start < now and window - (now - start) or window
@@ -932,7 +915,7 @@ local function sliding()
     return exceeds(overlap, window) and 0 or window - overlap
   end
 
-  function self.standing(bytes, at, _, its_limit, its_window)
+  local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     local current_start = now - now % window
     local repaired = false
@@ -966,7 +949,7 @@ local function sliding()
     return limit, repaired
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     if estimate + cost <= limit then return end
     local free, after = limit - cost, start - now
     if free >= current then
@@ -978,11 +961,11 @@ local function sliding()
     return after > 0 and after or 0
   end
 
-  function self.used() return estimate end
+  local function in_use() return estimate end
 
-  function self.take(cost) current, estimate = current + cost, estimate + cost end
+  local function take(cost) current, estimate = current + cost, estimate + cost end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     if cost > current then
       local left = previous - (cost - current)
       previous, current = left > 0 and left or 0, 0
@@ -1006,26 +989,45 @@ local function sliding()
     return previous > 0 and start - now + window or 0
   end
 
-  function self.after()
+  local function after()
     local reset = lapses_in()
     return estimate < limit and limit - estimate or 0, reset > 0 and reset or 0
   end
 
-  function self.next()
+  local function next()
     local bytes = char(0x94, 0xfe) .. spelled(start) .. spelled(previous) .. spelled(current)
     return bytes, lapses_in(), 0
   end
 
-  return self
+  return {
+    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
 end
 
 -- Some attempts are free, each further one has to wait, and longer each time.
 local function backoff()
-  local self = { read = delays }
   local now, attempts, base, max, forget, last, count
   local COUNT_MAX = 4294967295
 
-  function self.standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
+  local function read(args, at)
+    local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
+    if not forget then return nil, 'arity' end
+    attempts = integer(attempts, 1, 1000000)
+    if not attempts then return nil, 'attempts' end
+    base = duration(base)
+    if not base then return nil, 'base' end
+    max = duration(max)
+    if not max then return nil, 'max' end
+    forget = duration(forget)
+    if not forget then return nil, 'forget' end
+    if base > max then return nil, 'base_above_max' end
+    if max >= forget then return nil, 'max_not_below_forget' end
+    if args[at + 4] then return nil, 'no_option' end
+    return 1, false, attempts, base, max, forget
+  end
+
+  local function standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
     now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
     last, count = now, 0
     if not bytes then return attempts, false end
@@ -1042,7 +1044,7 @@ local function backoff()
     return attempts, false
   end
 
-  function self.lacks()
+  local function lacks()
     local paid = count - attempts
     if paid < 0 then return end
     local delay = base * 2 ^ paid
@@ -1050,31 +1052,33 @@ local function backoff()
     if after > 0 then return after end
   end
 
-  function self.used() return count end
+  local function in_use() return count end
 
-  function self.take(cost)
+  local function take(cost)
     count = count < COUNT_MAX and count + cost or COUNT_MAX
     -- Set back, the clock does not shorten a delay.
     if last < now then last = now end
   end
 
-  function self.give_back(cost) count = count > cost and count - cost or 0 end
+  local function give_back(cost) count = count > cost and count - cost or 0 end
 
-  function self.after()
+  local function after()
     return count < attempts and attempts - count or 0, count > 0 and last - now + forget or 0
   end
 
-  function self.next()
+  local function next()
     return pair(0xf7, last, count), last - now + forget, floor(forget / 8)
   end
 
-  return self
+  return {
+    read = read, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
 end
 
 -- Every call is remembered: entries of six bytes of microseconds since the base and six of the
 -- running total, counted from 0 here.
 local function sliding_log()
-  local self = { read = limit_and_window }
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
   -- How finely instants are rounded up, by this rule.
@@ -1124,7 +1128,7 @@ local function sliding_log()
       and newest - base <= INSTANT_MAX - base
   end
 
-  function self.standing(bytes, at, _, its_limit, its_window)
+  local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     rule_slot = limit <= SLOTS and 1 or floor((window + SLOTS - 1) / SLOTS)
     log, moved_to, rewrites = nil, nil, false
@@ -1167,15 +1171,15 @@ local function sliding_log()
     return freed + window
   end
 
-  function self.lacks(cost)
+  local function lacks(cost)
     if used + cost <= limit then return end
     local after = freed_at(used - (limit - cost)) - now
     return after > 0 and after or 0
   end
 
-  function self.used() return used end
+  local function in_use() return used end
 
-  function self.take(cost)
+  local function take(cost)
     local rounded = rounded_now()
     last = moved_to or (last > rounded and last or rounded)
     last_total, used = last_total + cost, used + cost
@@ -1199,7 +1203,7 @@ local function sliding_log()
       or stale > floor(math.sqrt(2 * stays)) + 1
   end
 
-  function self.give_back(cost)
+  local function give_back(cost)
     local given = cost < used and cost or used
     used = used - given
     last_total = last_total > given and last_total - given or 0
@@ -1221,7 +1225,7 @@ local function sliding_log()
     end
   end
 
-  function self.after()
+  local function after()
     local reset = used > 0 and last + window - now or 0
     return used < limit and limit - used or 0, reset > 0 and reset or 0
   end
@@ -1268,7 +1272,7 @@ local function sliding_log()
     return table.concat(parts)
   end
 
-  function self.next()
+  local function next()
     local lapse, slack = last + window - now, floor(window / 8)
     if not log then
       return header(last, rule_slot) .. packed(last, last_total, last, 0), lapse, slack
@@ -1295,7 +1299,10 @@ local function sliding_log()
     return rewritten(from, to, its_slot), lapse, slack
   end
 
-  return self
+  return {
+    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
 end
 
 local made = {}
@@ -1308,10 +1315,8 @@ local function algorithm_of(name)
     algorithm = gcra()
   elseif name == 'FIXED' then
     algorithm = fixed()
-  elseif name == 'TOKENBUCKET' then
-    algorithm = bucket(false)
-  elseif name == 'LEAKYBUCKET' then
-    algorithm = bucket(true)
+  elseif name == 'TOKENBUCKET' or name == 'LEAKYBUCKET' then
+    algorithm = bucket(name == 'LEAKYBUCKET')
   elseif name == 'SLIDING' then
     algorithm = sliding()
   elseif name == 'SLIDINGLOG' then
@@ -1362,47 +1367,57 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 
--- Takes what is there, up to the cost, which is at least one.
-local function decide_partly(self, repaired, cost)
-  local granted = self.after()
-  if granted > cost then granted = cost end
-  if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
-  local wait = self.wait and self.wait() or 0
-  self.take(granted)
-  return granted, wait, 'keep'
-end
+-- What is asked for more rarely, made when it first is.
+local function settling()
+  local settle = {}
 
--- Takes the cost in any case. Denied is what goes, or was already, into debt.
-local function charge(self, limit, cost)
-  if cost == 0 then
+  -- Takes what is there, up to the cost, which is at least one.
+  function settle.PARTIAL(self, _, repaired, cost)
+    local granted = self.after()
+    if granted > cost then granted = cost end
+    if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
+    local wait = self.wait and self.wait() or 0
+    self.take(granted)
+    return granted, wait, 'keep'
+  end
+
+  -- Takes the cost in any case. Denied is what goes, or was already, into debt.
+  function settle.CHARGE(self, limit, _, cost)
+    if cost == 0 then
+      local clear = self.lacks(0) or 0
+      return plain(clear) == 0 and 1 or 0, clear
+    end
+    local fits = cost <= limit and not self.lacks(cost)
+    self.take(cost)
+    if not fits then
+      if exceeds(self.in_use(), TOTAL_MAX) then return nil, 'too_many_units' end
+      local _, reset = self.after()
+      if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
+    end
+    return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+  end
+
+  -- Gives the cost back, but never more than is used. Denied is what is in debt after it.
+  function settle.REFUND(self, _, repaired, cost)
+    local finds = cost > 0 and self.in_use() ~= 0
+    if finds then self.give_back(cost) end
     local clear = self.lacks(0) or 0
-    return plain(clear) == 0 and 1 or 0, clear
+    local verdict = plain(clear) == 0 and 1 or 0
+    if finds and self.in_use() == 0 then return verdict, clear, 'forget' end
+    return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
   end
-  local fits = cost <= limit and not self.lacks(cost)
-  self.take(cost)
-  if not fits then
-    if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
-    local _, reset = self.after()
-    if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
-  end
-  return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+
+  return settle
 end
 
--- Gives the cost back, but never more than is used. Denied is what is in debt after it.
-local function refund(self, repaired, cost)
-  local finds = cost > 0 and self.used() ~= 0
-  if finds then self.give_back(cost) end
-  local clear = self.lacks(0) or 0
-  local verdict = plain(clear) == 0 and 1 or 0
-  if finds and self.used() == 0 then return verdict, clear, 'forget' end
-  return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
-end
+local settle
 
 -- When the key has to expire from now on, if not when it does: for what lapses so long after now,
 -- and longer by at most the slack.
 local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, slack == 0 and lapse or lapse + slack)
-  if is_new or slack == 0 then return relaxed end
+  if slack == 0 then return expiry_ms(now, lapse) end
+  local relaxed = expiry_ms(now, lapse + slack)
+  if is_new then return relaxed end
   local expiry
   if knows_expiry then
     expiry = call('PEXPIRETIME', key)
@@ -1439,11 +1454,10 @@ end
 -- A call of one rule, whose arguments begin at at. The verb is PEEK, CHARGE, REFUND, or any other
 -- of a call that takes its cost where there is room.
 local function apply(self, verb, keys, args, at)
-  local cost, partial, a, b, c, d = self.read(args, at)
+  local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
-  if partial and (verb == 'CHARGE' or verb == 'REFUND') then
-    return failed('partial_not_here', verb)
-  end
+  local settles = verb == 'CHARGE' or verb == 'REFUND'
+  if partial and settles then return failed('partial_not_here', verb) end
   local key = keys[1]
   local bytes = attempt('GET', key)
   if bytes and #bytes < 4 then return failed(unfit(bytes), verb) end
@@ -1451,13 +1465,10 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, cost, a, b, c, d)
   if not limit then return failed(repaired or 'wrong_type', verb) end
   local verdict, wait, writes
-  if verb == 'CHARGE' then
-    verdict, wait, writes = charge(self, limit, cost)
+  if settles or partial then
+    settle = settle or settling()
+    verdict, wait, writes = settle[partial and 'PARTIAL' or verb](self, limit, repaired, cost)
     if not verdict then return failed(wait, verb) end
-  elseif verb == 'REFUND' then
-    verdict, wait, writes = refund(self, repaired, cost)
-  elseif partial then
-    verdict, wait, writes = decide_partly(self, repaired, cost)
   else
     verdict, wait, writes = decide(self, limit, repaired, cost, false)
   end
@@ -1711,7 +1722,7 @@ local function several()
     end
     local self = algorithm_of(name)
     if not self then return nil, unnamed(name) end
-    local cost, partial, a, b, c, d = self.read(words, 2)
+    local cost, partial, a, b, c, d = self.read(words, 2, self.term)
     if not cost then return nil, partial == 'arity' and name or partial end
     if partial then return nil, 'partial_not_here' end
     local rule = { self = self, cost = cost, a, b, c, d }
@@ -1829,8 +1840,10 @@ local several_made
 
 -- A call of a command of the module, without its RL., whose arguments after the keys begin at at.
 local function run(verb, keys, args, at)
+  local self = made[verb]
+  if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
-  local self = algorithm_of(verb)
+  self = algorithm_of(verb)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or several()
     return several_made(verb, keys, args, at)

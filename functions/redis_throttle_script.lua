@@ -23,7 +23,10 @@ local function now_us()
   local now = time[1] * 1000000 + time[2]
   return now < CLOCK_MAX and now or CLOCK_MAX
 end
-local function wide_numbers()
+local function script()
+local wide
+local function widened(number)
+  wide = wide or (function()
   local wide = {}
   local function trimmed(limbs)
     local count = #limbs
@@ -124,34 +127,23 @@ local function wide_numbers()
     return rest
   end
   return { new = new, fitting = fitting, rounded = rounded }
-end
-local wide
-local function widened(number)
-  wide = wide or wide_numbers()
+end)()
   return wide.new(number)
 end
+local function is_wide(number)
+  return wide and type(number) == 'table'
+end
 local function plain(number)
-  if type(number) == 'table' then return wide.fitting(number) end
-  return number
+  return is_wide(number) and wide.fitting(number) or number
 end
 local function exceeds(number, bound)
-  return type(number) == 'table' or number > bound
-end
-local function scaled(a, b, c)
-  local product = a * b
-  if product < EXACT then return (product - product % c) / c end
-  return widened(a) * b / c
-end
-local function scaled_up(a, b, c)
-  local product = a * b + c - 1
-  if product < EXACT then return (product - product % c) / c end
-  return (widened(a) * b + (c - 1)) / c
+  return is_wide(number) or number > bound
 end
 local SPAN_MAX_MS = 18446744073709552
 local function ms(span)
-  if type(span) == 'table' then
+  if wide and type(span) == 'table' then
     local whole = (span + 999) / 1000
-    whole = type(whole) == 'table' and wide.rounded(whole) or whole
+    if is_wide(whole) then whole = wide.rounded(whole) end
     return whole < SPAN_MAX_MS and whole or SPAN_MAX_MS
   end
   local rest = span % 1000
@@ -159,13 +151,13 @@ local function ms(span)
   return (span - rest) / 1000 + 1
 end
 local function expiry_ms(now, span)
-  if type(span) == 'table' then return ms(span + now) end
+  if wide and type(span) == 'table' then return ms(span + now) end
   local sum = now + span
   if sum < EXACT then return ms(sum) end
   local rest = now % 1000
   return (now - rest) / 1000 + ms(span + rest)
 end
-local function text_of(failure, command)
+local function failed(failure, verb, rule)
   local function integer(name, least, most)
     return 'ERR invalid ' .. name .. ': expected an integer from ' .. least .. ' to ' .. most
   end
@@ -182,7 +174,7 @@ local function text_of(failure, command)
   end
   local most, option = '1000000000000', 'ERR invalid option: '
   local texts = {
-    arity = "ERR wrong number of arguments for 'rl." .. command .. "' command",
+    arity = "ERR wrong number of arguments for 'rl." .. verb:lower() .. "' command",
     FIXED = words('FIXED limit window'),
     SLIDING = words('SLIDING limit window'),
     SLIDINGLOG = words('SLIDINGLOG limit window'),
@@ -233,10 +225,7 @@ local function text_of(failure, command)
     module = 'ERR not without the module: QUOTA, reservations and policies need redis-throttle '
       .. 'itself, loaded as a module',
   }
-  return texts[failure] or failure
-end
-local function failed(failure, verb, rule)
-  local text = text_of(failure, verb:lower())
+  local text = texts[failure] or failure
   if rule and failure ~= 'arity' then
     text = text:gsub('^(%u+) ', '%1 rule ' .. rule .. ': ', 1)
   end
@@ -262,14 +251,20 @@ end
 local function units(word)
   return limits_read[word] or remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
-local function spelled_duration(word)
-  local whole, rest = word:match('^(%d+)(.*)$')
-  local decimals, unit = (rest or ''):match('^%.(%d+)(.*)$')
+local function duration(word)
+  local span = durations_read[word]
+  if span then return span end
+  local whole, rest = word, ''
+  if find(word, '%D') then
+    whole, rest = word:match('^(%d+)(.*)$')
+    if not whole then return end
+  end
+  local decimals, unit = rest:match('^%.(%d+)(.*)$')
   unit = unit or rest
-  local unit_us = unit == '' and 1000000 or unit == 's' and 1000000 or unit == 'ms' and 1000
+  local unit_us = (unit == '' or unit == 's') and 1000000 or unit == 'ms' and 1000
     or unit == 'm' and 60000000 or unit == 'h' and 3600000000 or unit == 'd' and 86400000000
-  if not unit_us then return end
-  local span = tonumber(whole) * unit_us
+  if not unit_us or whole == '' then return end
+  span = tonumber(whole) * unit_us
   if decimals then
     if #decimals > 6 then return end
     local scale = 10 ^ #decimals
@@ -281,17 +276,7 @@ local function spelled_duration(word)
       span = span + parts / scale
     end
   end
-  return span
-end
-local function duration(word)
-  local span = durations_read[word]
-  if span then return span end
-  if find(word, '%D') then
-    span = spelled_duration(word)
-  else
-    span = (tonumber(word) or 0) * 1000000
-  end
-  if span and span >= PERIOD_MIN and span <= PERIOD_MAX then
+  if span >= PERIOD_MIN and span <= PERIOD_MAX then
     return remember(durations_read, word, span)
   end
 end
@@ -350,22 +335,6 @@ local function quota(args, at, size)
   if not cost then return nil, partial end
   return cost, partial, capacity, rate, period
 end
-local function delays(args, at)
-  local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
-  if not forget then return nil, 'arity' end
-  attempts = integer(attempts, 1, 1000000)
-  if not attempts then return nil, 'attempts' end
-  base = duration(base)
-  if not base then return nil, 'base' end
-  max = duration(max)
-  if not max then return nil, 'max' end
-  forget = duration(forget)
-  if not forget then return nil, 'forget' end
-  if base > max then return nil, 'base_above_max' end
-  if max >= forget then return nil, 'max_not_below_forget' end
-  if args[at + 4] then return nil, 'no_option' end
-  return 1, false, attempts, base, max, forget
-end
 local function spelled(number)
   if number < 128 then return char(number) end
   if number < 256 then return char(0xcc, number) end
@@ -418,8 +387,12 @@ local function pair_of(bytes, kind)
   local at, instant, count = numbers(bytes, 2)
   if at == #bytes + 1 then return instant, count end
 end
-local function gcra()
-  local self = { read = function(args, at) return quota(args, at, 'burst') end }
+local made = {}
+local function algorithm_of(name)
+  local algorithm = made[name]
+  if algorithm then return algorithm end
+  if name == 'GCRA' then
+    algorithm = (function()
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
   local owed_beyond
@@ -470,7 +443,7 @@ local function gcra()
     local is_exact = mantissa == 0.5 and (high == 0 or low == 0)
     return (high > 0 and 32 or 0) + (is_exact and exponent - 1 or exponent)
   end
-  function self.standing(bytes, at, _, its_burst, its_rate, its_period)
+  local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
       burst, rate, period = its_burst, its_rate, its_period
@@ -495,7 +468,7 @@ local function gcra()
     end
     return burst, false
   end
-  function self.lacks(cost)
+  local function lacks(cost)
     local us, ns = intervals(cost)
     us, ns = us + owed_us, ns + owed_ns
     if ns >= 1000 then us, ns = us + 1, ns - 1000 end
@@ -503,7 +476,7 @@ local function gcra()
       return us - tolerance_us + (ns > tolerance_ns and 1 or 0)
     end
   end
-  function self.used()
+  local function in_use()
     local owed_plain, interval_plain = owed_us * 1000 + owed_ns, interval_us * 1000 + interval_ns
     if owed_plain + interval_plain < EXACT then
       return floor((owed_plain + interval_plain - 1) / interval_plain)
@@ -512,7 +485,7 @@ local function gcra()
     local owed = owed_beyond or widened(owed_us) * 1000 + owed_ns
     return (owed + interval - 1) / interval
   end
-  function self.take(cost)
+  local function take(cost)
     local us, ns = intervals(cost)
     us, ns = us + owed_us, ns + owed_ns
     if ns >= 1000 then us, ns = us + 1, ns - 1000 end
@@ -524,14 +497,14 @@ local function gcra()
     end
     owed_us, owed_ns = us, ns
   end
-  function self.give_back(cost)
+  local function give_back(cost)
     local us, ns = intervals(cost)
     us, ns = owed_us - us, owed_ns - ns
     if ns < 0 then us, ns = us - 1, ns + 1000 end
     if us < 0 then us, ns = 0, 0 end
     owed_us, owed_ns = us, ns
   end
-  function self.after()
+  local function after()
     local reset = owed_ns > 0 and owed_us + 1 or owed_us
     local us, ns = tolerance_us - owed_us, tolerance_ns - owed_ns
     if ns < 0 then us, ns = us - 1, ns + 1000 end
@@ -548,7 +521,7 @@ local function gcra()
     end
     return remaining, reset
   end
-  function self.next(_, reset)
+  local function next(_, reset)
     local high, low = halves(now + owed_us, owed_ns)
     if now + owed_us >= EXACT then
       high, low = halves(now, 0)
@@ -566,10 +539,56 @@ local function gcra()
     end
     return bytes, reset, slack
   end
-  return self
-end
-local function bucket(queues)
-  local self = { read = function(args, at) return quota(args, at, 'capacity') end }
+  return {
+    read = quota, term = 'burst', standing = standing, lacks = lacks, in_use = in_use,
+    take = take, give_back = give_back, after = after, next = next,
+  }
+end)()
+  elseif name == 'FIXED' then
+    algorithm = (function()
+  local now, limit, window, start, used, until_end
+  local function standing(bytes, at, _, its_limit, its_window, aligned)
+    now, limit, window = at, its_limit, its_window
+    local fresh = aligned and now - now % window or now
+    if not bytes then
+      start, used = fresh, 0
+      until_end = fresh - now + window
+      return limit, false
+    end
+    start, used = pair_of(bytes, 0xff)
+    if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
+      local has_reservations = byte(bytes, 1) == 0x93 and byte(bytes, 2) == 0xf5
+        and bytes:sub(-18, -17) == '\196\016'
+      return nil, has_reservations and 'module' or nil
+    end
+    local repaired = start - now > window
+    if repaired then start = fresh end
+    until_end = (aligned and start - start % window or start) - now + window
+    if until_end <= 0 then
+      start, used = fresh, 0
+      until_end = fresh - now + window
+    end
+    return limit, repaired
+  end
+  local function lacks(cost)
+    if used + cost > limit then return until_end end
+  end
+  local function in_use() return used end
+  local function take(cost) used = used + cost end
+  local function give_back(cost) used = used > cost and used - cost or 0 end
+  local function after()
+    return used < limit and limit - used or 0, used == 0 and 0 or until_end
+  end
+  local function next()
+    return pair(0xff, start, used), start - now + window, 0
+  end
+  return {
+    read = limit_and_window, term = 'ALIGNED', standing = standing, lacks = lacks,
+    in_use = in_use, take = take, give_back = give_back, after = after, next = next,
+  }
+end)()
+  elseif name == 'TOKENBUCKET' or name == 'LEAKYBUCKET' then
+    algorithm = (function(queues)
   local now, capacity, rate, period, refill
   local unit, full, used, origin
   local function stored(bytes)
@@ -611,10 +630,10 @@ local function bucket(queues)
   local function drained_in(parts)
     if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if type(whole) == 'number' then whole = floor(whole) end
+    if not is_wide(whole) then whole = floor(whole) end
     return origin > now and whole + (origin - now) or whole
   end
-  function self.standing(bytes, at, cost, its_capacity, its_rate, its_period)
+  local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
     local updated, units, fraction, debt
@@ -637,31 +656,29 @@ local function bucket(queues)
       origin = updated
       return capacity, false
     end
-    local drained = (type(unit) == 'table' and widened(rate) or rate) * (now - updated)
+    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
-  function self.lacks(cost)
+  local function lacks(cost)
     local wanted = used + cost * unit
     if full < wanted then return drained_in(wanted - full) end
   end
-  function self.used()
+  local function in_use()
     local units = (used + (period - 1)) / period
-    return type(units) == 'number' and floor(units) or units
+    return is_wide(units) and units or floor(units)
   end
-  function self.take(cost) used = used + cost * unit end
-  function self.give_back(cost)
+  local function take(cost) used = used + cost * unit end
+  local function give_back(cost)
     local given = cost * unit
     used = given < used and used - given or unit - unit
   end
-  function self.after()
+  local function after()
     local remaining = used < full and floor((full - used) / period) or 0
     return remaining, drained_in(used)
   end
-  if queues then
-    function self.wait() return drained_in(used) end
-  end
-  function self.next(remaining, reset)
+  local function wait() return drained_in(used) end
+  local function next(remaining, reset)
     local head, counted
     if full < used then
       local owed = used - full
@@ -682,53 +699,25 @@ local function bucket(queues)
     end
     return head .. spelled(origin) .. counted, reset, floor(refill / 8)
   end
-  return self
-end
-local function fixed()
-  local self = { read = function(args, at) return limit_and_window(args, at, true) end }
-  local now, limit, window, start, used, until_end
-  function self.standing(bytes, at, _, its_limit, its_window, aligned)
-    now, limit, window = at, its_limit, its_window
-    local fresh = aligned and now - now % window or now
-    if not bytes then
-      start, used = fresh, 0
-      until_end = fresh - now + window
-      return limit, false
-    end
-    local kind = byte(bytes, 2)
-    start, used = pair_of(bytes, 0xff)
-    if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
-      local has_reservations = kind == 0xf5 and byte(bytes, 1) == 0x93
-        and bytes:sub(-18, -17) == '\196\016'
-      return nil, has_reservations and 'module' or nil
-    end
-    local repaired = start - now > window
-    if repaired then start = fresh end
-    until_end = (aligned and start - start % window or start) - now + window
-    if until_end <= 0 then
-      start, used = fresh, 0
-      until_end = fresh - now + window
-    end
-    return limit, repaired
-  end
-  function self.lacks(cost)
-    if used + cost > limit then return until_end end
-  end
-  function self.used() return used end
-  function self.take(cost) used = used + cost end
-  function self.give_back(cost) used = used > cost and used - cost or 0 end
-  function self.after()
-    return used < limit and limit - used or 0, used == 0 and 0 or until_end
-  end
-  function self.next()
-    return pair(0xff, start, used), start - now + window, 0
-  end
-  return self
-end
-local function sliding()
-  local self = { read = limit_and_window }
+  return {
+    read = quota, term = 'capacity', standing = standing, lacks = lacks, in_use = in_use,
+    take = take, give_back = give_back, after = after, next = next, wait = queues and wait or nil,
+  }
+end)(name == 'LEAKYBUCKET')
+  elseif name == 'SLIDING' then
+    algorithm = (function()
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
+  local function scaled(a, b, c)
+    local product = a * b
+    if product < EXACT then return (product - product % c) / c end
+    return widened(a) * b / c
+  end
+  local function scaled_up(a, b, c)
+    local product = a * b + c - 1
+    if product < EXACT then return (product - product % c) / c end
+    return (widened(a) * b + (c - 1)) / c
+  end
   local function estimated()
     local overlap = start < now and window - (now - start) or window
     local faded = overlap > 0 and previous > 0 and scaled_up(previous, overlap, window) or 0
@@ -738,7 +727,7 @@ local function sliding()
     local overlap = count > 0 and scaled(room, window, count) or window
     return exceeds(overlap, window) and 0 or window - overlap
   end
-  function self.standing(bytes, at, _, its_limit, its_window)
+  local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     local current_start = now - now % window
     local repaired = false
@@ -770,7 +759,7 @@ local function sliding()
     estimate = estimated()
     return limit, repaired
   end
-  function self.lacks(cost)
+  local function lacks(cost)
     if estimate + cost <= limit then return end
     local free, after = limit - cost, start - now
     if free >= current then
@@ -780,9 +769,9 @@ local function sliding()
     end
     return after > 0 and after or 0
   end
-  function self.used() return estimate end
-  function self.take(cost) current, estimate = current + cost, estimate + cost end
-  function self.give_back(cost)
+  local function in_use() return estimate end
+  local function take(cost) current, estimate = current + cost, estimate + cost end
+  local function give_back(cost)
     if cost > current then
       local left = previous - (cost - current)
       previous, current = left > 0 and left or 0, 0
@@ -802,59 +791,21 @@ local function sliding()
     if current > 0 then return start - now + 2 * window end
     return previous > 0 and start - now + window or 0
   end
-  function self.after()
+  local function after()
     local reset = lapses_in()
     return estimate < limit and limit - estimate or 0, reset > 0 and reset or 0
   end
-  function self.next()
+  local function next()
     local bytes = char(0x94, 0xfe) .. spelled(start) .. spelled(previous) .. spelled(current)
     return bytes, lapses_in(), 0
   end
-  return self
-end
-local function backoff()
-  local self = { read = delays }
-  local now, attempts, base, max, forget, last, count
-  local COUNT_MAX = 4294967295
-  function self.standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
-    now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
-    last, count = now, 0
-    if not bytes then return attempts, false end
-    local stored_last, stored_count = pair_of(bytes, 0xf7)
-    if not stored_last or stored_last > INSTANT_MAX
-      or stored_count < 1 or stored_count > COUNT_MAX then
-      return
-    end
-    if stored_last - now > forget then
-      count = stored_count
-      return attempts, true
-    end
-    if stored_last - now + forget > 0 then last, count = stored_last, stored_count end
-    return attempts, false
-  end
-  function self.lacks()
-    local paid = count - attempts
-    if paid < 0 then return end
-    local delay = base * 2 ^ paid
-    local after = last - now + (delay < max and delay or max)
-    if after > 0 then return after end
-  end
-  function self.used() return count end
-  function self.take(cost)
-    count = count < COUNT_MAX and count + cost or COUNT_MAX
-    if last < now then last = now end
-  end
-  function self.give_back(cost) count = count > cost and count - cost or 0 end
-  function self.after()
-    return count < attempts and attempts - count or 0, count > 0 and last - now + forget or 0
-  end
-  function self.next()
-    return pair(0xf7, last, count), last - now + forget, floor(forget / 8)
-  end
-  return self
-end
-local function sliding_log()
-  local self = { read = limit_and_window }
+  return {
+    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
+end)()
+  elseif name == 'SLIDINGLOG' then
+    algorithm = (function()
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
   local rule_slot
@@ -891,7 +842,7 @@ local function sliding_log()
     return first == base and first_total > 0 and first_total <= newest_total
       and newest - base <= INSTANT_MAX - base
   end
-  function self.standing(bytes, at, _, its_limit, its_window)
+  local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
     rule_slot = limit <= SLOTS and 1 or floor((window + SLOTS - 1) / SLOTS)
     log, moved_to, rewrites = nil, nil, false
@@ -930,13 +881,13 @@ local function sliding_log()
     end
     return freed + window
   end
-  function self.lacks(cost)
+  local function lacks(cost)
     if used + cost <= limit then return end
     local after = freed_at(used - (limit - cost)) - now
     return after > 0 and after or 0
   end
-  function self.used() return used end
-  function self.take(cost)
+  local function in_use() return used end
+  local function take(cost)
     local rounded = rounded_now()
     last = moved_to or (last > rounded and last or rounded)
     last_total, used = last_total + cost, used + cost
@@ -955,7 +906,7 @@ local function sliding_log()
       or count - kept_to > stays + 1
       or stale > floor(math.sqrt(2 * stays)) + 1
   end
-  function self.give_back(cost)
+  local function give_back(cost)
     local given = cost < used and cost or used
     used = used - given
     last_total = last_total > given and last_total - given or 0
@@ -974,7 +925,7 @@ local function sliding_log()
       kept_from = dead < kept_to and dead or kept_to
     end
   end
-  function self.after()
+  local function after()
     local reset = used > 0 and last + window - now or 0
     return used < limit and limit - used or 0, reset > 0 and reset or 0
   end
@@ -1012,7 +963,7 @@ local function sliding_log()
     end
     return table.concat(parts)
   end
-  function self.next()
+  local function next()
     local lapse, slack = last + window - now, floor(window / 8)
     if not log then
       return header(last, rule_slot) .. packed(last, last_total, last, 0), lapse, slack
@@ -1035,26 +986,71 @@ local function sliding_log()
     end
     return rewritten(from, to, its_slot), lapse, slack
   end
-  return self
-end
-local made = {}
-local function algorithm_of(name)
-  local algorithm = made[name]
-  if algorithm then return algorithm end
-  if name == 'GCRA' then
-    algorithm = gcra()
-  elseif name == 'FIXED' then
-    algorithm = fixed()
-  elseif name == 'TOKENBUCKET' then
-    algorithm = bucket(false)
-  elseif name == 'LEAKYBUCKET' then
-    algorithm = bucket(true)
-  elseif name == 'SLIDING' then
-    algorithm = sliding()
-  elseif name == 'SLIDINGLOG' then
-    algorithm = sliding_log()
+  return {
+    read = limit_and_window, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
+end)()
   elseif name == 'BACKOFF' then
-    algorithm = backoff()
+    algorithm = (function()
+  local now, attempts, base, max, forget, last, count
+  local COUNT_MAX = 4294967295
+  local function read(args, at)
+    local attempts, base, max, forget = args[at], args[at + 1], args[at + 2], args[at + 3]
+    if not forget then return nil, 'arity' end
+    attempts = integer(attempts, 1, 1000000)
+    if not attempts then return nil, 'attempts' end
+    base = duration(base)
+    if not base then return nil, 'base' end
+    max = duration(max)
+    if not max then return nil, 'max' end
+    forget = duration(forget)
+    if not forget then return nil, 'forget' end
+    if base > max then return nil, 'base_above_max' end
+    if max >= forget then return nil, 'max_not_below_forget' end
+    if args[at + 4] then return nil, 'no_option' end
+    return 1, false, attempts, base, max, forget
+  end
+  local function standing(bytes, at, _, its_attempts, its_base, its_max, its_forget)
+    now, attempts, base, max, forget = at, its_attempts, its_base, its_max, its_forget
+    last, count = now, 0
+    if not bytes then return attempts, false end
+    local stored_last, stored_count = pair_of(bytes, 0xf7)
+    if not stored_last or stored_last > INSTANT_MAX
+      or stored_count < 1 or stored_count > COUNT_MAX then
+      return
+    end
+    if stored_last - now > forget then
+      count = stored_count
+      return attempts, true
+    end
+    if stored_last - now + forget > 0 then last, count = stored_last, stored_count end
+    return attempts, false
+  end
+  local function lacks()
+    local paid = count - attempts
+    if paid < 0 then return end
+    local delay = base * 2 ^ paid
+    local after = last - now + (delay < max and delay or max)
+    if after > 0 then return after end
+  end
+  local function in_use() return count end
+  local function take(cost)
+    count = count < COUNT_MAX and count + cost or COUNT_MAX
+    if last < now then last = now end
+  end
+  local function give_back(cost) count = count > cost and count - cost or 0 end
+  local function after()
+    return count < attempts and attempts - count or 0, count > 0 and last - now + forget or 0
+  end
+  local function next()
+    return pair(0xf7, last, count), last - now + forget, floor(forget / 8)
+  end
+  return {
+    read = read, standing = standing, lacks = lacks, in_use = in_use, take = take,
+    give_back = give_back, after = after, next = next,
+  }
+end)()
   end
   made[name] = algorithm
   return algorithm
@@ -1086,39 +1082,11 @@ local function decide(self, limit, repaired, cost, holds_back)
   end
   return verdict, wait, repaired and 'keep'
 end
-local function decide_partly(self, repaired, cost)
-  local granted = self.after()
-  if granted > cost then granted = cost end
-  if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
-  local wait = self.wait and self.wait() or 0
-  self.take(granted)
-  return granted, wait, 'keep'
-end
-local function charge(self, limit, cost)
-  if cost == 0 then
-    local clear = self.lacks(0) or 0
-    return plain(clear) == 0 and 1 or 0, clear
-  end
-  local fits = cost <= limit and not self.lacks(cost)
-  self.take(cost)
-  if not fits then
-    if exceeds(self.used(), TOTAL_MAX) then return nil, 'too_many_units' end
-    local _, reset = self.after()
-    if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
-  end
-  return fits and 1 or 0, self.lacks(0) or 0, 'keep'
-end
-local function refund(self, repaired, cost)
-  local finds = cost > 0 and self.used() ~= 0
-  if finds then self.give_back(cost) end
-  local clear = self.lacks(0) or 0
-  local verdict = plain(clear) == 0 and 1 or 0
-  if finds and self.used() == 0 then return verdict, clear, 'forget' end
-  return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
-end
+local settle
 local function new_expiry(key, now, lapse, slack, is_new)
-  local relaxed = expiry_ms(now, slack == 0 and lapse or lapse + slack)
-  if is_new or slack == 0 then return relaxed end
+  if slack == 0 then return expiry_ms(now, lapse) end
+  local relaxed = expiry_ms(now, lapse + slack)
+  if is_new then return relaxed end
   local expiry
   if knows_expiry then
     expiry = call('PEXPIRETIME', key)
@@ -1148,11 +1116,10 @@ local function five(verdict, limit, remaining, wait, reset)
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
 local function apply(self, verb, keys, args, at)
-  local cost, partial, a, b, c, d = self.read(args, at)
+  local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
-  if partial and (verb == 'CHARGE' or verb == 'REFUND') then
-    return failed('partial_not_here', verb)
-  end
+  local settles = verb == 'CHARGE' or verb == 'REFUND'
+  if partial and settles then return failed('partial_not_here', verb) end
   local key = keys[1]
   local bytes = attempt('GET', key)
   if bytes and #bytes < 4 then return failed(unfit(bytes), verb) end
@@ -1160,13 +1127,43 @@ local function apply(self, verb, keys, args, at)
   local limit, repaired = self.standing(bytes, now, cost, a, b, c, d)
   if not limit then return failed(repaired or 'wrong_type', verb) end
   local verdict, wait, writes
-  if verb == 'CHARGE' then
-    verdict, wait, writes = charge(self, limit, cost)
+  if settles or partial then
+    settle = settle or (function()
+  local settle = {}
+  function settle.PARTIAL(self, _, repaired, cost)
+    local granted = self.after()
+    if granted > cost then granted = cost end
+    if granted == 0 then return 0, self.lacks(1) or 0, repaired and 'keep' end
+    local wait = self.wait and self.wait() or 0
+    self.take(granted)
+    return granted, wait, 'keep'
+  end
+  function settle.CHARGE(self, limit, _, cost)
+    if cost == 0 then
+      local clear = self.lacks(0) or 0
+      return plain(clear) == 0 and 1 or 0, clear
+    end
+    local fits = cost <= limit and not self.lacks(cost)
+    self.take(cost)
+    if not fits then
+      if exceeds(self.in_use(), TOTAL_MAX) then return nil, 'too_many_units' end
+      local _, reset = self.after()
+      if exceeds(reset, REFILL_MAX) then return nil, 'too_long' end
+    end
+    return fits and 1 or 0, self.lacks(0) or 0, 'keep'
+  end
+  function settle.REFUND(self, _, repaired, cost)
+    local finds = cost > 0 and self.in_use() ~= 0
+    if finds then self.give_back(cost) end
+    local clear = self.lacks(0) or 0
+    local verdict = plain(clear) == 0 and 1 or 0
+    if finds and self.in_use() == 0 then return verdict, clear, 'forget' end
+    return verdict, clear, cost > 0 and (finds or repaired) and 'keep' or nil
+  end
+  return settle
+end)()
+    verdict, wait, writes = settle[partial and 'PARTIAL' or verb](self, limit, repaired, cost)
     if not verdict then return failed(wait, verb) end
-  elseif verb == 'REFUND' then
-    verdict, wait, writes = refund(self, repaired, cost)
-  elseif partial then
-    verdict, wait, writes = decide_partly(self, repaired, cost)
   else
     verdict, wait, writes = decide(self, limit, repaired, cost, false)
   end
@@ -1180,7 +1177,9 @@ local function apply(self, verb, keys, args, at)
   end
   return five(verdict, limit, remaining, wait, reset)
 end
-local function leases()
+local leases_made
+local function lease()
+  leases_made = leases_made or (function()
   local REMOVED_MAX = 8
   local function instant_of(score)
     local instant = tonumber(score)
@@ -1336,10 +1335,7 @@ local function leases()
     return 1
   end
   return self
-end
-local leases_made
-local function lease()
-  leases_made = leases_made or leases()
+end)()
   return leases_made
 end
 local function apply_lease(verb, keys, args, at)
@@ -1357,7 +1353,14 @@ local function apply_lease(verb, keys, args, at)
   if grant and verb == 'LEASE' then self.hold(key, now, grant) end
   return five(verdict, limit, remaining, wait, reset)
 end
-local function several()
+local several_made
+local function run(verb, keys, args, at)
+  local self = made[verb]
+  if self and #keys == 1 then return apply(self, verb, keys, args, at) end
+  if not call then bind() end
+  self = algorithm_of(verb)
+  if verb == 'ALL' or verb == 'PEEKALL' then
+    several_made = several_made or (function()
   local RULES_MAX = 16
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   local rules_read, rules_read_count = {}, 0
@@ -1375,7 +1378,7 @@ local function several()
     end
     local self = algorithm_of(name)
     if not self then return nil, unnamed(name) end
-    local cost, partial, a, b, c, d = self.read(words, 2)
+    local cost, partial, a, b, c, d = self.read(words, 2, self.term)
     if not cost then return nil, partial == 'arity' and name or partial end
     if partial then return nil, 'partial_not_here' end
     local rule = { self = self, cost = cost, a, b, c, d }
@@ -1476,13 +1479,7 @@ local function several()
     end
     return reply
   end
-end
-local several_made
-local function run(verb, keys, args, at)
-  if not call then bind() end
-  local self = algorithm_of(verb)
-  if verb == 'ALL' or verb == 'PEEKALL' then
-    several_made = several_made or several()
+end)()
     return several_made(verb, keys, args, at)
   elseif verb == 'VERSION' then
     return VERSION
@@ -1505,4 +1502,6 @@ local function run(verb, keys, args, at)
   if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end
   return failed(unnamed(name), verb)
 end
-return run((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+return run
+end
+return script()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)

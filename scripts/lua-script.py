@@ -8,6 +8,7 @@ The script is the library up to its last section, which registers functions; in 
 what tells the command by the first argument. Comments are left out, but for those at the top.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -21,16 +22,40 @@ HEAD = """\
 -- Made by scripts/lua-script.py of functions/redis_throttle.lua, which says all there is to say.
 """
 
-TAIL = "return run((ARGV[1] or ''):upper(), KEYS, ARGV, 2)\n"
+# Where the functions begin. They stand in a function of their own: to reach what is outside of one
+# costs them less, and each call of a script makes them all.
+FIRST_SECTION = "-- Numbers beyond "
+MIDDLE = "local function script()\n"
+TAIL = """\
+return run
+end
+return script()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+"""
+
+
+def without_comments(text):
+    lines = text.splitlines()
+    kept = (line for line in lines if line.strip() and not line.lstrip().startswith(("--", "#!")))
+    return "".join(f"{line}\n" for line in kept)
+
+
+def with_functions_in_place(code):
+    """A function that is named in one place is made in that place, so only by calls that pass it."""
+    for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
+        name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
+        others = code.replace(found, "")
+        if found in code and len(re.findall(rf"\b{name}\b", others)) == 1:
+            code = re.sub(rf"\b{name}\b", lambda _, rest=rest: f"(function{rest})", others)
+    return code
 
 
 def script(library):
     code, found, _ = library.partition(LAST_SECTION)
-    if not found:
-        sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION}")
-    _shebang, *lines = code.splitlines()
-    kept = (line for line in lines if line.strip() and not line.lstrip().startswith("--"))
-    return HEAD + "".join(f"{line}\n" for line in kept) + TAIL
+    values, found_too, functions = code.partition(FIRST_SECTION)
+    if not found or not found_too:
+        sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION} or {FIRST_SECTION}")
+    _heading, functions = functions.split("\n", 1)
+    return HEAD + without_comments(values) + MIDDLE + with_functions_in_place(without_comments(functions)) + TAIL
 
 
 def main():
