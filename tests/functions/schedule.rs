@@ -61,13 +61,17 @@ pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
 pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
     let mut now_us = BASE_US;
     let mut steps = Vec::new();
+    let is_small = random.below(2) == 0;
     for _ in 0..LONG_STEPS / 8 {
         steps.push(Step::Clock(now_us));
         for _ in 0..8 {
             // Now and then there are times in which much is given back.
             let refunds = if steps.len() / 500 % 2 == 0 { 1 } else { 12 };
-            let line =
-                if kind == Kind::Lease { of_holder(random) } else { of_log(random, refunds) };
+            let line = match kind {
+                Kind::Lease => of_holder(random),
+                _ if is_small => of_small_log(random),
+                _ => of_log(random, refunds),
+            };
             steps.push(Step::Ask(Asked::line(&line), *random.pick(&FORMS)));
         }
         now_us += match random.below(60) {
@@ -89,6 +93,16 @@ fn of_holder(random: &mut Random) -> String {
         2 => format!("PEEK k LEASE job-{id} {} 5", 1 + random.below(300)),
         3 => format!("LEASE k job-{id} {} 5", 1 + random.below(300)),
         _ => format!("LEASE k job-{id} 300 {}s", 1 + random.below(60)),
+    }
+}
+
+/// One by one, so that a log has as many entries as units.
+fn of_small_log(random: &mut Random) -> String {
+    let rule = *random.pick(&["30 1", "30 1", "30 1", "20 0.5", "1100 2"]);
+    match random.below(12) {
+        0 | 1 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(6)),
+        2 => format!("CHARGE k SLIDINGLOG {rule}"),
+        _ => format!("SLIDINGLOG k {rule}"),
     }
 }
 
@@ -233,7 +247,7 @@ fn meddle(random: &mut Random, subjects: &[Subject], now_us: i64) -> Step {
         _ => *random.pick(&ALGORITHMS),
     };
     let forged = match random.below(3) {
-        0 => words::state_of_bounds(random, now_us as u64),
+        0 => words::state_of_bounds(random, subject.kind, now_us as u64),
         _ => model::forge(random, algorithm, now_us as u64),
     };
     let score = *random.pick(&["0", "-1", "0.5", "inf", "-inf", "9007199254740991", "1e300", "7"]);

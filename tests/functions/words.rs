@@ -215,8 +215,8 @@ pub fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     }
 }
 
-/// An array of any kind that nobody wrote: of numbers at the bounds of what a state may hold.
-pub fn state_of_bounds(random: &mut Random, now_us: u64) -> Vec<u8> {
+/// An array of a rule's kind that nobody wrote: of numbers at the bounds of what a state may hold.
+pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> {
     const BOUNDS: [u64; 24] = [
         0,
         1,
@@ -243,15 +243,25 @@ pub fn state_of_bounds(random: &mut Random, now_us: u64) -> Vec<u8> {
         9_223_372_036_854_775_807,
         18_446_744_073_709_551_615,
     ];
+    let kinds = match kind.name() {
+        "GCRA" => &[(0xfa, 2)][..],
+        "FIXED" => &[(0xff, 2)],
+        "SLIDING" => &[(0xfe, 3)],
+        "SLIDINGLOG" => &[(0xfd, 2)],
+        "TOKENBUCKET" => &[(0xfc, 3), (0xf9, 3)],
+        "LEAKYBUCKET" => &[(0xfb, 3), (0xf8, 4)],
+        _ => &[(0xf7, 2), (0xf6, 2)],
+    };
+    let (mark, usual) = *random.pick(kinds);
     // As many numbers as the kind has, or now and then another.
-    let kinds = [(0xff, 2), (0xfe, 3), (0xfc, 3), (0xfb, 3), (0xfa, 2), (0xf9, 3), (0xf8, 4)];
-    let (kind, usual) = *random.pick(&[&kinds[..], &[(0xf7, 2), (0xf6, 2), (0xfd, 2)]].concat());
     let count = if random.below(20) == 0 { 1 + random.below(5) as usize } else { usual };
-    let mut bytes = vec![0x90 + 1 + count as u8, kind];
+    let mut bytes = vec![0x90 + 1 + count as u8, mark];
+    let bound = *random.pick(&BOUNDS);
     for place in 0..count {
-        let near = if kind == 0xfa { now_us * 1_000 } else { now_us };
+        let near = if mark == 0xfa { now_us * 1_000 } else { now_us };
         let number = match random.below(8) {
             0..=5 if place == 0 => near.saturating_sub(random.below(3) * 1_000_000),
+            0..=3 => bound,
             6 => of_any_length(random, 18),
             _ => *random.pick(&BOUNDS),
         };
