@@ -1499,25 +1499,29 @@ local function leases()
     end
   end
 
-  -- Whether there is a key; or nil and what is wrong.
-  local function is_there(key)
-    local mark = attempt('ZSCORE', key, '')
-    if type(mark) == 'table' then
-      return nil, find(mark.err, 'WRONGTYPE', 1, true) and 'wrong_type' or mark.err
+  -- Whether there is a key, and when the first lease in it lapses; or nil and what is wrong.
+  local function look_at(key)
+    local first = attempt('ZRANGE', key, 0, 1, 'WITHSCORES')
+    if first.err then
+      return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
     end
-    if mark then
-      if tonumber(mark) ~= 0 then return nil, 'wrong_type' end
-      return true
-    end
-    if call('EXISTS', key) == 1 then return nil, 'wrong_type' end
-    return false
+    if first[1] == '' and first[2] == '0' then return true, first[4] end
+    if not first[1] then return false end
+    -- The mark of a set that somebody else has made might stand further behind.
+    local mark = call('ZSCORE', key, '')
+    if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
+    return true, first[4]
   end
 
-  -- How many holders have lapsed. The mark comes before all of them.
-  local function count_lapsed(key, now)
+  -- How many holders have lapsed, when the first does at this score. The mark comes before all.
+  local function count_lapsed(key, now, score)
+    if not score then return 0 end
+    local lapse = instant_of(score)
+    if not lapse then return end
+    if lapse > now then return 0 end
     local first = call('ZRANGE', key, 1, REMOVED_MAX + 1, 'WITHSCORES')
-    for at = 2, #first, 2 do
-      local lapse = instant_of(first[at])
+    for at = 4, #first, 2 do
+      lapse = instant_of(first[at])
       if not lapse then return end
       if lapse > now then return at / 2 - 1 end
     end
@@ -1583,11 +1587,11 @@ local function leases()
   -- Decides whether the id may hold a lease. Answers the verdict, what remains, the time to wait
   -- and to the last lapse, and what hold is to be told, if anything; or nil and what is wrong.
   function self.decide(key, id, limit, ttl, now, holds_back)
-    local there, failure = is_there(key)
-    if there == nil then return nil, failure end
+    local there, first = look_at(key)
+    if there == nil then return nil, first end
     local live, lapsed, mine, others = 0, 0, false, false
     if there then
-      lapsed = count_lapsed(key, now)
+      lapsed = count_lapsed(key, now, first)
       if not lapsed then return nil, 'wrong_type' end
       live = call('ZCARD', key) - 1 - lapsed
       if live < 0 then live = 0 end
@@ -1642,7 +1646,7 @@ local function leases()
 
   -- Renews a live lease; answers 1, or 0 when it is not live, or nil and what is wrong.
   function self.renew(key, now, id, ttl)
-    local there, failure = is_there(key)
+    local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
@@ -1655,7 +1659,7 @@ local function leases()
 
   -- Gives a live lease back; answers as for one that is renewed.
   function self.release(key, now, id)
-    local there, failure = is_there(key)
+    local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
@@ -1757,15 +1761,15 @@ local function several()
     return rules
   end
 
-  -- What a rule answers at now: a row of the verdict, the limit, what remains, the time to wait and
-  -- to the full allowance, the cost, and what becomes of the key: of a lease the grant, of anything
-  -- else what next says, after whether there was nothing. Or nil and what is wrong.
+  -- What a rule answers at now, as a row of the reply, and what becomes of its key: of a lease the
+  -- grant, of anything else whether there was nothing, then what next says. Or nil, and what is
+  -- wrong.
   local function decide_one(key, rule, now, holds_back)
     if rule.id then
       local verdict, remaining, wait, reset, grant =
         lease().decide(key, rule.id, rule[1], rule[2], now, holds_back)
       if not verdict then return nil, remaining end
-      return { verdict, rule[1], remaining, wait, reset, 1, grant }
+      return five(verdict, rule[1], remaining, wait, reset), grant
     end
     local bytes = attempt('GET', key)
     if bytes and #bytes < 4 then return nil, unfit(bytes) end
@@ -1774,20 +1778,20 @@ local function several()
     if not limit then return nil, repaired or 'wrong_type' end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back)
     local remaining, reset = self.after()
-    if not writes then return { verdict, limit, remaining, wait, reset, cost } end
-    return { verdict, limit, remaining, wait, reset, cost, not bytes, self.next(remaining, reset) }
+    local row = five(verdict, limit, remaining, wait, reset)
+    if not writes then return row end
+    return row, not bytes, self.next(remaining, reset)
   end
 
   -- Whether a row comes before another as the one that the answer comes from: denied, the longest
-  -- wait; allowed, the fewest such calls that are left, then the one with less left.
-  local function comes_before(row, other, denied)
+  -- wait; allowed, the fewest calls of its cost that are left, then the one with less left.
+  local function comes_before(row, cost, other, other_cost, denied)
     if denied then
-      if row[1] > 0 or other[1] > 0 then return other[1] > 0 and row[1] <= 0 end
-      local wait = row[1] < 0 and math.huge or ms(row[4])
-      return wait > (other[1] < 0 and math.huge or ms(other[4]))
+      if row[1] > 0 or other[1] > 0 then return row[1] <= 0 end
+      return other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
     end
-    local calls = row[6] > 0 and floor(row[3] / row[6]) or math.huge
-    local fewest = other[6] > 0 and floor(other[3] / other[6]) or math.huge
+    local calls = cost > 0 and floor(row[3] / cost) or EXACT
+    local fewest = other_cost > 0 and floor(other[3] / other_cost) or EXACT
     if calls ~= fewest then return calls < fewest end
     return row[3] < other[3]
   end
@@ -1796,39 +1800,52 @@ local function several()
     local rules, failure, number = read(keys, args, at)
     if not rules then return failed(failure, verb, number) end
     local now = now_us()
-    local rows, denied, first = {}, false, 1
-    for place = 1, #rules do
-      local row
-      row, failure = decide_one(keys[place], rules[place], now, false)
-      if not row then return failed(failure, verb, place) end
-      if row[1] <= 0 then denied = true end
-      rows[place] = row
+    local count, denied = #rules, false
+    -- The rows, from the seventh on, and for each key what becomes of it.
+    local reply, changes = { 0, 0, 0, 0, 0, 0 }, {}
+    local function decide_at(place, holds_back)
+      local row, change, bytes, lapse, slack, offset =
+        decide_one(keys[place], rules[place], now, holds_back)
+      reply[6 + place] = row
+      if not row then
+        failure, number = change, place
+      elseif bytes then
+        changes[place] = { change, bytes, lapse, slack, offset }
+      else
+        changes[place] = change
+      end
+      return row
     end
-    local longest_wait_ms, reply = 0, { 0, 0, 0, 0, 0, 0 }
-    for place = 1, #rows do
-      local row = rows[place]
+    for place = 1, count do
+      local row = decide_at(place, false)
+      if not row then return failed(failure, verb, number) end
+      if row[1] <= 0 then denied = true end
+    end
+    local first, longest_wait_ms = 1, 0
+    for place = 1, count do
+      local row = reply[6 + place]
       if denied and row[1] > 0 then
         -- What stands when nothing is taken.
-        row, failure = decide_one(keys[place], rules[place], now, true)
-        if not row then return failed(failure, verb, place) end
+        row = decide_at(place, true)
+        if not row then return failed(failure, verb, number) end
         row[4] = 0
-        rows[place] = row
       end
-      if place > 1 and comes_before(row, rows[first], denied) then first = place end
-      local shown = five(row[1], row[2], row[3], row[4], row[5])
-      if shown[4] > longest_wait_ms then longest_wait_ms = shown[4] end
-      reply[6 + place] = shown
+      if row[4] > longest_wait_ms then longest_wait_ms = row[4] end
+      if place > 1
+        and comes_before(row, rules[place].cost, reply[6 + first], rules[first].cost, denied) then
+        first = place
+      end
     end
-    local shown = reply[6 + first]
-    reply[1], reply[2], reply[3], reply[5], reply[6] = shown[1], shown[2], shown[3], shown[5], first
-    reply[4] = denied and shown[4] or longest_wait_ms
+    local row = reply[6 + first]
+    reply[1], reply[2], reply[3], reply[5], reply[6] = row[1], row[2], row[3], row[5], first
+    reply[4] = denied and row[4] or longest_wait_ms
     if verb == 'ALL' then
-      for place = 1, #rows do
-        local row, key = rows[place], keys[place]
-        if rules[place].id then
-          if row[7] then lease().hold(key, now, row[7]) end
-        elseif row[8] then
-          store(key, now, row[7], row[8], row[9], row[10], row[11])
+      for place = 1, count do
+        local change = changes[place]
+        if change and rules[place].id then
+          lease().hold(keys[place], now, change)
+        elseif change then
+          store(keys[place], now, change[1], change[2], change[3], change[4], change[5])
         end
       end
     end

@@ -1187,22 +1187,25 @@ local function lease()
       return instant
     end
   end
-  local function is_there(key)
-    local mark = attempt('ZSCORE', key, '')
-    if type(mark) == 'table' then
-      return nil, find(mark.err, 'WRONGTYPE', 1, true) and 'wrong_type' or mark.err
+  local function look_at(key)
+    local first = attempt('ZRANGE', key, 0, 1, 'WITHSCORES')
+    if first.err then
+      return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
     end
-    if mark then
-      if tonumber(mark) ~= 0 then return nil, 'wrong_type' end
-      return true
-    end
-    if call('EXISTS', key) == 1 then return nil, 'wrong_type' end
-    return false
+    if first[1] == '' and first[2] == '0' then return true, first[4] end
+    if not first[1] then return false end
+    local mark = call('ZSCORE', key, '')
+    if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
+    return true, first[4]
   end
-  local function count_lapsed(key, now)
+  local function count_lapsed(key, now, score)
+    if not score then return 0 end
+    local lapse = instant_of(score)
+    if not lapse then return end
+    if lapse > now then return 0 end
     local first = call('ZRANGE', key, 1, REMOVED_MAX + 1, 'WITHSCORES')
-    for at = 2, #first, 2 do
-      local lapse = instant_of(first[at])
+    for at = 4, #first, 2 do
+      lapse = instant_of(first[at])
       if not lapse then return end
       if lapse > now then return at / 2 - 1 end
     end
@@ -1255,11 +1258,11 @@ local function lease()
     return id, limit, ttl
   end
   function self.decide(key, id, limit, ttl, now, holds_back)
-    local there, failure = is_there(key)
-    if there == nil then return nil, failure end
+    local there, first = look_at(key)
+    if there == nil then return nil, first end
     local live, lapsed, mine, others = 0, 0, false, false
     if there then
-      lapsed = count_lapsed(key, now)
+      lapsed = count_lapsed(key, now, first)
       if not lapsed then return nil, 'wrong_type' end
       live = call('ZCARD', key) - 1 - lapsed
       if live < 0 then live = 0 end
@@ -1307,7 +1310,7 @@ local function lease()
     expire(key, now, last, not there)
   end
   function self.renew(key, now, id, ttl)
-    local there, failure = is_there(key)
+    local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
@@ -1318,7 +1321,7 @@ local function lease()
     return 1
   end
   function self.release(key, now, id)
-    local there, failure = is_there(key)
+    local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
@@ -1415,7 +1418,7 @@ local function run(verb, keys, args, at)
       local verdict, remaining, wait, reset, grant =
         lease().decide(key, rule.id, rule[1], rule[2], now, holds_back)
       if not verdict then return nil, remaining end
-      return { verdict, rule[1], remaining, wait, reset, 1, grant }
+      return five(verdict, rule[1], remaining, wait, reset), grant
     end
     local bytes = attempt('GET', key)
     if bytes and #bytes < 4 then return nil, unfit(bytes) end
@@ -1424,17 +1427,17 @@ local function run(verb, keys, args, at)
     if not limit then return nil, repaired or 'wrong_type' end
     local verdict, wait, writes = decide(self, limit, repaired, cost, holds_back)
     local remaining, reset = self.after()
-    if not writes then return { verdict, limit, remaining, wait, reset, cost } end
-    return { verdict, limit, remaining, wait, reset, cost, not bytes, self.next(remaining, reset) }
+    local row = five(verdict, limit, remaining, wait, reset)
+    if not writes then return row end
+    return row, not bytes, self.next(remaining, reset)
   end
-  local function comes_before(row, other, denied)
+  local function comes_before(row, cost, other, other_cost, denied)
     if denied then
-      if row[1] > 0 or other[1] > 0 then return other[1] > 0 and row[1] <= 0 end
-      local wait = row[1] < 0 and math.huge or ms(row[4])
-      return wait > (other[1] < 0 and math.huge or ms(other[4]))
+      if row[1] > 0 or other[1] > 0 then return row[1] <= 0 end
+      return other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
     end
-    local calls = row[6] > 0 and floor(row[3] / row[6]) or math.huge
-    local fewest = other[6] > 0 and floor(other[3] / other[6]) or math.huge
+    local calls = cost > 0 and floor(row[3] / cost) or EXACT
+    local fewest = other_cost > 0 and floor(other[3] / other_cost) or EXACT
     if calls ~= fewest then return calls < fewest end
     return row[3] < other[3]
   end
@@ -1442,38 +1445,50 @@ local function run(verb, keys, args, at)
     local rules, failure, number = read(keys, args, at)
     if not rules then return failed(failure, verb, number) end
     local now = now_us()
-    local rows, denied, first = {}, false, 1
-    for place = 1, #rules do
-      local row
-      row, failure = decide_one(keys[place], rules[place], now, false)
-      if not row then return failed(failure, verb, place) end
-      if row[1] <= 0 then denied = true end
-      rows[place] = row
-    end
-    local longest_wait_ms, reply = 0, { 0, 0, 0, 0, 0, 0 }
-    for place = 1, #rows do
-      local row = rows[place]
-      if denied and row[1] > 0 then
-        row, failure = decide_one(keys[place], rules[place], now, true)
-        if not row then return failed(failure, verb, place) end
-        row[4] = 0
-        rows[place] = row
+    local count, denied = #rules, false
+    local reply, changes = { 0, 0, 0, 0, 0, 0 }, {}
+    local function decide_at(place, holds_back)
+      local row, change, bytes, lapse, slack, offset =
+        decide_one(keys[place], rules[place], now, holds_back)
+      reply[6 + place] = row
+      if not row then
+        failure, number = change, place
+      elseif bytes then
+        changes[place] = { change, bytes, lapse, slack, offset }
+      else
+        changes[place] = change
       end
-      if place > 1 and comes_before(row, rows[first], denied) then first = place end
-      local shown = five(row[1], row[2], row[3], row[4], row[5])
-      if shown[4] > longest_wait_ms then longest_wait_ms = shown[4] end
-      reply[6 + place] = shown
+      return row
     end
-    local shown = reply[6 + first]
-    reply[1], reply[2], reply[3], reply[5], reply[6] = shown[1], shown[2], shown[3], shown[5], first
-    reply[4] = denied and shown[4] or longest_wait_ms
+    for place = 1, count do
+      local row = decide_at(place, false)
+      if not row then return failed(failure, verb, number) end
+      if row[1] <= 0 then denied = true end
+    end
+    local first, longest_wait_ms = 1, 0
+    for place = 1, count do
+      local row = reply[6 + place]
+      if denied and row[1] > 0 then
+        row = decide_at(place, true)
+        if not row then return failed(failure, verb, number) end
+        row[4] = 0
+      end
+      if row[4] > longest_wait_ms then longest_wait_ms = row[4] end
+      if place > 1
+        and comes_before(row, rules[place].cost, reply[6 + first], rules[first].cost, denied) then
+        first = place
+      end
+    end
+    local row = reply[6 + first]
+    reply[1], reply[2], reply[3], reply[5], reply[6] = row[1], row[2], row[3], row[5], first
+    reply[4] = denied and row[4] or longest_wait_ms
     if verb == 'ALL' then
-      for place = 1, #rows do
-        local row, key = rows[place], keys[place]
-        if rules[place].id then
-          if row[7] then lease().hold(key, now, row[7]) end
-        elseif row[8] then
-          store(key, now, row[7], row[8], row[9], row[10], row[11])
+      for place = 1, count do
+        local change = changes[place]
+        if change and rules[place].id then
+          lease().hold(keys[place], now, change)
+        elseif change then
+          store(keys[place], now, change[1], change[2], change[3], change[4], change[5])
         end
       end
     end
