@@ -18,6 +18,14 @@
 -- beyond: times are microseconds, and where one is added to another it is relative to now. GCRA
 -- has nanoseconds in two parts. Products that do not fit are counted in limbs: see wide_numbers.
 --
+-- What is not the same. A time to wait beyond 2^53 ms, which is 285,000 years, is answered, and an
+-- expiry set, as the nearest number that Lua has: only the debt of a far quicker rule takes so
+-- long. A key with reservations is an error. SLIDINGLOG rounds to SLOTS, whatever the module's
+-- rl.sliding-log-slots says. A script is refused where a command in it is: beyond maxmemory also
+-- REFUND and RENEW, on a replica only what writes. The caller needs the right to all that is called
+-- here: del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange
+-- zrangebyscore zrem zrevrange zscore.
+--
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
 -- sets; what a call makes of them stands in decide and settling, as in the module's own
 -- src/limiter/standing.rs. An algorithm is made when it is first asked for: as a script, this file
@@ -36,13 +44,13 @@ local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
 
 -- What the server offers. A library sees it from its first call on, and not yet when it is loaded.
-local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
+local byte, char, find, upper, pack, unpack, floor, call, attempt
 -- Whether the server knows absolute times of expiry in all commands.
 local knows_expiry
 
 local function bind()
   byte, char, find, upper = string.byte, string.char, string.find, string.upper
-  spread, pack, unpack = _G.unpack, struct.pack, struct.unpack
+  pack, unpack = struct.pack, struct.unpack
   floor = math.floor
   call, attempt = redis.call, redis.pcall
   knows_expiry = redis.REDIS_VERSION_NUM ~= nil
@@ -330,15 +338,13 @@ local function remember(words, word, number)
   return number
 end
 
--- A limit, burst, capacity or rate.
+-- A limit, burst, capacity or rate that is not remembered.
 local function units(word)
-  return limits_read[word] or remember(limits_read, word, integer(word, 1, LIMIT_MAX))
+  return remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 
--- A duration in microseconds; nil for anything else, and out of bounds.
+-- A duration in microseconds that is not remembered; nil for anything else, and out of bounds.
 local function duration(word)
-  local span = durations_read[word]
-  if span then return span end
   -- Perhaps a point and up to six more digits, perhaps a unit.
   local whole, rest = word, ''
   if find(word, '%D') then
@@ -350,7 +356,7 @@ local function duration(word)
   local unit_us = (unit == '' or unit == 's') and 1000000 or unit == 'ms' and 1000
     or unit == 'm' and 60000000 or unit == 'h' and 3600000000 or unit == 'd' and 86400000000
   if not unit_us or whole == '' then return end
-  span = tonumber(whole) * unit_us
+  local span = tonumber(whole) * unit_us
   if decimals then
     if #decimals > 6 then return end
     local scale = 10 ^ #decimals
@@ -398,9 +404,9 @@ end
 local function limit_and_window(args, at, may_align)
   local limit, window = args[at], args[at + 1]
   if not window then return nil, 'arity' end
-  limit = units(limit)
+  limit = limits_read[limit] or units(limit)
   if not limit then return nil, 'limit' end
-  window = duration(window)
+  window = durations_read[window] or duration(window)
   if not window then return nil, 'window' end
   if not args[at + 2] then return 1, false, limit, window, false end
   local cost, partial, aligned = options(args, at + 2, may_align)
@@ -411,11 +417,11 @@ end
 local function quota(args, at, size)
   local capacity, rate, period = args[at], args[at + 1], args[at + 2]
   if not period then return nil, 'arity' end
-  capacity = units(capacity)
+  capacity = limits_read[capacity] or units(capacity)
   if not capacity then return nil, size end
-  rate = units(rate)
+  rate = limits_read[rate] or units(rate)
   if not rate then return nil, 'rate' end
-  period = duration(period)
+  period = durations_read[period] or duration(period)
   if not period then return nil, 'period' end
   if rate > 1000 * period then return nil, 'rate_too_high' end
   if capacity * period > REFILL_MAX
@@ -439,33 +445,37 @@ local function spelled(number)
   return pack('>BI8', 0xcf, number)
 end
 
+-- The front of an array: its size, its kind and an instant.
+local function front_of(head, kind, instant)
+  if instant >= 4294967296 then return pack('>BBBI8', head, kind, 0xcf, instant) end
+  return char(head, kind) .. spelled(instant)
+end
+
 -- The array of a kind, an instant and a count.
 local function pair(kind, instant, count)
   if count < 128 and instant >= 4294967296 then
     return pack('>BBBI8B', 0x93, kind, 0xcf, instant, count)
   end
-  return char(0x93, kind) .. spelled(instant) .. spelled(count)
+  return front_of(0x93, kind, instant) .. spelled(count)
 end
 
 -- The number that begins at a place, and where the next one does; nil for anything else. One of
 -- 2^53 or more is told rounded, and is then no smaller than that.
 local function number_at(bytes, at)
-  local first = byte(bytes, at)
+  local first, a, b, c, d, e, f, g, h = byte(bytes, at, at + 8)
   if not first then return end
   if first < 128 then return first, at + 1 end
-  local size, least, form
-  if first == 0xcf then
-    size, least, form = 8, 4294967296, '>I8'
-  elseif first == 0xce then
-    size, least, form = 4, 65536, '>I4'
-  elseif first == 0xcd then
-    size, least, form = 2, 256, '>I2'
-  elseif first == 0xcc then
-    size, least, form = 1, 128, '>I1'
+  if first == 0xcf and h then
+    local high = ((a * 256 + b) * 256 + c) * 256 + d
+    if high > 0 then return high * 4294967296 + ((e * 256 + f) * 256 + g) * 256 + h, at + 9 end
+  elseif first == 0xce and d then
+    local number = ((a * 256 + b) * 256 + c) * 256 + d
+    if number >= 65536 then return number, at + 5 end
+  elseif first == 0xcd and b then
+    if a > 0 then return a * 256 + b, at + 3 end
+  elseif first == 0xcc and a and a >= 128 then
+    return a, at + 2
   end
-  if not size or #bytes < at + size then return end
-  local number = unpack(form, bytes, at + 1)
-  if number >= least then return number, at + 1 + size end
 end
 
 -- The numbers of an array of a kind and so many, 2 to 4, and where they end; nil for anything else.
@@ -588,15 +598,15 @@ local function gcra()
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
-      burst, rate, period = its_burst, its_rate, its_period
-      local rest = period % rate
-      interval_us = (period - rest) / rate
-      rest = rest * 1000 + rate - 1
-      interval_ns = (rest - rest % rate) / rate
+      local rest = its_period % its_rate
+      interval_us = (its_period - rest) / its_rate
+      rest = rest * 1000 + its_rate - 1
+      interval_ns = (rest - rest % its_rate) / its_rate
       if interval_ns == 1000 then interval_us, interval_ns = interval_us + 1, 0 end
-      tolerance_us, tolerance_ns = intervals(burst)
+      tolerance_us, tolerance_ns = intervals(its_burst)
       power = covering_power(tolerance_us, tolerance_ns)
       slack = floor((tolerance_ns > 0 and tolerance_us + 1 or tolerance_us) / 8)
+      burst, rate, period = its_burst, its_rate, its_period
     end
     owed_us, owed_ns, owed_beyond = 0, 0, nil
     if bytes then
@@ -805,25 +815,25 @@ local function bucket(queues)
   local function wait() return drained_in(used) end
 
   local function next(remaining, reset)
-    local head, counted
+    local bytes
     if full < used then
       local owed = used - full
       local debt = floor((owed + (period - 1)) / period)
       local paid = plain(debt * unit - owed)
       if queues then
-        head, counted = char(0x95, 0xf8), spelled(capacity) .. spelled(debt) .. spelled(paid)
+        bytes = front_of(0x95, 0xf8, origin) .. spelled(capacity) .. spelled(debt) .. spelled(paid)
       else
-        head, counted = char(0x94, 0xf9), spelled(debt) .. spelled(paid)
+        bytes = front_of(0x94, 0xf9, origin) .. spelled(debt) .. spelled(paid)
       end
     elseif queues then
       local fraction = plain(used % period)
       local units = floor((used - fraction) / period)
-      head, counted = char(0x94, 0xfb), spelled(units) .. spelled(fraction)
+      bytes = front_of(0x94, 0xfb, origin) .. spelled(units) .. spelled(fraction)
     else
       local fraction = plain(full - used - remaining * unit)
-      head, counted = char(0x94, 0xfc), spelled(remaining) .. spelled(fraction)
+      bytes = front_of(0x94, 0xfc, origin) .. spelled(remaining) .. spelled(fraction)
     end
-    return head .. spelled(origin) .. counted, reset, floor(refill / 8)
+    return bytes, reset, floor(refill / 8)
   end
 
   return {
@@ -995,7 +1005,7 @@ local function sliding()
   end
 
   local function next()
-    local bytes = char(0x94, 0xfe) .. spelled(start) .. spelled(previous) .. spelled(current)
+    local bytes = front_of(0x94, 0xfe, start) .. spelled(previous) .. spelled(current)
     return bytes, lapses_in(), 0
   end
 
@@ -1015,11 +1025,11 @@ local function backoff()
     if not forget then return nil, 'arity' end
     attempts = integer(attempts, 1, 1000000)
     if not attempts then return nil, 'attempts' end
-    base = duration(base)
+    base = durations_read[base] or duration(base)
     if not base then return nil, 'base' end
-    max = duration(max)
+    max = durations_read[max] or duration(max)
     if not max then return nil, 'max' end
-    forget = duration(forget)
+    forget = durations_read[forget] or duration(forget)
     if not forget then return nil, 'forget' end
     if base > max then return nil, 'base_above_max' end
     if max >= forget then return nil, 'max_not_below_forget' end
@@ -1231,7 +1241,7 @@ local function sliding_log()
   end
 
   local function header(from, its_slot)
-    return char(0x93, 0xfd) .. spelled(from) .. spelled(its_slot)
+    return front_of(0x93, 0xfd, from) .. spelled(its_slot)
   end
 
   -- An entry counted from an instant and a total. What six bytes cannot hold, which only a forged
@@ -1415,7 +1425,6 @@ local settle
 -- When the key has to expire from now on, if not when it does: for what lapses so long after now,
 -- and longer by at most the slack.
 local function new_expiry(key, now, lapse, slack, is_new)
-  if slack == 0 then return expiry_ms(now, lapse) end
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
   local expiry
@@ -1431,7 +1440,12 @@ end
 
 -- Stores what a rule has made: bytes, at the end of which from offset on where there is one.
 local function store(key, now, is_new, bytes, lapse, slack, offset)
-  local expiry, kept = new_expiry(key, now, lapse, slack, is_new)
+  local expiry, kept
+  if slack == 0 then
+    expiry = expiry_ms(now, lapse)
+  else
+    expiry, kept = new_expiry(key, now, lapse, slack, is_new)
+  end
   if offset then
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
@@ -1577,7 +1591,7 @@ local function leases()
       if not limit then return nil, 'holders' end
     end
     if verb ~= 'RELEASE' then
-      ttl = duration(ttl)
+      ttl = durations_read[ttl] or duration(ttl)
       if not ttl then return nil, 'ttl' end
     end
     if verb == 'LEASE' and count > 3 then return nil, 'lease_option' end
@@ -1634,7 +1648,7 @@ local function leases()
         if tonumber(first[at + 1]) > now then break end
         if first[at] ~= id then removed[#removed + 1] = first[at] end
       end
-      if #removed > 0 then call('ZREM', key, spread(removed)) end
+      if #removed > 0 then call('ZREM', key, _G.unpack(removed)) end
     end
     if there then
       call('ZADD', key, lapse, id)

@@ -5,7 +5,8 @@
     scripts/lua-script.py --check    fails where the one in the repository is another
 
 The script is the library up to its last section, which registers functions; in its place stands
-what tells the command by the first argument. Comments are left out, but for those at the top.
+what tells the command by the first argument. A call of a script runs it from its top, so what it
+makes there counts: see with_functions_in_place. Comments are left out.
 """
 
 import re
@@ -40,7 +41,7 @@ def without_comments(text):
 
 
 def with_functions_in_place(code):
-    """A function that is named in one place is made in that place, so only by calls that pass it."""
+    """A function that is named in one place is made there, so only by calls that pass it."""
     for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
         name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
         others = code.replace(found, "")
@@ -55,7 +56,8 @@ def script(library):
     if not found or not found_too:
         sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION} or {FIRST_SECTION}")
     _heading, functions = functions.split("\n", 1)
-    return HEAD + without_comments(values) + MIDDLE + with_functions_in_place(without_comments(functions)) + TAIL
+    functions = with_functions_in_place(without_comments(functions))
+    return HEAD + without_comments(values) + MIDDLE + functions + TAIL
 
 
 def main():
