@@ -1,7 +1,8 @@
 //! What a decision costs inside a server, next to plain commands and to scripts that do the same.
 //!
 //! `make bench` measures the figures that have a bar, `make bench-full` all there is to know; both
-//! write a page and pictures under `docs/bench/`; with the argument `library` it prints that part. On a shared machine no absolute figure means
+//! write a page and pictures under `docs/bench/`. With the argument `library` only what a server
+//! without the module has is measured, and printed. On a shared machine no absolute figure means
 //! anything: runs are short, contestants take turns, and what counts is the ratio within a round.
 //!
 //! Set by the make targets: `RL_MODULE` is the module, built with the feature `noop-command`;
