@@ -1,11 +1,13 @@
 //! Steps of a schedule, made on several lanes at once: each lane has keys of its own, and on all of
 //! them the same replies, the same bytes and the same expiry have to come of the same steps.
 
+use std::collections::BTreeSet;
+
 use redis::Value;
 
 use crate::clock::Clock;
 use crate::library::{Asked, Call, Form, Library};
-use crate::support::{Client, integers, raw_error};
+use crate::support::{Client, fuzz, integers, raw_error};
 
 /// How many steps of one instant go out before their replies are looked at.
 const BATCH: usize = 50;
@@ -41,13 +43,15 @@ pub struct Lane {
 }
 
 /// What came of a schedule.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub struct Outcomes {
     pub calls: u64,
     pub allowed: u64,
     pub denied: u64,
     pub errors: u64,
     pub wrongtypes: u64,
+    /// The texts of errors, without the number of the rule that they are about.
+    pub texts: BTreeSet<String>,
 }
 
 /// The step at which lanes part, and how.
@@ -183,7 +187,11 @@ impl Scene<'_> {
         outcomes.calls += 1;
         let error = raw_error(&told[0]);
         outcomes.errors += u64::from(error.is_some());
-        outcomes.wrongtypes += u64::from(error.is_some_and(|error| error.starts_with("WRONG")));
+        if let Some(error) = error {
+            assert!(fuzz::is_known(&error), "{error}");
+            outcomes.wrongtypes += u64::from(error.starts_with("WRONGTYPE"));
+            outcomes.texts.insert(fuzz::without_rule(&error));
+        }
         let first = match &told[0] {
             Value::Array(fields) => {
                 let five = fields.iter().take(5).cloned().collect();
