@@ -272,6 +272,28 @@ fn without_memory_a_function_is_refused_or_not_as_the_command_is() {
     }
 }
 
+/// A script that the oldest servers take has no flags: what writes is refused where it does.
+#[test]
+fn without_memory_the_script_allows_nothing_that_it_cannot_store() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    call_all(&mut client, &library, Form::Script);
+    client.ok("CONFIG SET maxmemory 1");
+    let before = client.contents();
+    for line in CALLS.iter().filter(|line| !line.starts_with("RELEASE")) {
+        let reply = client.call(&Asked::line(line).call(Form::Script, &library));
+        let is_refused = raw_error(&reply).is_some_and(|error| error.starts_with("OOM "));
+        let is_denied = matches!(&reply, Value::Array(five) if five[0] == Value::Int(0));
+        assert!(is_refused || is_denied, "{line}: {reply:?}");
+    }
+    let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
+    assert!(integers(&peeked).is_some(), "{peeked:?}");
+    assert_eq!(client.contents(), before);
+    let released = client.call(&Asked::line("RELEASE h job-1").call(Form::Script, &library));
+    assert_eq!(released, Value::Int(1), "a full server makes no holder keep what it gives back");
+}
+
 #[test]
 fn what_is_denied_peeked_or_wrong_changes_nothing_and_sends_nothing() {
     let server = plain();
