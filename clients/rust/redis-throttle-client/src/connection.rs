@@ -47,8 +47,8 @@ pub trait Connection: Send + Sync + 'static {
     /// Sends a command once, and never again. The limiter drops the future when its time is over.
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a>;
 
-    /// The node that a key is on, where there are several. Each has a circuit breaker of its own: one
-    /// that is away does not shut the others.
+    /// The node that a key is on, where there are several. Each has a circuit breaker of its own:
+    /// one that is away does not shut the others.
     fn node(&self, key: &str) -> Option<Arc<str>> {
         let _ = key;
         None

@@ -121,8 +121,8 @@ impl Options {
         self
     }
 
-    /// Called with each mistake of the program, of its rights or of its server's set-up, which a
-    /// call fails with whatever `on_error` says: to be counted apart.
+    /// Called with each reply that is a mistake of the program, of its rights or of its server's
+    /// set-up, and that a call fails with whatever `on_error` says: to be counted apart.
     pub fn on_mistake(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
         self.on_mistake = Some(Arc::new(hook));
         self
