@@ -10,11 +10,36 @@ export interface Clock {
   after(ms: number, call: () => void): () => void;
 }
 
+/** The longest that a timer of Node can wait; it would fire at once for anything above. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+
 export const systemClock: Clock = Object.freeze({
   nowMs: () => performance.now(),
   after(ms: number, call: () => void) {
-    const timer = setTimeout(call, ms);
-    timer.unref();
-    return () => clearTimeout(timer);
+    if (ms <= TIMER_MAX_MS) {
+      const timer = setTimeout(call, ms);
+      timer.unref();
+      return () => clearTimeout(timer);
+    }
+    let stop = systemClock.after(TIMER_MAX_MS, () => {
+      stop = systemClock.after(ms - TIMER_MAX_MS, call);
+    });
+    return () => stop();
   },
 });
+
+/** Waits so many ms of a clock; rejects with the signal's reason. */
+export function sleep(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = clock.after(ms, () => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    });
+    const onAbort = () => {
+      stop();
+      reject(signal?.reason);
+    };
+    if (signal?.aborted) onAbort();
+    else signal?.addEventListener('abort', onAbort, { once: true });
+  });
+}

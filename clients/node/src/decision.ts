@@ -25,6 +25,8 @@ export interface DecisionFields {
   error?: Error | undefined;
 }
 
+const NONE: readonly Decision[] = Object.freeze([]);
+
 export class Decision {
   readonly #rule: Rule;
   readonly allowed: boolean;
@@ -69,7 +71,7 @@ export class Decision {
     this.resetAfterMs = fields.resetAfterMs;
     this.granted = fields.granted ?? (fields.allowed ? 1 : 0);
     this.source = fields.source ?? 'server';
-    this.parts = Object.freeze([...(fields.parts ?? [])]);
+    this.parts = !fields.parts?.length ? NONE : Object.freeze([...fields.parts]);
     this.wouldAllow = fields.wouldAllow ?? fields.allowed;
     this.wouldRetryAfterMs = fields.wouldRetryAfterMs ?? fields.retryAfterMs;
     this.error = fields.error;
@@ -83,7 +85,20 @@ export class Decision {
 
   /** What another decision can be made of, with some of it changed. */
   fields(): DecisionFields {
-    return { ...this, rule: this.#rule };
+    return {
+      allowed: this.allowed,
+      rule: this.#rule,
+      limit: this.limit,
+      remaining: this.remaining,
+      retryAfterMs: this.retryAfterMs,
+      resetAfterMs: this.resetAfterMs,
+      granted: this.granted,
+      source: this.source,
+      parts: this.parts,
+      wouldAllow: this.wouldAllow,
+      wouldRetryAfterMs: this.wouldRetryAfterMs,
+      error: this.error,
+    };
   }
 
   /** The headers that tell a client of it, by their names as they are written. */

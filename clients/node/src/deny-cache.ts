@@ -6,8 +6,16 @@
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
 
+interface Held {
+  decision: Decision;
+  /** Before the call was sent. */
+  atMs: number;
+}
+
 export class DenyCache {
-  readonly #held = new Map<string, { decision: Decision; atMs: number }>();
+  /** By key, then by cost. */
+  readonly #held = new Map<string, Map<number, Held>>();
+  #count = 0;
 
   constructor(
     private readonly clock: Clock,
@@ -16,13 +24,12 @@ export class DenyCache {
 
   /** The denial with what is left of its times, or undefined. */
   get(key: string, cost: number): Decision | undefined {
-    const id = `${cost} ${key}`;
-    const held = this.#held.get(id);
+    const held = this.#held.get(key)?.get(cost);
     if (held === undefined) return undefined;
     const passed = Math.floor(this.clock.nowMs() - held.atMs);
     const { decision } = held;
     if (passed >= decision.retryAfterMs) {
-      this.#held.delete(id);
+      this.#drop(key, cost);
       return undefined;
     }
     return new Decision({
@@ -39,19 +46,24 @@ export class DenyCache {
    * it.
    */
   put(key: string, cost: number, decision: Decision, askedAtMs: number): void {
-    if (decision.allowed || decision.retryAfterMs <= 0) return;
-    const id = `${cost} ${key}`;
-    this.#held.delete(id);
-    this.#held.set(id, { decision, atMs: askedAtMs });
-    if (this.#held.size > this.size) {
-      this.#held.delete(this.#held.keys().next().value as string);
-    }
+    if (decision.allowed || decision.source !== 'server' || decision.retryAfterMs <= 0) return;
+    this.#drop(key, cost);
+    const costs = this.#held.get(key) ?? new Map<number, Held>();
+    this.#held.set(key, costs.set(cost, { decision, atMs: askedAtMs }));
+    this.#count += 1;
+    if (this.#count > this.size) this.forget(this.#held.keys().next().value as string);
+  }
+
+  #drop(key: string, cost: number): void {
+    const costs = this.#held.get(key);
+    if (costs?.delete(cost) !== true) return;
+    this.#count -= 1;
+    if (costs.size === 0) this.#held.delete(key);
   }
 
   /** Forgets what this process knows of a key, whatever the cost. */
   forget(key: string): void {
-    for (const id of this.#held.keys()) {
-      if (id.slice(id.indexOf(' ') + 1) === key) this.#held.delete(id);
-    }
+    this.#count -= this.#held.get(key)?.size ?? 0;
+    this.#held.delete(key);
   }
 }

@@ -44,6 +44,8 @@ const NOT_COUNTED = ['lease', 'backoff', 'policy', 'leaky_bucket'];
 export class RedisThrottleStore {
   /** One key for all processes: what express-rate-limit asks of a store. */
   readonly localKeys = false;
+  /** What sets its keys apart from those of another store: the name of its rule. */
+  readonly prefix: string;
   readonly #limiter: Limiter;
   readonly #name: string;
   #rule: Rule | undefined;
@@ -60,6 +62,7 @@ export class RedisThrottleStore {
     this.#limiter = limiter;
     this.#rule = rule;
     this.#name = name;
+    this.prefix = `${rule?.name ?? name}:`;
   }
 
   /** Called by express-rate-limit when it is set up. Throws, and then refuses every call. */

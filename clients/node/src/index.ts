@@ -7,6 +7,7 @@ export type {
   IoRedisLike,
   NodeRedisClusterLike,
   NodeRedisLike,
+  Waiting,
 } from './connection.js';
 export { Decision, type DecisionFields, type Source } from './decision.js';
 export {

@@ -18,6 +18,11 @@ const LENGTH_MAX = 128;
 // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
 const SPECIAL = /[%:{} \u0000-\u001f\u007f]/g;
 
+/** What stands in a key as it is: most subjects, told by one look. */
+const PLAIN = /^[!-$&-9;-z|~]{1,128}$/;
+
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
 /** Builds the keys of one limiter. */
 export class Keys {
   readonly #prefix: string;
@@ -52,6 +57,11 @@ export class Keys {
   part(argument: string, text: string): string {
     if (typeof text !== 'string' || text === '') {
       throw new ArgumentError(argument, 'a text that is not empty');
+    }
+    if (this.#secret === undefined && PLAIN.test(text)) return text;
+    // All half pairs would be sent as one and the same character.
+    if (LONE_SURROGATE.test(text)) {
+      throw new ArgumentError(argument, 'a text that can be sent: no half of a surrogate pair');
     }
     if (this.#secret !== undefined) {
       return `:${createHmac('sha256', this.#secret).update(text).digest('hex')}`;

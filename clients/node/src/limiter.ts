@@ -1,91 +1,31 @@
 /** The limiter: one question, one answer, within the deadline, and never asked twice. */
-import { createHash, randomUUID } from 'node:crypto';
-import { type Clock, systemClock } from './clock.js';
+import { randomUUID } from 'node:crypto';
+import { Calls } from './calls.js';
+import { type Clock, sleep, systemClock } from './clock.js';
 import { type Client, type Connection, connectionOf } from './connection.js';
 import { Decision } from './decision.js';
 import { DenyCache } from './deny-cache.js';
-import { ArgumentError, classified, MistakeError, UnavailableError } from './errors.js';
-import { type KeyOptions, Keys } from './keys.js';
+import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
+import { tell } from './hook.js';
+import { Keys } from './keys.js';
 import { Lease } from './lease.js';
-import { Breaker, LocalLimiter, strictest } from './policy.js';
+import type {
+  CallOptions,
+  CheckOptions,
+  Counters,
+  LimiterOptions,
+  OnDecision,
+  RuleCall,
+  SeveralOptions,
+  WaitOptions,
+} from './options.js';
+import { combined, withoutAnswer } from './outage.js';
+import { Breaker, LocalLimiter } from './policy.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
 
-/** Called after each decision, for metrics and logs. Never gets the subject itself. */
-export type OnDecision = (
-  decision: Decision,
-  rule: Rule,
-  subjectHash: string,
-  latencyMs: number,
-) => void;
-
-export interface LimiterOptions extends KeyOptions {
-  /** For the whole call, in ms. Default 100: a limiter must not be slower than what it protects. */
-  timeoutMs?: number | undefined;
-  /** For rules that do not say. Default `allow`. */
-  onError?: OnError | undefined;
-  /** Calls at once; one more is answered as by an error. Default 256. */
-  maxInFlight?: number | undefined;
-  /** After so many failures in a row nobody asks for a while. Default 5. */
-  breakerFailures?: number | undefined;
-  /** For how long, in ms; then one call tries. Default 1000. */
-  breakerPauseMs?: number | undefined;
-  /**
-   * How many denials are remembered until their retry, default 0: none. Exact while nobody deletes,
-   * refunds or changes the limit elsewhere, which then shows after the retry.
-   */
-  denialCache?: number | undefined;
-  onDecision?: OnDecision | undefined;
-  /** For tests. */
-  clock?: Clock | undefined;
-}
-
-export interface CallOptions {
-  /** How much the call takes. Default 1. */
-  cost?: number | undefined;
-  /** One hash tag for the key, in place of the limiter's own. */
-  tag?: string | undefined;
-  /** Gives the call up; it may have counted. */
-  signal?: AbortSignal | undefined;
-}
-
-export interface CheckOptions extends CallOptions {
-  /** Takes what is there up to the cost, at least 1: see `Decision.granted`. */
-  partial?: boolean | undefined;
-}
-
-export interface SeveralOptions {
-  /** One hash tag for all keys of the call, which in a cluster have to lie in one slot. */
-  tag?: string | undefined;
-  /** Who holds the leases among the rules. */
-  id?: string | undefined;
-  signal?: AbortSignal | undefined;
-}
-
-export interface WaitOptions extends CallOptions {
-  /** How long to sleep at most, all in all. */
-  maxWaitMs: number;
-}
-
-/** A rule, whom it is asked for, and what it costs; 1 if not given. */
-export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
-
-/** What a limiter has counted since it was made. */
-export interface Counters {
-  readonly allowed: number;
-  readonly denied: number;
-  /** Decided by `onError`: no answer. */
-  readonly errors: number;
-  /** Thrown: the server refused the call, a mistake of the program. */
-  readonly mistakes: number;
-  /** Decided here, by the denial cache or from a prefetched stock. */
-  readonly local: number;
-}
-
-interface Asked extends protocol.Ask {
-  subject: string;
-}
+export type * from './options.js';
 
 export class Limiter {
   readonly #connection: Connection;
@@ -93,15 +33,14 @@ export class Limiter {
   readonly #keys: Keys;
   readonly #timeoutMs: number;
   readonly #onError: OnError;
-  readonly #maxInFlight: number;
   readonly #pauseMs: number;
   readonly #breaker: Breaker;
+  readonly #calls: Calls;
   readonly #local: LocalLimiter;
   readonly #denials: DenyCache | undefined;
   readonly #stocks: Prefetcher;
   readonly #onDecision: OnDecision | undefined;
   readonly #counters = { allowed: 0, denied: 0, errors: 0, mistakes: 0, local: 0 };
-  #inFlight = 0;
   #closed = false;
 
   /**
@@ -124,9 +63,9 @@ export class Limiter {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
-    this.#maxInFlight = maxInFlight;
     this.#pauseMs = breakerPauseMs;
     this.#breaker = new Breaker(clock, breakerFailures, breakerPauseMs);
+    this.#calls = new Calls(this.#connection, clock, this.#breaker, maxInFlight);
     this.#local = new LocalLimiter(clock);
     this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
     this.#stocks = new Prefetcher(clock);
@@ -144,19 +83,22 @@ export class Limiter {
 
   /** May this happen now? Takes the cost if so. */
   async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
-    const ask = this.#asked(rule, subject, options);
-    const call = protocol.single('check', ask);
     const { cost = 1, partial = false, signal } = options;
+    const key = this.#keyOf(rule, subject, options.tag);
+    signal?.throwIfAborted();
+    const fromStock = rule.prefetch > 1 && cost === 1 && !partial;
+    const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
+    const here =
+      (fromStock ? this.#stocks.spend(key) : undefined) ??
+      (cacheable ? this.#denials?.get(key, cost) : undefined);
+    const ask = { rule, key, cost, partial };
+    if (here !== undefined) return this.#counted(here, [ask], undefined);
+    if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));
+    const call = protocol.single('check', ask);
     return this.#decided([ask], async () => {
-      const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
-      const held = cacheable ? this.#denials?.get(ask.key, cost) : undefined;
-      if (held !== undefined) return held;
       const askedAtMs = this.#clock.nowMs();
-      const decision =
-        rule.prefetch > 1 && cost === 1 && !partial
-          ? await this.#stock(ask, signal)
-          : protocol.decisionOf(await this.#send(call, signal), ask);
-      if (cacheable) this.#denials?.put(ask.key, cost, decision, askedAtMs);
+      const decision = protocol.decisionOf(await this.#send(call, signal), ask);
+      if (cacheable) this.#denials?.put(key, cost, decision, askedAtMs);
       return decision;
     });
   }
@@ -271,24 +213,17 @@ export class Limiter {
         if (!decision.degraded) await this.refund(rule, subject, { ...rest, signal });
         return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
       }
-      await this.#sleep(waitMs, signal);
+      try {
+        await sleep(this.#clock, waitMs, signal);
+      } catch (error) {
+        // Its turn is left to others.
+        if (decision.allowed && !decision.degraded) {
+          await this.refund(rule, subject, rest).catch(() => {});
+        }
+        throw error;
+      }
       if (decision.allowed) return decision;
     }
-  }
-
-  #sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
-    return new Promise((resolve, reject) => {
-      const stop = this.#clock.after(ms, () => {
-        signal?.removeEventListener('abort', onAbort);
-        resolve();
-      });
-      const onAbort = () => {
-        stop();
-        reject(signal?.reason);
-      };
-      if (signal?.aborted) onAbort();
-      else signal?.addEventListener('abort', onAbort, { once: true });
-    });
   }
 
   /**
@@ -313,14 +248,9 @@ export class Limiter {
     const call = protocol.single('check', ask);
     const askedAtMs = this.#clock.nowMs();
     const take = async () => protocol.decisionOf(await this.#send(call, signal), ask);
-    try {
-      const decision = await this.#decided([ask], take);
-      if (decision.degraded) this.#abandon(ask.key, id, decision.error);
-      return this.#held(rule, ask.key, id, decision, askedAtMs);
-    } catch (error) {
-      if (signal?.aborted) this.#abandon(ask.key, id, error);
-      throw error;
-    }
+    const decide = () => this.#decided([ask], take);
+    const decision = await this.#abandoning([ask], id, signal, decide);
+    return this.#held(rule, ask.key, id, decision, askedAtMs);
   }
 
   /**
@@ -355,10 +285,27 @@ export class Limiter {
     );
   }
 
-  /** A lease whose answer was lost may be held: gives it back as far as somebody listens. */
-  #abandon(key: string, id: string, error: unknown): void {
-    const mayBeHeld = !(error instanceof UnavailableError) || error.reason === 'timeout';
-    if (mayBeHeld) this.#answer(protocol.release(key, id), undefined).catch(() => {});
+  /** Leases whose answer was lost may be held: gives them back as far as somebody listens. */
+  async #abandoning(
+    leases: readonly protocol.Ask[],
+    id: string | undefined,
+    signal: AbortSignal | undefined,
+    decide: () => Promise<Decision>,
+  ): Promise<Decision> {
+    const abandon = () => {
+      for (const { key } of leases) {
+        this.#answer(protocol.release(key, id as string), undefined).catch(() => {});
+      }
+    };
+    try {
+      const decision = await decide();
+      const { error } = decision;
+      if (error instanceof UnavailableError && error.reason === 'timeout') abandon();
+      return decision;
+    } catch (error) {
+      if (signal?.aborted) abandon();
+      throw error;
+    }
   }
 
   /**
@@ -386,7 +333,8 @@ export class Limiter {
     await this.close();
   }
 
-  #asked(rule: Rule, subject: string, options: CheckOptions): Asked {
+  /** The key of a rule that can be decided here whatever happens. */
+  #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const onError = rule.onError ?? this.#onError;
     if (onError === 'local' && !LOCAL.has((rule.fallback ?? rule).kind)) {
       throw new ArgumentError(
@@ -394,8 +342,11 @@ export class Limiter {
         `allow or deny for ${rule.kind}, which has no local limit`,
       );
     }
-    const { cost, partial, tag } = options;
-    return { rule, subject, key: this.#keys.key(rule.name, subject, tag), cost, partial };
+    return this.#keys.key(rule.name, subject, tag);
+  }
+
+  #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
+    return { rule, key: this.#keyOf(rule, subject, tag), cost };
   }
 
   async #several(
@@ -408,13 +359,9 @@ export class Limiter {
       return rule.kind === 'lease' ? { ...ask, id } : ask;
     });
     const call = protocol.all(asks, peek);
-    return this.#decided(
-      asks,
-      async () => {
-        return protocol.allDecisionOf(await this.#send(call, signal), asks);
-      },
-      peek,
-    );
+    const ask = async () => protocol.allDecisionOf(await this.#send(call, signal), asks);
+    const leases = peek ? [] : asks.filter(({ rule }) => rule.kind === 'lease');
+    return this.#abandoning(leases, id, signal, () => this.#decided(asks, ask, peek));
   }
 
   async #settle(
@@ -430,21 +377,25 @@ export class Limiter {
   }
 
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
-  #stock(ask: Asked, signal: AbortSignal | undefined): Promise<Decision> {
-    signal?.throwIfAborted();
-    const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
-    const call = protocol.single('check', whole);
-    const fetch = async () => protocol.decisionOf(await this.#send(call, undefined), whole);
-    return this.#stocks.take(ask.rule, ask.key, this.#timeoutMs, fetch);
+  #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
+    const fetch = async (leftMs: number) => {
+      const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
+      const askedAtMs = this.#clock.nowMs();
+      const reply = await this.#calls.send(protocol.single('check', whole), leftMs, undefined);
+      const decision = protocol.decisionOf(reply, whole);
+      this.#denials?.put(ask.key, 1, decision, askedAtMs);
+      return decision;
+    };
+    return this.#stocks.take(ask, { timeoutMs: this.#timeoutMs, signal }, fetch);
   }
 
   /** Decides, by `onError` if there is no answer; counts it and tells of it. */
   async #decided(
-    asks: readonly Asked[],
+    asks: readonly protocol.Ask[],
     decide: () => Promise<Decision>,
     peek = false,
   ): Promise<Decision> {
-    const askedAtMs = this.#clock.nowMs();
+    const askedAtMs = this.#onDecision && this.#clock.nowMs();
     let decision: Decision;
     try {
       decision = await decide();
@@ -453,52 +404,30 @@ export class Limiter {
       if (!(error instanceof UnavailableError)) throw error;
       decision = this.#without(asks, error, peek);
     }
+    return this.#counted(decision, asks, askedAtMs);
+  }
+
+  /** @param askedAtMs Undefined: it was decided at once. */
+  #counted(
+    decision: Decision,
+    asks: readonly protocol.Ask[],
+    askedAtMs: number | undefined,
+  ): Decision {
     this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
     if (decision.degraded) this.#counters.errors += 1;
     else if (decision.source === 'local') this.#counters.local += 1;
-    if (this.#onDecision !== undefined) this.#tell(decision, asks, askedAtMs);
+    if (this.#onDecision !== undefined) {
+      const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
+      tell(this.#onDecision, decision, asks, latencyMs);
+    }
     return decision;
   }
 
-  #tell(decision: Decision, asks: readonly Asked[], askedAtMs: number): void {
-    const latencyMs = this.#clock.nowMs() - askedAtMs;
-    const rows = decision.parts.length > 0 ? decision.parts : [decision];
-    for (const [at, { rule, key }] of asks.entries()) {
-      // Of the key, which under a secret is a keyed hash already.
-      const hash = createHash('sha256').update(key).digest('hex').slice(0, 16);
-      try {
-        this.#onDecision?.(rows[at] ?? decision, rule, hash, latencyMs);
-      } catch (error) {
-        process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
-      }
-    }
-  }
-
-  /** What holds without an answer: of several rules what the strictest says. */
-  #without(asks: readonly Asked[], error: UnavailableError, peek: boolean): Decision {
+  /** What holds without an answer. */
+  #without(asks: readonly protocol.Ask[], error: UnavailableError, peek: boolean): Decision {
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
-    const onError = strictest(onErrors);
-    const retryAfterMs = onError === 'deny' ? this.#breaker.retryAfterMs || this.#pauseMs : 0;
-    const nobody = ({ rule, cost = 1 }: Asked) => {
-      const allowed = onError !== 'deny';
-      const { limit } = rule;
-      const granted = allowed ? cost : 0;
-      const unknown = { remaining: 0, resetAfterMs: 0, source: 'error' as const };
-      return new Decision({ allowed, rule, limit, retryAfterMs, granted, error, ...unknown });
-    };
-    if (onError !== 'local') {
-      const parts = asks.map(nobody);
-      const whole = parts[0] as Decision;
-      return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : whole;
-    }
-    const limited = asks.filter((_, at) => onErrors[at] === 'local');
-    const locals = this.#local.decide(limited, error, peek);
-    const parts = asks.map((ask) => locals[limited.indexOf(ask)] ?? nobody(ask));
-    const whole = combined(
-      locals,
-      limited.map(({ cost = 1 }) => cost),
-    );
-    return asks.length > 1 ? new Decision({ ...whole.fields(), parts }) : (parts[0] as Decision);
+    const retryAfterMs = this.#breaker.retryAfterMs || this.#pauseMs;
+    return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 
   /** A call that has no `onError`: its errors are thrown, and counted. */
@@ -511,67 +440,7 @@ export class Limiter {
     }
   }
 
-  /**
-   * One call within the deadline. Rejects with a MistakeError, an UnavailableError, or as it was
-   * aborted.
-   */
-  async #send(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
-    signal?.throwIfAborted();
-    if (this.#inFlight >= this.#maxInFlight) {
-      throw new UnavailableError('overloaded', `not asked: ${this.#maxInFlight} calls in flight`);
-    }
-    this.#breaker.enter();
-    this.#inFlight += 1;
-    const gone = new AbortController();
-    const send = async () => this.#connection.send(call, gone.signal);
-    const sent = send().finally(() => {
-      this.#inFlight -= 1;
-    });
-    return new Promise((resolve, reject) => {
-      let settled = false;
-      const settle = (outcome: 'answered' | 'failed' | 'neither', act: () => void) => {
-        if (settled) return;
-        settled = true;
-        stop();
-        signal?.removeEventListener('abort', onAbort);
-        this.#breaker.ended(outcome);
-        act();
-      };
-      const giveUp = (outcome: 'failed' | 'neither', reason: unknown) =>
-        settle(outcome, () => {
-          reject(reason);
-          gone.abort();
-        });
-      const late = () => new UnavailableError('timeout', `no answer in ${this.#timeoutMs} ms`);
-      const stop = this.#clock.after(this.#timeoutMs, () => giveUp('failed', late()));
-      const onAbort = () => giveUp('neither', signal?.reason);
-      signal?.addEventListener('abort', onAbort, { once: true });
-      sent.then(
-        (reply) => settle('answered', () => resolve(reply)),
-        (error) => {
-          const known = classified(error);
-          settle(known instanceof MistakeError ? 'answered' : 'failed', () => reject(known));
-        },
-      );
-    });
+  #send(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
+    return this.#calls.send(call, this.#timeoutMs, signal);
   }
-}
-
-/** Of several decisions the one that counts: what denies longest, else what runs out first. */
-function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
-  const wait = ({ retryAfterMs }: Decision) =>
-    retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;
-  const callsLeft = (part: Decision) => {
-    const cost = costs[parts.indexOf(part)] ?? 1;
-    return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(part.remaining / cost);
-  };
-  const denials = parts.filter((part) => !part.allowed).sort((a, b) => wait(b) - wait(a));
-  const byRest = [...parts].sort(
-    (a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining,
-  );
-  const deciding = (denials[0] ?? byRest[0]) as Decision;
-  const longest = Math.max(...parts.map((part) => part.retryAfterMs));
-  const retryAfterMs = denials.length > 0 ? deciding.retryAfterMs : longest;
-  const error = parts.find((part) => part.degraded)?.error;
-  return new Decision({ ...deciding.fields(), retryAfterMs, parts, error });
 }

@@ -18,6 +18,11 @@ export interface Verdict<State> {
 /** One algorithm with its limits. `undefined` is a subject that nobody asked about yet. */
 export interface Model<State = unknown> {
   decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
+  /**
+   * Takes units whether or not they are there; the wait is that for what is owed. With 0 it tells
+   * whether something is.
+   */
+  charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /** Takes units back; undefined when nothing is left to remember. */
   refund(state: State, nowUs: bigint, cost: number): State | undefined;
 }
@@ -81,6 +86,18 @@ function bucket(
         state: allowed && cost > 0 ? { level: after, at } : undefined,
       };
     },
+    charge(state, at, cost) {
+      const level = now(state, at) + BigInt(cost) * unit;
+      const allowed = level <= full;
+      return {
+        allowed,
+        limit,
+        remaining: Number(max(0n, full - level) / unit),
+        retryAfterMs: allowed ? 0 : ms(ceilDiv(level - full, drain)),
+        resetAfterMs: ms(ceilDiv(level, drain)),
+        state: { level, at },
+      };
+    },
     refund(state, at, cost) {
       const level = now(state, at) - BigInt(cost) * unit;
       return level > 0n ? { level, at } : undefined;
@@ -99,6 +116,18 @@ function counted(limit: number, used: number, cost: number, leftUs: bigint) {
     retryAfterMs: allowed ? 0 : cost > limit ? -1 : ms(leftUs),
     resetAfterMs: after === 0 ? 0 : ms(leftUs),
     after,
+  };
+}
+
+/** A counter that takes what is not there. */
+function owed(limit: number, used: number, leftUs: bigint) {
+  const allowed = used <= limit;
+  return {
+    allowed,
+    limit,
+    remaining: Math.max(0, limit - used),
+    retryAfterMs: allowed ? 0 : ms(leftUs),
+    resetAfterMs: used === 0 ? 0 : ms(leftUs),
   };
 }
 
@@ -122,6 +151,11 @@ function fixedWindow(limit: number, window: bigint, aligned: boolean): Model<Cou
         ...verdict,
         state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
       };
+    },
+    charge(state, at, cost) {
+      const { start, used } = current(state, at);
+      const after = { start, used: used + cost };
+      return { ...owed(limit, after.used, start + window - at), state: after };
     },
     refund(state, at, cost) {
       const { start, used } = current(state, at);
@@ -158,6 +192,11 @@ export function calendar(limit: number, unit: string): Model<Counter> {
         state: verdict.allowed && cost > 0 ? { start, used: after } : undefined,
       };
     },
+    charge(state, at, cost) {
+      const [start, end] = bounds(at);
+      const after = { start, used: used(state, start) + cost };
+      return { ...owed(limit, after.used, end - at), state: after };
+    },
     refund(state, at, cost) {
       const [start] = bounds(at);
       const left = used(state, start) - cost;
@@ -187,27 +226,43 @@ function slidingWindow(limit: number, window: bigint): Model<TwoCounters> {
   };
   const resetUs = ({ start, previous, current }: TwoCounters, at: bigint): bigint =>
     current > 0n ? start + 2n * window - at : previous > 0n ? start + window - at : 0n;
+  /** After so many ms there is room for `cost`. */
+  const roomAfterMs = (state: TwoCounters, at: bigint, cost: number): number => {
+    const room = (when: bigint) => BigInt(limit - cost) * window - estimate(state, when) >= 0n;
+    if (room(at)) return 0;
+    let [low, high] = [0n, ceilDiv(2n * window, 1000n)];
+    while (high - low > 1n) {
+      const middle = (low + high) / 2n;
+      if (room(at + middle * 1000n)) high = middle;
+      else low = middle;
+    }
+    return Number(high);
+  };
+  const remaining = (state: TwoCounters, at: bigint) =>
+    Number(max(0n, BigInt(limit) * window - estimate(state, at)) / window);
   return {
     decide(state, at, cost) {
       const now = rolled(state, at);
-      const room = (when: bigint) => BigInt(limit - cost) * window - estimate(now, when) >= 0n;
-      const allowed = room(at) || cost === 0;
+      const waitMs = roomAfterMs(now, at, cost);
+      const allowed = waitMs === 0 || cost === 0;
       const after = allowed ? { ...now, current: now.current + BigInt(cost) } : now;
-      let [low, high] = [0n, ceilDiv(2n * window, 1000n)];
-      while (!allowed && high - low > 1n) {
-        const middle = (low + high) / 2n;
-        if (room(at + middle * 1000n)) high = middle;
-        else low = middle;
-      }
-      const left = max(0n, BigInt(limit) * window - estimate(after, at)) / window;
       return {
         allowed,
         limit,
-        remaining: Number(left),
-        retryAfterMs: allowed ? 0 : cost > limit ? -1 : Number(high),
+        remaining: remaining(after, at),
+        retryAfterMs: allowed ? 0 : cost > limit ? -1 : waitMs,
         resetAfterMs: ms(resetUs(after, at)),
         state: allowed && cost > 0 ? after : undefined,
       };
+    },
+    charge(state, at, cost) {
+      const now = rolled(state, at);
+      const after = { ...now, current: now.current + BigInt(cost) };
+      const retryAfterMs = roomAfterMs(after, at, 0);
+      const resetAfterMs = ms(resetUs(after, at));
+      const allowed = retryAfterMs === 0;
+      const left = remaining(after, at);
+      return { allowed, limit, remaining: left, retryAfterMs, resetAfterMs, state: after };
     },
     refund(state, at, cost) {
       const now = rolled(state, at);
@@ -223,6 +278,16 @@ type Entries = readonly { at: bigint; units: number }[];
 
 /** The instants of what was taken, each counting until a window later; rounded up to `slot`. */
 function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
+  /** The entry that takes the last of so many units along when it leaves. */
+  const freed = (entries: Entries, units: number): bigint | undefined => {
+    let [needed, last] = [units, undefined as bigint | undefined];
+    for (const entry of entries) {
+      if (needed <= 0) break;
+      needed -= entry.units;
+      last = entry.at;
+    }
+    return last;
+  };
   const live = (entries: Entries, at: bigint) => entries.filter((entry) => at < entry.at + window);
   return {
     decide(state, at, cost) {
@@ -231,15 +296,9 @@ function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
       const newest = entries.at(-1);
       const until = (last: bigint | undefined) => (last === undefined ? 0n : last + window - at);
       if (used + cost > limit && cost > 0) {
-        let [needed, last] = [used + cost - limit, undefined as bigint | undefined];
-        for (const entry of entries) {
-          if (needed <= 0) break;
-          needed -= entry.units;
-          last = entry.at;
-        }
-        const retryAfterMs = cost > limit ? -1 : ms(until(last));
+        const retryAfterMs = cost > limit ? -1 : ms(until(freed(entries, used + cost - limit)));
         const resetAfterMs = ms(until(newest?.at));
-        const remaining = limit - used;
+        const remaining = Math.max(0, limit - used);
         return { allowed: false, limit, remaining, retryAfterMs, resetAfterMs, state: undefined };
       }
       const instant = ceilDiv(at, slot) * slot;
@@ -251,10 +310,27 @@ function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
       return {
         allowed: true,
         limit,
-        remaining: limit - used - cost,
+        remaining: Math.max(0, limit - used - cost),
         retryAfterMs: 0,
         resetAfterMs: ms(until(after.at(-1)?.at)),
         state: cost > 0 ? after : undefined,
+      };
+    },
+    charge(state, at, cost) {
+      const entries = live(state ?? [], at);
+      const newest = entries.at(-1);
+      const kept = newest?.at === at ? entries.slice(0, -1) : entries;
+      const units = cost + (newest?.at === at ? newest.units : 0);
+      const after = cost > 0 ? [...kept, { at, units }] : entries;
+      const used = after.reduce((sum, entry) => sum + entry.units, 0);
+      const last = freed(after, used - limit);
+      return {
+        allowed: used <= limit,
+        limit,
+        remaining: Math.max(0, limit - used),
+        retryAfterMs: last === undefined ? 0 : ms(last + window - at),
+        resetAfterMs: ms(max(0n, (after.at(-1)?.at ?? at - window) + window - at)),
+        state: after,
       };
     },
     refund(state, at, cost) {
@@ -268,6 +344,55 @@ function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
         if (newest.units === 0) entries.pop();
       }
       return entries.length > 0 ? entries : undefined;
+    },
+  };
+}
+
+interface Attempts {
+  last: bigint;
+  count: number;
+}
+
+/** Free attempts, and then delays that double. */
+export function delays(rule: Rule): Model<Attempts> {
+  const [attempts, ...words] = rule.words.slice(1) as [string, string, string, string];
+  const limit = Number(attempts);
+  const [base, longest, forget] = words.map((word) => microseconds('base', word)) as [
+    bigint,
+    bigint,
+    bigint,
+  ];
+  const counted = (state: Attempts | undefined, at: bigint): Attempts =>
+    state === undefined || at >= state.last + forget ? { last: at, count: 0 } : state;
+  const delay = (count: number): bigint => {
+    if (count < limit) return 0n;
+    const doubled = base << BigInt(Math.min(64, count - limit));
+    return doubled < longest ? doubled : longest;
+  };
+  const told = ({ last, count }: Attempts, at: bigint, allowed: boolean, waits: boolean) => ({
+    allowed,
+    limit,
+    remaining: Math.max(0, limit - count),
+    retryAfterMs: waits ? ms(max(0n, last + delay(count) - at)) : 0,
+    resetAfterMs: count === 0 ? 0 : ms(last + forget - at),
+  });
+  return {
+    decide(state, at, cost) {
+      const now = counted(state, at);
+      const allowed = at >= now.last + delay(now.count);
+      const after = allowed && cost > 0 ? { last: at, count: now.count + 1 } : now;
+      const kept = allowed && cost > 0 ? after : undefined;
+      return { ...told(after, at, allowed, !allowed), state: kept };
+    },
+    charge(state, at, cost) {
+      const now = counted(state, at);
+      const allowed = at >= now.last + delay(now.count);
+      const after = cost > 0 ? { last: at, count: now.count + 1 } : now;
+      return { ...told(after, at, allowed, true), state: after };
+    },
+    refund(state, at) {
+      const { last, count } = counted(state, at);
+      return count > 1 ? { last, count: count - 1 } : undefined;
     },
   };
 }

@@ -57,15 +57,22 @@ export class Breaker {
 }
 
 /**
- * Subjects that the local limiter remembers; beyond it the one that was asked first is forgotten.
+ * Subjects that the local limiter remembers; beyond it the one that was served least lately is
+ * forgotten.
  */
 const SUBJECTS_MAX = 10_000;
 
-interface LocalAsk {
+/** A rule, its key, and what is asked of it. */
+export interface LocalAsk {
   rule: Rule;
   key: string;
   cost?: number | undefined;
   partial?: boolean | undefined;
+}
+
+/** A state is read by the rule that wrote it: another one of the same name begins anew. */
+function stateKey({ words }: Rule, key: string): string {
+  return `${words.join(' ')} ${key}`;
 }
 
 /** The limiter of this process, for rules whose `onError` is `local`. */
@@ -80,7 +87,7 @@ export class LocalLimiter {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
     const verdicts = asks.map(({ rule, key, cost = 1, partial = false }) => {
       const model = this.#model(rule);
-      const state = this.#states.get(key);
+      const state = this.#states.get(stateKey(rule, key));
       const there = partial ? model.decide(state, nowUs, 0).remaining : cost;
       const granted = Math.min(cost, Math.max(1, there));
       return { ...model.decide(state, nowUs, granted), granted };
@@ -88,7 +95,7 @@ export class LocalLimiter {
     const allowed = verdicts.every((verdict) => verdict.allowed);
     return verdicts.map(({ state, ...verdict }, at) => {
       const { rule, key, cost = 1 } = asks[at] as LocalAsk;
-      if (allowed && !peek && state !== undefined) this.#keep(key, state);
+      if (allowed && !peek && state !== undefined) this.#keep(stateKey(rule, key), state);
       const granted = verdict.allowed ? verdict.granted : 0;
       // Above what this process may grant is not above the rule: it may pass when the server is
       // back.

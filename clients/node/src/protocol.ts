@@ -22,7 +22,8 @@ export interface Ask {
 }
 
 /** What follows the key: the rule's words, with the cost where it belongs. */
-function words({ rule, cost = 1, partial = false, id }: Ask): string[] {
+function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] {
+  if (cost === 1 && !partial && rule.kind !== 'lease') return rule.words;
   const text = integer('cost', cost, 0);
   if (rule.kind === 'lease') {
     if (id === undefined)

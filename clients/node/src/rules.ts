@@ -175,113 +175,77 @@ function ms(us: bigint): number {
   return Number((us + 999n) / 1000n);
 }
 
-function rate(
-  kind: RuleKind,
-  word: string,
-  burstName: string,
-  [name, burst, perPeriod, period]: [string, number, number, Duration],
-  options: RuleOptions,
-): Rule {
-  const words = [
-    word,
-    integer(burstName, burst, 1),
-    integer('rate', perPeriod, 1),
-    duration('period', period),
-  ];
-  const us = microseconds('period', period);
-  const refillUs = (BigInt(burst) * us + BigInt(perPeriod) - 1n) / BigInt(perPeriod);
-  if (refillUs > 36_525n * 86_400_000_000n) {
-    throw new ArgumentError(burstName, 'at most 36525 days to refill from empty');
-  }
-  if (BigInt(perPeriod) * 1_000_000n > 1_000_000_000n * us) {
-    throw new ArgumentError('rate', 'at most 1000000000 per second');
-  }
-  return made({ kind, name, words, limit: burst, windowMs: ms(refillUs) }, options);
+/** Makes a rule of so many at once, of which some come back in each period. */
+type RateRule = (
+  name: string,
+  burst: number,
+  rate: number,
+  period: Duration,
+  options?: RuleOptions,
+) => Rule;
+
+function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'): RateRule {
+  return (name, burst, rate, period, options = {}) => {
+    const limits = [integer(argument, burst, 1), integer('rate', rate, 1)];
+    const words = [word, ...limits, duration('period', period)];
+    const us = microseconds('period', period);
+    const refillUs = (BigInt(burst) * us + BigInt(rate) - 1n) / BigInt(rate);
+    if (refillUs > 36_525n * 86_400_000_000n) {
+      throw new ArgumentError(argument, 'at most 36525 days to refill from empty');
+    }
+    if (BigInt(rate) * 1_000_000n > 1_000_000_000n * us) {
+      throw new ArgumentError('rate', 'at most 1000000000 per second');
+    }
+    return made({ kind, name, words, limit: burst, windowMs: ms(refillUs) }, options);
+  };
 }
 
 /** `burst` at once, then `rate` per `period`: one timestamp of state. The one to begin with. */
-export function gcra(
-  name: string,
-  burst: number,
-  rate_: number,
-  period: Duration,
-  options: RuleOptions = {},
-): Rule {
-  return rate('gcra', 'GCRA', 'burst', [name, burst, rate_, period], options);
-}
+export const gcra: RateRule = rateRule('gcra', 'GCRA', 'burst');
 
 /** A bucket that starts full and gains `rate` per `period`; where limits change at run time. */
-export function tokenBucket(
-  name: string,
-  capacity: number,
-  rate_: number,
-  period: Duration,
-  options: RuleOptions = {},
-): Rule {
-  return rate('token_bucket', 'TOKENBUCKET', 'capacity', [name, capacity, rate_, period], options);
-}
+export const tokenBucket: RateRule = rateRule('token_bucket', 'TOKENBUCKET', 'capacity');
 
 /**
- * A queue of `capacity` that drains at `rate` per `period`: an allowed call is told how long to
- * wait.
+ * A queue that drains at `rate` per `period`: an allowed call is told how long to wait. Its second
+ * argument is its length.
  */
-export function leakyBucket(
-  name: string,
-  capacity: number,
-  rate_: number,
-  period: Duration,
-  options: RuleOptions = {},
-): Rule {
-  return rate('leaky_bucket', 'LEAKYBUCKET', 'capacity', [name, capacity, rate_, period], options);
-}
+export const leakyBucket: RateRule = rateRule('leaky_bucket', 'LEAKYBUCKET', 'capacity');
 
-function windowed(
+/** Makes a rule of so many in a window. */
+type WindowRule<Options extends RuleOptions = RuleOptions> = (
+  name: string,
+  limit: number,
+  window: Duration,
+  options?: Options,
+) => Rule;
+
+function windowRule(
   kind: RuleKind,
-  words: string[],
-  [name, limit, window]: [string, number, Duration],
-  options: RuleOptions,
-): Rule {
-  const [word, ...rest] = words;
-  const all = [word as string, integer('limit', limit, 1), duration('window', window), ...rest];
-  return made(
-    { kind, name, words: all, limit, windowMs: ms(microseconds('window', window)) },
-    options,
-  );
+  word: string,
+): WindowRule<RuleOptions & { aligned?: boolean | undefined }> {
+  return (name, limit, window, options = {}) => {
+    const words = [word, integer('limit', limit, 1), duration('window', window)];
+    if (kind === 'fixed' && options.aligned === true) words.push('ALIGNED');
+    const windowMs = ms(microseconds('window', window));
+    return made({ kind, name, words, limit, windowMs }, options);
+  };
 }
 
 /**
  * A counter per window, which opens at the first allowed call; with `aligned` at multiples of the
  * window since 1970.
  */
-export function fixed(
-  name: string,
-  limit: number,
-  window: Duration,
-  options: RuleOptions & { aligned?: boolean | undefined } = {},
-): Rule {
-  const words = options.aligned ? ['FIXED', 'ALIGNED'] : ['FIXED'];
-  return windowed('fixed', words, [name, limit, window], options);
-}
+export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> = windowRule(
+  'fixed',
+  'FIXED',
+);
 
 /** This window's counter and the fading part of the one before. */
-export function sliding(
-  name: string,
-  limit: number,
-  window: Duration,
-  options: RuleOptions = {},
-): Rule {
-  return windowed('sliding', ['SLIDING'], [name, limit, window], options);
-}
+export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 
 /** Never more than `limit` in any window: the instants of the calls are remembered. */
-export function slidingLog(
-  name: string,
-  limit: number,
-  window: Duration,
-  options: RuleOptions = {},
-): Rule {
-  return windowed('sliding_log', ['SLIDINGLOG'], [name, limit, window], options);
-}
+export const slidingLog: WindowRule = windowRule('sliding_log', 'SLIDINGLOG');
 
 /**
  * Some attempts are free, each further one waits twice as long, from `base` to `max`; after

@@ -12,7 +12,7 @@
  */
 import type { Clock } from './clock.js';
 import type { Connection } from './connection.js';
-import { calendar, type Model, modelOf, type Verdict } from './models.js';
+import { calendar, delays, type Model, modelOf, type Verdict } from './models.js';
 import type { Call } from './protocol.js';
 import * as rules from './rules.js';
 
@@ -248,13 +248,17 @@ export class FakeServer implements Connection {
   #settle(key: string, words: readonly string[], charge: boolean): unknown {
     const { rule, cost } = this.#parsed(words);
     const model = modelFor(rule);
-    if (charge) throw new Error('ERR the fake server keeps no debts');
     const state = this.#states.get(key);
+    if (charge) {
+      const charged = model.charge(state, this.#nowUs, cost);
+      this.#states.set(key, charged.state);
+      return [charged.allowed ? 1 : 0, ...times(charged)];
+    }
     const after = state === undefined ? undefined : model.refund(state, this.#nowUs, cost);
     if (after === undefined) this.#states.delete(key);
     else this.#states.set(key, after);
-    const { limit, remaining, resetAfterMs } = model.decide(after, this.#nowUs, 0);
-    return [1, limit, remaining, 0, resetAfterMs];
+    const left = model.charge(after, this.#nowUs, 0);
+    return [left.allowed ? 1 : 0, ...times(left)];
   }
 
   /** The holders of a key and when their leases lapse, in ms. */
@@ -293,13 +297,18 @@ export class FakeServer implements Connection {
   }
 }
 
+/** Fields 2 to 5 of a reply. */
+function times({ limit, remaining, retryAfterMs, resetAfterMs }: Verdict<unknown>): number[] {
+  return [limit, remaining, retryAfterMs, resetAfterMs];
+}
+
 function modelFor(rule: rules.Rule): Model {
   const [word, limit, unit, zone] = rule.words as [string, string, string, string?];
   if (word === 'QUOTA') {
     if (zone !== undefined) throw new Error('ERR the fake server knows neither zones nor starts');
     return calendar(Number(limit), unit);
   }
-  if (word === 'BACKOFF') throw new Error('ERR the fake server knows no BACKOFF');
+  if (word === 'BACKOFF') return delays(rule);
   return modelOf(rule);
 }
 
@@ -320,6 +329,9 @@ function ruleOf([word, ...args]: readonly string[]): rules.Rule {
       ...(has('ZONE') ? { zone } : {}),
       ...(has('START') ? { start } : {}),
     });
+  }
+  if (word === 'BACKOFF') {
+    return rules.backoff('fake', limit, second, third, args[3] as string);
   }
   throw new Error(`ERR the fake server knows no ${word}`);
 }

@@ -7,7 +7,6 @@ import {
   gcra,
   Limiter,
   type LimiterOptions,
-  leakyBucket,
   lease,
   MistakeError,
   policy,
@@ -16,27 +15,7 @@ import {
   tokenBucket,
   UnavailableError,
 } from '../src/index.js';
-import { FakeServer } from '../src/testing.js';
-
-const api = gcra('api', 6, 10, '60s');
-
-function over(options: LimiterOptions = {}): { server: FakeServer; limiter: Limiter } {
-  const server = new FakeServer();
-  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
-}
-
-async function times<T>(count: number, call: (at: number) => Promise<T>): Promise<T[]> {
-  const all: T[] = [];
-  for (let at = 0; at < count; at += 1) all.push(await call(at));
-  return all;
-}
-
-/** What a call is answered after so many ms of the fake clock. */
-async function after<T>(server: FakeServer, ms: number, call: Promise<T>): Promise<T> {
-  call.catch(() => {});
-  await server.advance(ms);
-  return call;
-}
+import { after, api, over, times } from './over.js';
 
 describe('a decision', () => {
   it('is a frozen value that prints what it says', async () => {
@@ -143,6 +122,15 @@ describe('onError', () => {
     expect((await limiter.check(rule, '42')).allowed).toBe(false);
     await server.advance(6_000);
     expect((await limiter.check(rule, '42')).allowed).toBe(true);
+  });
+
+  it('local begins anew for another rule of the same name', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    server.fail();
+    for (const rule of [api, fixed('api', 2, '1m'), gcra('api', 2, 1, '1h'), api]) {
+      expect(await limiter.check(rule, '42')).toMatchObject({ allowed: true, source: 'local' });
+    }
+    expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(4);
   });
 
   it('local takes nothing for a peek', async () => {
@@ -261,241 +249,6 @@ describe('the circuit breaker', () => {
   });
 });
 
-describe('denialCache', () => {
-  it('keeps a flood from the server until the retry, and not a ms longer', async () => {
-    const { server, limiter } = over({ denialCache: 100 });
-    await limiter.check(api, '42', { cost: 6 });
-    await limiter.check(api, '42');
-    await server.advance(2000);
-    const cached = await limiter.check(api, '42');
-    expect(cached).toMatchObject({ allowed: false, source: 'local', retryAfterMs: 4000 });
-    expect(cached.resetAfterMs).toBe(34_000);
-    expect(cached.degraded).toBe(false);
-    expect(server.calls).toHaveLength(2);
-    await server.advance(4000);
-    expect(await limiter.check(api, '42')).toMatchObject({ allowed: true, source: 'server' });
-    expect(limiter.counters.local).toBe(1);
-  });
-
-  it('is off by default', async () => {
-    const { server, limiter } = over();
-    await times(9, () => limiter.check(api, '42'));
-    expect(server.calls).toHaveLength(9);
-  });
-
-  it('is of a rule, a subject and a cost; a refund and forget end it', async () => {
-    const { server, limiter } = over({ denialCache: 100 });
-    await limiter.check(api, '42', { cost: 5 });
-    await limiter.check(api, '42', { cost: 2 });
-    expect(await limiter.check(api, '42')).toMatchObject({ allowed: true, source: 'server' });
-    await limiter.refund(api, '42', { cost: 2 });
-    expect((await limiter.check(api, '42', { cost: 2 })).allowed).toBe(true);
-    await limiter.check(api, '42');
-    await limiter.forget(api, '42');
-    expect((await limiter.check(api, '42')).allowed).toBe(true);
-    expect(server.calls).toHaveLength(8);
-  });
-
-  it('never keeps what never passes, nor leases, and is bounded', async () => {
-    const { server, limiter } = over({ denialCache: 2 });
-    await times(2, () => limiter.check(api, '42', { cost: 7 }));
-    const one = lease('one', 1, '60s');
-    const held = await limiter.lease(one, 'x');
-    await times(2, () => limiter.lease(one, 'x'));
-    expect(server.calls).toHaveLength(5);
-    await held.release();
-    const before = server.calls.length;
-    for (const subject of ['a', 'b', 'c']) {
-      await limiter.check(api, subject, { cost: 6 });
-      await limiter.check(api, subject);
-    }
-    await limiter.check(api, 'a');
-    expect(server.calls).toHaveLength(before + 7);
-  });
-});
-
-describe('prefetch', () => {
-  const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
-
-  it('takes ten in one call, and spends them here', async () => {
-    const { server, limiter } = over();
-    const decisions = await times(10, () => limiter.check(hot, '42'));
-    expect(server.calls).toEqual([
-      ['RL.GCRA', 'rl:hot:42', '100', '100', '60', 'COST', '10', 'PARTIAL'],
-    ]);
-    expect(decisions.map(({ remaining }) => remaining)).toEqual([
-      99, 98, 97, 96, 95, 94, 93, 92, 91, 90,
-    ]);
-    expect(decisions.slice(0, 2).map(({ source }) => source)).toEqual(['server', 'local']);
-  });
-
-  it('never lets more through than the limit, also to those who ask at once', async () => {
-    const { server, limiter } = over();
-    const calls = Array.from({ length: 150 }, () => limiter.check(hot, '42'));
-    const decisions = await Promise.all(calls);
-    expect(decisions.filter(({ allowed }) => allowed)).toHaveLength(100);
-    expect(server.calls.length).toBeLessThanOrEqual(12);
-  });
-
-  it('drops what is not spent when the reset of the grant has passed', async () => {
-    const { server, limiter } = over();
-    await limiter.check(hot, '42');
-    await server.advance(6000);
-    await limiter.check(hot, '42');
-    expect(server.calls).toHaveLength(2);
-  });
-
-  it('gives back on close what was not spent', async () => {
-    const { server, limiter } = over();
-    await times(3, () => limiter.check(hot, '42'));
-    await limiter.close();
-    expect(server.calls[1]).toEqual([
-      'RL.REFUND',
-      'rl:hot:42',
-      'GCRA',
-      '100',
-      '100',
-      '60',
-      'COST',
-      '7',
-    ]);
-    const { limiter: other } = { limiter: new Limiter(server, { clock: server.clock }) };
-    expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
-  });
-
-  it('is refused for what cannot be kept here', () => {
-    expect(() => lease('x', 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
-    expect(() => leakyBucket('x', 1, 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
-  });
-
-  it('answers all who wait when the server does not', async () => {
-    const { server, limiter } = over();
-    server.hang();
-    const calls = Promise.all(Array.from({ length: 20 }, () => limiter.check(hot, '42')));
-    const decisions = await after(server, 100, calls);
-    expect(decisions.every(({ source }) => source === 'error')).toBe(true);
-    expect(server.calls).toHaveLength(1);
-  });
-});
-
-describe('checkEach', () => {
-  const ceiling = fixed('ceiling', 100, '1m');
-  const tenant = fixed('tenant', 1, '1m');
-
-  it('gives back what was taken when a later rule denies', async () => {
-    const { limiter } = over();
-    const ask = () =>
-      limiter.checkEach([
-        [ceiling, 'all', 2],
-        [tenant, '7'],
-      ]);
-    expect((await ask()).allowed).toBe(true);
-    expect(await ask()).toMatchObject({ allowed: false, rule: 'tenant' });
-    expect((await limiter.peek(ceiling, 'all', { cost: 0 })).remaining).toBe(98);
-  });
-
-  it('gives it back before a mistake is thrown', async () => {
-    const { server, limiter } = over();
-    const unknown = policy('unknown');
-    const asked = limiter.checkEach([
-      [ceiling, 'all'],
-      [unknown, '7'],
-    ]);
-    await expect(asked).rejects.toBeInstanceOf(MistakeError);
-    expect(server.calls.at(-1)?.[0]).toBe('RL.REFUND');
-  });
-});
-
-describe('wait', () => {
-  it('sleeps as long as it is told, then takes', async () => {
-    const { server, limiter } = over();
-    await limiter.check(api, '42', { cost: 6 });
-    const waiting = limiter.wait(api, '42', { maxWaitMs: 10_000 });
-    expect((await after(server, 6000, waiting)).allowed).toBe(true);
-    expect(server.calls).toHaveLength(3);
-  });
-
-  it('answers the denial at once when it would take too long', async () => {
-    const { limiter } = over();
-    await limiter.check(api, '42', { cost: 6 });
-    expect((await limiter.wait(api, '42', { maxWaitMs: 5999 })).retryAfterMs).toBe(6000);
-  });
-
-  it('leaves the queue of a leaky bucket whose turn would be too late', async () => {
-    const { server, limiter } = over();
-    const queue = leakyBucket('queue', 4, 2, '1s');
-    await limiter.check(queue, '42', { cost: 2 });
-    const denied = await limiter.wait(queue, '42', { maxWaitMs: 999 });
-    expect(denied).toMatchObject({ allowed: false, retryAfterMs: 1000 });
-    expect((await limiter.peek(queue, '42', { cost: 0 })).remaining).toBe(2);
-    const turn = limiter.wait(queue, '42', { maxWaitMs: 1000 });
-    expect((await after(server, 1000, turn)).allowed).toBe(true);
-  });
-
-  it('ends when it is aborted', async () => {
-    const { server, limiter } = over();
-    await limiter.check(api, '42', { cost: 6 });
-    const gone = new AbortController();
-    const waiting = limiter.wait(api, '42', { maxWaitMs: 10_000, signal: gone.signal });
-    waiting.catch(() => {});
-    await server.advance(10);
-    gone.abort(new Error('gone'));
-    await expect(waiting).rejects.toThrow('gone');
-    expect(server.clock.pending).toBe(0);
-  });
-});
-
-describe('a lease', () => {
-  const jobs = lease('jobs', 1, '60s');
-
-  it('renews itself until it is released', async () => {
-    const { server, limiter } = over();
-    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
-    await server.advance(200_000);
-    expect(held.held).toBe(true);
-    expect((await limiter.lease(jobs, '7')).allowed).toBe(false);
-    await held.release();
-    await held.release();
-    expect(held.held).toBe(false);
-    expect((await limiter.lease(jobs, '7')).allowed).toBe(true);
-    expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);
-  });
-
-  it('says that it is lost when another may hold it', async () => {
-    const { server, limiter } = over();
-    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
-    await limiter.forget(jobs, '7');
-    await server.advance(20_000);
-    expect(held.signal.aborted).toBe(true);
-    expect(held.held).toBe(false);
-  });
-
-  it('is lost a ttl after the last renewal that was answered', async () => {
-    const { server, limiter } = over();
-    const held = await limiter.lease(jobs, '7', { id: 'job-1' });
-    server.fail();
-    await server.advance(59_999);
-    expect(held.held).toBe(true);
-    await server.advance(1);
-    expect(held.held).toBe(false);
-    expect(held.signal.aborted).toBe(true);
-  });
-
-  it('whose answer was lost is given back', async () => {
-    const { server, limiter } = over();
-    server.hang();
-    const decided = await after(server, 100, limiter.lease(jobs, '7', { id: 'job-1' }));
-    expect(decided.decision).toMatchObject({ source: 'error', allowed: true });
-    expect(server.calls.map(([command]) => command)).toEqual(['RL.LEASE', 'RL.RELEASE']);
-  });
-
-  it('is not checked', async () => {
-    const { limiter } = over();
-    await expect(limiter.check(jobs, '7')).rejects.toMatchObject({ argument: 'id' });
-    await expect(limiter.lease(api, '7')).rejects.toMatchObject({ argument: 'rule' });
-  });
-});
-
 describe('onDecision', () => {
   it('gets the decision, the rule and a hash, never the subject', async () => {
     const seen: unknown[][] = [];
@@ -508,13 +261,24 @@ describe('onDecision', () => {
     expect(latencyMs).toBe(0);
   });
 
-  it('that throws changes no decision', async () => {
-    const { limiter } = over({
-      onDecision: () => {
+  it.each([
+    [
+      'throws',
+      () => {
         throw new Error('of the hook');
       },
-    });
+    ],
+    [
+      'rejects',
+      async () => {
+        throw new Error('of the hook');
+      },
+    ],
+  ])('that %s changes no decision, and is a warning', async (_, onDecision) => {
+    const warned = new Promise((resolve) => process.once('warning', resolve));
+    const { limiter } = over({ onDecision });
     expect((await limiter.check(api, '42')).allowed).toBe(true);
+    expect(await warned).toMatchObject({ code: 'RL_ON_DECISION' });
   });
 });
 
@@ -555,7 +319,24 @@ describe('options', () => {
   });
 
   it('a client that is none is refused', () => {
-    expect(() => new Limiter({} as never)).toThrow(ArgumentError);
+    const version4 = { isOpen: true, sendCommand: () => {}, disconnect: () => {} };
+    const callbacks = { sendCommand: () => {}, destroy: () => {} };
+    for (const client of [{}, undefined, version4, callbacks]) {
+      expect(() => new Limiter(client as never)).toThrow(ArgumentError);
+    }
+  });
+});
+
+describe('a subject', () => {
+  it('that cannot be sent as it is, is refused: it would meet others in one key', async () => {
+    for (const options of [{}, { hmacSecret: 'sixteen characters' }]) {
+      const { server, limiter } = over(options);
+      for (const subject of ['\ud800', 'a\udc00', '']) {
+        await expect(limiter.check(api, subject)).rejects.toMatchObject({ argument: 'subject' });
+      }
+      expect((await limiter.check(api, '\u{1f600}')).allowed).toBe(true);
+      expect(server.calls).toHaveLength(1);
+    }
   });
 });
 

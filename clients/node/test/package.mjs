@@ -22,6 +22,9 @@ try {
     if (!/^(dist\/|package\.json$|README\.md$|LICENSE)/.test(path))
       throw new Error(`packed: ${path}`);
   }
+  for (const name of ['README.md', 'LICENSE', 'LICENSE-MIT', 'LICENSE-APACHE']) {
+    if (!files.some(({ path }) => path === name)) throw new Error(`not packed: ${name}`);
+  }
   run(bin('publint'), ['--strict', tarball]);
   // Node 20 and newer know `exports`; TypeScript's oldest resolution is served by `typesVersions`.
   run(bin('attw'), [tarball]);

@@ -61,6 +61,20 @@ const drivers: Driver[] = [
     },
   },
   {
+    name: 'ioredis with all that changes calls and replies',
+    async open(port) {
+      const options = {
+        enableAutoPipelining: true,
+        stringNumbers: true,
+        maxRetriesPerRequest: null,
+      };
+      const reconnectOnError = () => 2 as const;
+      const client = new Redis({ port, retryStrategy: () => 20, reconnectOnError, ...options });
+      client.on('error', () => {});
+      return { client: client as unknown as Client, close: () => client.disconnect() };
+    },
+  },
+  {
     name: 'ioredis that does not repeat',
     async open(port) {
       const options = { maxRetriesPerRequest: 0, autoResendUnfulfilledCommands: false };
@@ -88,7 +102,8 @@ describe.each(drivers)('$name', ({ open }) => {
     await server.admin.flushall();
     await server.admin.config('RESETSTAT');
     opened = await open(server.port);
-    limiter = new Limiter(opened.client, { timeoutMs: 150 });
+    // Patient where no deadline is looked at: a machine may be slow.
+    limiter = new Limiter(opened.client, { timeoutMs: 10_000 });
     await limiter.ready();
   });
   afterEach(async () => {
@@ -145,16 +160,48 @@ describe.each(drivers)('$name', ({ open }) => {
     await expect(limiter.check(policy('unknown'), '42')).rejects.toBeInstanceOf(MistakeError);
   });
 
-  it('answers in time when the server hangs, and is counted once', async () => {
-    const hung = server.admin.call('DEBUG', 'SLEEP', '0.4');
-    const begin = performance.now();
-    const decision = await limiter.check(api, '42');
-    expect(performance.now() - begin).toBeLessThan(350);
-    expect(decision).toMatchObject({ allowed: true, source: 'error' });
-    expect(decision.error).toMatchObject({ reason: 'timeout' });
+  it('answers in time when the server hangs, and each call is counted once at most', async () => {
+    const quick = new Limiter(opened.client);
+    await until('it is connected', () =>
+      quick.ready().then(
+        () => true,
+        () => false,
+      ),
+    );
+    const hung = server.admin.call('DEBUG', 'SLEEP', '2');
+    const took: number[] = [];
+    let asked = 0;
+    for (; took.length < 3; asked += 1) {
+      const begin = performance.now();
+      const decision = await quick.check(api, `${asked}`);
+      if (decision.source === 'server') continue; // It came before the sleep.
+      took.push(performance.now() - begin);
+      expect(decision).toMatchObject({ allowed: true, source: 'error' });
+      expect(decision.error).toMatchObject({ reason: 'timeout' });
+    }
+    // The issue's bound; the median, for another process may have the processor.
+    expect(took.sort((a, b) => a - b)[1]).toBeLessThan(150);
     await hung;
-    await until('the call has arrived', async () => (await callsOf(server.admin, 'rl.gcra')) > 0);
-    expect(await callsOf(server.admin, 'rl.gcra')).toBe(1);
+    await until('it is asked again', async () => {
+      return (await limiter.check(api, 'again')).source === 'server';
+    });
+    await quick.close();
+    for (let subject = 0; subject < asked; subject += 1) {
+      expect((await limiter.peek(api, `${subject}`, { cost: 0 })).remaining).toBeGreaterThanOrEqual(
+        5,
+      );
+    }
+  });
+
+  it('does not send later what was asked while the server was away', async () => {
+    await server.stop();
+    for (let call = 0; call < 20; call += 1) {
+      expect((await limiter.check(api, 'away')).source).toBe('error');
+    }
+    await server.start();
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+    await until('it is back', async () => (await limiter.check(api, 'back')).source === 'server');
+    expect((await limiter.peek(api, 'away', { cost: 0 })).remaining).toBe(6);
   });
 
   it('is not repeated when its connection breaks before the answer', async () => {
@@ -195,7 +242,8 @@ describe.each(drivers)('$name', ({ open }) => {
     });
     const begin = performance.now();
     for (let call = 0; call < 20; call += 1) await limiter.check(api, '42');
-    expect(performance.now() - begin).toBeLessThan(100);
+    // None of them waited for its deadline.
+    expect(performance.now() - begin).toBeLessThan(10_000);
     await server.start();
     await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
     await until('it is back', async () => (await limiter.check(api, '43')).source === 'server');
@@ -242,6 +290,16 @@ describe('a cluster of three nodes', () => {
       async open() {
         const cluster = new Cluster([{ port: nodes[0]?.port as number }], { keyPrefix: 'app:' });
         return { client: cluster as unknown as Client, close: () => cluster.disconnect() };
+      },
+    },
+    {
+      name: 'node-redis-defaults',
+      async open() {
+        const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
+        const cluster = createCluster({ rootNodes });
+        cluster.on('error', () => {});
+        await cluster.connect();
+        return { client: cluster as unknown as Client, close: () => cluster.destroy() };
       },
     },
     {
@@ -319,11 +377,11 @@ describe('a cluster of three nodes', () => {
       const fast = ['--cluster-node-timeout', '1000', '--repl-diskless-sync-delay', '0'];
       const replica = await serve('--cluster-enabled', 'yes', ...fast);
       const primary = nodes.shift() as Server;
-      nodes.push(replica);
       const { client, close } = await open();
+      nodes.push(replica);
       const limiter = new Limiter(client, { onError: 'deny', prefix: `over-${name}` });
       try {
-        await replica.admin.cluster('MEET', '127.0.0.1', primary.port);
+        await replica.admin.call('CLUSTER', 'MEET', '127.0.0.1', primary.port, primary.busPort);
         const id = String(await primary.admin.call('CLUSTER', 'MYID'));
         await until('the replica knows the primary', () => {
           const follows = replica.admin.call('CLUSTER', 'REPLICATE', id);
@@ -335,7 +393,12 @@ describe('a cluster of three nodes', () => {
         await until('the replica follows', async () => {
           return (await replica.admin.info('replication')).includes('master_link_status:up');
         });
-        await limiter.ready();
+        await until('it is ready', () =>
+          limiter.ready().then(
+            () => true,
+            () => false,
+          ),
+        );
         const subjects = Array.from({ length: 12 }, (_, at) => String(at));
         for (const subject of subjects) await limiter.check(api, subject);
         await primary.admin.call('WAIT', 1, 1000);

@@ -7,7 +7,8 @@ import { callsOf, type Server, serve, until } from './server.js';
 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
-describe('examples/express', () => {
+// With the deadline of the example, which a machine that is busy may miss.
+describe('examples/express', { retry: 2 }, () => {
   let server: Server;
   const running: ChildProcess[] = [];
 
@@ -91,16 +92,23 @@ describe('examples/express', () => {
     await until('the place is free', async () => (await holders()) === 0);
   });
 
-  it('answers in time when the server hangs, and is charged once', async () => {
+  it('answers in time when the server hangs, and is charged once at most', async () => {
     const url = await listen();
     await fetch(url);
-    const hung = server.admin.call('DEBUG', 'SLEEP', '0.4');
-    const begin = performance.now();
-    const response = await fetch(url);
-    expect(performance.now() - begin).toBeLessThan(350);
-    expect(await response.json()).toMatchObject({ limited: 'error' });
+    const hung = server.admin.call('DEBUG', 'SLEEP', '1');
+    const took: number[] = [];
+    for (let call = 0; call < 3; call += 1) {
+      const begin = performance.now();
+      const response = await fetch(url);
+      took.push(performance.now() - begin);
+      expect(await response.json()).toMatchObject({ limited: 'error' });
+    }
+    // The bound; the median, for another process may have the processor.
+    expect(took.sort((a, b) => a - b)[1]).toBeLessThan(150);
     await hung;
-    await until('both have arrived', async () => (await callsOf(server.admin, 'rl.gcra')) === 2);
+    await until('all have arrived', async () => (await callsOf(server.admin, 'rl.gcra')) === 4);
+    const left = (await fetch(url)).headers.get('RateLimit');
+    expect(left).toBe('"api";r=5;t=30');
   });
 
   it('serves, refuses or decides by itself when the server dies, until it is back', async () => {

@@ -2,6 +2,7 @@
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import {
+  backoff,
   type Client,
   fixed,
   gcra,
@@ -26,6 +27,7 @@ const rules: Rule[] = [
   fixed('aligned', 5, '10s', { aligned: true }),
   sliding('sliding', 20, '10s'),
   slidingLog('log', 5, '10s'),
+  backoff('backoff', 3, '1s', '8s', '60s'),
   quota('day', 9, 'day'),
   quota('week', 9, 'week'),
   quota('month', 9, 'month'),
@@ -60,12 +62,13 @@ it.each(rules.map((rule) => [rule.name, rule] as const))('%s', async (_, rule) =
   const model = new Limiter(fake, { clock: fake.clock });
   const next = numbers(42);
   for (let step = 0; step < 60; step += 1) {
-    const cost = [1, 1, 1, 2, 0, 7][next(6)] as number;
+    const cost = rule.kind === 'backoff' ? 1 : ([1, 1, 1, 2, 0, 7][next(6)] as number);
     const partial = rule.kind !== 'backoff' && cost > 0 && next(4) === 0;
     const verb = next(8);
     const [wanted, got] = await Promise.all(
       [real, model].map((limiter) => {
         if (verb === 0) return limiter.peek(rule, 's', { cost });
+        if (verb === 2) return limiter.charge(rule, 's', { cost: Math.max(1, cost) });
         if (verb === 1) return limiter.refund(rule, 's', { cost: 1 });
         return limiter.check(rule, 's', { cost, partial });
       }),

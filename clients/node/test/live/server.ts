@@ -19,6 +19,8 @@ function program(): string {
 
 export interface Server {
   readonly port: number;
+  /** Where the other nodes of a cluster find it. */
+  readonly busPort: number;
   /** A connection of the test's own: statistics, the frozen clock. */
   readonly admin: Redis;
   /** Ends the process, and waits until it is gone. */
@@ -27,7 +29,7 @@ export interface Server {
   start(): Promise<void>;
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const probe = createServer().listen(0, '127.0.0.1');
   await new Promise((done) => probe.once('listening', done));
   const { port } = probe.address() as { port: number };
@@ -46,9 +48,10 @@ export async function until(what: string, test: () => Promise<boolean> | boolean
 
 export async function serve(...options: string[]): Promise<Server> {
   const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-node-'));
-  const port = await freePort();
+  const [port, busPort] = [await freePort(), await freePort()];
   const args = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', ''];
   args.push('--loadmodule', MODULE, '--rl.debug-commands', 'yes', '--enable-debug-command', 'yes');
+  if (options.includes('--cluster-enabled')) args.push('--cluster-port', String(busPort));
   args.push(...options);
   let child: ChildProcess | undefined;
   const retryStrategy = () => 20;
@@ -68,6 +71,7 @@ export async function serve(...options: string[]): Promise<Server> {
   await start();
   return {
     port,
+    busPort,
     admin,
     start,
     stop: async () => {
@@ -89,20 +93,33 @@ export async function serveCluster(): Promise<Server[]> {
   const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '1000'];
   const nodes = await Promise.all([0, 1, 2].map(() => serve(...options)));
   const slots = [0, 5461, 10_923, 16_384];
-  for (const [at, { admin, port }] of nodes.entries()) {
+  for (const [at, { admin }] of nodes.entries()) {
     await admin.call(
       'CLUSTER',
       'ADDSLOTSRANGE',
       String(slots[at]),
       String((slots[at + 1] as number) - 1),
     );
-    await nodes[0]?.admin.cluster('MEET', '127.0.0.1', port);
   }
+  await Promise.all(nodes.slice(1).map((node) => meet(nodes[0] as Server, node, 3)));
   for (const { admin } of nodes) {
     await until('the cluster is whole', async () => {
-      const info = await admin.call('CLUSTER', 'INFO');
-      return /cluster_state:ok/.test(String(info)) && /cluster_known_nodes:3/.test(String(info));
+      return /cluster_state:ok/.test(String(await admin.call('CLUSTER', 'INFO')));
     });
   }
   return nodes;
+}
+
+/** Two nodes get to know each other, and so all of `count`; asked again, for a meeting may fail. */
+export async function meet(one: Server, other: Server, count: number): Promise<void> {
+  const known = new RegExp(`cluster_known_nodes:${count}\\b`);
+  let asked = 0;
+  await until('they know each other', async () => {
+    if (asked % 100 === 0) {
+      await one.admin.call('CLUSTER', 'MEET', '127.0.0.1', other.port, other.busPort);
+    }
+    asked += 1;
+    const told = [one, other].map(({ admin }) => admin.call('CLUSTER', 'INFO'));
+    return (await Promise.all(told)).every((info) => known.test(String(info)));
+  });
 }

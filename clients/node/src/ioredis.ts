@@ -1,0 +1,207 @@
+/** Clients and clusters of ioredis, which are used as they never use themselves: asked once. */
+import type { Writable } from 'node:stream';
+import type { Connection, Waiting } from './connection.js';
+import { ArgumentError, classified, UnavailableError } from './errors.js';
+import { away, untilReady } from './opening.js';
+import type { Call } from './protocol.js';
+import { slotOf } from './slots.js';
+
+/** What is used of a client of ioredis. */
+export interface IoRedisLike {
+  readonly status: string;
+  readonly options: IoRedisOptions;
+  call(command: string, ...args: string[]): Promise<unknown>;
+  readonly stream?: Writable | undefined;
+  connect(): Promise<unknown>;
+  duplicate(override?: object): IoRedisLike;
+  disconnect(): void;
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  off(event: string, listener: (...args: never[]) => void): unknown;
+}
+
+interface IoRedisOptions {
+  keyPrefix?: string | undefined;
+  host?: string | undefined;
+  port?: number | undefined;
+  maxRetriesPerRequest?: number | null | undefined;
+  autoResendUnfulfilledCommands?: boolean | undefined;
+  enableOfflineQueue?: boolean | undefined;
+  enableAutoPipelining?: boolean | undefined;
+  stringNumbers?: boolean | undefined;
+  reconnectOnError?: ((error: Error) => boolean | 1 | 2) | null | undefined;
+}
+
+/** What is used of a cluster of ioredis. */
+export interface IoRedisClusterLike {
+  readonly isCluster: true;
+  readonly status: string;
+  readonly options: {
+    keyPrefix?: string | undefined;
+    redisOptions?: IoRedisOptions | undefined;
+  };
+  /** For each slot its nodes as `host:port`, the primary first. */
+  readonly slots: readonly (readonly string[] | undefined)[];
+  nodes(role?: 'all' | 'master' | 'slave'): IoRedisLike[];
+  refreshSlotsCache(done?: (error?: Error | null) => void): void;
+  connect(): Promise<unknown>;
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  off(event: string, listener: (...args: never[]) => void): unknown;
+}
+
+/** Waits while a client of ioredis opens; whatever is not open then is away. */
+async function opened(
+  client: IoRedisLike | IoRedisClusterLike,
+  signal: AbortSignal,
+): Promise<void> {
+  if (client.status === 'ready') return;
+  if (client.status === 'wait') client.connect().catch(() => {});
+  else if (client.status !== 'connecting' && client.status !== 'connect') {
+    throw away(`the connection is not there: ${client.status}`);
+  }
+  await untilReady(client, signal);
+}
+
+/** The driver adds its `keyPrefix` only to the keys of commands that it knows: here it is `DEL`. */
+function prefixed({ args, keys }: Call, prefix = '', ownPrefix = ''): readonly string[] {
+  const isAdded = ownPrefix !== '' && args[0] === 'DEL';
+  if (prefix === '' || isAdded) return args;
+  const rest = new Set(keys);
+  return args.map((arg, at) => (isKeyAt(args, at) && rest.has(arg) ? prefix + arg : arg));
+}
+
+function isKeyAt(args: readonly string[], at: number): boolean {
+  return /ALL$/.test(args[0] as string) ? at % 2 === 1 : at === 1;
+}
+
+/** The calls of one turn of the event loop are written at once: a system call costs most. */
+function written(client: IoRedisLike, [command, ...args]: readonly string[]): Promise<unknown> {
+  const { stream } = client;
+  if (stream !== undefined && stream.writableCorked === 0) {
+    stream.cork();
+    process.nextTick(() => stream.uncork());
+  }
+  return client.call(command as string, ...args);
+}
+
+/** Whether it may send a call again, or one that nobody waits for any more. */
+function mayRepeat(options: IoRedisOptions): boolean {
+  const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
+  const keepsNone = autoResendUnfulfilledCommands === false && enableOfflineQueue === false;
+  if (maxRetriesPerRequest !== 0 && !keepsNone) return true;
+  // A pipeline waits for the one before; a `reconnectOnError` may say to send again.
+  return options.enableAutoPipelining === true || !!options.reconnectOnError;
+}
+
+export class IoRedisConnection implements Connection {
+  readonly #theirs: IoRedisLike;
+  readonly #client: IoRedisLike;
+  readonly #own: boolean;
+  readonly #onEnd = () => this.#client.disconnect();
+  #wasReady = false;
+  #closed = false;
+
+  /**
+   * A client that would send a call again, as with the defaults of ioredis, is not used itself: a
+   * second connection is opened with its options and without repetition. It ends with the first.
+   */
+  constructor(client: IoRedisLike) {
+    const { reconnectOnError, stringNumbers } = client.options;
+    this.#theirs = client;
+    this.#own = mayRepeat(client.options) || stringNumbers === true;
+    this.#client = client;
+    if (!this.#own) return;
+    this.#client = client.duplicate({
+      maxRetriesPerRequest: 0,
+      autoResendUnfulfilledCommands: false,
+      enableOfflineQueue: false,
+      enableAutoPipelining: false,
+      stringNumbers: false,
+      lazyConnect: false,
+      // 2 would send the refused call again; and no mistake of the program is a reason.
+      reconnectOnError: (error: Error) =>
+        classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
+    });
+    // Without a listener the driver writes to the console; every call tells of it anyway.
+    this.#client.on('error', () => {});
+    client.on('end', this.#onEnd);
+  }
+
+  async send(call: Call, waiting: Waiting): Promise<unknown> {
+    const client = this.#client;
+    if (client.status !== 'ready') {
+      const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
+      if (back && !this.#closed) client.connect().catch(() => {});
+      else if (this.#wasReady && client.status !== 'wait')
+        throw away('the connection is not there');
+      await opened(client, waiting.signal);
+    }
+    this.#wasReady = true;
+    const { keyPrefix } = client.options;
+    return written(client, prefixed(call, keyPrefix, keyPrefix));
+  }
+
+  close(): void {
+    this.#closed = true;
+    if (!this.#own) return;
+    this.#theirs.off('end', this.#onEnd);
+    this.#client.disconnect();
+  }
+}
+
+/**
+ * Routes by itself: ioredis sends commands that it does not know to any node, and repeats what a
+ * lost connection left without an answer. Its nodes, asked one by one, do neither.
+ */
+export class IoRedisClusterConnection implements Connection {
+  readonly #cluster: IoRedisClusterLike;
+
+  constructor(cluster: IoRedisClusterLike) {
+    const { enableAutoPipelining, stringNumbers } = cluster.options.redisOptions ?? {};
+    if (enableAutoPipelining || stringNumbers) {
+      // The nodes are used themselves; a pipeline would wait for the one before.
+      throw new ArgumentError('client', 'no enableAutoPipelining, no stringNumbers for its nodes');
+    }
+    this.#cluster = cluster;
+  }
+
+  async send(call: Call, waiting: Waiting): Promise<unknown> {
+    if (this.#cluster.status !== 'ready') await opened(this.#cluster, waiting.signal);
+    const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (call.keys[0] as string));
+    try {
+      return await this.#ask(this.#cluster.slots[slot]?.[0], call, waiting);
+    } catch (error) {
+      const moved = /^(MOVED|ASK) \d+ (\S+)$/.exec(error instanceof Error ? error.message : '');
+      if (moved === null || waiting.ended) throw error;
+      // The server refused the call before it ran: to send it elsewhere counts nothing twice.
+      if (moved[1] === 'MOVED') this.#refresh();
+      return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
+    }
+  }
+
+  async #ask(
+    address: string | undefined,
+    call: Call,
+    waiting: Waiting,
+    asking = false,
+  ): Promise<unknown> {
+    const named = ({ options }: IoRedisLike) => `${options.host}:${options.port}` === address;
+    const node = this.#cluster.nodes('all').find(named);
+    if (node === undefined) {
+      this.#refresh();
+      throw away('the node of this slot is not known');
+    }
+    try {
+      if (node.status !== 'ready') await opened(node, waiting.signal);
+    } catch (error) {
+      this.#refresh();
+      throw error;
+    }
+    if (asking) written(node, ['ASKING']).catch(() => {});
+    const { keyPrefix } = this.#cluster.options;
+    return written(node, prefixed(call, keyPrefix, node.options.keyPrefix));
+  }
+
+  #refresh(): void {
+    this.#cluster.refreshSlotsCache(() => {});
+  }
+}

@@ -1,0 +1,127 @@
+/** Clients and clusters of node-redis, from its version 5 on. */
+import type { Connection, Waiting } from './connection.js';
+import { classified, MistakeError } from './errors.js';
+import { away, untilReady } from './opening.js';
+import type { Call } from './protocol.js';
+import { slotOf } from './slots.js';
+
+/** What is used of a client, or a pool, of node-redis. */
+export interface NodeRedisLike {
+  readonly isOpen: boolean;
+  readonly isReady?: boolean;
+  /** Of a client, which a pool does not have. */
+  readonly options?: { disableOfflineQueue?: boolean | undefined } | undefined;
+  duplicate?(override?: object): NodeRedisLike;
+  connect?(): Promise<unknown>;
+  destroy(): void;
+  sendCommand(args: readonly string[], options?: object): Promise<unknown>;
+  on(event: string, listener: (...args: never[]) => void): unknown;
+  off(event: string, listener: (...args: never[]) => void): unknown;
+}
+
+/** What is used of a cluster of node-redis. */
+export interface NodeRedisClusterLike {
+  readonly isOpen: boolean;
+  readonly masters: unknown;
+  sendCommand(
+    firstKey: string | undefined,
+    isReadonly: boolean,
+    args: readonly string[],
+    options?: object,
+  ): Promise<unknown>;
+}
+
+/** What is not yet written when it is aborted is not sent; integers come as integers. */
+function optionsOf({ signal }: Waiting): object {
+  return { abortSignal: signal, typeMapping: {} };
+}
+
+/**
+ * A client with an offline queue is not used itself: what it is about to send while it loses its
+ * connection makes node-redis 5.12 take the replies of the next connection for those of the last,
+ * and never become ready again. A second connection is opened with its options and without that
+ * queue. It ends with the first.
+ */
+export class NodeRedisConnection implements Connection {
+  readonly #theirs: NodeRedisLike;
+  readonly #client: NodeRedisLike;
+  readonly #own: boolean;
+  readonly #onEnd = () => this.#end();
+  #wasReady = false;
+  #closed = false;
+
+  constructor(client: NodeRedisLike) {
+    const { options, duplicate } = client;
+    this.#theirs = client;
+    this.#own = options?.disableOfflineQueue !== true && duplicate !== undefined;
+    this.#client = client;
+    if (!this.#own || duplicate === undefined) return;
+    this.#client = duplicate.call(client, { disableOfflineQueue: true });
+    // Without a listener an error would end the process; every call tells of it anyway.
+    this.#client.on('error', () => {});
+    this.#open();
+    client.on('end', this.#onEnd);
+  }
+
+  async send({ args }: Call, waiting: Waiting): Promise<unknown> {
+    const client = this.#client;
+    const back = this.#own && !client.isOpen && this.#theirs.isOpen && !this.#closed;
+    if (back) this.#open();
+    const opens = back || (this.#own && !this.#wasReady);
+    if (!client.isOpen && !opens) throw away('the client is not connected');
+    if (client.isReady === false) {
+      if (this.#wasReady && !back) throw away('the connection is not there');
+      await untilReady(client, waiting.signal);
+    }
+    this.#wasReady = true;
+    return client.sendCommand(args, optionsOf(waiting));
+  }
+
+  #open(): void {
+    this.#client.connect?.().catch(() => {});
+  }
+
+  #end(): void {
+    if (this.#client.isOpen) this.#client.destroy();
+  }
+
+  close(): void {
+    this.#closed = true;
+    if (!this.#own) return;
+    this.#theirs.off('end', this.#onEnd);
+    this.#end();
+  }
+}
+
+/**
+ * node-redis keeps asking a node that died, for only `MOVED` tells it of a failover. So after a
+ * call that found nobody, the next one under that slot goes to any node: one that lives answers, or
+ * says who has it.
+ */
+export function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
+  const lost = new Set<number>();
+
+  async function send({ args, keys }: Call, waiting: Waiting): Promise<unknown> {
+    if (!cluster.isOpen) throw away('the cluster is not connected');
+    const key = keys[0] as string;
+    const slot = slotOf(key);
+    const ask = (firstKey: string | undefined) =>
+      cluster.sendCommand(firstKey, false, args, optionsOf(waiting));
+    try {
+      const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
+        // The driver's own, before it sends: the slot is not in its table.
+        if (error instanceof TypeError && !lost.has(slot)) return ask(undefined);
+        throw error;
+      });
+      lost.delete(slot);
+      return reply;
+    } catch (error) {
+      const unknown = error instanceof TypeError;
+      const found = !unknown && !waiting.ended && classified(error) instanceof MistakeError;
+      if (found) lost.delete(slot);
+      else lost.add(slot);
+      throw unknown ? away(`the slot is not known: ${error.message}`) : error;
+    }
+  }
+  return { send };
+}

@@ -1,0 +1,77 @@
+/** What a limiter and its calls may be told. */
+import type { Clock } from './clock.js';
+import type { Decision } from './decision.js';
+import type { KeyOptions } from './keys.js';
+import type { OnError, Rule } from './rules.js';
+
+/** Called after each decision, for metrics and logs. Never gets the subject itself. */
+export type OnDecision = (
+  decision: Decision,
+  rule: Rule,
+  subjectHash: string,
+  latencyMs: number,
+) => unknown;
+
+export interface LimiterOptions extends KeyOptions {
+  /** For the whole call, in ms. Default 100: a limiter must not be slower than what it protects. */
+  timeoutMs?: number | undefined;
+  /** For rules that do not say. Default `allow`. */
+  onError?: OnError | undefined;
+  /** Calls at once; one more is answered as by an error. Default 256. */
+  maxInFlight?: number | undefined;
+  /** After so many failures in a row nobody asks for a while. Default 5. */
+  breakerFailures?: number | undefined;
+  /** For how long, in ms; then one call tries. Default 1000. */
+  breakerPauseMs?: number | undefined;
+  /**
+   * How many denials are remembered until their retry, default 0: none. Exact while nobody deletes,
+   * refunds or changes the limit elsewhere, which then shows after the retry.
+   */
+  denialCache?: number | undefined;
+  /** What it throws, or rejects with, is a warning of the process and changes no decision. */
+  onDecision?: OnDecision | undefined;
+  /** For tests. */
+  clock?: Clock | undefined;
+}
+
+export interface CallOptions {
+  /** How much the call takes. Default 1. */
+  cost?: number | undefined;
+  /** One hash tag for the key, in place of the limiter's own. */
+  tag?: string | undefined;
+  /** Gives the call up; it may have counted. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface CheckOptions extends CallOptions {
+  /** Takes what is there up to the cost, at least 1: see `Decision.granted`. */
+  partial?: boolean | undefined;
+}
+
+export interface SeveralOptions {
+  /** One hash tag for all keys of the call, which in a cluster have to lie in one slot. */
+  tag?: string | undefined;
+  /** Who holds the leases among the rules. */
+  id?: string | undefined;
+  signal?: AbortSignal | undefined;
+}
+
+export interface WaitOptions extends CallOptions {
+  /** How long to sleep at most, all in all. */
+  maxWaitMs: number;
+}
+
+/** A rule, whom it is asked for, and what it costs; 1 if not given. */
+export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
+
+/** What a limiter has counted since it was made. */
+export interface Counters {
+  readonly allowed: number;
+  readonly denied: number;
+  /** Decided by `onError`: no answer. */
+  readonly errors: number;
+  /** Thrown: the server refused the call, a mistake of the program. */
+  readonly mistakes: number;
+  /** Decided here, by the denial cache or from a prefetched stock. */
+  readonly local: number;
+}

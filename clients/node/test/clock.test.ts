@@ -1,0 +1,26 @@
+/** The clock of a running process. */
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { systemClock } from '../src/clock.js';
+
+const DAY_MS = 86_400_000;
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+it('waits longer than a timer of Node can', () => {
+  const call = vi.fn();
+  systemClock.after(60 * DAY_MS, call);
+  vi.advanceTimersByTime(60 * DAY_MS - 1);
+  expect(call).not.toHaveBeenCalled();
+  vi.advanceTimersByTime(1);
+  expect(call).toHaveBeenCalledOnce();
+});
+
+it('takes back what it was told, also after the first part of a long wait', () => {
+  const call = vi.fn();
+  const stop = systemClock.after(60 * DAY_MS, call);
+  vi.advanceTimersByTime(30 * DAY_MS);
+  stop();
+  vi.advanceTimersByTime(60 * DAY_MS);
+  expect(call).not.toHaveBeenCalled();
+});

@@ -1,0 +1,259 @@
+/**
+ * What express-rate-limit asks of a store, against a real server whose clock the test moves.
+ *
+ * Not here, for it does not apply: `resetAll` and `shutdown`, which are optional (there is no list
+ * of keys, and the connection is the application's); a window that each hit prolongs (a rule of its
+ * own says how it counts); scripts that the server forgot (there are none); stores of the callback
+ * style; `passOnStoreError` and a `limit` by request (refused at set-up, see http.test.ts).
+ */
+import type { AddressInfo } from 'node:net';
+import { connect } from 'node:net';
+import express, { type RequestHandler } from 'express';
+import { type Options, rateLimit } from 'express-rate-limit';
+import { Redis } from 'ioredis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { RedisThrottleStore } from '../../src/express-rate-limit.js';
+import { type Client, fixed, gcra, Limiter, slidingLog } from '../../src/index.js';
+import { type Server, serve, until } from './server.js';
+
+const WINDOW_MS = 60_000;
+let server: Server;
+let redis: Redis;
+let limiter: Limiter;
+const closing: (() => void)[] = [];
+
+beforeAll(async () => {
+  server = await serve();
+  redis = new Redis({ port: server.port });
+  limiter = new Limiter(redis as unknown as Client, { timeoutMs: 5000, onError: 'deny' });
+});
+afterAll(async () => {
+  await limiter.close();
+  redis.disconnect();
+  server.admin.disconnect();
+  await server.stop();
+});
+beforeEach(async () => {
+  await server.admin.flushall();
+  await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+});
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+const advance = (by: string) => server.admin.call('RL.DEBUG', 'CLOCK', 'ADVANCE', by);
+
+function stored(limit = 3, name = 'express'): RedisThrottleStore {
+  const store = new RedisThrottleStore({ limiter, name });
+  store.init({ windowMs: WINDOW_MS, limit });
+  return store;
+}
+
+describe('the store', () => {
+  it('counts hits from 1, each key by itself', async () => {
+    const store = stored();
+    const hits = async (key: string) => (await store.increment(key)).totalHits;
+    expect([await hits('a'), await hits('a'), await hits('b'), await hits('a')]).toEqual([
+      1, 2, 1, 3,
+    ]);
+    expect(await server.admin.keys('*')).toEqual(
+      expect.arrayContaining(['rl:express:a', 'rl:express:b']),
+    );
+  });
+
+  it('says when the window ends, and the same all through it', async () => {
+    const store = stored();
+    const begin = Date.now();
+    const first = (await store.increment('a')).resetTime;
+    expect(first).toBeInstanceOf(Date);
+    expect(first.getTime()).toBeGreaterThanOrEqual(begin + WINDOW_MS);
+    expect(first.getTime()).toBeLessThanOrEqual(Date.now() + WINDOW_MS);
+    await advance('20s');
+    const later = Date.now();
+    const { resetTime } = await store.increment('a');
+    expect(resetTime.getTime()).toBeGreaterThanOrEqual(later + 40_000);
+    expect(resetTime.getTime()).toBeLessThanOrEqual(Date.now() + 40_000);
+  });
+
+  it('counts anew when the window is over, and not a ms before', async () => {
+    const store = stored();
+    for (let hit = 0; hit < 5; hit += 1) await store.increment('a');
+    await advance(`${WINDOW_MS - 1}ms`);
+    expect((await store.increment('a')).totalHits).toBe(4);
+    await advance('1ms');
+    expect((await store.increment('a')).totalHits).toBe(1);
+  });
+
+  it('never says less than limit + 1 of a denial, and counts none', async () => {
+    const store = stored(2);
+    const hits = [];
+    for (let hit = 0; hit < 5; hit += 1) hits.push((await store.increment('a')).totalHits);
+    expect(hits).toEqual([1, 2, 3, 3, 3]);
+    expect((await store.get('a'))?.totalHits).toBe(2);
+  });
+
+  it('tells of a key without a hit, and nothing of one that it does not know', async () => {
+    const store = stored();
+    expect(await store.get('a')).toBeUndefined();
+    expect(await server.admin.dbsize()).toBe(0);
+    await store.increment('a');
+    const told = await store.get('a');
+    expect(told?.totalHits).toBe(1);
+    expect(told?.resetTime).toBeInstanceOf(Date);
+    expect((await store.get('a'))?.totalHits).toBe(1);
+  });
+
+  it('takes a hit back, never below none, and keeps the window', async () => {
+    const store = stored();
+    await store.decrement('unknown');
+    expect(await server.admin.dbsize()).toBe(0);
+    await store.increment('a');
+    await store.increment('a');
+    await advance('59s');
+    await store.decrement('a');
+    expect((await store.get('a'))?.totalHits).toBe(1);
+    for (let hit = 0; hit < 3; hit += 1) await store.decrement('a');
+    expect((await store.increment('a')).totalHits).toBe(1);
+  });
+
+  it('resets one key, and no other', async () => {
+    const store = stored();
+    for (const key of ['a', 'a', 'b']) await store.increment(key);
+    await store.resetKey('a');
+    expect(await store.get('a')).toBeUndefined();
+    expect((await store.increment('a')).totalHits).toBe(1);
+    expect((await store.increment('b')).totalHits).toBe(2);
+  });
+
+  it('loses no hit of many at once', async () => {
+    const store = stored(200);
+    const all = await Promise.all(Array.from({ length: 150 }, () => store.increment('a')));
+    const hits = all.map(({ totalHits }) => totalHits).sort((a, b) => a - b);
+    expect(hits).toEqual(Array.from({ length: 150 }, (_, at) => at + 1));
+  });
+
+  it('takes keys as express-rate-limit makes them, and any other', async () => {
+    const store = stored();
+    const keys = ['2001:db8:1:2::/56', '{a}', 'b c', '%', 'ü', 'x'.repeat(500)];
+    for (const key of keys) expect((await store.increment(key)).totalHits).toBe(1);
+    expect(await server.admin.dbsize()).toBe(keys.length);
+  });
+
+  it('throws when the server answers something else', async () => {
+    await server.admin.set('rl:express:a', 'something else');
+    await expect(stored().increment('a')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
+  });
+
+  it.each([
+    ['gcra', gcra('own', 3, 3, '60s'), 21_000],
+    ['sliding log', slidingLog('own', 3, '60s'), 60_000],
+  ])('decides by a rule of its own, %s', async (_, rule, resetMs) => {
+    const store = new RedisThrottleStore({ limiter, rule });
+    store.init({ windowMs: WINDOW_MS, limit: 3 });
+    const hits = [];
+    for (let hit = 0; hit < 4; hit += 1) hits.push((await store.increment('a')).totalHits);
+    expect(hits).toEqual([1, 2, 3, 4]);
+    const { resetTime } = await store.increment('a');
+    expect(resetTime.getTime() - Date.now()).toBeLessThanOrEqual(resetMs);
+  });
+});
+
+describe('the middleware over the store', () => {
+  async function listen(
+    options: Partial<Options>,
+    answer: RequestHandler = (_, res) => void res.send('ok'),
+    stores: [RedisThrottleStore, ...RedisThrottleStore[]] = [new RedisThrottleStore({ limiter })],
+  ) {
+    const middleware = stores.map((store) =>
+      rateLimit({ windowMs: WINDOW_MS, limit: 2, standardHeaders: 'draft-8', ...options, store }),
+    );
+    const listening = express()
+      .use(...middleware)
+      .get('/', answer)
+      .listen(0, '127.0.0.1');
+    closing.push(
+      () => listening.closeAllConnections(),
+      () => listening.close(),
+    );
+    await new Promise((done) => listening.once('listening', done));
+    const { port } = listening.address() as AddressInfo;
+    return { url: `http://127.0.0.1:${port}/`, port, middleware: middleware[0] };
+  }
+
+  it('lets the limit through, tells what is left, and refuses the rest', async () => {
+    const { url } = await listen({ legacyHeaders: true });
+    const all = [];
+    for (let call = 0; call < 4; call += 1) all.push(await fetch(url));
+    expect(all.map(({ status }) => status)).toEqual([200, 200, 429, 429]);
+    const left = all.map(({ headers }) => headers.get('X-RateLimit-Remaining'));
+    expect(left).toEqual(['1', '0', '0', '0']);
+    expect(all[3]?.headers.get('Retry-After')).toBe('60');
+  });
+
+  it('puts what it knows on the request, and hands out getKey and resetKey', async () => {
+    const seen: { used: number; remaining: number; limit: number }[] = [];
+    const { url, middleware } = await listen({ keyGenerator: () => 'a' }, (req, res) => {
+      seen.push((req as typeof req & { rateLimit: (typeof seen)[0] }).rateLimit);
+      res.send('ok');
+    });
+    await fetch(url);
+    expect(seen[0]).toMatchObject({ used: 1, remaining: 1, limit: 2 });
+    expect((await middleware?.getKey('a'))?.totalHits).toBe(1);
+    await middleware?.resetKey('a');
+    await until('it is reset', async () => (await middleware?.getKey('a')) === undefined);
+  });
+
+  it.each([
+    ['skipFailedRequests', 500, true],
+    ['skipFailedRequests', 200, false],
+    ['skipSuccessfulRequests', 200, true],
+    ['skipSuccessfulRequests', 404, false],
+  ])('%s of a response %s gives the hit back: %s', async (option, status, back) => {
+    const options = { [option]: true, keyGenerator: () => 'a' };
+    const { url, middleware } = await listen(options, (_, res) => void res.sendStatus(status));
+    for (let call = 0; call < 2; call += 1) {
+      expect((await fetch(url)).status).toBe(status);
+      if (back) {
+        await until('it is given back', async () => {
+          return (await middleware?.getKey('a')) === undefined;
+        });
+      }
+    }
+    expect((await fetch(url)).status).toBe(back ? status : 429);
+  });
+
+  it('gives the hit back when the client goes away before the answer', async () => {
+    let arrived = false;
+    const options = { skipFailedRequests: true, keyGenerator: () => 'a' };
+    const { port, middleware } = await listen(options, () => {
+      arrived = true;
+    });
+    const client = connect(port, '127.0.0.1');
+    client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await until('it has arrived', () => arrived);
+    expect((await middleware?.getKey('a'))?.totalHits).toBe(1);
+    client.destroy();
+    await until('it is given back', async () => (await middleware?.getKey('a')) === undefined);
+  });
+
+  it('has two of them on a request, told apart by their names, and none complains', async () => {
+    const complaints = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const stores = ['one', 'two'].map((name) => new RedisThrottleStore({ limiter, name }));
+    const { url } = await listen({}, undefined, stores as [RedisThrottleStore]);
+    expect((await fetch(url)).status).toBe(200);
+    expect((await server.admin.keys('*')).sort()).toEqual(['rl:one:127.0.0.1', 'rl:two:127.0.0.1']);
+    expect(complaints).not.toHaveBeenCalled();
+    complaints.mockRestore();
+  });
+
+  it('refuses with an error of the application, closed, when the server is away', async () => {
+    const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
+    const closed = new Limiter(away as unknown as Client, { onError: 'deny' });
+    const rule = fixed('away', 2, '60s');
+    const { url } = await listen({}, undefined, [
+      new RedisThrottleStore({ limiter: closed, rule }),
+    ]);
+    expect((await fetch(url)).status).toBe(500);
+    await closed.close();
+  });
+});

@@ -1,0 +1,113 @@
+/** The programs of docs/node.md, as they stand there, against a real server. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
+import { freePort, type Server, serve, until } from './server.js';
+
+const PACKAGE = resolve(import.meta.dirname, '../..');
+const page = readFileSync(join(PACKAGE, '../../docs/node.md'), 'utf8');
+const programs = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(
+  ([, program]) => program as string,
+);
+const listens = (program: string) => program.includes('8080');
+
+let server: Server;
+let folder: string;
+const running: ChildProcess[] = [];
+
+beforeAll(async () => {
+  server = await serve();
+  folder = mkdtempSync(join(tmpdir(), 'redis-throttle-page-'));
+  // What an application has installed: the packages of this one, and this one.
+  symlinkSync(join(PACKAGE, 'node_modules'), join(folder, 'node_modules'));
+  writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
+});
+afterAll(async () => {
+  for (const child of running) child.kill('SIGKILL');
+  rmSync(folder, { recursive: true, force: true });
+  server.admin.disconnect();
+  await server.stop();
+});
+beforeEach(async () => {
+  await server.admin.flushall();
+});
+
+function start(program: string, at: number, port = 0): ChildProcess {
+  const file = join(folder, `${at}.js`);
+  const text = program.replaceAll('7777', String(server.port)).replaceAll('8080', String(port));
+  const ours = join(PACKAGE, 'dist');
+  const from = (_: string, path = '/index') => `'${ours}${path}.js'`;
+  writeFileSync(file, text.replaceAll(/'redis-throttle-client(\/[a-z-]+)?'/g, from));
+  const child = spawn(process.execPath, [file], { stdio: ['ignore', 'pipe', 'pipe'] });
+  running.push(child);
+  return child;
+}
+
+it('has a program for each of its parts', () => {
+  expect(programs.map(listens)).toEqual([false, true, true, true, false, false, false]);
+});
+
+it.each(programs.map((program, at) => [at, program] as const).filter(([, p]) => !listens(p)))(
+  'program %s runs to its end',
+  // With the deadline of the page, which a machine that is busy may miss.
+  { retry: 2 },
+  async (at, program) => {
+    const child = start(program, at);
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream?.on('data', (data) => {
+        output += data;
+      });
+    }
+    const [code] = await once(child, 'close');
+    expect({ code, output }).toEqual({
+      code: 0,
+      output: program.includes('console.log')
+        ? expect.stringMatching(/^9 left\n$|^at work\n$/)
+        : '',
+    });
+  },
+);
+
+it.each(programs.map((program, at) => [at, program] as const).filter(([, p]) => listens(p)))(
+  'program %s lets ten through, and refuses the eleventh',
+  { retry: 2 },
+  async (at, program) => {
+    const port = await freePort();
+    start(program, at, port);
+    const ask = () => fetch(`http://127.0.0.1:${port}/`);
+    await until('it listens', () =>
+      ask().then(
+        () => true,
+        () => false,
+      ),
+    );
+    await server.admin.flushall();
+    await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+    const all = [];
+    for (let call = 0; call < 11; call += 1) all.push(await ask());
+    expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
+    expect(await all[9]?.json()).toEqual({ left: 0 });
+    expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
+  },
+);
+
+it('names every option, and its default', () => {
+  const source = (name: string) => readFileSync(join(PACKAGE, `src/${name}.ts`), 'utf8');
+  const options = (name: string, type: string) => {
+    const [, body = ''] = source(name).split(new RegExp(`interface ${type}\\b`));
+    return [...(body.split('\n}')[0] as string).matchAll(/^ {2}(\w+)\?: /gm)].map(([, at]) => at);
+  };
+  const all = [
+    ...options('options', 'LimiterOptions'),
+    ...options('keys', 'KeyOptions'),
+    ...options('rules', 'RuleOptions'),
+    ...options('http', 'MiddlewareOptions'),
+    ...options('express', 'ExpressOptions'),
+  ];
+  expect(all.length).toBeGreaterThan(20);
+  expect(all.filter((name) => !page.includes(`\`${name}\``))).toEqual([]);
+});

@@ -1,0 +1,23 @@
+/** A limiter over a server and a clock of this process. */
+import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
+import { FakeServer } from '../src/testing.js';
+
+export const api = gcra('api', 6, 10, '60s');
+
+export function over(options: LimiterOptions = {}): { server: FakeServer; limiter: Limiter } {
+  const server = new FakeServer();
+  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+}
+
+export async function times<T>(count: number, call: (at: number) => Promise<T>): Promise<T[]> {
+  const all: T[] = [];
+  for (let at = 0; at < count; at += 1) all.push(await call(at));
+  return all;
+}
+
+/** What a call is answered after so many ms of the fake clock. */
+export async function after<T>(server: FakeServer, ms: number, call: Promise<T>): Promise<T> {
+  call.catch(() => {});
+  await server.advance(ms);
+  return call;
+}

@@ -1,0 +1,168 @@
+/** What is decided here of what the server said: remembered denials, prefetched permits. */
+import { describe, expect, it } from 'vitest';
+import { ArgumentError, gcra, Limiter, leakyBucket, lease } from '../src/index.js';
+import { after, api, over, times } from './over.js';
+
+describe('denialCache', () => {
+  it('keeps a flood from the server until the retry, and not a ms longer', async () => {
+    const { server, limiter } = over({ denialCache: 100 });
+    await limiter.check(api, '42', { cost: 6 });
+    await limiter.check(api, '42');
+    await server.advance(2000);
+    const cached = await limiter.check(api, '42');
+    expect(cached).toMatchObject({ allowed: false, source: 'local', retryAfterMs: 4000 });
+    expect(cached.resetAfterMs).toBe(34_000);
+    expect(cached.degraded).toBe(false);
+    expect(server.calls).toHaveLength(2);
+    await server.advance(4000);
+    expect(await limiter.check(api, '42')).toMatchObject({ allowed: true, source: 'server' });
+    expect(limiter.counters.local).toBe(1);
+  });
+
+  it('counts what it holds when costs and subjects come and go', async () => {
+    const { server, limiter } = over({ denialCache: 3 });
+    await limiter.check(api, '42', { cost: 6 });
+    for (const cost of [1, 2, 3]) await limiter.check(api, '42', { cost });
+    await limiter.forget(api, '42');
+    for (const subject of ['a', 'b', 'c']) {
+      await limiter.check(api, subject, { cost: 6 });
+      await limiter.check(api, subject);
+    }
+    const before = server.calls.length;
+    for (const subject of ['a', 'b', 'c']) await limiter.check(api, subject);
+    expect(server.calls).toHaveLength(before);
+  });
+
+  it('is off by default', async () => {
+    const { server, limiter } = over();
+    await times(9, () => limiter.check(api, '42'));
+    expect(server.calls).toHaveLength(9);
+  });
+
+  it('is of a rule, a subject and a cost; a refund and forget end it', async () => {
+    const { server, limiter } = over({ denialCache: 100 });
+    await limiter.check(api, '42', { cost: 5 });
+    await limiter.check(api, '42', { cost: 2 });
+    expect(await limiter.check(api, '42')).toMatchObject({ allowed: true, source: 'server' });
+    await limiter.refund(api, '42', { cost: 2 });
+    expect((await limiter.check(api, '42', { cost: 2 })).allowed).toBe(true);
+    await limiter.check(api, '42');
+    await limiter.forget(api, '42');
+    expect((await limiter.check(api, '42')).allowed).toBe(true);
+    expect(server.calls).toHaveLength(8);
+  });
+
+  it('never keeps what never passes, nor leases, and is bounded', async () => {
+    const { server, limiter } = over({ denialCache: 2 });
+    await times(2, () => limiter.check(api, '42', { cost: 7 }));
+    const one = lease('one', 1, '60s');
+    const held = await limiter.lease(one, 'x');
+    await times(2, () => limiter.lease(one, 'x'));
+    expect(server.calls).toHaveLength(5);
+    await held.release();
+    const before = server.calls.length;
+    for (const subject of ['a', 'b', 'c']) {
+      await limiter.check(api, subject, { cost: 6 });
+      await limiter.check(api, subject);
+    }
+    await limiter.check(api, 'a');
+    expect(server.calls).toHaveLength(before + 7);
+  });
+});
+
+describe('prefetch', () => {
+  const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
+
+  it('takes ten in one call, and spends them here', async () => {
+    const { server, limiter } = over();
+    const decisions = await times(10, () => limiter.check(hot, '42'));
+    expect(server.calls).toEqual([
+      ['RL.GCRA', 'rl:hot:42', '100', '100', '60', 'COST', '10', 'PARTIAL'],
+    ]);
+    expect(decisions.map(({ remaining }) => remaining)).toEqual([
+      99, 98, 97, 96, 95, 94, 93, 92, 91, 90,
+    ]);
+    expect(decisions.slice(0, 2).map(({ source }) => source)).toEqual(['server', 'local']);
+  });
+
+  it('never lets more through than the limit, also to those who ask at once', async () => {
+    const { server, limiter } = over();
+    const calls = Array.from({ length: 150 }, () => limiter.check(hot, '42'));
+    const decisions = await Promise.all(calls);
+    expect(decisions.filter(({ allowed }) => allowed)).toHaveLength(100);
+    expect(server.calls.length).toBeLessThanOrEqual(12);
+  });
+
+  it('drops what is not spent when the reset of the grant has passed', async () => {
+    const { server, limiter } = over();
+    await limiter.check(hot, '42');
+    await server.advance(6000);
+    await limiter.check(hot, '42');
+    expect(server.calls).toHaveLength(2);
+  });
+
+  it('gives back on close what was not spent', async () => {
+    const { server, limiter } = over();
+    await times(3, () => limiter.check(hot, '42'));
+    await limiter.close();
+    expect(server.calls[1]).toEqual([
+      'RL.REFUND',
+      'rl:hot:42',
+      'GCRA',
+      '100',
+      '100',
+      '60',
+      'COST',
+      '7',
+    ]);
+    const { limiter: other } = { limiter: new Limiter(server, { clock: server.clock }) };
+    expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
+  });
+
+  it('is refused for what cannot be kept here', () => {
+    expect(() => lease('x', 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
+    expect(() => leakyBucket('x', 1, 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
+  });
+
+  it('keeps the deadline of who waited for permits that others spent', async () => {
+    const two = gcra('two', 100, 100, '60s', { prefetch: 2, onError: 'deny' });
+    const { server, limiter } = over();
+    server.hang();
+    const waiting = [1, 2, 3].map(() => limiter.check(two, '42'));
+    await server.advance(60);
+    server.answer();
+    server.hang();
+    const late = limiter.check(two, '42');
+    await server.advance(39);
+    const first = Promise.race([Promise.all(waiting), 'waits']);
+    expect(await first).toBe('waits');
+    await server.advance(1);
+    const sources = (await Promise.all(waiting)).map(({ source }) => source);
+    expect(sources.sort()).toEqual(['error', 'local', 'server']);
+    await server.advance(60);
+    expect((await late).error).toMatchObject({ reason: 'timeout' });
+  });
+
+  it('ends the waiting of who is aborted, and of nobody else', async () => {
+    const { server, limiter } = over();
+    server.hang();
+    const gone = new AbortController();
+    const [first, second] = [gone.signal, undefined].map((signal) =>
+      limiter.check(hot, '42', { signal }),
+    );
+    gone.abort(new Error('gone'));
+    await expect(first).rejects.toThrow('gone');
+    server.answer();
+    expect((await second)?.source).toBe('local');
+    expect(server.calls).toHaveLength(1);
+  });
+
+  it('answers all who wait when the server does not', async () => {
+    const { server, limiter } = over();
+    server.hang();
+    const calls = Promise.all(Array.from({ length: 20 }, () => limiter.check(hot, '42')));
+    const decisions = await after(server, 100, calls);
+    expect(decisions.every(({ source }) => source === 'error')).toBe(true);
+    expect(server.calls).toHaveLength(1);
+  });
+});
