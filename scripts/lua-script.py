@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Makes functions/redis_throttle_script.lua of functions/redis_throttle.lua, for EVALSHA.
+
+    scripts/lua-script.py            writes it
+    scripts/lua-script.py --check    fails where the one in the repository is another
+
+The script is the library up to its last section, which registers functions; in its place stands
+what tells the command by the first argument. A call of a script runs it from its top, so what it
+makes there counts: see with_functions_in_place. Comments are left out.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+FUNCTIONS = Path(__file__).resolve().parent.parent / "functions"
+LIBRARY = FUNCTIONS / "redis_throttle.lua"
+SCRIPT = FUNCTIONS / "redis_throttle_script.lua"
+LAST_SECTION = "-- As a library ---"
+
+HEAD = """\
+-- redis-throttle without the module, as a script: EVALSHA sha 1 user:42 GCRA 6 10 60
+-- Made by scripts/lua-script.py of functions/redis_throttle.lua, which says all there is to say.
+"""
+
+# Where the functions begin. They stand in a function of their own: to reach what is outside of one
+# costs them less, and each call of a script makes them all.
+FIRST_SECTION = "-- Numbers beyond "
+MIDDLE = "local function script()\n"
+TAIL = """\
+return run
+end
+return script()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+"""
+
+
+def without_comments(text):
+    lines = text.splitlines()
+    kept = (line for line in lines if line.strip() and not line.lstrip().startswith(("--", "#!")))
+    return "".join(f"{line}\n" for line in kept)
+
+
+def with_functions_in_place(code):
+    """A function that is named in one place is made there, so only by calls that pass it."""
+    for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
+        name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
+        others = code.replace(found, "")
+        if found in code and len(re.findall(rf"\b{name}\b", others)) == 1:
+            code = re.sub(rf"\b{name}\b", lambda _, rest=rest: f"(function{rest})", others)
+    return code
+
+
+def script(library):
+    code, found, _ = library.partition(LAST_SECTION)
+    values, found_too, functions = code.partition(FIRST_SECTION)
+    if not found or not found_too:
+        sys.exit(f"{LIBRARY}: no line begins with {LAST_SECTION} or {FIRST_SECTION}")
+    _heading, functions = functions.split("\n", 1)
+    functions = with_functions_in_place(without_comments(functions))
+    return HEAD + without_comments(values) + MIDDLE + functions + TAIL
+
+
+def main():
+    made = script(LIBRARY.read_text())
+    if sys.argv[1:] == ["--check"]:
+        if SCRIPT.read_text() != made:
+            sys.exit(f"{SCRIPT} is not the one that is made of {LIBRARY}: run {__file__}")
+    else:
+        SCRIPT.write_text(made)
+
+
+if __name__ == "__main__":
+    main()
