@@ -31,8 +31,8 @@ class Figures:
         """Takes up what a program answered, and how many calls the server got of it."""
         calls = max(1, answer["calls"])
         self.rate.append(answer["calls"] / answer["seconds"])
-        self.p50_us.append(answer["p50_us"])
-        self.p99_us.append(answer["p99_us"])
+        self.p50_us.append(float(answer["p50_us"]))
+        self.p99_us.append(float(answer["p99_us"]))
         self.cpu_us.append(answer["cpu_seconds"] / calls * 1e6)
         self.reached.append(reached / calls)
         self.denied.append(answer["denied"] / calls)
