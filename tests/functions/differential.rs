@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::env;
 
 use crate::clock::Clock;
-use crate::library::{Form, Library};
+use crate::library::{Asked, Form, Library};
 use crate::schedule;
-use crate::steps::{Lane, Outcomes, Scene, Step};
-use crate::support::{Random, Server, fuzz};
+use crate::steps::{Lane, Outcomes, Scene, Step, Word};
+use crate::support::{BASE_US, Random, Server, fuzz};
 use crate::words::{KINDS, Kind};
 
 /// Steps of the runs together, of which each is a call on every lane.
@@ -150,4 +150,61 @@ fn a_key_that_module_and_library_share_is_what_the_module_alone_would_have_made_
     let texts = run("crossing", 10, &KINDS, &CROSSING, calls() / 5 * 2);
     // Of all that the library can say of a call.
     assert!(texts.len() >= 50, "{texts:#?}");
+}
+
+/// A refill of 36,525 days and a microsecond.
+const JUST_TOO_LONG: &str = "17469713 1 180.641777";
+
+/// What random numbers seldom hit: calls at a bound and just past it, and states at theirs.
+#[test]
+fn bounds_are_the_same_in_the_library() {
+    let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
+    let store = |key: &str, kind: u8, numbers: &[u64]| {
+        let packed = numbers.iter().flat_map(|number| {
+            assert!(*number > u64::from(u32::MAX) || *number == 4_294_967_295);
+            match u32::try_from(*number) {
+                Ok(number) => [&[0xce][..], &number.to_be_bytes()].concat(),
+                Err(_) => [&[0xcf][..], &number.to_be_bytes()].concat(),
+            }
+        });
+        let head = [0x91 + numbers.len() as u8, kind];
+        let bytes = head.into_iter().chain(packed).collect();
+        let key = Word::Key(key.as_bytes().to_vec());
+        Step::Meddle(vec![vec![Word::Text(b"SET".to_vec()), key, Word::Text(bytes)]])
+    };
+    let now_us = BASE_US as u64;
+    let most = 1_000_000_000_000_000;
+    let mut steps = vec![
+        Step::Clock(BASE_US),
+        // A doubling that no longer counts on, an hour after the last attempt.
+        store("b", 0xf7, &[now_us - 3_600_000_000, 4_294_967_295]),
+        ask("PEEK b BACKOFF 3 1s 1m 2h"),
+        ask("BACKOFF b 3 1s 1m 2h"),
+        ask("CHARGE b BACKOFF 3 1s 1m 2h"),
+        ask("REFUND b BACKOFF 3 1s 1m 2h"),
+    ];
+    // As much as two windows can hold, written by a rule of another window.
+    for (previous, current) in [(most, most), (most, most - 1), (most - 1, most)] {
+        steps.push(store("s", 0xfe, &[now_us - 1, previous, current]));
+        for rule in ["1000000000000 366d", "999999999999 7d COST 3", "7 1"] {
+            steps.extend([
+                ask(&format!("PEEK s SLIDING {rule}")),
+                ask(&format!("SLIDING s {rule}")),
+            ]);
+            steps.push(ask(&format!("REFUND s SLIDING {rule}")));
+        }
+    }
+    for name in ["TOKENBUCKET", "LEAKYBUCKET", "GCRA"] {
+        // The time to refill, 36,525 days and one microsecond more; the rate, and one more.
+        let rules = ["36525 1 1d", "36526 1 1d", JUST_TOO_LONG, "1 1000000 1ms", "1 1000001 1ms"];
+        steps.extend(rules.map(|rule| ask(&format!("{name} {name} {rule}"))));
+    }
+    let (_server, mut client, clock) = Clock::start(Server::setup());
+    let library = Library::load(&mut client);
+    for lanes in [&TWINS[..], &CROSSING] {
+        let mut scene = Scene { client: &mut client, clock: &clock, library: &library, lanes };
+        let mut outcomes = Outcomes::default();
+        scene.play(&steps, &mut outcomes);
+        assert!(outcomes.allowed > 9 && outcomes.errors >= 9, "{outcomes:?}");
+    }
 }

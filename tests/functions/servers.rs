@@ -217,3 +217,35 @@ fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
         .expect("Python");
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
+
+/// A fifth of what makes a server answer BUSY, and its people kill what it runs.
+const BUSY_MS: &str = "1000";
+
+#[test]
+fn the_longest_calls_keep_no_server_busy() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    client.ok(&format!("CONFIG SET busy-reply-threshold {BUSY_MS}"));
+    let keys = (0..16).map(|number| format!("log-{number}")).collect::<Vec<_>>();
+    let of_each = |rule: &'static str| {
+        let rules = keys.iter().map(|key| (key.as_str(), rule)).collect::<Vec<_>>();
+        Asked::several("ALL", &rules).call(Form::Function, &library)
+    };
+    let calls = (0..600).map(|_| of_each("SLIDINGLOG 1024 1h")).collect::<Vec<_>>();
+    for reply in client.pipeline(&calls) {
+        assert!(matches!(&reply, Value::Array(rows) if rows[0] == Value::Int(1)), "{reply:?}");
+    }
+    // Under another rule each of them is written anew.
+    let coarse = client.call(&of_each("SLIDINGLOG 100000 1d"));
+    assert!(matches!(&coarse, Value::Array(rows) if rows[0] == Value::Int(1)), "{coarse:?}");
+    let holders = (0..10_000).map(|number| {
+        Asked::line(&format!("LEASE jobs job-{number} 10000 1ms")).call(Form::Function, &library)
+    });
+    client.pipeline(&holders.collect::<Vec<_>>());
+    let lease =
+        client.call(&Asked::line("LEASE jobs last 10000 60").call(Form::Function, &library));
+    assert!(integers(&lease).is_some_and(|five| five[0] == 1), "{lease:?}");
+    assert!(!server.log().contains("Slow script"), "{}", server.log());
+    server.assert_alive();
+}
