@@ -1,4 +1,5 @@
 import { defineConfig } from 'tsdown';
+import { lua } from './lua.config.ts';
 
 export default defineConfig({
   entry: ['index', 'express', 'hono', 'express-rate-limit', 'testing'].map(
@@ -9,4 +10,5 @@ export default defineConfig({
   platform: 'node',
   fixedExtension: false,
   dts: true,
+  plugins: [lua],
 });

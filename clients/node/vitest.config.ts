@@ -1,5 +1,27 @@
 import { defineConfig } from 'vitest/config';
+import { lua } from './lua.config.ts';
+
+const ONCE = ['test/live/backends.test.ts'];
+
+/** All of the suite against servers with one back end, which the limiters have to find. */
+const live = (backend: string) => ({
+  extends: true as const,
+  test: {
+    name: backend,
+    include: ['test/live/*.test.ts'],
+    exclude: backend === 'module' ? [] : ONCE,
+    env: { RL_BACKEND: backend },
+  },
+});
 
 export default defineConfig({
-  test: { include: ['test/**/*.test.ts'], maxWorkers: 2, testTimeout: 15_000 },
+  plugins: [lua],
+  test: {
+    maxWorkers: 2,
+    testTimeout: 15_000,
+    projects: [
+      { extends: true, test: { name: 'unit', include: ['test/*.test.ts'] } },
+      ...['module', 'functions', 'script'].map(live),
+    ],
+  },
 });

@@ -1,19 +1,20 @@
 // A service with limits: for each client, closed, local, and by how many at once.
 //
-//   REDIS_URL=redis://127.0.0.1:7777 PORT=8080 node server.js
+//   REDIS_URL=redis://127.0.0.1:7777 BACKEND=auto PORT=8080 node server.js
 import { setTimeout as sleep } from 'node:timers/promises';
 import express from 'express';
 import { createClient } from 'redis';
 import { gcra, Limiter, lease, slidingLog, tokenBucket } from 'redis-throttle-client';
 import { rateLimit } from 'redis-throttle-client/express';
 
-const { REDIS_URL = 'redis://127.0.0.1:7777', PORT = '8080', HOST = '127.0.0.1' } = process.env;
+const { REDIS_URL = 'redis://127.0.0.1:7777', BACKEND: backend = 'auto' } = process.env;
+const { PORT = '8080', HOST = '127.0.0.1' } = process.env;
 const trustedProxies = process.env.TRUSTED_PROXIES?.split(',') ?? [];
 
 const redis = createClient({ url: REDIS_URL, disableOfflineQueue: true });
 redis.on('error', () => {}); // it connects again by itself
 redis.connect().catch(() => {});
-const limiter = new Limiter(redis, { prefix: 'example' });
+const limiter = new Limiter(redis, { prefix: 'example', backend });
 limiter.ready().catch((error) => console.error(`no limits yet: ${error.message}`));
 
 const limit = (options) => rateLimit({ limiter, trustedProxies, ...options });

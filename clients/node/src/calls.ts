@@ -1,27 +1,10 @@
 /** One call, one answer, within the deadline: never more at once than agreed, never repeated. */
 import type { Clock } from './clock.js';
-import type { Connection, Waiting } from './connection.js';
+import type { Connection } from './connection.js';
 import { classified, MistakeError, UnavailableError } from './errors.js';
 import type { Breaker } from './policy.js';
 import type { Call } from './protocol.js';
-
-class UntilGivenUp implements Waiting {
-  #controller: AbortController | undefined;
-  ended = false;
-
-  get signal(): AbortSignal {
-    if (this.#controller === undefined) {
-      this.#controller = new AbortController();
-      if (this.ended) this.#controller.abort();
-    }
-    return this.#controller.signal;
-  }
-
-  end(): void {
-    this.ended = true;
-    this.#controller?.abort();
-  }
-}
+import { UntilGivenUp } from './waiting.js';
 
 export class Calls {
   #inFlight = 0;
@@ -63,7 +46,7 @@ export class Calls {
       });
       signal?.addEventListener('abort', onAbort, { once: true });
       // Who was given up still counts as in flight, until the driver has settled it.
-      this.#sent(call, waiting).then(
+      this.connection.send(call, waiting).then(
         (reply) => {
           this.#inFlight -= 1;
           if (settle('answered')) resolve(reply);
@@ -75,10 +58,5 @@ export class Calls {
         },
       );
     });
-  }
-
-  /** As a rejection, also what a connection throws at once. */
-  async #sent(call: Call, waiting: Waiting): Promise<unknown> {
-    return this.connection.send(call, waiting);
   }
 }

@@ -34,6 +34,8 @@ export interface Connection {
    * Rejects with the driver's own error.
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
+  /** Of a cluster: a connection to each node that has slots, for what has no key. */
+  primaries?(): Connection[];
   /** Ends what the adapter opened by itself; never the user's client. */
   close?(): void;
 }

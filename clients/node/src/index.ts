@@ -1,4 +1,5 @@
 /** Rate limits that Redis or Valkey decides, through the module redis-throttle. */
+export type { Backend } from './backends.js';
 export type { Clock } from './clock.js';
 export type {
   Client,

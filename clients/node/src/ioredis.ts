@@ -61,16 +61,19 @@ async function opened(
   await untilReady(client, signal);
 }
 
-/** The driver adds its `keyPrefix` only to the keys of commands that it knows: here it is `DEL`. */
+/** The driver adds its `keyPrefix` only to the keys of commands that it knows: not the module's. */
 function prefixed({ args, keys }: Call, prefix = '', ownPrefix = ''): readonly string[] {
-  const isAdded = ownPrefix !== '' && args[0] === 'DEL';
+  const isAdded = ownPrefix !== '' && !args[0]?.startsWith('RL.');
   if (prefix === '' || isAdded) return args;
   const rest = new Set(keys);
   return args.map((arg, at) => (isKeyAt(args, at) && rest.has(arg) ? prefix + arg : arg));
 }
 
 function isKeyAt(args: readonly string[], at: number): boolean {
-  return /ALL$/.test(args[0] as string) ? at % 2 === 1 : at === 1;
+  const [command = '', , count] = args;
+  if (/^RL\..*ALL$/.test(command)) return at % 2 === 1;
+  if (command === 'DEL' || command.startsWith('RL.')) return at === 1;
+  return at >= 3 && at < 3 + Number(count);
 }
 
 /** The calls of one turn of the event loop are written at once: a system call costs most. */
@@ -176,6 +179,15 @@ export class IoRedisClusterConnection implements Connection {
       if (moved[1] === 'MOVED') this.#refresh();
       return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
     }
+  }
+
+  primaries(): Connection[] {
+    return this.#cluster.nodes('master').map((node) => ({
+      send: async ({ args }: Call, waiting: Waiting) => {
+        if (node.status !== 'ready') await opened(node, waiting.signal);
+        return written(node, args);
+      },
+    }));
   }
 
   async #ask(

@@ -1,8 +1,9 @@
 /** The limiter: one question, one answer, within the deadline, and never asked twice. */
 import { randomUUID } from 'node:crypto';
+import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
 import { type Clock, sleep, systemClock } from './clock.js';
-import { type Client, type Connection, connectionOf } from './connection.js';
+import { type Client, connectionOf } from './connection.js';
 import { Decision } from './decision.js';
 import { DenyCache } from './deny-cache.js';
 import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
@@ -28,7 +29,7 @@ import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.j
 export type * from './options.js';
 
 export class Limiter {
-  readonly #connection: Connection;
+  readonly #backends: Backends;
   readonly #clock: Clock;
   readonly #keys: Keys;
   readonly #timeoutMs: number;
@@ -59,13 +60,13 @@ export class Limiter {
       throw new ArgumentError('onError', 'allow, deny or local');
     }
     this.#keys = new Keys(options);
-    this.#connection = connectionOf(client);
+    this.#backends = new Backends(connectionOf(client), clock, timeoutMs, options.backend);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
     this.#pauseMs = breakerPauseMs;
     this.#breaker = new Breaker(clock, breakerFailures, breakerPauseMs);
-    this.#calls = new Calls(this.#connection, clock, this.#breaker, maxInFlight);
+    this.#calls = new Calls(this.#backends, clock, this.#breaker, maxInFlight);
     this.#local = new LocalLimiter(clock);
     this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
     this.#stocks = new Prefetcher(clock);
@@ -309,13 +310,13 @@ export class Limiter {
   }
 
   /**
-   * At start: is the server there, and the module on it?
+   * At start: is the server there, and which back end answers?
    *
-   * @throws MistakeError without the module or the right to call it; UnavailableError without the
-   * server.
+   * @throws MistakeError without one, or the right to call it; UnavailableError without the server.
    */
-  async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<void> {
+  async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
     await this.#answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
+    return this.#backends.answering;
   }
 
   /** Gives back what was prefetched and not spent. The client that was brought stays open. */
@@ -326,7 +327,7 @@ export class Limiter {
       return this.#answer(protocol.single('refund', { rule, key, cost: units }), undefined);
     });
     await Promise.allSettled(refunds);
-    this.#connection.close?.();
+    this.#backends.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -22,7 +22,8 @@ export interface NodeRedisLike {
 /** What is used of a cluster of node-redis. */
 export interface NodeRedisClusterLike {
   readonly isOpen: boolean;
-  readonly masters: unknown;
+  readonly masters: readonly unknown[];
+  nodeClient(master: never): NodeRedisLike | Promise<NodeRedisLike>;
   sendCommand(
     firstKey: string | undefined,
     isReadonly: boolean,
@@ -123,5 +124,10 @@ export function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
       throw unknown ? away(`the slot is not known: ${error.message}`) : error;
     }
   }
-  return { send };
+  const primaries = () =>
+    cluster.masters.map((master) => ({
+      send: async ({ args }: Call, waiting: Waiting) =>
+        (await cluster.nodeClient(master as never)).sendCommand(args, optionsOf(waiting)),
+    }));
+  return { send, primaries };
 }

@@ -1,4 +1,5 @@
 /** What a limiter and its calls may be told. */
+import type { Backend } from './backends.js';
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
 import type { KeyOptions } from './keys.js';
@@ -13,6 +14,11 @@ export type OnDecision = (
 ) => unknown;
 
 export interface LimiterOptions extends KeyOptions {
+  /**
+   * Who decides. Default `auto`: the module where the server has it, else the library, which is
+   * loaded, as functions where they may be, else as a script.
+   */
+  backend?: Backend | 'auto' | undefined;
   /** For the whole call, in ms. Default 100: a limiter must not be slower than what it protects. */
   timeoutMs?: number | undefined;
   /** For rules that do not say. Default `allow`. */

@@ -76,6 +76,24 @@ export function all(asks: readonly Ask[], peek = false): Call {
   return { args, keys, readOnly: peek };
 }
 
+/**
+ * The same call for a server without the module: of its function, or of the script with this SHA-1.
+ * Of several rules the keys come first, then their rules.
+ */
+export function inLibrary(call: Call, scriptSha1?: string): Call {
+  const { keys, readOnly } = call;
+  const [command, ...rest] = call.args as [string, ...string[]];
+  if (!command.startsWith('RL.')) return call;
+  const verb = command.slice(3);
+  const words = verb.endsWith('ALL') ? rest.filter((_, at) => at % 2 === 1) : rest.slice(1);
+  const named = [String(keys.length), ...keys];
+  const args =
+    scriptSha1 === undefined
+      ? [readOnly ? 'FCALL_RO' : 'FCALL', `rl_${verb.toLowerCase()}`, ...named, ...words]
+      : ['EVALSHA', scriptSha1, ...named, verb, ...words];
+  return { args, keys, readOnly };
+}
+
 export function forget(key: string): Call {
   return { args: ['DEL', key], keys: [key], readOnly: false };
 }
@@ -92,7 +110,7 @@ export function release(key: string, id: string): Call {
   return { args: ['RL.RELEASE', key, checkedId(id)], keys: [key], readOnly: false };
 }
 
-/** Asks whether the module is there, and writes nothing. */
+/** Asks whether somebody decides, and writes nothing. */
 export function probe(key: string): Call {
   const args = ['RL.PEEK', key, 'GCRA', '1', '1', '1', 'COST', '0'];
   return { args, keys: [key], readOnly: true };

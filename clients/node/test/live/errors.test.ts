@@ -6,7 +6,7 @@ import { join, resolve } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Client, fixed, gcra, Limiter, MistakeError } from '../../src/index.js';
-import { type Server, serve, until } from './server.js';
+import { BACKEND, type Server, serve, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
 let server: Server;
@@ -96,7 +96,12 @@ describe('a server that is there and cannot decide now', () => {
 
 describe('a mistake of the program', () => {
   it('without the right to the command or to the key', async () => {
-    await server.admin.call('ACL', 'SETUSER', 'none', 'on', '>x', '~rl:api:*', '+rl.peek', '+info');
+    const rights = {
+      module: ['+rl.peek'],
+      functions: ['+fcall', '+fcall_ro', '+get', '+time'],
+      script: ['+eval', '+evalsha', '+get', '+time'],
+    }[BACKEND];
+    await server.admin.call('ACL', 'SETUSER', 'none', 'on', '>x', '~rl:api:*', '+info', ...rights);
     const options = { port: server.port, username: 'none', password: 'x' };
     const client = new Redis({ ...options, maxRetriesPerRequest: 0, enableReadyCheck: false });
     const restricted = new Limiter(client as unknown as Client, { timeoutMs: 2000 });

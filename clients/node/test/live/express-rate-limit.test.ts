@@ -35,13 +35,13 @@ afterAll(async () => {
 });
 beforeEach(async () => {
   await server.admin.flushall();
-  await server.admin.call('RL.DEBUG', 'CLOCK', 'FREEZE');
+  await server.clock.freeze();
 });
 afterEach(() => {
   for (const close of closing.splice(0)) close();
 });
 
-const advance = (by: string) => server.admin.call('RL.DEBUG', 'CLOCK', 'ADVANCE', by);
+const advance = (ms: number) => server.clock.advance(ms);
 
 function stored(limit = 3, name = 'express'): RedisThrottleStore {
   const store = new RedisThrottleStore({ limiter, name });
@@ -68,7 +68,7 @@ describe('the store', () => {
     expect(first).toBeInstanceOf(Date);
     expect(first.getTime()).toBeGreaterThanOrEqual(begin + WINDOW_MS);
     expect(first.getTime()).toBeLessThanOrEqual(Date.now() + WINDOW_MS);
-    await advance('20s');
+    await advance(20_000);
     const later = Date.now();
     const { resetTime } = await store.increment('a');
     expect(resetTime.getTime()).toBeGreaterThanOrEqual(later + 40_000);
@@ -78,9 +78,9 @@ describe('the store', () => {
   it('counts anew when the window is over, and not a ms before', async () => {
     const store = stored();
     for (let hit = 0; hit < 5; hit += 1) await store.increment('a');
-    await advance(`${WINDOW_MS - 1}ms`);
+    await advance(WINDOW_MS - 1);
     expect((await store.increment('a')).totalHits).toBe(4);
-    await advance('1ms');
+    await advance(1);
     expect((await store.increment('a')).totalHits).toBe(1);
   });
 
@@ -109,7 +109,7 @@ describe('the store', () => {
     expect(await server.admin.dbsize()).toBe(0);
     await store.increment('a');
     await store.increment('a');
-    await advance('59s');
+    await advance(59_000);
     await store.decrement('a');
     expect((await store.get('a'))?.totalHits).toBe(1);
     for (let hit = 0; hit < 3; hit += 1) await store.decrement('a');

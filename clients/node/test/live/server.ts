@@ -1,15 +1,40 @@
-/** Real servers with the module, started and ended by the suite, each by its own process id. */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+/**
+ * Real servers, started and ended by the suite, each by its own process id: with the module, or
+ * with what the library needs.
+ */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import type { Backend } from '../../src/index.js';
 
 const ROOT = resolve(import.meta.dirname, '../../../..');
 export const MODULE: string =
   process.env.RL_MODULE ?? join(ROOT, 'target/release/libredis_throttle.so');
+
+/** What the servers of a run have, and so what a limiter finds by itself. */
+export const BACKEND = (process.env.RL_BACKEND ?? 'module') as Backend;
+
+/** What decides is counted by the server under this command. */
+export const DECIDING: string = { module: 'rl.gcra', functions: 'fcall', script: 'evalsha' }[
+  BACKEND
+];
+
+/** A server of before functions. */
+const WITHOUT_FUNCTIONS = ['FCALL', 'FCALL_RO', 'FUNCTION'].flatMap((command) => [
+  '--rename-command',
+  command,
+  '',
+]);
+
+const OPTIONS: Record<Backend, string[]> = {
+  module: ['--loadmodule', MODULE, '--rl.debug-commands', 'yes'],
+  functions: [],
+  script: WITHOUT_FUNCTIONS,
+};
 
 function program(): string {
   if (process.env.RL_SERVER !== undefined) return process.env.RL_SERVER;
@@ -23,6 +48,8 @@ export interface Server {
   readonly busPort: number;
   /** A connection of the test's own: statistics, the frozen clock. */
   readonly admin: Redis;
+  /** The clock that the limits run on, once it is frozen. */
+  readonly clock: { freeze(nowMs?: number): Promise<unknown>; advance(ms: number): unknown };
   /** Ends the process, and waits until it is gone. */
   stop(): Promise<void>;
   /** Starts it again on the same port, with nothing in it. */
@@ -46,20 +73,58 @@ export async function until(what: string, test: () => Promise<boolean> | boolean
   }
 }
 
-export async function serve(...options: string[]): Promise<Server> {
+/** Loaded before a server: it tells the time that a file holds, in microseconds. */
+function preloaded(): string {
+  const made = resolve(import.meta.dirname, '../../node_modules/.cache/redis-throttle-clock.so');
+  if (existsSync(made)) return made;
+  mkdirSync(resolve(made, '..'), { recursive: true });
+  const draft = `${made}.${process.pid}`;
+  const source = join(ROOT, 'tests/functions/clock.c');
+  execFileSync('cc', ['-shared', '-fPIC', '-O1', '-o', draft, source]);
+  renameSync(draft, made);
+  return made;
+}
+
+export function serve(...options: string[]): Promise<Server> {
+  return serveFor(BACKEND, ...options);
+}
+
+export async function serveFor(backend: Backend, ...options: string[]): Promise<Server> {
   const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-node-'));
   const [port, busPort] = [await freePort(), await freePort()];
   const args = ['--port', String(port), '--bind', '127.0.0.1', '--dir', folder, '--save', ''];
-  args.push('--loadmodule', MODULE, '--rl.debug-commands', 'yes', '--enable-debug-command', 'yes');
+  args.push(...OPTIONS[backend], '--enable-debug-command', 'yes');
   if (options.includes('--cluster-enabled')) args.push('--cluster-port', String(busPort));
   args.push(...options);
   let child: ChildProcess | undefined;
   const retryStrategy = () => 20;
   const admin = new Redis({ port, lazyConnect: true, retryStrategy, maxRetriesPerRequest: null });
   admin.on('error', () => {});
+  const file = `${folder}.clock`;
+  let shownMs = 0;
+  const show = (nowMs: number) => {
+    shownMs = nowMs;
+    const instant = Buffer.alloc(8);
+    instant.writeBigInt64LE(BigInt(nowMs) * 1000n);
+    writeFileSync(file, instant, { flag: existsSync(file) ? 'r+' : 'w' });
+  };
+  const clockOf = () =>
+    backend === 'module' ? {} : { LD_PRELOAD: preloaded(), RL_TEST_CLOCK: file };
+  const tell = (...words: string[]) => admin.call('RL.DEBUG', 'CLOCK', ...words);
+  const clock = {
+    freeze: async (nowMs?: number) => {
+      if (backend === 'module') await tell('FREEZE', ...(nowMs ? [`${nowMs}000`] : []));
+      else show(nowMs ?? Date.now());
+    },
+    advance: async (ms: number) => {
+      if (backend === 'module') await tell('ADVANCE', `${ms}ms`);
+      else show(shownMs + ms);
+    },
+  };
   const start = async () => {
     mkdirSync(folder, { recursive: true });
-    child = spawn(program(), args, { stdio: 'ignore' });
+    if (backend !== 'module') show(0);
+    child = spawn(program(), args, { stdio: 'ignore', env: { ...process.env, ...clockOf() } });
     await admin.ping();
   };
   const end = async () => {
@@ -73,10 +138,12 @@ export async function serve(...options: string[]): Promise<Server> {
     port,
     busPort,
     admin,
+    clock,
     start,
     stop: async () => {
       await end();
       rmSync(folder, { recursive: true, force: true });
+      rmSync(file, { force: true });
     },
   };
 }

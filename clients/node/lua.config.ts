@@ -1,0 +1,12 @@
+/** Files of Lua as modules of their text, for the build and for the tests alike. */
+export const lua = {
+  name: 'lua',
+  transform(code: string, file: string) {
+    if (!file.endsWith('.lua')) return null;
+    return {
+      code: `export default ${JSON.stringify(code)};`,
+      map: null,
+      moduleType: 'js' as const,
+    };
+  },
+};

@@ -1,0 +1,185 @@
+/**
+ * Who decides: the module, or where there is none the library, as functions or as a script. One
+ * choice is remembered, and found anew only when a call ends with what proves that it did not run.
+ */
+import type { Clock } from './clock.js';
+import type { Connection, Waiting } from './connection.js';
+import { ArgumentError, classified, MistakeError, UnavailableError } from './errors.js';
+import { type Call, inLibrary, probe } from './protocol.js';
+import { UntilGivenUp } from './waiting.js';
+
+/** What answers: the module, or the library as functions or as a script. */
+export type Backend = 'module' | 'functions' | 'script';
+
+interface Choice {
+  readonly backend: Backend;
+  /** Of a script. */
+  readonly sha1?: string;
+}
+
+const MODULE: Choice = { backend: 'module' };
+const UNKNOWN_COMMAND = /^ERR unknown command/i;
+const NO_FUNCTION = /^ERR Function not found/i;
+const NO_SCRIPT = /^NOSCRIPT/;
+/** What the server answers before it runs anything of a call. */
+const NOT_RUN = [UNKNOWN_COMMAND, NO_FUNCTION, NO_SCRIPT];
+
+function says(error: unknown, ...any: readonly RegExp[]): boolean {
+  const message = error instanceof Error ? error.message : '';
+  return any.some((pattern) => pattern.test(message));
+}
+
+/** Whether a version comes before another, such as 0.9.1 before 0.10.0. */
+function isOlder(one: string, other: string): boolean {
+  const [ours, theirs] = [one, other].map((version) => version.split('.').map(Number));
+  const at = theirs?.findIndex((number, place) => number !== (ours?.[place] ?? 0)) ?? -1;
+  return at >= 0 && (ours?.[at] ?? 0) < (theirs?.[at] as number);
+}
+
+/** A connection over whose server one of the back ends answers. */
+export class Backends implements Connection {
+  readonly #connection: Connection;
+  readonly #clock: Clock;
+  readonly #timeoutMs: number;
+  readonly #wanted: Backend | 'auto';
+  #choice: Choice | undefined;
+  #search: { found: Promise<Choice>; waiting: Waiting } | undefined;
+
+  /** @param wanted One of them alone, or `auto`: the first that is there, in their order. */
+  constructor(
+    connection: Connection,
+    clock: Clock,
+    timeoutMs: number,
+    wanted: Backend | 'auto' = 'auto',
+  ) {
+    if (!['auto', 'module', 'functions', 'script'].includes(wanted)) {
+      throw new ArgumentError('backend', 'auto, module, functions or script');
+    }
+    this.#connection = connection;
+    this.#clock = clock;
+    this.#timeoutMs = timeoutMs;
+    this.#wanted = wanted;
+    if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
+  }
+
+  /** Which one answered last. */
+  get answering(): Backend {
+    return this.#choice?.backend ?? 'module';
+  }
+
+  async send(call: Call, waiting: Waiting): Promise<unknown> {
+    const choice = this.#choice;
+    if (choice === undefined) return this.#sendAnew(choice, call, waiting);
+    try {
+      return await this.#connection.send(written(call, choice), waiting);
+    } catch (error) {
+      const isOurs = (call.args[0] as string).startsWith('RL.') && this.#wanted !== 'module';
+      if (!isOurs || waiting.ended || !says(error, ...NOT_RUN)) throw error;
+      return this.#sendAnew(choice, call, waiting);
+    }
+  }
+
+  close(): void {
+    this.#connection.close?.();
+  }
+
+  async #sendAnew(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<unknown> {
+    const choice = await this.#found(failed, call);
+    // Whoever gave it up was answered: it must not count now.
+    if (waiting.ended) return undefined;
+    try {
+      return await this.#connection.send(written(call, choice), waiting);
+    } catch (error) {
+      if (!says(error, NO_FUNCTION, NO_SCRIPT)) throw error;
+      throw new UnavailableError('server', 'the library went away again', { cause: error });
+    }
+  }
+
+  /** One search for all calls that need one. One that takes too long is left to itself. */
+  #found(failed: Choice | undefined, call: Call): Promise<Choice> {
+    const choice = this.#choice;
+    // Another call has found it since this one was sent.
+    if (choice !== undefined && choice !== failed) return Promise.resolve(choice);
+    if (this.#search !== undefined && !this.#search.waiting.ended) return this.#search.found;
+    const waiting = new UntilGivenUp();
+    const stop = this.#clock.after(this.#timeoutMs, () => waiting.end());
+    const found = this.#find(failed, call, waiting).then((choice) => {
+      if (!waiting.ended) this.#choice = choice;
+      return choice;
+    });
+    const search = { found, waiting };
+    const end = () => {
+      stop();
+      if (this.#search === search) this.#search = undefined;
+    };
+    found.then(end, end);
+    this.#search = search;
+    return found;
+  }
+
+  async #find(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<Choice> {
+    const wanted = this.#wanted;
+    if (wanted === 'auto' && failed !== MODULE && (await this.#hasModule(call, waiting))) {
+      return MODULE;
+    }
+    // Who has the module never reads it.
+    const library = await import('./library.js');
+    const ask = (node: Connection, ...args: string[]) =>
+      node.send({ args, keys: call.keys, readOnly: false }, waiting);
+    if (wanted !== 'script') {
+      try {
+        await this.#onPrimaries(async (node) => {
+          const version = await ask(node, 'FCALL', 'rl_version', '0').catch((error) => {
+            if (!says(error, NO_FUNCTION)) throw error;
+          });
+          if (version === undefined || isOlder(String(version), library.version)) {
+            await ask(node, 'FUNCTION', 'LOAD', 'REPLACE', library.functions);
+          }
+        });
+        return { backend: 'functions' };
+      } catch (error) {
+        const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
+        if (wanted === 'functions' || !isRefused) throw error;
+      }
+    }
+    await this.#onPrimaries((node) => ask(node, 'EVAL', library.script, '0', 'VERSION'));
+    return { backend: 'script', sha1: library.scriptSha1 };
+  }
+
+  /** Whatever the server says about a command that it knows: it has the module. */
+  async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
+    try {
+      await this.#connection.send(probe(call.keys[0] as string), waiting);
+      return true;
+    } catch (error) {
+      const known = classified(error);
+      if (!(known instanceof MistakeError)) throw known;
+      return !says(error, UNKNOWN_COMMAND);
+    }
+  }
+
+  /**
+   * On each primary of a cluster, for a slot may move to any. What one of them refuses is thrown;
+   * for one that does not answer nobody waits longer than for half of the deadline.
+   */
+  async #onPrimaries(act: (node: Connection) => Promise<unknown>): Promise<void> {
+    const nodes = this.#connection.primaries?.() ?? [this.#connection];
+    const ended = Promise.allSettled(nodes.map(act)).then((outcomes) => {
+      const errors = outcomes.flatMap((outcome) =>
+        outcome.status === 'rejected' ? [classified(outcome.reason)] : [],
+      );
+      const refusal = errors.find((error) => error instanceof MistakeError);
+      if (refusal !== undefined || errors.length === nodes.length) throw refusal ?? errors[0];
+    });
+    if (nodes.length === 1) return ended;
+    let stop = () => {};
+    const patience = new Promise<void>((resolve) => {
+      stop = this.#clock.after(this.#timeoutMs / 2, resolve);
+    });
+    return Promise.race([ended, patience]).finally(stop);
+  }
+}
+
+function written(call: Call, { backend, sha1 }: Choice): Call {
+  return backend === 'module' ? call : inLibrary(call, sha1);
+}
