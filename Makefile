@@ -105,7 +105,7 @@ test: ## build and run everything that has to pass
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		cargo test --locked --no-default-features --test e2e --test snippets --test plots
+		cargo test --locked --no-default-features --test e2e --test functions --test snippets --test plots
 	$(cargo_build) --package redis-throttle-exporter
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
 		cargo test --locked --no-default-features --test monitoring
@@ -171,6 +171,7 @@ bench-module:
 check: ## check the format, and clippy and the docs with warnings as errors; the clients too
 	@scripts/install-prerequisites.sh rust lint build clients
 	cargo fmt --all --check
+	scripts/lua-script.py --check
 	$(clippy) -- -D warnings
 	$(clippy) --no-default-features --features oracle -- -D warnings
 	$(clippy) --package redis-throttle-exporter -- -D warnings

@@ -1,5 +1,6 @@
 #!/bin/sh
-# The end-to-end suite against every server of the matrix, and a table of what came of it.
+# The end-to-end suite, and that of the library of functions, against every server of the matrix,
+# and a table of what came of it.
 #
 #   RL_MODULE=... RL_MODULE_FAULTS=... scripts/test-matrix.sh CACHE [NAME...]
 #
@@ -27,14 +28,16 @@ while read -r name server; do
     neighbour=$(dirname "$server")/falkordb.so
     [ -e "$neighbour" ] || neighbour=
     printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also beside ${neighbour##*/}}"
-    if SERVER=$server NEIGHBOUR=$neighbour cargo test --locked --no-default-features --test e2e </dev/null >"$log" 2>&1; then
+    if SERVER=$server NEIGHBOUR=$neighbour cargo test --locked --no-default-features --no-fail-fast \
+        --test e2e --test functions </dev/null >"$log" 2>&1; then
         result=passed
     else
         result=FAILED
         failed=1
         sed -n '/^failures:/,$p' "$log"
     fi
-    counts=$(sed -n 's/^test result: [a-zA-Z]*\. \(.* failed\).*finished in \(.*\)$/\1 in \2/p' "$log")
+    counts=$(sed -n 's/^test result: [a-zA-Z]*\. \(.* failed\).*finished in \(.*\)$/\1 in \2/p' "$log" |
+        sed ':all; N; $!b all; s/\n/; /g')
     counts=$counts${neighbour:+, beside ${neighbour##*/}}
     printf '%s\n' "$counts"
     printf '%-11s %-8s %-7s %s\n' "$name" "$result" "$version" "$counts" >>"$table"

@@ -21,6 +21,8 @@ mod differential;
 mod library;
 #[path = "functions/moving.rs"]
 mod moving;
+#[path = "functions/page.rs"]
+mod page;
 #[path = "functions/refusals.rs"]
 mod refusals;
 #[path = "functions/schedule.rs"]

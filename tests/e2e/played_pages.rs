@@ -4,18 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use redis::Value;
-
-use crate::support::{BASE_US, Server, text};
-
-/// A row `| at | call | reply | ... |` of a table; a name after the instant is that of a server.
-#[derive(Debug, PartialEq)]
-struct Row {
-    at_ms: i64,
-    server: String,
-    call: Vec<String>,
-    reply: String,
-}
+use crate::support::played::{Row, on_a_line, row};
+use crate::support::{BASE_US, Server};
 
 /// The tables of a page, those of one section together.
 fn sessions(page: &str) -> Vec<(String, Vec<Row>)> {
@@ -26,39 +16,6 @@ fn sessions(page: &str) -> Vec<(String, Vec<Row>)> {
         (title, section.lines().filter_map(row).collect())
     });
     sections.filter(|(_, rows): &(String, Vec<Row>)| !rows.is_empty()).collect()
-}
-
-fn row(line: &str) -> Option<Row> {
-    let mut cells = line.split(" | ").map(str::trim);
-    let mut at = cells.next()?.strip_prefix("| ")?.split(' ');
-    let at_ms = at.next()?.parse::<i64>().ok()? * 1_000;
-    let is_seconds = at.next() == Some("s");
-    let server = at.next().unwrap_or_default().to_owned();
-    let mut code = || cells.next()?.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
-    is_seconds.then_some(Row { at_ms, server, call: words(&code()?), reply: code()? })
-}
-
-/// The words of a call, as redis-cli reads them: what stands in double quotes is one of them.
-fn words(call: &str) -> Vec<String> {
-    let quoted = |(at, part): (usize, &str)| match at % 2 {
-        1 => vec![part.to_owned()],
-        _ => part.split_whitespace().map(str::to_owned).collect(),
-    };
-    call.split('"').enumerate().flat_map(quoted).collect()
-}
-
-/// A reply on one line, as the pages have it.
-fn on_a_line(reply: &Value) -> String {
-    let of_one = |item: &Value| match item {
-        Value::Array(_) => format!("[{}]", on_a_line(item)),
-        _ => on_a_line(item),
-    };
-    match reply {
-        Value::Array(items) => items.iter().map(of_one).collect::<Vec<_>>().join(" "),
-        Value::Int(integer) => integer.to_string(),
-        Value::Okay => "OK".to_owned(),
-        other => text(other),
-    }
 }
 
 fn play(title: &str, rows: &[Row]) {

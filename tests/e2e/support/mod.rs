@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod metrics;
 pub mod model;
 pub mod module;
+pub mod played;
 pub mod poll;
 pub mod pump;
 pub mod random;
