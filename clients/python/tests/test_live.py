@@ -93,15 +93,14 @@ async def test_a_burst_and_its_end_in_asyncio(server: Server, name: str) -> None
         assert (await limiter.check(API, "42")).remaining == 5
 
 
-def test_several_rules_leases_and_policies(server: Server) -> None:
-    jobs, search = lease("jobs", 1, "60s"), policy("search", default=API)
+def test_several_rules_and_leases(server: Server) -> None:
+    jobs = lease("jobs", 1, "60s")
     with Limiter(server.client(), timeout_ms=2000) as limiter:
         both = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
         assert both.allowed
         assert [row.remaining for row in both.rows] == [5, 0]
         again = limiter.check_all([(API, "42"), (fixed("day", 3, "1d"), "acme", 3)], tag="acme")
         assert (again.allowed, again.rule, again.rows[0].remaining) == (False, "day", 5)
-        assert limiter.check(search, "42").would_allow
         with limiter.lease(jobs, "42") as held:
             assert held.held
             assert held.renew()
@@ -109,6 +108,13 @@ def test_several_rules_leases_and_policies(server: Server) -> None:
                 pass
         with limiter.lease(jobs, "42"):
             pass
+
+
+def test_a_policy_and_its_default(shared_server: Server) -> None:
+    with Limiter(shared_server.client(), timeout_ms=2000) as limiter:
+        assert limiter.check(policy("search", default=API), "42").would_allow
+        with pytest.raises(CommandRejected, match="policy"):
+            limiter.check(policy("none"), "42")
 
 
 def test_prefetched_permits_are_given_back(server: Server) -> None:
@@ -129,17 +135,6 @@ def test_a_mistake_is_raised_whatever_the_rule_says(server: Server) -> None:
         for rule in (API, gcra("api", 6, 10, "60s", on_error="deny")):
             with pytest.raises(CommandRejected):
                 limiter.check(rule, "42")
-        with pytest.raises(CommandRejected, match="policy"):
-            limiter.check(policy("none"), "42")
-
-
-def test_a_server_without_the_module_is_a_mistake(server: Server) -> None:
-    server.command("ACL", "SETUSER", "app", "on", "nopass", "~*", "+@all", "-rl.gcra")
-    with (
-        Limiter(server.client(username="app", password="x"), timeout_ms=2000) as limiter,
-        pytest.raises(CommandRejected),
-    ):
-        limiter.check(API, "42")
 
 
 def test_a_full_server_is_not_available(own_server: Server) -> None:
