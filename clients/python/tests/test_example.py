@@ -167,7 +167,9 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
     took_s: list[float] = []
     others: list[float] = []
     with example.server.client() as other:
-        for at in range(ROUNDS):
+        for at in range(100):
+            if len(took_s) == ROUNDS:
+                break
             until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
             example.server.advance("60s")
             others.append(timed(partial(example.get, "/", "192.0.2.1"))[1])
@@ -176,11 +178,14 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
             sleeping.send_command("DEBUG", "SLEEP", "0.6")
             time.sleep(0.05)
             served, took = timed(partial(example.get, "/", f"192.0.2.{at}"))
-            assert (served.status_code, served.json()["source"]) == (200, "error")
-            took_s.append(took)
+            if not sleeping.can_read(0):
+                # Else it had awoken before it was asked, as on a machine that is busy.
+                assert (served.status_code, served.json()["source"]) == (200, "error")
+                took_s.append(took)
             sleeping.read_response()
             other.connection_pool.release(sleeping)
             assert example.server.counted() - before <= 1
+    assert len(took_s) == ROUNDS
     assert in_time(took_s, others)
 
 
