@@ -17,9 +17,12 @@ from redis_throttle_client import (
     Limiter,
     _backends,
     _protocol,
+    fixed,
     gcra,
+    lease,
     policy,
     quota,
+    sliding_log,
 )
 
 from .conftest import ROOT, SERVERS, Server, shared
@@ -40,12 +43,18 @@ def replaced(text: str, version: str) -> str:
 # -- written out -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["redis_throttle.lua", "redis_throttle_script.lua"])
-def test_the_packed_library_is_that_of_the_repository(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("redis_throttle.lua", _backends.library),
+        ("redis_throttle_script.lua", _backends.script),
+    ],
+)
+def test_the_packed_library_is_that_of_the_repository(name: str, read: Any) -> None:
     """After a change there: ``cp functions/*.lua clients/python/src/redis_throttle_client/``."""
     packed = ROOT / "clients/python/src/redis_throttle_client" / name
     assert packed.read_bytes() == (ROOT / "functions" / name).read_bytes()
-    assert _backends.bundled(name).encode() == packed.read_bytes()
+    assert read().encode() == packed.read_bytes()
 
 
 def test_the_names_of_what_is_packed() -> None:
@@ -373,6 +382,35 @@ def test_no_permission_for_the_module_is_no_other_back_end(shared_server: Server
             limiter.check(API, "42")
         assert limiter.ready() == "module"
     assert shared_server.command("FUNCTION", "LIST") == []
+
+
+COMMANDS = (
+    "del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange zrangebyscore "
+    "zrem zrevrange zscore"
+)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("rights", "found"),
+    [
+        (["fcall", "fcall_ro", "function|load"], "functions"),
+        (["fcall", "fcall_ro", "evalsha", "eval"], "script"),
+        (["evalsha", "eval"], "script"),
+    ],
+)
+def test_the_rights_of_the_page_are_enough(bare: Server, rights: list[str], found: str) -> None:
+    user = "ACL", "SETUSER", "app", "reset", "on", "nopass", "~rl:*"
+    bare.command(*user, *[f"+{name}" for name in [*rights, *COMMANDS.split()]])
+    with Limiter(bare.client(username="app", password="x"), **PATIENT) as limiter:
+        assert limiter.ready() == found
+        for rule in (API, fixed("day", 3, "1d"), sliding_log("log", 3, "1h")):
+            limiter.check(rule, "42")
+            assert limiter.refund(rule, "42").allowed
+            assert limiter.peek(rule, "42")
+        with limiter.lease(lease("jobs", 1, "60s"), "42") as held:
+            assert held.renew()
+        limiter.forget(API, "42")
 
 
 @pytest.mark.live

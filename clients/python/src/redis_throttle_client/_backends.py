@@ -31,19 +31,15 @@ def checked_backend(wanted: object) -> None:
 
 
 @cache
-def bundled(name: str) -> str:
-    """The text of ``redis_throttle.lua`` or ``redis_throttle_script.lua``."""
-    return (files(__package__) / name).read_text(encoding="utf-8")
-
-
 def library() -> str:
-    """The library of functions."""
-    return bundled("redis_throttle.lua")
+    """The library of functions, ``functions/redis_throttle.lua`` of the repository."""
+    return (files(__package__) / "redis_throttle.lua").read_text(encoding="utf-8")
 
 
+@cache
 def script() -> str:
-    """The library as a script."""
-    return bundled("redis_throttle_script.lua")
+    """The library as a script, ``functions/redis_throttle_script.lua``."""
+    return (files(__package__) / "redis_throttle_script.lua").read_text(encoding="utf-8")
 
 
 @cache
