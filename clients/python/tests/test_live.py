@@ -327,6 +327,26 @@ async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
 
 
 @pytest.mark.anyio
+async def test_each_node_is_given_what_it_has_not(
+    cluster: list[Server], async_cluster: Any
+) -> None:
+    wanted: Any = cluster[0].backend
+    for node in cluster:
+        node.flush()
+    options: Any = {"timeout_ms": 2000, "backend": wanted}
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    async with AsyncLimiter(async_cluster, **options) as waiting:
+        for at in range(20):
+            assert (await waiting.check(API, f"b{at}")).remaining == 5
+        for node in cluster:
+            node.flush()
+        with Limiter(client, **options) as limiter:
+            assert limiter.ready() == wanted
+            assert {limiter.check(API, f"b{at}").remaining for at in range(20)} == {5}
+    client.close()
+
+
+@pytest.mark.anyio
 async def test_a_key_that_is_moving_is_asked_for_where_it_goes(
     cluster: list[Server], async_cluster: Any
 ) -> None:
@@ -336,6 +356,7 @@ async def test_a_key_that_is_moving_is_asked_for_where_it_goes(
     source = next(node for node in cluster if has(node, "rl:api:asked"))
     target = next(node for node in cluster if node is not source)
     names = {node: node.command("CLUSTER", "MYID").decode() for node in (source, target)}
+    target.flush()
     with Limiter(client, timeout_ms=2000) as limiter:
         async with AsyncLimiter(async_cluster, timeout_ms=2000) as waiting:
             target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
