@@ -327,9 +327,7 @@ async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
 
 
 @pytest.mark.anyio
-async def test_each_node_is_given_what_it_has_not(
-    cluster: list[Server], async_cluster: Any
-) -> None:
+async def test_each_node_is_given_what_it_lacks(cluster: list[Server], async_cluster: Any) -> None:
     wanted: Any = cluster[0].backend
     for node in cluster:
         node.flush()
@@ -356,8 +354,10 @@ async def test_a_key_that_is_moving_is_asked_for_where_it_goes(
     source = next(node for node in cluster if has(node, "rl:api:asked"))
     target = next(node for node in cluster if node is not source)
     names = {node: node.command("CLUSTER", "MYID").decode() for node in (source, target)}
-    target.flush()
     with Limiter(client, timeout_ms=2000) as limiter:
+        assert limiter.check(API, "asked").remaining == 5
+        limiter.forget(API, "asked")
+        target.flush()
         async with AsyncLimiter(async_cluster, timeout_ms=2000) as waiting:
             target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
             source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
