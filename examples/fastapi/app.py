@@ -19,7 +19,11 @@ from redis_throttle_client import AsyncLimiter, fixed, gcra, lease
 from redis_throttle_client.asgi import RateLimitMiddleware
 
 client = redis.asyncio.Redis.from_url(os.environ.get("SERVER", "redis://127.0.0.1:7777"))
-limiter = AsyncLimiter(client, timeout_ms=int(os.environ.get("TIMEOUT_MS", "100")))
+limiter = AsyncLimiter(
+    client,
+    timeout_ms=int(os.environ.get("TIMEOUT_MS", "100")),
+    backend=os.environ.get("BACKEND", "auto"),
+)
 # Proxies in front of the service, as TRUSTED_PROXIES=10.0.0.0/8,192.0.2.1
 proxies = [name for name in os.environ.get("TRUSTED_PROXIES", "").split(",") if name]
 

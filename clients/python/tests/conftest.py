@@ -1,15 +1,18 @@
-"""A real server with the module, started and ended here; skipped where there is none."""
+"""Real servers, with the module and without, started and ended here; skipped where none is."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,14 @@ import redis
 ROOT = Path(__file__).parents[3]
 MODULE = Path(os.environ.get("RL_MODULE", ROOT / "target/release/libredis_throttle.so"))
 START_US = 1_700_000_000_000_000
+# What a server has, and so what a limiter finds there by itself: the module; nothing, and takes the
+# library of functions; nothing, and does not take it.
+SERVERS: dict[str, list[str]] = {
+    "module": ["--loadmodule", str(MODULE), "--rl.debug-commands", "yes"],
+    "functions": [],
+    "script": ["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"],
+}
+UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 def binary() -> str | None:
@@ -42,10 +53,20 @@ def free_port() -> int:
                 return port
 
 
+@cache
+def clock_library() -> str:
+    """What shows a server without the module the instant that a test wants: see its source."""
+    made = Path(tempfile.mkdtemp(prefix="rl-py-clock-")) / "clock.so"
+    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
+    source = ROOT / "tests/functions/clock.c"
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", "-o", made, source, "-ldl"], check=True)
+    return str(made)
+
+
 class Server:
     """A server on 127.0.0.1, and its unix socket."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, backend: str = "module") -> None:
         program = binary()
         if program is None or not MODULE.exists():
             if os.environ.get("CI"):
@@ -57,14 +78,23 @@ class Server:
         self._command = [
             program, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.path,
             "--save", "", "--dir", str(self.directory), "--enable-debug-command", "yes",
-            "--loadmodule", str(MODULE), "--rl.debug-commands", "yes",
-            "--logfile", str(self.directory / "log"), *arguments,
+            "--logfile", str(self.directory / "log"), *SERVERS[backend], *arguments,
         ]  # fmt: skip
+        self.backend, self._clock, self._environ = backend, self.directory / "clock", {}
+        if backend != "module":
+            self._environ = {"LD_PRELOAD": clock_library(), "RL_TEST_CLOCK": str(self._clock)}
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self._command)
+        self._show(0)
+        self.process = subprocess.Popen(self._command, env=os.environ | self._environ)
         until(self._up)
+
+    def _show(self, us: int) -> None:
+        """The time of a server without the module; 0 is the real one."""
+        self._shown_us = us
+        with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
+            file.write(struct.pack("=q", us))
 
     def _up(self) -> bool:
         try:
@@ -82,15 +112,35 @@ class Server:
             return client.execute_command(*args)
 
     def counted(self, rule: str = "gcra") -> int:
-        """Decisions that the server has made."""
+        """Decisions that the server has made; without the module those that took something."""
+        if self.backend != "module":
+            return self.calls("set")
         info = self.command("INFO", "rl")
         return int(info[f"rl_{rule}_allowed"]) + int(info[f"rl_{rule}_denied"])
 
+    def calls(self, command: str) -> int:
+        """How often a command was run, by a function or a script as well."""
+        stats = self.command("INFO", "commandstats")
+        return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
     def freeze(self) -> None:
-        self.command("RL.DEBUG", "CLOCK", "FREEZE", START_US)
+        if self.backend == "module":
+            self.command("RL.DEBUG", "CLOCK", "FREEZE", START_US)
+        else:
+            self._show(START_US)
 
     def advance(self, text: str) -> None:
-        self.command("RL.DEBUG", "CLOCK", "ADVANCE", text)
+        if self.backend == "module":
+            self.command("RL.DEBUG", "CLOCK", "ADVANCE", text)
+        else:
+            self._show(self._shown_us + int(text[:-1]) * UNITS_US[text[-1]])
+
+    def flush(self) -> None:
+        """Nothing is there, nor what a limiter has loaded."""
+        self.command("FLUSHALL")
+        self.command("SCRIPT", "FLUSH")
+        if self.backend != "script":
+            self.command("FUNCTION", "FLUSH")
 
     def stop_answering(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
@@ -118,24 +168,44 @@ def until(done: Any, seconds: float = 10) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared_server() -> Iterator[Server]:
-    server = Server()
-    yield server
-    server.close()
+def shared_servers() -> Iterator[dict[str, Server]]:
+    started: dict[str, Server] = {}
+    yield started
+    for server in started.values():
+        server.close()
+
+
+@pytest.fixture(params=SERVERS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Every back end in turn."""
+    name: str = request.param
+    return name
+
+
+def shared(servers: dict[str, Server], backend: str) -> Server:
+    if backend not in servers:
+        servers[backend] = Server(backend=backend)
+    servers[backend].flush()
+    servers[backend].freeze()
+    return servers[backend]
 
 
 @pytest.fixture
-def server(shared_server: Server) -> Server:
+def shared_server(shared_servers: dict[str, Server]) -> Server:
+    """An empty server that has the module, its clock frozen."""
+    return shared(shared_servers, "module")
+
+
+@pytest.fixture
+def server(shared_servers: dict[str, Server], backend: str) -> Server:
     """An empty server with a frozen clock."""
-    shared_server.command("FLUSHALL")
-    shared_server.freeze()
-    return shared_server
+    return shared(shared_servers, backend)
 
 
 @pytest.fixture
-def own_server() -> Iterator[Server]:
+def own_server(backend: str) -> Iterator[Server]:
     """A server that a test may stop."""
-    server = Server()
+    server = Server(backend=backend)
     yield server
     server.close()
 

@@ -37,7 +37,7 @@ class Example:
         self.server, self.port = server, free_port()
         environ = os.environ | {
             "SERVER": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": proxies,
-            "TIMEOUT_MS": str(timeout_ms),
+            "TIMEOUT_MS": str(timeout_ms), "BACKEND": server.backend,
         }  # fmt: skip
         command = [sys.executable, "-m", "uvicorn", "app:app", "--host", host, "--port",
                    str(self.port), "--log-level", "error", "--no-proxy-headers"]  # fmt: skip
@@ -167,7 +167,9 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
     took_s: list[float] = []
     others: list[float] = []
     with example.server.client() as other:
-        for at in range(ROUNDS):
+        for at in range(100):
+            if len(took_s) == ROUNDS:
+                break
             until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
             example.server.advance("60s")
             others.append(timed(partial(example.get, "/", "192.0.2.1"))[1])
@@ -176,12 +178,19 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
             sleeping.send_command("DEBUG", "SLEEP", "0.6")
             time.sleep(0.05)
             served, took = timed(partial(example.get, "/", f"192.0.2.{at}"))
-            assert (served.status_code, served.json()["source"]) == (200, "error")
-            took_s.append(took)
+            if not sleeping.can_read(0):
+                # Else it had awoken before it was asked, as on a machine that is busy.
+                assert (served.status_code, served.json()["source"]) == (200, "error")
+                took_s.append(took)
             sleeping.read_response()
             other.connection_pool.release(sleeping)
             assert example.server.counted() - before <= 1
+    assert len(took_s) == ROUNDS
     assert in_time(took_s, others)
+
+
+def held(server: Server) -> bool:
+    return bool(server.command("KEYS", "rl:*exports*"))
 
 
 def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
@@ -189,9 +198,9 @@ def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
         assert first.status_code == 200
         chunks = first.iter_bytes()
         assert next(chunks)
+        assert held(example.server)
         assert example.get("/export", "192.0.2.7").status_code == 429
         # Leaving the block closes the connection in the middle of the response.
-    released = "INFO", "rl"
-    until(lambda: int(example.server.command(*released)["rl_release_allowed"]) == 1)
+    until(lambda: not held(example.server))
     with example.client.stream("GET", "/export", headers=ALICE) as again:
         assert again.status_code == 200

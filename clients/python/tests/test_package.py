@@ -16,6 +16,7 @@ from .conftest import ROOT
 
 HERE = ROOT / "clients/python"
 LICENCES = ["LICENSE", "LICENSE-APACHE", "LICENSE-MIT"]
+LIBRARY = ["redis_throttle.lua", "redis_throttle_script.lua"]
 MODULES = sorted(path.name for path in Path(redis_throttle_client.__file__).parent.glob("*.py"))
 
 
@@ -32,7 +33,7 @@ def test_the_wheel_has_the_code_its_mark_and_the_licences(packed: Path) -> None:
         names = wheel.namelist()
         metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
     code = [name for name in names if name.startswith("redis_throttle_client/")]
-    assert sorted(Path(name).name for name in code) == sorted([*MODULES, "py.typed"])
+    assert sorted(Path(name).name for name in code) == sorted([*MODULES, *LIBRARY, "py.typed"])
     found = [name for name in names if "/licenses/" in name]
     assert sorted(Path(name).name for name in found) == LICENCES
     assert "License-Expression: MIT OR Apache-2.0" in metadata
@@ -45,7 +46,9 @@ def test_the_source_distribution_builds_alone(packed: Path) -> None:
     with tarfile.open(next(packed.glob("*.tar.gz"))) as source:
         names = {name.split("/", 1)[1] for name in source.getnames() if "/" in name}
     assert {"pyproject.toml", "README.md", *LICENCES} <= names
-    assert {f"src/redis_throttle_client/{name}" for name in [*MODULES, "py.typed"]} <= names
+    assert {
+        f"src/redis_throttle_client/{name}" for name in [*MODULES, *LIBRARY, "py.typed"]
+    } <= names
     assert not [name for name in names if name.startswith((".venv", ".mypy", ".hypothesis"))]
 
 

@@ -65,7 +65,7 @@ def on(server: Server, code: str) -> str:
 async def run_page(server: Server) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     blocks = CODE.findall(PAGE)
-    assert len(blocks) == 9
+    assert len(blocks) == 10
     for block in blocks:
         exec(compile(on(server, block), "docs/python.md", "exec", dont_inherit=True), names)
     transport = httpx.ASGITransport(names["app"])
@@ -88,8 +88,10 @@ async def run_page(server: Server) -> None:
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
-async def test_the_code_of_the_page(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    await run_page(server)
-    assert capsys.readouterr().out == "come in\n"
+async def test_the_code_of_the_page(
+    shared_server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await run_page(shared_server)
+    assert capsys.readouterr().out == "come in\nmodule\n"
     # A page closes less than a program does.
     gc.collect()

@@ -57,7 +57,7 @@ class Sentinel:
 @pytest.mark.anyio
 async def test_sentinel_leads_to_the_new_primary(own_server: Server) -> None:
     with contextlib.ExitStack() as stack:
-        other = Server()
+        other = Server(backend=own_server.backend)
         stack.callback(other.close)
         other.command("REPLICAOF", "127.0.0.1", own_server.port)
         until(lambda: other.command("INFO", "replication")["master_link_status"] == "up", 60)

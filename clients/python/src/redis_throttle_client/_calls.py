@@ -13,11 +13,12 @@ import os
 import threading
 import uuid
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from . import _protocol
+from ._backends import Backend, Choice, unexecuted
 from ._decision import Decision
 from ._errors import CommandRejected, ThrottleError, Unavailable, is_mistake
 from ._keys import Keys
@@ -26,41 +27,14 @@ from ._options import Counters, Options
 from ._policy import DenialCache, Gate, Grants, strictest
 from ._protocol import Args
 from ._rules import Rule, checked_cost
+from ._steps import Send, Sleep, Steps, Turn
 
 log = logging.getLogger("redis_throttle_client")
 
-T = TypeVar("T")
 Subject = str
 Call = tuple[Rule, Subject] | tuple[Rule, Subject, int]
 Keyed = tuple[Rule, str, int]
 """Rule, key and cost."""
-
-
-@dataclass(slots=True)
-class Send:
-    """Send this once to the node, and wait for the reply."""
-
-    node: Any
-    args: Args
-    timeout_s: float
-
-
-@dataclass(slots=True)
-class Sleep:
-    """Wait so long."""
-
-    seconds: float
-
-
-@dataclass(slots=True)
-class Turn:
-    """Wait for the lock of a key, which is sent; None when it did not come in time."""
-
-    key: str
-    timeout_s: float
-
-
-Steps = Generator[Send | Sleep | Turn, Any, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +58,7 @@ class Calls:
         self.clock = options.clock
         self._find_node = find_node
         self._timeout_s = options.timeout_ms / 1000
+        self._backend = Choice(options.backend, options.clock)
         self.begin()
         _everyone.add(self)
 
@@ -243,10 +218,10 @@ class Calls:
         leases = [(rule, key) for rule, key, _ in made if rule.kind == "lease"]
         return Admission(decision, name, asked, leases if decision.allowed else ())
 
-    def ready(self) -> Steps[None]:
-        """Asks for something that only the module answers, and takes nothing."""
-        key = self.keys.key("ready", "ready")
-        yield from self.ask(("RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0"))
+    def ready(self) -> Steps[Backend]:
+        """Asks for something that only a back end answers, and takes nothing."""
+        yield from self.ask(_protocol.probe(self.keys.key("ready", "ready")))
+        return self._backend.found or "module"
 
     def give_back(self) -> Steps[None]:
         """What was fetched in advance and not spent."""
@@ -268,7 +243,18 @@ class Calls:
         answered: bool | None = None
         timeout_s = self._timeout_s if deadline is None else max(0.001, deadline - began)
         try:
-            reply = yield Send(node, args, timeout_s)
+            sent, tried, until = args, self._backend.found, began + timeout_s
+            if tried != "module":
+                if tried is None:
+                    tried = yield from self._backend.find(node, args, until)
+                    timeout_s = max(0.001, until - self.clock())
+                sent = self._backend.written(args, tried)
+            try:
+                reply = yield Send(node, sent, timeout_s)
+            except Exception as error:
+                if not unexecuted(error, sent):
+                    raise
+                reply = yield from self._backend.again(node, args, tried, error, until)
             answered = True
         except Exception as error:
             judged = _judged(error)
@@ -399,7 +385,7 @@ def _judged(error: Exception) -> ThrottleError:
         return error
     if is_mistake(error):
         hint = ""
-        if "unknown command" in str(error):
+        if "unknown command" in str(error) and "RL." in str(error):
             hint = ": is the module loaded on this server?"
         return CommandRejected(f"{error}{hint}")
     return Unavailable(f"no answer: {error or type(error).__name__}")

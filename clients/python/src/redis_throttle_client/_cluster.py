@@ -14,6 +14,7 @@ from typing import Any
 from ._async_sockets import AsyncSockets, in_time
 from ._dial import Dial, Node
 from ._errors import Unavailable
+from ._protocol import key_of
 from ._sockets import Sockets
 
 _REFRESH_S = 1.0
@@ -107,7 +108,8 @@ class ClusterTransport:
                 self._refresh()
             except self._dial.ask as error:
                 node, asking = self._map.target(error, node), True
-            except self._dial.response_error:
+            except self._dial.response_error as error:
+                error.answered_by = node
                 raise
             except Exception:
                 self._map.lost(node)
@@ -182,7 +184,7 @@ class AsyncClusterTransport:
     async def _call(self, node: Node, args: tuple[str, ...]) -> Any:
         dial, asking = await self._known(), False
         if node is None:
-            node = self._map.find(args[1])
+            node = self._map.find(key_of(args))
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 return await self._sockets(dial, node).call(args, asking=asking)
@@ -192,7 +194,8 @@ class AsyncClusterTransport:
                 self._refresh()
             except dial.ask as error:
                 node, asking = self._map.target(error, node), True
-            except dial.response_error:
+            except dial.response_error as error:
+                error.answered_by = node
                 raise
             except (Exception, asyncio.CancelledError):
                 self._map.lost(node)

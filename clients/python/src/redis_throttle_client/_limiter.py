@@ -8,12 +8,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar, Unpack
 
-from ._calls import Call, Calls, Send, Sleep, Steps, Turn
+from ._backends import Backend
+from ._calls import Call, Calls
 from ._decision import Decision
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext, Renewer
 from ._options import Counters, LimiterOptions, Options
 from ._protocol import Args
 from ._rules import Rule
+from ._steps import Send, Sleep, Steps, Turn
 from ._transport import async_transport, transport
 
 T = TypeVar("T")
@@ -100,9 +102,12 @@ class Limiter:
         """What was decided, and how, since the limiter was made."""
         return self._calls.counters()
 
-    def ready(self) -> None:
-        """Returns when the server is there and has the module; raises what is wrong otherwise."""
-        self._run(self._calls.ready())
+    def ready(self) -> Backend:
+        """Which back end answers: ``module``, ``functions`` or ``script``.
+
+        Raises what is wrong when the server is not there or has none of those wanted.
+        """
+        return self._run(self._calls.ready())
 
     def close(self) -> None:
         """Gives back what was fetched in advance and not spent, and closes the sockets."""
@@ -228,9 +233,9 @@ class AsyncLimiter:
         """As :attr:`Limiter.counters`."""
         return self._calls.counters()
 
-    async def ready(self) -> None:
+    async def ready(self) -> Backend:
         """As :meth:`Limiter.ready`."""
-        await self._run(self._calls.ready())
+        return await self._run(self._calls.ready())
 
     async def close(self) -> None:
         """As :meth:`Limiter.close`; releases that are on their way are waited for."""

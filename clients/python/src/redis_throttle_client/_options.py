@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from ._backends import BackendOption, checked_backend
 from ._decision import Decision
 from ._errors import InvalidArgument
 from ._rules import Rule
@@ -39,6 +40,7 @@ class LimiterOptions(TypedDict, total=False):
     breaker_pause_ms: int
     denial_cache: int
     prefetch: int
+    backend: BackendOption
     prefix: str
     hash_tag: Literal["none", "subject"]
     hmac_secret: bytes | str | None
@@ -52,7 +54,8 @@ class Options:
 
     ``timeout_ms`` holds for the whole call: connecting, sending and the reply. ``prefetch`` is
     how many permits one call takes in advance for calls of cost 1, under rules that can.
-    ``denial_cache`` is how many denials are remembered, 0 for none.
+    ``denial_cache`` is how many denials are remembered, 0 for none. ``backend`` is who decides on
+    the server: the module, or without it the library of functions or the script; ``auto`` looks.
     """
 
     timeout_ms: int = 100
@@ -61,6 +64,7 @@ class Options:
     breaker_pause_ms: int = 1000
     denial_cache: int = 0
     prefetch: int = 1
+    backend: BackendOption = "auto"
     prefix: str = "rl"
     hash_tag: Literal["none", "subject"] = "none"
     hmac_secret: bytes | str | None = None
@@ -76,3 +80,4 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < bound:
                 raise InvalidArgument(f"{name}: expected an integer of at least {bound}")
+        checked_backend(self.backend)

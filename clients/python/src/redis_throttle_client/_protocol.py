@@ -101,6 +101,39 @@ def check_all(
     return tuple(args)
 
 
+def probe(key: str) -> Args:
+    """A status that any server of limits can tell, whatever stands in the key."""
+    return ("RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0")
+
+
+def _taken_apart(args: Args) -> tuple[str, Args, Args]:
+    """Of a command of the module: its verb, its keys, and the rest."""
+    verb = args[0].removeprefix("RL.")
+    if verb in ("ALL", "PEEKALL"):
+        return verb, args[1::2], args[2::2]
+    return verb, args[1:2], args[2:]
+
+
+def as_function(args: Args) -> Args:
+    """The call of the library of functions that does the same."""
+    verb, keys, rest = _taken_apart(args)
+    call = "FCALL_RO" if verb in ("PEEK", "PEEKALL") else "FCALL"
+    return (call, f"rl_{verb.lower()}", str(len(keys)), *keys, *rest)
+
+
+def as_script(args: Args, call: str, script: str) -> Args:
+    """The call of a script that does the same: ``EVALSHA`` of its name, or ``EVAL`` of its text."""
+    verb, keys, rest = _taken_apart(args)
+    return (call, script, str(len(keys)), *keys, verb, *rest)
+
+
+def key_of(args: Args) -> str:
+    """The key that says which node of a cluster is meant; empty where any is."""
+    if args[0].startswith(("FCALL", "EVAL")):
+        return args[3] if args[2] != "0" else ""
+    return args[1]
+
+
 def _integers(reply: object, length: int) -> list[int]:
     if not isinstance(reply, list) or len(reply) != length:
         raise ProtocolError("the reply is no decision")

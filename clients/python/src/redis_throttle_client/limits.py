@@ -96,7 +96,7 @@ class ThrottleStorage(Storage):
         return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
 
     def check(self) -> bool:
-        """Whether the server is there and has the module."""
+        """Whether the server is there, with one of its back ends."""
         try:
             self.limiter.ready()
         except ThrottleError:

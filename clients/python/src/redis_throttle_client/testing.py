@@ -81,6 +81,8 @@ class FakeServer:
         match command:
             case "DEL":
                 return int(self._states.forget(key) | (self._leases.pop(key, None) is not None))
+            case _ if not command.startswith("RL."):
+                raise CommandRejected(f"ERR unknown command '{command}'")
             case "RL.RENEW":
                 return self._renew(key, words[0], words[1])
             case "RL.RELEASE":

@@ -1,0 +1,421 @@
+"""The module, the functions and the script: who is found, and what a call costs meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from redis_throttle_client import (
+    AsyncLimiter,
+    CommandRejected,
+    InvalidArgument,
+    Limiter,
+    _backends,
+    _protocol,
+    fixed,
+    gcra,
+    lease,
+    policy,
+    quota,
+    sliding_log,
+)
+
+from .conftest import ROOT, SERVERS, Server, shared
+from .test_cases import CASES, INVALID
+
+API = gcra("api", 6, 10, "60s")
+PATIENT: Any = {"timeout_ms": 5000}
+RULE = ("key", "GCRA", "6", "10", "60")
+
+
+def replaced(text: str, version: str) -> str:
+    """The library as one of another version."""
+    made = re.sub(r"(?m)^local VERSION = '[^']+'", f"local VERSION = '{version}'", text)
+    assert made != text
+    return made
+
+
+# -- written out -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("redis_throttle.lua", _backends.library),
+        ("redis_throttle_script.lua", _backends.script),
+    ],
+)
+def test_the_packed_library_is_that_of_the_repository(name: str, read: Any) -> None:
+    """After a change there: ``cp functions/*.lua clients/python/src/redis_throttle_client/``."""
+    packed = ROOT / "clients/python/src/redis_throttle_client" / name
+    assert packed.read_bytes() == (ROOT / "functions" / name).read_bytes()
+    assert read().encode() == packed.read_bytes()
+
+
+def test_the_names_of_what_is_packed() -> None:
+    text = (ROOT / "functions/redis_throttle_script.lua").read_bytes()
+    assert _backends.script_sha() == hashlib.sha1(text).hexdigest()
+    assert f"local VERSION = '{'.'.join(map(str, _backends.bundled_version()))}'" in (
+        _backends.library()
+    )
+
+
+def test_a_call_as_each_back_end_takes_it() -> None:
+    check = ("RL.GCRA", *RULE[:1], *RULE[2:], "COST", "2")
+    assert _protocol.as_function(check) == (
+        "FCALL", "rl_gcra", "1", "key", "6", "10", "60", "COST", "2",
+    )  # fmt: skip
+    assert _protocol.as_function(("RL.PEEK", *RULE)) == ("FCALL_RO", "rl_peek", "1", *RULE)
+    several = ("RL.ALL", "{a}:u", "GCRA 6 10 60", "{a}:t", "FIXED 9 60")
+    after = ("2", "{a}:u", "{a}:t")
+    rules = ("GCRA 6 10 60", "FIXED 9 60")
+    assert _protocol.as_function(several) == ("FCALL", "rl_all", *after, *rules)
+    assert _protocol.as_function(("RL.PEEKALL", *several[1:]))[:2] == ("FCALL_RO", "rl_peekall")
+    assert _protocol.as_script(several, "EVALSHA", "f00") == (
+        "EVALSHA", "f00", *after, "ALL", *rules,
+    )  # fmt: skip
+    for made in (_protocol.as_function(several), _protocol.as_script(several, "EVAL", "text")):
+        assert _protocol.key_of(made) == "{a}:u"
+    assert _protocol.key_of(several) == "{a}:u"
+    assert _protocol.key_of(("FCALL", "rl_version", "0")) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "sent", "proves"),
+    [
+        ("ERR unknown command 'RL.GCRA', with args beginning with: 'k' ", "RL.GCRA", True),
+        ("unknown command `RL.GCRA`, with args beginning with: `k`, ", "RL.GCRA", True),
+        ("unknown command 'FCALL', with args beginning with: 'rl_gcra' ", "FCALL", True),
+        ("Function not found", "FCALL_RO", True),
+        ("NOSCRIPT No matching script. Please use EVAL.", "EVALSHA", True),
+        # Of a command in the script, of another one, and what may have run.
+        ("Unknown Redis command called from script script: f00", "EVALSHA", False),
+        ("unknown command of redis-throttle: see docs/without-the-module.md", "FCALL", False),
+        ("unknown command 'GET', with args beginning with: 'k' ", "FCALL", False),
+        ("unknown command 'DEL', with args beginning with: 'k' ", "DEL", False),
+        ("unknown command 'EVALSHA', with args beginning with: 'k' ", "EVALSHA", False),
+        ("Function not found", "RL.GCRA", False),
+        ("NOPERM User app has no permissions to run the 'rl.gcra' command", "RL.GCRA", False),
+        ("LOADING Redis is loading the dataset in memory", "FCALL", False),
+        ("no answer in time", "FCALL", False),
+    ],
+)
+def test_what_proves_that_a_call_did_not_run(text: str, sent: str, proves: bool) -> None:
+    assert _backends.unexecuted(redis.ResponseError(text), (sent, "k")) is proves
+
+
+def test_what_is_no_back_end_is_refused() -> None:
+    for wrong in ("lua", None, 1):
+        with pytest.raises(InvalidArgument, match=r"^backend: "):
+            Limiter(redis.Redis(), backend=wrong)  # type: ignore[arg-type]
+
+
+# -- the ladder, without a server --------------------------------------------------------------
+
+
+class Script:
+    """A transport that answers as told, and keeps what it was sent."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers, self.sent = list(answers), list[str]()
+
+    def node(self, key: str) -> None:
+        return None
+
+    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        self.sent.append(" ".join(args[:2] if args[0] == "FCALL" else args[:1]))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def close(self) -> None:
+        pass
+
+
+ALLOWED = [1, 6, 5, 0, 6000]
+NO_MODULE = redis.ResponseError("unknown command 'RL.GCRA', with args beginning with: 'k' ")
+NO_PROBE = redis.ResponseError("unknown command 'RL.PEEK', with args beginning with: 'k' ")
+NO_FUNCTION = redis.ResponseError("Function not found")
+NO_FCALL = redis.ResponseError("unknown command 'FCALL', with args beginning with: 'k' ")
+NOPERM = redis.exceptions.NoPermissionError("User app has no permissions")
+EXISTS = redis.ResponseError("Library 'redis_throttle' already exists")
+NO_SCRIPT = redis.exceptions.NoScriptError("No matching script. Please use EVAL.")
+LOST = redis.ConnectionError("Connection reset by peer")
+ASK, VERSION, LOAD = "RL.GCRA", "FCALL rl_version", "FUNCTION"
+CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
+
+
+@pytest.mark.parametrize(
+    ("backend", "answers", "sent"),
+    [
+        ("auto", [ALLOWED], [ASK]),
+        ("auto", [NO_MODULE, b"0.2.0", ALLOWED], [ASK, VERSION, CALL]),
+        ("auto", [NO_MODULE, b"9.0.0", ALLOWED], [ASK, VERSION, CALL]),
+        ("auto", [NO_MODULE, b"0.1.9", b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
+        ("auto", [NO_MODULE, NO_FUNCTION, b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
+        # Somebody else loads his at the same moment, a newer one or an older.
+        (
+            "auto",
+            [NO_MODULE, NO_FUNCTION, EXISTS, b"9.0.0", ALLOWED],
+            [ASK, VERSION, LOAD, VERSION, CALL],
+        ),
+        (
+            "auto",
+            [NO_MODULE, NO_FUNCTION, EXISTS, b"0.1.0", b"ok", ALLOWED],
+            [ASK, VERSION, LOAD, VERSION, LOAD, CALL],
+        ),
+        ("auto", [NO_MODULE, NOPERM, ALLOWED], [ASK, VERSION, EVAL]),
+        ("auto", [NO_MODULE, NO_FCALL, ALLOWED], [ASK, VERSION, EVAL]),
+        ("auto", [NO_MODULE, NO_FUNCTION, NOPERM, ALLOWED], [ASK, VERSION, LOAD, EVAL]),
+        ("functions", [NO_FUNCTION, b"ok", ALLOWED], [VERSION, LOAD, CALL]),
+        ("functions", [b"0.1.0", b"ok", ALLOWED], [VERSION, LOAD, CALL]),
+        ("script", [ALLOWED], [EVALSHA]),
+        ("script", [NO_SCRIPT, ALLOWED], [EVALSHA, EVAL]),
+        ("module", [ALLOWED], [ASK]),
+    ],
+)
+def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
+    script = Script(*answers)
+    limiter = Limiter(script, backend=backend)
+    assert limiter.check(API, "42").source == "server"
+    assert script.sent == sent
+    counters = limiter.counters
+    assert (counters.allowed, counters.degraded, counters.mistakes) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("backend", "answers", "sent"),
+    [
+        ("module", [NO_MODULE], [ASK]),
+        ("auto", [NOPERM], [ASK]),
+        # Once, and not again.
+        ("auto", [NO_MODULE, b"0.2.0", NO_FUNCTION], [ASK, VERSION, CALL]),
+        ("functions", [NOPERM], [VERSION]),
+        ("functions", [NO_FCALL], [VERSION]),
+        ("functions", [NO_FUNCTION, NOPERM], [VERSION, LOAD]),
+        ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
+        ("script", [NO_SCRIPT, NO_SCRIPT], [EVALSHA, EVAL]),
+        ("script", [NOPERM], [EVALSHA]),
+    ],
+)
+def test_a_mistake_ends_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
+    script = Script(*answers)
+    limiter = Limiter(script, backend=backend)
+    with pytest.raises(CommandRejected):
+        limiter.check(API, "42")
+    assert script.sent == sent
+    assert limiter.counters.mistakes == 1
+
+
+@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize(
+    "passing",
+    [LOST, redis.TimeoutError("late"), redis.ResponseError("OOM command not allowed")],
+)
+def test_without_an_answer_nothing_is_repeated(passing: Exception, steps: int) -> None:
+    answers = [NO_MODULE, NO_FUNCTION, b"ok"][:steps]
+    script = Script(*answers, passing)
+    limiter = Limiter(script)
+    assert limiter.check(API, "42").source == "error"
+    assert script.sent == [ASK, VERSION, LOAD, CALL][: steps + 1]
+    assert limiter.counters.degraded == 1
+
+
+def test_a_choice_is_remembered_and_made_anew() -> None:
+    """Through a flush, a server with the module, and one that takes scripts only."""
+    script = Script(
+        NO_MODULE, b"0.2.0", ALLOWED, ALLOWED,
+        NO_FUNCTION, NO_PROBE, NO_FUNCTION, b"ok", ALLOWED,
+        NO_FUNCTION, NOPERM, ALLOWED, ALLOWED,
+        NO_MODULE, NOPERM, ALLOWED, ALLOWED,
+        NO_SCRIPT, NO_PROBE, NOPERM, ALLOWED,
+    )  # fmt: skip
+    limiter = Limiter(script)
+    for _ in range(8):
+        assert limiter.check(API, "42").source == "server"
+    assert script.sent == [
+        ASK, VERSION, CALL, CALL,
+        CALL, PROBE, VERSION, LOAD, CALL,
+        CALL, PROBE, ASK, ASK,
+        ASK, VERSION, EVAL, EVALSHA,
+        EVALSHA, PROBE, VERSION, EVAL,
+    ]  # fmt: skip
+
+
+def test_the_ladder_has_the_deadline_of_its_call() -> None:
+    now = [0.0]
+
+    class Slow(Script):
+        def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+            left.append(timeout_s)
+            now[0] += 0.04
+            return super().call(node, args, timeout_s)
+
+    left: list[float] = []
+    script = Slow(NO_MODULE, NO_FUNCTION, b"ok", ALLOWED)
+    limiter = Limiter(script, clock=lambda: now[0])
+    assert limiter.check(API, "42").source == "error"
+    assert left == pytest.approx([0.1, 0.06, 0.02])
+    assert script.sent == [ASK, VERSION, LOAD]
+
+
+# -- against real servers ----------------------------------------------------------------------
+
+
+def replies(server: Server, call: tuple[str, ...]) -> Any:
+    """What a new limiter is told, on an empty server."""
+    server.command("FLUSHALL")
+    with Limiter(server.client(), **PATIENT) as limiter:
+        try:
+            return limiter._ask(call)
+        except CommandRejected as error:
+            return "not without the module" if "without the module" in str(error) else str(error)
+
+
+MODULE_ONLY = ("QUOTA", "USE")
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("section", ["calls", "calls_all"])
+def test_the_shared_table_has_the_same_replies(
+    server: Server, shared_server: Server, section: str
+) -> None:
+    for case in CASES[section]:
+        if case["expect"] == INVALID:
+            continue
+        call = tuple(case["expect"])
+        found = replies(server, call)
+        if server.backend != "module" and any(
+            word.split(" ")[0].removeprefix("RL.") in MODULE_ONLY for word in call
+        ):
+            assert found == "not without the module", call
+        else:
+            assert found == replies(shared_server, call), call
+
+
+@pytest.fixture
+def bare(shared_servers: dict[str, Server]) -> Server:
+    """A server without the module, and without the library."""
+    return shared(shared_servers, "functions")
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_ready_tells_who_answers(server: Server) -> None:
+    with Limiter(server.client(), **PATIENT) as limiter:
+        assert limiter.ready() == server.backend
+    async with AsyncLimiter(redis.asyncio.Redis(port=server.port), **PATIENT) as waiting:
+        assert await waiting.ready() == server.backend
+    every: Any = list(SERVERS)
+    # Who has the one takes those after it too.
+    there = every[every.index(server.backend) :]
+    for name in there:
+        server.flush()
+        with Limiter(server.client(), backend=name, **PATIENT) as limiter:
+            assert limiter.ready() == name
+    for name in every[: -len(there)]:
+        with (
+            Limiter(server.client(), backend=name, **PATIENT) as limiter,
+            pytest.raises(CommandRejected),
+        ):
+            limiter.ready()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_flush_counts_nothing_twice(server: Server) -> None:
+    with Limiter(server.client(), **PATIENT) as limiter:
+        async with AsyncLimiter(redis.asyncio.Redis(port=server.port), **PATIENT) as waiting:
+            found = []
+            for _ in range(2):
+                found.append(limiter.check(API, "42").remaining)
+                found.append((await waiting.check(API, "42")).remaining)
+                server.command("SCRIPT", "FLUSH")
+                if server.backend == "functions":
+                    server.command("FUNCTION", "FLUSH")
+            assert found == [5, 4, 3, 2]
+            assert limiter.counters.mistakes == waiting.counters.mistakes == 0
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(("there", "kept"), [("0.0.9", False), ("99.0.0", True)])
+@pytest.mark.parametrize("wanted", ["auto", "functions"])
+def test_an_older_library_is_replaced_and_a_newer_one_kept(
+    bare: Server, there: str, kept: bool, wanted: Any
+) -> None:
+    bare.command("FUNCTION", "LOAD", replaced(_backends.library(), there))
+    with Limiter(bare.client(), backend=wanted, **PATIENT) as limiter:
+        assert limiter.check(API, "42").remaining == 5
+    found = _backends.version(bare.command("FCALL", "rl_version", "0"))
+    assert found == (_backends.version(there) if kept else _backends.bundled_version())
+
+
+@pytest.mark.live
+def test_the_steady_state_is_one_call(server: Server) -> None:
+    with Limiter(server.client(), **PATIENT) as limiter:
+        limiter.check(API, "42")
+        limiter.check(API, "42")
+        server.command("CONFIG", "RESETSTAT")
+        for _ in range(4):
+            limiter.check(API, "42")
+        stats = server.command("INFO", "commandstats")
+        name = {"module": "rl.gcra", "functions": "fcall", "script": "evalsha"}[server.backend]
+        assert int(stats[f"cmdstat_{name}"]["calls"]) == 4
+        others = ("rl.", "fcall", "eval", "function", "script")
+        asked = [at.removeprefix("cmdstat_") for at in stats]
+        assert [at for at in asked if at.startswith(others)] == [name]
+
+
+@pytest.mark.live
+def test_no_permission_for_the_module_is_no_other_back_end(shared_server: Server) -> None:
+    user = "ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "+@all"
+    shared_server.command(*user, "-rl.gcra")
+    client = shared_server.client(username="app", password="x")
+    with Limiter(client, **PATIENT) as limiter:
+        with pytest.raises(CommandRejected):
+            limiter.check(API, "42")
+        assert limiter.ready() == "module"
+    assert shared_server.command("FUNCTION", "LIST") == []
+
+
+COMMANDS = (
+    "del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange zrangebyscore "
+    "zrem zrevrange zscore"
+)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("rights", "found"),
+    [
+        (["fcall", "fcall_ro", "function|load"], "functions"),
+        (["fcall", "fcall_ro", "evalsha", "eval"], "script"),
+        (["evalsha", "eval"], "script"),
+    ],
+)
+def test_the_rights_of_the_page_are_enough(bare: Server, rights: list[str], found: str) -> None:
+    user = "ACL", "SETUSER", "app", "reset", "on", "nopass", "~rl:*"
+    bare.command(*user, *[f"+{name}" for name in [*rights, *COMMANDS.split()]])
+    with Limiter(bare.client(username="app", password="x"), **PATIENT) as limiter:
+        assert limiter.ready() == found
+        for rule in (API, fixed("day", 3, "1d"), sliding_log("log", 3, "1h")):
+            limiter.check(rule, "42")
+            assert limiter.refund(rule, "42").allowed
+            assert limiter.peek(rule, "42")
+        with limiter.lease(lease("jobs", 1, "60s"), "42") as held:
+            assert held.renew()
+        limiter.forget(API, "42")
+
+
+@pytest.mark.live
+def test_what_only_the_module_has(bare: Server) -> None:
+    with Limiter(bare.client(), **PATIENT) as limiter:
+        for rule in (quota("month", 10, "month"), policy("search", default=API)):
+            with pytest.raises(CommandRejected, match="without the module"):
+                limiter.check(rule, "42")
