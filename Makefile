@@ -1,6 +1,7 @@
 # redis-throttle: `make` lists what there is.
 
 PORT ?= 7777
+HTTP_PORT ?= 8080
 SERVER ?= redis-server
 ARGS ?=
 MINUTES ?= 5
@@ -17,6 +18,7 @@ faults := $(target)/fault-injection
 exporter := $(target)/release/redis-throttle-exporter
 module_with_faults := $(faults)/release/libredis_throttle.so
 noop := $(target)/noop-command
+clients := $(target)/clients
 servers := .cache/servers
 
 # rustup puts cargo here, and a shell opened before that does not know it yet.
@@ -26,10 +28,23 @@ export SERVER ROUNDS ONLY UPDATE
 cargo_build := cargo build --release --locked
 bench := cargo bench --locked --no-default-features --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
+# Their suites, and then the examples as a reader starts them.
+define test_clients
+$(for_clients) test $(ONLY)
+$(for_clients) example $(ONLY)
+CARGO_TARGET_DIR='$(target)' RL_CLIENTS='$(clients)' RL_MODULE='$(module)' \
+	cargo test --locked --no-default-features --test examples $(example_of_$(ONLY))
+endef
+example_of_python := fastapi
+example_of_node := express
+example_of_rust := axum
+
+for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clients.sh
 
 .DEFAULT_GOAL := help
 .PHONY: help build run demo plots test test-matrix soak fuzz check clean dist exporter
-.PHONY: bench bench-full bench-pure bench-instructions bench-module
+.PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
+.PHONY: example-fastapi example-express example-axum test-clients check-clients
 
 help: ## list these targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
@@ -60,6 +75,19 @@ demo: ## build, then show every command, and all algorithms side by side
 	$(cargo_build)
 	@scripts/demo.sh '$(module)'
 
+example-fastapi: ## start a server and a FastAPI service with limits on HTTP_PORT=8080
+example-express: ## the same with Express
+example-axum: ## the same with axum
+example-fastapi example-express example-axum: example-%:
+	@scripts/install-prerequisites.sh rust build server clients
+	$(cargo_build)
+	@$(for_clients) example $(language_of_$*)
+	@RL_CLIENTS='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT)
+
+language_of_fastapi := python
+language_of_express := node
+language_of_axum := rust
+
 plots: ## draw docs/plots anew, from what a server lets through; CHECK=1 only compares
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
@@ -81,6 +109,16 @@ test: ## build and run everything that has to pass
 	$(cargo_build) --package redis-throttle-exporter
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
 		cargo test --locked --no-default-features --test monitoring
+	$(test_clients)
+
+test-clients: ## the suites of the clients in Python, Node and Rust; ONLY=node for one of them
+	@scripts/install-prerequisites.sh rust build server clients
+	$(cargo_build)
+	$(test_clients)
+
+check-clients: ## format, lint and types of the clients; ONLY=node for one of them
+	@scripts/install-prerequisites.sh rust lint build clients
+	$(for_clients) check $(ONLY)
 
 soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the models
 	@scripts/install-prerequisites.sh rust build server
@@ -117,20 +155,30 @@ bench-instructions: ## instructions of each step and command, beside the baselin
 	RL_MODULE='$(target)/instructions/release/libredis_throttle.so' \
 		$(bench) --bench instructions
 
+bench-clients: ## the clients beside the usual ways, in ROUNDS=5, into docs/bench/clients.md
+	@scripts/install-prerequisites.sh rust build server clients
+	$(cargo_build)
+	@$(for_clients) bench
+	CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' \
+		scripts/clients.sh run python3 benches/clients/run.py
+
 bench-module:
 	@scripts/install-prerequisites.sh rust build server
 	@mkdir -p $(servers)
 	scripts/fetch-servers.sh $(servers) redis-7.0 redis-8.0 valkey-9.1 >$(servers)/bench.txt
 	$(cargo_build) --features noop-command --target-dir '$(noop)'
 
-check: ## check the format, and clippy and the docs with warnings as errors
-	@scripts/install-prerequisites.sh rust lint build
+check: ## check the format, and clippy and the docs with warnings as errors; the clients too
+	@scripts/install-prerequisites.sh rust lint build clients
 	cargo fmt --all --check
 	$(clippy) -- -D warnings
 	$(clippy) --no-default-features --features oracle -- -D warnings
 	$(clippy) --package redis-throttle-exporter -- -D warnings
 	$(clippy) --features fault-injection,noop-command -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
+	$(for_clients) check
 
 clean: ## remove everything that was built
 	cargo clean
+	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
+	rm -rf examples/express/node_modules benches/clients/node/node_modules

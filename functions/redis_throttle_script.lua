@@ -1445,37 +1445,34 @@ local function run(verb, keys, args, at)
     if calls ~= fewest then return calls < fewest end
     return row[3] < other[3]
   end
+  local function noted(changes, place, row, change, bytes, lapse, slack, offset)
+    local from = 5 * place
+    changes[from - 4], changes[from - 3], changes[from - 2] = change, bytes, lapse
+    changes[from - 1], changes[from] = slack, offset
+    return row, change
+  end
   return function(verb, keys, args, at)
     local rules, failure, number = read(keys, args, at)
     if not rules then return failed(failure, verb, number) end
     local now = now_us()
     local count, denied = #rules, false
     local reply, changes = { 0, 0, 0, 0, 0, 0 }, {}
-    local function decide_at(place, holds_back)
-      local row, change, bytes, lapse, slack, offset =
-        decide_one(keys[place], rules[place], now, holds_back)
-      reply[6 + place] = row
-      if not row then
-        failure, number = change, place
-      elseif bytes then
-        changes[place] = { change, bytes, lapse, slack, offset }
-      else
-        changes[place] = change
-      end
-      return row
-    end
     for place = 1, count do
-      local row = decide_at(place, false)
-      if not row then return failed(failure, verb, number) end
+      local row, change =
+        noted(changes, place, decide_one(keys[place], rules[place], now, false))
+      if not row then return failed(change, verb, place) end
       if row[1] <= 0 then denied = true end
+      reply[6 + place] = row
     end
     local first, longest_wait_ms = 1, 0
     for place = 1, count do
       local row = reply[6 + place]
       if denied and row[1] > 0 then
-        row = decide_at(place, true)
-        if not row then return failed(failure, verb, number) end
+        local change
+        row, change = noted(changes, place, decide_one(keys[place], rules[place], now, true))
+        if not row then return failed(change, verb, place) end
         row[4] = 0
+        reply[6 + place] = row
       end
       if row[4] > longest_wait_ms then longest_wait_ms = row[4] end
       if place > 1
@@ -1488,11 +1485,13 @@ local function run(verb, keys, args, at)
     reply[4] = denied and row[4] or longest_wait_ms
     if verb == 'ALL' then
       for place = 1, count do
-        local change = changes[place]
-        if change and rules[place].id then
-          lease().hold(keys[place], now, change)
+        local from = 5 * place
+        local change, bytes = changes[from - 4], changes[from - 3]
+        if bytes then
+          local lapse, slack, offset = changes[from - 2], changes[from - 1], changes[from]
+          store(keys[place], now, change, bytes, lapse, slack, offset)
         elseif change then
-          store(keys[place], now, change[1], change[2], change[3], change[4], change[5])
+          lease().hold(keys[place], now, change)
         end
       end
     end

@@ -9,7 +9,8 @@
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
-#   scripts/install-prerequisites.sh clients    Python with pip and Node with npm, for the snippets
+#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm; below
+#                                               Node 20 scripts/clients.sh fetches one for its suites
 #
 # Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
 set -eu
@@ -98,8 +99,17 @@ check_pip() {
     python3 -m pip --version >/dev/null 2>&1 || need python3-pip
 }
 
-check_clients() {
+# Debian has the module venv in any case, and what it installs pip from in a package of its own.
+check_venv() {
     check_pip
+    python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
+    has python3 || return 0
+    python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "Python 3.11 or newer is needed and this is $(python3 --version): install it, then try again"
+}
+
+check_clients() {
+    check_venv
     has node || need nodejs
     has npm || need npm
 }

@@ -1,5 +1,6 @@
 //! The pages as a reader meets them: what a link points to is there, and the first page is short.
 
+use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -121,4 +122,62 @@ fn every_test_that_the_page_on_clients_names_exists() {
 fn the_readme_is_read_in_one_go() {
     let lines = pages()[Path::new("README.md")].lines().count();
     assert!(lines <= README_MOST_LINES, "README.md has {lines} lines");
+}
+
+/// The fenced blocks of a page in a language, in their order.
+fn blocks<'text>(text: &'text str, language: &str) -> Vec<&'text str> {
+    let fence = format!("```{language}\n");
+    let found = text.split(fence.as_str()).skip(1);
+    found.map(|rest| rest.split("```").next().expect("a block has an end")).collect()
+}
+
+/// The clients' own suites run their pages, so what stands there too is run.
+#[test]
+fn the_readme_shows_of_each_client_what_its_page_shows_and_its_suite_runs() {
+    let pages = pages();
+    let readme = &pages[Path::new("README.md")];
+    for (language, page) in
+        [("python", "docs/python.md"), ("js", "docs/node.md"), ("rust", "docs/rust.md")]
+    {
+        let shown = blocks(readme, language);
+        assert_eq!(shown.len(), 1, "README.md has one example in {language}");
+        let lines = shown[0].lines().filter(|line| !line.is_empty()).count();
+        assert!(lines <= 12, "the example in {language} has {lines} lines");
+        assert!(pages[Path::new(page)].contains(shown[0]), "{page} has another one");
+    }
+}
+
+/// What the suites of the clients check of every answer, as YAML reads JSON.
+fn cases_of_the_clients() -> Yaml<'static> {
+    let text = fs::read_to_string(root().join("clients/cases.json")).expect("the cases");
+    Yaml::load_from_str(text.leak()).expect("JSON").remove(0)
+}
+
+fn text_of<'yaml>(of: &'yaml Yaml<'_>, name: &str) -> &'yaml str {
+    of[name].as_str().unwrap_or_else(|| panic!("{name} is a text"))
+}
+
+#[test]
+fn the_page_on_http_says_what_the_cases_of_the_clients_check() {
+    let page = &pages()[Path::new("docs/http.md")];
+    let cases = cases_of_the_clients();
+    let problems = cases["problems"].as_sequence().expect("problems");
+    assert!(problems.len() >= 5, "{}", problems.len());
+    for problem in problems {
+        let body = &problem["expect"]["body"];
+        let status = body["status"].as_integer().expect("a status");
+        let row = page.lines().find(|line| line.contains(&format!(" | {status}")));
+        let title = format!("`{}`", text_of(body, "title"));
+        assert!(row.is_some_and(|row| row.contains(&title)), "{status} {title}");
+    }
+    let shown = Yaml::load_from_str(blocks(page, "json")[0]).expect("JSON").remove(0);
+    assert_eq!(shown, problems[0]["expect"]["body"]);
+
+    let headers = cases["headers"].as_sequence().expect("headers");
+    for at in [0, 1] {
+        for name in ["RateLimit-Policy", "RateLimit"] {
+            let field = format!("{name}: {}", text_of(&headers[at]["expect"], name));
+            assert!(page.contains(&field), "{field}");
+        }
+    }
 }

@@ -39,6 +39,15 @@ fn every_manifest_and_lock_file_has_the_version() {
     for manifest in ["Cargo.toml", "exporter/Cargo.toml"] {
         assert_eq!(behind(&text(manifest), "version = "), format!("\"{VERSION}\""), "{manifest}");
     }
+    let of_clients = [
+        ("clients/python/pyproject.toml", format!("\nversion = \"{VERSION}\"\n")),
+        ("clients/node/package.json", format!("\n  \"version\": \"{VERSION}\",\n")),
+        ("clients/node/package-lock.json", format!("\n  \"version\": \"{VERSION}\",\n")),
+        ("clients/rust/Cargo.toml", format!("\nversion = \"{VERSION}\"\n")),
+    ];
+    for (manifest, line) in of_clients {
+        assert!(text(manifest).contains(&line), "{manifest} has another version");
+    }
     for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
         let text = text(lock);
         for package in text.split("[[package]]").skip(1) {

@@ -27,7 +27,7 @@ use support::{BASE_US, Server, eventually, integers, raw_error};
 
 const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
 
-/// A client whose snippet the README prints and we run.
+/// A driver whose program the page on clients prints and we run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Snippet {
     RedisPy,
@@ -45,13 +45,13 @@ impl Snippet {
         let (language, mark) = match self {
             Self::RedisPy => (Python, "import redis"),
             Self::NodeRedis => (JavaScript, "from 'redis'"),
-            Self::Ioredis => (JavaScript, "from 'ioredis'"),
+            Self::Ioredis => (JavaScript, "import { Redis } from 'ioredis'"),
             Self::RedisRs => {
                 let answer = redis_rs::ask(&format!("redis://127.0.0.1:{port}"));
                 return answer.map_or_else(|_| NO_ANSWER.to_owned(), |line| line + "\n");
             }
         };
-        pages::run(language, &pages::block("README.md", language, mark), port)
+        pages::run(language, &pages::block("docs/clients.md", language, mark), port)
     }
 }
 
@@ -77,9 +77,9 @@ fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
 }
 
 #[test]
-fn the_readme_prints_the_program_in_rust_that_is_compiled_here() {
+fn the_page_prints_the_program_in_rust_that_is_compiled_here() {
     let compiled = include_str!("snippets/redis_rs.rs");
-    assert!(pages::page("README.md").contains(&format!("\n```rust\n{compiled}```\n")));
+    assert!(pages::page("docs/clients.md").contains(&format!("\n```rust\n{compiled}```\n")));
 }
 
 /// A reply as the pages print it: integers with a blank between them, or the text of an error.
@@ -125,7 +125,7 @@ fn the_move_from_redis_cell_answers_what_its_page_says() {
 }
 
 #[test]
-fn the_snippets_of_the_readme_are_allowed_until_they_are_denied() {
+fn the_programs_of_the_page_are_allowed_until_they_are_denied() {
     for snippet in SNIPPETS {
         let server = server_on_tcp();
         let mut client = server.client();
@@ -137,7 +137,7 @@ fn the_snippets_of_the_readme_are_allowed_until_they_are_denied() {
 }
 
 #[test]
-fn a_snippet_of_the_readme_whose_reply_is_lost_has_counted_once_and_says_so() {
+fn a_program_of_the_page_whose_reply_is_lost_has_counted_once_and_says_so() {
     for snippet in SNIPPETS {
         for loss in [Loss::Cut, Loss::Silence] {
             let outcome = counted(loss, |port| snippet.run(port));

@@ -1,6 +1,6 @@
 """A FastAPI service with a limit: ten requests at once, then ten a minute, for each address.
 
-SERVER=redis://127.0.0.1:7777 uvicorn app:app --port 8080
+SERVER=redis://127.0.0.1:7777 uvicorn app:app --no-proxy-headers --port 8080
 for i in $(seq 11); do curl -i http://127.0.0.1:8080/; done
 """
 

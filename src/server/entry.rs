@@ -4,7 +4,7 @@
 use super::api::{
     self, Call, CommandFunction, Commands, End, KeyRange, Loader, Refused, trampoline,
 };
-use super::commands::{ACL_CATEGORY, Action, COMMANDS};
+use super::commands::{ACL_CATEGORY, COMMANDS};
 use super::policy_file::{self, FileError};
 use super::{clock, config, error, fault, handler, info, policies};
 use redis_module::{RedisString, Status, redis_module};
@@ -149,7 +149,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             continue;
         }
         let description = &command.description;
-        let function = (command.action != Action::Container).then_some(function);
+        let function = command.has_function().then_some(function);
         loader.register_command(description, function).map_err(|Refused| {
             let name = description.name.to_string_lossy();
             refuse(&format!(

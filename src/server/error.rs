@@ -52,6 +52,8 @@ pub enum CommandError {
     DebugDisabled,
     /// The clock would leave its range.
     ClockRange,
+    /// `RL.POLICY` has no such subcommand.
+    UnknownSubcommand,
     /// A policy is not taken.
     Policy(Refusal),
     /// The policy file is not read or written.
@@ -128,6 +130,7 @@ impl CommandError {
             Self::DebugDisabled => {
                 c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
             }
+            Self::UnknownSubcommand => c"ERR unknown subcommand. Try RL.POLICY HELP.",
             Self::Policy(refusal) => refusal_text(refusal),
             Self::PolicyFile(error) => file_error(error),
             Self::ClockRange => {

@@ -34,8 +34,7 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Inspect => inspect(call),
         Action::Metrics => show_metrics(call),
         Action::Debug => debug(call),
-        // The server never calls it.
-        Action::Container => Err(CommandError::Grammar(GrammarError::Arity)),
+        Action::Container => policy_commands::find(call),
         Action::Policy(verb) => policy_commands::run(verb, call),
     };
     if let Err(error) = result {

@@ -1,7 +1,7 @@
 //! What operators do with policies: `RL.POLICY`. Every change is a line in the server's log.
 
 use super::api::{Call, Context};
-use super::commands::PolicyVerb;
+use super::commands::{Action, COMMANDS, PolicyVerb};
 use super::error::CommandError;
 use super::fault::{self, Point};
 use super::{clock, policies, policy_file, policy_statistics};
@@ -34,6 +34,25 @@ const HELP: &[&str] = &[
     "HELP",
     "    Print this help.",
 ];
+
+/// Finds the subcommand and runs it, as most servers do by themselves.
+#[cold]
+pub fn find(call: &Call<'_>) -> Result<(), CommandError> {
+    let name = call.args().first().ok_or(GrammarError::Arity)?;
+    let found = COMMANDS.iter().find_map(|command| {
+        let Action::Policy(verb) = command.action else { return None };
+        let (_, own_name) = command.description.name.to_str().ok()?.split_once('|')?;
+        own_name.as_bytes().eq_ignore_ascii_case(name).then_some((verb, command))
+    });
+    let (verb, command) = found.ok_or(CommandError::UnknownSubcommand)?;
+    // As the server counts them: with the command's own name, and from there on if negative.
+    let (len, arity) = (call.args().len() + 1, command.description.arity);
+    let is_right = match usize::try_from(arity) {
+        Ok(exactly) => len == exactly,
+        Err(_) => len >= arity.unsigned_abs() as usize,
+    };
+    if is_right { run(verb, call) } else { Err(CommandError::Grammar(GrammarError::Arity)) }
+}
 
 /// Runs a subcommand.
 #[cold]

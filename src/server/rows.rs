@@ -1,6 +1,6 @@
 //! What a row of the command table is, and what rows have in common.
 
-use super::api::{Access, Description, KeyRange};
+use super::api::{self, Access, Description, KeyRange};
 use super::arguments::*;
 use super::config;
 use crate::grammar::{Algorithm, ReservationVerb};
@@ -17,9 +17,19 @@ pub struct Command {
 }
 
 impl Command {
-    /// Whether the configuration wants it. To be asked once the settings are loaded.
+    /// Whether the configuration wants it, and the server can have it. To be asked once the
+    /// settings are loaded.
     pub fn is_wanted(&self) -> bool {
-        self.action != Action::Throttle || config::redis_cell()
+        match self.action {
+            Action::Throttle => config::redis_cell(),
+            Action::Policy(_) => api::frees_subcommands(),
+            _ => true,
+        }
+    }
+
+    /// Whether the server is to call it: not where that finds the subcommand itself.
+    pub fn has_function(&self) -> bool {
+        self.action != Action::Container || !api::frees_subcommands()
     }
 
     /// What to do where another module has its name; empty where none is known to.
@@ -75,7 +85,7 @@ pub enum Action {
     Metrics,
     /// Moves the clock.
     Debug,
-    /// Nothing: it has subcommands.
+    /// Finds the subcommand, where the server does not.
     Container,
     /// Changes the table of policies, or tells of it.
     Policy(PolicyVerb),

@@ -1,5 +1,6 @@
 //! The table of policies as operators see it: what they may say, who may, and what is said of it.
 
+use std::collections::HashSet;
 use std::process::Command;
 
 use redis::Value;
@@ -143,7 +144,12 @@ fn errors_name_what_is_expected_and_change_nothing() {
         ),
         ("LOAD x", "ERR wrong number of arguments for 'rl.policy|load' command"),
     ];
+    let knows_subcommands = client.knows_subcommands();
     for (line, expected) in rows {
+        let expected = match expected.split_once('|').and_then(|(_, name)| name.split_once('\'')) {
+            Some((name, _)) if !knows_subcommands => expected.replace(&format!("|{name}"), ""),
+            _ => expected.to_owned(),
+        };
         assert_eq!(client.error(&format!("RL.POLICY {line}")), expected, "{line}");
     }
     assert_eq!(
@@ -328,12 +334,15 @@ fn help_tells_every_subcommand() {
     let mut client = server.client();
     let Value::Array(lines) = client.run("RL.POLICY HELP") else { panic!("no lines") };
     let lines: Vec<_> = lines.iter().map(text).collect();
-    let listed = client.run("COMMAND LIST FILTERBY PATTERN rl.policy|*");
-    let Value::Array(names) = listed else { panic!("no names") };
-    assert!(names.len() >= 7, "{names:?}");
-    for name in names.iter().map(text) {
-        let (_, name) = name.split_once('|').expect("a subcommand");
-        let name = name.to_uppercase();
+    let names = ["SET", "DEL", "GET", "LIST", "LOAD", "SAVE", "STATS", "RESETSTAT", "HELP"]
+        .map(str::to_owned);
+    if client.knows_subcommands() {
+        let listed = client.run("COMMAND LIST FILTERBY PATTERN rl.policy|*");
+        let Value::Array(listed) = listed else { panic!("no names") };
+        let listed = listed.iter().map(|name| text(name).replace("rl.policy|", "").to_uppercase());
+        assert_eq!(listed.collect::<HashSet<_>>(), HashSet::from(names.clone()));
+    }
+    for name in names {
         assert!(lines.iter().any(|line| line.split(' ').next() == Some(&name)), "{name}");
     }
 }

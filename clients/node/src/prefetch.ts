@@ -3,7 +3,7 @@
  * grant has passed is dropped: the server has given it anew by then.
  */
 import { type Clock, sleep } from './clock.js';
-import { Decision } from './decision.js';
+import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
 import type { Rule } from './rules.js';
 
@@ -14,7 +14,10 @@ interface Stock {
   rule: Rule;
   left: number;
   lapsesAtMs: number;
-  grant: Decision;
+  /** `remaining` of the grant. */
+  remaining: number;
+  /** What its next decision is made of: one for all of them, for the hot path. */
+  fields: DecisionFields;
 }
 
 function late(): UnavailableError {
@@ -96,7 +99,8 @@ export class Prefetcher {
       if (left > 0 && grant.source === 'server') {
         this.forget(key);
         const lapsesAtMs = askedAtMs + grant.resetAfterMs;
-        this.#stocks.set(key, { rule, left, lapsesAtMs, grant });
+        const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
+        this.#stocks.set(key, { rule, left, lapsesAtMs, remaining: grant.remaining, fields });
         if (this.#stocks.size > KEYS_MAX) this.forget(this.#stocks.keys().next().value as string);
       }
       const remaining = grant.remaining + Math.max(0, left);
@@ -117,14 +121,10 @@ export class Prefetcher {
       return undefined;
     }
     stock.left -= 1;
-    const { grant } = stock;
-    return new Decision({
-      ...grant.fields(),
-      remaining: grant.remaining + stock.left,
-      resetAfterMs: Math.ceil(Math.max(0, stock.lapsesAtMs - nowMs)),
-      granted: 1,
-      source: 'local',
-    });
+    const { fields } = stock;
+    fields.remaining = stock.remaining + stock.left;
+    fields.resetAfterMs = Math.ceil(stock.lapsesAtMs - nowMs);
+    return new Decision(fields);
   }
 
   forget(key: string): void {

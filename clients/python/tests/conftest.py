@@ -21,7 +21,8 @@ MODULE = Path(os.environ.get("RL_MODULE", ROOT / "target/release/libredis_thrott
 START_US = 1_700_000_000_000_000
 
 
-def _binary() -> str | None:
+def binary() -> str | None:
+    """The server's program: named, fetched or installed."""
     named = os.environ.get("RL_SERVER")
     if named:
         return named
@@ -45,8 +46,8 @@ class Server:
     """A server on 127.0.0.1, and its unix socket."""
 
     def __init__(self, *arguments: str) -> None:
-        binary = _binary()
-        if binary is None or not MODULE.exists():
+        program = binary()
+        if program is None or not MODULE.exists():
             if os.environ.get("CI"):
                 pytest.fail("no server or no module: see RL_SERVER and RL_MODULE")
             pytest.skip("no server or no module: see RL_SERVER and RL_MODULE")
@@ -54,7 +55,7 @@ class Server:
         self.port = free_port()
         self.path = str(self.directory / "s")
         self._command = [
-            binary, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.path,
+            program, "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.path,
             "--save", "", "--dir", str(self.directory), "--enable-debug-command", "yes",
             "--loadmodule", str(MODULE), "--rl.debug-commands", "yes",
             "--logfile", str(self.directory / "log"), *arguments,

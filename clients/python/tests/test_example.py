@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from statistics import median
 
 import httpx
 import pytest
@@ -14,29 +16,39 @@ import pytest
 from .conftest import ROOT, Server, free_port, until
 
 pytestmark = pytest.mark.live
-# An answer without a server: one timeout of 100 ms, and what HTTP and a busy machine take.
-WITHIN_S = 0.35
+# An answer without a server, over HTTP: the time-out of 100 ms and a margin. Machines have slow
+# moments, so the median of some rounds is held to it, and given what other answers take just then.
+WITHIN_S = 0.15
+ROUNDS = 5
+ALICE = {"X-Forwarded-For": "192.0.2.7"}
+
+
+def named(host: str) -> str:
+    """A host as it stands in a URL."""
+    return f"[{host}]" if ":" in host else host
 
 
 class Example:
     """``examples/fastapi`` behind uvicorn, and the server that it asks."""
 
-    def __init__(self, server: Server, timeout_ms: int) -> None:
+    def __init__(
+        self, server: Server, timeout_ms: int, host: str = "127.0.0.1", proxies: str = "127.0.0.1"
+    ) -> None:
         self.server, self.port = server, free_port()
         environ = os.environ | {
-            "SERVER": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": "127.0.0.1/32",
+            "SERVER": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": proxies,
             "TIMEOUT_MS": str(timeout_ms),
         }  # fmt: skip
-        command = [sys.executable, "-m", "uvicorn", "app:app", "--port", str(self.port),
-                   "--log-level", "error", "--no-proxy-headers"]  # fmt: skip
+        command = [sys.executable, "-m", "uvicorn", "app:app", "--host", host, "--port",
+                   str(self.port), "--log-level", "error", "--no-proxy-headers"]  # fmt: skip
         self.process = subprocess.Popen(command, cwd=ROOT / "examples/fastapi", env=environ)
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=10)
+        self.client = httpx.Client(base_url=f"http://{named(host)}:{self.port}", timeout=10)
         until(self._warm, 30)
 
     def _warm(self) -> bool:
         assert self.process.poll() is None
         try:
-            return bool(self.get("/", "203.0.113.99").json()["source"] == "server")
+            return bool(self.get("/search", "203.0.113.99").json()["source"] == "server")
         except httpx.HTTPError:
             return False
 
@@ -63,9 +75,13 @@ def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Exam
 at_its_default = pytest.mark.parametrize("example", [100], indirect=True, ids=["100 ms"])
 
 
-def timed(ask: object) -> tuple[httpx.Response, float]:
+def in_time(took_s: list[float], others_s: list[float]) -> bool:
+    return median(took_s) < WITHIN_S + 2 * median(others_s)
+
+
+def timed(ask: Callable[[], httpx.Response]) -> tuple[httpx.Response, float]:
     began = time.monotonic()
-    answer: httpx.Response = ask()  # type: ignore[operator]
+    answer = ask()
     return answer, time.monotonic() - began
 
 
@@ -101,39 +117,75 @@ def test_several_rules_at_once(example: Example) -> None:
     assert found[0].headers["ratelimit-policy"] == '"api";q=10;w=60, "day";q=3;w=86400'
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_who_is_behind_no_proxy_says_nothing_of_itself(own_server: Server, host: str) -> None:
+    own_server.freeze()
+    example = Example(own_server, 2000, host, proxies="")
+    try:
+        found = [example.get("/", f"192.0.2.{at}").status_code for at in range(11)]
+        assert found == [200] * 10 + [429]
+    finally:
+        example.close()
+
+
 @at_its_default
 def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> None:
+    first: list[float] = []
+    next_ones: list[float] = []
+    others: list[float] = []
+    for _ in range(ROUNDS):
+        until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
+        # The server keeps nothing, so each round has a burst of its own.
+        served = [timed(partial(example.get, "/", "192.0.2.7")) for _ in range(11)]
+        assert [answer.status_code for answer, _ in served] == [200] * 10 + [429]
+        others += [took for _, took in served]
+        example.server.end()
+        twelfth, took = timed(lambda: example.get("/", "192.0.2.7"))
+        assert (twelfth.status_code, twelfth.json()["source"]) == (200, "error")
+        assert "ratelimit" not in twelfth.headers
+        first.append(took)
+        for _ in range(5):
+            answer, took = timed(lambda: example.get("/", "192.0.2.7"))
+            assert (answer.status_code, answer.json()["source"]) == (200, "error")
+            next_ones.append(took)
+        closed = example.get("/login", "192.0.2.7")
+        assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")
+        assert closed.headers["content-type"] == "application/problem+json"
+        with example.client.stream("GET", "/export", headers=ALICE) as export:
+            assert export.status_code == 200
+        example.server.start()
+    # Local: two are this process' share of four. The server has not seen them.
     example.server.end()
-    served, took = timed(lambda: example.get("/", "192.0.2.7"))
-    assert (served.status_code, served.json()["source"]) == (200, "error")
-    assert took < WITHIN_S
-    closed = example.get("/login", "192.0.2.7")
-    assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")
-    local = [example.get("/search", "192.0.2.7").status_code for _ in range(3)]
+    local = [example.get("/search", "192.0.2.8").status_code for _ in range(3)]
     assert local == [200, 200, 429]
-    example.server.start()
-    until(lambda: example.get("/", "192.0.2.7").json()["source"] == "server")
+    assert in_time(first, others)
+    assert in_time(next_ones, others)
 
 
 @at_its_default
 def test_a_hung_server_is_charged_once(example: Example) -> None:
-    before = example.server.counted()
+    took_s: list[float] = []
+    others: list[float] = []
     with example.server.client() as other:
-        sleeping = other.connection_pool.get_connection()
-        sleeping.send_command("DEBUG", "SLEEP", "0.6")
-        time.sleep(0.05)
-        served, took = timed(lambda: example.get("/", "192.0.2.7"))
-        assert (served.status_code, served.json()["source"]) == (200, "error")
-        assert took < WITHIN_S
-        sleeping.read_response()
-        other.connection_pool.release(sleeping)
-    assert example.server.counted() - before <= 1
-    until(lambda: example.get("/", "192.0.2.7").json()["source"] == "server")
+        for at in range(ROUNDS):
+            until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
+            example.server.advance("60s")
+            others.append(timed(partial(example.get, "/", "192.0.2.1"))[1])
+            before = example.server.counted()
+            sleeping = other.connection_pool.get_connection()
+            sleeping.send_command("DEBUG", "SLEEP", "0.6")
+            time.sleep(0.05)
+            served, took = timed(partial(example.get, "/", f"192.0.2.{at}"))
+            assert (served.status_code, served.json()["source"]) == (200, "error")
+            took_s.append(took)
+            sleeping.read_response()
+            other.connection_pool.release(sleeping)
+            assert example.server.counted() - before <= 1
+    assert in_time(took_s, others)
 
 
 def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
-    address = {"X-Forwarded-For": "192.0.2.7"}
-    with example.client.stream("GET", "/export", headers=address) as first:
+    with example.client.stream("GET", "/export", headers=ALICE) as first:
         assert first.status_code == 200
         chunks = first.iter_bytes()
         assert next(chunks)
@@ -141,5 +193,5 @@ def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
         # Leaving the block closes the connection in the middle of the response.
     released = "INFO", "rl"
     until(lambda: int(example.server.command(*released)["rl_release_allowed"]) == 1)
-    with example.client.stream("GET", "/export", headers=address) as again:
+    with example.client.stream("GET", "/export", headers=ALICE) as again:
         assert again.status_code == 200

@@ -17,7 +17,6 @@ import redis_throttle_client as rtc
 from redis_throttle_client import (
     AsyncLimiter,
     CommandRejected,
-    Decision,
     InvalidArgument,
     LeaseDenied,
     Limiter,
@@ -185,7 +184,7 @@ async def test_beyond_max_in_flight_nobody_waits() -> None:
         def __init__(self) -> None:
             self.go = anyio.Event()
 
-        async def node(self, key: str) -> None:
+        def node(self, key: str) -> None:
             return None
 
         async def call(self, *args: Any) -> list[int]:
@@ -297,6 +296,33 @@ def test_some_are_not_fetched_in_advance(server: FakeServer, rule: Any, cost: in
     assert "PARTIAL" not in server.calls[0]
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 7, 31])), min_size=40, max_size=80
+    )
+)
+def test_processes_that_fetch_exceed_a_limit_by_what_they_hold_at_most(
+    steps: list[tuple[int, int]],
+) -> None:
+    """In any window a rate allows its burst and its rate; each process may lag by its permits."""
+    server, prefetch = FakeServer(), 5
+    processes = [server.limiter(prefetch=prefetch) for _ in range(3)]
+    allowed: list[float] = []
+    for process, seconds in steps:
+        server.advance(seconds)
+        if processes[process].check(API, "42"):
+            allowed.append(server.now())
+    for began in allowed:
+        assert sum(began <= at < began + 60 for at in allowed) <= 6 + 10 + 3 * prefetch
+    for limiter in processes:
+        limiter.close()
+    spent = len(allowed)
+    server.advance(3600)
+    assert server.limiter().peek(API, "42", 0).remaining == 6
+    assert spent <= 6 + 10 * (allowed[-1] - allowed[0]) / 60 + 3 * prefetch
+
+
 @pytest.mark.anyio
 async def test_many_at_once_fetch_once(server: FakeServer) -> None:
     limiter = server.async_limiter(prefetch=100)
@@ -319,112 +345,7 @@ def test_many_threads_fetch_once(server: FakeServer) -> None:
     assert limiter.check(big, "42").remaining == 949
 
 
-# -- check_each, wait, leases, the hook --------------------------------------------------------
-
-
-def test_one_after_the_other_gives_back_what_a_denial_leaves(server: FakeServer) -> None:
-    limiter = server.limiter()
-    day = fixed("day", 1, "1d")
-    assert limiter.check_each([(API, "42"), (day, "42")])
-    denied = limiter.check_each([(API, "42"), (day, "42")])
-    assert (denied.allowed, denied.rule, len(denied.rows)) == (False, "day", 2)
-    assert limiter.peek(API, "42", 0).remaining == 5
-
-
-def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:
-    limiter = server.limiter()
-    limiter.check(API, "42", 6)
-    began = server.now()
-    assert limiter.wait(API, "42", 6000)
-    assert server.now() - began == pytest.approx(6)
-    assert not limiter.wait(API, "42", 5999)
-    assert server.now() - began == pytest.approx(6)
-    assert not limiter.wait(API, "42", 60_000, 7)
-
-
-def test_a_place_that_comes_too_late_is_given_back(server: FakeServer) -> None:
-    limiter, queue = server.limiter(), leaky_bucket("q", 4, 1, "1s")
-    assert [limiter.check(queue, "x").retry_after_ms for _ in range(3)] == [0, 1000, 2000]
-    late = limiter.wait(queue, "x", 2500)
-    assert (late.allowed, late.retry_after_ms) == (False, 3000)
-    assert limiter.peek(queue, "x", 0).remaining == 1
-
-
-def test_a_lease_is_lost_by_this_clock(server: FakeServer) -> None:
-    limiter, jobs = server.limiter(), lease("jobs", 1, "60s")
-    with limiter.lease(jobs, "42", "job-1") as held:
-        server.advance(59.9)
-        assert held.held
-        assert held.renew()
-        server.advance(60)
-        assert not held.held
-        assert not held.renew()
-    assert not held.held
-
-
-@pytest.mark.anyio
-async def test_a_lease_renews_itself_and_is_released_when_cancelled(server: FakeServer) -> None:
-    limiter, jobs = server.async_limiter(), lease("jobs", 1, "60s")
-    with anyio.CancelScope() as scope:
-        async with limiter.lease(jobs, "42", "job-1"):
-            for _ in range(20):
-                await anyio.lowlevel.checkpoint()
-            assert ("RL.RENEW", "rl:jobs:42", "job-1", "60") in server.calls
-            scope.cancel()
-            await anyio.sleep_forever()
-    await limiter.close()
-    assert server.calls[-1] == ("RL.RELEASE", "rl:jobs:42", "job-1")
-
-
-def test_threads_renew_too(server: FakeServer) -> None:
-    limiter, jobs = server.limiter(), lease("jobs", 1, "3ms")
-    renewed = threading.Event()
-    with limiter.lease(jobs, "42", "job-1") as held:
-        original = held.renew
-
-        def renew() -> bool:
-            renewed.set()
-            return original()
-
-        held.renew = renew  # type: ignore[method-assign]
-        server.advance(0.001)
-        limiter._renewer.close()
-        limiter._renewer._closed = False
-        limiter._renewer._thread = None
-        limiter._renewer.add(held)
-        server.advance(0.001)
-        with limiter._renewer._changed:
-            limiter._renewer._changed.notify()
-        assert renewed.wait(5)
-    limiter.close()
-
-
-def test_without_a_server_a_lease_is_as_its_rule_says(server: FakeServer) -> None:
-    server.fail()
-    with server.limiter().lease(lease("jobs", 1, "60s"), "42") as held:
-        assert held.held
-    closed = lease("jobs", 1, "60s", on_error="deny")
-    with pytest.raises(LeaseDenied), server.limiter().lease(closed, "42"):
-        pass
-    assert [call[0] for call in server.calls] == ["RL.LEASE"] * 2
-
-
-def test_the_hook_sees_no_subject_and_changes_nothing(
-    server: FakeServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    seen: list[tuple[Decision, Any, str, float]] = []
-    limiter = server.limiter(on_decision=lambda *told: seen.append(told))
-    decision = limiter.check(API, "alice")
-    assert seen[0][0] == decision
-    assert seen[0][1] == API
-    assert "alice" not in seen[0][2]
-    assert len(seen[0][2]) == 16
-
-    def broken(*told: Any) -> None:
-        raise ZeroDivisionError
-
-    assert server.limiter(on_decision=broken).check(API, "alice")
-    assert "on_decision failed" in caplog.text
+# -- options ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

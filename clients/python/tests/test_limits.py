@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import httpx
 import pytest
-from flask import Flask
+from fastapi import FastAPI, Request, Response
+from flask import Flask, request
+from flask.testing import FlaskClient
 from flask_limiter import Limiter as FlaskLimiter
-from limits import RateLimitItemPerMinute, parse
+from limits import RateLimitItemPerMinute
 from limits.errors import StorageError
 from limits.storage import MemoryStorage, storage_from_string
 from limits.strategies import (
@@ -97,32 +100,130 @@ def test_a_server_that_is_away() -> None:
 
 
 @pytest.mark.live
-def test_flask_limiter(server: Server) -> None:
+def test_reset_forgets_our_keys_and_no_others(storage: ThrottleStorage, server: Server) -> None:
+    for name in ("a", "b"):
+        GCRARateLimiter(storage).hit(TEN, name)
+        FixedWindowRateLimiter(storage).hit(TEN, name)
+    server.command("SET", "other:limits:x", "1")
+    assert storage.reset() == 4
+    assert GCRARateLimiter(storage).get_window_stats(TEN, "a").remaining == 10
+    assert server.command("DBSIZE") == 1
+
+
+def served(server: Server, **options: Any) -> dict[str, Any]:
+    """What an application sets to have the storage."""
+    return {
+        "strategy": "gcra",
+        "storage_uri": f"redis-throttle://127.0.0.1:{server.port}",
+        "storage_options": {"timeout_ms": 2000},
+        **options,
+    }
+
+
+def flask_app(server: Server, **options: Any) -> tuple[FlaskClient, FlaskLimiter]:
     app = Flask(__name__)
-    FlaskLimiter(
-        lambda: "somebody", app=app, strategy="gcra", default_limits=["3 per minute"],
-        storage_uri=f"redis-throttle://127.0.0.1:{server.port}",
-        storage_options={"timeout_ms": 2000},
+    limiter = FlaskLimiter(
+        lambda: request.headers["X-User"], app=app, default_limits=["3 per minute"],
+        headers_enabled=True, **served(server, **options),
     )  # fmt: skip
 
     @app.get("/")
     def home() -> str:
         return "here"
 
-    client = app.test_client()
-    assert [client.get("/").status_code for _ in range(4)] == [200, 200, 200, 429]
-    server.advance("20s")
-    assert client.get("/").status_code == 200
+    @app.get("/heavy")
+    @limiter.limit("10 per minute", cost=4)
+    def heavy() -> str:
+        return "there"
+
+    one = limiter.shared_limit("2 per hour", scope="shared")
+    app.add_url_rule("/one", "one", one(lambda: "1"))
+    app.add_url_rule("/two", "two", one(lambda: "2"))
+    return app.test_client(), limiter
+
+
+def got(client: FlaskClient, path: str = "/", user: str = "alice") -> int:
+    return client.get(path, headers={"X-User": user}).status_code
 
 
 @pytest.mark.live
+def test_flask_limiter(server: Server) -> None:
+    client, limiter = flask_app(server)
+    assert [got(client) for _ in range(4)] == [200, 200, 200, 429]
+    assert got(client, user="bob") == 200
+    server.advance("20s")
+    answer = client.get("/", headers={"X-User": "alice"})
+    assert answer.status_code == 200
+    assert answer.headers["X-RateLimit-Limit"] == "3"
+    assert answer.headers["X-RateLimit-Remaining"] == "0"
+    assert [got(client, "/heavy") for _ in range(3)] == [200, 200, 429]
+    assert [got(client, path) for path in ("/one", "/two", "/one")] == [200, 200, 429]
+    limiter.reset()
+    assert got(client) == 200
+
+
+@pytest.mark.live
+def test_flask_limiter_counts_in_fixed_windows_too(server: Server) -> None:
+    client, _ = flask_app(server, strategy="fixed-window")
+    assert [got(client) for _ in range(4)] == [200, 200, 200, 429]
+    server.advance("59s")
+    assert got(client) == 429
+    server.advance("1s")
+    assert got(client) == 200
+
+
+@pytest.mark.live
+def test_flask_limiter_without_a_server(own_server: Server) -> None:
+    options: list[tuple[dict[str, Any], list[int]]] = [
+        ({}, [500] * 4),
+        ({"swallow_errors": True}, [200] * 4),
+        (
+            {"in_memory_fallback": ["2 per minute"], "strategy": "fixed-window"},
+            [200, 200, 429, 429],
+        ),
+        ({"storage_options": {"on_error": "allow"}}, [200] * 4),
+        ({"storage_options": {"on_error": "deny"}}, [429] * 4),
+        ({"storage_options": {"on_error": "local"}}, [200, 200, 200, 429]),
+    ]
+    apps = [flask_app(own_server, **given)[0] for given, _ in options]
+    own_server.end()
+    assert [[got(app) for _ in range(4)] for app in apps] == [found for _, found in options]
+
+
+@pytest.mark.live
+def test_flask_limiter_refuses_what_the_storage_has_not(server: Server) -> None:
+    with pytest.raises(NotImplementedError):
+        flask_app(server, strategy="moving-window")
+
+
+@pytest.mark.live
+@pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_slowapi(server: Server) -> None:
-    slowapi = pytest.importorskip("slowapi")
+async def test_slowapi(server: Server) -> None:
+    slowapi: Any = pytest.importorskip("slowapi")
     limiter = slowapi.Limiter(
-        lambda request: "x", strategy="gcra",
-        storage_uri=f"redis-throttle://127.0.0.1:{server.port}",
-        storage_options={"timeout_ms": 2000},
-    )  # fmt: skip
-    item = parse("2 per minute")
-    assert [limiter.limiter.hit(item, "x") for _ in range(3)] == [True, True, False]
+        lambda request: request.headers["X-User"], headers_enabled=True, **served(server)
+    )
+    app = FastAPI()
+    app.state.limiter = limiter
+    app.add_exception_handler(
+        slowapi.errors.RateLimitExceeded, slowapi._rate_limit_exceeded_handler
+    )
+
+    @app.get("/")
+    @limiter.limit("2 per minute")  # type: ignore[untyped-decorator]
+    async def home(request: Request, response: Response) -> str:
+        return "here"
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+
+        async def ask(user: str) -> httpx.Response:
+            return await client.get("/", headers={"X-User": user})
+
+        answers = [await ask("alice") for _ in range(3)]
+        assert [one.status_code for one in answers] == [200, 200, 429]
+        assert answers[0].headers["X-RateLimit-Remaining"] == "1"
+        assert (await ask("bob")).status_code == 200
+        server.advance("30s")
+        assert (await ask("alice")).status_code == 200

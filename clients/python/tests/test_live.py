@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
+import types
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -27,13 +29,15 @@ from redis_throttle_client import (
     policy,
     token_bucket,
 )
+from redis_throttle_client._cluster import _Map
 
 from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
-# Far more than an answer takes and far less than a driver's repetitions.
-MARGIN_S = 0.15
+# Far more than an answer takes, also on a busy machine, and far less than a driver's repetitions.
+# That it is 150 ms over HTTP where nobody else is busy is told by the example's tests.
+MARGIN_S = 2.0
 
 
 def sync_clients(server: Server) -> dict[str, Any]:
@@ -150,33 +154,48 @@ def hung(own_server: Server) -> Iterator[Server]:
     own_server.answer_again()
 
 
+ONCE: Any = {"breaker_failures": 1, "breaker_pause_ms": 60_000}
+
+
+def connected_limiter(server: Server) -> Limiter:
+    """One that has a connection and has not failed yet, as it may on a busy machine."""
+    while True:
+        limiter = Limiter(server.client(), **ONCE)
+        if limiter.check(API, "warm").source == "server":
+            return limiter
+        limiter.close()
+
+
+async def connected_async_limiter(server: Server) -> AsyncLimiter:
+    while True:
+        limiter = AsyncLimiter(redis.asyncio.Redis(port=server.port), **ONCE)
+        if (await limiter.check(API, "warm")).source == "server":
+            return limiter
+        await limiter.close()
+
+
 @pytest.mark.parametrize("connected", [False, True])
 def test_a_hung_server_costs_one_timeout_and_counts_once(hung: Server, connected: bool) -> None:
-    with Limiter(hung.client(), breaker_failures=1, breaker_pause_ms=60_000) as limiter:
-        if connected:
-            until(lambda: limiter.check(API, "warm").source == "server")
+    with connected_limiter(hung) if connected else Limiter(hung.client(), **ONCE) as limiter:
         before = hung.counted()
         hung.stop_answering()
         began = time.monotonic()
         first = limiter.check(API, "42")
         took = time.monotonic() - began
-        began = time.monotonic()
         assert limiter.check(API, "42").source == "error"
-        again = time.monotonic() - began
+        with pytest.raises(Unavailable, match="lately"):
+            limiter.ready()
         hung.answer_again()
         assert (first.allowed, first.source, first.degraded) == (True, "error", True)
         assert 0.09 < took < 0.1 + MARGIN_S
-        assert again < 0.05
         assert hung.counted() - before <= 1
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("connected", [False, True])
 async def test_a_hung_server_in_asyncio(hung: Server, connected: bool) -> None:
-    client = redis.asyncio.Redis(port=hung.port)
-    async with AsyncLimiter(client, breaker_failures=1, breaker_pause_ms=60_000) as limiter:
-        if connected:
-            assert (await limiter.check(API, "warm")).allowed
+    made = AsyncLimiter(redis.asyncio.Redis(port=hung.port), **ONCE)
+    async with await connected_async_limiter(hung) if connected else made as limiter:
         before = hung.counted()
         hung.stop_answering()
         began = time.monotonic()
@@ -259,9 +278,12 @@ def calls_and_errors(nodes: list[Server]) -> tuple[int, int]:
     return calls, errors
 
 
-def test_a_cluster_redirects_nothing(cluster: list[Server]) -> None:
+@pytest.mark.parametrize("driver", [redis.RedisCluster, valkey.ValkeyCluster])
+def test_a_cluster_redirects_nothing(cluster: list[Server], driver: Any) -> None:
+    for node in cluster:
+        node.command("FLUSHALL")
     before = calls_and_errors(cluster)
-    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    client = driver(host="127.0.0.1", port=cluster[0].port)
     with Limiter(client, timeout_ms=2000) as limiter:
         assert all(limiter.check(API, str(at)).source == "server" for at in range(60))
         both = limiter.check_all([(API, "1"), (token_bucket("t", 9, 9, 9), "2")], tag="acme")
@@ -277,16 +299,20 @@ def test_a_cluster_redirects_nothing(cluster: list[Server]) -> None:
     client.close()
 
 
-@pytest.fixture
-async def async_cluster(cluster: list[Server]) -> AsyncIterator[redis.asyncio.RedisCluster]:
-    client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+@pytest.fixture(params=[redis.asyncio.RedisCluster, valkey.asyncio.ValkeyCluster])
+async def async_cluster(
+    cluster: list[Server], request: pytest.FixtureRequest
+) -> AsyncIterator[Any]:
+    for node in cluster:
+        node.command("FLUSHALL")
+    client = request.param(host="127.0.0.1", port=cluster[0].port)
     yield client
     await client.aclose()
 
 
 @pytest.mark.anyio
 async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
-    cluster: list[Server], async_cluster: redis.asyncio.RedisCluster
+    cluster: list[Server], async_cluster: Any
 ) -> None:
     before = calls_and_errors(cluster)
     async with AsyncLimiter(async_cluster, timeout_ms=2000) as limiter:
@@ -302,6 +328,50 @@ async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
         for _ in range(5):
             assert (await limiter.check(API, "moves")).source == "server"
         assert calls_and_errors(cluster)[1] == before[1] + 1
+
+
+@pytest.mark.anyio
+async def test_a_key_that_is_moving_is_asked_for_where_it_goes(
+    cluster: list[Server], async_cluster: Any
+) -> None:
+    """``ASK``: for this call only, and the map stays as it is."""
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    slot = client.keyslot("rl:api:asked")
+    source = next(node for node in cluster if has(node, "rl:api:asked"))
+    target = next(node for node in cluster if node is not source)
+    names = {node: node.command("CLUSTER", "MYID").decode() for node in (source, target)}
+    with Limiter(client, timeout_ms=2000) as limiter:
+        async with AsyncLimiter(async_cluster, timeout_ms=2000) as waiting:
+            target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+            source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+            before = target.counted()
+            assert limiter.check(API, "asked").remaining == 5
+            assert (await waiting.check(API, "asked")).remaining == 4
+            assert target.counted() - before == 2
+            for node in (source, target):
+                node.command("CLUSTER", "SETSLOT", slot, "STABLE")
+            before = source.counted()
+            assert limiter.check(API, "asked").remaining == 5
+            assert source.counted() - before == 1
+    client.close()
+
+
+def test_a_redirection_without_a_host_is_to_who_told_it() -> None:
+    class Names:
+        nodes_manager = None
+
+    told = types.SimpleNamespace(host="", port="7001", slot_id="3")
+    named = types.SimpleNamespace(host="10.0.0.2", port=7002, slot_id="4")
+    remapped = types.SimpleNamespace(
+        nodes_manager=types.SimpleNamespace(remap_host_port=lambda host, port: ("outside", port))
+    )
+    assert _Map(Names()).move(told, ("10.0.0.1", 7000)) == ("10.0.0.1", 7001)
+    assert _Map(Names()).move(named, ("10.0.0.1", 7000)) == ("10.0.0.2", 7002)
+    assert _Map(remapped).move(named, None) == ("outside", 7002)
+
+
+def answers(limiter: Limiter, subject: str) -> bool:
+    return limiter.check(API, subject).source == "server"
 
 
 def has(node: Server, key: str) -> bool:
@@ -325,24 +395,37 @@ async def test_a_cluster_through_a_failover(cluster: list[Server]) -> None:
         until(lambda: replica.command("INFO", "replication")["master_link_status"] == "up", 30)
         seen = next(node for node in cluster if node is not owner)
         until(lambda: seen.command("CLUSTER", "NODES").count(b"slave") == 1, 30)
-        client = redis.RedisCluster(host="127.0.0.1", port=seen.port)
-        async_client = redis.asyncio.RedisCluster(host="127.0.0.1", port=seen.port)
+        at: dict[str, Any] = {"host": "127.0.0.1", "port": seen.port}
+        clients: list[Any] = [redis.RedisCluster(**at), valkey.ValkeyCluster(**at)]
+        async_clients: list[Any] = [
+            redis.asyncio.RedisCluster(**at), valkey.asyncio.ValkeyCluster(**at),
+        ]  # fmt: skip
         options: dict[str, Any] = {"timeout_ms": 500, "breaker_pause_ms": 50}
-        limiter = Limiter(client, **options)
-        async_limiter = AsyncLimiter(async_client, **options)
-        assert limiter.check(API, "f").source == "server"
-        assert (await async_limiter.check(API, "f")).source == "server"
+        limiters = [Limiter(client, **options) for client in clients]
+        waiting = [AsyncLimiter(client, **options) for client in async_clients]
+        assert [limiter.check(API, "f").source for limiter in limiters] == ["server"] * 2
+        assert [(await limiter.check(API, "f")).source for limiter in waiting] == ["server"] * 2
         owner.end()
-        assert limiter.check(API, "f").source == "error"
         other = next(k for k in map(str, range(99)) if has(seen, f"rl:api:{k}"))
-        assert limiter.check(API, other).source == "server"
-        until(lambda: limiter.check(API, "f").source == "server", 30)
-        for _ in range(600):
-            if (await async_limiter.check(API, "f")).source == "server":
-                break
-            await anyio.sleep(0.05)
-        assert (await async_limiter.peek(API, "f")).source == "server"
-        limiter.close()
-        await async_limiter.close()
-        client.close()
-        await async_client.aclose()
+        for limiter in limiters:
+            assert limiter.check(API, "f").source == "error"
+            assert limiter.check(API, other).source == "server"
+        for limiter in limiters:
+            until(partial(answers, limiter, "f"), 30)
+        for async_limiter in waiting:
+            for _ in range(600):
+                if (await async_limiter.check(API, "f")).source == "server":
+                    break
+                await anyio.sleep(0.05)
+            assert (await async_limiter.peek(API, "f")).source == "server"
+        moved = calls_and_errors([seen, replica])[1]
+        for limiter, async_limiter in zip(limiters, waiting, strict=True):
+            assert limiter.check(API, "f").source == "server"
+            assert (await async_limiter.check(API, "f")).source == "server"
+        assert calls_and_errors([seen, replica])[1] == moved
+        for limiter, client in zip(limiters, clients, strict=True):
+            limiter.close()
+            client.close()
+        for async_limiter, async_client in zip(waiting, async_clients, strict=True):
+            await async_limiter.close()
+            await async_client.aclose()

@@ -45,6 +45,19 @@ pub fn commands_served() -> Option<u64> {
     (error == raw::REDISMODULE_OK as c_int).then_some(count)
 }
 
+/// Whether the server can take back a command with more than seven subcommands, as it does with a
+/// load that it refuses.
+///
+/// Valkey 8.1 reads freed memory then, and may crash: the table of the subcommands shrinks under
+/// the loop that empties it, which smaller ones cannot (valkey-io/valkey pull request 2753). Redis
+/// has no version of that number.
+pub fn frees_subcommands() -> bool {
+    const VALKEY_8_1: c_int = 0x0801;
+    // SAFETY: as in `api!`; the function takes nothing and only reads.
+    let version = unsafe { raw::RedisModule_GetServerVersion.map(|version| version()) };
+    version.is_none_or(|version| version >> 8 != VALKEY_8_1)
+}
+
 /// The module while it is being loaded.
 pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 

@@ -48,7 +48,7 @@ pub use effect::{free_words, missing_effect};
 pub use guard::{guard, panics};
 pub use info::{Info, Section};
 pub use key::{ChangedKey, Event, KeyKind, KeyName, MemberChanges, ReadKey, RepeatedKey, WriteKey};
-pub use load::{End, Loader, commands_served};
+pub use load::{End, Loader, commands_served, frees_subcommands};
 pub use reply::{Context, Value};
 pub use setting::{Flag, KeptText, Number, Text};
 pub use sorted_set::Member;

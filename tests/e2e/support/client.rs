@@ -159,6 +159,13 @@ impl Client {
         fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
+    /// Whether `RL.POLICY` has subcommands that the server knows: everywhere but on Valkey 8.1,
+    /// whose defect `api::frees_subcommands` tells of.
+    pub fn knows_subcommands(&mut self) -> bool {
+        let server = self.info("server");
+        !server.get("valkey_version").is_some_and(|version| version.starts_with("8.1."))
+    }
+
     /// A number of one section of INFO.
     pub fn info_number(&mut self, section: &str, field: &str) -> i64 {
         let fields = self.info(section);

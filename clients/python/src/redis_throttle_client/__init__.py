@@ -11,6 +11,7 @@ from ._errors import (
 )
 from ._lease import AsyncLease, Lease
 from ._limiter import AsyncLimiter, Limiter
+from ._options import Counters
 from ._rules import (
     Rule,
     backoff,
@@ -29,6 +30,7 @@ __all__ = [
     "AsyncLease",
     "AsyncLimiter",
     "CommandRejected",
+    "Counters",
     "Decision",
     "InvalidArgument",
     "Lease",

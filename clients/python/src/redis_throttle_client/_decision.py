@@ -26,7 +26,8 @@ class Decision:
     in advance, the fallback of ``on_error="local"``); ``error``, no answer and no decision.
     ``degraded`` is true when the server gave no answer and ``on_error`` decided.
     ``would_allow`` and ``would_retry_after_ms`` differ under a policy in the shadow.
-    ``rows`` has one decision for each rule of a call with several.
+    ``rows`` has one decision for each rule of a call with several, ``deciding`` says which of the
+    calls decided, from 0.
     """
 
     allowed: bool
@@ -42,6 +43,7 @@ class Decision:
     granted: int = 0
     window_us: int | None = None
     rows: tuple[Decision, ...] = ()
+    deciding: int = 0
 
     def __bool__(self) -> bool:
         return self.allowed

@@ -45,7 +45,7 @@ class LeaseDenied(ThrottleError):
 
 # First words of error replies that pass by themselves. Every other one is a mistake: a kind that
 # is not known here must not open a limit.
-_PASSING = frozenset(
+PASSING = frozenset(
     [
         "OOM",
         "LOADING",
@@ -93,7 +93,7 @@ def is_mistake(error: BaseException) -> bool:
     if not _MISTAKEN_TYPES.isdisjoint(types):
         return True
     if "ResponseError" in types or "DataError" in types:
-        return str(error).split(" ", 1)[0] not in _PASSING
+        return str(error).split(" ", 1)[0] not in PASSING
     # Redis.exceptions: ConnectionError, TimeoutError and what the socket raised.
     return not isinstance(error, OSError | TimeoutError) and not (
         {"ConnectionError", "TimeoutError", "RedisClusterException", "ClusterError"} & set(types)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from ._address import ClientAddress
 from ._decision import STYLES, Decision, HeaderStyle
@@ -98,6 +98,20 @@ def _address_of(request: Request) -> str | None:
     return request.client_address
 
 
+class MiddlewareOptions(TypedDict, total=False):
+    """The options of both middlewares; :meth:`Plan.of` has their defaults."""
+
+    key: KeyFunction | None
+    skip: SkipFunction | None
+    cost: int | CostFunction
+    handler: Handler | None
+    headers: Sequence[HeaderStyle]
+    trusted_proxies: Sequence[str]
+    anonymous: Rule | None
+    tag: KeyFunction | None
+    degraded_header: str | None
+
+
 @dataclass(frozen=True)
 class Plan:
     """The options of a middleware, checked once."""
@@ -114,10 +128,11 @@ class Plan:
 
     @classmethod
     def of(
-        cls, rules: RulesArgument, key: KeyFunction | None, skip: SkipFunction | None,
-        cost: int | CostFunction, handler: Handler | None, headers: Sequence[HeaderStyle],
-        trusted_proxies: Sequence[str], anonymous: Rule | None, tag: KeyFunction | None,
-        degraded_header: str | None,
+        cls, rules: RulesArgument, *, key: KeyFunction | None = None,
+        skip: SkipFunction | None = None, cost: int | CostFunction = 1,
+        handler: Handler | None = None, headers: Sequence[HeaderStyle] = ("draft-11",),
+        trusted_proxies: Sequence[str] = (), anonymous: Rule | None = None,
+        tag: KeyFunction | None = None, degraded_header: str | None = None,
     ) -> Plan:  # fmt: skip
         """Checks and completes the options."""
         default = key or _address_of

@@ -1,8 +1,8 @@
 """Keys: ``prefix:rule:subject``, so written that no two subjects can meet in one.
 
-``%``, ``:``, ``{``, ``}``, space and controls of a subject are percent-encoded. What is longer
-than 128 bytes then, and everything when there is a secret, is a hash behind a colon, with which
-no encoded subject begins.
+``%``, ``:``, ``{``, ``}``, space, controls and halves of surrogate pairs of a subject are
+percent-encoded. What is longer than 128 bytes then, and everything when there is a secret, is a
+hash behind a colon, with which no encoded subject begins.
 """
 
 from __future__ import annotations
@@ -10,12 +10,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from functools import lru_cache
 from typing import Literal
 
 from ._errors import InvalidArgument
 
-_ENCODED = re.compile("[%:{} \x00-\x1f\x7f]")
+_ENCODED = re.compile("[%:{} \x00-\x1f\x7f\ud800-\udfff]")
 _MOST_BYTES = 128
+_KNOWN = 4096
+
+
+def _bytes(text: str) -> bytes:
+    # Half a surrogate pair is no text, but JSON may bring one: it is one subject like others.
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _encode(match: re.Match[str]) -> str:
@@ -39,8 +46,10 @@ class Keys:
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret
+        # The keys of those who come often; a subject is hashed or encoded once.
+        self.key = lru_cache(maxsize=_KNOWN)(self._key)
 
-    def key(self, rule: str, subject: str, tag: str | None = None) -> str:
+    def _key(self, rule: str, subject: str, tag: str | None = None) -> str:
         """The key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
         part = self.encode(subject, "subject")
         if ":" in rule:
@@ -56,15 +65,15 @@ class Keys:
         if not isinstance(text, str) or not text:
             raise InvalidArgument(f"{name}: expected text that is not empty")
         if self._secret is not None:
-            return ":" + hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
+            return ":" + hmac.new(self._secret, _bytes(text), hashlib.sha256).hexdigest()
         encoded = _ENCODED.sub(_encode, text)
         if len(encoded) <= 32 or len(encoded.encode()) <= _MOST_BYTES:
             return encoded
-        return ":" + hashlib.sha256(text.encode()).hexdigest()
+        return ":" + hashlib.sha256(_bytes(text)).hexdigest()
 
     def subject_hash(self, subject: str) -> str:
         """16 hexadecimal digits for logs and metrics; keyed where there is a secret."""
-        data = subject.encode()
+        data = _bytes(subject)
         if self._secret is not None:
             return hmac.new(self._secret, data, hashlib.sha256).hexdigest()[:16]
         return hashlib.sha256(data).hexdigest()[:16]

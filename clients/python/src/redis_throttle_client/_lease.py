@@ -55,7 +55,7 @@ class Lease(_Held):
     """A permit that a thread holds."""
 
     def __init__(self, limiter: Limiter, *args: Any) -> None:
-        super().__init__(limiter._core.clock, *args)
+        super().__init__(limiter._calls.clock, *args)
         self._limiter = limiter
 
     def renew(self) -> bool:
@@ -80,7 +80,7 @@ class AsyncLease(_Held):
     """A permit that a task holds."""
 
     def __init__(self, limiter: AsyncLimiter, *args: Any) -> None:
-        super().__init__(limiter._core.clock, *args)
+        super().__init__(limiter._calls.clock, *args)
         self._limiter = limiter
         self._task: asyncio.Task[None] | None = None
 

@@ -132,13 +132,14 @@ class Grants:
         self._grants: OrderedDict[str, Grant] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spend(self, key: str, now: float) -> Decision | None:
-        """One permit, if there is one that has not lapsed."""
+    def spend(self, key: str, rule: Rule, now: float) -> Decision | None:
+        """One permit, if there is one of this very rule that has not lapsed."""
         with self._lock:
             grant = self._grants.get(key)
             if grant is None:
                 return None
-            if grant.permits < 1 or now >= grant.lapses:
+            same = grant.rule is rule or grant.rule == rule
+            if not same or grant.permits < 1 or now >= grant.lapses:
                 del self._grants[key]
                 return None
             grant.permits -= 1

@@ -137,6 +137,7 @@ def decision_all(rules: Sequence[Rule], reply: object) -> Decision:
         deciding, allowed=granted == 1, granted=granted, retry_after_ms=retry,
         would_allow=all(row.would_allow for row in rows),
         would_retry_after_ms=retry if not granted else deciding.would_retry_after_ms, rows=rows,
+        deciding=at - 1,
     )  # fmt: skip
 
 

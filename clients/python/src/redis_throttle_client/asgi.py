@@ -8,25 +8,14 @@ The decision is at ``request.state.rate_limit``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Unpack
 
-from ._decision import Decision, HeaderStyle
+from ._decision import Decision
 from ._errors import InvalidArgument
-from ._http import (
-    CostFunction,
-    Handler,
-    KeyFunction,
-    Plan,
-    Request,
-    Response,
-    RulesArgument,
-    SkipFunction,
-    added,
-)
+from ._http import MiddlewareOptions, Plan, Request, Response, RulesArgument, added
 from ._lease import AsyncLease
 from ._limiter import AsyncLimiter
-from ._rules import Rule
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -54,19 +43,12 @@ class RateLimitMiddleware:
 
     def __init__(
         self, app: App, *, limiter: AsyncLimiter, rules: RulesArgument,
-        key: KeyFunction | None = None, skip: SkipFunction | None = None,
-        cost: int | CostFunction = 1, handler: Handler | None = None,
-        headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
-        anonymous: Rule | None = None, tag: KeyFunction | None = None,
-        degraded_header: str | None = None,
+        **options: Unpack[MiddlewareOptions],
     ) -> None:  # fmt: skip
         if not isinstance(limiter, AsyncLimiter):
             raise InvalidArgument("limiter: expected an AsyncLimiter")
         self._app, self._limiter = app, limiter
-        self._plan = Plan.of(
-            rules, key, skip, cost, handler, headers, trusted_proxies, anonymous, tag,
-            degraded_header,
-        )  # fmt: skip
+        self._plan = Plan.of(rules, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves, or answers the denial."""

@@ -14,6 +14,7 @@ leaves a server that is away to the framework; the others decide as everywhere.
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any, Literal
 
@@ -32,6 +33,7 @@ from ._rules import MAX_UNITS, OnError, Rule, fixed, gcra
 __all__ = ["GCRARateLimiter", "ThrottleStorage"]
 
 _LONGEST = "366d"
+_NAMES = ("counts", "limits")
 
 
 class ThrottleStorage(Storage):
@@ -89,7 +91,7 @@ class ThrottleStorage(Storage):
 
     def get_expiry(self, key: str) -> float:
         """When the window ends, in Unix time: its key lives exactly as long."""
-        name = self.limiter._core.keys.key("counts", key)
+        name = self.limiter._calls.keys.key("counts", key)
         left_ms = self.limiter._ask(("PTTL", name))
         return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
 
@@ -102,13 +104,27 @@ class ThrottleStorage(Storage):
         return True
 
     def reset(self) -> int | None:
-        """Not possible: a limiter knows no list of its keys."""
-        raise NotImplementedError("the keys of a limiter lapse by themselves")
+        """Everybody starts anew; how many did. For tests: it looks at every key of the server."""
+        if self.limiter._transport.node("") is not None:
+            raise NotImplementedError("a cluster has no list of all keys")
+        prefix = self.limiter._calls.options.prefix
+        escaped = re.sub(r"([*?\[\]\\^-])", r"\\\1", prefix + ":" if prefix else "")
+        count = 0
+        for rule in _NAMES:
+            cursor = b"0"
+            while True:
+                args = ("SCAN", cursor.decode(), "MATCH", f"{escaped}{rule}:*", "COUNT", "1000")
+                cursor, keys = self.limiter._ask(args)
+                for key in keys:
+                    count += int(self.limiter._ask(("DEL", key)))
+                if cursor == b"0":
+                    break
+        return count
 
     def clear(self, key: str) -> None:
         """The key starts anew, under both strategies."""
-        for rule in ("counts", "limits"):
-            name = self.limiter._core.keys.key(rule, key)
+        for rule in _NAMES:
+            name = self.limiter._calls.keys.key(rule, key)
             self.limiter._ask(_protocol.forget(name))
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from ._errors import CommandRejected, Unavailable
+from ._errors import PASSING, CommandRejected, Unavailable
 from ._limiter import AsyncLimiter, Limiter
 from ._local import Limits, LocalLimiter
 from ._rules import duration_us
@@ -49,7 +49,7 @@ class FakeServer:
         """From now on no answer (``timeout``), or this error reply."""
         if reply == "timeout":
             self._failure = Unavailable("no answer in time")
-        elif reply.split(" ", 1)[0] in ("OOM", "LOADING", "READONLY", "CLUSTERDOWN"):
+        elif reply.split(" ", 1)[0] in PASSING:
             self._failure = Unavailable(reply)
         else:
             self._failure = CommandRejected(reply)
@@ -197,7 +197,7 @@ class _AsyncTransport:
     def __init__(self, server: FakeServer) -> None:
         self._server = server
 
-    async def node(self, key: str) -> None:
+    def node(self, key: str) -> None:
         return None
 
     async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:

@@ -7,25 +7,15 @@ The decision is ``environ["redis_throttle_client.decision"]``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Unpack
 
-from ._decision import Decision, HeaderStyle
+from ._decision import Decision
 from ._errors import InvalidArgument
-from ._http import (
-    CostFunction,
-    Handler,
-    KeyFunction,
-    Plan,
-    Request,
-    RulesArgument,
-    SkipFunction,
-    added,
-)
+from ._http import MiddlewareOptions, Plan, Request, RulesArgument, added
 from ._lease import Lease
 from ._limiter import Limiter
-from ._rules import Rule
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -43,19 +33,12 @@ class RateLimitMiddleware:
 
     def __init__(
         self, app: App, *, limiter: Limiter, rules: RulesArgument,
-        key: KeyFunction | None = None, skip: SkipFunction | None = None,
-        cost: int | CostFunction = 1, handler: Handler | None = None,
-        headers: Sequence[HeaderStyle] = ("draft-11",), trusted_proxies: Sequence[str] = (),
-        anonymous: Rule | None = None, tag: KeyFunction | None = None,
-        degraded_header: str | None = None,
+        **options: Unpack[MiddlewareOptions],
     ) -> None:  # fmt: skip
         if not isinstance(limiter, Limiter):
             raise InvalidArgument("limiter: expected a Limiter")
         self._app, self._limiter = app, limiter
-        self._plan = Plan.of(
-            rules, key, skip, cost, handler, headers, trusted_proxies, anonymous, tag,
-            degraded_header,
-        )  # fmt: skip
+        self._plan = Plan.of(rules, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Serves, or answers the denial."""

@@ -1,0 +1,223 @@
+"""Calls per second and their latency through Python's clients, for `make bench-clients`.
+
+    bench.py SOCKET [asyncio]
+
+Prints what it compares as one line of JSON, then answers each job on standard input with one line:
+`{"contestant", "scenario", "seconds", "in_flight", "key", "limit", "period_s", "denial_cache",
+"prefetch"}` as `{"calls", "seconds", "cpu_seconds", "p50_us", "p99_us", "allowed", "denied",
+"errors"}`. Both contestants run with threads, or with `asyncio` with tasks. The usual
+way is `limits` with its storage on Redis and the fixed window, which its
+documentation begins with and which is its cheapest; it has its own defaults, and as many
+connections as there are callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any
+
+import limits
+import limits.aio
+import redis
+import redis.asyncio
+from limits.strategies import FixedWindowRateLimiter
+
+from redis_throttle_client import AsyncLimiter, Limiter, Rule, fixed
+
+# A call that the other one would wait for is no error of this one.
+PATIENT_MS = 10_000
+Outcome = str
+Call = Callable[[], Outcome]
+AsyncCall = Callable[[], Awaitable[Outcome]]
+
+
+def contestants() -> dict[str, str]:
+    """Who is compared, and what they are made of."""
+    driver = f"redis-py {version('redis')}"
+    return {
+        "ours": f"redis-throttle-client {version('redis-throttle-client')}, {driver}",
+        "limits": f"limits {version('limits')}, {driver}, fixed window",
+    }
+
+
+def rule(job: dict[str, Any]) -> Rule:
+    """The limit of a job, as the other one counts it."""
+    return fixed("bench", job["limit"], job["period_s"])
+
+
+def options(job: dict[str, Any]) -> dict[str, Any]:
+    """The options of a limiter that a job asks for."""
+    return {
+        "timeout_ms": PATIENT_MS,
+        "prefetch": job.get("prefetch", 1),
+        "denial_cache": 1000 if job.get("denial_cache") else 0,
+    }
+
+
+def told(decision: Any) -> Outcome:
+    """How a decision of ours is counted."""
+    if decision.degraded:
+        return "errors"
+    return "allowed" if decision.allowed else "denied"
+
+
+class Count:
+    """What one caller has seen."""
+
+    def __init__(self) -> None:
+        self.took_ns: list[int] = []
+        self.outcomes = {"allowed": 0, "denied": 0, "errors": 0}
+
+    def add(self, began_ns: int, outcome: Outcome) -> None:
+        """Adds one call."""
+        self.took_ns.append(time.perf_counter_ns() - began_ns)
+        self.outcomes[outcome] += 1
+
+
+def threads(job: dict[str, Any], call: Call) -> list[Count]:
+    """As many callers as there are to be in flight, each on a thread."""
+    counts = [Count() for _ in range(job["in_flight"])]
+    end_ns = time.perf_counter_ns() + int(job["seconds"] * 1e9)
+
+    def caller(count: Count) -> None:
+        while (began_ns := time.perf_counter_ns()) < end_ns:
+            try:
+                outcome = call()
+            except Exception:
+                outcome = "errors"
+            count.add(began_ns, outcome)
+
+    running = [threading.Thread(target=caller, args=(count,)) for count in counts]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return counts
+
+
+async def tasks(job: dict[str, Any], call: AsyncCall) -> list[Count]:
+    """As many callers as there are to be in flight, each a task."""
+    counts = [Count() for _ in range(job["in_flight"])]
+    end_ns = time.perf_counter_ns() + int(job["seconds"] * 1e9)
+
+    async def caller(count: Count) -> None:
+        since_others = 0
+        while (began_ns := time.perf_counter_ns()) < end_ns:
+            try:
+                outcome = await call()
+            except Exception:
+                outcome = "errors"
+            count.add(began_ns, outcome)
+            since_others += 1
+            if since_others % 100 == 0:
+                # A call that is decided here does not wait; the others shall have their turn.
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(caller(count) for count in counts))
+    return counts
+
+
+def ours(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
+    """The limiter with threads; closed at the end, so that what is not used comes back."""
+    limited = rule(job)
+    with redis.Redis(unix_socket_path=socket) as client, Limiter(client, **options(job)) as limiter:
+        limiter.ready()
+        return timed(lambda: threads(job, lambda: told(limiter.check(limited, job["key"]))))
+
+
+async def ours_async(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
+    """The limiter with tasks."""
+    limited = rule(job)
+    async with (
+        redis.asyncio.Redis(unix_socket_path=socket) as client,
+        AsyncLimiter(client, **options(job)) as limiter,
+    ):
+        await limiter.ready()
+
+        async def call() -> Outcome:
+            return told(await limiter.check(limited, job["key"]))
+
+        began = time.perf_counter()
+        counts = await tasks(job, call)
+        return counts, time.perf_counter() - began
+
+
+def usual(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
+    """`limits` with threads."""
+    storage = limits.storage.RedisStorage(f"redis+unix://{socket}")
+    limiter = FixedWindowRateLimiter(storage)
+    item = limits.RateLimitItemPerSecond(job["limit"], job["period_s"])
+
+    def call() -> Outcome:
+        return "allowed" if limiter.hit(item, job["key"]) else "denied"
+
+    return timed(lambda: threads(job, call))
+
+
+async def usual_async(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
+    """`limits` with tasks, over the same driver."""
+    storage = limits.aio.storage.RedisStorage(
+        f"async+redis+unix://{socket}", implementation="redispy", max_connections=job["in_flight"]
+    )
+    limiter = limits.aio.strategies.FixedWindowRateLimiter(storage)
+    item = limits.RateLimitItemPerSecond(job["limit"], job["period_s"])
+
+    async def call() -> Outcome:
+        return "allowed" if await limiter.hit(item, job["key"]) else "denied"
+
+    began = time.perf_counter()
+    counts = await tasks(job, call)
+    return counts, time.perf_counter() - began
+
+
+def timed(work: Callable[[], list[Count]]) -> tuple[list[Count], float]:
+    """What came of it, and how long it took."""
+    began = time.perf_counter()
+    return work(), time.perf_counter() - began
+
+
+RUNNERS: dict[tuple[str, bool], Callable[[dict[str, Any], str], Any]] = {
+    ("ours", False): ours,
+    ("ours", True): lambda job, socket: asyncio.run(ours_async(job, socket)),
+    ("limits", False): usual,
+    ("limits", True): lambda job, socket: asyncio.run(usual_async(job, socket)),
+}
+
+
+def run(job: dict[str, Any], socket: str, *, with_tasks: bool) -> dict[str, Any]:
+    """One job."""
+    cpu = time.process_time()
+    counts, seconds = RUNNERS[job["contestant"], with_tasks](job, socket)
+    cpu = time.process_time() - cpu
+    took_ns = sorted(took for count in counts for took in count.took_ns)
+    found = {
+        name: sum(count.outcomes[name] for count in counts)
+        for name in ("allowed", "denied", "errors")
+    }
+    return {
+        "calls": len(took_ns),
+        "seconds": seconds,
+        "cpu_seconds": cpu,
+        "p50_us": took_ns[len(took_ns) // 2] / 1000,
+        "p99_us": took_ns[len(took_ns) * 99 // 100] / 1000,
+        **found,
+    }
+
+
+def main() -> None:
+    """Answers jobs until there are no more."""
+    socket, with_tasks = sys.argv[1], sys.argv[2:] == ["asyncio"]
+    language = "python, asyncio" if with_tasks else "python"
+    print(json.dumps({"language": language, "contestants": contestants()}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line), socket, with_tasks=with_tasks)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

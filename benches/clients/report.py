@@ -1,0 +1,216 @@
+"""What was measured, what had to be reached, and the page that says so."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+import re
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+OURS = "ours"
+PREFETCHES = (1, 10, 100)
+
+
+@dataclass
+class Figures:
+    """Of one contestant in one scenario, a value a round."""
+
+    rate: list[float] = field(default_factory=list)
+    p50_us: list[float] = field(default_factory=list)
+    p99_us: list[float] = field(default_factory=list)
+    cpu_us: list[float] = field(default_factory=list)
+    reached: list[float] = field(default_factory=list)
+    denied: list[float] = field(default_factory=list)
+
+    def add(self, answer: dict[str, Any], reached: int) -> None:
+        """Takes up what a program answered, and how many calls the server got of it."""
+        calls = max(1, answer["calls"])
+        self.rate.append(answer["calls"] / answer["seconds"])
+        self.p50_us.append(float(answer["p50_us"]))
+        self.p99_us.append(float(answer["p99_us"]))
+        self.cpu_us.append(answer["cpu_seconds"] / calls * 1e6)
+        self.reached.append(reached / calls)
+        self.denied.append(answer["denied"] / calls)
+
+
+@dataclass
+class Excess:
+    """What a limit that is reached let through with permits taken in advance, a value a round."""
+
+    over: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Results:
+    """All that was measured in one language."""
+
+    contestants: dict[str, str]
+    figures: dict[tuple[str, str], Figures] = field(default_factory=dict)
+    excess: dict[tuple[str, int], Excess] = field(default_factory=dict)
+
+
+def ratio(of: Figures, to: Figures, value: Callable[[Figures], list[float]]) -> float:
+    """The median of the ratios within a round."""
+    pairs = zip(value(of), value(to), strict=True)
+    return statistics.median(ours / max(theirs, 1e-9) for ours, theirs in pairs)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure that is to be reached."""
+
+    language: str
+    what: str
+    figure: float
+    sign: str
+    needed: float
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it is."""
+        return self.figure >= self.needed if self.sign == ">=" else self.figure <= self.needed
+
+
+def is_ours(contestant: str) -> bool:
+    """Whether a contestant is a client of this repository, `ours` or `ours, asyncio`."""
+    return contestant.partition(", ")[0] == OURS
+
+
+def rivals(contestants: dict[str, str]) -> list[tuple[str, str]]:
+    """Ours and a usual way, in pairs of one kind: what stands behind the comma is the kind."""
+
+    def kind(name: str) -> str:
+        return name.partition(", ")[2]
+
+    ours = [name for name in contestants if is_ours(name)]
+    others = [name for name in contestants if not is_ours(name)]
+    return [(mine, other) for mine in ours for other in others if kind(mine) == kind(other)]
+
+
+def bars(language: str, results: Results) -> list[Bar]:
+    """Which figures a language has to reach, and which it has."""
+    found: list[Bar] = []
+    get = results.figures.__getitem__
+    most = f"one key, prefetch {PREFETCHES[-1]}"
+    for ours, usual in rivals(results.contestants):
+        for scenario in ("one key", "flood"):
+            mine, theirs = get((ours, scenario)), get((usual, scenario))
+            rate = ratio(mine, theirs, lambda figures: figures.rate)
+            p99 = ratio(mine, theirs, lambda figures: figures.p99_us)
+            found.append(Bar(language, f"{scenario}, calls/s against {usual}", rate, ">=", 1))
+            found.append(Bar(language, f"{scenario}, p99 against {usual}", p99, "<=", 1))
+        hot = ratio(get((ours, most)), get((usual, "one key")), lambda figures: figures.rate)
+        found.append(Bar(language, f"{most}, calls/s against {usual}", hot, ">=", 10))
+    for ours in filter(is_ours, results.contestants):
+        reached = statistics.median(get((ours, "flood, denial cache")).reached)
+        what = f"flood, denial cache: share that asks, {ours}"
+        found.append(Bar(language, what, reached, "<=", 0.02))
+        for prefetch in PREFETCHES:
+            excess = results.excess[ours, prefetch]
+            what = f"limit reached, prefetch {prefetch}: over it at most, {ours}"
+            found.append(Bar(language, what, max(excess.over), "<=", prefetch))
+        kept = [abs(n) for prefetch in PREFETCHES for n in results.excess[ours, prefetch].kept]
+        what = f"limit reached, closed: not given back, {ours}"
+        found.append(Bar(language, what, max(kept), "<=", 1))
+    return found
+
+
+Table = list[list[str]]
+
+
+def aligned(head: list[str], rows: Table) -> str:
+    """A table that is one on the screen and in the page: texts left, figures right."""
+    widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
+    left = [not all(re.match(r"[-<>= ]*[\d.]", row[at]) for row in rows) for at in range(len(head))]
+
+    def line(cells: list[str]) -> str:
+        padded = [cell.ljust(width) if is_left else cell.rjust(width)
+                  for cell, width, is_left in zip(cells, widths, left, strict=True)]  # fmt: skip
+        return f"| {' | '.join(padded)} |"
+
+    marks = ["-" * width if is_left else "-" * (width - 1) + ":"
+             for width, is_left in zip(widths, left, strict=True)]  # fmt: skip
+    return "\n".join(map(line, [head, marks, *rows]))
+
+
+def number(value: float) -> str:
+    """Three digits are what such a measurement can tell; what was counted is shown as it is."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    if value < 0.1:
+        return f"{value:.3f}"
+    if value >= 100:
+        return f"{float(f'{value:.3g}'):,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def figures_table(all_results: dict[str, Results]) -> str:
+    """Every contestant in every scenario."""
+    rows: Table = []
+    for language, results in all_results.items():
+        for (contestant, scenario), figures in sorted(results.figures.items(), key=in_order):
+            of = [figures.rate, figures.p50_us, figures.p99_us, figures.cpu_us]
+            medians = [number(statistics.median(values)) for values in of]
+            denied, reached = (
+                f"{statistics.median(values):.1%}" for values in (figures.denied, figures.reached)
+            )
+            rows.append([language, scenario, contestant, *medians, denied, reached])
+    head = ["", "scenario", "contestant", "calls/s", "p50, us", "p99, us", "CPU a call, us"]
+    return aligned([*head, "denied", "ask the server"], rows)
+
+
+def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
+    """Scenarios as they are measured, ours first."""
+    (contestant, scenario), _ = item
+    names = ["one key", *(f"one key, prefetch {n}" for n in PREFETCHES), "flood"]
+    at = names.index(scenario) if scenario in names else len(names)
+    return at, not is_ours(contestant), contestant
+
+
+def bars_table(found: list[Bar]) -> str:
+    """What was to be reached, and whether it was."""
+    rows = [[bar.language, bar.what, number(bar.figure), f"{bar.sign} {bar.needed:g}",
+             "met" if bar.is_met else "MISSED"] for bar in found]  # fmt: skip
+    return aligned(["", "figure", "is", "bar", ""], rows)
+
+
+def conditions(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
+    """What the figures depend on."""
+    cpuinfo = Path("/proc/cpuinfo")
+    text = cpuinfo.read_text() if cpuinfo.exists() else ""
+    model = re.search(r"model name\s*: (.*)", text)
+    cpu = model[1] if model else platform.machine()
+    rows = [["date", datetime.datetime.now(datetime.UTC).date().isoformat()],
+            ["server", f"{server}, on a unix socket"],
+            ["CPU", f"{cpu}, {os.cpu_count()} cores"],
+            ["rounds", f"{rounds}, each job {load}"]]  # fmt: skip
+    for language, results in all_results.items():
+        rows += [[f"{language}: {name}", what] for name, what in results.contestants.items()]
+    return aligned(["what", "which"], rows)
+
+
+TEXT = """# The clients beside the usual ways
+
+`make bench-clients` wrote this page. All contestants of a language have one process, one driver
+underneath and as many calls in flight; figures are medians of the rounds, what is compared are the
+medians of the ratios within a round. Server and programs share the machine's cores. In a flood one
+call of a hundred may pass. `ask the server` is how many calls reached it, for each call of the
+program. "Over" is what a limit let through too many, "not given back" what its key lacks after the
+limiter was closed.
+"""
+
+
+def report(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
+    """The whole page."""
+    found = [bar for language, results in all_results.items() for bar in bars(language, results)]
+    met = sum(bar.is_met for bar in found)
+    parts = [TEXT.strip(), conditions(server, all_results, rounds, load),
+             figures_table(all_results), f"{met} of {len(found)} bars are met.",
+             bars_table(found)]  # fmt: skip
+    return "\n\n".join(parts) + "\n"

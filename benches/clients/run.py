@@ -1,0 +1,196 @@
+"""What a call through each client costs, beside the usual way of its language.
+
+    make bench-clients                         all of it, into docs/bench/clients.md
+    benches/clients/run.py --only node --rounds 1 --seconds 0.5 --print
+
+One server with the module, one process for each language, and jobs in interleaved rounds: within a
+round every contestant meets the same minute of the same machine, so what is compared are the
+medians of the ratios within a round. A program of a language reads a job a line and answers a line;
+which jobs there are is in `jobs`, and how often the server was asked is read from the server.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from report import PREFETCHES, Excess, Figures, Results, is_ours, report
+from server import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs/bench/clients.md"
+BUILT = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target/clients")) / "release"
+PROGRAMS = {
+    "python": [str(ROOT / ".cache/venv/bench/bin/python"), "benches/clients/python/bench.py"],
+    "node": ["node", "benches/clients/node/main.js"],
+    "rust": [str(BUILT / "bench-rust-client")],
+}
+
+IN_FLIGHT = 32
+# Nobody reaches it in the time that a job has.
+UNREACHED = 1_000_000_000
+# A flood's limit is a minute's: the share that passes does so at once, then nearly all is denied.
+MINUTE_S = 60
+# So long that nothing comes back while a job runs.
+YEAR_S = 365 * 86_400
+PASSING_SHARE = 0.01
+
+Job = dict[str, Any]
+Answer = dict[str, Any]
+
+
+class Program:
+    """The process of one language: a job a line in, an answer a line out."""
+
+    def __init__(self, language: str, command: list[str], path: str) -> None:
+        self._command = [*command, path]
+        self._process = subprocess.Popen(
+            self._command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        told = self._line()
+        self.language = language
+        self.contestants: dict[str, str] = told["contestants"]
+
+    def _line(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"{' '.join(self._command)} has ended")
+        return json.loads(line)
+
+    def ask(self, job: Job) -> Answer:
+        """Has a job done."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(job) + "\n")
+        self._process.stdin.flush()
+        answer: Answer = self._line()
+        if answer["errors"]:
+            raise SystemExit(f"{self.language}: {answer['errors']} errors of {job}")
+        return answer
+
+    def close(self) -> None:
+        """Lets it end."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job]:
+    """The jobs of a round, those that are compared next to each other."""
+
+    def job(name: str, contestant: str, scenario: str, **more: object) -> Job:
+        plain = {"limit": UNREACHED, "period_s": MINUTE_S, "denial_cache": False, "prefetch": 1}
+        return {"name": name, "contestant": contestant, "scenario": scenario, "seconds": seconds,
+                "in_flight": IN_FLIGHT, **plain, **more}  # fmt: skip
+
+    for contestant in program.contestants:
+        yield job("one key", contestant, "check")
+    ours = [contestant for contestant in program.contestants if is_ours(contestant)]
+    for contestant in ours:
+        for prefetch in PREFETCHES[1:]:
+            yield job(f"one key, prefetch {prefetch}", contestant, "hot", prefetch=prefetch)
+    for contestant in program.contestants:
+        limit = passing(warm, contestant, "flood", seconds)
+        yield job("flood", contestant, "flood", limit=limit)
+    for contestant in ours:
+        name = "flood, denial cache"
+        limit = passing(warm, contestant, name, seconds)
+        yield job(name, contestant, "flood", limit=limit, denial_cache=True)
+
+
+def passing(warm: Results | None, contestant: str, name: str, seconds: float) -> int:
+    """How many calls of a flood may pass, by how many there were of it while warming up."""
+    if warm is None:
+        return 1_000
+    expected = statistics.median(warm.figures[contestant, name].rate) * seconds
+    return max(1, round(expected * PASSING_SHARE))
+
+
+def measure(
+    program: Program, server: Server, results: Results, warm: Results | None, seconds: float
+) -> None:
+    """One round of one language; what it warmed up with says how large its floods are."""
+    for at, job in enumerate(jobs(program, warm, seconds)):
+        answer, reached = done(program, server, {**job, "key": f"{job['scenario']}-{at}"})
+        figures = results.figures.setdefault((job["contestant"], job["name"]), Figures())
+        figures.add(answer, reached)
+    ours = [contestant for contestant in program.contestants if is_ours(contestant)]
+    for contestant in [] if warm is None else ours:
+        rate = statistics.median(results.figures[contestant, "one key"].rate)
+        for prefetch in PREFETCHES:
+            # So that it is reached in the first half, and what is left of a grant is seen.
+            limit = max(prefetch, round(rate * seconds / 4)) + prefetch // 2
+            job = {"contestant": contestant, "scenario": "hot", "seconds": seconds,
+                   "in_flight": IN_FLIGHT, "limit": limit, "period_s": YEAR_S,
+                   "denial_cache": False, "prefetch": prefetch,
+                   "key": f"limited-{prefetch}"}  # fmt: skip
+            answer, _ = done(program, server, job)
+            used = server.used(limit, YEAR_S)
+            if used is None:
+                raise SystemExit(f"{program.language}: no one key is left to look at after {job}")
+            excess = results.excess.setdefault((contestant, prefetch), Excess())
+            excess.over.append(answer["allowed"] - limit)
+            excess.kept.append(used - answer["allowed"])
+
+
+def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
+    """A job on an empty server: its answer, and how many calls the server got."""
+    server.call("FLUSHALL")
+    server.call("CONFIG", "RESETSTAT")
+    sent = {name: value for name, value in job.items() if name != "name"}
+    return program.ask(sent), server.calls()
+
+
+def options() -> argparse.Namespace:
+    """The command line; what `make` passes on stands in the environment."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    environ = os.environ.get
+    module = environ("RL_MODULE", str(ROOT / "target/release/libredis_throttle.so"))
+    parser.add_argument("--server", default=environ("SERVER") or "redis-server")
+    parser.add_argument("--module", default=module)
+    parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS") or 5))
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--only", default=environ("ONLY") or " ".join(PROGRAMS))
+    parser.add_argument("--print", action="store_true", help="leave the page as it is")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measures, prints, and writes the page when all languages were measured."""
+    chosen = options()
+    languages = chosen.only.split()
+    busy = os.getloadavg()[0]
+    server = Server(chosen.server, str(Path(chosen.module).resolve()))
+    programs = [Program(name, PROGRAMS[name], server.path) for name in languages]
+    warm = {program.language: Results(program.contestants) for program in programs}
+    all_results = {program.language: Results(program.contestants) for program in programs}
+    for program in programs:
+        print(f"warming up: {program.language}", file=sys.stderr)
+        measure(program, server, warm[program.language], None, chosen.seconds)
+    for round_number in range(1, chosen.rounds + 1):
+        for program in programs:
+            name = program.language
+            print(f"round {round_number} of {chosen.rounds}: {name}", file=sys.stderr)
+            measure(program, server, all_results[name], warm[name], chosen.seconds)
+    load = f"{chosen.seconds:g} s with {IN_FLIGHT} calls in flight"
+    if busy >= 0.5:
+        load += f"; the machine was busy with something else (load {busy:.1f})"
+    page = report(server.version(), all_results, chosen.rounds, load)
+    for program in programs:
+        program.close()
+    server.close()
+    print(page[page.index("| what") :])
+    if not chosen.print and languages == list(PROGRAMS):
+        PAGE.write_text(page)
+        print(f"written to {PAGE.relative_to(ROOT)}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

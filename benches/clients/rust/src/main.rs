@@ -1,0 +1,208 @@
+//! Calls per second and their latency through redis-rs, for `make bench-clients`.
+//!
+//! `bench-rust-client SOCKET` prints what it compares as one line of JSON, then answers each job on
+//! standard input with one line. The usual way is a script in Lua through redis-rs that counts in a
+//! fixed window: the one that is written most, and the cheapest. Both share one driver, one
+//! multiplexed connection for a job, and the loop below.
+
+use std::future::Future;
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redis::Script;
+use redis::aio::MultiplexedConnection;
+use redis_throttle_client::{Decision, Error, Limiter, Options, Rule};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+/// A call that the other one would wait for is no error of this one.
+const PATIENT_MS: u64 = 10_000;
+const DENIALS: usize = 1000;
+const SCRIPT: &str = "
+local used = redis.call('INCR', KEYS[1])
+if used == 1 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return used <= tonumber(ARGV[1]) and 1 or 0
+";
+
+type Failure = Box<dyn std::error::Error>;
+
+#[derive(Debug, Deserialize)]
+struct Job {
+    contestant: String,
+    seconds: f64,
+    in_flight: usize,
+    key: String,
+    limit: u64,
+    period_s: u64,
+    #[serde(default)]
+    denial_cache: bool,
+    #[serde(default = "one")]
+    prefetch: u64,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    calls: usize,
+    seconds: f64,
+    cpu_seconds: f64,
+    p50_us: f64,
+    p99_us: f64,
+    allowed: u64,
+    denied: u64,
+    errors: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    Allowed,
+    Denied,
+    Failed,
+}
+
+/// What one caller has seen.
+#[derive(Debug, Default)]
+struct Seen {
+    took_ns: Vec<u64>,
+    outcomes: [u64; 3],
+}
+
+/// Processor time of this process.
+fn cpu() -> Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap_or(0))
+}
+
+/// As many callers as there are to be in flight, each a task.
+async fn callers<C, F>(job: &Job, call: C) -> Result<Answer, Failure>
+where
+    C: Fn() -> F + Clone + Send + 'static,
+    F: Future<Output = Outcome> + Send,
+{
+    let (began, began_cpu) = (Instant::now(), cpu());
+    let ends = began + Duration::from_secs_f64(job.seconds);
+    let caller = |call: C| async move {
+        let mut seen = Seen::default();
+        let mut asked = Instant::now();
+        while asked < ends {
+            let outcome = call().await;
+            let answered = Instant::now();
+            seen.took_ns.push(u64::try_from((answered - asked).as_nanos()).unwrap_or(u64::MAX));
+            seen.outcomes[outcome as usize] += 1;
+            // A call that is decided here does not wait; the others shall have their turn.
+            tokio::task::consume_budget().await;
+            asked = Instant::now();
+        }
+        seen
+    };
+    let running: Vec<_> = (0..job.in_flight).map(|_| tokio::spawn(caller(call.clone()))).collect();
+    let (mut took_ns, mut outcomes) = (Vec::new(), [0; 3]);
+    for task in running {
+        let seen = task.await?;
+        took_ns.extend(seen.took_ns);
+        for (sum, more) in outcomes.iter_mut().zip(seen.outcomes) {
+            *sum += more;
+        }
+    }
+    let (seconds, cpu_seconds) = (began.elapsed().as_secs_f64(), (cpu() - began_cpu).as_secs_f64());
+    took_ns.sort_unstable();
+    let percentile = |percent: usize| {
+        let at = (took_ns.len() * percent / 100).min(took_ns.len().saturating_sub(1));
+        took_ns.get(at).map_or(0.0, |ns| *ns as f64 / 1000.0)
+    };
+    let [allowed, denied, errors] = outcomes;
+    Ok(Answer {
+        calls: took_ns.len(),
+        seconds,
+        cpu_seconds,
+        p50_us: percentile(50),
+        p99_us: percentile(99),
+        allowed,
+        denied,
+        errors,
+    })
+}
+
+fn told(decision: &Result<Decision, Error>) -> Outcome {
+    match decision {
+        Ok(decision) if decision.degraded => Outcome::Failed,
+        Ok(decision) if decision.allowed => Outcome::Allowed,
+        Ok(_) => Outcome::Denied,
+        Err(_) => Outcome::Failed,
+    }
+}
+
+/// The limiter; closed at the end, so that what is not used comes back.
+async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
+    let denials = if job.denial_cache { DENIALS } else { 0 };
+    let options = Options::default().timeout_ms(PATIENT_MS).prefetch(job.prefetch);
+    let limiter = Limiter::with_options(connection, options.denial_cache(denials))?;
+    limiter.ready().await?;
+    let rule = Rule::fixed("bench", job.limit, Duration::from_secs(job.period_s))?;
+    let (calling, key) = (limiter.clone(), Arc::<str>::from(job.key.as_str()));
+    let call = move || {
+        let (limiter, rule, key) = (calling.clone(), rule.clone(), key.clone());
+        async move { told(&limiter.check(rule.of(&key)).await) }
+    };
+    let answer = callers(job, call).await;
+    limiter.close().await;
+    answer
+}
+
+/// The script, by its hash after the first call.
+async fn usual(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
+    let script = Arc::new(Script::new(SCRIPT));
+    let (key, limit, period_ms) =
+        (Arc::<str>::from(job.key.as_str()), job.limit, job.period_s * 1000);
+    let call = move || {
+        let (script, key, mut connection) = (script.clone(), key.clone(), connection.clone());
+        async move {
+            let mut asked = script.key(&*key);
+            match asked.arg(limit).arg(period_ms).invoke_async(&mut connection).await {
+                Ok(1) => Outcome::Allowed,
+                Ok(_) => Outcome::Denied,
+                Err(_) => Outcome::Failed,
+            }
+        }
+    };
+    callers(job, call).await
+}
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Result<(), Failure> {
+    let socket = std::env::args().nth(1).ok_or("usage: bench-rust-client SOCKET")?;
+    let driver = concat!("redis-rs ", "1.8");
+    let version = env!("CARGO_PKG_VERSION");
+    let contestants = json!({
+        "ours": format!("redis-throttle-client {version}, {driver}"),
+        "script": format!("a script in Lua, {driver}, fixed window"),
+    });
+    let mut output = std::io::stdout();
+    writeln!(output, "{}", json!({ "language": "rust", "contestants": contestants }))?;
+    let client = redis::Client::open(format!("unix://{socket}"))?;
+    let patient = |timeout_ms: Option<u64>| {
+        let timeout = timeout_ms.map(Duration::from_millis);
+        redis::AsyncConnectionConfig::new().set_response_timeout(timeout)
+    };
+    for line in std::io::stdin().lock().lines() {
+        let job: Job = serde_json::from_str(&line?)?;
+        // One keeps the time of a call itself, the other leaves it to the driver, as it does when
+        // nobody says otherwise.
+        let (config, is_ours) = match job.contestant.as_str() {
+            "ours" => (patient(None), true),
+            "script" => (patient(Some(PATIENT_MS)), false),
+            other => return Err(format!("there is no contestant {other}").into()),
+        };
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let answer =
+            if is_ours { ours(&job, connection).await? } else { usual(&job, connection).await? };
+        writeln!(output, "{}", serde_json::to_string(&answer)?)?;
+        output.flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,95 @@
+"""The server that all programs ask, and what it tells of them."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import socket
+import subprocess
+import tempfile
+import time
+from typing import Any
+
+
+class Server:
+    """A server with the module, on a unix socket alone, ended by its own process."""
+
+    def __init__(self, program: str, module: str) -> None:
+        self._program = program
+        self._directory = tempfile.TemporaryDirectory(prefix="rl-bench-")
+        self.path = f"{self._directory.name}/s"
+        command = [program, "--port", "0", "--unixsocket", self.path, "--save", "", "--appendonly",
+                   "no", "--dir", self._directory.name, "--loadmodule", module]  # fmt: skip
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        self._connection = self._connect()
+        self._replies = self._connection.makefile("rb")
+
+    def _connect(self) -> socket.socket:
+        end = time.monotonic() + 10
+        while True:
+            connection = socket.socket(socket.AF_UNIX)
+            with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+                connection.connect(self.path)
+                return connection
+            connection.close()
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise SystemExit(f"{self._program} did not start with the module")
+            time.sleep(0.05)
+
+    def call(self, *words: object) -> Any:
+        """One command; an error reply comes back as an exception's text."""
+        encoded = [str(word).encode() for word in words]
+        parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded]
+        self._connection.sendall(b"*%d\r\n%s" % (len(parts), b"".join(parts)))
+        return self._reply()
+
+    def _reply(self) -> Any:
+        kind, rest = (line := self._replies.readline())[:1], line[1:-2]
+        if kind == b"$":
+            return None if rest == b"-1" else self._replies.read(int(rest) + 2)[:-2].decode()
+        if kind == b"*":
+            return [self._reply() for _ in range(int(rest))]
+        if kind == b":":
+            return int(rest)
+        return RuntimeError(rest.decode()) if kind == b"-" else rest.decode()
+
+    def calls(self) -> int:
+        """Commands so far, without those of this connection and those inside of scripts."""
+        lines = re.findall(r"^cmdstat_(\S+?):calls=(\d+)", self.call("INFO", "commandstats"), re.M)
+        ours = {"info", "flushall", "keys", "rl.peek", "config|resetstat"}
+        # A script's own commands are counted too, so that only the scripts count where there are.
+        counts = {name: int(count) for name, count in lines if name not in ours}
+        scripts = sum(counts.get(name, 0) for name in ("eval", "evalsha"))
+        return scripts or sum(count for name, count in counts.items() if not is_of_setup(name))
+
+    def used(self, limit: int, period_s: int) -> int | None:
+        """What is used of the one limit that is stored; None where it cannot be told."""
+        keys = self.call("KEYS", "*")
+        if len(keys) != 1:
+            return None
+        for rule in (("GCRA", limit, limit), ("TOKENBUCKET", limit, limit), ("FIXED", limit)):
+            reply = self.call("RL.PEEK", keys[0], *rule, period_s, "COST", 0)
+            if isinstance(reply, list):
+                return limit - int(reply[2])
+        return None
+
+    def version(self) -> str:
+        """Its name and number, as it tells them."""
+        told = self.call("INFO", "server")
+        for name in ("valkey", "redis"):
+            if found := re.search(rf"^{name}_version:(\S+)", told, re.M):
+                return f"{name.capitalize()} {found[1]}"
+        return "unknown"
+
+    def close(self) -> None:
+        """Ends it."""
+        self._connection.close()
+        self._process.terminate()
+        self._process.wait()
+        self._directory.cleanup()
+
+
+def is_of_setup(command: str) -> bool:
+    """What a driver sends once for each connection, and no limiter for a call."""
+    once = ("hello", "auth", "select", "ping", "quit", "reset", "command", "script", "client")
+    return command.split("|")[0] in once

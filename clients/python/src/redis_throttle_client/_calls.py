@@ -1,0 +1,417 @@
+"""What a limiter does, but for the waiting: the same steps for threads and for asyncio.
+
+A call is a generator. It yields what has to be waited for (:class:`Send`, :class:`Sleep`,
+:class:`Turn`) and is sent what came of it, or thrown the error; it returns the result. So the two
+limiters differ in how they wait, and in nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from . import _protocol
+from ._decision import Decision
+from ._errors import CommandRejected, ThrottleError, Unavailable, is_mistake
+from ._keys import Keys
+from ._local import LocalLimiter, local_decision
+from ._options import Counters, Options
+from ._policy import DenialCache, Gate, Grants, strictest
+from ._protocol import Args
+from ._rules import Rule, checked_cost
+
+log = logging.getLogger("redis_throttle_client")
+
+T = TypeVar("T")
+Subject = str
+Call = tuple[Rule, Subject] | tuple[Rule, Subject, int]
+Keyed = tuple[Rule, str, int]
+"""Rule, key and cost."""
+
+
+@dataclass(slots=True)
+class Send:
+    """Send this once to the node, and wait for the reply."""
+
+    node: Any
+    args: Args
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Sleep:
+    """Wait so long."""
+
+    seconds: float
+
+
+@dataclass(slots=True)
+class Turn:
+    """Wait for the lock of a key, which is sent; None when it did not come in time."""
+
+    key: str
+    timeout_s: float
+
+
+Steps = Generator[Send | Sleep | Turn, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A decision, and the leases that came with it: rule and key of each, under one id."""
+
+    decision: Decision
+    id: str
+    asked: float
+    leases: Sequence[tuple[Rule, str]]
+
+
+class Calls:
+    """Keys, caches, the gates, and what becomes of an error."""
+
+    def __init__(self, options: Options, find_node: Callable[[str], Any]) -> None:
+        self.options = options
+        self.keys = Keys(
+            prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
+        )
+        self.clock = options.clock
+        self._find_node = find_node
+        self._timeout_s = options.timeout_ms / 1000
+        self.begin()
+        _everyone.add(self)
+
+    def begin(self) -> None:
+        """All that is known anew, as in the child of a fork.
+
+        What the parent has in flight will not end there, and its permits are not there twice.
+        """
+        self._gates: dict[object, Gate] = {}
+        self._denials = DenialCache(self.options.denial_cache)
+        self._grants = Grants()
+        self._local = LocalLimiter()
+        self._turns: weakref.WeakValueDictionary[object, Any] = weakref.WeakValueDictionary()
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "mistakes"), 0)
+
+    def spend(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Decision | None:
+        """A permit that was fetched in advance: what there are most of, and nothing to wait for."""
+        if self.options.prefetch == 1 or cost != 1 or not rule.takes_partial:
+            return None
+        began = self.clock()
+        spent = self._grants.spend(self.keys.key(rule.name, subject, tag), rule, began)
+        return None if spent is None else self._told(spent, rule, subject, began)
+
+    # -- the calls ----------------------------------------------------------------------------
+
+    def check(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
+        """Decides, and takes the cost when it is allowed."""
+        began = self.clock()
+        key = self.keys.key(rule.name, subject, tag)
+        if self.options.prefetch > 1 and cost == 1 and rule.takes_partial:
+            decision = self._grants.spend(key, rule, began)
+            if decision is None:
+                decision = yield from self._fetched(rule, key, began)
+        else:
+            args = _protocol.check(rule, key, cost)
+            decision = yield from self._decide(args, [(rule, key, cost)], _reader(rule, cost))
+        return self._told(decision, rule, subject, began)
+
+    def peek(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
+        """What a check would answer, taking nothing."""
+        key = self.keys.key(rule.name, subject, tag)
+        args = _protocol.named("PEEK", rule, key, cost)
+        calls = [(rule, key, cost)]
+        try:
+            return _protocol.decision(rule, (yield from self.ask(args)), cost)
+        except Unavailable:
+            return self._fallback(calls, peek=True)
+
+    def settle(
+        self, verb: str, rule: Rule, subject: str, cost: int, tag: str | None
+    ) -> Steps[Decision]:
+        """``REFUND`` or ``CHARGE``: gives or takes without a condition."""
+        key = self.keys.key(rule.name, subject, tag)
+        args = _protocol.named(verb, rule, key, cost)
+        if verb == "REFUND":
+            self._denials.drop(key)
+        return _protocol.settled((yield from self.ask(args)), rule)
+
+    def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
+        """The subject starts anew under this rule, here as well."""
+        key = self.keys.key(rule.name, subject, tag)
+        self._denials.drop(key)
+        self._grants.drop(key)
+        self._local.forget(key)
+        yield from self.ask(_protocol.forget(key))
+
+    def check_all(
+        self, calls: Sequence[Call], tag: str | None, id: str | None
+    ) -> Steps[Decision]:  # fmt: skip
+        """Several rules at once."""
+        began = self.clock()
+        made = self._keyed(calls, tag)
+        args = _protocol.check_all(made, id=id)
+        rules = [rule for rule, _, _ in made]
+        decision = yield from self._decide(
+            args, made, lambda reply: _protocol.decision_all(rules, reply)
+        )
+        deciding = calls[decision.deciding]
+        return self._told(decision, deciding[0], deciding[1], began)
+
+    def check_each(self, calls: Sequence[Call]) -> Steps[Decision]:
+        """One after the other; what was taken is given back when a later one does not allow."""
+        # All are looked at before the first takes anything.
+        made = self._keyed(calls, None)
+        for rule, key, cost in made:
+            _protocol.check(rule, key, cost)
+        rows: list[Decision] = []
+        try:
+            for call, (rule, _, cost) in zip(calls, made, strict=True):
+                rows.append((yield from self.check(rule, call[1], cost, None)))
+                if not rows[-1].allowed:
+                    break
+        except ThrottleError:
+            yield from self._undo(made, calls, rows)
+            raise
+        if not rows[-1].allowed:
+            yield from self._undo(made, calls, rows)
+            at = len(rows) - 1
+        else:
+            at = min(range(len(rows)), key=lambda row: rows[row].remaining)
+        return replace(rows[at], rows=tuple(rows), deciding=at)
+
+    def _undo(
+        self, made: Sequence[Keyed], calls: Sequence[Call], rows: Sequence[Decision]
+    ) -> Steps[None]:
+        for (rule, _, cost), call, row in zip(made, calls, rows, strict=False):
+            # Without an answer nobody knows whether it was counted: it errs to the strict side.
+            if row.allowed and not row.degraded:
+                with contextlib.suppress(ThrottleError):
+                    yield from self.settle("REFUND", rule, call[1], cost, None)
+
+    def wait(
+        self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
+    ) -> Steps[Decision]:
+        """Sleeps as long as it is told, then acts."""
+        began = self.clock()
+        while True:
+            decision = yield from self.check(rule, subject, cost, tag)
+            pause_ms = decision.retry_after_ms
+            if decision.source == "error" or decision.never or (decision and not pause_ms):
+                return decision
+            if (self.clock() - began) * 1000 + pause_ms > max_wait_ms:
+                if not decision.allowed:
+                    return decision
+                # A place in the queue that comes too late is given back.
+                if not decision.degraded:
+                    yield from self.settle("REFUND", rule, subject, cost, tag)
+                return replace(decision, allowed=False, granted=0)
+            yield Sleep(pause_ms / 1000)
+            if decision.allowed:
+                return decision
+
+    def lease_call(self, rule: Rule, subject: str, id: str | None, tag: str | None) -> str:
+        """The id of a lease to be; what is wrong with the call is raised before it is made."""
+        name = _protocol.checked_id(uuid.uuid4().hex if id is None else id)
+        _protocol.lease(rule, self.keys.key(rule.name, subject, tag), name)
+        return name
+
+    def admit(
+        self, calls: Sequence[Call], tag: str | None, id: str | None = None
+    ) -> Steps[Admission]:
+        """One call for all rules, leases among them."""
+        name = id or uuid.uuid4().hex
+        asked = self.clock()
+        made = self._keyed(calls, tag)
+        if len(calls) > 1:
+            decision = yield from self.check_all(calls, tag, name)
+        elif made[0][0].kind == "lease":
+            rule, key, _ = made[0]
+            args = _protocol.lease(rule, key, name)
+            decision = yield from self._decide(args, made, _reader(rule, 1))
+            self._told(decision, rule, calls[0][1], asked)
+        else:
+            rule, _, cost = made[0]
+            decision = yield from self.check(rule, calls[0][1], cost, tag)
+        leases = [(rule, key) for rule, key, _ in made if rule.kind == "lease"]
+        return Admission(decision, name, asked, leases if decision.allowed else ())
+
+    def ready(self) -> Steps[None]:
+        """Asks for something that only the module answers, and takes nothing."""
+        key = self.keys.key("ready", "ready")
+        yield from self.ask(("RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0"))
+
+    def give_back(self) -> Steps[None]:
+        """What was fetched in advance and not spent."""
+        for key, rule, permits in self._grants.drain(self.clock()):
+            with contextlib.suppress(ThrottleError):
+                yield from self.ask(_protocol.named("REFUND", rule, key, permits))
+
+    # -- what they are made of ----------------------------------------------------------------
+
+    def ask(self, args: Args, deadline: float | None = None) -> Steps[Any]:
+        """The reply to one call that is sent once, if the gate of its node is open."""
+        began = self.clock()
+        try:
+            node = self._find_node(args[1])
+        except Exception as error:
+            raise _judged(error) from error
+        gate = self._gate(node)
+        probe = gate.enter(began)
+        answered: bool | None = None
+        timeout_s = self._timeout_s if deadline is None else max(0.001, deadline - began)
+        try:
+            reply = yield Send(node, args, timeout_s)
+            answered = True
+        except Exception as error:
+            judged = _judged(error)
+            answered = not isinstance(judged, Unavailable)
+            if answered:
+                with self._lock:
+                    self._counts["mistakes"] += 1
+            raise judged from error
+        finally:
+            gate.leave(self.clock(), probe, answered)
+        return reply
+
+    def counters(self) -> Counters:
+        """The counts so far."""
+        with self._lock:
+            return Counters(**self._counts)
+
+    def turn(self, key: object, make: Callable[[], Any]) -> Any:
+        """The lock of a key, which is there as long as somebody has it or waits for it."""
+        with self._lock:
+            return self._turns.setdefault(key, make())
+
+    def _gate(self, node: object) -> Gate:
+        """The gate of a node: one that is away does not shut the others."""
+        gate = self._gates.get(node)
+        if gate is None:
+            options = self.options
+            made = Gate(
+                options.max_in_flight, options.breaker_failures, options.breaker_pause_ms / 1000
+            )
+            gate = self._gates.setdefault(node, made)
+        return gate
+
+    def _decide(
+        self, args: Args, calls: Sequence[Keyed], read: Callable[[object], Decision],
+        deadline: float | None = None,
+    ) -> Steps[Decision]:  # fmt: skip
+        asked = self.clock()
+        cached = self._denials.get(args, asked)
+        if cached is not None:
+            return cached
+        try:
+            decision = read((yield from self.ask(args, deadline)))
+        except Unavailable:
+            return self._fallback(calls)
+        if not any(rule.kind == "lease" for rule, _, _ in calls):
+            self._denials.put(args, decision, asked)
+        return decision
+
+    def _fetched(self, rule: Rule, key: str, began: float) -> Steps[Decision]:
+        """One of the permits that one caller fetches for all who wait for their turn."""
+        deadline = began + self._timeout_s
+        turn = yield Turn(key, self._timeout_s)
+        if turn is None:
+            return self._fallback([(rule, key, 1)])
+        try:
+            now = self.clock()
+            spent = self._grants.spend(key, rule, now)
+            if spent is not None:
+                return spent
+            wanted = self.options.prefetch
+            args = _protocol.check(rule, key, wanted, partial=True)
+            decision = yield from self._decide(
+                args, [(rule, key, 1)], _reader(rule, wanted, partial=True), deadline
+            )
+            return self._grants.put(key, rule, decision, now)
+        finally:
+            turn.release()
+
+    def _keyed(self, calls: Sequence[Call], tag: str | None) -> list[Keyed]:
+        made = []
+        for call in calls:
+            rule, subject, cost = call if len(call) == 3 else (*call, 1)
+            made.append((rule, self.keys.key(rule.name, subject, tag), checked_cost(cost)))
+        return made
+
+    def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
+        """Counts it and hands it to the hook. A hook that fails changes no decision."""
+        with self._lock:
+            self._counts["allowed" if decision.allowed else "denied"] += 1
+            if decision.degraded:
+                self._counts["degraded"] += 1
+            elif decision.source == "local":
+                self._counts["local"] += 1
+        hook = self.options.on_decision
+        if hook is not None:
+            try:
+                latency_ms = (self.clock() - began) * 1000
+                hook(decision, rule, self.keys.subject_hash(subject), latency_ms)
+            except Exception:
+                log.exception("on_decision failed")
+        return decision
+
+    def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:
+        """What the rules say when there is no answer: the strictest decides."""
+        chosen = strictest(rule.on_error for rule, _, _ in calls)
+        bound = [at for at, (rule, _, _) in enumerate(calls) if rule.on_error == chosen]
+        first, name = bound[0], calls[bound[0]][0].name
+        if chosen == "allow":
+            return Decision(True, 0, 0, 0, 0, name, "error", True, deciding=first)
+        if chosen == "deny":
+            retry_ms = self.options.breaker_pause_ms
+            return Decision(
+                False, 0, 0, retry_ms, 0, name, "error", True, False, retry_ms, deciding=first
+            )
+        now_us = int(self.clock() * 1_000_000)
+        with self._lock:
+            rows = [
+                local_decision(self._local, *calls[at], now_us, peek=peek) for at in bound
+            ]  # fmt: skip
+        at = max(range(len(rows)), key=lambda row: _severity(rows[row]))
+        if len(calls) == 1:
+            return rows[0]
+        return replace(rows[at], rows=tuple(rows), deciding=bound[at])
+
+
+def _severity(row: Decision) -> tuple[bool, bool, int, int]:
+    return not row.allowed, row.never, row.retry_after_ms, -row.remaining
+
+
+def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object], Decision]:
+    return lambda reply: _protocol.decision(rule, reply, cost, partial=partial)
+
+
+def _judged(error: Exception) -> ThrottleError:
+    """A driver's error as one of ours, with the driver's as the cause to set."""
+    if isinstance(error, ThrottleError):
+        return error
+    if is_mistake(error):
+        hint = ""
+        if "unknown command" in str(error):
+            hint = ": is the module loaded on this server?"
+        return CommandRejected(f"{error}{hint}")
+    return Unavailable(f"no answer: {error or type(error).__name__}")
+
+
+_everyone: weakref.WeakSet[Calls] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for calls in list(_everyone):
+        calls.begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)

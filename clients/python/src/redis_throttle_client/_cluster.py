@@ -1,0 +1,216 @@
+"""Clusters: each call goes to the node that has the slot of its key.
+
+A call that is redirected was refused before it ran, so it is sent again; nothing else is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from typing import Any
+
+from ._async_sockets import AsyncSockets, in_time
+from ._dial import Dial, Node
+from ._errors import Unavailable
+from ._sockets import Sockets
+
+_REFRESH_S = 1.0
+_MOST_REDIRECTIONS = 3
+
+
+class _Map:
+    """Who has which slot: the client's map, and what redirections have told since."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._moved: dict[int, tuple[str, int]] = {}
+        self._refreshed = 0.0
+
+    def find(self, key: str) -> tuple[str, int]:
+        """The node of a key; Unavailable when no node is known for its slot."""
+        moved = self._moved.get(self._client.keyslot(key))
+        if moved is not None:
+            return moved
+        try:
+            node = self._client.get_node_from_key(key)
+        except Exception as error:
+            raise Unavailable("nobody has the slot of this key") from error
+        if node is None:
+            raise Unavailable("nobody has the slot of this key")
+        return node.host, int(node.port)
+
+    def target(self, error: Any, asked: Node) -> tuple[str, int]:
+        """Where a redirection leads. A node that knows no name for itself leaves it out."""
+        host: str = error.host or (asked[0] if asked else "")
+        remap = getattr(self._client.nodes_manager, "remap_host_port", None)
+        host, port = remap(host, int(error.port)) if remap else (host, error.port)
+        return host, int(port)
+
+    def move(self, error: Any, asked: Node) -> tuple[str, int]:
+        """As :meth:`target`, and from now on for all calls of the slot."""
+        self._moved[int(error.slot_id)] = to = self.target(error, asked)
+        return to
+
+    def due(self) -> bool:
+        """Whether to ask the cluster for its map again: once a second at most."""
+        now = time.monotonic()
+        if now - self._refreshed < _REFRESH_S:
+            return False
+        self._refreshed = now
+        return True
+
+    def lost(self, node: Node) -> None:
+        """A node that is away: what was told about it may be old."""
+        for slot in [slot for slot, to in list(self._moved.items()) if to == node]:
+            self._moved.pop(slot, None)
+
+
+class ClusterTransport:
+    """A cluster, from a ``RedisCluster``."""
+
+    def __init__(self, client: Any, timeout_s: float, most: int) -> None:
+        node = next(iter(client.get_nodes()))
+        # The two drivers have a name each for it.
+        named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
+        pool = getattr(node, named).connection_pool
+        self._dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=False)
+        self._client, self._most = client, most
+        self._map = _Map(client)
+        self._nodes: dict[Node, Sockets] = {}
+
+    def node(self, key: str) -> Node:
+        """Who has the slot of the key."""
+        try:
+            return self._map.find(key)
+        except Unavailable:
+            self._refresh()
+            raise
+
+    def _sockets(self, node: Node) -> Sockets:
+        sockets = self._nodes.get(node)
+        if sockets is None:
+            made = Sockets(self._dial.to(node), self._dial, self._most)
+            sockets = self._nodes.setdefault(node, made)
+        return sockets
+
+    def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
+        """The reply."""
+        deadline, asking = time.monotonic() + timeout_s, False
+        for _ in range(_MOST_REDIRECTIONS):
+            try:
+                return self._sockets(node).call(args, deadline, asking=asking)
+            except self._dial.moved as error:
+                # A MovedError is an AskError too, so it stands first.
+                node, asking = self._map.move(error, node), False
+                self._refresh()
+            except self._dial.ask as error:
+                node, asking = self._map.target(error, node), True
+            except self._dial.response_error:
+                raise
+            except Exception:
+                self._map.lost(node)
+                self._refresh()
+                raise
+        raise Unavailable("redirected too often")
+
+    def _refresh(self) -> None:
+        if self._map.due():
+            threading.Thread(target=self._read_map, daemon=True).start()
+
+    def _read_map(self) -> None:
+        with contextlib.suppress(Exception):
+            self._client.nodes_manager.initialize()
+
+    def close(self) -> None:
+        """Closes the sockets."""
+        for sockets in self._nodes.values():
+            sockets.close()
+
+
+class AsyncClusterTransport:
+    """A cluster, from a ``redis.asyncio.RedisCluster``."""
+
+    def __init__(self, client: Any, timeout_s: float, most: int) -> None:
+        self._client, self._timeout_s, self._most = client, timeout_s, most
+        self._map = _Map(client)
+        self._dial: Dial | None = None
+        self._nodes: dict[Node, AsyncSockets] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def node(self, key: str) -> Node:
+        """Who has the slot of the key; None until the map is known, which a call reads."""
+        if self._dial is None:
+            return None
+        try:
+            return self._map.find(key)
+        except Unavailable:
+            self._refresh()
+            raise
+
+    async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
+        """The reply."""
+        return await in_time(self._call(node, args), timeout_s)
+
+    async def _known(self) -> Dial:
+        if self._dial is None:
+            # Who gives up waiting leaves the map to the next caller.
+            await asyncio.shield(self._task(self._client.initialize()))
+            template = self._client.get_nodes()[0]
+            self._dial = Dial(
+                template.connection_class, template.connection_kwargs, self._timeout_s, wait=True
+            )
+        return self._dial
+
+    def _task(self, coroutine: Any) -> asyncio.Task[Any]:
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _sockets(self, dial: Dial, node: Node) -> AsyncSockets:
+        if node not in self._nodes:
+            self._nodes[node] = AsyncSockets(dial.to(node), dial, self._most)
+        return self._nodes[node]
+
+    async def _call(self, node: Node, args: tuple[str, ...]) -> Any:
+        dial, asking = await self._known(), False
+        if node is None:
+            node = self._map.find(args[1])
+        for _ in range(_MOST_REDIRECTIONS):
+            try:
+                return await self._sockets(dial, node).call(args, asking=asking)
+            except dial.moved as error:
+                # A MovedError is an AskError too, so it stands first.
+                node, asking = self._map.move(error, node), False
+                self._refresh()
+            except dial.ask as error:
+                node, asking = self._map.target(error, node), True
+            except dial.response_error:
+                raise
+            except (Exception, asyncio.CancelledError):
+                self._map.lost(node)
+                self._refresh()
+                raise
+        raise Unavailable("redirected too often")
+
+    def _refresh(self) -> None:
+        if self._map.due():
+            self._task(self._read_map())
+
+    async def _read_map(self) -> None:
+        with contextlib.suppress(Exception):
+            await self._client.nodes_manager.initialize()
+
+    async def close(self) -> None:
+        """Closes the sockets."""
+        for task in list(self._tasks):
+            task.cancel()
+        for sockets in self._nodes.values():
+            await sockets.close()

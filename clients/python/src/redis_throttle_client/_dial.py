@@ -1,0 +1,63 @@
+"""Connections: made as the user's client makes them, used as a limiter must.
+
+Drivers repeat what failed, ten times by default, and each repetition counts. So the limiter takes
+from the client where and how to connect (address, TLS, credentials, Sentinel, the map of a
+cluster) and keeps sockets of its own, on which a call is sent once and has one deadline.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from ._errors import InvalidArgument
+
+Node = tuple[str, int] | None
+# Of a pool's arguments: what would repeat or wait, what belongs to the pool it was made for, and
+# what would write one subject in two ways.
+_LEFT_OUT = (
+    "retry", "retry_on_error", "retry_on_timeout", "health_check_interval", "decode_responses",
+    "maint_notifications_config", "maint_notifications_pool_handler", "event_dispatcher",
+    "oss_cluster_maint_notifications_handler", "socket_timeout", "socket_connect_timeout",
+    "encoding", "encoding_errors",
+)  # fmt: skip
+
+
+def _driver(connection_class: type) -> str:
+    for base in connection_class.__mro__:
+        package = base.__module__.partition(".")[0]
+        if package in ("redis", "valkey"):
+            return package
+    raise InvalidArgument("client: expected a client of redis-py or valkey-py")
+
+
+class Dial:
+    """Makes connections that ask once."""
+
+    def __init__(
+        self, connection_class: type, kwargs: dict[str, Any], timeout_s: float, *, wait: bool
+    ) -> None:
+        package = _driver(connection_class)
+        module = f"{package}.asyncio.retry" if wait else f"{package}.retry"
+        retry = importlib.import_module(module).Retry
+        no_backoff = importlib.import_module(f"{package}.backoff").NoBackoff
+        self._class = connection_class
+        self._kwargs = {name: value for name, value in kwargs.items() if name not in _LEFT_OUT}
+        # A connection that is slow to come is waited for in the background and used by the next.
+        self.patience_s = max(1.0, timeout_s)
+        self._kwargs |= {
+            "retry": retry(no_backoff(), 0),
+            "socket_timeout": None if wait else self.patience_s,
+            "socket_connect_timeout": self.patience_s,
+        }
+        errors = importlib.import_module(f"{package}.exceptions")
+        self.moved, self.ask = errors.MovedError, errors.AskError
+        self.response_error = errors.ResponseError
+
+    def to(self, node: Node) -> Callable[[], Any]:
+        """Connections to one node of a cluster, or to the one server."""
+        kwargs = self._kwargs
+        if node is not None:
+            kwargs = kwargs | {"host": node[0], "port": node[1]}
+        return lambda: self._class(**kwargs)

@@ -1,0 +1,78 @@
+"""The options of a limiter, with their defaults."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypedDict
+
+from ._decision import Decision
+from ._errors import InvalidArgument
+from ._rules import Rule
+
+OnDecision = Callable[[Decision, Rule, str, float], None]
+"""Called after each decision with it, the rule, a hash of the subject and the latency in ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What a limiter has counted since it was made.
+
+    ``degraded`` of the decisions were made by ``on_error``, ``local`` without asking: a cached
+    denial or a permit fetched in advance. ``mistakes`` were raised and are no decisions.
+    """
+
+    allowed: int = 0
+    denied: int = 0
+    degraded: int = 0
+    local: int = 0
+    mistakes: int = 0
+
+
+class LimiterOptions(TypedDict, total=False):
+    """The options of both limiters; :class:`Options` has their defaults."""
+
+    timeout_ms: int
+    max_in_flight: int
+    breaker_failures: int
+    breaker_pause_ms: int
+    denial_cache: int
+    prefetch: int
+    prefix: str
+    hash_tag: Literal["none", "subject"]
+    hmac_secret: bytes | str | None
+    on_decision: OnDecision | None
+    clock: Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a limiter, checked.
+
+    ``timeout_ms`` holds for the whole call: connecting, sending and the reply. ``prefetch`` is
+    how many permits one call takes in advance for calls of cost 1, under rules that can.
+    ``denial_cache`` is how many denials are remembered, 0 for none.
+    """
+
+    timeout_ms: int = 100
+    max_in_flight: int = 256
+    breaker_failures: int = 5
+    breaker_pause_ms: int = 1000
+    denial_cache: int = 0
+    prefetch: int = 1
+    prefix: str = "rl"
+    hash_tag: Literal["none", "subject"] = "none"
+    hmac_secret: bytes | str | None = None
+    on_decision: OnDecision | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        least = {
+            "timeout_ms": 1, "max_in_flight": 1, "breaker_failures": 1,
+            "breaker_pause_ms": 1, "denial_cache": 0, "prefetch": 1,
+        }  # fmt: skip
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < bound:
+                raise InvalidArgument(f"{name}: expected an integer of at least {bound}")

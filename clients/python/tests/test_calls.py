@@ -1,0 +1,189 @@
+"""Calls of several rules, waiting, leases, the hook and the counters, by the public fake."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from redis_throttle_client import (
+    CommandRejected,
+    Counters,
+    Decision,
+    InvalidArgument,
+    LeaseDenied,
+    fixed,
+    gcra,
+    leaky_bucket,
+    lease,
+    policy,
+)
+from redis_throttle_client._errors import PASSING
+from redis_throttle_client.testing import FakeServer
+
+API = gcra("api", 6, 10, "60s")
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+def test_one_after_the_other_gives_back_what_a_denial_leaves(server: FakeServer) -> None:
+    limiter = server.limiter()
+    day = fixed("day", 1, "1d")
+    assert limiter.check_each([(API, "42"), (day, "42")])
+    denied = limiter.check_each([(API, "42"), (day, "42")])
+    assert (denied.allowed, denied.rule, len(denied.rows)) == (False, "day", 2)
+    assert limiter.peek(API, "42", 0).remaining == 5
+
+
+def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:
+    limiter = server.limiter()
+    limiter.check(API, "42", 6)
+    began = server.now()
+    assert limiter.wait(API, "42", 6000)
+    assert server.now() - began == pytest.approx(6)
+    assert not limiter.wait(API, "42", 5999)
+    assert server.now() - began == pytest.approx(6)
+    assert not limiter.wait(API, "42", 60_000, 7)
+
+
+def test_a_place_that_comes_too_late_is_given_back(server: FakeServer) -> None:
+    limiter, queue = server.limiter(), leaky_bucket("q", 4, 1, "1s")
+    assert [limiter.check(queue, "x").retry_after_ms for _ in range(3)] == [0, 1000, 2000]
+    late = limiter.wait(queue, "x", 2500)
+    assert (late.allowed, late.retry_after_ms) == (False, 3000)
+    assert limiter.peek(queue, "x", 0).remaining == 1
+
+
+def test_a_lease_is_lost_by_this_clock(server: FakeServer) -> None:
+    limiter, jobs = server.limiter(), lease("jobs", 1, "60s")
+    with limiter.lease(jobs, "42", "job-1") as held:
+        server.advance(59.9)
+        assert held.held
+        assert held.renew()
+        server.advance(60)
+        assert not held.held
+        assert not held.renew()
+    assert not held.held
+
+
+@pytest.mark.anyio
+async def test_a_lease_renews_itself_and_is_released_when_cancelled(server: FakeServer) -> None:
+    limiter, jobs = server.async_limiter(), lease("jobs", 1, "60s")
+    with anyio.CancelScope() as scope:
+        async with limiter.lease(jobs, "42", "job-1"):
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+            assert ("RL.RENEW", "rl:jobs:42", "job-1", "60") in server.calls
+            scope.cancel()
+            await anyio.sleep_forever()
+    await limiter.close()
+    assert server.calls[-1] == ("RL.RELEASE", "rl:jobs:42", "job-1")
+
+
+def test_threads_renew_too(server: FakeServer) -> None:
+    limiter, jobs = server.limiter(), lease("jobs", 1, "3ms")
+    renewed = threading.Event()
+    with limiter.lease(jobs, "42", "job-1") as held:
+        original = held.renew
+
+        def renew() -> bool:
+            renewed.set()
+            return original()
+
+        held.renew = renew  # type: ignore[method-assign]
+        server.advance(0.001)
+        limiter._renewer.close()
+        limiter._renewer._closed = False
+        limiter._renewer._thread = None
+        limiter._renewer.add(held)
+        server.advance(0.001)
+        with limiter._renewer._changed:
+            limiter._renewer._changed.notify()
+        assert renewed.wait(5)
+    limiter.close()
+
+
+def test_without_a_server_a_lease_is_as_its_rule_says(server: FakeServer) -> None:
+    server.fail()
+    with server.limiter().lease(lease("jobs", 1, "60s"), "42") as held:
+        assert held.held
+    closed = lease("jobs", 1, "60s", on_error="deny")
+    with pytest.raises(LeaseDenied), server.limiter().lease(closed, "42"):
+        pass
+    assert [call[0] for call in server.calls] == ["RL.LEASE"] * 2
+
+
+def test_the_hook_sees_no_subject_and_changes_nothing(
+    server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[tuple[Decision, Any, str, float]] = []
+    limiter = server.limiter(on_decision=lambda *told: seen.append(told))
+    decision = limiter.check(API, "alice")
+    assert seen[0][0] == decision
+    assert seen[0][1] == API
+    assert "alice" not in seen[0][2]
+    assert len(seen[0][2]) == 16
+
+    def broken(*told: Any) -> None:
+        raise ZeroDivisionError
+
+    assert server.limiter(on_decision=broken).check(API, "alice")
+    assert "on_decision failed" in caplog.text
+
+
+def test_of_one_rule_for_two_the_hook_is_told_who_decided(server: FakeServer) -> None:
+    seen: list[str] = []
+    limiter = server.limiter(on_decision=lambda decision, rule, who, ms: seen.append(who))
+    for name in ("bob", "bob"):
+        limiter.check(API, name, 3)
+    denied = limiter.check_all([(API, "alice"), (API, "bob")])
+    assert (denied.allowed, denied.deciding) == (False, 1)
+    limiter.check(API, "bob")
+    assert seen[-2] == seen[-1]
+
+
+def test_all_calls_are_looked_at_before_the_first_takes(server: FakeServer) -> None:
+    limiter = server.limiter()
+    with pytest.raises(InvalidArgument):
+        limiter.check_each([(API, "42"), (lease("jobs", 1, "60s"), "42")])
+    assert server.calls == []
+
+
+def test_a_mistake_gives_back_what_was_taken_before_it(server: FakeServer) -> None:
+    limiter = server.limiter()
+    with pytest.raises(CommandRejected):
+        limiter.check_each([(API, "42"), (policy("unknown"), "42")])
+    assert limiter.peek(API, "42", 0).remaining == 6
+
+
+def test_permits_are_of_one_rule(server: FakeServer) -> None:
+    """The plan of a customer has changed, and its rule has the same name."""
+    limiter = server.limiter(prefetch=4)
+    assert limiter.check(gcra("plan", 100, 100, "1m"), "acme").limit == 100
+    assert limiter.check(gcra("plan", 5, 5, "1m"), "acme").limit == 5
+
+
+def test_what_is_counted(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=9)
+    for _ in range(8):
+        limiter.check(API, "42")
+    server.fail()
+    limiter.check(API, "43")
+    server.fail("WRONGTYPE x")
+    with pytest.raises(CommandRejected):
+        limiter.check(API, "44")
+    assert limiter.counters == Counters(allowed=7, denied=2, degraded=1, local=1, mistakes=1)
+
+
+@pytest.mark.parametrize("word", sorted(PASSING))
+def test_the_fake_tells_failures_from_mistakes_as_a_server_does(
+    server: FakeServer, word: str
+) -> None:
+    server.fail(f"{word} for the moment")
+    assert server.limiter().check(API, "42").source == "error"

@@ -1,0 +1,352 @@
+"""What goes wrong between a limiter and a real server: counted at most once, never mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import redis
+import redis.asyncio
+import redis.asyncio.retry
+import redis.backoff
+import redis.retry
+import valkey
+import valkey.asyncio
+
+from redis_throttle_client import AsyncLimiter, Limiter, Rule, Unavailable, gcra
+
+from .conftest import Server, until
+
+pytestmark = pytest.mark.live
+API = gcra("api", 6, 10, "60s")
+NEVER_SHUT: Any = {"breaker_failures": 10_000}
+
+
+def with_limit(limit: int) -> Rule:
+    """A rule that tells by its reply that the reply is its own."""
+    return gcra(f"r{limit}", limit, limit, "60s")
+
+
+# -- a reply that comes too late ---------------------------------------------------------------
+
+SYNC: dict[str, Callable[..., Any]] = {
+    "redis": lambda port, **options: redis.Redis(port=port, **options),
+    "redis, RESP2": lambda port, **options: redis.Redis(port=port, protocol=2, **options),
+    "redis, RESP3": lambda port, **options: redis.Redis(port=port, protocol=3, **options),
+    "valkey": lambda port, **options: valkey.Valkey(port=port, **options),
+    "valkey, RESP3": lambda port, **options: valkey.Valkey(port=port, protocol=3, **options),
+}
+ASYNC: dict[str, Callable[..., Any]] = {
+    "redis": lambda port, **options: redis.asyncio.Redis(port=port, **options),
+    "redis, RESP2": lambda port, **options: redis.asyncio.Redis(port=port, protocol=2, **options),
+    "valkey": lambda port, **options: valkey.asyncio.Valkey(port=port, **options),
+    "valkey, RESP3": lambda port, **options: valkey.asyncio.Valkey(
+        port=port, protocol=3, **options
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SYNC)
+@pytest.mark.parametrize("decode", [False, True])
+def test_a_late_reply_is_nobody_elses(own_server: Server, name: str, decode: bool) -> None:
+    client = SYNC[name](own_server.port, decode_responses=decode)
+    with Limiter(client, timeout_ms=30, **NEVER_SHUT) as limiter:
+        until(lambda: limiter.check(API, "warm").source == "server")
+        own_server.stop_answering()
+        late = [limiter.check(with_limit(limit), "x") for limit in range(1, 4)]
+        assert {one.source for one in late} == {"error"}
+        own_server.answer_again()
+        until(lambda: limiter.check(API, "warm").source == "server")
+    with Limiter(client, timeout_ms=2000) as limiter:
+        # The late replies would be of the limits 1 to 3.
+        assert [limiter.check(with_limit(limit), "y").limit for limit in range(11, 31)] == list(
+            range(11, 31)
+        )
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ASYNC)
+@pytest.mark.parametrize("how", ["timed out", "cancelled"])
+async def test_a_late_reply_is_nobody_elses_in_asyncio(
+    own_server: Server, name: str, how: str
+) -> None:
+    timeout_ms = 100 if how == "timed out" else 5000
+    client = ASYNC[name](own_server.port, decode_responses=True)
+    async with AsyncLimiter(client, timeout_ms=timeout_ms, **NEVER_SHUT) as limiter:
+        for _ in range(100):
+            if (await limiter.check(API, "warm")).source == "server":
+                break
+        own_server.stop_answering()
+        asked = [asyncio.create_task(limiter.check(with_limit(at), "x")) for at in range(1, 9)]
+        if how == "cancelled":
+            await anyio.sleep(0.02)
+            for task in asked:
+                task.cancel()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert all(isinstance(one, asyncio.CancelledError) or not one.limit for one in found)  # type: ignore[union-attr]
+        own_server.answer_again()
+        limits = list(range(11, 31))
+        right = 0
+        for _ in range(100):
+            answers = await asyncio.gather(*(limiter.check(with_limit(at), "y") for at in limits))
+            from_server = [
+                (one.limit, at)
+                for one, at in zip(answers, limits, strict=True)
+                if one.source == "server"
+            ]
+            assert all(limit == at for limit, at in from_server)
+            right += len(from_server)
+            if right >= 2 * len(limits):
+                break
+        assert right >= 2 * len(limits)
+        # What was cancelled is in flight no more.
+        assert limiter._calls._gate(None)._in_flight == 0
+
+
+# -- drivers that repeat -----------------------------------------------------------------------
+
+
+class Cut:
+    """A proxy that passes calls on and, once told, hangs up instead of bringing the reply."""
+
+    def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
+        self._to, self.hang_up, self.cuts, self._tls = port, False, 0, tls
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with self._listener, contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if self._tls is not None:
+                    near = self._tls.wrap_socket(near, server_side=True)
+                far = socket.create_connection(("127.0.0.1", self._to))
+                threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
+                threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, to: socket.socket, back: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if back and self.hang_up:
+                    self.cuts += 1
+                    break
+                to.sendall(data)
+        for end in (source, to):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture
+def cut(server: Server) -> Iterator[Cut]:
+    made = Cut(server.port)
+    yield made
+    made.close()
+
+
+def test_a_call_whose_reply_is_lost_is_counted_once(server: Server, cut: Cut) -> None:
+    retry = redis.retry.Retry(redis.backoff.NoBackoff(), 10)
+    client = redis.Redis(port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError])
+    with Limiter(client, timeout_ms=2000) as limiter:
+        assert limiter.check(API, "42").source == "server"
+        before, cut.hang_up = server.counted(), True
+        lost = limiter.check(API, "42")
+        assert (lost.source, cut.cuts) == ("error", 1)
+        assert server.counted() - before == 1
+        cut.hang_up = False
+        assert limiter.check(API, "42").remaining == 3
+
+
+@pytest.mark.anyio
+async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
+    server: Server, cut: Cut
+) -> None:
+    retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 10)
+    client = redis.asyncio.Redis(
+        port=cut.port, retry=retry, retry_on_error=[redis.ConnectionError]
+    )  # fmt: skip
+    async with AsyncLimiter(client, timeout_ms=2000) as limiter:
+        assert (await limiter.check(API, "42")).source == "server"
+        before, cut.hang_up = server.counted(), True
+        lost = await limiter.check(API, "42")
+        assert (lost.source, cut.cuts) == ("error", 1)
+        assert server.counted() - before == 1
+        cut.hang_up = False
+        assert (await limiter.check(API, "42")).remaining == 3
+
+
+@pytest.fixture
+def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Cut]:
+    """The server behind TLS."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl")
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost",
+         "-keyout", str(key), "-out", str(certificate)],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    made = Cut(own_server.port, context)
+    yield made
+    own_server.answer_again()
+    made.close()
+
+
+@pytest.mark.anyio
+async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
+    own_server: Server, encrypted: Cut
+) -> None:
+    options: Any = {"port": encrypted.port, "ssl": True, "ssl_cert_reqs": "none"}
+    options["ssl_check_hostname"] = False
+    limiter = Limiter(redis.Redis(**options), timeout_ms=1000, **NEVER_SHUT)
+    waiting = AsyncLimiter(redis.asyncio.Redis(**options), timeout_ms=1000, **NEVER_SHUT)
+    until(lambda: limiter.check(API, "warm").source == "server")
+    for _ in range(20):
+        if (await waiting.check(API, "warm")).source == "server":
+            break
+    own_server.stop_answering()
+    began = time.monotonic()
+    assert limiter.check(with_limit(1), "x").source == "error"
+    assert (await waiting.check(with_limit(2), "x")).source == "error"
+    assert time.monotonic() - began < 5
+    own_server.answer_again()
+    until(lambda: limiter.check(API, "warm").source == "server")
+    found = [limiter.check(with_limit(at), "y") for at in range(11, 21)]
+    found += [await waiting.check(with_limit(at), "y") for at in range(21, 31)]
+    answered = [(one.limit, at) for one, at in zip(found, range(11, 31), strict=True) if one.limit]
+    assert len(answered) > 10
+    assert all(limit == at for limit, at in answered)
+    await waiting.close()
+    limiter.close()
+
+
+# -- pools, forks, loops -----------------------------------------------------------------------
+
+
+def test_the_programs_own_pool_may_be_exhausted(server: Server) -> None:
+    pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=60)
+    taken = pool.get_connection()
+    with Limiter(redis.Redis(connection_pool=pool), timeout_ms=2000) as limiter:
+        found: list[str] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
+            for _ in range(20)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == ["server"] * 20
+    pool.release(taken)
+
+
+def in_child(work: Callable[[], str]) -> str:
+    """What a forked child answers."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = "no answer"
+        try:
+            answer = work()
+        finally:
+            os.write(writing, answer.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        answer = pipe.read()
+    os.waitpid(child, 0)
+    return answer
+
+
+def test_a_forked_child_begins_anew(server: Server) -> None:
+    hot = gcra("hot", 100, 100, "60s")
+    with Limiter(server.client(), timeout_ms=2000, prefetch=10, max_in_flight=1) as limiter:
+        assert limiter.check(hot, "x").remaining == 99
+        gate = limiter._calls._gate(None)
+        gate.enter(0)
+        # The permits are the parent's, and so is the call that is in flight.
+        child = in_child(lambda: f"{limiter.check(hot, 'x').source} {limiter.counters.allowed}")
+        gate.leave(0, False, None)
+        assert child == "server 1"
+        assert limiter.check(hot, "x").source == "local"
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        # The parent gave back 8 of its 10; the child was ended with 9 that nobody spends.
+        assert limiter.peek(hot, "x", 0).remaining == 100 - 2 - 10
+
+
+def ask_in_loops(server: Server) -> list[str]:
+    limiter = AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=2000)
+    found: list[str] = []
+
+    async def ask() -> None:
+        for _ in range(20):
+            found.append((await limiter.check(gcra("l", 1000, 1, 1), "42")).source)
+
+    asyncio.run(ask())
+    asyncio.run(ask())
+    threads = [threading.Thread(target=lambda: asyncio.run(ask())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    asyncio.run(limiter.close())
+    assert len(limiter._transport._sockets._of_loop) == 1  # type: ignore[attr-defined]
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_event_loops_come_and_go_and_run_side_by_side(server: Server) -> None:
+    """Their sockets are their own; what a closed loop leaves behind is collected."""
+    assert ask_in_loops(server) == ["server"] * 120
+    gc.collect()
+
+
+@pytest.mark.anyio
+async def test_the_deadline_holds_for_a_turn_and_the_call(own_server: Server) -> None:
+    client = redis.asyncio.Redis(port=own_server.port)
+    took_s: list[float] = []
+    async with AsyncLimiter(client, timeout_ms=600, prefetch=10, **NEVER_SHUT) as limiter:
+        own_server.stop_answering()
+        for _ in range(3):
+            first = asyncio.create_task(limiter.check(API, "42"))
+            await anyio.sleep(0.3)
+            # Waits for its turn for 0.3 s, and then has 0.3 s left to ask.
+            began = time.monotonic()
+            second = await limiter.check(API, "42")
+            took_s.append(time.monotonic() - began)
+            assert ((await first).source, second.source) == ("error", "error")
+        own_server.answer_again()
+    # A machine may be slower than that now and then, and never quicker.
+    assert min(took_s) < 0.8
+
+
+@pytest.mark.anyio
+async def test_a_cluster_that_is_not_there_at_the_start_opens_the_circuit() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = redis.asyncio.RedisCluster(host="127.0.0.1", port=silent.getsockname()[1])
+        async with AsyncLimiter(client, timeout_ms=100, breaker_failures=2) as limiter:
+            for _ in range(3):
+                assert (await limiter.check(API, "42")).source == "error"
+            with pytest.raises(Unavailable, match="lately"):
+                await limiter.ready()
+        with contextlib.suppress(Exception):
+            await client.aclose()

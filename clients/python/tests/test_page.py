@@ -1,0 +1,95 @@
+"""The page of Python, docs/python.md: its code is run, its tables are complete."""
+
+from __future__ import annotations
+
+import gc
+import re
+from dataclasses import fields
+from typing import Any
+
+import httpx
+import pytest
+
+from redis_throttle_client import Decision, Limiter
+from redis_throttle_client._http import MiddlewareOptions
+from redis_throttle_client._options import Options
+
+from .conftest import ROOT, Server
+
+PAGE = (ROOT / "docs/python.md").read_text()
+CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+OPTION = re.compile(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", re.MULTILINE)
+
+
+def documented(section: str) -> set[str]:
+    """The names of a section's tables."""
+    text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
+    return {name for row in OPTION.findall(text) for name in re.findall(r"`(\w+)`", row)}
+
+
+def test_every_option_is_there() -> None:
+    assert documented("Options") == {one.name for one in fields(Options)} | {"sleep"}
+    options = {*MiddlewareOptions.__annotations__, "rules"}
+    assert documented("FastAPI, Starlette, every ASGI application") == options
+
+
+def test_the_defaults_are_true() -> None:
+    defaults = Options()
+    for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE):
+        if hasattr(defaults, name) and name != "clock":
+            value = getattr(defaults, name)
+            assert text.strip("`") == ("none" if value is None else str(value)), name
+    pair = f"{defaults.breaker_failures}, {defaults.breaker_pause_ms}"
+    assert f"| `breaker_failures`, `breaker_pause_ms` | {pair} |" in PAGE
+
+
+def test_every_call_and_every_field_is_there() -> None:
+    section = PAGE.split("\n## Five lines\n")[1].split("\n## ")[0]
+    calls = {name for name in vars(Limiter) if not name.startswith("_")}
+    assert [name for name in sorted(calls) if f"`{name}" not in section] == []
+    told = {one.name for one in fields(Decision)} - {
+        "granted", "would_allow", "would_retry_after_ms", "window_us",
+    }  # fmt: skip
+    assert [name for name in sorted(told) if f"`{name}`" not in section] == []
+
+
+def on(server: Server, code: str) -> str:
+    """As on the page, with the port of the server, and patience with a busy machine."""
+    code = code.replace("7777", str(server.port))
+    patient = "timeout_ms=2000"
+    code = code.replace(f"Redis(port={server.port}))", f"Redis(port={server.port}), {patient})")
+    code = code.replace("Limiter(server)", f"Limiter(server, {patient})")
+    return code.replace('strategy="gcra"', f'strategy="gcra", storage_options=dict({patient})')
+
+
+async def run_page(server: Server) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    blocks = CODE.findall(PAGE)
+    assert len(blocks) == 9
+    for block in blocks:
+        exec(compile(on(server, block), "docs/python.md", "exec", dont_inherit=True), names)
+    transport = httpx.ASGITransport(names["app"])
+    async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
+        found = [(await client.get("/")).status_code for _ in range(11)]
+        assert found == [200] * 10 + [429]
+        server.advance("60s")
+        alice = {"X-User": "alice"}
+        exports = [await client.get("/export", headers=alice) for _ in range(3)]
+        assert [one.status_code for one in exports] == [200, 200, 429]
+        assert exports[-1].headers["retry-after"] == "1800"
+    await names["limiter"].close()
+    for site in ("site", "shop"):
+        with names[site].test_client() as flask:
+            assert [flask.get("/").status_code for _ in range(11)] == [200] * 10 + [429]
+    for name in [name for name in names if name.startswith("test_")]:
+        names[name]()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
+async def test_the_code_of_the_page(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    await run_page(server)
+    assert capsys.readouterr().out == "come in\n"
+    # A page closes less than a program does.
+    gc.collect()

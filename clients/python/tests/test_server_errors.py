@@ -1,0 +1,130 @@
+"""What real servers say when they cannot decide now, and what is a mistake of the program."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from redis_throttle_client import AsyncLimiter, CommandRejected, Limiter, gcra
+
+from .conftest import Server, free_port, until
+
+pytestmark = pytest.mark.live
+API = gcra("api", 6, 10, "60s")
+
+
+def busy(server: Server) -> Callable[[], None]:
+    server.command("CONFIG", "SET", "busy-reply-threshold", "1")
+    other = server.client().connection_pool.get_connection()
+    other.send_command("EVAL", "while true do end", "0")
+
+    def is_busy() -> bool:
+        try:
+            server.command("DBSIZE")
+        except redis.ResponseError:
+            return True
+        return False
+
+    until(is_busy)
+
+    def end() -> None:
+        server.command("SCRIPT", "KILL")
+        other.disconnect()
+
+    return end
+
+
+def misconfigured(server: Server) -> Callable[[], None]:
+    shutil.rmtree(server.directory)
+    server.command("CONFIG", "SET", "save", "3600 1")
+    with contextlib.suppress(redis.ResponseError):
+        server.command("BGSAVE")
+    until(lambda: server.command("INFO", "persistence")["rdb_last_bgsave_status"] != "ok")
+
+    def end() -> None:
+        server.command("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+
+    return end
+
+
+def setting(name: str, wrong: str, right: str) -> Callable[[Server], Callable[[], None]]:
+    def begin(server: Server) -> Callable[[], None]:
+        server.command("CONFIG", "SET", name, wrong)
+        return lambda: server.command("CONFIG", "SET", name, right)
+
+    return begin
+
+
+def replica(stale: str) -> Callable[[Server], Callable[[], None]]:
+    def begin(server: Server) -> Callable[[], None]:
+        server.command("CONFIG", "SET", "replica-serve-stale-data", stale)
+        server.command("REPLICAOF", "127.0.0.1", str(free_port()))
+        return lambda: server.command("REPLICAOF", "NO", "ONE")
+
+    return begin
+
+
+PASSING: dict[str, Callable[[Server], Callable[[], None]]] = {
+    "BUSY": busy,
+    "MISCONF": misconfigured,
+    "OOM": setting("maxmemory", "1", "0"),
+    "NOREPLICAS": setting("min-replicas-to-write", "1", "0"),
+    "READONLY": replica("yes"),
+    "MASTERDOWN": replica("no"),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("word", PASSING)
+async def test_a_server_that_cannot_decide_now(own_server: Server, word: str) -> None:
+    closed = gcra("closed", 6, 10, "60s", on_error="deny")
+    options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
+    limiter = Limiter(own_server.client(), **options)
+    waiting = AsyncLimiter(redis.asyncio.Redis(port=own_server.port), **options)
+    assert limiter.check(API, "42").source == "server"
+    assert (await waiting.check(API, "42")).source == "server"
+    end = PASSING[word](own_server)
+    for rule, allowed in ((API, True), (closed, False)):
+        for found in (limiter.check(rule, "42"), await waiting.check(rule, "42")):
+            assert (found.allowed, found.source, found.degraded) == (allowed, "error", True)
+    end()
+    until(lambda: limiter.check(API, "42").source == "server")
+    assert limiter.check(closed, "42").remaining == 5
+    assert limiter.counters.mistakes == 0
+    await waiting.close()
+    limiter.close()
+
+
+def test_a_mistake_is_counted_apart(server: Server) -> None:
+    server.command("SET", "rl:api:42", "something")
+    with Limiter(server.client(), timeout_ms=2000) as limiter:
+        for _ in range(3):
+            with pytest.raises(CommandRejected):
+                limiter.check(API, "42")
+        assert limiter.check(API, "43")
+        counters = limiter.counters
+        assert (counters.mistakes, counters.allowed, counters.degraded) == (3, 1, 0)
+
+
+SUBJECTS = ["\ud800", "日本", "é\x00\r\n", "{x}y", "a" * 129, "%D800", "日本語" * 40, "-1", "COST"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+@pytest.mark.parametrize("secret", [None, b"0123456789abcdef"])
+def test_any_subject_has_its_own_allowance(
+    server: Server, encoding: str, secret: bytes | None
+) -> None:
+    client = server.client(encoding=encoding)
+    with Limiter(client, timeout_ms=2000, hmac_secret=secret) as limiter:
+        assert [limiter.check(API, one).remaining for one in SUBJECTS] == [5] * len(SUBJECTS)
+        assert [limiter.check(API, one).remaining for one in SUBJECTS] == [4] * len(SUBJECTS)
+    keys = server.command("KEYS", "*")
+    assert all(len(key) < 200 for key in keys)
+    # The same bytes as every other process writes, whatever the client was told.
+    assert ("rl:api:日本".encode() in keys) == (secret is None)

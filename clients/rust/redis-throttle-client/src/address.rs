@@ -1,0 +1,89 @@
+//! The client's address: the peer's, or what a named proxy says, and never the leftmost.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use ipnet::IpNet;
+
+use crate::Error;
+
+const IPV6_BITS: u8 = 64;
+
+/// Finds the client behind the proxies that are named.
+#[derive(Debug, Clone, Default)]
+pub struct ClientAddress {
+    networks: Vec<IpNet>,
+    unix: bool,
+}
+
+impl ClientAddress {
+    /// `trusted_proxies` are addresses, networks, or `unix` for whoever comes by a socket that has
+    /// no address.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what is neither.
+    pub fn new<'a>(trusted_proxies: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
+        let mut made = Self::default();
+        for name in trusted_proxies {
+            if name == "unix" {
+                made.unix = true;
+                continue;
+            }
+            let network = name.parse().or_else(|_| name.parse::<IpAddr>().map(IpNet::from));
+            let invalid = |_| Error::invalid("trusted_proxies", format!("{name:?} is no network"));
+            made.networks.push(network.map_err(invalid)?.trunc());
+        }
+        Ok(made)
+    }
+
+    /// The address as a subject, IPv6 cut to its /64; nothing when nobody can tell.
+    ///
+    /// `forwarded` are the values of `X-Forwarded-For` in their order. They are read only when the
+    /// peer is a proxy that is named, from the right, up to the first address that is none.
+    #[must_use]
+    pub fn find<'a>(
+        &self,
+        peer: Option<IpAddr>,
+        forwarded: impl DoubleEndedIterator<Item = &'a str>,
+    ) -> Option<String> {
+        let mut address = peer.map(|peer| peer.to_canonical());
+        match address {
+            Some(peer) if !self.trusts(peer) => return Some(subject(peer)),
+            None if !self.unix => return None,
+            _ => {}
+        }
+        let lists: Vec<_> = forwarded.filter(|list| !list.trim().is_empty()).collect();
+        for hop in lists.iter().rev().flat_map(|list| list.rsplit(',')) {
+            let found = parsed(hop)?;
+            address = Some(found);
+            if !self.trusts(found) {
+                break;
+            }
+        }
+        address.map(subject)
+    }
+
+    fn trusts(&self, address: IpAddr) -> bool {
+        self.networks.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// An address as proxies write it: with a port, in brackets, with a zone, as mapped IPv4.
+pub(crate) fn parsed(text: &str) -> Option<IpAddr> {
+    let text = text.trim();
+    if let Ok(with_port) = text.parse::<SocketAddr>() {
+        return Some(with_port.ip().to_canonical());
+    }
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let without_zone = bare.split_once('%').map_or(bare, |(address, _)| address);
+    without_zone.parse().ok().map(|address: IpAddr| address.to_canonical())
+}
+
+fn subject(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let network = u128::from(address) >> IPV6_BITS << IPV6_BITS;
+            format!("{}/{IPV6_BITS}", Ipv6Addr::from(network))
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Taking leases, alone or among other rules.
+
+use redis::Value;
+use uuid::Uuid;
+
+use crate::call::Keyed;
+use crate::lease::{Asked, Holder};
+use crate::{Call, Decision, Error, Kind, Lease, Limiter, clock, protocol};
+
+impl Limiter {
+    /// A permit that renews itself, and is given back when the guard is released or dropped.
+    ///
+    /// # Errors
+    /// [`Error::LeaseDenied`] with the decision when none is free; else as
+    /// [`check`](Limiter::check).
+    pub async fn lease(&self, call: Call<'_>) -> Result<Lease, Error> {
+        if call.rule.kind() != Kind::Lease {
+            return Err(Error::invalid("rule", "expected a lease"));
+        }
+        let (decision, mut leases) = self.admit(&[call], None).await?;
+        leases.pop().ok_or_else(|| Error::LeaseDenied(Box::new(decision)))
+    }
+
+    /// One call for all rules, leases among them: what a middleware asks. The leases are held while
+    /// their guards live. A call that nobody learns the answer of holds none.
+    ///
+    /// # Errors
+    /// As [`check_all`](Limiter::check_all).
+    pub async fn admit(
+        &self,
+        calls: &[Call<'_>],
+        tag: Option<&str>,
+    ) -> Result<(Decision, Vec<Lease>), Error> {
+        let began = clock::now();
+        let random = Uuid::new_v4().simple().to_string();
+        let mut calls = calls.to_vec();
+        for call in &mut calls {
+            call.tag = tag.or(call.tag);
+            if call.rule.kind() == Kind::Lease {
+                call.id.get_or_insert(&random);
+            }
+        }
+        let keyed = self.keyed(&calls, None)?;
+        let asked: Vec<_> = keyed.iter().filter_map(|call| self.asked(call)).collect();
+        let decided = match (&calls[..], &keyed[..]) {
+            ([call], [keyed]) if call.rule.kind() == Kind::Lease => {
+                self.take(call, keyed).await.map(|decision| self.told(decision, call, began))
+            }
+            ([call], _) => self.check(*call).await,
+            _ => self.check_all(&calls, None).await,
+        };
+        let degraded = decided.as_ref().is_ok_and(|decision| decision.degraded);
+        let settled = |asked: Asked| if degraded { asked.unanswered() } else { asked.answered() };
+        let holders: Vec<_> = asked.into_iter().filter_map(settled).collect();
+        let decision = decided?;
+        let lease = |holder| Lease::new(holder, began, decision.clone());
+        let holders = holders.into_iter().filter(|_| decision.allowed);
+        let leases = holders.map(lease).collect();
+        Ok((decision, leases))
+    }
+
+    async fn take(&self, call: &Call<'_>, keyed: &Keyed<'_>) -> Result<Decision, Error> {
+        let command = protocol::lease(keyed)?;
+        let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
+        self.decide(&command, std::slice::from_ref(keyed), self.deadline(), read).await
+    }
+
+    /// Of a lease: what is given back when nobody learns the answer.
+    fn asked(&self, call: &Keyed<'_>) -> Option<Asked> {
+        let id = call.id.filter(|_| call.rule.kind() == Kind::Lease)?.to_owned();
+        let (rule, key) = (call.rule.clone(), call.key.clone());
+        Some(Asked::new(Holder { limiter: self.clone(), rule, key, id }))
+    }
+}

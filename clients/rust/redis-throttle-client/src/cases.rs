@@ -1,0 +1,292 @@
+//! The table of cases that the clients of all languages share.
+
+use std::net::IpAddr;
+
+use redis::{RedisError, Value as Reply};
+use serde_json::{Map, Value, json};
+
+use crate::connection::Command;
+use crate::http::retry_after_s;
+use crate::key::Keys;
+use crate::policy::strictest;
+use crate::protocol::{self, Verb};
+use crate::{
+    Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, Problem, Rule, Source, address,
+};
+
+fn table() -> Map<String, Value> {
+    serde_json::from_str(include_str!("../../../cases.json")).expect("a table")
+}
+
+fn text<'a>(of: &'a Value, field: &str) -> &'a str {
+    of[field].as_str().unwrap_or_else(|| panic!("{field} of {of} is text"))
+}
+
+/// A number that the types of this language take: the others cannot be written down in it.
+fn natural(of: &Value, field: &'static str) -> Result<u64, Error> {
+    of[field].as_u64().ok_or_else(|| Error::invalid(field, "expected an integer"))
+}
+
+/// A duration of the table, where a number is seconds.
+fn span(value: &Value, argument: &'static str) -> Result<String, Error> {
+    let Some(seconds) = value.as_f64() else { return Ok(value.as_str().unwrap().to_owned()) };
+    let span = std::time::Duration::try_from_secs_f64(seconds);
+    let span = span.map_err(|_| Error::invalid(argument, "expected a positive number"))?;
+    // As text again, so that one type is enough here.
+    let us = crate::duration::checked_us(&span, argument)?;
+    Ok(crate::duration::text(us))
+}
+
+fn rule_of(spec: &Value) -> Result<Rule, Error> {
+    let name = text(spec, "name");
+    let number = |field| natural(spec, field);
+    let span = |field| span(&spec[field], field);
+    let mut rule = match text(spec, "kind") {
+        "gcra" => Rule::gcra(name, number("burst")?, number("rate")?, &*span("period")?)?,
+        "token_bucket" => {
+            Rule::token_bucket(name, number("capacity")?, number("rate")?, &*span("period")?)?
+        }
+        "leaky_bucket" => {
+            Rule::leaky_bucket(name, number("capacity")?, number("rate")?, &*span("period")?)?
+        }
+        "fixed" => Rule::fixed(name, number("limit")?, &*span("window")?)?,
+        "sliding" => Rule::sliding(name, number("limit")?, &*span("window")?)?,
+        "sliding_log" => Rule::sliding_log(name, number("limit")?, &*span("window")?)?,
+        "backoff" => {
+            let (base, max, forget) = (span("base")?, span("max")?, span("forget")?);
+            Rule::backoff(name, number("attempts")?, &*base, &*max, &*forget)?
+        }
+        "quota" => Rule::quota(name, number("limit")?, text(spec, "unit").parse()?)?,
+        "lease" => Rule::lease(name, number("limit")?, &*span("ttl")?)?,
+        "policy" => Rule::policy(name)?,
+        other => panic!("the table has a rule of kind {other}"),
+    };
+    if spec["aligned"] == json!(true) {
+        rule = rule.aligned()?;
+    }
+    if let Some(zone) = spec["zone"].as_str() {
+        rule = rule.zone(zone)?;
+    }
+    if !spec["start"].is_null() {
+        rule = rule.start(number("start")?)?;
+    }
+    for variant in spec["variants"].as_array().into_iter().flatten() {
+        rule = rule.variant(variant.as_str().unwrap())?;
+    }
+    if !spec["default"].is_null() {
+        rule = rule.or_default(rule_of(&spec["default"])?)?;
+    }
+    if let Some(on_error) = spec["on_error"].as_str() {
+        rule = rule.on_error(on_error.parse()?)?;
+    }
+    if let Some(share) = spec["local_share"].as_f64() {
+        rule = rule.local_share(share)?;
+    }
+    Ok(rule)
+}
+
+fn keys() -> Keys {
+    Keys::new("rl", HashTag::None, None).unwrap()
+}
+
+fn call<'a>(rule: &'a Rule, of: &'a Value) -> Result<Call<'a>, Error> {
+    let cost = if of["cost"].is_null() { 1 } else { natural(of, "cost")? };
+    Ok(Call { cost, id: of["id"].as_str(), ..rule.of(text(of, "subject")) })
+}
+
+fn words(command: &Command<'_>) -> Value {
+    json!(command.words())
+}
+
+fn one_call(input: &Value) -> Result<Value, Error> {
+    let rule = rule_of(&input["rule"])?;
+    let call = call(&rule, input)?.keyed(&keys())?;
+    let id = call.id.unwrap_or_default();
+    let command = match text(input, "method") {
+        "check" => protocol::check(&call, input["partial"] == json!(true)),
+        "peek" => protocol::named(Verb::Peek, &call),
+        "refund" => protocol::named(Verb::Refund, &call),
+        "charge" => protocol::named(Verb::Charge, &call),
+        "forget" => Ok(protocol::forget(call.key.clone())),
+        "lease" => protocol::lease(&call),
+        "renew" => protocol::renew(&rule, &call.key, id),
+        "release" => protocol::release(&call.key, id),
+        other => panic!("the table has a method {other}"),
+    };
+    command.map(|command| words(&command))
+}
+
+fn several_calls(input: &Value) -> Result<Value, Error> {
+    let specs = input["calls"].as_array().unwrap();
+    let rules: Vec<_> =
+        specs.iter().map(|spec| rule_of(&spec["rule"])).collect::<Result<_, _>>()?;
+    let (tag, id) = (input["tag"].as_str(), input["id"].as_str());
+    let keyed = |(rule, spec)| Call { tag, id, ..call(rule, spec)? }.keyed(&keys());
+    let calls: Vec<_> = rules.iter().zip(specs).map(keyed).collect::<Result<_, _>>()?;
+    let peek = input["method"] == json!("peek_all");
+    protocol::check_all(&calls, peek).map(|command| words(&command))
+}
+
+fn key(input: &Value) -> Result<Value, Error> {
+    let prefix = input["prefix"].as_str().unwrap_or("rl");
+    let by_subject = input["hash_tag"] == json!("subject");
+    let hash_tag = if by_subject { HashTag::Subject } else { HashTag::None };
+    let keys = Keys::new(prefix, hash_tag, input["hmac_secret"].as_str().map(str::as_bytes))?;
+    let key = keys.key(text(input, "rule"), text(input, "subject"), input["tag"].as_str());
+    key.map(Value::from)
+}
+
+fn reply_of(value: &Value) -> Reply {
+    match value {
+        Value::Array(values) => Reply::Array(values.iter().map(reply_of).collect()),
+        Value::Number(number) => Reply::Int(number.as_i64().unwrap()),
+        Value::String(text) => Reply::BulkString(text.clone().into_bytes()),
+        _ => Reply::Nil,
+    }
+}
+
+/// Of a decision, the fields that a case names.
+fn plain(decision: &Decision, wanted: &Value) -> Value {
+    let all = json!({
+        "allowed": decision.allowed,
+        "limit": decision.limit,
+        "remaining": decision.remaining,
+        "retry_after_ms": decision.retry_after_ms,
+        "reset_after_ms": decision.reset_after_ms,
+        "rule": &*decision.rule,
+        "source": decision.source.as_str(),
+        "degraded": decision.degraded,
+        "would_allow": decision.would_allow,
+        "would_retry_after_ms": decision.would_retry_after_ms,
+        "granted": decision.granted,
+    });
+    wanted.as_object().unwrap().keys().map(|name| (name.clone(), all[name].clone())).collect()
+}
+
+fn reply(input: &Value, wanted: &Value) -> Result<Value, Error> {
+    let most = if input["partial"] == json!(true) { natural(input, "cost")? } else { 1 };
+    let decision = protocol::decision(&rule_of(&input["rule"])?, &reply_of(&input["reply"]), most)?;
+    Ok(plain(&decision, wanted))
+}
+
+fn several_decided(input: &Value) -> Result<Decision, Error> {
+    let specs = input["rules"].as_array().unwrap();
+    let rules: Vec<_> = specs.iter().map(rule_of).collect::<Result<_, _>>()?;
+    let calls: Vec<_> = rules.iter().map(|rule| rule.of("s").keyed(&keys()).unwrap()).collect();
+    protocol::decision_all(&calls, &reply_of(&input["reply"]))
+}
+
+fn reply_of_several(input: &Value, wanted: &Value) -> Result<Value, Error> {
+    let decision = several_decided(input)?;
+    let rows = decision.rows.iter().zip(wanted["rows"].as_array().into_iter().flatten());
+    let rows: Vec<_> = rows.map(|(row, wanted)| plain(row, wanted)).collect();
+    Ok(json!({ "decision": plain(&decision, &wanted["decision"]), "rows": rows }))
+}
+
+/// The decision that a case of headers or problems is about.
+fn decided(input: &Value) -> Result<Decision, Error> {
+    let rules = input["rules"].as_array().unwrap();
+    let rule = rule_of(&rules[0])?;
+    if input["source"] == json!("error") {
+        let retry_ms = input["retry_after_ms"].as_i64().unwrap_or(0);
+        let allowed = input["allowed"] == json!(true);
+        return Ok(Decision::without_answer(rule.name().into(), allowed, retry_ms));
+    }
+    if rules.len() > 1 {
+        return several_decided(input);
+    }
+    protocol::decision(&rule, &reply_of(&input["reply"]), 1)
+}
+
+fn headers(input: &Value) -> Result<Value, Error> {
+    let named = |style: &Value| style.as_str().unwrap().parse();
+    let styles = match input["styles"].as_array() {
+        Some(styles) => styles.iter().map(named).collect::<Result<_, _>>()?,
+        None => vec![HeaderStyle::Draft11],
+    };
+    let now_ms = input["now_ms"].as_u64().unwrap_or(0);
+    let fields = decided(input)?.headers_at(&styles, now_ms);
+    Ok(fields.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect())
+}
+
+fn problem(input: &Value) -> Result<Value, Error> {
+    let nobody = input["no_subject"] == json!(true);
+    let problem = if nobody { Problem::no_subject() } else { Problem::of(&decided(input)?) };
+    let body: Value = serde_json::from_str(&problem.to_json()).expect("JSON");
+    Ok(json!({ "status": problem.status, "body": body }))
+}
+
+fn found_address(input: &Value) -> Result<Value, Error> {
+    let texts = |field: &str| -> Vec<&str> {
+        input[field].as_array().unwrap().iter().filter_map(Value::as_str).collect()
+    };
+    // A peer is an address in this language: what is none cannot be given, and is nobody.
+    let peer: Option<IpAddr> = input["peer"].as_str().and_then(address::parsed);
+    let found = ClientAddress::new(texts("trusted"))?.find(peer, texts("forwarded").into_iter());
+    Ok(found.map_or(Value::Null, Value::from))
+}
+
+fn failure(input: &Value) -> Result<Value, Error> {
+    let policies = input.as_array().unwrap().iter().map(|policy| policy.as_str().unwrap().parse());
+    let chosen = strictest(policies.collect::<Result<Vec<_>, _>>()?);
+    Ok(json!(format!("{chosen:?}").to_lowercase()))
+}
+
+fn error(input: &Value) -> Result<Value, Error> {
+    let reply = format!("-{}\r\n", input.as_str().unwrap());
+    let Ok(Reply::ServerError(error)) = redis::parse_redis_value(reply.as_bytes()) else {
+        panic!("{reply} is an error reply");
+    };
+    let error = Error::from(RedisError::from(error));
+    Ok(json!(if error.is_mistake() { "mistake" } else { "unavailable" }))
+}
+
+fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> {
+    match section {
+        "durations" => span(input, "window")
+            .and_then(|window| Rule::fixed("name", 1, &*window))
+            .map(|rule| json!(rule.terms().words[2])),
+        "calls" => one_call(input),
+        "calls_all" => several_calls(input),
+        "invalid_rules" => rule_of(input).map(|rule| json!(rule.name())),
+        "keys" => key(input),
+        "replies" => reply(input, wanted),
+        "replies_all" => reply_of_several(input, wanted),
+        "retry_after" => Ok(json!(retry_after_s(input.as_i64().unwrap()).map(|s| s.to_string()))),
+        "headers" => headers(input),
+        "problems" => problem(input),
+        "addresses" => found_address(input),
+        "failure" => failure(input),
+        "errors" => error(input),
+        other => panic!("nothing runs the section {other}"),
+    }
+}
+
+#[test]
+fn every_case_of_the_table_holds() {
+    let mut run = 0;
+    for (section, cases) in table() {
+        for case in cases.as_array().expect("cases") {
+            let wanted = &case["expect"];
+            let found = answer(&section, &case["input"], wanted);
+            let found = match found {
+                Ok(found) => found,
+                Err(Error::InvalidArgument { argument, .. }) if section == "invalid_rules" => {
+                    json!(argument)
+                }
+                Err(Error::InvalidArgument { .. }) => json!({ "error": "invalid" }),
+                Err(Error::Protocol) => json!({ "error": "protocol" }),
+                Err(other) => panic!("{section}: {}: {other}", case["name"]),
+            };
+            assert_eq!(&found, wanted, "{section}: {}", case["name"]);
+            run += 1;
+        }
+    }
+    assert!(run > 200, "{run} cases");
+}
+
+#[test]
+fn a_source_has_the_name_of_the_table() {
+    let names = [Source::Server, Source::Local, Source::Error].map(Source::as_str);
+    assert_eq!(names, ["server", "local", "error"]);
+}

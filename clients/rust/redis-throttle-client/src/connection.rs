@@ -1,0 +1,83 @@
+//! The user's own connection, asked once a call.
+
+use std::borrow::Cow;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use redis::{Cmd, RedisError, Value};
+
+/// A command of the server: its name, its first key, and the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Command<'a>(Vec<Cow<'a, str>>);
+
+impl<'a> Command<'a> {
+    pub(crate) fn new(words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
+        Self(words.into_iter().collect())
+    }
+
+    /// All words, the name first.
+    #[must_use]
+    pub fn words(&self) -> &[Cow<'a, str>] {
+        &self.0
+    }
+
+    /// The first key. All keys of a command are in one slot of a cluster.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.0[1]
+    }
+
+    /// The command as the driver sends it.
+    #[must_use]
+    pub fn to_cmd(&self) -> Cmd {
+        let mut cmd = Cmd::new();
+        for word in &self.0 {
+            cmd.arg(word.as_bytes());
+        }
+        cmd
+    }
+}
+
+/// What a connection answers.
+pub type Reply<'a> = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send + 'a>>;
+
+/// Whatever a limiter asks: implemented for the connections of redis-rs, and by fakes.
+pub trait Connection: Send + Sync + 'static {
+    /// Sends a command once, and never again. The limiter drops the future when its time is over.
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a>;
+
+    /// The node that a key is on, where there are several. Each has a circuit breaker of its own:
+    /// one that is away does not shut the others.
+    fn node(&self, key: &str) -> Option<Arc<str>> {
+        let _ = key;
+        None
+    }
+}
+
+/// An error reply is an error, wherever the driver leaves it.
+pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
+    match reply? {
+        Value::ServerError(error) => Err(error.into()),
+        value => Ok(value),
+    }
+}
+
+/// It is not opened again when it is lost: [`ConnectionManager`] is.
+///
+/// [`ConnectionManager`]: https://docs.rs/redis/latest/redis/aio/struct.ConnectionManager.html
+impl Connection for redis::aio::MultiplexedConnection {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        let (mut connection, cmd) = (self.clone(), command.to_cmd());
+        Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
+    }
+}
+
+/// Connects again by itself; what was under way when the connection was lost is not repeated.
+#[cfg(feature = "connection-manager")]
+impl Connection for redis::aio::ConnectionManager {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        let (mut connection, cmd) = (self.clone(), command.to_cmd());
+        Box::pin(async move { answered(connection.send_packed_command(&cmd).await) })
+    }
+}

@@ -1,0 +1,75 @@
+//! Denials that hold: the same call is denied until the instant that the server named, so nobody
+//! needs to ask. Bounded: the one that was least lately used goes first.
+
+use std::num::NonZeroUsize;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lru::LruCache;
+use tokio::time::Instant;
+
+use crate::connection::Command;
+use crate::{Decision, Source};
+
+/// By the words of a call with NUL between them, which stands in no key and no number.
+type Denials = LruCache<String, (Decision, Instant)>;
+
+/// The denials of a limiter.
+#[derive(Debug)]
+pub(crate) struct DenyCache(Option<Mutex<Denials>>);
+
+impl DenyCache {
+    pub fn new(size: usize) -> Self {
+        Self(NonZeroUsize::new(size).map(|size| Mutex::new(LruCache::new(size))))
+    }
+
+    fn denials(&self) -> Option<MutexGuard<'_, Denials>> {
+        self.0.as_ref().map(|denials| denials.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The denial of this very call, with the times as of now.
+    pub fn get(&self, command: &Command<'_>, now: Instant) -> Option<Decision> {
+        let mut denials = self.denials()?;
+        let words = command.words().join("\0");
+        let (denial, asked) = denials.get(&words)?;
+        let passed_ms = u64::try_from((now - *asked).as_millis()).unwrap_or(u64::MAX);
+        if Duration::from_millis(passed_ms) < denial.retry_after().unwrap_or_default() {
+            return Some(aged(denial, passed_ms));
+        }
+        denials.pop(&words);
+        None
+    }
+
+    /// Remembers a denial; `asked` is the instant before the call, so that nothing is held longer
+    /// here than there.
+    pub fn put(&self, command: &Command<'_>, decision: &Decision, asked: Instant) {
+        if decision.allowed || decision.retry_after_ms <= 0 {
+            return;
+        }
+        if let Some(mut denials) = self.denials() {
+            denials.put(command.words().join("\0"), (decision.clone(), asked));
+        }
+    }
+
+    /// Forgets what is known of a key: it was refunded or deleted here.
+    pub fn forget(&self, key: &str) {
+        let Some(mut denials) = self.denials() else { return };
+        let of_key = |words: &String| words.split('\0').skip(1).any(|word| word == key);
+        let stale: Vec<_> = denials.iter().map(|(words, _)| words.clone()).filter(of_key).collect();
+        for words in stale {
+            denials.pop(&words);
+        }
+    }
+}
+
+fn aged(denial: &Decision, passed_ms: u64) -> Decision {
+    let less = |ms: i64| if ms < 0 { ms } else { ms.saturating_sub_unsigned(passed_ms).max(0) };
+    Decision {
+        source: Source::Local,
+        retry_after_ms: less(denial.retry_after_ms),
+        would_retry_after_ms: less(denial.would_retry_after_ms),
+        reset_after_ms: denial.reset_after_ms.saturating_sub(passed_ms),
+        rows: denial.rows.iter().map(|row| aged(row, passed_ms)).collect(),
+        ..denial.clone()
+    }
+}

@@ -1,0 +1,193 @@
+//! What HTTP is told: the fields of a decision, and the problem of a denial.
+
+use std::fmt::Write;
+use std::str::FromStr;
+
+use crate::{Decision, Error, Source, clock};
+
+const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+
+/// Which of the forms of the RateLimit fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum HeaderStyle {
+    /// `RateLimit-Policy` and `RateLimit` of revision 11 of the draft.
+    Draft11,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` in seconds left.
+    Draft6,
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset` as Unix time in seconds.
+    XRateLimit,
+}
+
+impl FromStr for HeaderStyle {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "draft-11" => Ok(Self::Draft11),
+            "draft-6" => Ok(Self::Draft6),
+            "x-ratelimit" => Ok(Self::XRateLimit),
+            _ => Err(Error::invalid("headers", "expected draft-11, draft-6 or x-ratelimit")),
+        }
+    }
+}
+
+/// `Retry-After` in seconds: rounded up and at least 1, for who comes too early is denied again.
+/// Nothing where coming back does not help.
+pub(crate) fn retry_after_s(ms: i64) -> Option<u64> {
+    u64::try_from(ms).ok().map(|ms| ms.div_ceil(1000).max(1))
+}
+
+impl Decision {
+    /// The HTTP fields of this decision, in the forms that are asked for. `Retry-After` of a denial
+    /// is always among them; of a decision that nobody made there is nothing else to tell.
+    #[must_use]
+    pub fn headers(&self, styles: &[HeaderStyle]) -> Vec<(&'static str, String)> {
+        self.headers_at(styles, clock::epoch_ms())
+    }
+
+    /// As [`headers`](Decision::headers), at a Unix time in ms.
+    #[must_use]
+    pub fn headers_at(&self, styles: &[HeaderStyle], now_ms: u64) -> Vec<(&'static str, String)> {
+        let mut fields = Vec::new();
+        if self.source != Source::Error {
+            for style in styles {
+                self.push_fields(*style, now_ms, &mut fields);
+            }
+        }
+        if let Some(seconds) = self.denied_for_s() {
+            fields.push(("Retry-After", seconds.to_string()));
+        }
+        fields
+    }
+
+    fn denied_for_s(&self) -> Option<u64> {
+        if self.allowed { None } else { retry_after_s(self.retry_after_ms) }
+    }
+
+    fn push_fields(
+        &self,
+        style: HeaderStyle,
+        now_ms: u64,
+        fields: &mut Vec<(&'static str, String)>,
+    ) {
+        let names = match style {
+            HeaderStyle::Draft11 => {
+                let (policies, limits) = self.items();
+                fields.push(("RateLimit-Policy", policies));
+                fields.push(("RateLimit", limits));
+                return;
+            }
+            HeaderStyle::Draft6 => ["RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"],
+            HeaderStyle::XRateLimit => {
+                ["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"]
+            }
+        };
+        let reset = if style == HeaderStyle::XRateLimit {
+            let denied_ms =
+                if self.allowed { None } else { u64::try_from(self.retry_after_ms).ok() };
+            now_ms.saturating_add(denied_ms.unwrap_or(self.reset_after_ms)).div_ceil(1000)
+        } else {
+            self.t(self)
+        };
+        fields.extend(names.into_iter().zip([self.limit, self.remaining, reset].map(text)));
+    }
+
+    /// The items of both fields of revision 11. A name of a rule needs no escape.
+    fn items(&self) -> (String, String) {
+        let rows = if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows };
+        let (mut policies, mut limits) = (String::new(), String::new());
+        for row in rows {
+            let comma = if policies.is_empty() { "" } else { ", " };
+            let _ = write!(policies, "{comma}\"{}\";q={}", row.rule, row.limit);
+            if let Some(us) = row.window_us.filter(|us| *us >= 1_000_000) {
+                let _ = write!(policies, ";w={}", us.div_ceil(1_000_000));
+            }
+            let _ = write!(limits, "{comma}\"{}\";r={};t={}", row.rule, row.remaining, self.t(row));
+        }
+        (policies, limits)
+    }
+
+    /// Seconds of a row; on a denial never later than `Retry-After`.
+    fn t(&self, row: &Self) -> u64 {
+        let seconds = row.denied_for_s().unwrap_or_else(|| row.reset_after_ms.div_ceil(1000));
+        self.denied_for_s().map_or(seconds, |whole| seconds.min(whole))
+    }
+}
+
+fn text(number: u64) -> String {
+    number.to_string()
+}
+
+/// A problem (RFC 9457): the body of an answer that is not the application's. It holds no key, no
+/// subject and no limit of others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Problem {
+    /// What kind of problem, as a URI.
+    pub kind: &'static str,
+    /// The status in words.
+    pub title: &'static str,
+    /// The status of the answer.
+    pub status: u16,
+    /// One sentence for a person.
+    pub detail: String,
+    /// The rules that deny.
+    pub violated_policies: Vec<String>,
+}
+
+impl Problem {
+    /// The problem of a denial: 429, or 413 when the cost is above the limit, or 503 when nobody
+    /// decided and the rule is closed.
+    #[must_use]
+    pub fn of(decision: &Decision) -> Self {
+        if decision.source == Source::Error {
+            let detail = "The rate limiter is not available.";
+            return Self::plain(503, "Service Unavailable", detail);
+        }
+        let Some(seconds) = retry_after_s(decision.retry_after_ms) else {
+            let detail = "This request costs more than its limit allows at once.";
+            return Self::plain(413, "Content Too Large", detail);
+        };
+        let plural = if seconds == 1 { "" } else { "s" };
+        let detail = format!("Come back in {seconds} second{plural}.");
+        let one = std::slice::from_ref(decision);
+        let rows = if decision.rows.is_empty() { one } else { &decision.rows };
+        let denying = rows.iter().filter(|row| !row.allowed).map(|row| row.rule.to_string());
+        Self {
+            kind: QUOTA_EXCEEDED,
+            violated_policies: denying.collect(),
+            ..Self::plain(429, "Too Many Requests", &detail)
+        }
+    }
+
+    /// Nobody knows who asks.
+    #[must_use]
+    pub fn no_subject() -> Self {
+        Self::plain(400, "Bad Request", "The request does not say who it is from.")
+    }
+
+    /// A mistake of the program, of which the body tells nothing.
+    #[must_use]
+    pub fn mistake() -> Self {
+        Self::plain(500, "Internal Server Error", "The rate limiter could not be asked.")
+    }
+
+    fn plain(status: u16, title: &'static str, detail: &str) -> Self {
+        let violated_policies = Vec::new();
+        Self { kind: "about:blank", title, status, detail: detail.to_owned(), violated_policies }
+    }
+
+    /// The body. Nothing in it needs an escape: names of rules are letters, digits and `._:/-`.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let Self { kind, title, status, detail, violated_policies } = self;
+        let mut body =
+            format!(r#"{{"type":"{kind}","title":"{title}","status":{status},"detail":"{detail}""#);
+        if !violated_policies.is_empty() {
+            let _ = write!(body, r#","violated-policies":["{}"]"#, violated_policies.join("\",\""));
+        }
+        body.push('}');
+        body
+    }
+}

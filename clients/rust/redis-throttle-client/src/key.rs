@@ -1,0 +1,114 @@
+//! Keys: `prefix:rule:subject`, so written that no two subjects can meet in one.
+//!
+//! `%`, `:`, `{`, `}`, space and controls of a subject are percent-encoded. What is longer than 128
+//! bytes then, and everything when there is a secret, is a hash behind a colon, with which no
+//! encoded subject begins.
+
+use std::fmt::Write;
+
+use hmac::{Hmac, Mac};
+use sha2::{Digest, Sha256};
+
+use crate::{Error, HashTag};
+
+const BYTES_MAX: usize = 128;
+const SECRET_BYTES_MIN: usize = 16;
+const SUBJECT_HASH_DIGITS: usize = 16;
+
+fn is_encoded(char: char) -> bool {
+    matches!(char, '%' | ':' | '{' | '}' | ' ' | '\0'..='\x1f' | '\x7f')
+}
+
+/// Builds the keys of one limiter.
+#[derive(Debug, Clone)]
+pub(crate) struct Keys {
+    /// With its colon; empty without a prefix.
+    prefix: String,
+    hash_tag: HashTag,
+    secret: Option<Hmac<Sha256>>,
+}
+
+impl Keys {
+    pub fn new(prefix: &str, hash_tag: HashTag, secret: Option<&[u8]>) -> Result<Self, Error> {
+        if prefix.contains(|char| is_encoded(char) && char != ':' && char != '%') {
+            return Err(Error::invalid("prefix", "expected no braces, spaces or controls"));
+        }
+        if secret.is_some_and(|secret| secret.len() < SECRET_BYTES_MIN) {
+            return Err(Error::invalid("hmac_secret", "expected at least 16 bytes"));
+        }
+        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}:") };
+        let keyed = |secret| Hmac::new_from_slice(secret).expect("a key of any length");
+        Ok(Self { prefix, hash_tag, secret: secret.map(keyed) })
+    }
+
+    /// The key of a subject under a rule; with `tag` as the hash tag of a cluster.
+    pub fn key(&self, rule: &str, subject: &str, tag: Option<&str>) -> Result<String, Error> {
+        let mut key = self.prefix.clone();
+        if let Some(tag) = tag {
+            key.push('{');
+            self.encode(tag, "tag", &mut key)?;
+            key.push_str("}:");
+        }
+        rule.split(':').enumerate().for_each(|(at, part)| {
+            if at > 0 {
+                key.push_str("%3A");
+            }
+            key.push_str(part);
+        });
+        key.push(':');
+        let tagged = tag.is_none() && self.hash_tag == HashTag::Subject;
+        if tagged {
+            key.push('{');
+        }
+        self.encode(subject, "subject", &mut key)?;
+        if tagged {
+            key.push('}');
+        }
+        Ok(key)
+    }
+
+    /// A subject or a tag as it stands in a key.
+    fn encode(&self, text: &str, argument: &'static str, into: &mut String) -> Result<(), Error> {
+        if text.is_empty() {
+            return Err(Error::invalid(argument, "expected text that is not empty"));
+        }
+        if self.secret.is_some() {
+            into.push(':');
+            into.push_str(&self.digest(text));
+            return Ok(());
+        }
+        let began = into.len();
+        for char in text.chars() {
+            if is_encoded(char) {
+                let _ = write!(into, "%{:02X}", char as u32);
+            } else {
+                into.push(char);
+            }
+        }
+        if into.len() - began > BYTES_MAX {
+            into.truncate(began);
+            into.push(':');
+            into.push_str(&self.digest(text));
+        }
+        Ok(())
+    }
+
+    /// 64 hexadecimal digits, keyed where there is a secret.
+    fn digest(&self, text: &str) -> String {
+        let bytes = match &self.secret {
+            Some(secret) => secret.clone().chain_update(text).finalize().into_bytes(),
+            None => Sha256::digest(text),
+        };
+        bytes.iter().fold(String::with_capacity(64), |mut digits, byte| {
+            let _ = write!(digits, "{byte:02x}");
+            digits
+        })
+    }
+
+    /// 16 hexadecimal digits for logs and metrics.
+    pub fn subject_hash(&self, subject: &str) -> String {
+        let mut digits = self.digest(subject);
+        digits.truncate(SUBJECT_HASH_DIGITS);
+        digits
+    }
+}

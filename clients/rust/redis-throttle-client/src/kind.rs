@@ -1,0 +1,95 @@
+//! The words that rules are made of.
+
+use std::str::FromStr;
+
+use crate::Error;
+use crate::duration::DAY_US;
+
+/// What a rule does when the server gives no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum OnError {
+    /// Open: the call is allowed, and the decision says that nobody decided.
+    #[default]
+    Allow,
+    /// This process enforces its share of the rule.
+    Local,
+    /// Closed: the call is denied until the server is back.
+    Deny,
+}
+
+impl FromStr for OnError {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "allow" => Ok(Self::Allow),
+            "local" => Ok(Self::Local),
+            "deny" => Ok(Self::Deny),
+            _ => Err(Error::invalid("on_error", "expected allow, deny or local")),
+        }
+    }
+}
+
+/// The calendar unit of a quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuotaUnit {
+    /// From midnight to midnight.
+    Day,
+    /// From Monday, or the start that is set.
+    Week,
+    /// From the first, or the start that is set.
+    Month,
+    /// Three months.
+    Quarter,
+    /// From the first of January.
+    Year,
+}
+
+impl QuotaUnit {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Week => "week",
+            Self::Month => "month",
+            Self::Quarter => "quarter",
+            Self::Year => "year",
+        }
+    }
+
+    /// Its length, where it always has the same.
+    pub(crate) fn window_us(self) -> Option<u64> {
+        match self {
+            Self::Day => Some(DAY_US),
+            Self::Week => Some(7 * DAY_US),
+            _ => None,
+        }
+    }
+}
+
+impl FromStr for QuotaUnit {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        [Self::Day, Self::Week, Self::Month, Self::Quarter, Self::Year]
+            .into_iter()
+            .find(|unit| unit.word() == text)
+            .ok_or_else(|| Error::invalid("unit", "expected day, week, month, quarter or year"))
+    }
+}
+
+/// Which algorithm decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the names of the algorithms are their constructors")]
+pub enum Kind {
+    Gcra,
+    TokenBucket,
+    LeakyBucket,
+    Fixed,
+    Sliding,
+    SlidingLog,
+    Backoff,
+    Quota,
+    Lease,
+    Policy,
+}

@@ -1,0 +1,45 @@
+#![cfg_attr(any(not(doctest), feature = "connection-manager"), doc = include_str!("../README.md"))]
+
+mod address;
+mod admit;
+mod call;
+#[cfg(test)]
+mod cases;
+mod clock;
+#[cfg(feature = "cluster")]
+mod cluster;
+mod connection;
+mod decision;
+mod deny_cache;
+mod duration;
+mod error;
+mod http;
+mod key;
+mod kind;
+mod lease;
+mod limiter;
+mod local;
+mod options;
+mod policy;
+mod prefetch;
+mod protocol;
+mod rule;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use redis;
+
+pub use address::ClientAddress;
+pub use call::Call;
+#[cfg(feature = "cluster")]
+pub use cluster::Cluster;
+pub use connection::{Command, Connection, Reply};
+pub use decision::{Decision, Source};
+pub use duration::Span;
+pub use error::Error;
+pub use http::{HeaderStyle, Problem};
+pub use kind::{Kind, OnError, QuotaUnit};
+pub use lease::Lease;
+pub use limiter::Limiter;
+pub use options::{HashTag, Options};
+pub use rule::Rule;

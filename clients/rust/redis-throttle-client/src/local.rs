@@ -1,0 +1,252 @@
+//! The algorithms in this process: the fallback [`OnError::Local`](crate::OnError::Local), and the
+//! fake for tests.
+//!
+//! Exact for GCRA, the two buckets, the fixed window and the log; the sliding window is kept as a
+//! log here, which is never more lenient. Instants are microseconds.
+
+use std::collections::VecDeque;
+use std::num::NonZeroUsize;
+
+use lru::LruCache;
+
+use crate::{Decision, Kind, Rule, Source};
+
+/// The numbers of a rule that is kept here, whole or a share of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub kind: Kind,
+    pub capacity: u64,
+    pub rate: u64,
+    pub period_us: u64,
+}
+
+impl Limits {
+    /// The share of a rule: its capacity rounded down, to one unit at least; its rate as a period
+    /// that is longer, rounded up. A share of a window that is less than one unit is one unit in a
+    /// window that is longer.
+    pub fn of(rule: &Rule, share: f64) -> Self {
+        let terms = rule.terms();
+        let terms = terms.default.as_ref().map_or(terms, Rule::terms);
+        let units = terms.limit.unwrap_or(1) as f64 * share;
+        let longer = if terms.rate > 0 { share } else { units.min(1.0) };
+        let period_us = (terms.period_us as f64 / longer).ceil() as u64;
+        let capacity = (units.floor() as u64).max(1);
+        Self { kind: terms.kind, capacity, rate: terms.rate, period_us }
+    }
+
+    fn is_bucket(&self) -> bool {
+        matches!(self.kind, Kind::Gcra | Kind::TokenBucket | Kind::LeakyBucket)
+    }
+
+    fn is_log(&self) -> bool {
+        matches!(self.kind, Kind::Sliding | Kind::SlidingLog)
+    }
+
+    /// How long so many units take to come back, rounded up.
+    fn span_us(&self, units: u64) -> u64 {
+        let us = u128::from(units) * u128::from(self.period_us);
+        u64::try_from(us.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX)
+    }
+}
+
+/// What is known of a key. A bucket: the instant when it is full again. A window: when it opened,
+/// and what is used of it. A log: what was taken when.
+#[derive(Debug, Clone, Default)]
+struct State {
+    at: u64,
+    used: u64,
+    log: VecDeque<(u64, u64)>,
+}
+
+/// What to do with the units that a call names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Take,
+    /// As much as there is.
+    TakePart,
+    Peek,
+    /// Whether or not it is there: for the fake alone.
+    #[cfg_attr(not(any(test, feature = "testing")), expect(dead_code))]
+    Charge,
+    #[cfg_attr(not(any(test, feature = "testing")), expect(dead_code))]
+    Refund,
+}
+
+/// A reply: granted, limit, remaining, retry and reset in ms.
+pub(crate) type Row = [i64; 5];
+
+/// Keeps the states of a bounded number of keys, those least lately used forgotten first.
+#[derive(Debug)]
+pub(crate) struct LocalLimiter(LruCache<String, State>);
+
+impl LocalLimiter {
+    pub fn new(keys: NonZeroUsize) -> Self {
+        Self(LruCache::new(keys))
+    }
+
+    /// The key starts anew; whether it was there.
+    pub fn forget(&mut self, key: &str) -> bool {
+        self.0.pop(key).is_some()
+    }
+
+    /// The five integers of a reply.
+    pub fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, act: Act) -> Row {
+        let mut state = self.0.get(key).cloned().unwrap_or_default();
+        state.lapse(limits, now_us);
+        let left = limits.capacity.saturating_sub(state.used_at(limits, now_us));
+        let granted = match act {
+            Act::TakePart => cost.min(left),
+            Act::Take | Act::Peek if cost > left => 0,
+            _ => cost,
+        };
+        let settles = matches!(act, Act::Charge | Act::Refund);
+        let before_us = state.at.saturating_sub(now_us);
+        match act {
+            Act::Refund => state.give(limits, granted),
+            // Also for a peek, which tells what would be and keeps nothing of it.
+            _ if granted > 0 => state.take(limits, granted, now_us),
+            _ => {}
+        }
+        let used = state.used_at(limits, now_us);
+        let fits = used <= limits.capacity;
+        let remaining = limits.capacity.saturating_sub(used);
+        let allowed = match act {
+            Act::TakePart => granted,
+            _ if settles => u64::from(fits),
+            _ => u64::from(cost <= left),
+        };
+        let need = if act == Act::TakePart { 1 } else { cost };
+        let retry_us = if settles {
+            // Until the debt is paid.
+            Some(if fits { 0 } else { state.until(limits, 0, now_us) })
+        } else if allowed == 0 {
+            (need <= limits.capacity).then(|| state.until(limits, need, now_us))
+        } else if limits.kind == Kind::LeakyBucket && granted > 0 {
+            Some(before_us)
+        } else {
+            Some(0)
+        };
+        let reset_us = state.until(limits, limits.capacity, now_us);
+        if act != Act::Peek && (granted > 0 || settles) {
+            self.0.put(key.to_owned(), state);
+        }
+        let ms = |us: u64| signed(us.div_ceil(1000));
+        let retry_ms = retry_us.map_or(-1, ms);
+        [signed(allowed), signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+impl State {
+    /// Forgets what no longer counts.
+    fn lapse(&mut self, limits: Limits, now_us: u64) {
+        let ends = |at: u64| at.saturating_add(limits.period_us) <= now_us;
+        if limits.is_log() {
+            while let Some((at, units)) = self.log.front().copied().filter(|(at, _)| ends(*at)) {
+                debug_assert!(ends(at));
+                self.used -= units;
+                self.log.pop_front();
+            }
+        } else if !limits.is_bucket() && (self.at > now_us || ends(self.at)) {
+            *self = Self::default();
+        }
+    }
+
+    /// Units in use, rounded up.
+    fn used_at(&self, limits: Limits, now_us: u64) -> u64 {
+        if !limits.is_bucket() {
+            return self.used;
+        }
+        let owed_us = u128::from(self.at.saturating_sub(now_us));
+        let units = (owed_us * u128::from(limits.rate)).div_ceil(u128::from(limits.period_us));
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    fn take(&mut self, limits: Limits, units: u64, now_us: u64) {
+        if limits.is_bucket() {
+            self.at = self.at.max(now_us).saturating_add(limits.span_us(units));
+            return;
+        }
+        self.used = self.used.saturating_add(units);
+        if limits.is_log() {
+            self.log.push_back((now_us, units));
+        } else if self.at == 0 {
+            self.at = now_us;
+        }
+    }
+
+    /// Gives back, the newest first, and never more than was taken.
+    fn give(&mut self, limits: Limits, units: u64) {
+        if limits.is_bucket() {
+            self.at = self.at.saturating_sub(limits.span_us(units));
+            return;
+        }
+        let mut left = units.min(self.used);
+        self.used -= left;
+        while left > 0 && limits.is_log() {
+            let Some((at, newest)) = self.log.pop_back() else { break };
+            if newest > left {
+                self.log.push_back((at, newest - left));
+            }
+            left = left.saturating_sub(newest);
+        }
+    }
+
+    /// Microseconds until so many units are there.
+    fn until(&self, limits: Limits, units: u64, now_us: u64) -> u64 {
+        if limits.is_bucket() {
+            let room = u128::from(limits.capacity - units) * u128::from(limits.period_us);
+            let room_us = u64::try_from(room / u128::from(limits.rate)).unwrap_or(u64::MAX);
+            return self.at.saturating_sub(now_us).saturating_sub(room_us);
+        }
+        if !limits.is_log() {
+            let ends = self.at.saturating_add(limits.period_us);
+            return if self.used > 0 { ends.saturating_sub(now_us) } else { 0 };
+        }
+        let mut used = self.used;
+        let mut until = 0;
+        for (at, taken) in &self.log {
+            if used.saturating_add(units) <= limits.capacity {
+                break;
+            }
+            used -= taken;
+            until = (at + limits.period_us).saturating_sub(now_us);
+        }
+        until
+    }
+}
+
+/// What this process' share of the rule says.
+pub(crate) fn local_decision(
+    limiter: &mut LocalLimiter,
+    rule: &Rule,
+    key: &str,
+    cost: u64,
+    now_us: u64,
+    peek: bool,
+) -> Decision {
+    let terms = rule.terms();
+    let whole = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
+    let limits = Limits::of(rule, terms.local_share);
+    let act = if peek { Act::Peek } else { Act::Take };
+    let beyond_share = cost > limits.capacity && cost <= whole;
+    let [allowed, limit, remaining, retry, reset] = if beyond_share {
+        // The whole rule would take it, the share never can: later, and not never.
+        [0, signed(limits.capacity), 0, 1000, 1000]
+    } else {
+        limiter.decide(limits, key, cost, now_us, act)
+    };
+    Decision {
+        allowed: allowed > 0,
+        limit: limit.unsigned_abs(),
+        remaining: remaining.unsigned_abs(),
+        reset_after_ms: reset.unsigned_abs(),
+        source: Source::Local,
+        granted: allowed.unsigned_abs(),
+        window_us: terms.window_us,
+        ..Decision::without_answer(terms.name.clone(), allowed > 0, retry)
+    }
+}

@@ -1,0 +1,89 @@
+//! What stands between a caller and a server that is slow or away.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{Error, OnError, clock};
+
+/// What several rules do together without an answer.
+pub(crate) fn strictest(policies: impl IntoIterator<Item = OnError>) -> OnError {
+    policies.into_iter().max().unwrap_or_default()
+}
+
+/// Counts the calls in flight and the failures of a node: whether it is to be asked at all. After
+/// `failures` in a row it stays shut for `pause`; then one call is the probe.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    max_in_flight: usize,
+    failures: u32,
+    pause: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    in_flight: usize,
+    failed: u32,
+    shut_until: Option<Instant>,
+    probing: bool,
+}
+
+/// A call that is on its way. Dropped without an outcome it was given up by its caller, which
+/// tells nothing about the node.
+#[derive(Debug)]
+pub(crate) struct Pass<'a> {
+    gate: &'a Gate,
+    probe: bool,
+    answered: Option<bool>,
+}
+
+impl Gate {
+    pub fn new(max_in_flight: usize, failures: u32, pause: Duration) -> Self {
+        Self { max_in_flight, failures, pause, state: Mutex::default() }
+    }
+
+    /// Begins a call.
+    pub fn enter(&self, now: Instant) -> Result<Pass<'_>, Error> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.shut_until.is_some_and(|until| state.probing || now < until) {
+            return Err(Error::away(
+                "the server did not answer lately and is not asked for a while",
+            ));
+        }
+        if state.in_flight >= self.max_in_flight {
+            return Err(Error::away("too many calls wait for the server already"));
+        }
+        state.in_flight += 1;
+        state.probing = state.shut_until.is_some();
+        Ok(Pass { gate: self, probe: state.probing, answered: None })
+    }
+}
+
+impl Pass<'_> {
+    /// Ends the call: whether the node answered, be it with an error.
+    pub fn end(mut self, answered: bool) {
+        self.answered = Some(answered);
+    }
+}
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        let mut state = self.gate.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.in_flight -= 1;
+        if self.probe {
+            state.probing = false;
+        }
+        match self.answered {
+            Some(true) => (state.failed, state.shut_until) = (0, None),
+            Some(false) => {
+                state.failed = state.failed.saturating_add(1);
+                if self.probe || state.failed >= self.gate.failures {
+                    state.shut_until = Some(clock::now() + self.gate.pause);
+                }
+            }
+            None => {}
+        }
+    }
+}

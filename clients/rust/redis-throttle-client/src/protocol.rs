@@ -1,0 +1,228 @@
+//! The wire: words out, replies in. Nothing here knows a connection.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use redis::Value;
+
+use crate::call::Keyed;
+use crate::connection::Command;
+use crate::rule::COST_MAX;
+use crate::{Decision, Error, Kind, Rule, Source};
+
+const RULES_MAX: usize = 16;
+const ID_BYTES_MAX: usize = 128;
+
+/// What is asked about a rule without deciding.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Verb {
+    Peek,
+    Refund,
+    Charge,
+}
+
+fn checked_id(id: Option<&str>) -> Result<&str, Error> {
+    let fits = |id: &&str| (1..=ID_BYTES_MAX).contains(&id.len());
+    id.filter(fits).ok_or_else(|| Error::invalid("id", "expected 1 to 128 bytes"))
+}
+
+fn no_lease(rule: &Rule) -> Result<(), Error> {
+    if rule.kind() == Kind::Lease {
+        return Err(Error::invalid("rule", "a lease is taken with lease()"));
+    }
+    Ok(())
+}
+
+/// A rule as it stands after its key.
+fn words<'a>(call: &Keyed<'a>, partial: bool) -> Result<Vec<Cow<'a, str>>, Error> {
+    let terms = call.rule.terms();
+    let mut words: Vec<_> = terms.words.iter().map(|word| Cow::from(word.as_str())).collect();
+    let options = terms.options.iter().map(|word| Cow::from(word.as_str()));
+    if terms.kind == Kind::Lease {
+        if call.cost != 1 {
+            return Err(Error::invalid("cost", "a holder has one permit"));
+        }
+        words.insert(1, checked_id(call.id)?.into());
+        return Ok(words);
+    }
+    if call.cost > COST_MAX {
+        return Err(Error::invalid("cost", "expected an integer from 0 to 10^12"));
+    }
+    if call.cost == 1 && !partial {
+        words.extend(options);
+        return Ok(words);
+    }
+    if !call.rule.takes_cost() {
+        return Err(Error::invalid("cost", "this rule counts one at a time"));
+    }
+    let mut taken = vec![Cow::from("COST"), call.cost.to_string().into()];
+    if partial {
+        taken.push("PARTIAL".into());
+    }
+    // A quota reads its options first.
+    if terms.kind == Kind::Quota {
+        words.extend(options.chain(taken));
+    } else {
+        words.extend(taken.into_iter().chain(options));
+    }
+    Ok(words)
+}
+
+/// Decide, and take what it costs; with `partial` as much of it as there is.
+pub(crate) fn check<'a>(call: &Keyed<'a>, partial: bool) -> Result<Command<'a>, Error> {
+    no_lease(call.rule)?;
+    deciding(call, partial)
+}
+
+/// The command of the rule's own algorithm.
+fn deciding<'a>(call: &Keyed<'a>, partial: bool) -> Result<Command<'a>, Error> {
+    let mut words = words(call, partial)?;
+    words[0] = call.rule.terms().command.as_str().into();
+    words.insert(1, call.key.clone().into());
+    Ok(Command::new(words))
+}
+
+pub(crate) fn named<'a>(verb: Verb, call: &Keyed<'a>) -> Result<Command<'a>, Error> {
+    no_lease(call.rule)?;
+    let name = match verb {
+        Verb::Peek => "RL.PEEK",
+        Verb::Refund => "RL.REFUND",
+        Verb::Charge => "RL.CHARGE",
+    };
+    Ok(Command::new([name.into(), call.key.clone().into()].into_iter().chain(words(call, false)?)))
+}
+
+/// The subject starts anew.
+pub(crate) fn forget(key: String) -> Command<'static> {
+    Command::new(["DEL".into(), key.into()])
+}
+
+/// Take a permit; with the id of a holder, keep it.
+pub(crate) fn lease<'a>(call: &Keyed<'a>) -> Result<Command<'a>, Error> {
+    if call.rule.kind() != Kind::Lease {
+        return Err(Error::invalid("rule", "expected a lease"));
+    }
+    deciding(call, false)
+}
+
+/// Keep a permit for another ttl.
+pub(crate) fn renew<'a>(rule: &'a Rule, key: &'a str, id: &'a str) -> Result<Command<'a>, Error> {
+    let ttl = rule.terms().words.last().map_or("", String::as_str);
+    let words = ["RL.RENEW", key, checked_id(Some(id))?, ttl];
+    Ok(Command::new(words.map(Cow::from)))
+}
+
+/// Give a permit back.
+pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Error> {
+    Ok(Command::new(["RL.RELEASE", key, checked_id(Some(id))?].map(Cow::from)))
+}
+
+/// Several rules at once, each with its key and cost.
+pub(crate) fn check_all<'a>(calls: &[Keyed<'a>], peek: bool) -> Result<Command<'a>, Error> {
+    if !(1..=RULES_MAX).contains(&calls.len()) {
+        return Err(Error::invalid("calls", "expected 1 to 16"));
+    }
+    let keys: HashSet<_> = calls.iter().map(|call| &call.key).collect();
+    if keys.len() != calls.len() {
+        return Err(Error::invalid("calls", "a key stands there twice"));
+    }
+    let mut all = vec![Cow::from(if peek { "RL.PEEKALL" } else { "RL.ALL" })];
+    for call in calls {
+        let words = words(call, false)?;
+        if words.iter().any(|word| word.contains([' ', '\n'])) {
+            return Err(Error::invalid("id", "no spaces where several rules are asked"));
+        }
+        all.push(call.key.clone().into());
+        all.push(words.join(" ").into());
+    }
+    Ok(Command::new(all))
+}
+
+fn integers<const N: usize>(reply: &[Value]) -> Result<[i64; N], Error> {
+    let integer = |value: &Value| if let Value::Int(number) = value { Some(*number) } else { None };
+    let found: Option<Vec<i64>> = reply.iter().map(integer).collect();
+    found.and_then(|found| found.try_into().ok()).ok_or(Error::Protocol)
+}
+
+fn array(reply: &Value) -> Result<&[Value], Error> {
+    if let Value::Array(values) = reply { Ok(values) } else { Err(Error::Protocol) }
+}
+
+fn natural(number: i64) -> Result<u64, Error> {
+    u64::try_from(number).map_err(|_| Error::Protocol)
+}
+
+fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decision, Error> {
+    let [granted, limit, remaining, retry, reset] = five;
+    if retry < -1 {
+        return Err(Error::Protocol);
+    }
+    Ok(Decision {
+        allowed: granted > 0,
+        limit: natural(limit)?,
+        remaining: natural(remaining)?,
+        retry_after_ms: retry,
+        reset_after_ms: natural(reset)?,
+        rule: rule.terms().name.clone(),
+        source: Source::Server,
+        degraded: false,
+        would_allow: would.0 > 0,
+        would_retry_after_ms: would.1,
+        granted: natural(granted)?,
+        window_us: rule.terms().window_us,
+        rows: Vec::new(),
+        deciding: 0,
+    })
+}
+
+/// The decision that a reply of five integers, or seven of a policy, stands for. `most` is what
+/// may be granted: the cost of a partial call, 1 of every other one.
+pub(crate) fn decision(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
+    let reply = array(reply)?;
+    let decision = if rule.kind() == Kind::Policy {
+        let [granted, limit, remaining, retry, reset, would, would_retry] = integers(reply)?;
+        of_integers(rule, [granted, limit, remaining, retry, reset], (would, would_retry))?
+    } else {
+        let five: [i64; 5] = integers(reply)?;
+        of_integers(rule, five, (five[0], five[3]))?
+    };
+    if decision.granted > most { Err(Error::Protocol) } else { Ok(decision) }
+}
+
+/// The decision of several rules, with a row for each.
+pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decision, Error> {
+    let reply = array(reply)?;
+    if reply.len() != 6 + calls.len() {
+        return Err(Error::Protocol);
+    }
+    let [granted, _, _, retry, _, at] = integers(&reply[..6])?;
+    let read = |(call, row): (&Keyed<'_>, &Value)| decision(call.rule, row, 1);
+    let rows: Vec<_> = calls.iter().zip(&reply[6..]).map(read).collect::<Result<_, _>>()?;
+    let at = usize::try_from(at).ok().filter(|at| (1..=rows.len()).contains(at));
+    let (Some(at), 0..=1) = (at, granted) else { return Err(Error::Protocol) };
+    let would_allow = rows.iter().all(|row| row.would_allow);
+    let mut decision = Decision::of_rows(at - 1, rows);
+    decision.allowed = granted == 1;
+    decision.granted = natural(granted)?;
+    decision.retry_after_ms = retry;
+    decision.would_allow = would_allow;
+    if granted == 0 {
+        decision.would_retry_after_ms = retry;
+    }
+    Ok(decision)
+}
+
+/// The reply of a charge or a refund: five integers under every rule.
+pub(crate) fn settled(rule: &Rule, reply: &Value) -> Result<Decision, Error> {
+    let five: [i64; 5] = integers(array(reply)?)?;
+    of_integers(rule, five, (five[0], five[3]))
+}
+
+/// The reply of a renewal or a release: 1, or 0 when the lease has lapsed.
+pub(crate) fn held(reply: &Value) -> Result<bool, Error> {
+    match reply {
+        Value::Int(0) => Ok(false),
+        Value::Int(1) => Ok(true),
+        _ => Err(Error::Protocol),
+    }
+}

@@ -1,0 +1,405 @@
+//! Rules: what is limited and how, as values.
+//!
+//! A rule is made once, at start, and is checked there: an argument that the server would refuse
+//! is an [`Error::InvalidArgument`] with its name.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::duration::{self, DAY_US, Span, checked_us};
+use crate::{Call, Error, Kind, OnError, QuotaUnit};
+
+pub(crate) const UNITS_MAX: u64 = 1_000_000_000_000;
+pub(crate) const COST_MAX: u64 = 1_000_000_000_000;
+const HOLDERS_MAX: u64 = 1_000_000;
+const SECOND_US: u128 = 1_000_000;
+const REFILL_MAX_US: u128 = 36_525 * DAY_US as u128;
+const PER_SECOND_MAX: u128 = 1_000_000_000;
+const VARIANTS_MAX: usize = 2;
+
+/// What a rule says, checked.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Terms {
+    pub kind: Kind,
+    pub name: Arc<str>,
+    /// The command that decides.
+    pub command: String,
+    /// The rule as the server reads it, without the key and the options.
+    pub words: Vec<String>,
+    pub options: Vec<String>,
+    /// The length of its window or the time to refill, where it has one.
+    pub window_us: Option<u64>,
+    pub limit: Option<u64>,
+    /// The period of its rate, its window, or its ttl.
+    pub period_us: u64,
+    pub rate: u64,
+    pub on_error: OnError,
+    pub local_share: f64,
+    pub default: Option<Rule>,
+}
+
+/// One rule: an algorithm, its numbers, and what happens without an answer. Cheap to clone.
+#[derive(Clone, PartialEq)]
+pub struct Rule(Arc<Terms>);
+
+impl fmt::Debug for Rule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Terms { name, words, options, on_error, .. } = &*self.0;
+        let text = words.iter().chain(options).map(String::as_str).collect::<Vec<_>>().join(" ");
+        write!(formatter, "Rule({name}: {text}, on_error {on_error:?})")
+    }
+}
+
+impl Rule {
+    /// `burst` at once, then `rate` per `period`: what an API wants.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] where the server would refuse a number: units are 1 to 10^12, a
+    /// rate is at most 10^9 a second, and an empty bucket is full again in at most 36,525 days.
+    pub fn gcra(name: &str, burst: u64, rate: u64, period: impl Span) -> Result<Self, Error> {
+        Self::rated(Kind::Gcra, "burst", name, burst, rate, period)
+    }
+
+    /// As [`Rule::gcra`], where limits change at run time.
+    ///
+    /// # Errors
+    /// As [`Rule::gcra`].
+    pub fn token_bucket(
+        name: &str,
+        capacity: u64,
+        rate: u64,
+        period: impl Span,
+    ) -> Result<Self, Error> {
+        Self::rated(Kind::TokenBucket, "capacity", name, capacity, rate, period)
+    }
+
+    /// A queue: an allowed call is told in `retry_after_ms` how long to wait before it acts.
+    ///
+    /// # Errors
+    /// As [`Rule::gcra`].
+    pub fn leaky_bucket(
+        name: &str,
+        capacity: u64,
+        rate: u64,
+        period: impl Span,
+    ) -> Result<Self, Error> {
+        Self::rated(Kind::LeakyBucket, "capacity", name, capacity, rate, period)
+    }
+
+    /// `limit` in each window, which opens at the first call, or with the clock when [`aligned`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the limit is not 1 to 10^12, or the window not 1 ms to 366
+    /// days.
+    ///
+    /// [`aligned`]: Rule::aligned
+    pub fn fixed(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        Self::windowed(Kind::Fixed, name, limit, window)
+    }
+
+    /// About `limit` in any window, by two counters.
+    ///
+    /// # Errors
+    /// As [`Rule::fixed`].
+    pub fn sliding(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        Self::windowed(Kind::Sliding, name, limit, window)
+    }
+
+    /// Never more than `limit` in any window.
+    ///
+    /// # Errors
+    /// As [`Rule::fixed`].
+    pub fn sliding_log(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        Self::windowed(Kind::SlidingLog, name, limit, window)
+    }
+
+    /// `attempts` without a delay, then `base`, twice that, and so on up to `max`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when `attempts` is not 1 to 10^6, `base` above `max`, or `forget`
+    /// not above `max`.
+    pub fn backoff(
+        name: &str,
+        attempts: u64,
+        base: impl Span,
+        max: impl Span,
+        forget: impl Span,
+    ) -> Result<Self, Error> {
+        let attempts_text = units(attempts, "attempts", HOLDERS_MAX)?;
+        let base_us = checked_us(&base, "base")?;
+        let max_us = checked_us(&max, "max")?;
+        let forget_us = checked_us(&forget, "forget")?;
+        if base_us > max_us {
+            return Err(Error::invalid("base", "expected at most max"));
+        }
+        if forget_us <= max_us {
+            return Err(Error::invalid("forget", "expected more than max"));
+        }
+        let mut words = vec!["BACKOFF".to_owned(), attempts_text];
+        words.extend([base_us, max_us, forget_us].map(duration::text));
+        Self::made(Kind::Backoff, name, words, |terms| terms.limit = Some(attempts))
+    }
+
+    /// An allowance per calendar unit, in UTC or the [`zone`](Rule::zone) that is set.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the limit is not 1 to 10^12.
+    pub fn quota(name: &str, limit: u64, unit: QuotaUnit) -> Result<Self, Error> {
+        let limit_text = units(limit, "limit", UNITS_MAX)?;
+        let words = vec!["QUOTA".to_owned(), limit_text, unit.word().to_owned()];
+        Self::made(Kind::Quota, name, words, |terms| {
+            terms.limit = Some(limit);
+            terms.window_us = unit.window_us();
+        })
+    }
+
+    /// At most `limit` holders at once; a permit comes back after `ttl` by itself.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the limit is not 1 to 10^6.
+    pub fn lease(name: &str, limit: u64, ttl: impl Span) -> Result<Self, Error> {
+        let limit_text = units(limit, "limit", HOLDERS_MAX)?;
+        let ttl_us = checked_us(&ttl, "ttl")?;
+        let words = vec!["LEASE".to_owned(), limit_text, duration::text(ttl_us)];
+        Self::made(Kind::Lease, name, words, |terms| {
+            terms.limit = Some(limit);
+            terms.period_us = ttl_us;
+        })
+    }
+
+    /// A limit that the server knows by `name`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a name that is none.
+    pub fn policy(name: &str) -> Result<Self, Error> {
+        Self::made(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
+    }
+
+    /// Of a fixed window: it opens with the clock and not at the first call.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] under another algorithm.
+    pub fn aligned(self) -> Result<Self, Error> {
+        self.only(Kind::Fixed, "aligned")?;
+        self.with(|terms| terms.options = vec!["ALIGNED".to_owned()])
+    }
+
+    /// Of a quota: the time zone of its calendar, such as `Europe/Berlin`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for what can be no name, or under another algorithm.
+    pub fn zone(self, zone: &str) -> Result<Self, Error> {
+        self.only(Kind::Quota, "zone")?;
+        let printable = zone.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
+        if zone.is_empty() || zone.len() > 128 || !printable {
+            return Err(Error::invalid("zone", "expected a name such as Europe/Berlin"));
+        }
+        // As the server reads them: the zone first, whatever was set first here.
+        self.with(|terms| {
+            terms.options.splice(0..0, ["ZONE".to_owned(), zone.to_owned()]);
+        })
+    }
+
+    /// Of a quota: the day of its unit that it starts with, 1 to 31.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number, or under another algorithm.
+    pub fn start(self, day: u64) -> Result<Self, Error> {
+        self.only(Kind::Quota, "start")?;
+        let day = units(day, "start", 31)?;
+        self.with(|terms| terms.options.extend(["START".to_owned(), day]))
+    }
+
+    /// Of a policy: a variant that goes before the policy itself, such as `plan:gold`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a third one, or a name that is none.
+    pub fn variant(self, variant: &str) -> Result<Self, Error> {
+        self.only(Kind::Policy, "variants")?;
+        let given = self.0.options.iter().filter(|word| *word == "FOR").count();
+        if given >= VARIANTS_MAX {
+            return Err(Error::invalid("variants", "expected at most two names"));
+        }
+        named(variant, "variants")?;
+        // Before a default, which ends the words of a call.
+        let at = 2 * given;
+        self.with(|terms| {
+            terms.options.splice(at..at, ["FOR".to_owned(), variant.to_owned()]);
+        })
+    }
+
+    /// Of a policy: the rule that holds where the server does not know it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a lease or a policy.
+    pub fn or_default(self, rule: Self) -> Result<Self, Error> {
+        self.only(Kind::Policy, "default")?;
+        if self.0.default.is_some() || matches!(rule.kind(), Kind::Lease | Kind::Policy) {
+            let expected = "expected one rule that is neither lease nor policy";
+            return Err(Error::invalid("default", expected));
+        }
+        self.with(|terms| {
+            terms.options.push("DEFAULT".to_owned());
+            terms.options.extend(rule.0.words.iter().chain(&rule.0.options).cloned());
+            terms.default = Some(rule);
+        })
+    }
+
+    /// What happens without an answer; [`OnError::Allow`] when it is not set. Of a policy with a
+    /// default that falls back to [`OnError::Local`], the default is set first.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for [`OnError::Local`] under a lease, a quota, a backoff or a
+    /// policy without a default of rate or window: nothing local stands for those.
+    pub fn on_error(self, on_error: OnError) -> Result<Self, Error> {
+        let kept_here = self.0.default.as_ref().unwrap_or(&self);
+        let local = kept_here.0.period_us > 0 && kept_here.kind() != Kind::Lease;
+        if on_error == OnError::Local && !local {
+            return Err(Error::invalid("on_error", "nothing local stands for this rule"));
+        }
+        self.with(|terms| terms.on_error = on_error)
+    }
+
+    /// The part of the rule that this process enforces under [`OnError::Local`]: above 0, at most
+    /// 1, which is the default. The capacity is rounded down, to one unit at least.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number.
+    pub fn local_share(self, share: f64) -> Result<Self, Error> {
+        if !(share > 0.0 && share <= 1.0) {
+            return Err(Error::invalid("local_share", "expected a number above 0, at most 1"));
+        }
+        self.with(|terms| terms.local_share = share)
+    }
+
+    /// A call for a subject: who or what is limited.
+    pub fn of<'a>(&'a self, subject: &'a str) -> Call<'a> {
+        Call::new(self, subject)
+    }
+
+    /// The name, which is in the key and in the answers.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Which algorithm decides.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// Whether a call may take more than one unit.
+    #[must_use]
+    pub fn takes_cost(&self) -> bool {
+        !matches!(self.kind(), Kind::Backoff | Kind::Lease)
+    }
+
+    /// Whether permits may be fetched in advance: a bucket that tells waits may not.
+    pub(crate) fn takes_partial(&self) -> bool {
+        self.takes_cost() && !matches!(self.kind(), Kind::LeakyBucket | Kind::Policy)
+    }
+
+    pub(crate) fn terms(&self) -> &Terms {
+        &self.0
+    }
+
+    fn only(&self, kind: Kind, argument: &'static str) -> Result<(), Error> {
+        let other = || Error::invalid(argument, "not under this algorithm");
+        if self.kind() == kind { Ok(()) } else { Err(other()) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Result<Self, Error> {
+        change(Arc::make_mut(&mut self.0));
+        Ok(self)
+    }
+
+    fn made(
+        kind: Kind,
+        name: &str,
+        words: Vec<String>,
+        complete: impl FnOnce(&mut Terms),
+    ) -> Result<Self, Error> {
+        named(name, "name")?;
+        let mut terms = Terms {
+            kind,
+            name: name.into(),
+            command: words.first().map_or_else(String::new, |word| format!("RL.{word}")),
+            words,
+            options: Vec::new(),
+            window_us: None,
+            limit: None,
+            period_us: 0,
+            rate: 0,
+            on_error: OnError::default(),
+            local_share: 1.0,
+            default: None,
+        };
+        complete(&mut terms);
+        Ok(Self(Arc::new(terms)))
+    }
+
+    fn rated(
+        kind: Kind,
+        capacity_name: &'static str,
+        name: &str,
+        capacity: u64,
+        rate: u64,
+        period: impl Span,
+    ) -> Result<Self, Error> {
+        let capacity_text = units(capacity, capacity_name, UNITS_MAX)?;
+        let rate_text = units(rate, "rate", UNITS_MAX)?;
+        let us = checked_us(&period, "period")?;
+        if u128::from(rate) * SECOND_US > PER_SECOND_MAX * u128::from(us) {
+            return Err(Error::invalid("rate", "expected at most 10^9 per second"));
+        }
+        let full_us = u128::from(capacity) * u128::from(us);
+        if full_us > REFILL_MAX_US * u128::from(rate) {
+            let expected = "expected at most 36525 days to refill from empty";
+            return Err(Error::invalid(capacity_name, expected));
+        }
+        let word = match kind {
+            Kind::Gcra => "GCRA",
+            Kind::TokenBucket => "TOKENBUCKET",
+            _ => "LEAKYBUCKET",
+        };
+        let words = vec![word.to_owned(), capacity_text, rate_text, duration::text(us)];
+        Self::made(kind, name, words, |terms| {
+            terms.window_us = u64::try_from(full_us.div_ceil(u128::from(rate))).ok();
+            terms.limit = Some(capacity);
+            terms.period_us = us;
+            terms.rate = rate;
+        })
+    }
+
+    fn windowed(kind: Kind, name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
+        let limit_text = units(limit, "limit", UNITS_MAX)?;
+        let us = checked_us(&window, "window")?;
+        let word = match kind {
+            Kind::Fixed => "FIXED",
+            Kind::Sliding => "SLIDING",
+            _ => "SLIDINGLOG",
+        };
+        let words = vec![word.to_owned(), limit_text, duration::text(us)];
+        Self::made(kind, name, words, |terms| {
+            terms.window_us = Some(us);
+            terms.limit = Some(limit);
+            terms.period_us = us;
+        })
+    }
+}
+
+fn units(value: u64, argument: &'static str, most: u64) -> Result<String, Error> {
+    if (1..=most).contains(&value) {
+        return Ok(value.to_string());
+    }
+    Err(Error::invalid(argument, format!("expected an integer from 1 to {most}")))
+}
+
+fn named(name: &str, argument: &'static str) -> Result<(), Error> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:/-".contains(&byte);
+    if (1..=64).contains(&name.len()) && name.bytes().all(allowed) {
+        return Ok(());
+    }
+    Err(Error::invalid(argument, "expected 1 to 64 of A-Z a-z 0-9 . _ : / -"))
+}

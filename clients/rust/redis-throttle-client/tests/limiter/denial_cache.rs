@@ -1,0 +1,75 @@
+//! Denials that are remembered.
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{Error, Limiter, Options, Rule, Source};
+use tokio::time::advance;
+
+use crate::{api, ms, times};
+
+fn caching(server: &FakeServer, size: usize) -> Limiter {
+    server.limiter_with(Options::default().denial_cache(size)).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_is_remembered_until_it_ends() {
+    let server = FakeServer::new();
+    let (limiter, api) = (caching(&server, 10), api());
+    times(&limiter, &api, 7).await;
+    let asked = server.calls().len();
+    advance(ms(2500)).await;
+    let again = limiter.check(api.of("42")).await.unwrap();
+    assert_eq!((again.allowed, again.source), (false, Source::Local));
+    assert_eq!((again.retry_after_ms, again.reset_after_ms), (3500, 33_500));
+    advance(ms(3499)).await;
+    assert_eq!(limiter.check(api.of("42")).await.unwrap().retry_after_ms, 1);
+    assert_eq!(server.calls().len(), asked);
+    advance(ms(1)).await;
+    let served = limiter.check(api.of("42")).await.unwrap();
+    assert_eq!((served.allowed, served.source), (true, Source::Server));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_cache_every_call_asks() {
+    let server = FakeServer::new();
+    times(&server.limiter(), &api(), 9).await;
+    assert_eq!(server.calls().len(), 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_cache_is_of_a_cost_bounded_and_ended_by_a_refund_or_forget() {
+    let server = FakeServer::new();
+    let (limiter, api) = (caching(&server, 1), api());
+    let source =
+        async |subject: &str, cost| limiter.check(api.of(subject).cost(cost)).await.unwrap().source;
+    assert_eq!(source("42", 4).await, Source::Server);
+    assert_eq!(source("42", 3).await, Source::Server);
+    assert_eq!(source("42", 3).await, Source::Local);
+    assert!(limiter.check(api.of("42").cost(2)).await.unwrap().allowed);
+    limiter.forget(api.of("42")).await.unwrap();
+    assert!(limiter.check(api.of("42").cost(6)).await.unwrap().allowed);
+    assert!(!limiter.check(api.of("42")).await.unwrap().allowed);
+    let _ = limiter.refund(api.of("42")).await.unwrap();
+    assert!(limiter.check(api.of("42")).await.unwrap().allowed);
+    assert_eq!(source("42", 1).await, Source::Server);
+    assert_eq!(source("42", 1).await, Source::Local);
+    // Of two denials the one that was least lately used goes.
+    assert_eq!(source("x", 6).await, Source::Server);
+    assert_eq!(source("x", 1).await, Source::Server);
+    assert_eq!(source("42", 1).await, Source::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_and_never_are_not_cached() {
+    let server = FakeServer::new();
+    let limiter = caching(&server, 10);
+    let jobs = Rule::lease("jobs", 1, "60s").unwrap();
+    let held = limiter.lease(jobs.of("42")).await.unwrap();
+    let denied = limiter.lease(jobs.of("42")).await.unwrap_err();
+    assert!(matches!(denied, Error::LeaseDenied(decision) if decision.retry_after_ms == 60_000));
+    held.release().await;
+    limiter.lease(jobs.of("42")).await.unwrap().release().await;
+    for _ in 0..2 {
+        let never = limiter.check(api().of("42").cost(7)).await.unwrap();
+        assert_eq!((never.never(), never.source), (true, Source::Server));
+    }
+}

@@ -1,0 +1,152 @@
+//! What a call says when there is no answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{Error, OnError, Options, Rule, Source};
+use tokio::time::{Instant, advance};
+
+use crate::{allowed, api, first_denied, ms, times};
+
+#[tokio::test(start_paused = true)]
+async fn a_call_takes_100_ms_at_most_and_is_sent_once() {
+    let server = FakeServer::new();
+    server.hang();
+    let began = Instant::now();
+    let decision = server.limiter().check(api().of("42")).await.unwrap();
+    assert_eq!(began.elapsed(), ms(100));
+    assert_eq!((decision.allowed, decision.source, decision.degraded), (true, Source::Error, true));
+    assert_eq!(server.calls().len(), 1);
+
+    let limiter = server.limiter_with(Options::default().timeout_ms(7)).unwrap();
+    let began = Instant::now();
+    let _ = limiter.check(api().of("42")).await.unwrap();
+    assert_eq!(began.elapsed(), ms(7));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_rule_denies_without_an_answer() {
+    let server = FakeServer::new();
+    server.go_away();
+    let closed = api().on_error(OnError::Deny).unwrap();
+    let decision = server.limiter().check(closed.of("42")).await.unwrap();
+    assert_eq!((decision.allowed, decision.source), (false, Source::Error));
+    assert_eq!(decision.retry_after_ms, 1000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_enforces_its_share() {
+    let server = FakeServer::new();
+    server.go_away();
+    let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
+    let rule = rule.local_share(0.1).unwrap();
+    let limiter = server.limiter();
+    let found = times(&limiter, &rule, 7).await;
+    assert_eq!(allowed(&found), first_denied(6));
+    assert!(found.iter().all(|one| one.source == Source::Local && one.degraded));
+    assert_eq!(found[6].retry_after_ms, 10_000);
+    advance(ms(9_999)).await;
+    assert!(!limiter.check(rule.of("42")).await.unwrap().allowed);
+    advance(ms(1)).await;
+    assert!(limiter.check(rule.of("42")).await.unwrap().allowed);
+    assert!(limiter.check(rule.of("other")).await.unwrap().allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_has_a_share_of_one_by_default_and_less_than_a_unit_takes_longer() {
+    let server = FakeServer::new();
+    server.go_away();
+    let limiter = server.limiter();
+    let whole = Rule::fixed("whole", 3, "60s").unwrap().on_error(OnError::Local).unwrap();
+    assert_eq!(allowed(&times(&limiter, &whole, 4).await), first_denied(3));
+    let half = Rule::fixed("half", 1, "60s").unwrap().on_error(OnError::Local).unwrap();
+    let half = half.local_share(0.5).unwrap();
+    let found = times(&limiter, &half, 2).await;
+    assert_eq!((found[0].allowed, found[1].retry_after_ms), (true, 120_000));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cost_above_the_share_comes_later_and_not_never() {
+    let server = FakeServer::new();
+    server.go_away();
+    let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
+    let rule = rule.local_share(0.1).unwrap();
+    let limiter = server.limiter();
+    assert_eq!(limiter.check(rule.of("42").cost(7)).await.unwrap().retry_after_ms, 1000);
+    assert!(limiter.check(rule.of("42").cost(61)).await.unwrap().never());
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_takes_nothing_for_a_peek_nor_when_another_rule_denies() {
+    let server = FakeServer::new();
+    server.go_away();
+    let local = |rule: Result<Rule, Error>| rule.unwrap().on_error(OnError::Local).unwrap();
+    let one = local(Rule::fixed("one", 1, "60s"));
+    let two = local(Rule::fixed("two", 2, "60s"));
+    let limiter = server.limiter();
+    assert!(limiter.peek(two.of("42")).await.unwrap().allowed);
+    let both = [one.of("42"), two.of("42")];
+    assert!(limiter.check_all(&both, None).await.unwrap().allowed);
+    let denied = limiter.check_all(&both, None).await.unwrap();
+    assert_eq!((denied.allowed, &*denied.rule, denied.rows.len()), (false, "one", 2));
+    assert!(limiter.check(two.of("42")).await.unwrap().allowed);
+    assert!(!limiter.check(two.of("42")).await.unwrap().allowed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_falls_back_to_its_default() {
+    let server = FakeServer::new();
+    server.go_away();
+    let default = Rule::gcra("x", 2, 1, "1s").unwrap();
+    let rule = Rule::policy("search").unwrap().or_default(default).unwrap();
+    let rule = rule.on_error(OnError::Local).unwrap();
+    assert_eq!(allowed(&times(&server.limiter(), &rule, 3).await), first_denied(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_several_rules_the_strictest_decides() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (api, day) = (api(), Rule::fixed("day", 9, "1d").unwrap());
+    let day = day.on_error(OnError::Deny).unwrap();
+    let both = [api.of("42"), day.of("42")];
+    let decision = server.limiter().check_all(&both, None).await.unwrap();
+    assert_eq!((decision.allowed, &*decision.rule, decision.deciding), (false, "day", 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mistake_is_never_open_and_is_counted_apart() {
+    let server = FakeServer::new();
+    let mistakes = Arc::new(AtomicUsize::new(0));
+    let counted = mistakes.clone();
+    let count = move |error: &Error| {
+        assert!(error.is_mistake());
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let limiter = server.limiter_with(Options::default().on_mistake(count)).unwrap();
+    for reply in ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x", "NOPOLICY x"] {
+        server.reply_with(reply);
+        for rule in [api(), api().on_error(OnError::Local).unwrap()] {
+            let error = limiter.check(rule.of("42")).await.unwrap_err();
+            assert!(matches!(error, Error::Rejected { .. }), "{error}");
+        }
+    }
+    // Nor does it open the circuit.
+    assert_eq!((mistakes.load(Ordering::Relaxed), server.calls().len()), (8, 8));
+    server.reply_with("ERR unknown command 'RL.GCRA'");
+    let error = limiter.check(api().of("42")).await.unwrap_err().to_string();
+    assert!(error.contains("is the module loaded"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_policy_says_that_nobody_answered() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (limiter, api) = (server.limiter(), api());
+    let away = |error: &Error| matches!(error, Error::Unavailable { source: Some(_), .. });
+    assert!(away(&limiter.refund(api.of("42")).await.unwrap_err()));
+    assert!(away(&limiter.charge(api.of("42")).await.unwrap_err()));
+    assert!(away(&limiter.forget(api.of("42")).await.unwrap_err()));
+    assert!(away(&limiter.ready().await.unwrap_err()));
+}

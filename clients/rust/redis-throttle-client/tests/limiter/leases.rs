@@ -1,0 +1,111 @@
+//! Leases.
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{Error, OnError, Rule, Source};
+use tokio::time::Instant;
+
+use crate::{api, commands, ms};
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_renews_itself_until_it_is_released() {
+    let server = FakeServer::new();
+    let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
+    let held = limiter.lease(jobs.of("42").id("job-1")).await.unwrap();
+    for _ in 0..10 {
+        tokio::time::sleep(ms(20_000)).await;
+        assert!(held.held());
+    }
+    assert!(limiter.lease(jobs.of("42")).await.is_err());
+    let renewals = commands(&server).iter().filter(|name| *name == "RL.RENEW").count();
+    assert!((9..=10).contains(&renewals), "{renewals}");
+    held.release().await;
+    let last = server.calls().pop().unwrap();
+    assert_eq!(last, ["RL.RELEASE", "rl:jobs:42", "job-1"]);
+    let asked = server.calls().len();
+    tokio::time::sleep(ms(120_000)).await;
+    assert_eq!(server.calls().len(), asked);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_dropped_is_given_back_once() {
+    let server = FakeServer::new();
+    let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
+    drop(limiter.lease(jobs.of("42")).await.unwrap());
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(commands(&server), ["RL.LEASE", "RL.RELEASE"]);
+    limiter.lease(jobs.of("42")).await.unwrap().release().await;
+    tokio::time::sleep(ms(1)).await;
+    assert_eq!(commands(&server)[2..], ["RL.LEASE", "RL.RELEASE"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_lost_a_ttl_after_the_last_renewal_that_was_answered() {
+    let server = FakeServer::new();
+    let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
+    let held = limiter.lease(jobs.of("42")).await.unwrap();
+    tokio::time::sleep(ms(20_001)).await;
+    server.go_away();
+    let began = Instant::now();
+    held.lost().await;
+    assert!(!held.held());
+    // Renewed at 20 s, so it is ours for 60 s more.
+    assert_eq!(began.elapsed(), ms(59_999));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_another_may_hold_is_lost() {
+    let server = FakeServer::new();
+    let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
+    let held = limiter.lease(jobs.of("42")).await.unwrap();
+    assert!(held.renew().await.unwrap());
+    limiter.forget(jobs.of("42")).await.unwrap();
+    assert!(!held.renew().await.unwrap());
+    held.lost().await;
+    assert!(!held.held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_answer_was_lost_is_given_back() {
+    let server = FakeServer::new();
+    let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
+    server.hang();
+    let held = limiter.lease(jobs.of("42")).await.unwrap();
+    assert!(held.held() && held.decision().degraded);
+    tokio::time::sleep(ms(200)).await;
+    assert_eq!(commands(&server), ["RL.LEASE", "RL.RELEASE"]);
+    // So is one whose caller went away meanwhile.
+    let given_up = tokio::time::timeout(ms(1), limiter.lease(jobs.of("42"))).await;
+    assert!(given_up.is_err());
+    tokio::time::sleep(ms(200)).await;
+    assert_eq!(commands(&server)[2..], ["RL.LEASE", "RL.RELEASE"]);
+    drop(held);
+    tokio::time::sleep(ms(200)).await;
+    assert_eq!(server.calls().len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_closed_lease_is_denied_without_a_server_and_a_lease_is_not_checked() {
+    let server = FakeServer::new();
+    let jobs = Rule::lease("jobs", 1, "60s").unwrap();
+    let error = server.limiter().check(jobs.of("42")).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { argument: "rule", .. }));
+    server.go_away();
+    let closed = jobs.on_error(OnError::Deny).unwrap();
+    let denied = server.limiter().lease(closed.of("42")).await.unwrap_err();
+    assert!(matches!(denied, Error::LeaseDenied(decision) if decision.source == Source::Error));
+}
+
+#[tokio::test(start_paused = true)]
+async fn rules_and_leases_are_admitted_in_one_call() {
+    let server = FakeServer::new();
+    let (limiter, api) = (server.limiter(), api());
+    let jobs = Rule::lease("jobs", 1, "60s").unwrap();
+    let calls = [jobs.of("42"), api.of("42")];
+    let (decision, leases) = limiter.admit(&calls, Some("acme")).await.unwrap();
+    assert_eq!((decision.allowed, leases.len(), server.calls().len()), (true, 1, 1));
+    assert_eq!(server.calls()[0][1], "rl:{acme}:jobs:42");
+    let (denied, none) = limiter.admit(&calls, Some("acme")).await.unwrap();
+    assert_eq!((denied.allowed, &*denied.rule, none.len()), (false, "jobs", 0));
+    // A denial takes nothing, of no rule.
+    assert_eq!(limiter.peek(api.of("42").tag("acme").cost(0)).await.unwrap().remaining, 5);
+}

@@ -1,0 +1,45 @@
+//! The limiter without a server: every option, by the public fake and a clock that is moved.
+
+mod breaker;
+mod denial_cache;
+mod failures;
+mod leases;
+mod options;
+mod prefetch;
+mod several;
+
+use std::time::Duration;
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{Decision, Limiter, Rule};
+
+fn api() -> Rule {
+    Rule::gcra("api", 6, 10, "60s").unwrap()
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+async fn times(limiter: &Limiter, rule: &Rule, count: usize) -> Vec<Decision> {
+    let mut found = Vec::new();
+    for _ in 0..count {
+        found.push(limiter.check(rule.of("42")).await.unwrap());
+    }
+    found
+}
+
+fn allowed(found: &[Decision]) -> Vec<bool> {
+    found.iter().map(|decision| decision.allowed).collect()
+}
+
+fn first_denied(allowed: usize) -> Vec<bool> {
+    let mut wanted = vec![true; allowed];
+    wanted.push(false);
+    wanted
+}
+
+/// The first words of the calls that the server got.
+fn commands(server: &FakeServer) -> Vec<String> {
+    server.calls().iter().map(|call| call[0].clone()).collect()
+}

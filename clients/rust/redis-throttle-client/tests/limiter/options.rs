@@ -1,0 +1,60 @@
+//! The hook, the keys, and what the options are checked for.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{Decision, Error, HashTag, Options, QuotaUnit, Rule};
+
+use crate::{api, ms};
+
+#[tokio::test(start_paused = true)]
+async fn the_hook_sees_no_subject_and_changes_nothing() {
+    let server = FakeServer::new();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let telling = seen.clone();
+    let tell = move |decision: &Decision, rule: &Rule, hash: &str, latency: Duration| {
+        let told = (decision.clone(), rule.name().to_owned(), hash.to_owned(), latency);
+        telling.lock().unwrap().push(told);
+    };
+    let limiter = server.limiter_with(Options::default().on_decision(tell)).unwrap();
+    let decision = limiter.check(api().of("alice")).await.unwrap();
+    let (told, rule, hash, latency) = seen.lock().unwrap().pop().unwrap();
+    assert_eq!((told, rule.as_str(), latency), (decision, "api", ms(0)));
+    assert!(hash.len() == 16 && !hash.contains("alice"));
+
+    let broken = |_: &Decision, _: &Rule, _: &str, _: Duration| panic!("a hook that fails");
+    let limiter = server.limiter_with(Options::default().on_decision(broken)).unwrap();
+    assert!(limiter.check(api().of("alice")).await.unwrap().allowed);
+}
+
+#[tokio::test]
+async fn options_are_checked() {
+    let of = Options::default;
+    for (named, options) in [
+        ("timeout_ms", of().timeout_ms(0)),
+        ("max_in_flight", of().max_in_flight(0)),
+        ("breaker_failures", of().breaker_failures(0)),
+        ("breaker_pause_ms", of().breaker_pause_ms(0)),
+        ("prefetch", of().prefetch(0)),
+        ("prefix", of().prefix("{")),
+        ("hmac_secret", of().hmac_secret("short")),
+    ] {
+        let error = FakeServer::new().limiter_with(options).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument { argument, .. } if argument == named));
+    }
+}
+
+#[tokio::test]
+async fn keys_are_made_as_the_options_say() {
+    let server = FakeServer::new();
+    let options = Options::default().prefix("app").hash_tag(HashTag::Subject);
+    let limiter = server.limiter_with(options).unwrap();
+    let quota = Rule::quota("q", 5, QuotaUnit::Day).unwrap();
+    let _ = limiter.check(quota.of("42")).await.unwrap();
+    assert_eq!(server.calls()[0][1], "app:q:{42}");
+    let options = Options::default().hmac_secret("0123456789abcdef");
+    let limiter = server.limiter_with(options).unwrap();
+    let _ = limiter.check(quota.of("alice")).await.unwrap();
+    assert!(!server.calls()[1][1].contains("alice"));
+}

@@ -1,0 +1,215 @@
+//! The limiter against a cluster of three nodes.
+
+mod server;
+
+use redis::cluster::ClusterClient;
+use redis_throttle_client::{Cluster, Error, Limiter, Options, Rule, Source};
+use server::{Server, until};
+
+const SLOTS: u32 = 16_384;
+const CLUSTER: [&str; 4] = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+
+fn api() -> Rule {
+    Rule::gcra("api", 6, 10, "60s").unwrap()
+}
+
+/// Three primaries that share the slots.
+async fn three_nodes() -> Vec<Server> {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(Server::with(&CLUSTER).await);
+    }
+    for (at, node) in (0..).zip(&nodes) {
+        let (first, last) = (at * SLOTS / 3, (at + 1) * SLOTS / 3 - 1);
+        let slots = ["CLUSTER", "ADDSLOTSRANGE", &first.to_string(), &last.to_string()];
+        node.run(&slots).await;
+        node.run(&["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port.to_string()]).await;
+    }
+    until("the cluster is whole", async || {
+        for node in &nodes {
+            let info: String = node.ask(&["CLUSTER", "INFO"]).await.unwrap();
+            if !info.contains("cluster_state:ok") || !info.contains("cluster_known_nodes:3") {
+                return false;
+            }
+        }
+        true
+    })
+    .await;
+    nodes
+}
+
+/// A limiter that has found its cluster.
+async fn found(node: &Server, options: Options) -> Limiter {
+    let cluster = Cluster::new(ClusterClient::builder([node.url()])).unwrap();
+    let limiter = Limiter::with_options(cluster, options).unwrap();
+    until("the cluster answers", async || limiter.ready().await.is_ok()).await;
+    limiter
+}
+
+async fn sum(nodes: &[Server], section: &str, name: &str) -> u64 {
+    let mut sum = 0;
+    for node in nodes {
+        sum += node.info(section, name).await;
+    }
+    sum
+}
+
+async fn moved(nodes: &[Server]) -> u64 {
+    sum(nodes, "errorstats", "errorstat_MOVED").await
+}
+
+/// Whether the node answers for a key, and redirects nobody.
+async fn has(node: &Server, key: &str) -> bool {
+    node.ask::<redis::Value>(&["RL.PEEK", key, "GCRA", "6", "10", "60"]).await.is_ok()
+}
+
+async fn source(limiter: &Limiter, rule: &Rule, subject: &str) -> Source {
+    limiter.check(rule.of(subject)).await.unwrap().source
+}
+
+#[tokio::test]
+async fn a_cluster_redirects_nothing() {
+    let nodes = three_nodes().await;
+    let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
+    let (api, before) = (api(), moved(&nodes).await);
+    for subject in 0..60 {
+        assert_eq!(source(&limiter, &api, &subject.to_string()).await, Source::Server);
+    }
+    // No node had all of them.
+    for node in &nodes {
+        assert!((1..60).contains(&node.calls("rl.gcra").await));
+    }
+    assert_eq!(sum(&nodes, "commandstats", "cmdstat_rl.gcra").await, 60);
+
+    let bucket = Rule::token_bucket("t", 9, 9, "9s").unwrap();
+    let both = [api.of("1"), bucket.of("2")];
+    for tag in ["acme", "umbrella", "initech", "hooli"] {
+        assert!(limiter.check_all(&both, Some(tag)).await.unwrap().allowed);
+    }
+    assert_eq!(sum(&nodes, "commandstats", "cmdstat_rl.all").await, 4);
+    // Without a tag the keys are in two slots, which is a mistake and says so.
+    let apart = limiter.check_all(&both, None).await.unwrap_err();
+    assert!(matches!(apart, Error::Rejected { .. }), "{apart}");
+
+    let (once, jobs) =
+        (Rule::fixed("once", 1, "9s").unwrap(), Rule::lease("jobs", 1, "60s").unwrap());
+    let each = limiter.check_each(&[api.of("e1"), once.of("e2").cost(2)]).await.unwrap();
+    assert!(!each.allowed);
+    assert_eq!(limiter.peek(api.of("e1").cost(0)).await.unwrap().remaining, 6);
+    for subject in 0..9 {
+        let subject = subject.to_string();
+        let held = limiter.lease(jobs.of(&subject)).await.unwrap();
+        assert!(held.renew().await.unwrap());
+        held.release().await;
+        limiter.forget(jobs.of(&subject)).await.unwrap();
+    }
+    assert_eq!(moved(&nodes).await, before);
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_is_followed_once() {
+    let nodes = three_nodes().await;
+    let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
+    let (api, key) = (api(), "rl:api:moves");
+    assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
+    let before = moved(&nodes).await;
+    let mut to = &nodes[0];
+    for node in &nodes {
+        if !has(node, key).await {
+            to = node;
+        }
+    }
+    let asked = moved(&nodes).await - before;
+    let slot: u16 = to.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
+    let identity: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
+    for node in &nodes {
+        // The one that has the key still would refuse to give its slot away.
+        let _: redis::RedisResult<redis::Value> = node.ask(&["FLUSHALL"]).await;
+        node.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &identity]).await;
+    }
+    assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
+    assert_eq!(moved(&nodes).await - before - asked, 1);
+    // The driver learns of it in the background; then nothing is redirected any more.
+    until("the new owner is known", async || {
+        let before = moved(&nodes).await;
+        source(&limiter, &api, "moves").await == Source::Server && moved(&nodes).await == before
+    })
+    .await;
+    // One that is on its way is asked for at the node that takes it.
+    let owner: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
+    let mut other = &nodes[0];
+    for node in &nodes {
+        if !std::ptr::eq(node, to) {
+            other = node;
+        }
+    }
+    let other_id: String = other.ask(&["CLUSTER", "MYID"]).await.unwrap();
+    to.run(&["FLUSHALL"]).await;
+    other.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &owner]).await;
+    to.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &other_id]).await;
+    assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
+    assert!(other.info("commandstats", "cmdstat_asking").await >= 1);
+}
+
+#[tokio::test]
+async fn a_cluster_through_a_failover() {
+    let mut nodes = three_nodes().await;
+    let (api, key) = (api(), "rl:api:f");
+    let mut at = 0;
+    for (index, node) in nodes.iter().enumerate() {
+        if has(node, key).await {
+            at = index;
+        }
+    }
+    let mut owner = nodes.remove(at);
+    let replica = Server::with(&CLUSTER).await;
+    replica.run(&["CLUSTER", "MEET", "127.0.0.1", &nodes[0].port.to_string()]).await;
+    let identity: String = owner.ask(&["CLUSTER", "MYID"]).await.unwrap();
+    until("the replica knows its primary", async || {
+        let known: String = replica.ask(&["CLUSTER", "NODES"]).await.unwrap();
+        known.contains(&identity)
+    })
+    .await;
+    replica.run(&["CLUSTER", "REPLICATE", &identity]).await;
+    until("the others know the replica", async || {
+        let info: String = replica.ask(&["INFO", "replication"]).await.unwrap();
+        let known: String = nodes[0].ask(&["CLUSTER", "NODES"]).await.unwrap();
+        info.contains("master_link_status:up") && known.contains("slave")
+    })
+    .await;
+
+    let options = Options::default().timeout_ms(1000).breaker_pause_ms(50).breaker_failures(2);
+    let limiter = found(&nodes[0], options).await;
+    assert_eq!(source(&limiter, &api, "f").await, Source::Server);
+    let mut elsewhere = Vec::new();
+    for subject in 0..40 {
+        if has(&nodes[0], &format!("rl:api:{subject}")).await {
+            elsewhere.push(subject.to_string());
+        }
+    }
+    owner.end();
+    for _ in 0..5 {
+        assert_eq!(source(&limiter, &api, "f").await, Source::Error);
+    }
+    // The node that is away has shut its own gate, and nobody else's.
+    for subject in &elsewhere {
+        assert_eq!(source(&limiter, &api, subject).await, Source::Server, "{subject}");
+    }
+    until("the replica has taken over", async || {
+        source(&limiter, &api, "f").await == Source::Server
+    })
+    .await;
+    // It takes a while until the driver has a connection to it; from then on nothing is redirected.
+    nodes.push(replica);
+    let undisturbed = async || {
+        let before = moved(&nodes).await;
+        for subject in 100..130 {
+            if source(&limiter, &api, &subject.to_string()).await != Source::Server {
+                return false;
+            }
+        }
+        moved(&nodes).await == before
+    };
+    until("nothing is redirected", undisturbed).await;
+    assert!(undisturbed().await);
+}

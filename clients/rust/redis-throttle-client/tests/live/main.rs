@@ -1,0 +1,256 @@
+//! The limiter against a real server with the module.
+
+mod fake;
+mod server;
+
+use std::time::{Duration, Instant};
+
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis_throttle_client::{Error, Limiter, OnError, Options, QuotaUnit, Rule, Source};
+use server::{Server, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+fn api() -> Rule {
+    Rule::gcra("api", 6, 10, "60s").unwrap()
+}
+
+/// Options under which a busy machine misses no time-out.
+fn patient() -> Options {
+    Options::default().timeout_ms(10_000)
+}
+
+/// Connects again at the next call.
+fn manager(url: &str) -> ConnectionManager {
+    let config = ConnectionManagerConfig::new().set_number_of_retries(0).set_response_timeout(None);
+    redis::Client::open(url).unwrap().get_connection_manager_lazy(config).unwrap()
+}
+
+async fn limiter(server: &Server) -> Limiter {
+    Limiter::with_options(server.connect().await, patient()).unwrap()
+}
+
+#[tokio::test]
+async fn it_decides_as_the_server_does() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let limiters =
+        [limiter(&server).await, Limiter::with_options(manager(&server.url()), patient()).unwrap()];
+    for (limiter, subject) in limiters.iter().zip(["a", "b"]) {
+        limiter.ready().await.unwrap();
+        let api = api();
+        for left in (0..6).rev() {
+            let decision = limiter.check(api.of(subject)).await.unwrap();
+            assert_eq!((decision.allowed, decision.remaining), (true, left));
+            assert_eq!((decision.source, decision.limit), (Source::Server, 6));
+        }
+        let denied = limiter.check(api.of(subject)).await.unwrap();
+        assert_eq!((denied.allowed, denied.retry_after_ms), (false, 6000));
+        assert_eq!(denied.reset_after_ms, 36_000);
+        assert!(limiter.check(api.of(subject).cost(7)).await.unwrap().never());
+        assert_eq!(limiter.refund(api.of(subject).cost(2)).await.unwrap().remaining, 2);
+        assert!(limiter.peek(api.of(subject).cost(2)).await.unwrap().allowed);
+        assert!(!limiter.charge(api.of(subject).cost(3)).await.unwrap().allowed);
+        limiter.forget(api.of(subject)).await.unwrap();
+        assert_eq!(limiter.check(api.of(subject)).await.unwrap().remaining, 5);
+    }
+}
+
+#[tokio::test]
+async fn every_kind_of_rule_is_taken() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let limiter = limiter(&server).await;
+    let quota = Rule::quota("q", 2, QuotaUnit::Month).unwrap().zone("Europe/Berlin").unwrap();
+    for rule in [
+        Rule::token_bucket("tb", 2, 1, "1s").unwrap(),
+        Rule::leaky_bucket("lb", 2, 1, "1s").unwrap(),
+        Rule::fixed("fx", 2, "1m").unwrap(),
+        Rule::fixed("al", 2, "1m").unwrap().aligned().unwrap(),
+        Rule::sliding("sl", 2, "1m").unwrap(),
+        Rule::sliding_log("sg", 2, "1m").unwrap(),
+        Rule::backoff("bo", 2, "1s", "15m", "1d").unwrap(),
+        quota.start(31).unwrap(),
+        Rule::policy("nobody-knows")
+            .unwrap()
+            .or_default(Rule::fixed("x", 2, "1m").unwrap())
+            .unwrap(),
+    ] {
+        for wanted in [true, true, false] {
+            let decision = limiter.check(rule.of("42")).await.unwrap();
+            assert_eq!((decision.allowed, decision.source), (wanted, Source::Server), "{rule:?}");
+            assert_eq!(&*decision.rule, rule.name());
+        }
+        limiter.peek(rule.of("42")).await.unwrap().retry_after().unwrap();
+    }
+    let unknown = Rule::policy("nobody-knows").unwrap();
+    assert!(matches!(limiter.check(unknown.of("1")).await, Err(Error::Rejected { .. })));
+}
+
+#[tokio::test]
+async fn several_rules_and_a_lease_are_one_call() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let limiter = limiter(&server).await;
+    let (api, day, jobs) =
+        (api(), Rule::fixed("day", 2, "1d").unwrap(), Rule::lease("jobs", 1, "60s").unwrap());
+    let calls = [api.of("42"), day.of("acme"), jobs.of("42")];
+    let (decision, leases) = limiter.admit(&calls, None).await.unwrap();
+    assert_eq!((decision.allowed, decision.rows.len(), leases.len()), (true, 3, 1));
+    let (denied, _) = limiter.admit(&calls, None).await.unwrap();
+    assert_eq!((denied.allowed, &*denied.rule), (false, "jobs"));
+    assert!(leases[0].renew().await.unwrap());
+    assert!(matches!(limiter.lease(jobs.of("42")).await, Err(Error::LeaseDenied(_))));
+    for lease in leases {
+        lease.release().await;
+    }
+    limiter.lease(jobs.of("42")).await.unwrap().release().await;
+    assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 5);
+}
+
+#[tokio::test]
+async fn permits_that_were_fetched_and_not_spent_come_back() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let options = patient().prefetch(100);
+    let limiter = Limiter::with_options(server.connect().await, options).unwrap();
+    let big = Rule::gcra("big", 250, 250, "60s").unwrap();
+    for _ in 0..130 {
+        assert!(limiter.check(big.of("42")).await.unwrap().allowed);
+    }
+    assert_eq!(server.calls("rl.gcra").await, 2);
+    limiter.close().await;
+    assert_eq!(limiter.peek(big.of("42").cost(0)).await.unwrap().remaining, 120);
+    // Many at once, and never more than the limit.
+    let asking: Vec<_> = (0..200)
+        .map(|_| {
+            let (limiter, big) = (limiter.clone(), big.clone());
+            tokio::spawn(async move { limiter.check(big.of("42")).await.unwrap().allowed })
+        })
+        .collect();
+    let mut allowed = 0;
+    for asked in asking {
+        allowed += u32::from(asked.await.unwrap());
+    }
+    assert_eq!(allowed, 120);
+}
+
+#[tokio::test]
+async fn a_mistake_is_an_error_whatever_the_rule_says() {
+    let server = Server::start().await;
+    let limiter_there = limiter(&server).await;
+    server.run(&["SET", "rl:api:42", "text"]).await;
+    let open = api();
+    let error = limiter_there.check(open.of("42")).await.unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    let plain = Server::plain(&[]).await;
+    let limiter = limiter(&plain).await;
+    let error = limiter.ready().await.unwrap_err();
+    assert!(error.to_string().contains("is the module loaded"), "{error}");
+    assert!(limiter.check(open.of("42")).await.unwrap_err().is_mistake());
+}
+
+#[tokio::test]
+async fn a_full_server_is_not_available() {
+    let server = Server::start().await;
+    let limiter = limiter(&server).await;
+    server.run(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let decision = limiter.check(api().of("42")).await.unwrap();
+    assert_eq!((decision.allowed, decision.source), (true, Source::Error));
+    assert!(matches!(limiter.charge(api().of("42")).await, Err(Error::Unavailable { .. })));
+}
+
+#[tokio::test]
+async fn a_hung_server_costs_one_time_out_and_counts_once() {
+    let server = Server::start().await;
+    let limiter = Limiter::new(manager(&server.url()));
+    until("it answers", async || limiter.ready().await.is_ok()).await;
+    let before = server.calls("rl.gcra").await;
+    let (other, mut sleeping) = (server.connect().await, server.connect().await);
+    let mut sleep = redis::cmd("DEBUG");
+    sleep.arg("SLEEP").arg("0.8");
+    let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
+    let hangs = async || {
+        let (mut other, ping) = (other.clone(), redis::cmd("PING"));
+        tokio::time::timeout(Duration::from_millis(50), ping.exec_async(&mut other)).await.is_err()
+    };
+    until("the server hangs", hangs).await;
+    let began = Instant::now();
+    let decision = limiter.check(api().of("42")).await.unwrap();
+    let took = began.elapsed();
+    assert_eq!(decision.source, Source::Error);
+    assert!(took >= Duration::from_millis(99) && took < Duration::from_millis(350), "{took:?}");
+    slept.await.unwrap().unwrap();
+    until("it answers", async || limiter.ready().await.is_ok()).await;
+    assert!(server.calls("rl.gcra").await - before <= 1);
+}
+
+#[tokio::test]
+async fn a_call_whose_connection_breaks_before_the_answer_is_not_repeated() {
+    // Reads each call and closes: what a server does that dies in between.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut read = vec![0; 4096];
+            while let Ok(length @ 1..) = socket.read(&mut read).await {
+                let text = String::from_utf8_lossy(&read[..length]).into_owned();
+                if text.contains("RL.GCRA") {
+                    tell.send(()).unwrap();
+                    break;
+                }
+                // What a driver says when it begins; once for each command.
+                let commands = text.matches('*').count();
+                socket.write_all("+OK\r\n".repeat(commands).as_bytes()).await.unwrap();
+            }
+        }
+    });
+    let limiter = Limiter::with_options(manager(&format!("redis://127.0.0.1:{port}")), patient());
+    let decision = limiter.unwrap().check(api().of("42")).await.unwrap();
+    assert_eq!(decision.source, Source::Error);
+    assert!(told.recv().await.is_some());
+    let again = tokio::time::timeout(Duration::from_millis(300), told.recv()).await;
+    assert!(again.is_err(), "the call was sent again");
+}
+
+#[tokio::test]
+async fn a_server_that_comes_back_is_asked_again() {
+    let mut server = Server::start().await;
+    let options = patient().breaker_pause_ms(20);
+    let limiter = Limiter::with_options(manager(&server.url()), options).unwrap();
+    let closed = api().on_error(OnError::Deny).unwrap();
+    assert_eq!(limiter.check(closed.of("42")).await.unwrap().source, Source::Server);
+    server.end();
+    for _ in 0..20 {
+        let refused = limiter.check(closed.of("42")).await.unwrap();
+        assert_eq!((refused.allowed, refused.source), (false, Source::Error));
+    }
+    server.begin().await;
+    let back = async || limiter.check(closed.of("back")).await.unwrap().source == Source::Server;
+    until("the server decides", back).await;
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_by_ready() {
+    let mut server = Server::start().await;
+    server.end();
+    let limiter = Limiter::with_options(manager(&server.url()), patient()).unwrap();
+    assert!(matches!(limiter.ready().await, Err(Error::Unavailable { source: Some(_), .. })));
+}
+
+#[tokio::test]
+async fn waits_follow_a_leaky_bucket() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let (limiter, queue) = (limiter(&server).await, Rule::leaky_bucket("q", 4, 5, "1s").unwrap());
+    let began = Instant::now();
+    for _ in 0..3 {
+        assert!(limiter.wait(queue.of("x"), Duration::from_millis(590)).await.unwrap().allowed);
+    }
+    // Nothing, 200 ms and 400 ms; the fourth place is 600 ms away and is given back.
+    assert!(began.elapsed() >= Duration::from_millis(600));
+    assert!(!limiter.wait(queue.of("x"), Duration::from_millis(590)).await.unwrap().allowed);
+    assert_eq!(limiter.peek(queue.of("x").cost(0)).await.unwrap().remaining, 1);
+}

@@ -1,0 +1,170 @@
+//! Real servers with the module, started and ended here, each by its own process id.
+
+// Two test programs share this file, and each uses its part.
+#![allow(dead_code)]
+
+use std::env;
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redis::aio::MultiplexedConnection;
+use redis::{FromRedisValue, RedisResult};
+use tempfile::TempDir;
+
+/// Where the debug clock is frozen.
+const START_US: u64 = 1_700_000_000_000_000;
+
+fn root() -> PathBuf {
+    let of_package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let is_root = |folder: &&Path| folder.join("ARCHITECTURE.md").exists();
+    of_package.ancestors().find(is_root).expect("the repository").to_owned()
+}
+
+/// The module: `$RL_MODULE`, or what `make` has built.
+pub fn module() -> PathBuf {
+    let built = || root().join("target/release/libredis_throttle.so");
+    let module = env::var_os("RL_MODULE").map_or_else(built, PathBuf::from);
+    assert!(module.exists(), "no module at {}: see RL_MODULE", module.display());
+    module
+}
+
+/// The server: `$RL_SERVER`, or the newest that was fetched, or the one of the machine.
+fn program() -> PathBuf {
+    if let Some(named) = env::var_os("RL_SERVER") {
+        return named.into();
+    }
+    let fetched = std::fs::read_dir(root().join(".cache/servers")).into_iter().flatten().flatten();
+    let servers = fetched.map(|entry| entry.path().join("server")).filter(|path| path.exists());
+    servers.max().unwrap_or_else(|| "redis-server".into())
+}
+
+/// A port that leaves room for a cluster's second one, 10,000 above.
+fn free_port() -> u16 {
+    loop {
+        let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let port = probe.local_addr().expect("an address").port();
+        if port < 55_000 {
+            return port;
+        }
+    }
+}
+
+/// A server on 127.0.0.1.
+pub struct Server {
+    pub port: u16,
+    folder: TempDir,
+    options: Vec<String>,
+    process: Option<Child>,
+}
+
+impl Server {
+    /// One with the module, whose clock a test may freeze.
+    pub async fn start() -> Self {
+        Self::with(&[]).await
+    }
+
+    pub async fn with(options: &[&str]) -> Self {
+        let module = module();
+        let loading = ["--loadmodule", module.to_str().expect("a path in text")];
+        let debug = ["--rl.debug-commands", "yes", "--enable-debug-command", "yes"];
+        Self::plain(&[&loading, &debug[..], options].concat()).await
+    }
+
+    /// One without the module.
+    pub async fn plain(options: &[&str]) -> Self {
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        let folder = TempDir::new().expect("a folder");
+        let mut server = Self { port: free_port(), folder, options, process: None };
+        server.begin().await;
+        server
+    }
+
+    /// Starts it again on the same port, with nothing in it.
+    pub async fn begin(&mut self) {
+        let log = File::create(self.folder.path().join("log")).expect("a log");
+        let mut command = Command::new(program());
+        command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.arg("--port").arg(self.port.to_string());
+        command.arg("--dir").arg(self.folder.path()).args(&self.options);
+        command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
+        self.process = Some(command.spawn().expect("a server"));
+        let port = self.port;
+        until("the server answers", async || ping(port).await.is_ok()).await;
+    }
+
+    /// Ends it, and waits until it is gone.
+    pub fn end(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    pub async fn connect(&self) -> MultiplexedConnection {
+        // The driver's own time-out is not what is tried here.
+        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        let client = redis::Client::open(self.url()).expect("a client");
+        client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
+    }
+
+    /// What the server answers to a command of the test's own.
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]).query_async(&mut self.connect().await).await
+    }
+
+    pub async fn run(&self, words: &[&str]) {
+        let _: redis::Value = self.ask(words).await.expect("an answer");
+    }
+
+    /// Empties it and freezes its clock.
+    pub async fn freeze(&self) {
+        self.run(&["FLUSHALL"]).await;
+        self.run(&["RL.DEBUG", "CLOCK", "FREEZE", &START_US.to_string()]).await;
+    }
+
+    pub async fn advance(&self, span: &str) {
+        self.run(&["RL.DEBUG", "CLOCK", "ADVANCE", span]).await;
+    }
+
+    /// A number of `INFO`, or 0.
+    pub async fn info(&self, section: &str, name: &str) -> u64 {
+        let info: String = self.ask(&["INFO", section]).await.expect("INFO");
+        let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        let number = line.map(|line| line.split(['=', ',']).find_map(|part| part.parse().ok()));
+        number.flatten().unwrap_or(0)
+    }
+
+    /// How often a command was called.
+    pub async fn calls(&self, command: &str) -> u64 {
+        self.info("commandstats", &format!("cmdstat_{command}")).await
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+async fn ping(port: u16) -> RedisResult<()> {
+    let client = redis::Client::open(format!("redis://127.0.0.1:{port}"))?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    redis::cmd("PING").exec_async(&mut connection).await
+}
+
+/// Asks again and again until it is so; fails after half a minute.
+pub async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
+    let began = Instant::now();
+    while !done().await {
+        assert!(began.elapsed() < Duration::from_secs(30), "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,75 @@
+//! The body of a response: the service's, with the leases that end with it, or a whole answer.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use pin_project_lite::pin_project;
+use redis_throttle_client::Lease;
+
+pin_project! {
+    /// Gives the leases of its request back when it ends, fails or is dropped.
+    #[derive(Debug)]
+    pub struct ResponseBody<B> {
+        #[pin]
+        kind: Kind<B>,
+        leases: Vec<Lease>,
+    }
+}
+
+pin_project! {
+    #[project = KindProjection]
+    #[derive(Debug)]
+    enum Kind<B> {
+        Inner { #[pin] body: B },
+        Answer { body: Option<Bytes> },
+    }
+}
+
+impl<B> ResponseBody<B> {
+    pub(crate) fn inner(body: B, leases: Vec<Lease>) -> Self {
+        Self { kind: Kind::Inner { body }, leases }
+    }
+
+    pub(crate) fn answer(body: Bytes) -> Self {
+        let body = Some(body).filter(|body| !body.is_empty());
+        Self { kind: Kind::Answer { body }, leases: Vec::new() }
+    }
+}
+
+impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.project();
+        let frame = match this.kind.project() {
+            KindProjection::Inner { body } => ready!(body.poll_frame(context)),
+            KindProjection::Answer { body } => body.take().map(|body| Ok(Frame::data(body))),
+        };
+        if !matches!(frame, Some(Ok(_))) {
+            this.leases.clear();
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.kind {
+            Kind::Inner { body } => body.is_end_stream(),
+            Kind::Answer { body } => body.is_none(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.kind {
+            Kind::Inner { body } => body.size_hint(),
+            Kind::Answer { body } => {
+                SizeHint::with_exact(body.as_ref().map_or(0, Bytes::len) as u64)
+            }
+        }
+    }
+}

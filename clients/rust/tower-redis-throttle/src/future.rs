@@ -1,0 +1,57 @@
+//! The future of a response.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use crate::ResponseBody;
+use crate::plan::{Plan, Verdict};
+
+type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
+
+/// Asks the limiter, then the service. It holds the leases of its request until they go to the body
+/// of the response: dropped, or at an error of the service, they are given back.
+#[must_use = "futures do nothing unless polled"]
+pub struct ResponseFuture<B, E>(Boxed<B, E>);
+
+impl<B, E> fmt::Debug for ResponseFuture<B, E> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("ResponseFuture").finish_non_exhaustive()
+    }
+}
+
+impl<B, E> ResponseFuture<B, E> {
+    pub(crate) fn new<S, R>(plan: Arc<Plan>, mut inner: S, request: Request<R>) -> Self
+    where
+        S: Service<Request<R>, Response = Response<B>, Error = E> + Send + 'static,
+        S::Future: Send,
+        R: Send + 'static,
+    {
+        Self(Box::pin(async move {
+            let (mut head, body) = request.into_parts();
+            let (decision, leases) = match plan.verdict(&mut head).await {
+                Verdict::Answered(answer) => return Ok(answer.map(ResponseBody::answer)),
+                Verdict::Skipped => (None, Vec::new()),
+                Verdict::Admitted(decision, leases) => (Some(decision), leases),
+            };
+            let mut response = inner.call(Request::from_parts(head, body)).await?;
+            if let Some(decision) = &decision {
+                plan.add_fields(response.headers_mut(), decision);
+            }
+            Ok(response.map(|body| ResponseBody::inner(body, leases)))
+        }))
+    }
+}
+
+impl<B, E> Future for ResponseFuture<B, E> {
+    type Output = Result<Response<ResponseBody<B>>, E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.0.as_mut().poll(context)
+    }
+}

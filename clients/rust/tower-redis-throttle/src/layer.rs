@@ -1,0 +1,192 @@
+//! The layer and its options.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::HeaderName;
+use http::{Response, request};
+use redis_throttle_client::{ClientAddress, Decision, Error, HeaderStyle, Limiter, Rule};
+use tower_layer::Layer;
+
+use crate::RateLimit;
+use crate::plan::Plan;
+use crate::request::{KeyedRule, RequestParts};
+
+/// Asks a limiter before each request: all rules in one call.
+#[derive(Debug, Clone)]
+pub struct RateLimitLayer(Arc<Plan>);
+
+impl RateLimitLayer {
+    /// One rule for each client address.
+    #[must_use]
+    pub fn new(limiter: Limiter, rule: Rule) -> Self {
+        Self::builder(limiter).rule(rule).build().expect("one rule is valid")
+    }
+
+    /// A layer with options. It needs a rule, at least.
+    pub fn builder(limiter: Limiter) -> Builder {
+        Builder {
+            plan: Plan {
+                limiter,
+                rules: Vec::new(),
+                key: None,
+                skip: None,
+                cost: None,
+                handler: None,
+                headers: vec![HeaderStyle::Draft11],
+                proxies: ClientAddress::default(),
+                anonymous: None,
+                tag: None,
+                degraded_header: None,
+            },
+            trusted_proxies: Vec::new(),
+            degraded_header: None,
+        }
+    }
+}
+
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimit<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        RateLimit::new(inner, self.0.clone())
+    }
+}
+
+/// The options of a [`RateLimitLayer`].
+#[must_use]
+pub struct Builder {
+    plan: Plan,
+    trusted_proxies: Vec<String>,
+    degraded_header: Option<String>,
+}
+
+impl fmt::Debug for Builder {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_tuple("Builder").field(&self.plan).finish()
+    }
+}
+
+impl Builder {
+    /// A rule under the key function of the layer; 1 to 16 are asked together.
+    pub fn rule(mut self, rule: Rule) -> Self {
+        self.plan.rules.push(KeyedRule { rule, key: None });
+        self
+    }
+
+    /// A rule with a key function of its own.
+    pub fn rule_by(
+        mut self,
+        rule: Rule,
+        key: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.rules.push(KeyedRule { rule, key: Some(Arc::new(key)) });
+        self
+    }
+
+    /// Whom a request is counted for: the client's address. Nothing, or an empty text, is answered
+    /// with 400, or counted under the rule that is [`anonymous`](Builder::anonymous).
+    pub fn key(
+        mut self,
+        key: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.key = Some(Arc::new(key));
+        self
+    }
+
+    /// Which requests are left alone: none.
+    pub fn skip(
+        mut self,
+        skip: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.skip = Some(Arc::new(skip));
+        self
+    }
+
+    /// What a request takes of the rules that take a cost: 1.
+    pub fn cost(mut self, cost: impl Fn(&RequestParts<'_>) -> u64 + Send + Sync + 'static) -> Self {
+        self.plan.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Makes the answer to a denial out of the one that would be sent: that one.
+    pub fn handler(
+        mut self,
+        handler: impl Fn(&request::Parts, &Decision, Response<Bytes>) -> Response<Bytes>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Self {
+        self.plan.handler = Some(Arc::new(handler));
+        self
+    }
+
+    /// The forms of the RateLimit fields: [`HeaderStyle::Draft11`].
+    pub fn headers(mut self, styles: impl Into<Vec<HeaderStyle>>) -> Self {
+        self.plan.headers = styles.into();
+        self
+    }
+
+    /// Proxies whose `X-Forwarded-For` is believed, as addresses, networks, or `unix`: none.
+    pub fn trusted_proxies<T: Into<String>>(
+        mut self,
+        proxies: impl IntoIterator<Item = T>,
+    ) -> Self {
+        self.trusted_proxies = proxies.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// The rule of those who do not say who they are, by the client's address: none, they get 400.
+    pub fn anonymous(mut self, rule: Rule) -> Self {
+        self.plan.anonymous = Some(rule);
+        self
+    }
+
+    /// The hash tag of several rules in a cluster: none.
+    pub fn tag(
+        mut self,
+        tag: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.plan.tag = Some(Arc::new(tag));
+        self
+    }
+
+    /// A request header that says `1` to the service behind when the limiter was not available, and
+    /// that is removed from what clients send: none.
+    pub fn degraded_header(mut self, name: impl Into<String>) -> Self {
+        self.degraded_header = Some(name.into());
+        self
+    }
+
+    /// The layer.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] with the name of the option: no rule or more than 16, a name of a
+    /// rule twice, a cost that no rule takes, a proxy or a header that is none.
+    pub fn build(self) -> Result<RateLimitLayer, Error> {
+        let Self { mut plan, trusted_proxies, degraded_header } = self;
+        let invalid = |argument, expected: &str| {
+            Err(Error::InvalidArgument { argument, expected: expected.to_owned() })
+        };
+        if !(1..=16).contains(&plan.rules.len()) {
+            return invalid("rules", "expected 1 to 16");
+        }
+        let mut names: Vec<_> = plan.rules.iter().map(|keyed| keyed.rule.name()).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return invalid("rules", "a name stands there twice");
+        }
+        if plan.cost.is_some() && !plan.rules.iter().any(|keyed| keyed.rule.takes_cost()) {
+            return invalid("cost", "none of the rules takes one");
+        }
+        plan.proxies = ClientAddress::new(trusted_proxies.iter().map(String::as_str))?;
+        if let Some(name) = degraded_header {
+            match HeaderName::try_from(name) {
+                Ok(name) => plan.degraded_header = Some(name),
+                Err(_) => return invalid("degraded_header", "expected the name of a header"),
+            }
+        }
+        Ok(RateLimitLayer(Arc::new(plan)))
+    }
+}

@@ -1,0 +1,15 @@
+#![doc = include_str!("../README.md")]
+
+mod body;
+mod future;
+mod layer;
+mod plan;
+mod request;
+mod service;
+
+pub use body::ResponseBody;
+pub use future::ResponseFuture;
+pub use layer::{Builder, RateLimitLayer};
+pub use redis_throttle_client as client;
+pub use request::{Peer, RequestParts};
+pub use service::RateLimit;

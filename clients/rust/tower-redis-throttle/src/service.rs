@@ -1,0 +1,56 @@
+//! The service.
+
+use std::mem;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::{Request, Response};
+use tower_service::Service;
+
+use crate::plan::Plan;
+use crate::{ResponseBody, ResponseFuture};
+
+/// A service behind limits. Its error is the inner one: a denial is a response.
+#[derive(Debug, Clone)]
+pub struct RateLimit<S> {
+    inner: S,
+    plan: Arc<Plan>,
+}
+
+impl<S> RateLimit<S> {
+    pub(crate) fn new(inner: S, plan: Arc<Plan>) -> Self {
+        Self { inner, plan }
+    }
+
+    /// The service behind.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// The service behind.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S, R, B> Service<Request<R>> for RateLimit<S>
+where
+    S: Service<Request<R>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send,
+    R: Send + 'static,
+{
+    type Response = Response<ResponseBody<B>>;
+    type Error = S::Error;
+    type Future = ResponseFuture<B, S::Error>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<R>) -> Self::Future {
+        // The one that was polled ready goes with the request; a clone may not be ready.
+        let clone = self.inner.clone();
+        let ready = mem::replace(&mut self.inner, clone);
+        ResponseFuture::new(self.plan.clone(), ready, request)
+    }
+}

@@ -1,0 +1,10 @@
+use redis_throttle_client::{Limiter, Rule, redis::Client};
+
+pub async fn greet() -> Result<(), Box<dyn std::error::Error>> {
+    let client = Client::open(crate::url())?;
+    let limiter = Limiter::new(client.get_connection_manager_lazy(Default::default())?);
+    let api = Rule::gcra("api", 10, 10, "1m")?;
+    let decision = limiter.check(api.of("user:42")).await?;
+    println!("{}, again in {} ms", decision.allowed, decision.retry_after_ms);
+    Ok(())
+}

@@ -1,0 +1,18 @@
+use redis_throttle_client::{Error, Limiter, Rule};
+
+pub async fn work(limiter: &Limiter, parts: u32) -> Result<u32, Error> {
+    let jobs = Rule::lease("jobs", 5, "30s")?;
+    let held = match limiter.lease(jobs.of("tenant:acme")).await {
+        Err(Error::LeaseDenied(decision)) => {
+            println!("all busy for {} ms", decision.retry_after_ms);
+            return Ok(0);
+        }
+        held => held?,
+    };
+    let mut done = 0;
+    while done < parts && held.held() {
+        done += 1; // no longer held: somebody else may have it now
+    }
+    held.release().await;
+    Ok(done)
+}

@@ -1,0 +1,126 @@
+//! The code of docs/rust.md: each of its blocks is a file here, compiled and run. The page names a
+//! server on port 7777; the tests start their own.
+
+#[path = "../../../redis-throttle-client/tests/live/server.rs"]
+mod server;
+
+mod five_lines;
+mod leases;
+mod over_a_cluster;
+mod service;
+mod with_a_server;
+mod with_the_fake;
+mod without_an_answer;
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr};
+
+use http::Request;
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{OnError, Rule};
+use server::Server;
+use tower::ServiceExt;
+
+const PAGE: &str = include_str!("../../../../../docs/rust.md");
+const OF_PAGE: &str = "\"redis://127.0.0.1:7777\"";
+
+thread_local! {
+    static URL: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Where the server of this test is.
+fn url() -> String {
+    URL.with_borrow(String::clone)
+}
+
+async fn server() -> Server {
+    let server = Server::start().await;
+    URL.set(server.url());
+    server
+}
+
+/// Words alone: how lines are broken is the formatter's affair.
+fn words(code: &str) -> Vec<&str> {
+    code.split_whitespace().collect()
+}
+
+#[test]
+fn each_block_of_the_page_is_a_file_here() {
+    let files = [
+        include_str!("five_lines.rs"),
+        include_str!("over_a_cluster.rs"),
+        include_str!("without_an_answer.rs"),
+        include_str!("service.rs"),
+        include_str!("leases.rs"),
+        include_str!("with_the_fake.rs"),
+        include_str!("with_a_server.rs"),
+    ];
+    let blocks: Vec<_> = PAGE.split("```rust\n").skip(1).collect();
+    assert_eq!(blocks.len(), files.len());
+    for (block, file) in blocks.into_iter().zip(files) {
+        let code = block.split("```").next().unwrap().replace(OF_PAGE, "crate::url()");
+        assert_eq!(words(&code), words(file));
+    }
+}
+
+#[tokio::test]
+async fn five_lines_ask_the_server() {
+    let server = server().await;
+    five_lines::greet().await.unwrap();
+    assert_eq!(server.calls("rl.gcra").await, 1);
+    let kept: u64 = server.ask(&["EXISTS", "rl:api:user%3A42"]).await.unwrap();
+    assert_eq!(kept, 1);
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_away_is_no_error_at_start() {
+    over_a_cluster::over_a_cluster().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rules_do_as_they_say() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (limiter, [login, search]) = (server.limiter(), without_an_answer::rules().unwrap());
+    assert!(!limiter.check(login.of("alice")).await.unwrap().allowed);
+    let found = limiter.check(search.of("alice")).await.unwrap();
+    assert_eq!((found.allowed, found.limit), (true, 10));
+    let local = Rule::lease("jobs", 1, "30s").unwrap().on_error(OnError::Local);
+    assert!(local.is_err());
+}
+
+#[tokio::test]
+async fn the_service_answers_the_eleventh_with_429() {
+    let service = service::service(FakeServer::new().limiter()).unwrap();
+    let peer: SocketAddr = (IpAddr::from([192, 0, 2, 7]), 4711).into();
+    // As a connection of that peer.
+    let connected = service.oneshot(Connected(peer)).await.unwrap();
+    for wanted in [200; 10].into_iter().chain([429]) {
+        let request = Request::builder().uri("/").body(axum::body::Body::empty()).unwrap();
+        let response = connected.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status().as_u16(), wanted);
+    }
+}
+
+/// What the listener of a test says of a connection.
+struct Connected(SocketAddr);
+
+impl axum::extract::connect_info::Connected<Connected> for SocketAddr {
+    fn connect_info(connected: Connected) -> Self {
+        connected.0
+    }
+}
+
+#[tokio::test]
+async fn a_lease_is_held_while_it_works() {
+    let server = FakeServer::new();
+    assert_eq!(leases::work(&server.limiter(), 3).await.unwrap(), 3);
+    let names: Vec<_> = server.calls().into_iter().map(|call| call[0].clone()).collect();
+    assert_eq!(names, ["RL.LEASE", "RL.RELEASE"]);
+}
+
+#[tokio::test]
+async fn a_frozen_clock_is_moved() {
+    let _server = server().await;
+    with_a_server::the_fourth_waits().await.unwrap();
+}

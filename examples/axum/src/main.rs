@@ -1,0 +1,108 @@
+//! A service with limits: for each client, closed, local, several at once, and by how many at once.
+//!
+//! ```sh
+//! REDIS_URL=redis://127.0.0.1:7777 PORT=8080 cargo run
+//! ```
+
+use std::convert::Infallible;
+use std::env;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::routing::{MethodRouter, get};
+use axum::{Extension, Json, Router};
+use futures_util::stream;
+use redis::aio::ConnectionManagerConfig;
+use redis_throttle_client::{Decision, Limiter, OnError, Options, Rule};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tower_redis_throttle::{Builder, RateLimitLayer};
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+#[tokio::main]
+async fn main() -> Result<(), Failure> {
+    let url = env::var("REDIS_URL").or_else(|_| env::var("SERVER"));
+    let url = url.unwrap_or_else(|_| "redis://127.0.0.1:7777".to_owned());
+    // It connects again by itself, at the next call; the service starts without the server.
+    let config = ConnectionManagerConfig::new().set_number_of_retries(0);
+    let connection = redis::Client::open(url)?.get_connection_manager_lazy(config)?;
+    let options = Options::default().prefix("example").timeout_ms(number("TIMEOUT_MS", 100)?);
+    let limiter = Limiter::with_options(connection, options)?;
+    if let Err(error) = limiter.ready().await {
+        eprintln!("no limits yet: {error}");
+    }
+
+    let host = env::var("HOST").unwrap_or_else(|_| "127.0.0.1".to_owned());
+    let listener = TcpListener::bind(format!("{host}:{}", number("PORT", 8080)?)).await?;
+    println!("listening on http://{}", listener.local_addr()?);
+    let app = app(&limiter)?.into_make_service_with_connect_info::<SocketAddr>();
+    let mut ends = signal(SignalKind::terminate())?;
+    tokio::select! {
+        served = axum::serve(listener, app) => served?,
+        _ = ends.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    limiter.close().await;
+    Ok(())
+}
+
+/// The routes, each with its rules.
+fn app(limiter: &Limiter) -> Result<Router, Failure> {
+    // Ten at once, then one every six seconds. Open: without the limiter the page is served.
+    let api = Rule::gcra("api", 10, 10, "60s")?;
+    // Closed: a password is not looked at without a limit.
+    let login = Rule::gcra("login", 5, 5, "15m")?.on_error(OnError::Deny)?;
+    // One of two processes: each lets half of the limit through while the server is away.
+    let search = Rule::gcra("search", 4, 4, "60s")?.on_error(OnError::Local)?.local_share(0.5)?;
+    let day = Rule::fixed("day", 3, "1d")?;
+    // One export at once: the permit comes back when the response ends, or the client goes.
+    let exports = Rule::lease("exports", 1, "30s")?;
+
+    let proxies = env::var("TRUSTED_PROXIES").unwrap_or_default();
+    let proxies: Vec<String> =
+        proxies.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+    let rows = number("EXPORT_ROWS", 50)?;
+    let limited = |rules: &[&Rule]| {
+        let mut builder = RateLimitLayer::builder(limiter.clone());
+        for rule in rules {
+            builder = builder.rule((*rule).clone());
+        }
+        // One hash tag for the rules of a client: in a cluster they are in one slot.
+        let builder = builder.tag(|request| request.client_address().map(str::to_owned));
+        builder.trusted_proxies(proxies.clone()).degraded_header("X-Limiter-Degraded")
+    };
+    let route = |handler: MethodRouter, limits: Builder| -> Result<MethodRouter, Failure> {
+        Ok(handler.layer(limits.build()?))
+    };
+    // Behind a header that says who it is: without it, 400.
+    let by_key = limited(&[&api]).key(|request| request.header("x-api-key").map(str::to_owned));
+    Ok(Router::new()
+        .route("/", route(get(told), limited(&[&api]))?)
+        .route("/login", route(get(told).post(told), limited(&[&login]))?)
+        .route("/search", route(get(told), limited(&[&search]))?)
+        .route("/report", route(get(told), limited(&[&api, &day]))?)
+        .route("/export", route(get(move || export(rows)), limited(&[&exports]))?)
+        .route("/me", route(get(told), by_key)?))
+}
+
+/// What is left of the caller's allowance, and who counted.
+async fn told(Extension(decision): Extension<Decision>) -> Json<Value> {
+    Json(json!({ "remaining": decision.remaining, "source": decision.source.as_str() }))
+}
+
+/// Rows that take their time.
+async fn export(rows: u64) -> Body {
+    Body::from_stream(stream::unfold(rows, |left| async move {
+        let left = left.checked_sub(1)?;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        Some((Ok::<_, Infallible>("row\n".repeat(100)), left))
+    }))
+}
+
+fn number(name: &str, default: u64) -> Result<u64, Failure> {
+    let given = env::var(name).map(|text| text.parse().map_err(|_| format!("{name}={text}")));
+    Ok(given.unwrap_or(Ok(default))?)
+}

@@ -1,0 +1,207 @@
+//! The example as it stands, as a process of its own and over real HTTP.
+
+#[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
+mod server;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::{Client, Response};
+use serde_json::{Value, json};
+use server::{Server, until};
+
+/// The time-out of the example, and what HTTP and a busy machine take.
+const WITHIN: Duration = Duration::from_millis(350);
+
+/// The example, behind a proxy that is named.
+struct Example {
+    process: Child,
+    url: String,
+    client: Client,
+}
+
+impl Example {
+    /// With a time-out that nothing misses, or the default where a test is about it.
+    fn start(server: &Server, timeout_ms: u64) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_example-axum"));
+        command.env("REDIS_URL", server.url()).env("PORT", "0");
+        command.env("TRUSTED_PROXIES", "127.0.0.1/32");
+        command.env("TIMEOUT_MS", timeout_ms.to_string());
+        let mut process = command.stdout(Stdio::piped()).spawn().expect("the example");
+        let mut line = String::new();
+        let output = process.stdout.take().expect("its output");
+        BufReader::new(output).read_line(&mut line).expect("a line");
+        let url = line.trim().strip_prefix("listening on ").expect("where it listens").to_owned();
+        // Each request over a connection of its own, so that one that hangs up is alone.
+        let client = Client::builder().pool_max_idle_per_host(0).no_proxy().build().unwrap();
+        Self { process, url, client }
+    }
+
+    /// As the proxy 127.0.0.1 passes on what `client` sends.
+    async fn get(&self, path: &str, forwarded: &str) -> Response {
+        let request = self.client.get(format!("{}{path}", self.url));
+        request.header("X-Forwarded-For", forwarded).send().await.expect("an answer")
+    }
+
+    async fn status(&self, path: &str, forwarded: &str) -> u16 {
+        self.get(path, forwarded).await.status().as_u16()
+    }
+
+    async fn source(&self, forwarded: &str) -> String {
+        let body: Value = self.get("/", forwarded).await.json().await.expect("JSON");
+        body["source"].as_str().unwrap_or("none").to_owned()
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+    response.headers().get(name).map(|value| value.to_str().unwrap())
+}
+
+#[tokio::test]
+async fn ten_are_served_and_the_eleventh_is_a_429_that_has_everything_in_it() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let example = Example::start(&server, 5000);
+    for left in (0..10).rev() {
+        let served = example.get("/", "192.0.2.7").await;
+        assert_eq!(served.status(), 200);
+        let limit = format!(r#""api";r={left};t={}"#, 6 * (10 - left));
+        assert_eq!(field(&served, "ratelimit"), Some(&*limit));
+    }
+    let denied = example.get("/", "192.0.2.7").await;
+    assert_eq!(denied.status(), 429);
+    assert_eq!(field(&denied, "retry-after"), Some("6"));
+    assert_eq!(field(&denied, "ratelimit-policy"), Some(r#""api";q=10;w=60"#));
+    assert_eq!(field(&denied, "ratelimit"), Some(r#""api";r=0;t=6"#));
+    assert_eq!(field(&denied, "content-type"), Some("application/problem+json"));
+    assert_eq!(field(&denied, "cache-control"), Some("no-store"));
+    let problem = json!({
+        "type": "https://iana.org/assignments/http-problem-types#quota-exceeded",
+        "title": "Too Many Requests",
+        "status": 429,
+        "detail": "Come back in 6 seconds.",
+        "violated-policies": ["api"],
+    });
+    assert_eq!(denied.json::<Value>().await.unwrap(), problem);
+    // Who lies about the hops before is still the same; another one is not.
+    assert_eq!(example.status("/", "1.1.1.1, 192.0.2.7").await, 429);
+    assert_eq!(example.status("/", "192.0.2.8").await, 200);
+    // An IPv6 client is its network.
+    for host in 1..=10 {
+        assert_eq!(example.status("/", &format!("2001:db8::{host:x}")).await, 200);
+    }
+    assert_eq!(example.status("/", "2001:db8::ffff").await, 429);
+    assert_eq!(example.status("/", "2001:db8:0:1::1").await, 200);
+    // Nobody can tell who this is.
+    assert_eq!(example.status("/", "unknown").await, 400);
+    assert_eq!(example.status("/me", "192.0.2.9").await, 400);
+    server.advance("6s").await;
+    assert_eq!(example.status("/", "192.0.2.7").await, 200);
+}
+
+#[tokio::test]
+async fn several_rules_are_asked_at_once() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let example = Example::start(&server, 5000);
+    for _ in 0..3 {
+        let served = example.get("/report", "192.0.2.7").await;
+        assert_eq!(served.status(), 200);
+        let policy = r#""api";q=10;w=60, "day";q=3;w=86400"#;
+        assert_eq!(field(&served, "ratelimit-policy"), Some(policy));
+    }
+    let denied = example.get("/report", "192.0.2.7").await;
+    assert_eq!(denied.status(), 429);
+    let problem: Value = denied.json().await.unwrap();
+    assert_eq!(problem["violated-policies"], json!(["day"]));
+    assert_eq!(server.calls("rl.all").await, 4);
+}
+
+#[tokio::test]
+async fn a_dead_server_under_each_policy_and_its_return() {
+    let mut server = Server::start().await;
+    server.freeze().await;
+    let example = Example::start(&server, 100);
+    until("the server decides", async || example.source("203.0.113.99").await == "server").await;
+    server.end();
+    // The time-out of 100 ms holds for each of them: the median says what a busy machine does not.
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let began = Instant::now();
+        assert_eq!(example.source("192.0.2.7").await, "error");
+        took.push(began.elapsed());
+    }
+    took.sort_unstable();
+    assert!(took[2] < Duration::from_millis(150), "{took:?}");
+    let closed = example.get("/login", "192.0.2.7").await;
+    assert_eq!((closed.status().as_u16(), field(&closed, "retry-after")), (503, Some("1")));
+    let mut local = Vec::new();
+    for _ in 0..3 {
+        local.push(example.status("/search", "192.0.2.7").await);
+    }
+    assert_eq!(local, [200, 200, 429]);
+    assert_eq!(example.status("/export", "192.0.2.7").await, 200);
+    server.begin().await;
+    until("the server decides", async || example.source("203.0.113.99").await == "server").await;
+}
+
+#[tokio::test]
+async fn a_hung_server_is_waited_for_once_and_charged_once() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let example = Example::start(&server, 100);
+    until("the server decides", async || example.source("203.0.113.99").await == "server").await;
+    let before = server.calls("rl.all").await + server.calls("rl.gcra").await;
+    let other = server.connect().await;
+    let mut sleeping = server.connect().await;
+    let mut sleep = redis::cmd("DEBUG");
+    sleep.arg("SLEEP").arg("0.8");
+    let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
+    // It hangs as soon as somebody else waits longer than an answer takes.
+    let hangs = async || {
+        let (mut other, ping) = (other.clone(), redis::cmd("PING"));
+        tokio::time::timeout(Duration::from_millis(50), ping.exec_async(&mut other)).await.is_err()
+    };
+    until("the server hangs", hangs).await;
+    let began = Instant::now();
+    assert_eq!(example.source("192.0.2.7").await, "error");
+    let took = began.elapsed();
+    assert!(took >= Duration::from_millis(90) && took < WITHIN, "{took:?}");
+    slept.await.unwrap().unwrap();
+    let after = server.calls("rl.all").await + server.calls("rl.gcra").await;
+    assert!(after - before <= 1, "{} calls", after - before);
+    until("the server decides", async || example.source("203.0.113.99").await == "server").await;
+}
+
+#[tokio::test]
+async fn a_lease_comes_back_when_the_client_hangs_up() {
+    let server = Server::start().await;
+    server.freeze().await;
+    let example = Example::start(&server, 5000);
+    let mut first = example.get("/export", "192.0.2.7").await;
+    assert_eq!(first.status(), 200);
+    assert!(first.chunk().await.unwrap().is_some());
+    assert_eq!(example.status("/export", "192.0.2.7").await, 429);
+    // In the middle of the response.
+    drop(first);
+    until("the permit is back", async || server.info("rl", "rl_release_allowed").await == 1).await;
+    assert_eq!(example.status("/export", "192.0.2.7").await, 200);
+}
+
+#[tokio::test]
+async fn the_example_starts_without_its_server() {
+    let mut server = Server::start().await;
+    server.end();
+    let example = Example::start(&server, 100);
+    assert_eq!(example.source("192.0.2.7").await, "error");
+    server.begin().await;
+    until("the server decides", async || example.source("192.0.2.7").await == "server").await;
+}

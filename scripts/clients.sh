@@ -1,0 +1,199 @@
+#!/bin/sh
+# The clients' suites, each with its language's own tools.
+#
+#   scripts/clients.sh check [LANGUAGE...]      format, lint and types
+#   scripts/clients.sh test [LANGUAGE...]       everything else, on servers of their own
+#   scripts/clients.sh example LANGUAGE         what the example application needs
+#   scripts/clients.sh bench                    what the benchmark's programs need
+#   scripts/clients.sh run COMMAND...           a command with the Node that is used here
+#
+# LANGUAGE is python, node or rust; without one it is all three. $SERVER is the server, $RL_MODULE
+# the module, $CARGO_TARGET_DIR where Rust builds. What is there is not fetched again.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Debian 12 has Node 18, and the client needs 20: then it comes as packages of npm, with its npm.
+node_version=20.20.2
+npm_version=10.9.4
+
+fail() {
+    printf '%s\n' "redis-throttle: $*" >&2
+    exit 1
+}
+
+step() {
+    printf '+ %s\n' "$*" >&2
+    "$@"
+}
+
+# Whether $1 was made from just these files: their sums are kept there once it is whole.
+is_made_from() {
+    made=$1/.made-from
+    shift
+    [ "$(cat "$made" 2>/dev/null)" = "$(cksum "$@")" ]
+}
+
+made_from() {
+    made=$1/.made-from
+    shift
+    cksum "$@" >"$made"
+}
+
+use_node() {
+    found=$(node --version 2>/dev/null || echo v0)
+    found=${found#v}
+    if [ "${found%%.*}" -lt 20 ]; then
+        case $(uname -sm) in
+        "Linux x86_64") platform=linux-x64 ;;
+        "Linux aarch64") platform=linux-arm64 ;;
+        *) fail "Node 20 or newer is needed and this is $found: https://nodejs.org has it" ;;
+        esac
+        packages=$PWD/.cache/node/node_modules
+        if [ ! -x "$packages/node-$platform/bin/node" ] || [ ! -e "$packages/.bin/npm" ]; then
+            echo "Node 20 or newer is needed and this is $found: $node_version goes into .cache/node" >&2
+            step npm install --silent --no-audit --no-fund --no-save --prefix .cache/node \
+                "node-$platform@$node_version" "npm@$npm_version" >&2
+        fi
+        PATH="$packages/node-$platform/bin:$packages/.bin:$PATH"
+        export PATH
+    fi
+}
+
+# A virtual environment $1 with the requirements $2, and the packages in the folders after them.
+venv() {
+    venv=$1
+    requirements=$2
+    shift 2
+    manifests=
+    for folder in "$@"; do
+        manifests="$manifests $folder/pyproject.toml"
+    done
+    # shellcheck disable=SC2086 # one path for each package
+    is_made_from "$venv" "$requirements" $manifests && return
+    rm -rf "$venv"
+    python3 -m venv "$venv"
+    step "$venv/bin/pip" install --quiet --disable-pip-version-check --requirement "$requirements"
+    for folder in "$@"; do
+        step "$venv/bin/pip" install --quiet --disable-pip-version-check --editable "$folder"
+    done
+    # shellcheck disable=SC2086
+    made_from "$venv" "$requirements" $manifests
+}
+
+# The packages of a folder's lock file.
+npm_ci() {
+    is_made_from "$1/node_modules" "$1/package-lock.json" && return
+    (cd "$1" && step npm ci --no-audit --no-fund --loglevel=error)
+    made_from "$1/node_modules" "$1/package-lock.json"
+}
+
+prepare_python() {
+    venv clients/python/.venv clients/python/requirements-test.txt clients/python
+}
+
+prepare_node() {
+    use_node
+    npm_ci clients/node
+}
+
+# What others import of it.
+build_node() {
+    (cd clients/node && step npm run --silent build -- --log-level error)
+}
+
+check_python() {
+    prepare_python
+    cd clients/python
+    step .venv/bin/ruff check .
+    step .venv/bin/ruff format --check .
+    step .venv/bin/mypy
+    # What stands elsewhere: the driver of the benchmark starts programs, as it should.
+    step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples
+    step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples
+    step .venv/bin/mypy --strict ../../benches/clients/*.py
+}
+
+test_python() {
+    prepare_python
+    cd clients/python
+    step .venv/bin/pytest -q
+}
+
+check_node() {
+    prepare_node
+    cd clients/node
+    step npm run --silent lint
+}
+
+test_node() {
+    prepare_node
+    build_node
+    npm_ci examples/express
+    cd clients/node
+    step npm test --silent
+    step npm run --silent test:package
+}
+
+check_rust() {
+    cd clients/rust
+    step cargo fmt --all --check
+    step cargo clippy --locked --workspace --all-targets -- -D warnings
+    step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+}
+
+test_rust() {
+    cd clients/rust
+    step cargo test --locked --workspace --all-features
+}
+
+example_python() {
+    venv .cache/venv/fastapi examples/fastapi/requirements.txt clients/python
+}
+
+example_node() {
+    prepare_node
+    build_node
+    npm_ci examples/express
+}
+
+example_rust() {
+    cd clients/rust
+    step cargo build --locked --package example-axum
+}
+
+bench() {
+    venv .cache/venv/bench benches/clients/python/requirements.txt clients/python
+    prepare_node
+    build_node
+    npm_ci benches/clients/node
+    (cd clients/rust && step cargo build --locked --release --package bench-rust-client)
+}
+
+verb=${1:-}
+[ $# -eq 0 ] || shift
+case $verb in
+check | test | example)
+    # Tests that find no server would be left out, were this not said to be everything.
+    export CI=1 NO_COLOR=1
+    [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
+    # The examples read their server's address from a variable of that name.
+    unset SERVER
+    [ $# -gt 0 ] || set -- python node rust
+    for language in "$@"; do
+        case $language in
+        python | node | rust)
+            printf '\n== %s: %s\n' "$verb" "$language"
+            # In a shell of its own, for each has its own folder.
+            ("${verb}_$language")
+            ;;
+        *) fail "unknown language $language: expected python, node or rust" ;;
+        esac
+    done
+    ;;
+bench) bench ;;
+run)
+    use_node
+    exec "$@"
+    ;;
+*) fail "expected check, test, example, bench or run, as scripts/clients.sh says" ;;
+esac

@@ -1,0 +1,210 @@
+//! The library beside the module, call by call: on twin keys, which only one of them touches, and
+//! on crossing keys, which both do.
+
+use std::collections::BTreeSet;
+use std::env;
+
+use crate::clock::Clock;
+use crate::library::{Asked, Form, Library};
+use crate::schedule;
+use crate::steps::{Lane, Outcomes, Scene, Step, Word};
+use crate::support::{BASE_US, Random, Server, fuzz};
+use crate::words::{KINDS, Kind};
+
+/// Steps of the runs together, of which each is a call on every lane.
+const CALLS: u64 = 240_000;
+
+/// What only the module has touched, what the function has, and what the script has.
+const TWINS: [Lane; 3] = [
+    Lane { suffix: ":module", form: Some(Form::Module) },
+    Lane { suffix: ":function", form: Some(Form::Function) },
+    Lane { suffix: ":script", form: Some(Form::Script) },
+];
+
+/// What only the module has touched, and what all of them touch by turns.
+const CROSSING: [Lane; 2] =
+    [Lane { suffix: ":module", form: Some(Form::Module) }, Lane { suffix: ":any", form: None }];
+
+/// What the module makes of the same twice.
+const SAME: [Lane; 2] = [
+    Lane { suffix: ":module", form: Some(Form::Module) },
+    Lane { suffix: ":again", form: Some(Form::Module) },
+];
+
+fn calls() -> u64 {
+    let number = env::var("RL_DIFFERENTIAL_CALLS").unwrap_or_else(|_| CALLS.to_string());
+    number.parse().unwrap_or_else(|_| panic!("RL_DIFFERENTIAL_CALLS={number} is no number"))
+}
+
+/// Plays schedules until there were so many calls.
+fn play(
+    name: &str,
+    usual_seed: u64,
+    lanes: &[Lane],
+    calls: u64,
+    schedule: impl Fn(&mut Random) -> Vec<Step>,
+) -> Outcomes {
+    let mut random = Random::new(fuzz::seed(name, usual_seed));
+    let (server, mut client, clock) = Clock::start(Server::setup());
+    let library = Library::load(&mut client);
+    let mut scene = Scene { client: &mut client, clock: &clock, library: &library, lanes };
+    let mut outcomes = Outcomes::default();
+    while outcomes.calls < calls {
+        scene.play(&schedule(&mut random), &mut outcomes);
+    }
+    let Outcomes { calls, allowed, denied, errors, ref texts, .. } = outcomes;
+    let texts = texts.len();
+    eprintln!(
+        "{name}: {calls} calls, {allowed} allowed, {denied} denied, {errors} in {texts} ways"
+    );
+    assert!(allowed * 5 > calls && denied * 20 > calls, "{outcomes:?}");
+    server.assert_alive();
+    assert_eq!(client.info_number("rl", "rl_panics"), 0);
+    outcomes
+}
+
+/// Plays schedules of these rules until there were so many calls.
+fn run(
+    name: &str,
+    usual_seed: u64,
+    kinds: &[Kind],
+    lanes: &[Lane],
+    calls: u64,
+) -> BTreeSet<String> {
+    let schedule = |random: &mut Random| schedule::age(random, kinds);
+    let outcomes = play(name, usual_seed, lanes, calls, schedule);
+    let Outcomes { calls, errors, wrongtypes, .. } = outcomes;
+    assert!(errors * 50 > calls && wrongtypes * 500 > calls, "{outcomes:?}");
+    outcomes.texts
+}
+
+/// A run of one rule on keys that only one of the three touches.
+fn run_twins(kind: Kind, usual_seed: u64) {
+    run(kind.name(), usual_seed, &[kind], &TWINS, calls() / 20);
+}
+
+#[test]
+fn keys_with_which_the_module_does_the_same_are_the_same() {
+    run("module", 11, &KINDS, &SAME, calls() / 20);
+}
+
+#[test]
+fn gcra_is_the_same_in_the_library() {
+    run_twins(KINDS[0], 1);
+}
+
+#[test]
+fn the_fixed_window_is_the_same_in_the_library() {
+    run_twins(KINDS[1], 2);
+}
+
+#[test]
+fn the_sliding_window_is_the_same_in_the_library() {
+    run_twins(KINDS[2], 3);
+}
+
+#[test]
+fn the_sliding_log_is_the_same_in_the_library() {
+    run_twins(KINDS[3], 4);
+}
+
+#[test]
+fn the_token_bucket_is_the_same_in_the_library() {
+    run_twins(KINDS[4], 5);
+}
+
+#[test]
+fn the_leaky_bucket_is_the_same_in_the_library() {
+    run_twins(KINDS[5], 6);
+}
+
+#[test]
+fn growing_delays_are_the_same_in_the_library() {
+    run_twins(KINDS[6], 7);
+}
+
+#[test]
+fn leases_are_the_same_in_the_library() {
+    run_twins(KINDS[7], 8);
+}
+
+#[test]
+fn a_log_of_thousands_of_calls_is_the_same_in_the_library() {
+    let schedule = |random: &mut Random| schedule::long(random, Kind::Windowed("SLIDINGLOG"));
+    play("long log", 12, &TWINS, calls() / 40, schedule);
+}
+
+#[test]
+fn hundreds_of_holders_are_the_same_in_the_library() {
+    let schedule = |random: &mut Random| schedule::long(random, Kind::Lease);
+    play("many holders", 13, &TWINS, calls() / 40, schedule);
+}
+
+#[test]
+fn rules_together_are_the_same_in_the_library() {
+    run("several", 9, &KINDS, &TWINS, calls() / 5);
+}
+
+#[test]
+fn a_key_that_module_and_library_share_is_what_the_module_alone_would_have_made_of_it() {
+    let texts = run("crossing", 10, &KINDS, &CROSSING, calls() / 5 * 2);
+    // Of all that the library can say of a call.
+    assert!(texts.len() >= 50, "{texts:#?}");
+}
+
+/// A refill of 36,525 days and a microsecond.
+const JUST_TOO_LONG: &str = "17469713 1 180.641777";
+
+/// What random numbers seldom hit: calls at a bound and just past it, and states at theirs.
+#[test]
+fn bounds_are_the_same_in_the_library() {
+    let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
+    let store = |key: &str, kind: u8, numbers: &[u64]| {
+        let packed = numbers.iter().flat_map(|number| {
+            assert!(*number > u64::from(u32::MAX) || *number == 4_294_967_295);
+            match u32::try_from(*number) {
+                Ok(number) => [&[0xce][..], &number.to_be_bytes()].concat(),
+                Err(_) => [&[0xcf][..], &number.to_be_bytes()].concat(),
+            }
+        });
+        let head = [0x91 + numbers.len() as u8, kind];
+        let bytes = head.into_iter().chain(packed).collect();
+        let key = Word::Key(key.as_bytes().to_vec());
+        Step::Meddle(vec![vec![Word::Text(b"SET".to_vec()), key, Word::Text(bytes)]])
+    };
+    let now_us = BASE_US as u64;
+    let most = 1_000_000_000_000_000;
+    let mut steps = vec![
+        Step::Clock(BASE_US),
+        // A doubling that no longer counts on, an hour after the last attempt.
+        store("b", 0xf7, &[now_us - 3_600_000_000, 4_294_967_295]),
+        ask("PEEK b BACKOFF 3 1s 1m 2h"),
+        ask("BACKOFF b 3 1s 1m 2h"),
+        ask("CHARGE b BACKOFF 3 1s 1m 2h"),
+        ask("REFUND b BACKOFF 3 1s 1m 2h"),
+    ];
+    // As much as two windows can hold, written by a rule of another window.
+    for (previous, current) in [(most, most), (most, most - 1), (most - 1, most)] {
+        steps.push(store("s", 0xfe, &[now_us - 1, previous, current]));
+        for rule in ["1000000000000 366d", "999999999999 7d COST 3", "7 1"] {
+            steps.extend([
+                ask(&format!("PEEK s SLIDING {rule}")),
+                ask(&format!("SLIDING s {rule}")),
+            ]);
+            steps.push(ask(&format!("REFUND s SLIDING {rule}")));
+        }
+    }
+    for name in ["TOKENBUCKET", "LEAKYBUCKET", "GCRA"] {
+        // The time to refill, 36,525 days and one microsecond more; the rate, and one more.
+        let rules = ["36525 1 1d", "36526 1 1d", JUST_TOO_LONG, "1 1000000 1ms", "1 1000001 1ms"];
+        steps.extend(rules.map(|rule| ask(&format!("{name} {name} {rule}"))));
+    }
+    let (_server, mut client, clock) = Clock::start(Server::setup());
+    let library = Library::load(&mut client);
+    for lanes in [&TWINS[..], &CROSSING] {
+        let mut scene = Scene { client: &mut client, clock: &clock, library: &library, lanes };
+        let mut outcomes = Outcomes::default();
+        scene.play(&steps, &mut outcomes);
+        assert!(outcomes.allowed > 9 && outcomes.errors >= 9, "{outcomes:?}");
+    }
+}
