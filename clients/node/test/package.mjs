@@ -2,7 +2,7 @@
  * The package as it is published: packed, checked, installed into small consumers of both kinds.
  */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
@@ -54,6 +54,19 @@ try {
     writeFileSync(join(folder, name), lines.join('\n'));
   writeFileSync(join(folder, 'package.json'), '{ "private": true }');
   run('npm', ['install', '--offline', '--no-audit', '--no-fund', '--silent', tarball], folder);
+  const dist = join(folder, 'node_modules/redis-throttle-client/dist');
+  const libraries = readdirSync(dist).filter((name) => /^library-.*\.c?js$/.test(name));
+  if (libraries.length !== 2) throw new Error(`packed of the library: ${libraries}`);
+  for (const name of libraries) {
+    const packed = await import(join(dist, name));
+    for (const [form, file] of [
+      ['functions', 'redis_throttle'],
+      ['script', 'redis_throttle_script'],
+    ]) {
+      const text = readFileSync(join(root, `../../functions/${file}.lua`), 'utf8');
+      if (packed[form] !== text) throw new Error(`${name}: not the text of functions/${file}.lua`);
+    }
+  }
   run('node', ['esm.mjs'], folder);
   run('node', ['cjs.cjs'], folder);
   const strict = ['--noEmit', '--strict', '--target', 'es2022', '--module', 'nodenext'];

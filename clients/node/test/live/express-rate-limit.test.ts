@@ -3,8 +3,8 @@
  *
  * Not here, for it does not apply: `resetAll` and `shutdown`, which are optional (there is no list
  * of keys, and the connection is the application's); a window that each hit prolongs (a rule of its
- * own says how it counts); scripts that the server forgot (there are none); stores of the callback
- * style; `passOnStoreError` and a `limit` by request (refused at set-up, see http.test.ts).
+ * own says how it counts); scripts that the server forgot (see backends.test.ts); stores of the
+ * callback style; `passOnStoreError` and a `limit` by request (refused at set-up: http.test.ts).
  */
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';

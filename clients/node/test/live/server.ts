@@ -156,9 +156,9 @@ export async function callsOf(admin: Redis, command: string): Promise<number> {
 }
 
 /** Three primaries that share the slots; with `replicas` each has one. */
-export async function serveCluster(): Promise<Server[]> {
+export async function serveCluster(backend = BACKEND): Promise<Server[]> {
   const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '1000'];
-  const nodes = await Promise.all([0, 1, 2].map(() => serve(...options)));
+  const nodes = await Promise.all([0, 1, 2].map(() => serveFor(backend, ...options)));
   const slots = [0, 5461, 10_923, 16_384];
   for (const [at, { admin }] of nodes.entries()) {
     await admin.call(

@@ -1,0 +1,306 @@
+/** Which back end answers: found by asking real servers, lost, and found again. */
+import { readFileSync } from 'node:fs';
+import { Cluster, Redis } from 'ioredis';
+import { createCluster } from 'redis';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Backends } from '../../src/backends.js';
+import { systemClock } from '../../src/clock.js';
+import { connectionOf } from '../../src/connection.js';
+import { type Backend, type Client, gcra, Limiter, type LimiterOptions } from '../../src/index.js';
+import { functions, version } from '../../src/library.js';
+import { UntilGivenUp } from '../../src/waiting.js';
+import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
+
+const api = gcra('api', 100, 1, '1h');
+const ALL: Backend[] = ['module', 'functions', 'script'];
+const closing: (() => unknown)[] = [];
+
+afterEach(async () => {
+  for (const close of closing.splice(0).reverse()) await close();
+});
+
+async function ended({ admin, stop }: Server): Promise<void> {
+  admin.disconnect();
+  await stop();
+}
+
+function client({ port }: Server, options: object = {}): Client {
+  const redis = new Redis({ port, maxRetriesPerRequest: 0, retryStrategy: () => 20, ...options });
+  redis.on('error', () => {});
+  closing.push(() => redis.disconnect());
+  return redis as unknown as Client;
+}
+
+function over(server: Server, options: LimiterOptions = {}, user: object = {}): Limiter {
+  const limiter = new Limiter(client(server, user), { timeoutMs: 10_000, ...options });
+  closing.push(() => limiter.close());
+  return limiter;
+}
+
+/** Decides so often at once, each of them on the server; how many were left before and after. */
+async function taken(limiter: Limiter, count: number): Promise<number> {
+  const before = (await limiter.peek(api, '42', { cost: 0 })).remaining;
+  const calls = Array.from({ length: count }, () => limiter.check(api, '42'));
+  for (const { source, error } of await Promise.all(calls)) {
+    expect({ source, error }).toEqual({ source: 'server', error: undefined });
+  }
+  return before - (await limiter.peek(api, '42', { cost: 0 })).remaining;
+}
+
+describe('the table of cases', () => {
+  const table = JSON.parse(
+    readFileSync(new URL('../../../cases.json', import.meta.url), 'utf8'),
+  ) as Record<string, { name: string; expect: readonly string[] }[]>;
+  const cases = ['calls', 'calls_all']
+    .flatMap((section) => table[section] ?? [])
+    .filter((each) => Array.isArray(each.expect));
+  expect(cases.length).toBeGreaterThan(25);
+  const servers: Server[] = [];
+  const redis: Redis[] = [];
+
+  beforeAll(async () => {
+    for (const backend of ALL) {
+      const server = await serveFor(backend);
+      await server.clock.freeze(1_700_000_000_000);
+      servers.push(server);
+      redis.push(new Redis({ port: server.port }));
+    }
+  }, 30_000);
+  afterAll(async () => {
+    for (const each of redis) each.disconnect();
+    for (const server of servers) await ended(server);
+  });
+
+  it.each(cases)('is answered alike: $name', async ({ expect: args }) => {
+    const [command = '', ...rest] = args;
+    const keys = command.endsWith('ALL') ? rest.filter((_, at) => at % 2 === 0) : rest.slice(0, 1);
+    const call = { args, keys, readOnly: command.startsWith('RL.PEEK') };
+    const replies = await Promise.all(
+      ALL.map((backend, at) => {
+        const connection = connectionOf(redis[at] as unknown as Client);
+        const backends = new Backends(connection, systemClock, 10_000, backend);
+        const sent = backends.send(call, new UntilGivenUp());
+        return sent.catch(({ message }) => message);
+      }),
+    );
+    const needsModule = args.some((arg) => /(^|\.)(QUOTA|USE)\b/.test(arg));
+    const wanted = needsModule ? expect.stringContaining('not without the module') : replies[0];
+    expect(replies.slice(1)).toEqual([wanted, wanted]);
+  });
+});
+
+describe('a server without the module', () => {
+  let server: Server;
+  beforeAll(async () => {
+    server = await serveFor('functions', '--enable-module-command', 'yes');
+  });
+  afterAll(() => ended(server));
+  beforeEach(async () => {
+    await server.admin.flushall();
+    await server.admin.call('FUNCTION', 'FLUSH');
+    await server.admin.script('FLUSH');
+    await server.admin.config('RESETSTAT');
+  });
+
+  const loaded = async () => server.admin.call('FCALL', 'rl_version', '0');
+
+  it('is asked through functions, which are loaded once, each call in one', async () => {
+    const limiter = over(server);
+    expect(await taken(limiter, 20)).toBe(20);
+    expect(await limiter.ready()).toBe('functions');
+    expect(await callsOf(server.admin, 'function\\|load')).toBe(1);
+    await server.admin.config('RESETSTAT');
+    for (let call = 0; call < 3; call += 1) await limiter.check(api, '42');
+    await limiter.peek(api, '42');
+    expect(await callsOf(server.admin, 'fcall')).toBe(3);
+    expect(await callsOf(server.admin, 'fcall_ro')).toBe(1);
+    const rest = await server.admin.info('commandstats');
+    expect(rest).not.toMatch(/cmdstat_(function|eval)/);
+    expect(await server.admin.info('errorstats')).not.toContain('errorstat');
+  });
+
+  it.each(['functions', 'script'] as const)('is asked through %s alone', async (backend) => {
+    const limiter = over(server, { backend });
+    expect(await taken(limiter, 20)).toBe(20);
+    expect(await limiter.ready()).toBe(backend);
+    expect(await callsOf(server.admin, backend === 'script' ? 'fcall' : 'evalsha')).toBe(0);
+  });
+
+  it('is refused by who wants the module', async () => {
+    const limiter = over(server, { backend: 'module' });
+    await expect(limiter.check(api, '42')).rejects.toThrow(/^ERR unknown command/);
+    await expect(limiter.ready()).rejects.toMatchObject({ kind: 'ERR' });
+    expect(await callsOf(server.admin, 'fcall')).toBe(0);
+  });
+
+  it('forgets its functions, and each call is counted once', async () => {
+    const limiter = over(server);
+    await limiter.ready();
+    for (let round = 0; round < 3; round += 1) {
+      await server.admin.call('FUNCTION', 'FLUSH');
+      expect(await taken(limiter, 20)).toBe(20);
+    }
+    expect(await limiter.ready()).toBe('functions');
+  });
+
+  it('forgets its scripts, and each call is counted once', async () => {
+    const limiter = over(server, { backend: 'script' });
+    await limiter.ready();
+    for (let round = 0; round < 3; round += 1) {
+      await server.admin.script('FLUSH');
+      expect(await taken(limiter, 20)).toBe(20);
+    }
+  });
+
+  it.each(['functions', 'script'] as const)('restarts with nothing: %s', async (backend) => {
+    const limiter = over(server, { backend });
+    expect(await taken(limiter, 3)).toBe(3);
+    await server.stop();
+    await server.start();
+    await until('it decides', async () => (await limiter.check(api, '7')).source === 'server');
+    expect(await taken(limiter, 3)).toBe(3);
+  });
+
+  const of = (other: string) => functions.replace(`VERSION = '${version}'`, `VERSION = '${other}'`);
+
+  it.each([
+    ['0.1.9', 'replaced', version],
+    ['0.1.10', 'replaced', version],
+    ['0.10.0', 'kept', '0.10.0'],
+    ['1.0.0', 'kept', '1.0.0'],
+  ])('has the library in version %s, which is %s', async (other, _, then) => {
+    await server.admin.call('FUNCTION', 'LOAD', of(other));
+    expect(await loaded()).toBe(other);
+    for (const backend of ['auto', 'functions'] as const) {
+      const limiter = over(server, { backend });
+      expect(await limiter.ready()).toBe('functions');
+      expect(await taken(limiter, 1)).toBe(1);
+      expect(await loaded()).toBe(then);
+    }
+  });
+
+  it('has functions of others under our names: the script answers', async () => {
+    const other = "#!lua name=other\nredis.register_function('rl_gcra', function() end)";
+    await server.admin.call('FUNCTION', 'LOAD', other);
+    expect(await over(server).ready()).toBe('script');
+    await expect(over(server, { backend: 'functions' }).ready()).rejects.toMatchObject({
+      kind: 'ERR',
+    });
+  });
+
+  const restricted = async (...rights: string[]) => {
+    await server.admin.call('ACL', 'SETUSER', 'some', 'reset', 'on', '>x', '~rl:*', ...rights);
+    return { username: 'some', password: 'x' };
+  };
+
+  it('is asked through the script by a user who may load no functions', async () => {
+    const user = await restricted('+@all', '-function');
+    const limiter = over(server, {}, user);
+    expect(await limiter.ready()).toBe('script');
+    expect(await taken(limiter, 20)).toBe(20);
+    await expect(over(server, { backend: 'functions' }, user).ready()).rejects.toMatchObject({
+      kind: 'NOPERM',
+    });
+    await over(server).ready();
+    expect(await over(server, {}, user).ready()).toBe('functions');
+  });
+
+  it('is a mistake for a user who may do neither', async () => {
+    const user = await restricted('+@all', '-function', '-fcall', '-eval');
+    const limiter = over(server, { onError: 'allow' }, user);
+    await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
+    expect(limiter.counters).toMatchObject({ mistakes: 1, allowed: 0 });
+  });
+
+  it('is a replica without functions: it is looked at through the script', async () => {
+    closing.push(() => server.admin.call('REPLICAOF', 'NO', 'ONE'));
+    await server.admin.call('REPLICAOF', '127.0.0.1', '1');
+    const limiter = over(server, { onError: 'deny' });
+    expect(await limiter.peek(api, '42')).toMatchObject({ source: 'server', remaining: 99 });
+    const refused = await limiter.check(api, '42');
+    expect(refused.error?.message).toMatch(/READONLY/);
+    expect(refused).toMatchObject({ allowed: false, source: 'error' });
+  });
+
+  // The last one: from here on the server has the module.
+  it('gets the module on live keys, which go on', async () => {
+    const limiter = over(server);
+    expect(await taken(limiter, 7)).toBe(7);
+    await server.admin.call('MODULE', 'LOAD', MODULE);
+    expect(await limiter.ready()).toBe('functions');
+    expect(await taken(limiter, 7)).toBe(7);
+    await server.admin.call('FUNCTION', 'FLUSH');
+    expect(await taken(limiter, 7)).toBe(7);
+    expect(await limiter.ready()).toBe('module');
+    expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(79);
+  });
+});
+
+describe('a server with the module', () => {
+  let server: Server;
+  beforeAll(async () => {
+    server = await serveFor('module');
+  });
+  afterAll(() => ended(server));
+
+  it.each(['auto', ...ALL] as const)('is asked as it is wanted: %s', async (backend) => {
+    const limiter = over(server, { backend });
+    expect(await limiter.ready()).toBe(backend === 'auto' ? 'module' : backend);
+    expect(await taken(limiter, 3)).toBe(3);
+  });
+
+  it('is no reason to look elsewhere when it is refused to the user', async () => {
+    await server.admin.call('FUNCTION', 'FLUSH');
+    await server.admin.config('RESETSTAT');
+    const rights = ['reset', 'on', '>x', '~*', '+@all', '-rl.gcra', '-rl.peek'];
+    await server.admin.call('ACL', 'SETUSER', 'some', ...rights);
+    const user = { username: 'some', password: 'x' };
+    const limiter = over(server, {}, user);
+    await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
+    await expect(limiter.ready()).rejects.toMatchObject({ kind: 'NOPERM' });
+    expect(await callsOf(server.admin, 'fcall')).toBe(0);
+    expect(await server.admin.call('FUNCTION', 'LIST')).toEqual([]);
+  });
+});
+
+describe.each(['functions', 'script'] as const)('a cluster without the module: %s', (backend) => {
+  let nodes: Server[];
+  beforeAll(async () => {
+    nodes = await serveCluster(backend);
+  }, 30_000);
+  afterAll(async () => {
+    for (const node of nodes) await ended(node);
+  });
+
+  const drivers = {
+    ioredis: async () => {
+      const cluster = new Cluster([{ port: nodes[0]?.port as number }], { keyPrefix: 'app:' });
+      closing.push(() => cluster.disconnect());
+      return cluster as unknown as Client;
+    },
+    'node-redis': async () => {
+      const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
+      const cluster = createCluster({ rootNodes, defaults: { disableOfflineQueue: true } });
+      cluster.on('error', () => {});
+      await cluster.connect();
+      closing.push(() => cluster.destroy());
+      return cluster as unknown as Client;
+    },
+  };
+
+  it.each(Object.entries(drivers))('is found on all nodes at once, by %s', async (name, open) => {
+    const limiter = new Limiter(await open(), { timeoutMs: 10_000, prefix: name });
+    closing.push(() => limiter.close());
+    for (let round = 1; round <= 3; round += 1) {
+      for (const { admin } of nodes) {
+        if (backend === 'functions') await admin.call('FUNCTION', 'FLUSH');
+        await admin.script('FLUSH');
+      }
+      const subjects = Array.from({ length: 30 }, (_, at) => `${at}`);
+      const all = await Promise.all(subjects.map((subject) => limiter.check(api, subject)));
+      expect(all.map(({ error }) => error).filter(Boolean)).toEqual([]);
+      expect(all.map(({ remaining }) => remaining)).toEqual(subjects.map(() => 100 - round));
+    }
+    expect(await limiter.ready()).toBe(backend);
+  });
+});
