@@ -24,7 +24,9 @@
 -- rl.sliding-log-slots says. A script is refused where a command in it is: beyond maxmemory also
 -- REFUND and RENEW, on a replica only what writes. The caller needs the right to all that is called
 -- here: del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange
--- zrangebyscore zrem zrevrange zscore.
+-- zrangebyscore zrem zrevrange zscore. With a part of it, a call may end in an error after it has
+-- written. A foreign value is read as a whole before it is refused, which takes its time if it is
+-- hundreds of MB long.
 --
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
 -- sets; what a call makes of them stands in decide and settling, as in the module's own
@@ -598,6 +600,8 @@ local function gcra()
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
+      -- Nothing is remembered until all of it is: FUNCTION KILL may end the call at any line.
+      burst = nil
       local rest = its_period % its_rate
       interval_us = (its_period - rest) / its_rate
       rest = rest * 1000 + its_rate - 1
@@ -1145,7 +1149,11 @@ local function sliding_log()
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
     if not bytes then return limit, false end
-    if not is_log(bytes) then return end
+    if not is_log(bytes) then
+      -- It may be large, and would be kept until the next call.
+      log = nil
+      return
+    end
     last, last_total = entry(count - 1)
     local since = now - window
     -- No entry comes before the base.

@@ -251,3 +251,19 @@ fn a_call_with_the_wrong_number_of_keys_is_an_error() {
     assert!(raw_error(&client.call(&unknown)).is_some_and(|e| e.starts_with("ERR unknown ")));
     assert_eq!(client.integer("DBSIZE"), 0);
 }
+
+/// FUNCTION KILL may end a call at any line: here it is an error at the worst of them.
+#[test]
+fn a_call_that_is_killed_leaves_no_rule_half_remembered() {
+    let counted = "      tolerance_us, tolerance_ns = intervals(its_burst)\n";
+    let killed = format!("      if its_burst == 77 then error('killed') end\n{counted}");
+    let source = source();
+    assert_eq!(source.matches(counted).count(), 1, "the line that is looked for");
+    let server = plain();
+    let mut client = server.client();
+    client.call(&["FUNCTION", "LOAD", &source.replace(counted, &killed)]);
+    assert_eq!(client.decide("FCALL rl_gcra 1 a 1 1 60")[..3], [1, 1, 0]);
+    assert!(client.error("FCALL rl_gcra 1 b 77 1000 1").contains("killed"));
+    assert_eq!(client.decide("FCALL rl_gcra 1 c 1 1 60")[..3], [1, 1, 0]);
+    assert_eq!(client.decide("FCALL rl_gcra 1 c 1 1 60")[..3], [0, 1, 0]);
+}

@@ -446,6 +446,7 @@ local function algorithm_of(name)
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
+      burst = nil
       local rest = its_period % its_rate
       interval_us = (its_period - rest) / its_rate
       rest = rest * 1000 + its_rate - 1
@@ -849,7 +850,10 @@ end)()
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
     if not bytes then return limit, false end
-    if not is_log(bytes) then return end
+    if not is_log(bytes) then
+      log = nil
+      return
+    end
     last, last_total = entry(count - 1)
     local since = now - window
     if base <= since then
