@@ -1,7 +1,7 @@
 /** Middleware for Express, and for whatever hands on `node:http` requests with a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Decision } from './decision.js';
-import { type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
@@ -81,9 +81,6 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   }
   return rateLimitMiddleware;
 }
-
-/** Fields that are lists, so that those of another limiter stand beside ours. */
-const LISTS = new Set(['RateLimit', 'RateLimit-Policy']);
 
 /** Names of request headers that one of ours has written, and a client no more. */
 const cleaned = new WeakMap<IncomingMessage, Set<string>>();

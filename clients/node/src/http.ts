@@ -174,3 +174,6 @@ export const PROBLEM_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Content-Type': 'application/problem+json',
   'Cache-Control': 'no-store',
 });
+
+/** Fields that are lists, so that those of another limiter stand beside ours. */
+export const LISTS: ReadonlySet<string> = new Set(['RateLimit', 'RateLimit-Policy']);

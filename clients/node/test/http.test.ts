@@ -274,6 +274,22 @@ describe('Hono', () => {
     expect(denied.headers.get('Retry-After')).toBe('6');
   });
 
+  it('stands beside another one: no field and no mark of its is lost', async () => {
+    const { limiter } = over();
+    const away = over();
+    away.server.fail();
+    const [key, degradedHeader] = [() => 'x', 'X-Degraded'];
+    const day = fixed('day', 9, '1d');
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter: away.limiter, rule: day, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter, rule: day, key }));
+    app.get('/', (context) => context.text(context.req.raw.headers.get('x-degraded') ?? 'none'));
+    const response = await app.request('/', { headers: { 'x-degraded': '0' } });
+    expect(await response.text()).toBe('1');
+    expect(response.headers.get('RateLimit')).toBe('"day";r=8;t=86400, "api";r=5;t=6');
+  });
+
   it('reads the peer of node-server, and releases with the body or the client', async () => {
     const { server, limiter } = over();
     const app = new Hono();
