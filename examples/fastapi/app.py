@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,7 +16,7 @@ import redis.asyncio
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from redis_throttle_client import AsyncLimiter, fixed, gcra, lease
+from redis_throttle_client import AsyncLimiter, ThrottleError, fixed, gcra, lease
 from redis_throttle_client.asgi import RateLimitMiddleware
 
 client = redis.asyncio.Redis.from_url(os.environ.get("SERVER", "redis://127.0.0.1:7777"))
@@ -36,7 +37,11 @@ EXPORTS = lease("exports", limit=1, ttl="30s")
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Gives back what the limiter still holds when the service ends."""
+    """Connects before the first request, and gives back what is still held at the end."""
+    try:
+        await limiter.ready()
+    except ThrottleError as error:
+        print(f"no limits yet: {error}", file=sys.stderr)
     yield
     await limiter.close()
     await client.aclose()

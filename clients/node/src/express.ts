@@ -1,7 +1,7 @@
 /** Middleware for Express, and for whatever hands on `node:http` requests with a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Decision } from './decision.js';
-import { type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
@@ -51,12 +51,15 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
     next: (error?: unknown) => void,
   ): Promise<void> {
     try {
-      // What a client says of it is not to be believed.
-      if (marker !== undefined) delete request.headers[marker];
+      if (marker !== undefined) clean(request, marker);
       const { decision, headers, problem, leases } = await decide(request);
       releaseAfter(response, leases);
-      request.rateLimit = decision;
-      for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+      // Skipped here, it may have been decided by another one before.
+      if (decision !== undefined) request.rateLimit = decision;
+      for (const [name, value] of Object.entries(headers)) {
+        if (LISTS.has(name)) response.appendHeader(name, value);
+        else response.setHeader(name, value);
+      }
       if (marker !== undefined && decision?.degraded) request.headers[marker] = '1';
       if (problem !== undefined) {
         response.statusCode = problem.status;
@@ -77,6 +80,16 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
     next();
   }
   return rateLimitMiddleware;
+}
+
+/** Names of request headers that one of ours has written, and a client no more. */
+const cleaned = new WeakMap<IncomingMessage, Set<string>>();
+
+/** What a client says of it is not to be believed. */
+function clean(request: IncomingMessage, name: string): void {
+  const names = cleaned.get(request) ?? new Set();
+  if (!names.has(name)) delete request.headers[name];
+  cleaned.set(request, names.add(name));
 }
 
 /** `close` comes after every response, finished or not; it may have come already. */

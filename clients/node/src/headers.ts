@@ -9,7 +9,9 @@ import type { Decision } from './decision.js';
  * `-Remaining` and `-Reset` in seconds left; `x-ratelimit`, the same with an `X-`, the reset in
  * seconds since 1970.
  */
-export type HeaderStyle = 'draft-11' | 'draft-6' | 'x-ratelimit';
+export type HeaderStyle = (typeof STYLES)[number];
+
+export const STYLES = ['draft-11', 'draft-6', 'x-ratelimit'] as const;
 
 export interface HeaderOptions {
   /** Which forms. Default: `['draft-11']`. */
@@ -61,9 +63,10 @@ function policy({ rule, limit, windowMs = 0 }: Decision): string {
   return `"${rule}";q=${limit}${windowMs < 1000 ? '' : `;w=${Math.ceil(windowMs / 1000)}`}`;
 }
 
-/** `t`, which does not end after `Retry-After`. */
-function secondsLeft({ resetAfterMs }: Decision, retryAfter = Number.POSITIVE_INFINITY): number {
-  return Math.min(Math.ceil(resetAfterMs / 1000), retryAfter);
+/** `t`: of a rule that denies when it lets the next one through; never after `Retry-After`. */
+function secondsLeft(part: Decision, retryAfter = Number.POSITIVE_INFINITY): number {
+  const own = part.allowed ? undefined : retryAfterSeconds(part.retryAfterMs);
+  return Math.min(own ?? Math.ceil(part.resetAfterMs / 1000), retryAfter);
 }
 
 function three(prefix: string, { limit, remaining }: Decision, reset: number) {

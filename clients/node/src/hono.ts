@@ -1,6 +1,6 @@
 /** Middleware over `Request` and `Response`, as Hono and others of its style have it. */
 import type { Decision } from './decision.js';
-import { type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
+import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
@@ -48,8 +48,7 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
   });
 
   return async function rateLimitMiddleware(context, next) {
-    // What a client says of it is not to be believed.
-    if (degradedHeader !== undefined) mark(context, degradedHeader, false);
+    if (degradedHeader !== undefined) clean(context, degradedHeader.toLowerCase());
     const { decision, headers, problem, leases } = await decide(context);
     if (degradedHeader !== undefined && decision?.degraded) mark(context, degradedHeader, true);
     const client = context.req.raw.signal;
@@ -72,7 +71,10 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
     const response = leases.length > 0 ? releasing(context.res, leases, client) : context.res;
     // A copy where the headers are fixed, as of a response that was fetched.
     const copy = new Response(response.body, response);
-    for (const [name, value] of Object.entries(headers)) copy.headers.set(name, value);
+    for (const [name, value] of Object.entries(headers)) {
+      if (LISTS.has(name)) copy.headers.append(name, value);
+      else copy.headers.set(name, value);
+    }
     context.res = undefined as unknown as Response;
     context.res = copy;
   };
@@ -81,6 +83,16 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
 // biome-ignore lint/suspicious/noExplicitAny: the env of the runtime is its own affair
 function nodePeer({ env }: { env?: any }): string | undefined {
   return (env?.incoming ?? env?.server?.incoming)?.socket?.remoteAddress;
+}
+
+/** Names of request headers that one of ours has written, and a client no more. */
+const cleaned = new WeakMap<ContextLike, Set<string>>();
+
+/** What a client says of it is not to be believed. */
+function clean(context: ContextLike, name: string): void {
+  const names = cleaned.get(context) ?? new Set();
+  if (!names.has(name)) mark(context, name, false);
+  cleaned.set(context, names.add(name));
 }
 
 /** A request's headers are fixed, so it is replaced where they have to change. */

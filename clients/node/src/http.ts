@@ -12,6 +12,7 @@ import {
   type Problem,
   problemOf,
   rateLimitHeaders,
+  STYLES,
 } from './headers.js';
 import type { Lease } from './lease.js';
 import type { Limiter, RuleCall } from './limiter.js';
@@ -100,6 +101,14 @@ export function requestLimiter<Incoming>(
   const rules = several.map((one) => ('words' in one ? { rule: one } : one));
   if (rules.length < 1 || rules.length > 16) throw new ArgumentError('rule', '1 to 16 rules');
   if (limiter === undefined) throw new ArgumentError('limiter', 'a Limiter');
+  if (styles?.some((style) => !STYLES.includes(style))) {
+    throw new ArgumentError('headers', `some of ${STYLES.join(', ')}`);
+  }
+  // Of those that are functions nobody knows yet.
+  const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
+  if (known.filter(({ kind }) => kind === 'lease').length > 1) {
+    throw new ArgumentError('rule', 'at most one lease');
+  }
   if (anonymous === '') throw new ArgumentError('anonymous', 'a text that is not empty');
 
   async function callsOf(request: Incoming): Promise<RuleCall[] | undefined> {
@@ -165,3 +174,6 @@ export const PROBLEM_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Content-Type': 'application/problem+json',
   'Cache-Control': 'no-store',
 });
+
+/** Fields that are lists, so that those of another limiter stand beside ours. */
+export const LISTS: ReadonlySet<string> = new Set(['RateLimit', 'RateLimit-Policy']);

@@ -6,7 +6,7 @@ import express, { type Express } from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it } from 'vitest';
-import { type ExpressOptions, rateLimit } from '../src/express.js';
+import { type ExpressOptions, type RateLimited, rateLimit } from '../src/express.js';
 import { RedisThrottleStore } from '../src/express-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/hono.js';
 import { backoff, fixed, gcra, Limiter, type LimiterOptions, lease } from '../src/index.js';
@@ -172,6 +172,48 @@ describe('Express', () => {
     expect(await denied.text()).toBe('again in 36000');
   });
 
+  it('stands beside another one: no field, mark or decision of its is lost', async () => {
+    const { limiter } = over();
+    const away = over();
+    away.server.fail();
+    const degradedHeader = 'X-Degraded';
+    const open = gcra('open', 6, 10, '60s', { onError: 'allow' });
+    const day = fixed('day', 9, '1d');
+    const seen: unknown[] = [];
+    const app = express()
+      .use(rateLimit({ limiter: away.limiter, rule: open, degradedHeader }))
+      .use(rateLimit({ limiter, rule: api, degradedHeader }))
+      .use(rateLimit({ limiter, rule: day, degradedHeader }))
+      .use(rateLimit({ limiter, rule: lease('one', 1, '1s'), skip: () => true, degradedHeader }))
+      .get('/', (request: express.Request & RateLimited, response) => {
+        seen.push(request.rateLimit?.rule, request.headers['x-degraded']);
+        response.send('ok');
+      });
+    const headers = { 'x-degraded': '0' };
+    const response = await fetch(await listen(app), { headers });
+    expect(seen).toEqual(['day', '1']);
+    expect(response.headers.get('RateLimit')).toBe('"api";r=5;t=6, "day";r=8;t=86400');
+    expect(response.headers.get('RateLimit-Policy')).toBe('"api";q=6;w=36, "day";q=9;w=86400');
+  });
+
+  it('says of each rule that denies when it lets the next one through', async () => {
+    const { limiter } = over();
+    const rule = [api, fixed('day', 6, '1d')];
+    const url = await listen(limited({ limiter, rule }));
+    for (let call = 0; call < 6; call += 1) await fetch(url);
+    const denied = await fetch(url);
+    expect(denied.headers.get('RateLimit')).toBe('"api";r=0;t=6, "day";r=0;t=86400');
+    expect(denied.headers.get('Retry-After')).toBe('86400');
+  });
+
+  it('refuses at set-up what no request could pass', () => {
+    const { limiter } = over();
+    const two = [lease('a', 1, '1s'), lease('b', 1, '1s')];
+    expect(() => rateLimit({ limiter, rule: two })).toThrow(/at most one lease/);
+    const headers = ['draft-7'] as unknown as [];
+    expect(() => rateLimit({ limiter, rule: api, headers })).toThrow(/headers: expected some of/);
+  });
+
   it('skips, and leaves the decision on the request', async () => {
     const { server, limiter } = over();
     const skip = ({ url }: { url?: string | undefined }) => url === '/?health';
@@ -230,6 +272,22 @@ describe('Hono', () => {
     expect(denied.status).toBe(429);
     expect(denied.headers.get('Content-Type')).toBe('application/problem+json');
     expect(denied.headers.get('Retry-After')).toBe('6');
+  });
+
+  it('stands beside another one: no field and no mark of its is lost', async () => {
+    const { limiter } = over();
+    const away = over();
+    away.server.fail();
+    const [key, degradedHeader] = [() => 'x', 'X-Degraded'];
+    const day = fixed('day', 9, '1d');
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter: away.limiter, rule: day, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader }));
+    app.use(honoRateLimit({ limiter, rule: day, key }));
+    app.get('/', (context) => context.text(context.req.raw.headers.get('x-degraded') ?? 'none'));
+    const response = await app.request('/', { headers: { 'x-degraded': '0' } });
+    expect(await response.text()).toBe('1');
+    expect(response.headers.get('RateLimit')).toBe('"day";r=8;t=86400, "api";r=5;t=6');
   });
 
   it('reads the peer of node-server, and releases with the body or the client', async () => {

@@ -388,3 +388,12 @@ def test_no_two_subjects_meet_in_a_key(pairs: list[tuple[str, str]]) -> None:
     keys = Keys()
     first, second = (keys.key(rule, subject) for subject, rule in pairs)
     assert first != second
+
+
+def test_what_a_client_makes_long_is_not_kept() -> None:
+    keys = Keys()
+    assert keys.key("api", "x" * 60_000) == keys.key("api", "x" * 60_000)
+    assert keys.key("api", "short", "x" * 60_000)
+    assert keys._known.cache_info().currsize == 0
+    assert keys.key("api", "short") == "rl:api:short"
+    assert keys._known.cache_info().currsize == 1

@@ -219,6 +219,20 @@ async def test_a_lease_ends_with_the_response(server: FakeServer, path: str) -> 
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("sends", [False, True])
+async def test_headers_may_be_missing_or_read_once(server: FakeServer, sends: bool) -> None:
+    async def bare(scope: Any, receive: Any, send: Any) -> None:
+        theirs = {"headers": iter([(b"x-once", b"1")])} if sends else {}
+        await send({"type": "http.response.start", "status": 200, **theirs})
+        await send({"type": "http.response.body", "body": b"bare"})
+
+    made = RateLimitMiddleware(bare, limiter=server.async_limiter(), rules=API)
+    response = await get(made)
+    assert response.headers["ratelimit"] == '"api";r=5;t=6'
+    assert ("x-once" in response.headers) == sends
+
+
+@pytest.mark.anyio
 async def test_a_lease_ends_when_the_client_goes(server: FakeServer) -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}

@@ -47,10 +47,17 @@ class Keys:
         self._by_subject = hash_tag == "subject"
         self._secret = secret
         # The keys of those who come often; a subject is hashed or encoded once.
-        self.key = lru_cache(maxsize=_KNOWN)(self._key)
+        self._known = lru_cache(maxsize=_KNOWN)(self._key)
 
-    def _key(self, rule: str, subject: str, tag: str | None = None) -> str:
+    def key(self, rule: str, subject: str, tag: str | None = None) -> str:
         """The key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
+        # What a client may make as long as it likes is not kept.
+        short = isinstance(subject, str) and len(subject) <= _MOST_BYTES
+        if short and (tag is None or len(tag) <= _MOST_BYTES):
+            return self._known(rule, subject, tag)
+        return self._key(rule, subject, tag)
+
+    def _key(self, rule: str, subject: str, tag: str | None) -> str:
         part = self.encode(subject, "subject")
         if ":" in rule:
             rule = rule.replace(":", "%3A")

@@ -120,9 +120,11 @@ class RateLimitMiddleware:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                present = {name.lower().decode("latin-1") for name, _ in message["headers"]}
+                # An application need not send any, and may send what can be read once.
+                theirs = list(message.get("headers", ()))
+                present = {name.lower().decode("latin-1") for name, _ in theirs}
                 ours = [(n.encode(), v.encode()) for n, v in added(present, fields)]
-                message = {**message, "headers": [*message["headers"], *ours]}
+                message = {**message, "headers": [*theirs, *ours]}
             await send(message)
             if message["type"] == "http.response.body" and not message.get("more_body"):
                 for lease in leases:
