@@ -4,6 +4,7 @@ use crate::contestants::{
     Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
 };
 use crate::leases;
+use crate::library;
 use crate::load::Shape;
 use crate::memory;
 use crate::node::{Binary, Node};
@@ -64,16 +65,18 @@ impl Held {
     }
 }
 
+/// Measures the library alone, for whoever works on it.
+pub fn measure_library(binary: &Binary, module: &Path, rounds: usize) -> Bars {
+    let mut bars = Bars::of(binary);
+    bars.measure_library(binary, module, rounds);
+    bars
+}
+
 /// Measures one server.
 pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     let held = Held::of(&binary.name);
     let progress = |case: &str| eprintln!("{}: {case}", binary.name);
-    let mut bars = Bars {
-        server: binary.name.clone(),
-        rows: Vec::new(),
-        figures: Vec::new(),
-        command_lines: Vec::new(),
-    };
+    let mut bars = Bars::of(binary);
     let set_and_four: Vec<Contestant> =
         [Contestant::set()].into_iter().chain(FOUR.map(Limiter::allowed)).collect();
 
@@ -119,6 +122,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Bars {
 
     progress("the log");
     bars.measure_log(binary, module, rounds.div_ceil(3));
+    bars.measure_library(binary, module, rounds.div_ceil(2));
     progress("memory");
     for limiter in FOUR {
         let size = memory::key_size(binary, module, limiter);
@@ -133,6 +137,11 @@ fn size_figure(limiter: Limiter, age: &str) -> String {
 }
 
 impl Bars {
+    fn of(binary: &Binary) -> Self {
+        let server = binary.name.clone();
+        Self { server, rows: Vec::new(), figures: Vec::new(), command_lines: Vec::new() }
+    }
+
     /// Calls per second by those of `SET PX`, of the four and of their scripts. A script ran next
     /// to its limiter, so its share is that of the limiter by how much slower the script was.
     pub fn by_set(&self) -> [[f64; 4]; 2] {
@@ -261,6 +270,18 @@ impl Bars {
         eprintln!("{}: reservations", self.server);
         let value = reserving::cpu_of_both(node, rounds);
         self.add_most("RL.RESERVE and RL.COMMIT at 10 open, CPU against RL.FIXED", value, 3.0);
+    }
+
+    /// What a server without the module has.
+    fn measure_library(&mut self, binary: &Binary, module: &Path, rounds: usize) {
+        let library = library::measure(binary, module, rounds);
+        let rows = library.shares.into_iter().map(|share| {
+            let library::Share { figure, value, bar } = share;
+            Bar { figure, value, bar, is_most: true }
+        });
+        self.rows.extend(rows);
+        self.figures.extend(library.figures);
+        self.command_lines.extend(library.command_lines);
     }
 
     fn measure_log(&mut self, binary: &Binary, module: &Path, rounds: usize) {

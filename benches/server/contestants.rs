@@ -13,6 +13,8 @@ pub struct Contestant {
     pub expected: Expected,
     /// Events that its logs hold together in a steady state; 0 where there is no log to fill.
     pub live: u64,
+    /// Whether it takes its window in us, as the scripts of one limiter do, not in seconds.
+    takes_us: bool,
 }
 
 /// What the module has to decide.
@@ -78,7 +80,7 @@ impl Limiter {
     fn contestant(self, kind: &str, mark: &str, words: &[&str], expected: Expected) -> Contestant {
         let name = format!("{} {kind}", self.name);
         let words = self.with_key(mark, words);
-        Contestant { name, words, before: None, expected, live: 0 }
+        Contestant { name, words, before: None, expected, live: 0, takes_us: false }
     }
 
     /// The words with a key of its own, which the load picks, where they say `KEY`.
@@ -179,14 +181,48 @@ impl Limiter {
     pub fn steady_evalsha(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let sha = load_script(node, self.script);
         let words = ["EVALSHA", &sha, "1", "KEY", &limit.to_string(), WINDOW];
-        Contestant { live, ..self.contestant("EVALSHA", "t", &words, Expected::MostlyAllowed) }
+        let contestant = self.contestant("EVALSHA", "t", &words, Expected::MostlyAllowed);
+        Contestant { live, takes_us: true, ..contestant }
     }
 
     /// The same through its script as a function.
     pub fn steady_fcall(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let name = self.load_function(node);
         let words = ["FCALL", &name, "1", "KEY", &limit.to_string(), WINDOW];
-        Contestant { live, ..self.contestant("FCALL", "u", &words, Expected::MostlyAllowed) }
+        let contestant = self.contestant("FCALL", "u", &words, Expected::MostlyAllowed);
+        Contestant { live, takes_us: true, ..contestant }
+    }
+
+    /// The rule of [`Self::allowed`] by the library, which the server has to have loaded.
+    pub fn by_function(self) -> Contestant {
+        let function = self.function();
+        let words = [&["FCALL", &function, "1", "KEY"], self.ample()].concat();
+        self.contestant("by the library (FCALL)", "w", &words, Expected::Allowed)
+    }
+
+    /// The same by the library's script.
+    pub fn by_script(self, sha: &str) -> Contestant {
+        let words = [&["EVALSHA", sha, "1", "KEY", self.name], self.ample()].concat();
+        self.contestant("by the library's script", "x", &words, Expected::Allowed)
+    }
+
+    /// The call of [`Self::steady`] by the library.
+    pub fn steady_by_function(self, limit: u64, live: u64) -> Contestant {
+        let words = ["FCALL", &self.function(), "1", "KEY", &limit.to_string(), WINDOW];
+        let name = "by the library (FCALL)";
+        Contestant { live, ..self.contestant(name, "y", &words, Expected::MostlyAllowed) }
+    }
+
+    /// The same by the library's script.
+    pub fn steady_by_script(self, sha: &str, limit: u64, live: u64) -> Contestant {
+        let words = ["EVALSHA", sha, "1", "KEY", self.name, &limit.to_string(), WINDOW];
+        let name = "by the library's script";
+        Contestant { live, ..self.contestant(name, "z", &words, Expected::MostlyAllowed) }
+    }
+
+    /// The function that the library has of it.
+    fn function(self) -> String {
+        format!("rl_{}", self.name.to_lowercase())
     }
 
     fn load_function(self, node: &Node) -> String {
@@ -213,7 +249,8 @@ pub fn load_script(node: &Node, script: &str) -> String {
 impl Contestant {
     fn plain(name: &str, words: &[&str]) -> Self {
         let words = words.iter().map(|word| (*word).to_owned()).collect();
-        Self { name: name.to_owned(), words, before: None, expected: Expected::Any, live: 0 }
+        let name = name.to_owned();
+        Self { name, words, before: None, expected: Expected::Any, live: 0, takes_us: false }
     }
 
     /// Several rules in one call, all of which allow.
@@ -243,6 +280,25 @@ impl Contestant {
         let keys = keys.each_ref().map(String::as_str);
         let words = [&["EVALSHA", &sha, "3"], keys.as_slice(), &rules].concat();
         Self { expected: Expected::Allowed, ..Self::plain("three rules, EVALSHA", &words) }
+    }
+
+    /// The rules of [`THREE`] in one call of the library.
+    pub fn three_by_function() -> Self {
+        Self::three("three rules by the library (FCALL)", &["FCALL", "rl_all", "3"], "w", &[])
+    }
+
+    /// The same by the library's script.
+    pub fn three_by_script(sha: &str) -> Self {
+        Self::three("three rules by the library's script", &["EVALSHA", sha, "3"], "x", &["ALL"])
+    }
+
+    fn three(name: &str, head: &[&str], mark: &str, verb: &[&str]) -> Self {
+        let pairs = [0, 1, 2].map(|at| THREE[at].ruled(at));
+        let keys = pairs.each_ref().map(|[key, _]| key.replace(':', &format!("{mark}:")));
+        let keys = keys.each_ref().map(String::as_str);
+        let rules = pairs.each_ref().map(|[_, rule]| rule.as_str());
+        let words = [head, keys.as_slice(), verb, rules.as_slice()].concat();
+        Self { expected: Expected::Allowed, ..Self::plain(name, &words) }
     }
 
     /// What every other is compared with: a value as long as a state, and an expiry.
@@ -283,9 +339,9 @@ impl Contestant {
 
     /// The same with this window, in the units of the module or of a script.
     pub fn with_window(&self, window_us: u64) -> Self {
-        let window = match self.command().starts_with("RL.") {
-            true => format!("{}.{:06}", window_us / 1_000_000, window_us % 1_000_000),
-            false => window_us.to_string(),
+        let window = match self.takes_us {
+            true => window_us.to_string(),
+            false => format!("{}.{:06}", window_us / 1_000_000, window_us % 1_000_000),
         };
         let words = self.words.iter().map(|word| word.replace(WINDOW, &window)).collect();
         Self { words, ..self.clone() }

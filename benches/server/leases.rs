@@ -4,6 +4,7 @@
 //! connection of our own with a pipeline on it. What counts is the CPU time of the server.
 
 use crate::contestants::load_script;
+use crate::library;
 use crate::node::{Node, command_of};
 use crate::rounds::median;
 use redis::{Connection, ConnectionLike as _, Value};
@@ -26,6 +27,10 @@ pub struct Figures {
     pub ratio: f64,
     /// Median of our own by that with the fewest holders in the same round.
     pub growth: f64,
+    /// Median of that of the library's functions by that of the scripts in the same round.
+    pub library: f64,
+    /// The same of the library's script.
+    pub library_script: f64,
 }
 
 /// One that takes and gives back leases of one key.
@@ -40,16 +45,23 @@ pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
     let mut connection = node.connect();
     let [lease, release] = [include_str!("lua/lease.lua"), include_str!("lua/release.lua")]
         .map(|script| load_script(node, script));
+    let sha = library::load(node);
     let mut pairs = HOLDERS.map(|holders| {
         let (own_key, script_key) = (format!("le:{holders}"), format!("lu:{holders}"));
+        let [of_function, of_library_script] = ["lf", "ls"].map(|mark| format!("{mark}:{holders}"));
         let take = |key: &str, id: &str| words(&["RL.LEASE", key, id, "1000000", "1d"]);
         let take_by_script = |key: &str, id: &str| {
             words(&["EVALSHA", &lease, "1", key, id, "1000000", "86400000000"])
         };
+        let take_by_function =
+            |key: &str, id: &str| words(&["FCALL", "rl_lease", "1", key, id, "1000000", "1d"]);
+        let take_by_library_script =
+            |key: &str, id: &str| words(&["EVALSHA", &sha, "1", key, "LEASE", id, "1000000", "1d"]);
         for holder in 0..holders {
             let id = format!("holder-{holder}");
-            let both = [take(&own_key, &id), take_by_script(&script_key, &id)].concat();
-            send(&mut connection, &both, 2);
+            let own = [&own_key, &of_function, &of_library_script].map(|key| take(key, &id));
+            let all = [own.concat(), take_by_script(&script_key, &id)].concat();
+            send(&mut connection, &all, 4);
         }
         let give = |key: &str, id: &str| words(&["RL.RELEASE", key, id]);
         let give_by_script = |key: &str, id: &str| words(&["EVALSHA", &release, "1", key, id]);
@@ -58,19 +70,28 @@ pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
             Contestant::new(|id| {
                 [take_by_script(&script_key, id), give_by_script(&script_key, id)].concat()
             }),
+            Contestant::new(|id| {
+                let give = words(&["FCALL", "rl_release", "1", &of_function, id]);
+                [take_by_function(&of_function, id), give].concat()
+            }),
+            Contestant::new(|id| {
+                let key = &of_library_script;
+                let give = words(&["EVALSHA", &sha, "1", key, "RELEASE", id]);
+                [take_by_library_script(key, id), give].concat()
+            }),
         ]
     });
     for _ in 0..=rounds {
         pairs.as_flattened_mut().iter_mut().for_each(|one| one.run(node, &mut connection));
     }
     let fewest = pairs[0][0].rounds_us.clone();
-    pairs.iter().map(|[own, script]| figures(own, script, &fewest)).collect()
+    pairs.iter().map(|all| figures(all, &fewest)).collect()
 }
 
-fn figures(own: &Contestant, script: &Contestant, fewest: &[f64]) -> Figures {
+fn figures(all: &[Contestant; 4], fewest: &[f64]) -> Figures {
     // The first round has warmed all up.
-    let after_first = |one: &[f64]| one[1..].to_vec();
-    let (own, script) = (after_first(&own.rounds_us), after_first(&script.rounds_us));
+    let after_first = |one: &Contestant| one.rounds_us[1..].to_vec();
+    let [own, script, library, library_script] = all.each_ref().map(after_first);
     let by = |dividend: &[f64], divisor: &[f64]| {
         median(dividend.iter().zip(divisor).map(|(dividend, divisor)| dividend / divisor))
     };
@@ -79,6 +100,8 @@ fn figures(own: &Contestant, script: &Contestant, fewest: &[f64]) -> Figures {
         script_us: median(script.iter().copied()),
         ratio: by(&script, &own),
         growth: by(&own, &fewest[1..]),
+        library: by(&library, &script),
+        library_script: by(&library_script, &script),
     }
 }
 

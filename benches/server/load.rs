@@ -116,7 +116,8 @@ fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     };
     let Some(name) = contestant.command().strip_prefix("RL.") else {
         let stats = node.info("commandstats");
-        let writes = ["set", "incr", "zadd"].map(|name| stats.get(&format!("cmdstat_{name}")));
+        let names = ["set", "setrange", "incr", "zadd"];
+        let writes = names.map(|name| stats.get(&format!("cmdstat_{name}")));
         let writes = writes.into_iter().flatten().filter_map(|stat| number(stat, "calls"));
         return Some(writes.sum::<f64>() / contestant.keys() as f64);
     };

@@ -1,7 +1,8 @@
 //! What a decision costs inside a server, next to plain commands and to scripts that do the same.
 //!
 //! `make bench` measures the figures that have a bar, `make bench-full` all there is to know; both
-//! write a page and pictures under `docs/bench/`. On a shared machine no absolute figure means
+//! write a page and pictures under `docs/bench/`. With the argument `library` only what a server
+//! without the module has is measured, and printed. On a shared machine no absolute figure means
 //! anything: runs are short, contestants take turns, and what counts is the ratio within a round.
 //!
 //! Set by the make targets: `RL_MODULE` is the module, built with the feature `noop-command`;
@@ -13,6 +14,7 @@ mod contestants;
 mod full;
 mod latency;
 mod leases;
+mod library;
 mod load;
 mod memory;
 mod node;
@@ -48,7 +50,14 @@ fn main() {
         let text = env::var("ROUNDS").unwrap_or_default();
         if text.is_empty() { default } else { text.parse().expect("ROUNDS is a number") }
     };
-    let is_full = env::args().any(|argument| argument == "full");
+    let is_asked = |part: &str| env::args().any(|argument| argument == part);
+    if is_asked("library") {
+        let measure = |binary| bars::measure_library(binary, &module, rounds(9).max(1));
+        let all: Vec<bars::Bars> = binaries.iter().map(measure).collect();
+        println!("{}", report::bars(&all));
+        return;
+    }
+    let is_full = is_asked("full");
     let out = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/bench");
     fs::create_dir_all(&out).expect("docs/bench can be made");
     if is_full {

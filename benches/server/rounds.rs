@@ -156,6 +156,11 @@ pub fn cpu_a_rule(several: &Figures, rules: usize, singles: &[Figures]) -> f64 {
     }))
 }
 
+/// Median of the CPU time of one by that of another in the same round.
+pub fn cpu_by(own: &Figures, other: &Figures) -> f64 {
+    median(own.runs.iter().zip(&other.runs).map(|(own, other)| own.cpu_us / other.cpu_us))
+}
+
 /// The median; of an even number the upper one.
 pub fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();

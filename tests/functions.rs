@@ -1,0 +1,33 @@
+//! The library of server functions and the script made from it, beside the module: the same
+//! replies, the same error texts, the same bytes in the key, the same expiry.
+//!
+//! ```text
+//! cargo test --locked --no-default-features --test functions
+//! ```
+//!
+//! `RL_DIFFERENTIAL_CALLS` makes the differential runs longer, `FUZZ_SEED` repeats one. `SERVER`
+//! and `RL_MODULE` are those of the end-to-end suite.
+
+// The end-to-end suite needs more of it than these tests do.
+#[path = "e2e/support/mod.rs"]
+#[allow(dead_code, unused_imports)]
+mod support;
+
+#[path = "functions/clock.rs"]
+mod clock;
+#[path = "functions/differential.rs"]
+mod differential;
+#[path = "functions/library.rs"]
+mod library;
+#[path = "functions/moving.rs"]
+mod moving;
+#[path = "functions/refusals.rs"]
+mod refusals;
+#[path = "functions/schedule.rs"]
+mod schedule;
+#[path = "functions/servers.rs"]
+mod servers;
+#[path = "functions/steps.rs"]
+mod steps;
+#[path = "functions/words.rs"]
+mod words;

@@ -1,0 +1,71 @@
+//! A clock that a test sets, under the whole server: what the module, the library and the expiry
+//! of keys see is one and the same time, also when it goes back.
+//!
+//! `RL.DEBUG CLOCK` would not do: under it the module lets keys live a day longer, and so their
+//! expiry could not be compared.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use tempfile::TempDir;
+
+use crate::support::server::Setup;
+use crate::support::{Client, Server};
+
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions/clock.c");
+
+/// What a server shows as the time.
+pub struct Clock {
+    file: File,
+    // Kept for its name: the server has it open.
+    _directory: TempDir,
+}
+
+impl Clock {
+    /// A server on a clock of its own, which shows the real time until it is set. No key goes but
+    /// when it is looked at, so that twins go together.
+    pub fn start(setup: Setup) -> (Server, Client, Self) {
+        let directory = tempfile::Builder::new().prefix("rl-clock-").tempdir().expect("a folder");
+        let path = directory.path().join("us");
+        fs::write(&path, 0_i64.to_ne_bytes()).expect("a file");
+        let file = File::options().write(true).open(&path).expect("the file");
+        let server = setup
+            .line("enable-debug-command yes")
+            .environment("LD_PRELOAD", text_of(preload()))
+            .environment("RL_TEST_CLOCK", text_of(&path))
+            .start();
+        let mut client = server.client();
+        client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
+        (server, client, Self { file, _directory: directory })
+    }
+
+    /// Lets the server show this instant, in microseconds, from the next call on.
+    pub fn set(&self, client: &mut Client, unix_us: i64) {
+        self.file.write_all_at(&unix_us.to_ne_bytes(), 0).expect("the clock can be set");
+        // Valkey 9 looks at it before it waits for what comes, and then counts on by itself.
+        assert!(client.try_ping());
+    }
+}
+
+fn text_of(path: &Path) -> &str {
+    path.to_str().expect("a path in UTF-8")
+}
+
+/// What is loaded before the server's C library; compiled once.
+fn preload() -> &'static Path {
+    static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    let (_, path) = BUILT.get_or_init(|| {
+        let directory = tempfile::Builder::new().prefix("rl-clock-").tempdir().expect("a folder");
+        let path = directory.path().join("clock.so");
+        let status = Command::new("cc")
+            .args(["-O1", "-shared", "-fPIC", "-o", text_of(&path), SOURCE])
+            .status()
+            .expect("a C compiler, which also links this test");
+        assert!(status.success(), "{SOURCE} does not compile");
+        (directory, path)
+    });
+    path
+}

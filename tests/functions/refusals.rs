@@ -1,0 +1,253 @@
+//! What the library refuses, as the module does: where nothing may be written, to users with few
+//! rights, without memory, and what it does not have.
+
+use std::collections::BTreeSet;
+
+use redis::Value;
+
+use crate::library::{Asked, Form, Library, script, source};
+use crate::servers::{CALLS, call_all, plain};
+use crate::support::{Server, integers, raw_error, replica_of};
+
+#[test]
+fn a_replica_answers_what_only_reads_and_refuses_the_rest() {
+    let primary = plain();
+    let mut client = primary.client();
+    let library = Library::load(&mut client);
+    client.call(&Asked::line("GCRA g 6 10 60").call(Form::Function, &library));
+    let replica = replica_of(&primary);
+    let mut client = replica.client();
+    let before = client.contents();
+    for command in ["FCALL_RO", "FCALL"] {
+        let reply = client.run(&format!("{command} rl_peek 1 g GCRA 6 10 60"));
+        let [allowed, limit, remaining, ..] = integers(&reply).expect("a decision");
+        assert_eq!((allowed, limit, remaining), (1, 6, 4), "{command}");
+        let several = [command, "rl_peekall", "2", "{7}:u", "{7}:t", "GCRA 1 1 1", "FIXED 1 1"];
+        assert!(matches!(client.call(&several), Value::Array(_)), "{command}");
+    }
+    let refused = client.error("FCALL rl_gcra 1 g 6 10 60");
+    assert!(refused.starts_with("READONLY "), "{refused}");
+    let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
+    // A replica does not get the scripts that are not kept.
+    let is_missing = raw_error(&peeked).is_some_and(|error| error.starts_with("NOSCRIPT"));
+    assert!(is_missing || integers(&peeked).is_some(), "{peeked:?}");
+    let as_script = [&script(), "1", "g", "GCRA", "6", "10", "60"];
+    let refused = raw_error(&client.call(&[&["EVAL"], &as_script[..]].concat()));
+    assert!(refused.as_ref().is_some_and(|e| e.starts_with("READONLY ")), "{refused:?}");
+    assert_eq!(client.contents(), before);
+    let refused = primary.client().error("FCALL_RO rl_gcra 1 g 6 10 60");
+    assert!(refused.starts_with("ERR "), "{refused}");
+}
+
+/// What the functions call, which a user who calls them needs to be allowed.
+fn called(source: &str) -> Vec<String> {
+    let calls = ["call('", "attempt('"].map(|call| source.split(call).skip(1));
+    let names = calls.into_iter().flatten().filter_map(|rest| rest.split_once('\''));
+    let is_command = |name: &&str| name.bytes().all(|byte| byte.is_ascii_uppercase());
+    let names = names.map(|(name, _)| name).filter(is_command).map(str::to_lowercase);
+    names.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+#[test]
+fn the_source_reads_the_clock_in_one_line_and_the_keys_with_few_commands() {
+    let source = source();
+    assert_eq!(source.matches("'TIME'").count(), 1);
+    assert_eq!(source.matches("redis.call('TIME') -- the clock\n").count(), 1);
+    let called = called(&source);
+    assert!(called.contains(&"zadd".to_owned()) && called.len() < 20, "{called:?}");
+    // What would be another on a replica, or by chance.
+    let unwanted = ["math.random", "RANDOMKEY", "SRANDMEMBER", "'KEYS'", "'SCAN'"];
+    assert!(!unwanted.iter().any(|word| source.contains(word)));
+}
+
+#[test]
+fn a_user_needs_the_call_its_keys_and_what_the_functions_call() {
+    let server = plain();
+    let mut admin = server.client();
+    let library = Library::load(&mut admin);
+    let called = called(&source());
+    let more = called.iter().map(|name| format!("+{name}")).collect::<Vec<_>>().join(" ");
+    let users = [("few", ""), ("enough", &*more)];
+    for (user, more) in users {
+        admin.ok(&format!("ACL SETUSER {user} reset on nopass ~app:* -@all +fcall {more}"));
+    }
+    let mut few = server.client();
+    few.ok("AUTH few any");
+    let refused = few.error("FCALL rl_gcra 1 app:1 6 10 60");
+    let of_server = ["ACL failure in script", "The user executing the script can't run this"];
+    assert!(of_server.iter().any(|text| refused.contains(text)), "{refused}");
+    let refused = few.error("FCALL rl_gcra 1 other:1 6 10 60");
+    assert!(refused.starts_with("NOPERM"), "{refused}");
+    assert_eq!(admin.integer("DBSIZE"), 0);
+    let mut enough = server.client();
+    enough.ok("AUTH enough any");
+    for line in CALLS {
+        let asked = Asked::line(&line.replacen(' ', " app:", 1));
+        let reply = enough.call(&asked.call(Form::Function, &library));
+        assert!(raw_error(&reply).is_none(), "{asked:?}: {reply:?}");
+        let stranger = Asked::line(&line.replacen(' ', " other:", 1));
+        let reply = enough.call(&stranger.call(Form::Function, &library));
+        let refused = raw_error(&reply).expect("an error");
+        assert!(refused.starts_with("NOPERM"), "{stranger:?}: {refused}");
+    }
+    for refused in ["RL.GCRA app:1 6 10 60", "FUNCTION FLUSH", "KEYS *"] {
+        assert!(raw_error(&enough.run(refused)).is_some(), "{refused}");
+    }
+}
+
+#[test]
+fn without_memory_a_function_is_refused_or_not_as_the_command_is() {
+    let server = Server::start();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    for form in [Form::Module, Form::Function] {
+        for line in CALLS {
+            let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
+            client.call(&asked.call(form, &library));
+        }
+    }
+    client.ok("CONFIG SET maxmemory 1");
+    let peeks = ["PEEK g GCRA 6 10 60", "REFUND f FIXED 6 60", "CHARGE f FIXED 6 60"];
+    for line in CALLS.iter().chain(&peeks) {
+        let refused = [Form::Module, Form::Function].map(|form| {
+            let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
+            let before = client.contents();
+            let error = raw_error(&client.call(&asked.call(form, &library)));
+            if error.is_some() {
+                assert_eq!(client.contents(), before, "{line}: {error:?}");
+            }
+            error.map(|error| error.split(' ').next().unwrap_or_default().to_owned())
+        });
+        assert_eq!(refused[0], refused[1], "{line}");
+        let is_decided = refused[0].is_none();
+        let frees = ["RENEW", "RELEASE", "REFUND", "PEEK"].iter().any(|w| line.starts_with(w));
+        assert_eq!(is_decided, frees, "{line}: {refused:?}");
+    }
+}
+
+/// A script that the oldest servers take has no flags: what writes is refused where it does.
+#[test]
+fn without_memory_the_script_allows_nothing_that_it_cannot_store() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    call_all(&mut client, &library, Form::Script);
+    client.ok("CONFIG SET maxmemory 1");
+    let before = client.contents();
+    for line in CALLS.iter().filter(|line| !line.starts_with("RELEASE")) {
+        let reply = client.call(&Asked::line(line).call(Form::Script, &library));
+        let is_refused = raw_error(&reply).is_some_and(|error| error.starts_with("OOM "));
+        let is_denied = matches!(&reply, Value::Array(five) if five[0] == Value::Int(0));
+        assert!(is_refused || is_denied, "{line}: {reply:?}");
+    }
+    let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
+    assert!(integers(&peeked).is_some(), "{peeked:?}");
+    assert_eq!(client.contents(), before);
+    let released = client.call(&Asked::line("RELEASE h job-1").call(Form::Script, &library));
+    assert_eq!(released, Value::Int(1), "a full server makes no holder keep what it gives back");
+}
+
+#[test]
+fn what_is_denied_peeked_or_wrong_changes_nothing_and_sends_nothing() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    let rules = [
+        "GCRA k 1 1 1h",
+        "FIXED k 1 1h",
+        "SLIDING k 1 1h",
+        "SLIDINGLOG k 1 1h",
+        "TOKENBUCKET k 1 1 1h",
+        "LEAKYBUCKET k 1 1 1h",
+        "BACKOFF k 1 1h 2h 3h",
+    ];
+    let mut stream = server.replication_stream();
+    for form in [Form::Function, Form::Script] {
+        for line in rules {
+            client.run("DEL k {k} {k}:2");
+            let asked = Asked::line(line);
+            let allowed = client.call(&asked.call(form, &library));
+            assert_eq!(integers(&allowed).map(|five| five[0]), Some(1), "{line}");
+            stream.effects(&mut client);
+            let before = (client.snapshot("k"), client.changes());
+            let rule = line.replacen(" k ", " ", 1);
+            let quiet = [
+                asked.clone(),
+                Asked::line(&format!("PEEK k {rule}")),
+                Asked::line(&format!("{line} COST")),
+                Asked::several("PEEKALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
+                Asked::several("ALL", &[("{k}:2", "GCRA 1 1 1h"), ("k", &rule)]),
+            ];
+            for asked in quiet {
+                let reply = client.call(&asked.call(form, &library));
+                let denied = matches!(&reply, Value::Array(five) if five[0] == Value::Int(0));
+                assert!(denied || raw_error(&reply).is_some(), "{asked:?}: {reply:?}");
+                assert_eq!((client.snapshot("k"), client.changes()), before, "{asked:?}");
+            }
+            assert_eq!(stream.effects(&mut client), Vec::<Vec<Vec<u8>>>::new(), "{line}");
+            assert_eq!(client.integer("EXISTS {k}:2"), 0, "{line}");
+        }
+    }
+}
+
+/// What the library says of what needs the module.
+const NOT_HERE: &str = "ERR not without the module: ";
+
+#[test]
+fn what_needs_the_module_says_so_and_changes_nothing() {
+    let server = Server::start();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    client.decide("RL.RESERVE held job-1 60 FIXED 10 60 COST 3");
+    client.decide("RL.QUOTA month 10 month");
+    let before = client.contents();
+    let lines = [
+        "QUOTA k 10 day",
+        "USE k search",
+        "RESERVE k job-1 60 FIXED 10 60",
+        "COMMIT k job-1 FIXED 10 60",
+        "CANCEL k job-1 FIXED 10 60",
+        "PEEK k QUOTA 10 day",
+        "PEEK k USE search",
+        "CHARGE k QUOTA 10 day",
+        "REFUND k QUOTA 10 day",
+        // What others hold there counts for the module, and would not for the library.
+        "FIXED held 10 60",
+        "PEEK held FIXED 10 60",
+        "CHARGE held FIXED 10 60",
+        "REFUND held FIXED 10 60",
+    ];
+    let several = ["QUOTA 10 day", "USE search"]
+        .map(|rule| Asked::several("ALL", &[("{k}", "GCRA 6 10 60"), ("{k}:2", rule)]));
+    for asked in lines.map(Asked::line).into_iter().chain(several) {
+        for form in [Form::Function, Form::Script] {
+            let refused = raw_error(&client.call(&asked.call(form, &library)));
+            let refused = refused.unwrap_or_else(|| panic!("{asked:?}: no error"));
+            let says_so = refused.starts_with(NOT_HERE)
+                || refused.starts_with(&NOT_HERE.replace("ERR", "ERR rule 2:"));
+            assert!(says_so, "{asked:?}: {refused}");
+        }
+    }
+    let foreign = client.error("FCALL rl_fixed 1 month 10 60");
+    assert_eq!(foreign, crate::support::WRONGTYPE);
+    assert_eq!(client.contents(), before);
+}
+
+#[test]
+fn a_call_with_the_wrong_number_of_keys_is_an_error() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    for line in ["FCALL rl_gcra 0 6 10 60", "FCALL rl_gcra 2 a b 6 10 60", "FCALL rl_all 0"] {
+        assert!(client.error(line).starts_with("ERR wrong number of "), "{line}");
+    }
+    for keys in [&[][..], &["a", "b"]] {
+        let keys = keys.iter().map(|key| key.as_bytes().to_vec()).collect::<Vec<_>>();
+        let asked = Asked { keys, ..Asked::line("GCRA k 6 10 60") };
+        let refused = raw_error(&client.call(&asked.call(Form::Script, &library)));
+        assert!(refused.is_some_and(|e| e.starts_with("ERR wrong number of ")), "{asked:?}");
+    }
+    let unknown = Asked::line("NOTHING k 1").call(Form::Script, &library);
+    assert!(raw_error(&client.call(&unknown)).is_some_and(|e| e.starts_with("ERR unknown ")));
+    assert_eq!(client.integer("DBSIZE"), 0);
+}

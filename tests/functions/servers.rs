@@ -1,0 +1,251 @@
+//! The library where a server is more than one: on replicas, after a restart, in a cluster, and
+//! when it is taken away.
+
+use std::process::Command;
+
+use redis::Value;
+
+use crate::library::{Asked, FORMS, Form, Library, script, source};
+use crate::support::cluster::Cluster;
+use crate::support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
+
+/// One call of each kind that stores something, in an order in which all of them do.
+pub const CALLS: [&str; 16] = [
+    "GCRA g 6 10 60",
+    "GCRA g 6 10 60 COST 2",
+    "FIXED f 6 60",
+    "FIXED f 6 60 ALIGNED",
+    "SLIDING s 6 60 COST 3",
+    "SLIDINGLOG l 6 60",
+    "SLIDINGLOG l 6 60 COST 2",
+    "TOKENBUCKET t 6 10 60",
+    "LEAKYBUCKET q 6 10 60",
+    "BACKOFF b 3 1s 8s 1h",
+    "CHARGE t TOKENBUCKET 6 10 60 COST 20",
+    "REFUND g GCRA 6 10 60",
+    "LEASE h job-1 3 60",
+    "LEASE h job-2 3 60",
+    "RENEW h job-1 90",
+    "RELEASE h job-2",
+];
+
+/// What decides by more than one rule, on keys of one slot.
+fn all(verb: &str) -> Asked {
+    Asked::several(verb, &[("{7}:u", "GCRA 6 10 60"), ("{7}:t", "FIXED 8 60 COST 4")])
+}
+
+pub fn call_all(client: &mut Client, library: &Library, form: Form) {
+    let each = CALLS.iter().map(|line| Asked::line(line)).chain([all("ALL")]);
+    for asked in each.collect::<Vec<_>>() {
+        let reply = client.call(&asked.call(form, library));
+        let allowed = match &reply {
+            Value::Array(fields) => matches!(fields[0], Value::Int(0..=1)),
+            reply => *reply == Value::Int(1),
+        };
+        assert!(allowed, "{asked:?}: {reply:?}");
+    }
+}
+
+pub fn plain() -> Server {
+    Server::setup().without_module().with_tcp().start()
+}
+
+#[test]
+fn a_replica_gets_the_library_and_the_same_bytes_and_no_call() {
+    let primary = plain();
+    let mut client = primary.client();
+    let library = Library::load(&mut client);
+    let replica = replica_of(&primary);
+    let mut stream = primary.replication_stream();
+    stream.effects(&mut client);
+    for form in [Form::Function, Form::Script] {
+        client.ok("FLUSHALL");
+        call_all(&mut client, &library, form);
+        wait_for_offset(&primary, &replica);
+        let contents = client.contents();
+        assert_eq!(contents.len(), 10, "{contents:?}");
+        assert!(contents.iter().all(|(_, _, expiry_ms)| *expiry_ms > 0), "{contents:?}");
+        assert_eq!(replica.client().contents(), contents);
+        for effect in stream.effects(&mut client) {
+            let words = effect.iter().map(|word| word.to_ascii_uppercase()).collect::<Vec<_>>();
+            let has = |name: &[u8]| words.iter().any(|word| word == name);
+            let is_call = words[0].starts_with(b"FCALL") || words[0].starts_with(b"EVAL");
+            assert!(!is_call, "{words:?}");
+            assert!(!has(b"PX") && !has(b"EX") && !has(b"PEXPIRE"), "relative: {words:?}");
+        }
+    }
+    let names = text_of_functions(&mut replica.client());
+    assert!(names.contains("redis_throttle"), "{names}");
+}
+
+fn text_of_functions(client: &mut Client) -> String {
+    format!("{:?}", client.run("FUNCTION LIST"))
+}
+
+#[test]
+fn states_and_library_survive_a_restart_by_a_snapshot() {
+    let mut server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    call_all(&mut client, &library, Form::Function);
+    let before = client.contents();
+    client.ok("SAVE");
+    server.start_again();
+    let mut client = server.client();
+    assert_eq!(client.contents(), before);
+    let reply = client.run("FCALL rl_peek 1 g GCRA 6 10 60");
+    assert_eq!(integers(&reply).expect("a decision")[1], 6);
+}
+
+#[test]
+fn states_and_library_survive_a_power_cut_by_the_append_only_file() {
+    for preamble in ["yes", "no"] {
+        let setup = Server::setup().without_module().line("appendonly yes");
+        let setup = setup.line("appendfsync always");
+        let setup = setup.line(&format!("aof-use-rdb-preamble {preamble}"));
+        let mut server = setup.start();
+        let mut client = server.client();
+        let library = Library::load(&mut client);
+        call_all(&mut client, &library, Form::Function);
+        let of_script = CALLS.map(|line| line.replacen(' ', " script:", 1));
+        for line in &of_script {
+            client.call(&Asked::line(line).call(Form::Script, &library));
+        }
+        let before = client.contents();
+        server.start_again();
+        let mut client = server.client();
+        assert_eq!(client.contents(), before, "preamble {preamble}");
+        assert!(text_of_functions(&mut client).contains("redis_throttle"));
+    }
+}
+
+#[test]
+fn a_cluster_routes_by_the_keys_and_refuses_those_of_different_slots() {
+    let cluster = Cluster::start();
+    let mut sha = None;
+    for node in &cluster.nodes {
+        sha = Some(Library::load(&mut node.client()));
+    }
+    let library = sha.expect("a node");
+    let mut client = cluster.client();
+    for form in FORMS {
+        let name = format!("{{{form:?}}}");
+        let (user, tenant) = (format!("{name}:u"), format!("{name}:t"));
+        let rules = [(&*user, "GCRA 6 10 60"), (&*tenant, "FIXED 8 60 COST 4")];
+        let call = Asked::several("ALL", &rules).call(form, &library);
+        let words = call.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>();
+        let words = words.iter().map(AsRef::as_ref).collect::<Vec<_>>();
+        for expected in [4, 0] {
+            let Value::Array(fields) = client.call(cluster.slot(&user), &words) else {
+                panic!("no decision")
+            };
+            assert_eq!(fields[..3], [1, 8, expected].map(Value::Int), "{form:?}");
+        }
+        let apart = [("a", "GCRA 6 10 60"), ("b", "GCRA 6 10 60")];
+        let call = Asked::several("ALL", &apart).call(form, &library);
+        for node in &cluster.nodes {
+            let refused = raw_error(&node.client().call(&call)).expect("an error");
+            assert!(refused.starts_with("CROSSSLOT "), "{form:?}: {refused}");
+        }
+        let stray = cluster.nodes.iter().filter(|node| {
+            let call = Asked::line("GCRA k 6 10 60").call(form, &library);
+            raw_error(&node.client().call(&call)).is_some_and(|e| e.starts_with("MOVED "))
+        });
+        assert_eq!(stray.count(), 2, "{form:?}");
+    }
+}
+
+#[test]
+fn what_flushes_keys_keeps_functions_and_what_flushes_functions_keeps_keys() {
+    let (server, other) = (plain(), plain());
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    let call = "FCALL rl_gcra 1 user:42 6 10 60";
+    client.decide(call);
+    client.ok("FLUSHALL");
+    assert_eq!(client.decide(call)[2], 5);
+    let dump = client.bytes("FUNCTION DUMP");
+    client.ok("FUNCTION FLUSH");
+    assert!(client.error(call).starts_with("ERR Function not found"));
+    assert_eq!(client.integer("EXISTS user:42"), 1);
+    let restore = [b"FUNCTION", &b"RESTORE"[..], &dump];
+    assert_eq!(client.call(&restore), Value::Okay);
+    assert_eq!(client.decide(call)[2], 4, "it goes on where it was");
+    assert_eq!(other.client().call(&restore), Value::Okay);
+    assert_eq!(other.client().decide(call)[2], 5);
+    let loaded = client.call(&["FUNCTION", "LOAD", "REPLACE", &source()]);
+    assert_eq!(text(&loaded), "redis_throttle");
+    assert_eq!(client.decide(call)[2], 3);
+    client.ok("SCRIPT FLUSH");
+    let scripted = Asked::line("GCRA user:42 6 10 60").call(Form::Script, &library);
+    let missing = raw_error(&client.call(&scripted)).expect("an error");
+    assert!(missing.starts_with("NOSCRIPT"), "{missing}");
+    let loaded = client.call(&["SCRIPT", "LOAD", &script()]);
+    assert!(raw_error(&loaded).is_none(), "{loaded:?}");
+    assert_eq!(integers(&client.call(&scripted)).expect("a decision")[2], 2);
+}
+
+#[test]
+fn the_newer_protocol_gets_the_same_integers() {
+    let server = Server::start();
+    let library = Library::load(&mut server.client());
+    let mut client = server.client3();
+    for form in [Form::Function, Form::Script] {
+        let asked = Asked::line("GCRA g 6 10 60").with_suffix(&format!("{form:?}"));
+        let reply = integers(&client.call(&asked.call(form, &library)));
+        assert_eq!(reply, Some([1, 6, 5, 0, 6_000]));
+        let asked = all("ALL").with_suffix(&format!("{form:?}"));
+        let rows = [[1, 6, 5, 0, 6_000], [1, 8, 4, 0, 60_000]];
+        let row = |row: [i64; 5]| Value::Array(row.map(Value::Int).to_vec());
+        let five = [1, 8, 4, 0, 60_000, 2].map(Value::Int);
+        let expected = [five.to_vec(), rows.map(row).to_vec()].concat();
+        assert_eq!(client.call(&asked.call(form, &library)), Value::Array(expected));
+    }
+}
+
+#[test]
+fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
+    let server = plain();
+    let mut client = server.client();
+    Library::load(&mut client);
+    let version = text(&client.run("FCALL_RO rl_version 0"));
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    let root = env!("CARGO_MANIFEST_DIR");
+    let made = Command::new("python3")
+        .args([&*format!("{root}/scripts/lua-script.py"), "--check"])
+        .output()
+        .expect("Python");
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+}
+
+/// A fifth of what makes a server answer BUSY, and its people kill what it runs.
+const BUSY_MS: &str = "1000";
+
+#[test]
+fn the_longest_calls_keep_no_server_busy() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    client.ok(&format!("CONFIG SET busy-reply-threshold {BUSY_MS}"));
+    let keys = (0..16).map(|number| format!("log-{number}")).collect::<Vec<_>>();
+    let of_each = |rule: &'static str| {
+        let rules = keys.iter().map(|key| (key.as_str(), rule)).collect::<Vec<_>>();
+        Asked::several("ALL", &rules).call(Form::Function, &library)
+    };
+    let calls = (0..600).map(|_| of_each("SLIDINGLOG 1024 1h")).collect::<Vec<_>>();
+    for reply in client.pipeline(&calls) {
+        assert!(matches!(&reply, Value::Array(rows) if rows[0] == Value::Int(1)), "{reply:?}");
+    }
+    // Under another rule each of them is written anew.
+    let coarse = client.call(&of_each("SLIDINGLOG 100000 1d"));
+    assert!(matches!(&coarse, Value::Array(rows) if rows[0] == Value::Int(1)), "{coarse:?}");
+    let holders = (0..10_000).map(|number| {
+        Asked::line(&format!("LEASE jobs job-{number} 10000 1ms")).call(Form::Function, &library)
+    });
+    client.pipeline(&holders.collect::<Vec<_>>());
+    let lease =
+        client.call(&Asked::line("LEASE jobs last 10000 60").call(Form::Function, &library));
+    assert!(integers(&lease).is_some_and(|five| five[0] == 1), "{lease:?}");
+    assert!(!server.log().contains("Slow script"), "{}", server.log());
+    server.assert_alive();
+}

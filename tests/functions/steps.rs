@@ -1,0 +1,311 @@
+//! Steps of a schedule, made on several lanes at once: each lane has keys of its own, and on all of
+//! them the same replies, the same bytes and the same expiry have to come of the same steps.
+
+use std::collections::BTreeSet;
+
+use redis::Value;
+
+use crate::clock::Clock;
+use crate::library::{Asked, Call, Form, Library};
+use crate::support::{Client, fuzz, integers, raw_error};
+
+/// How many steps of one instant go out before their replies are looked at.
+const BATCH: usize = 50;
+
+/// How near numbers have to be that a double cannot hold.
+const NEAR: u64 = 4_096;
+
+/// One thing that happens, on every lane.
+#[derive(Debug, Clone)]
+pub enum Step {
+    /// The clock is set to this instant, in microseconds.
+    Clock(i64),
+    /// A call; a lane that takes any form takes this one.
+    Ask(Asked, Form),
+    /// Somebody else's commands.
+    Meddle(Vec<Vec<Word>>),
+}
+
+/// A word of a command that is not ours.
+#[derive(Debug, Clone)]
+pub enum Word {
+    Text(Vec<u8>),
+    /// A key of the lane.
+    Key(Vec<u8>),
+}
+
+/// Keys that end alike, and which way calls on them go.
+#[derive(Debug, Clone, Copy)]
+pub struct Lane {
+    pub suffix: &'static str,
+    /// `None` is any.
+    pub form: Option<Form>,
+}
+
+/// What came of a schedule.
+#[derive(Debug, Default)]
+pub struct Outcomes {
+    pub calls: u64,
+    pub allowed: u64,
+    pub denied: u64,
+    pub errors: u64,
+    pub wrongtypes: u64,
+    /// The texts of errors, without the number of the rule that they are about.
+    pub texts: BTreeSet<String>,
+}
+
+/// The step at which lanes part, and how.
+#[derive(Debug)]
+pub struct Difference {
+    step: usize,
+    what: String,
+}
+
+/// A server with both, and its clock.
+pub struct Scene<'scene> {
+    pub client: &'scene mut Client,
+    pub clock: &'scene Clock,
+    pub library: &'scene Library,
+    pub lanes: &'scene [Lane],
+}
+
+impl Scene<'_> {
+    /// Makes the steps from an empty database on, or panics with the fewest that still differ.
+    pub fn play(&mut self, steps: &[Step], outcomes: &mut Outcomes) {
+        if let Err(difference) = self.try_play(steps, outcomes) {
+            let (steps, difference) = self.shrunk(steps[..=difference.step].to_vec(), difference);
+            panic!("{}\n{}", difference.what, self.as_lines(&steps));
+        }
+    }
+
+    fn try_play(&mut self, steps: &[Step], outcomes: &mut Outcomes) -> Result<(), Difference> {
+        self.client.ok("FLUSHALL");
+        let mut from = 0;
+        while from < steps.len() {
+            if let Step::Clock(us) = steps[from] {
+                self.clock.set(self.client, us);
+                from += 1;
+                continue;
+            }
+            let of_instant = steps[from..].iter().take(BATCH);
+            let count = of_instant.take_while(|step| !matches!(step, Step::Clock(_))).count();
+            self.try_batch(from, &steps[from..from + count], outcomes)?;
+            from += count;
+        }
+        Ok(())
+    }
+
+    fn try_batch(
+        &mut self,
+        first: usize,
+        steps: &[Step],
+        outcomes: &mut Outcomes,
+    ) -> Result<(), Difference> {
+        let groups = steps.iter().map(|step| self.commands(step)).collect::<Vec<_>>();
+        let replies = self.client.pipeline(&groups.concat());
+        let mut rest = replies.as_slice();
+        for (place, (step, group)) in steps.iter().zip(&groups).enumerate() {
+            let (own, others) = rest.split_at(group.len());
+            rest = others;
+            if let Step::Ask(asked, _) = step {
+                let told = executed(own).map(|executed| {
+                    let before = if asked.is_cut_short() { self.lanes.len() } else { 0 };
+                    [&own[..before], executed].concat()
+                });
+                let compared = told.and_then(|told| self.compare(asked, &told, outcomes));
+                compared.map_err(|what| Difference { step: first + place, what })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a step sends: within a transaction, in which the time stands still on every server.
+    fn commands(&self, step: &Step) -> Vec<Call> {
+        let (calls, looks) = match step {
+            Step::Clock(_) => (Vec::new(), Vec::new()),
+            Step::Ask(asked, any) => (self.calls(asked, *any), self.looks(asked)),
+            Step::Meddle(lines) => {
+                let of_lane = |lane: &Lane| {
+                    let lane = *lane;
+                    lines.iter().map(move |line| line.iter().map(|word| word.on(lane)).collect())
+                };
+                (self.lanes.iter().flat_map(of_lane).collect(), Vec::new())
+            }
+        };
+        let (multi, exec) = (vec![vec![b"MULTI".to_vec()]], vec![vec![b"EXEC".to_vec()]]);
+        match step {
+            // No transaction takes what has too few words.
+            Step::Ask(asked, _) if asked.is_cut_short() => [calls, multi, looks, exec].concat(),
+            _ => [multi, calls, looks, exec].concat(),
+        }
+    }
+
+    /// The call on every lane.
+    fn calls(&self, asked: &Asked, any: Form) -> Vec<Call> {
+        let calls = self.lanes.iter().map(|lane| {
+            let form = lane.form.unwrap_or(any);
+            asked.with_suffix(lane.suffix).call(form, self.library)
+        });
+        calls.collect()
+    }
+
+    /// What looks at the keys of the call, on every lane.
+    fn looks(&self, asked: &Asked) -> Vec<Call> {
+        let looks = self.lanes.iter().flat_map(|lane| {
+            let keys = asked.with_suffix(lane.suffix).keys.into_iter();
+            keys.flat_map(|key| {
+                [&b"DUMP"[..], b"PEXPIRETIME"].map(|word| vec![word.to_vec(), key.clone()])
+            })
+        });
+        looks.collect()
+    }
+
+    /// Compares every lane with the first.
+    fn compare(
+        &self,
+        asked: &Asked,
+        replies: &[Value],
+        outcomes: &mut Outcomes,
+    ) -> Result<(), String> {
+        let (told, looks) = replies.split_at(self.lanes.len());
+        let looks = looks.chunks(2 * asked.keys.len()).collect::<Vec<_>>();
+        for (place, lane) in self.lanes.iter().enumerate().skip(1) {
+            if !is_same(&told[place], &told[0]) {
+                let shown = [&told[0], &told[place]].map(shown);
+                return Err(format!("{}: it answers {}, not {}", lane.suffix, shown[1], shown[0]));
+            }
+            if !looks[place].iter().zip(looks[0]).all(|(own, other)| is_same(own, other)) {
+                let shown = [looks[0], looks[place]]
+                    .map(|looks| looks.iter().map(self::shown).collect::<Vec<_>>().join(" "));
+                let told = self::shown(&told[0]);
+                return Err(format!(
+                    "{}: after {told} the key is\n  {}, not\n  {}",
+                    lane.suffix, shown[1], shown[0]
+                ));
+            }
+        }
+        outcomes.calls += 1;
+        let error = raw_error(&told[0]);
+        outcomes.errors += u64::from(error.is_some());
+        if let Some(error) = error {
+            assert!(fuzz::is_known(&error), "{error}");
+            outcomes.wrongtypes += u64::from(error.starts_with("WRONGTYPE"));
+            outcomes.texts.insert(fuzz::without_rule(&error));
+        }
+        let first = match &told[0] {
+            Value::Array(fields) => {
+                let five = fields.iter().take(5).cloned().collect();
+                integers(&Value::Array(five)).map(|five| five[0])
+            }
+            Value::Int(number) => Some(*number),
+            _ => None,
+        };
+        outcomes.allowed += u64::from(first.is_some_and(|first| first > 0));
+        outcomes.denied += u64::from(first == Some(0));
+        Ok(())
+    }
+
+    /// Leaves out what does not matter, as long as something goes.
+    fn shrunk(&mut self, mut steps: Vec<Step>, mut found: Difference) -> (Vec<Step>, Difference) {
+        let mut size = steps.len() / 2;
+        while size > 0 {
+            let mut from = 0;
+            while from < steps.len() {
+                let mut fewer = steps.clone();
+                fewer.drain(from..(from + size).min(steps.len()));
+                match self.try_play(&fewer, &mut Outcomes::default()) {
+                    Err(difference) => {
+                        fewer.truncate(difference.step + 1);
+                        (steps, found) = (fewer, difference);
+                    }
+                    Ok(()) => from += size,
+                }
+            }
+            size /= 2;
+        }
+        (steps, found)
+    }
+
+    /// The steps as lines for `redis-cli`.
+    fn as_lines(&self, steps: &[Step]) -> String {
+        let mut lines = Vec::new();
+        for step in steps {
+            match step {
+                Step::Clock(us) => lines.push(format!("# the clock shows {us} us")),
+                step => {
+                    let commands = self.commands(step);
+                    let is_ours = |call: &&Call| {
+                        let looks = [&b"MULTI"[..], b"EXEC", b"DUMP", b"PEXPIRETIME"];
+                        !looks.contains(&call[0].as_slice())
+                    };
+                    lines.extend(commands.iter().filter(is_ours).map(line));
+                }
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+impl Word {
+    fn on(&self, lane: Lane) -> Vec<u8> {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Key(key) => [key, lane.suffix.as_bytes()].concat(),
+        }
+    }
+}
+
+/// The replies of a transaction.
+fn executed(replies: &[Value]) -> Result<&[Value], String> {
+    match replies.last() {
+        Some(Value::Array(told)) => Ok(told),
+        _ => {
+            let refused = replies.iter().filter_map(raw_error).collect::<Vec<_>>();
+            Err(format!("the server does not queue it: {refused:?}"))
+        }
+    }
+}
+
+/// Whether two replies are equal. Lua's numbers, and so its integer replies, are exact up to 2^53:
+/// of ms that is 285,000 years, which only a debt under one rule can be told under another.
+fn is_same(own: &Value, other: &Value) -> bool {
+    match (own, other) {
+        (Value::Int(own), Value::Int(other)) => {
+            own == other || (*own.min(other) >= 1 << 53 && own.abs_diff(*other) <= NEAR)
+        }
+        (Value::Array(own), Value::Array(other)) => {
+            own.len() == other.len()
+                && own.iter().zip(other).all(|(own, other)| is_same(own, other))
+        }
+        (own, other) => own == other,
+    }
+}
+
+fn shown(reply: &Value) -> String {
+    match reply {
+        Value::BulkString(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Value::Array(parts) => {
+            format!("[{}]", parts.iter().map(shown).collect::<Vec<_>>().join(" "))
+        }
+        Value::Int(number) => number.to_string(),
+        other => raw_error(other).unwrap_or_else(|| format!("{other:?}")),
+    }
+}
+
+/// A command as `redis-cli` reads it.
+fn line(call: &Call) -> String {
+    let words = call.iter().map(|word| {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b":.-_".contains(byte);
+        match word.iter().all(is_plain) && !word.is_empty() {
+            true => String::from_utf8_lossy(word).into_owned(),
+            false => {
+                let bytes = word.iter().map(|byte| match byte {
+                    b' '..=b'~' if !b"\"\\".contains(byte) => char::from(*byte).to_string(),
+                    byte => format!("\\x{byte:02x}"),
+                });
+                format!("\"{}\"", bytes.collect::<String>())
+            }
+        }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
