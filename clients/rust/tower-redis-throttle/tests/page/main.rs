@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::Request;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{OnError, Rule};
+use redis_throttle_client::{Backend, OnError, Rule};
 use server::Server;
 use tower::ServiceExt;
 
@@ -34,7 +34,7 @@ fn url() -> String {
 }
 
 async fn server() -> Server {
-    let server = Server::start().await;
+    let server = Server::of(Backend::Module, &[]).await;
     URL.set(server.url());
     server
 }
