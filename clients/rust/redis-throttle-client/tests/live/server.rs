@@ -77,6 +77,19 @@ fn free_port() -> u16 {
     }
 }
 
+/// The options of a server that has what a back end needs.
+fn needed(backend: Backend) -> Vec<String> {
+    let renamed = ["FCALL", "FCALL_RO", "FUNCTION"].map(|name| ["--rename-command", name, ""]);
+    let path = module();
+    let loaded = ["--loadmodule", path.to_str().expect("a path"), "--rl.debug-commands", "yes"];
+    let options = match backend {
+        Backend::Functions => &[][..],
+        Backend::Script => renamed.as_flattened(),
+        _ => &loaded,
+    };
+    options.iter().copied().map(str::to_owned).collect()
+}
+
 /// A server on 127.0.0.1.
 pub struct Server {
     pub port: u16,
@@ -105,14 +118,7 @@ impl Server {
     /// One with what a back end needs, and nothing that comes before it. The script is for servers
     /// of before functions.
     pub async fn of(backend: Backend, options: &[&str]) -> Self {
-        let module = module();
-        let own = match backend {
-            Backend::Functions => "",
-            Backend::Script => "--rename-command FCALL _ --rename-command FUNCTION _",
-            _ => &format!("--loadmodule {} --rl.debug-commands yes", module.display()),
-        };
-        let own = own.split_whitespace().map(|word| if word == "_" { "" } else { word });
-        let options = options.iter().copied().chain(own).map(str::to_owned).collect();
+        let options = options.iter().copied().map(str::to_owned).chain(needed(backend)).collect();
         let folder = TempDir::new().expect("a folder");
         let clock = (backend != Backend::Module).then(|| {
             let file = File::options().read(true).write(true).create(true).to_owned();
@@ -121,6 +127,12 @@ impl Server {
         let mut server = Self { port: free_port(), folder, options, process: None, clock };
         server.begin().await;
         server
+    }
+
+    /// Starts what was ended again on the same port, with what another back end needs.
+    pub async fn become_one_of(&mut self, backend: Backend) {
+        self.options = needed(backend);
+        self.begin().await;
     }
 
     /// Starts it again on the same port, with nothing in it.
