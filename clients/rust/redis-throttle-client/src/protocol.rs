@@ -148,10 +148,11 @@ pub(crate) fn check_all<'a>(calls: &[Keyed<'a>], peek: bool) -> Result<Command<'
 fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a str>)> {
     let mut words = command.words().iter().map(|word| &**word);
     let name = words.next()?.strip_prefix("RL.")?;
-    let keys_at = |at: usize| if matches!(name, "ALL" | "PEEKALL") { at % 2 == 0 } else { at == 0 };
-    let (keys, rest): (Vec<_>, Vec<_>) = words.enumerate().partition(|(at, _)| keys_at(*at));
-    let plain = |words: Vec<(usize, &'a str)>| words.into_iter().map(|(_, word)| word).collect();
-    Some((name, plain(keys), plain(rest)))
+    if !matches!(name, "ALL" | "PEEKALL") {
+        return Some((name, vec![words.next()?], words.collect()));
+    }
+    let rules = words.clone().skip(1).step_by(2).collect();
+    Some((name, words.step_by(2).collect(), rules))
 }
 
 /// As a call of the library of functions. None for what is no command of the module.
