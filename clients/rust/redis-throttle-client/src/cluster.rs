@@ -36,9 +36,9 @@ impl fmt::Debug for Cluster {
 struct Topology {
     slots: RwLock<Vec<(SlotRange, Arc<str>)>>,
     asking: AtomicBool,
-    /// The node that refused a call for a slot after a redirection to it, until it is given what
-    /// it lacks.
-    refused: Mutex<HashMap<u16, Address>>,
+    /// Where the question for the version of a slot's library was redirected to: what follows, to
+    /// load it, belongs there and is redirected by none.
+    redirected: Mutex<HashMap<u16, Address>>,
 }
 
 type Address = (String, u16);
@@ -96,21 +96,22 @@ impl Cluster {
             let there = RoutingInfo::SingleNode(there);
             answered(connection.route_command(command.to_cmd(), there).await)
         };
-        if reply.is_err() {
-            self.refused().insert(slot_of(command.key()), (host, port));
+        if asks_version(command) {
+            self.redirected().insert(slot_of(command.key()), (host, port));
         }
         reply
     }
 
-    fn refused(&self) -> MutexGuard<'_, HashMap<u16, Address>> {
-        self.topology.refused.lock().unwrap_or_else(PoisonError::into_inner)
+    fn redirected(&self) -> MutexGuard<'_, HashMap<u16, Address>> {
+        self.topology.redirected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a command goes: to the primary of its first key, whatever the driver knows of it. A
-    /// library is for the node that lacks it, and redirected by none.
+    /// Where a command goes: to the primary of its first key, whatever the driver knows of it.
     fn route(&self, command: &Command<'_>) -> SingleNodeRoutingInfo {
-        if command.words()[0] == "FUNCTION"
-            && let Some((host, port)) = self.refused().remove(&slot_of(command.key()))
+        if asks_version(command) {
+            self.redirected().remove(&slot_of(command.key()));
+        } else if command.words()[0] == "FUNCTION"
+            && let Some((host, port)) = self.redirected().remove(&slot_of(command.key()))
         {
             return SingleNodeRoutingInfo::ByAddress { host, port };
         }
@@ -147,6 +148,10 @@ impl Connection for Cluster {
         let found = slots.iter().find(|(range, _)| range.contains(&slot));
         found.map(|(_, node)| node.clone())
     }
+}
+
+fn asks_version(command: &Command<'_>) -> bool {
+    command.words()[1] == "rl_version"
 }
 
 /// The number of a key's slot: the CRC-16 (XMODEM) of its hash tag.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use redis::{Cmd, RedisError, Value};
 
-/// A command of the server: its name, its first key, and the rest.
+/// A command of the server, and the key that it is routed by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command<'a> {
     words: Vec<Cow<'a, str>>,
