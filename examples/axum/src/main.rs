@@ -14,7 +14,7 @@ use axum::routing::{MethodRouter, get};
 use axum::{Extension, Json, Router};
 use futures_util::stream;
 use redis::aio::ConnectionManagerConfig;
-use redis_throttle_client::{Decision, Limiter, OnError, Options, Rule};
+use redis_throttle_client::{Backend, Decision, Limiter, OnError, Options, Rule};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,7 +29,10 @@ async fn main() -> Result<(), Failure> {
     // It connects again by itself, at the next call; the service starts without the server.
     let config = ConnectionManagerConfig::new().set_number_of_retries(0);
     let connection = redis::Client::open(url)?.get_connection_manager_lazy(config)?;
+    // auto, module, functions or script: what decides on the server.
+    let backend: Backend = env::var("BACKEND").map_or(Ok(Backend::Auto), |name| name.parse())?;
     let options = Options::default().prefix("example").timeout_ms(number("TIMEOUT_MS", 100)?);
+    let options = options.backend(backend);
     let limiter = Limiter::with_options(connection, options)?;
     if let Err(error) = limiter.ready().await {
         eprintln!("no limits yet: {error}");

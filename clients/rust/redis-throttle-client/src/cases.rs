@@ -285,6 +285,49 @@ fn every_case_of_the_table_holds() {
     assert!(run > 200, "{run} cases");
 }
 
+/// A command of the module again, of how a back end without it is asked.
+fn read_back(written: &Command<'_>, name_at: usize) -> Vec<String> {
+    let words = written.words();
+    let (keys, rest) = words[3..].split_at(words[2].parse().expect("how many keys"));
+    assert_eq!(written.key(), keys[0]);
+    let name = if name_at == 1 { words[1].strip_prefix("rl_").unwrap() } else { &*rest[0] };
+    let rest = if name_at == 1 { rest } else { &rest[1..] };
+    let mut command = vec![format!("RL.{}", name.to_uppercase())];
+    if name.ends_with("all") || name.ends_with("ALL") {
+        let pairs = keys.iter().zip(rest).flat_map(|(key, rule)| [key, rule]);
+        command.extend(pairs.map(|word| word.to_string()));
+    } else {
+        command.extend(keys.iter().chain(rest).map(|word| word.to_string()));
+    }
+    command
+}
+
+#[test]
+fn every_call_of_the_table_is_written_for_each_back_end() {
+    let table = table();
+    let cases =
+        ["calls", "calls_all"].iter().flat_map(|section| table[*section].as_array().unwrap());
+    let mut run = 0;
+    for wanted in cases.filter_map(|case| case["expect"].as_array()) {
+        let words: Vec<String> = wanted.iter().map(|word| word.as_str().unwrap().into()).collect();
+        let command = Command::new(words.iter().map(|word| word.as_str().into()));
+        let (function, script) =
+            (protocol::as_function(&command), protocol::as_script(&command, "sha"));
+        if words[0] == "DEL" {
+            assert!(function.is_none() && script.is_none());
+            continue;
+        }
+        let (function, script) = (function.unwrap(), script.unwrap());
+        let reads = words[0].starts_with("RL.PEEK");
+        assert_eq!(function.words()[0], if reads { "FCALL_RO" } else { "FCALL" });
+        assert_eq!(script.words()[..2], ["EVALSHA", "sha"]);
+        assert_eq!(read_back(&function, 1), words);
+        assert_eq!(read_back(&script, 3), words);
+        run += 1;
+    }
+    assert!(run > 25, "{run} calls");
+}
+
 #[test]
 fn a_source_has_the_name_of_the_table() {
     let names = [Source::Server, Source::Local, Source::Error].map(Source::as_str);

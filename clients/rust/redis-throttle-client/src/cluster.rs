@@ -1,8 +1,9 @@
 //! Redis Cluster: each call goes to the primary of its key's slot, and is sent once.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use redis::cluster::{ClusterClientBuilder, ClusterConfig};
@@ -35,7 +36,12 @@ impl fmt::Debug for Cluster {
 struct Topology {
     slots: RwLock<Vec<(SlotRange, Arc<str>)>>,
     asking: AtomicBool,
+    /// Where the question for the version of a slot's library was redirected to: what follows, to
+    /// load it, belongs there and is redirected by none.
+    redirected: Mutex<HashMap<u16, Address>>,
 }
+
+type Address = (String, u16);
 
 type SlotRange = std::ops::RangeInclusive<u16>;
 
@@ -80,23 +86,44 @@ impl Cluster {
             return Err(error);
         };
         let mut connection = self.connection.clone();
-        let there = SingleNodeRoutingInfo::ByAddress { host, port };
-        if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) {
+        let there = SingleNodeRoutingInfo::ByAddress { host: host.clone(), port };
+        let reply = if error.kind() == ErrorKind::Server(ServerErrorKind::Ask) {
             let mut both = Pipeline::new();
             both.cmd("ASKING").add_command(command.to_cmd());
-            let mut replies = connection.route_pipeline(both, 1, 1, there).await?;
-            return answered(replies.pop().ok_or(error));
+            let replies = connection.route_pipeline(both, 1, 1, there).await;
+            replies.and_then(|mut replies| answered(replies.pop().ok_or(error)))
+        } else {
+            let there = RoutingInfo::SingleNode(there);
+            answered(connection.route_command(command.to_cmd(), there).await)
+        };
+        if asks_version(command) {
+            self.redirected().insert(slot_of(command.key()), (host, port));
         }
-        answered(connection.route_command(command.to_cmd(), RoutingInfo::SingleNode(there)).await)
+        reply
+    }
+
+    fn redirected(&self) -> MutexGuard<'_, HashMap<u16, Address>> {
+        self.topology.redirected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a command goes: to the primary of its first key, whatever the driver knows of it.
+    fn route(&self, command: &Command<'_>) -> SingleNodeRoutingInfo {
+        if asks_version(command) {
+            self.redirected().remove(&slot_of(command.key()));
+        } else if command.words()[0] == "FUNCTION"
+            && let Some((host, port)) = self.redirected().remove(&slot_of(command.key()))
+        {
+            return SingleNodeRoutingInfo::ByAddress { host, port };
+        }
+        let primary = Route::with_slot(Slot::for_key(command.key()), SlotAddr::Master);
+        SingleNodeRoutingInfo::SpecificNode(primary)
     }
 }
 
 impl Connection for Cluster {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         Box::pin(async move {
-            // Whatever the driver knows of a command: to the primary of its first key.
-            let route = Route::with_slot(Slot::for_key(command.key()), SlotAddr::Master);
-            let routing = RoutingInfo::SingleNode(SingleNodeRoutingInfo::SpecificNode(route));
+            let routing = RoutingInfo::SingleNode(self.route(command));
             let mut connection = self.connection.clone();
             let reply = answered(connection.route_command(command.to_cmd(), routing).await);
             let Err(error) = reply else { return reply };
@@ -121,6 +148,10 @@ impl Connection for Cluster {
         let found = slots.iter().find(|(range, _)| range.contains(&slot));
         found.map(|(_, node)| node.clone())
     }
+}
+
+fn asks_version(command: &Command<'_>) -> bool {
+    command.words()[1] == "rl_version"
 }
 
 /// The number of a key's slot: the CRC-16 (XMODEM) of its hash tag.

@@ -7,32 +7,42 @@ use std::sync::Arc;
 
 use redis::{Cmd, RedisError, Value};
 
-/// A command of the server: its name, its first key, and the rest.
+/// A command of the server, and the key that it is routed by.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Command<'a>(Vec<Cow<'a, str>>);
+pub struct Command<'a> {
+    words: Vec<Cow<'a, str>>,
+    /// The key that it is routed by, where that is not the second word.
+    key: Option<Cow<'a, str>>,
+}
 
 impl<'a> Command<'a> {
     pub(crate) fn new(words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
-        Self(words.into_iter().collect())
+        Self { words: words.into_iter().collect(), key: None }
+    }
+
+    /// For the node of a key, wherever that stands in the words, and if it does.
+    pub(crate) fn at(key: &'a str, words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
+        Self { words: words.into_iter().collect(), key: Some(key.into()) }
     }
 
     /// All words, the name first.
     #[must_use]
     pub fn words(&self) -> &[Cow<'a, str>] {
-        &self.0
+        &self.words
     }
 
-    /// The first key. All keys of a command are in one slot of a cluster.
+    /// The first key: all keys of a command are in one slot of a cluster. Of a command without
+    /// keys, one whose node it is for.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.0[1]
+        self.key.as_deref().unwrap_or_else(|| &self.words[1])
     }
 
     /// The command as the driver sends it.
     #[must_use]
     pub fn to_cmd(&self) -> Cmd {
         let mut cmd = Cmd::new();
-        for word in &self.0 {
+        for word in &self.words {
             cmd.arg(word.as_bytes());
         }
         cmd

@@ -73,7 +73,8 @@ impl From<RedisError> for Error {
 }
 
 fn hint(source: &RedisError) -> &'static str {
-    let unknown = source.detail().is_some_and(|detail| detail.contains("unknown command"));
+    let of_module = |detail: &str| detail.contains("unknown command") && detail.contains("RL.");
+    let unknown = source.detail().is_some_and(of_module);
     if unknown { " (is the module loaded on this server?)" } else { "" }
 }
 

@@ -2,6 +2,7 @@
 
 mod address;
 mod admit;
+mod backend;
 mod call;
 #[cfg(test)]
 mod cases;
@@ -30,6 +31,7 @@ pub mod testing;
 pub use redis;
 
 pub use address::ClientAddress;
+pub use backend::Backend;
 pub use call::Call;
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;

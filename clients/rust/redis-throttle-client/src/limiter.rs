@@ -10,6 +10,7 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::Instant;
 
+use crate::backend::Backends;
 use crate::call::Keyed;
 use crate::connection::{Command, Connection};
 use crate::deny_cache::DenyCache;
@@ -18,7 +19,7 @@ use crate::local::{LocalLimiter, local_decision};
 use crate::policy::{Gate, strictest};
 use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
-use crate::{Call, Decision, Error, Kind, OnError, Options, Source, clock};
+use crate::{Backend, Call, Decision, Error, Kind, OnError, Options, Source, clock};
 
 const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
@@ -28,7 +29,7 @@ const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zer
 pub struct Limiter(Arc<Inner>);
 
 struct Inner {
-    connection: Box<dyn Connection>,
+    backends: Arc<Backends>,
     options: Options,
     keys: Keys,
     gate: Arc<Gate>,
@@ -64,7 +65,7 @@ impl Limiter {
     pub fn with_options(connection: impl Connection, options: Options) -> Result<Self, Error> {
         let options = options.checked()?;
         Ok(Self(Arc::new(Inner {
-            connection: Box::new(connection),
+            backends: Arc::new(Backends::new(Box::new(connection), options.backend)),
             keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
             gate: Arc::new(gate(&options)),
             gates: Mutex::default(),
@@ -253,15 +254,15 @@ impl Limiter {
         Ok(Decision { allowed: false, granted: 0, ..decision })
     }
 
-    /// Completes when the server is there and has the module.
+    /// Completes when the server is there, and says which back end answers.
     ///
     /// # Errors
-    /// What is wrong: [`Error::Unavailable`], or [`Error::Rejected`] without the module.
-    pub async fn ready(&self) -> Result<(), Error> {
+    /// What is wrong: [`Error::Unavailable`], or [`Error::Rejected`] without the back end that is
+    /// wanted.
+    pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
-        let status = ["RL.PEEK", &key, "GCRA", "1", "1", "1", "COST", "0"];
-        let command = Command::new(status.map(Into::into));
-        self.ask(&command, self.deadline(), |_| Ok(())).await
+        self.ask(&protocol::probe(&key), self.deadline(), |_| Ok(())).await?;
+        Ok(self.0.backends.found())
     }
 
     /// Gives back what was fetched in advance and not spent. Without an answer it stays taken.
@@ -291,8 +292,8 @@ impl Limiter {
     ) -> Result<T, Error> {
         let gate = self.gate(command.key());
         let pass = gate.enter(clock::now())?;
-        let reply = match tokio::time::timeout_at(deadline, self.0.connection.send(command)).await {
-            Ok(reply) => reply.map_err(Error::from),
+        let reply = match tokio::time::timeout_at(deadline, self.0.backends.send(command)).await {
+            Ok(reply) => reply,
             Err(_) => Err(Error::away("no reply in time")),
         };
         pass.end(!matches!(reply, Err(Error::Unavailable { .. })));
@@ -307,7 +308,7 @@ impl Limiter {
 
     /// The gate of a key's node.
     fn gate(&self, key: &str) -> Arc<Gate> {
-        let Some(node) = self.0.connection.node(key) else { return self.0.gate.clone() };
+        let Some(node) = self.0.backends.connection.node(key) else { return self.0.gate.clone() };
         let mut gates = self.0.gates.lock().unwrap_or_else(PoisonError::into_inner);
         gates.entry(node).or_insert_with(|| Arc::new(gate(&self.0.options))).clone()
     }

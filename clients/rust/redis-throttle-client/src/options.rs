@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Decision, Error, Rule};
+use crate::{Backend, Decision, Error, Rule};
 
 /// What stands in braces in a key, so that a cluster puts keys into one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,6 +29,7 @@ pub struct Options {
     pub(crate) breaker_pause_ms: u64,
     pub(crate) denial_cache: usize,
     pub(crate) prefetch: u64,
+    pub(crate) backend: Backend,
     pub(crate) prefix: String,
     pub(crate) hash_tag: HashTag,
     pub(crate) hmac_secret: Option<Vec<u8>>,
@@ -45,6 +46,7 @@ impl Default for Options {
             breaker_pause_ms: 1000,
             denial_cache: 0,
             prefetch: 1,
+            backend: Backend::Auto,
             prefix: "rl".to_owned(),
             hash_tag: HashTag::None,
             hmac_secret: None,
@@ -90,6 +92,13 @@ impl Options {
     /// rules that can. A window may see up to so many more for each process.
     pub fn prefetch(mut self, permits: u64) -> Self {
         self.prefetch = permits;
+        self
+    }
+
+    /// What decides on the server: the module, or where it has none the library, as functions or
+    /// else as a script. With anything but [`Backend::Auto`], that alone.
+    pub fn backend(mut self, backend: Backend) -> Self {
+        self.backend = backend;
         self
     }
 
@@ -153,6 +162,7 @@ impl fmt::Debug for Options {
             .field("breaker_pause_ms", &self.breaker_pause_ms)
             .field("denial_cache", &self.denial_cache)
             .field("prefetch", &self.prefetch)
+            .field("backend", &self.backend)
             .field("prefix", &self.prefix)
             .field("hash_tag", &self.hash_tag)
             .finish_non_exhaustive()

@@ -92,6 +92,11 @@ pub(crate) fn named<'a>(verb: Verb, call: &Keyed<'a>) -> Result<Command<'a>, Err
     Ok(Command::new([name.into(), call.key.clone().into()].into_iter().chain(words(call, false)?)))
 }
 
+/// A status that any back end tells, whatever stands in the key.
+pub(crate) fn probe(key: &str) -> Command<'_> {
+    Command::new(["RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0"].map(Cow::from))
+}
+
 /// The subject starts anew.
 pub(crate) fn forget(key: String) -> Command<'static> {
     Command::new(["DEL".into(), key.into()])
@@ -136,6 +141,36 @@ pub(crate) fn check_all<'a>(calls: &[Keyed<'a>], peek: bool) -> Result<Command<'
         all.push(words.join(" ").into());
     }
     Ok(Command::new(all))
+}
+
+/// A command of the module taken apart: its name without `RL.`, its keys, and the rest. None for
+/// what is no command of the module.
+fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a str>)> {
+    let mut words = command.words().iter().map(|word| &**word);
+    let name = words.next()?.strip_prefix("RL.")?;
+    if !matches!(name, "ALL" | "PEEKALL") {
+        return Some((name, vec![words.next()?], words.collect()));
+    }
+    let rules = words.clone().skip(1).step_by(2).collect();
+    Some((name, words.step_by(2).collect(), rules))
+}
+
+/// As a call of the library of functions. None for what is no command of the module.
+pub(crate) fn as_function<'a>(command: &'a Command<'_>) -> Option<Command<'a>> {
+    let (name, keys, rest) = apart(command)?;
+    let call = if matches!(name, "PEEK" | "PEEKALL") { "FCALL_RO" } else { "FCALL" };
+    let function = format!("rl_{}", name.to_ascii_lowercase());
+    let head = [call.into(), function.into(), keys.len().to_string().into()];
+    let tail = keys.into_iter().chain(rest).map(Cow::from);
+    Some(Command::at(command.key(), head.into_iter().chain(tail)))
+}
+
+/// As a call of the script. None for what is no command of the module.
+pub(crate) fn as_script<'a>(command: &'a Command<'_>, sha: &'a str) -> Option<Command<'a>> {
+    let (name, keys, rest) = apart(command)?;
+    let head = ["EVALSHA".into(), sha.into(), keys.len().to_string().into()];
+    let tail = keys.into_iter().chain([name]).chain(rest).map(Cow::from);
+    Some(Command::at(command.key(), head.into_iter().chain(tail)))
 }
 
 fn integers<const N: usize>(reply: &[Value]) -> Result<[i64; N], Error> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Error, OnError, Options, Rule, Source};
+use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
 use tokio::time::{Instant, advance};
 
 use crate::{allowed, api, first_denied, ms, times};
@@ -124,7 +124,8 @@ async fn a_mistake_is_never_open_and_is_counted_apart() {
         assert!(error.is_mistake());
         counted.fetch_add(1, Ordering::Relaxed);
     };
-    let limiter = server.limiter_with(Options::default().on_mistake(count)).unwrap();
+    let limiter =
+        server.limiter_with(Options::default().on_mistake(count).backend(Backend::Module)).unwrap();
     for reply in ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x", "NOPOLICY x"] {
         server.reply_with(reply);
         for rule in [api(), api().on_error(OnError::Local).unwrap()] {

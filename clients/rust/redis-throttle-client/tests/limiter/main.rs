@@ -1,5 +1,6 @@
 //! The limiter without a server: every option, by the public fake and a clock that is moved.
 
+mod backends;
 mod breaker;
 mod denial_cache;
 mod failures;

@@ -54,7 +54,7 @@ async fn it_decides_as_the_module_does() {
         for (step, imitation) in imitations.iter().enumerate() {
             let decision = schedule(&real, &rule, step).await;
             assert_eq!(told(imitation), told(&decision), "{rule:?}, {step}");
-            server.advance(&format!("{}ms", span_after(step).as_millis())).await;
+            server.advance(span_after(step)).await;
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Real servers with the module, started and ended here, each by its own process id.
+//! Real servers, started and ended here, each by its own process id: with the module, or with what
+//! its library needs, as `$RL_BACKEND` says.
 
 // Two test programs share this file, and each uses its part.
 #![allow(dead_code)]
@@ -6,16 +7,24 @@
 use std::env;
 use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult};
+use redis_throttle_client::Backend;
 use tempfile::TempDir;
 
-/// Where the debug clock is frozen.
-const START_US: u64 = 1_700_000_000_000_000;
+/// Where the clock is frozen.
+const START_US: i64 = 1_700_000_000_000_000;
+
+/// What a limiter finds on the servers of this run: `$RL_BACKEND`, or the module.
+pub fn backend() -> Backend {
+    env::var("RL_BACKEND").map_or(Backend::Module, |name| name.parse().expect("RL_BACKEND"))
+}
 
 fn root() -> PathBuf {
     let of_package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -41,6 +50,22 @@ fn program() -> PathBuf {
     servers.max().unwrap_or_else(|| "redis-server".into())
 }
 
+/// What shows a server the instant that a test wants: see its source. Compiled once.
+fn clock_library() -> &'static Path {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let draft = folder.join(format!("clock-{}.so", std::process::id()));
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-shared", "-fPIC", "-o"]).arg(&draft);
+        let compiled = compiler.arg(root().join("tests/functions/clock.c")).arg("-ldl").status();
+        assert!(compiled.expect("a C compiler").success());
+        let library = folder.join("clock.so");
+        std::fs::rename(draft, &library).expect("a file");
+        library
+    })
+}
+
 /// A port that leaves room for a cluster's second one, 10,000 above.
 fn free_port() -> u16 {
     loop {
@@ -52,34 +77,62 @@ fn free_port() -> u16 {
     }
 }
 
+/// The options of a server that has what a back end needs.
+fn needed(backend: Backend) -> Vec<String> {
+    let renamed = ["FCALL", "FCALL_RO", "FUNCTION"].map(|name| ["--rename-command", name, ""]);
+    let path = module();
+    let loaded = ["--loadmodule", path.to_str().expect("a path"), "--rl.debug-commands", "yes"];
+    let options = match backend {
+        Backend::Functions => &[][..],
+        Backend::Script => renamed.as_flattened(),
+        _ => &loaded,
+    };
+    options.iter().copied().map(str::to_owned).collect()
+}
+
 /// A server on 127.0.0.1.
 pub struct Server {
     pub port: u16,
     folder: TempDir,
     options: Vec<String>,
     process: Option<Child>,
+    /// Of a server without the module: what it shows as the time.
+    clock: Option<File>,
 }
 
 impl Server {
-    /// One with the module, whose clock a test may freeze.
+    /// One whose clock a test may freeze.
     pub async fn start() -> Self {
         Self::with(&[]).await
     }
 
     pub async fn with(options: &[&str]) -> Self {
-        let module = module();
-        let loading = ["--loadmodule", module.to_str().expect("a path in text")];
-        let debug = ["--rl.debug-commands", "yes", "--enable-debug-command", "yes"];
-        Self::plain(&[&loading, &debug[..], options].concat()).await
+        Self::of(backend(), options).await
     }
 
     /// One without the module.
     pub async fn plain(options: &[&str]) -> Self {
-        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Self::of(Backend::Functions, options).await
+    }
+
+    /// One with what a back end needs, and nothing that comes before it. The script is for servers
+    /// of before functions.
+    pub async fn of(backend: Backend, options: &[&str]) -> Self {
+        let options = options.iter().copied().map(str::to_owned).chain(needed(backend)).collect();
         let folder = TempDir::new().expect("a folder");
-        let mut server = Self { port: free_port(), folder, options, process: None };
+        let clock = (backend != Backend::Module).then(|| {
+            let file = File::options().read(true).write(true).create(true).to_owned();
+            file.open(folder.path().join("clock")).expect("a clock")
+        });
+        let mut server = Self { port: free_port(), folder, options, process: None, clock };
         server.begin().await;
         server
+    }
+
+    /// Starts what was ended again on the same port, with what another back end needs.
+    pub async fn become_one_of(&mut self, backend: Backend) {
+        self.options = needed(backend);
+        self.begin().await;
     }
 
     /// Starts it again on the same port, with nothing in it.
@@ -87,6 +140,12 @@ impl Server {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new(program());
         command.args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args(["--enable-debug-command", "yes"]);
+        if let Some(clock) = &self.clock {
+            clock.write_all_at(&0_i64.to_ne_bytes(), 0).expect("a clock");
+            command.env("LD_PRELOAD", clock_library());
+            command.env("RL_TEST_CLOCK", self.folder.path().join("clock"));
+        }
         command.arg("--port").arg(self.port.to_string());
         command.arg("--dir").arg(self.folder.path()).args(&self.options);
         command.stdin(Stdio::null()).stdout(log).stderr(Stdio::null());
@@ -127,11 +186,30 @@ impl Server {
     /// Empties it and freezes its clock.
     pub async fn freeze(&self) {
         self.run(&["FLUSHALL"]).await;
-        self.run(&["RL.DEBUG", "CLOCK", "FREEZE", &START_US.to_string()]).await;
+        match &self.clock {
+            Some(clock) => self.show(clock, START_US).await,
+            None => self.run(&["RL.DEBUG", "CLOCK", "FREEZE", &START_US.to_string()]).await,
+        }
     }
 
-    pub async fn advance(&self, span: &str) {
-        self.run(&["RL.DEBUG", "CLOCK", "ADVANCE", span]).await;
+    /// Moves a clock that is frozen.
+    pub async fn advance(&self, span: Duration) {
+        let us = span.as_micros();
+        match &self.clock {
+            Some(clock) => {
+                let mut shown = [0; 8];
+                clock.read_exact_at(&mut shown, 0).expect("a clock");
+                let us = i64::try_from(us).expect("a span");
+                self.show(clock, i64::from_ne_bytes(shown) + us).await;
+            }
+            None => self.run(&["RL.DEBUG", "CLOCK", "ADVANCE", &format!("{}ms", us / 1000)]).await,
+        }
+    }
+
+    async fn show(&self, clock: &File, us: i64) {
+        clock.write_all_at(&us.to_ne_bytes(), 0).expect("a clock");
+        // Valkey 9 looks at it before it waits for what comes.
+        self.run(&["PING"]).await;
     }
 
     /// A number of `INFO`, or 0.
@@ -140,6 +218,15 @@ impl Server {
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
         let number = line.map(|line| line.split(['=', ',']).find_map(|part| part.parse().ok()));
         number.flatten().unwrap_or(0)
+    }
+
+    /// How often a command of the module was called, or what stands for it without the module.
+    pub async fn decided(&self, command: &str) -> u64 {
+        match backend() {
+            Backend::Functions => self.calls("fcall").await,
+            Backend::Script => self.calls("evalsha").await,
+            _ => self.calls(command).await,
+        }
     }
 
     /// How often a command was called.

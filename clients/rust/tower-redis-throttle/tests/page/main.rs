@@ -11,13 +11,14 @@ mod service;
 mod with_a_server;
 mod with_the_fake;
 mod without_an_answer;
+mod without_the_module;
 
 use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr};
 
 use http::Request;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{OnError, Rule};
+use redis_throttle_client::{Backend, OnError, Rule};
 use server::Server;
 use tower::ServiceExt;
 
@@ -34,7 +35,7 @@ fn url() -> String {
 }
 
 async fn server() -> Server {
-    let server = Server::start().await;
+    let server = Server::of(Backend::Module, &[]).await;
     URL.set(server.url());
     server
 }
@@ -49,6 +50,7 @@ fn each_block_of_the_page_is_a_file_here() {
     let files = [
         include_str!("five_lines.rs"),
         include_str!("over_a_cluster.rs"),
+        include_str!("without_the_module.rs"),
         include_str!("without_an_answer.rs"),
         include_str!("service.rs"),
         include_str!("leases.rs"),
@@ -75,6 +77,13 @@ async fn five_lines_ask_the_server() {
 #[tokio::test]
 async fn a_cluster_that_is_away_is_no_error_at_start() {
     over_a_cluster::over_a_cluster().unwrap();
+}
+
+#[tokio::test]
+async fn without_the_module_its_functions_decide() {
+    let server = Server::of(Backend::Functions, &[]).await;
+    let found = without_the_module::who_decides(server.connect().await).await.unwrap();
+    assert_eq!(found, Backend::Functions);
 }
 
 #[tokio::test(start_paused = true)]

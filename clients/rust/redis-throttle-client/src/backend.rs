@@ -1,0 +1,277 @@
+//! Who decides on the server: the module, or where there is none its library, as functions or as a
+//! script. One choice is remembered; it is made anew when a call proves that it did not run.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
+use tokio::sync::Mutex;
+
+use crate::Error;
+use crate::connection::{Command, Connection};
+use crate::protocol;
+
+const LIBRARY: &str = include_str!("redis_throttle.lua");
+const SCRIPT: &str = include_str!("redis_throttle_script.lua");
+
+/// The first time, after another call has looked, and after this one has.
+const TRIES_MAX: usize = 3;
+/// Somebody may load a library between our question and our answer to it.
+const LOADS_MAX: usize = 3;
+/// A search goes on when its call has timed out, so that a later one finds what it found.
+const SEARCH_MAX: Duration = Duration::from_secs(1);
+
+/// What decides on the server: as an option what is wanted, of [`Limiter::ready`] what answers.
+///
+/// [`Limiter::ready`]: crate::Limiter::ready
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Backend {
+    /// The first of the others that is there, in their order. Never what answers.
+    #[default]
+    Auto,
+    /// The module.
+    Module,
+    /// The library of functions, of Redis 7.0 and Valkey on: loaded where it is missing or older.
+    Functions,
+    /// The same as a script, for servers and users without functions.
+    Script,
+}
+
+impl FromStr for Backend {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "module" => Ok(Self::Module),
+            "functions" => Ok(Self::Functions),
+            "script" => Ok(Self::Script),
+            _ => Err(Error::invalid("backend", "expected auto, module, functions or script")),
+        }
+    }
+}
+
+/// A choice, and how many searches led to it. `Auto` is none: nobody has looked yet.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    backend: Backend,
+    searches: u64,
+}
+
+/// A connection over which one of the back ends answers.
+pub(crate) struct Backends {
+    pub connection: Box<dyn Connection>,
+    wanted: Backend,
+    script_sha: String,
+    found: AtomicU8,
+    searches: AtomicU64,
+    searching: Arc<Mutex<()>>,
+}
+
+impl Backends {
+    pub fn new(connection: Box<dyn Connection>, wanted: Backend) -> Self {
+        let found = match wanted {
+            Backend::Auto => Backend::Module,
+            // One of an older version answers, too: it is looked at before the first call.
+            Backend::Functions => Backend::Auto,
+            one => one,
+        };
+        Self {
+            connection,
+            wanted,
+            script_sha: Script::new(SCRIPT).get_hash().to_owned(),
+            found: AtomicU8::new(found as u8),
+            searches: AtomicU64::new(0),
+            searching: Arc::default(),
+        }
+    }
+
+    /// Which one answered last.
+    pub fn found(&self) -> Backend {
+        let all = [Backend::Auto, Backend::Module, Backend::Functions, Backend::Script];
+        all[usize::from(self.found.load(Ordering::Acquire))]
+    }
+
+    fn choice(&self) -> Choice {
+        let searches = self.searches.load(Ordering::Acquire);
+        Choice { backend: self.found(), searches }
+    }
+
+    /// Sends a command of the module to whoever is there. What did not run is sent again, and what
+    /// may have run is not.
+    pub async fn send(self: &Arc<Self>, command: &Command<'_>) -> Result<Value, Error> {
+        let mut missing = None;
+        for _ in 0..TRIES_MAX {
+            let choice = self.choice();
+            match self.attempt(command, choice.backend).await {
+                Ok(Some(reply)) => return Ok(reply),
+                Ok(None) => {}
+                Err(error) if self.wanted != Backend::Module && did_not_run(&error) => {
+                    missing = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+            self.search(command.key(), choice).await?;
+        }
+        Err(Error::Unavailable { reason: "the library went away again", source: missing })
+    }
+
+    /// The reply of a back end; none when nobody has looked yet.
+    async fn attempt(
+        &self,
+        command: &Command<'_>,
+        backend: Backend,
+    ) -> Result<Option<Value>, RedisError> {
+        let written = match backend {
+            Backend::Module => None,
+            Backend::Auto => return Ok(None),
+            Backend::Functions => protocol::as_function(command),
+            Backend::Script => protocol::as_script(command, &self.script_sha),
+        };
+        self.connection.send(written.as_ref().unwrap_or(command)).await.map(Some)
+    }
+
+    /// One search at a time, and none when there was one since the choice. It runs by itself: a
+    /// call that is given up does not end it.
+    async fn search(self: &Arc<Self>, key: &str, tried: Choice) -> Result<(), Error> {
+        let turn = self.searching.clone().lock_owned().await;
+        if self.choice().searches != tried.searches {
+            return Ok(());
+        }
+        let (backends, key) = (self.clone(), key.to_owned());
+        let search = tokio::spawn(async move {
+            let node = Node { connection: &*backends.connection, key: &key };
+            let chosen = choose(backends.wanted, tried.backend, &node);
+            let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
+            let found = chosen.unwrap_or_else(|_| Err(Error::away("no reply in time")))?;
+            backends.found.store(found as u8, Ordering::Release);
+            backends.searches.fetch_add(1, Ordering::Release);
+            drop(turn);
+            Ok(())
+        });
+        search.await.unwrap_or_else(|_| Err(Error::away("the runtime ends")))
+    }
+}
+
+/// Whether the error proves that the call did not run: the command, the function or the script is
+/// not there.
+fn did_not_run(error: &RedisError) -> bool {
+    let detail = error.detail().unwrap_or_default();
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::NoScript) => true,
+        // Redis 6 puts other marks around the name. Without one, it is the library that speaks.
+        ErrorKind::Server(_) => ["unknown command '", "unknown command `", "Function not found"]
+            .iter()
+            .any(|missing| detail.starts_with(missing)),
+        _ => false,
+    }
+}
+
+/// The first that is there. What was tried in vain is not tried again.
+async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Backend, Error> {
+    if wanted == Backend::Auto && tried != Backend::Module && node.has_module().await? {
+        return Ok(Backend::Module);
+    }
+    if wanted != Backend::Script {
+        match node.load_library().await {
+            Ok(()) => return Ok(Backend::Functions),
+            // It has no functions, or this user may not load any.
+            Err(error) if wanted == Backend::Auto && error.is_mistake() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    node.load_script().await.map(|()| Backend::Script)
+}
+
+/// The node that a key is on.
+struct Node<'a> {
+    connection: &'a dyn Connection,
+    key: &'a str,
+}
+
+impl Node<'_> {
+    async fn ask(&self, words: &[&str]) -> Result<Value, RedisError> {
+        let command = Command::at(self.key, words.iter().map(|word| (*word).into()));
+        self.connection.send(&command).await
+    }
+
+    /// Whatever the module answers, it is there; even that this user may not ask.
+    async fn has_module(&self) -> Result<bool, Error> {
+        match self.connection.send(&protocol::probe(self.key)).await {
+            Ok(_) => Ok(true),
+            Err(error) if did_not_run(&error) => Ok(false),
+            Err(error) => match Error::from(error) {
+                error if error.is_mistake() => Ok(true),
+                error => Err(error),
+            },
+        }
+    }
+
+    /// Loads ours, unless it is there, or a newer one that serves older callers. What is not there
+    /// is loaded without REPLACE, so that nothing newer is lost that comes in between.
+    async fn load_library(&self) -> Result<(), Error> {
+        let ours = bundled_version();
+        for _ in 0..LOADS_MAX {
+            let load = match self.ask(&["FCALL", "rl_version", "1", self.key]).await {
+                Ok(reply) if version(&reply) >= ours => return Ok(()),
+                Ok(_) => &["FUNCTION", "LOAD", "REPLACE", LIBRARY][..],
+                Err(error) if error.detail() == Some("Function not found") => {
+                    &["FUNCTION", "LOAD", LIBRARY][..]
+                }
+                Err(error) => return Err(error.into()),
+            };
+            match self.ask(load).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.detail().is_some_and(|text| text.starts_with("Library")) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(Error::away("the library is being loaded by others"))
+    }
+
+    /// By running it, which keeps it, and which everybody may who may use it.
+    async fn load_script(&self) -> Result<(), Error> {
+        self.ask(&["EVAL", SCRIPT, "1", self.key, "VERSION"]).await?;
+        Ok(())
+    }
+}
+
+/// `0.10.2` as numbers, the higher the newer.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split('.').map_while(|number| number.parse().ok()).collect()
+}
+
+fn version(reply: &Value) -> Vec<u64> {
+    redis::from_redis_value_ref(reply).map(|text: String| numbers(&text)).unwrap_or_default()
+}
+
+fn bundled_version() -> Vec<u64> {
+    let after =
+        LIBRARY.split_once("\nlocal VERSION = '").and_then(|(_, rest)| rest.split_once('\''));
+    after.map(|(version, _)| numbers(version)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bundled_texts_are_those_of_the_repository() {
+        let file = |name: &str| {
+            let path = format!("{}/../../../functions/{name}", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read_to_string(path).unwrap()
+        };
+        assert_eq!(LIBRARY, file("redis_throttle.lua"));
+        assert_eq!(SCRIPT, file("redis_throttle_script.lua"));
+        assert_eq!(bundled_version().len(), 3);
+    }
+
+    #[test]
+    fn a_version_is_compared_by_its_numbers() {
+        assert!(numbers("0.10.0") > numbers("0.9.1"));
+        assert!(numbers("1.0.0") > numbers("0.10.0"));
+        assert!(numbers("unknown") < numbers("0.0.1"));
+    }
+}

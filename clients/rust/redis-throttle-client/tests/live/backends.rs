@@ -1,0 +1,200 @@
+//! Which back end is found on a real server, and found again.
+
+use redis::aio::MultiplexedConnection;
+use redis_throttle_client::{Backend, Error, Limiter, OnError, Options, Rule, Source};
+
+use crate::server::Server;
+use crate::{api, manager, patient};
+
+const LIBRARY: &str = include_str!("../../../../../functions/redis_throttle.lua");
+const VERSION: &str = "local VERSION = '0.2.0'";
+
+async fn limiter(server: &Server, backend: Backend) -> Limiter {
+    Limiter::with_options(server.connect().await, patient().backend(backend)).unwrap()
+}
+
+/// As a user who may do all but this.
+async fn without(server: &Server, rights: &[&str]) -> MultiplexedConnection {
+    let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
+    server.run(&[&user, rights].concat()).await;
+    let url = server.url().replace("//", "//app:secret@");
+    redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
+}
+
+/// What is left, which tells how often a call was counted.
+async fn left(limiter: &Limiter) -> u64 {
+    let decision = limiter.check(api().of("42")).await.unwrap();
+    assert_eq!(decision.source, Source::Server);
+    decision.remaining
+}
+
+async fn version(server: &Server) -> Option<String> {
+    server.ask(&["FCALL", "rl_version", "0"]).await.ok()
+}
+
+#[tokio::test]
+async fn what_is_there_is_found_and_counts_on_where_the_last_one_left_off() {
+    let with = [Backend::Module, Backend::Functions, Backend::Script];
+    for there in with {
+        let server = Server::of(there, &[]).await;
+        server.freeze().await;
+        let limiter = limiter(&server, Backend::Auto).await;
+        assert_eq!(left(&limiter).await, 5, "{there:?}");
+        assert_eq!(limiter.ready().await.unwrap(), there);
+    }
+    let server = Server::of(Backend::Module, &[]).await;
+    for (wanted, remaining) in with.into_iter().zip([5, 4, 3]) {
+        let limiter = limiter(&server, wanted).await;
+        assert_eq!(left(&limiter).await, remaining);
+        assert_eq!(limiter.ready().await.unwrap(), wanted);
+    }
+}
+
+#[tokio::test]
+async fn only_what_is_wanted_is_asked() {
+    let plain = Server::plain(&[]).await;
+    let error = limiter(&plain, Backend::Module).await.ready().await.unwrap_err();
+    assert!(error.to_string().contains("is the module loaded"), "{error}");
+    assert_eq!(plain.calls("fcall").await, 0);
+    let old = Server::of(Backend::Script, &[]).await;
+    let error = limiter(&old, Backend::Functions).await.ready().await.unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert_eq!(old.calls("eval").await, 0);
+}
+
+/// All that a limiter may ask a server.
+async fn asked(server: &Server) -> u64 {
+    let mut asked = 0;
+    for command in ["rl.gcra", "rl.peek", "fcall", "fcall_ro", "function|load", "eval", "evalsha"] {
+        asked += server.calls(command).await;
+    }
+    asked
+}
+
+#[tokio::test]
+async fn in_steady_state_a_call_is_one_command() {
+    for backend in [Backend::Module, Backend::Functions, Backend::Script] {
+        let server = Server::of(backend, &[]).await;
+        let limiter = limiter(&server, Backend::Auto).await;
+        left(&limiter).await;
+        let before = asked(&server).await;
+        for _ in 0..5 {
+            left(&limiter).await;
+        }
+        assert_eq!(asked(&server).await - before, 5);
+    }
+}
+
+#[tokio::test]
+async fn what_was_flushed_is_loaded_again_and_the_call_counted_once() {
+    let server = Server::of(Backend::Functions, &[]).await;
+    for backend in [Backend::Functions, Backend::Script] {
+        server.freeze().await;
+        let limiter = limiter(&server, backend).await;
+        assert_eq!(left(&limiter).await, 5);
+        server.run(&["FUNCTION", "FLUSH"]).await;
+        server.run(&["SCRIPT", "FLUSH"]).await;
+        assert_eq!(left(&limiter).await, 4);
+        assert_eq!(limiter.ready().await.unwrap(), backend);
+        // Many at once find it together.
+        server.run(&["FUNCTION", "FLUSH"]).await;
+        server.run(&["SCRIPT", "FLUSH"]).await;
+        let hundred = Rule::gcra("hundred", 100, 1, "1h").unwrap();
+        let calling: Vec<_> = (0..120)
+            .map(|_| {
+                let (limiter, hundred) = (limiter.clone(), hundred.clone());
+                tokio::spawn(async move { limiter.check(hundred.of("42")).await.unwrap() })
+            })
+            .collect();
+        let mut allowed = 0;
+        for call in calling {
+            let decision = call.await.unwrap();
+            assert_eq!(decision.source, Source::Server);
+            allowed += u32::from(decision.allowed);
+        }
+        assert_eq!(allowed, 100);
+    }
+}
+
+#[tokio::test]
+async fn an_older_library_is_replaced_and_a_newer_one_kept() {
+    let server = Server::of(Backend::Functions, &[]).await;
+    assert!(LIBRARY.contains(VERSION));
+    for (there, wanted) in [("0.1.9", "0.2.0"), ("0.2.0", "0.2.0"), ("0.10.0", "0.10.0")] {
+        for backend in [Backend::Auto, Backend::Functions] {
+            let loaded = LIBRARY.replace(VERSION, &format!("local VERSION = '{there}'"));
+            server.run(&["FUNCTION", "LOAD", "REPLACE", &loaded]).await;
+            let limiter = limiter(&server, backend).await;
+            assert_eq!(limiter.ready().await.unwrap(), Backend::Functions);
+            assert_eq!(version(&server).await.as_deref(), Some(wanted));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_user_without_functions_has_the_script() {
+    let server = Server::of(Backend::Functions, &[]).await;
+    for rights in [&["-function"][..], &["-fcall"]] {
+        let connection = without(&server, rights).await;
+        let limiter = Limiter::with_options(connection, patient()).unwrap();
+        assert_eq!(limiter.ready().await.unwrap(), Backend::Script);
+        let functions = patient().backend(Backend::Functions);
+        let connection = without(&server, rights).await;
+        let limiter = Limiter::with_options(connection, functions).unwrap();
+        assert!(matches!(limiter.ready().await, Err(Error::Rejected { .. })));
+    }
+    assert_eq!(version(&server).await, None);
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_the_module_is_told_so() {
+    let server = Server::of(Backend::Module, &[]).await;
+    let connection = without(&server, &["-rl.gcra", "-rl.peek"]).await;
+    let limiter = Limiter::with_options(connection, patient()).unwrap();
+    let open = api().on_error(OnError::Allow).unwrap();
+    let error = limiter.check(open.of("42")).await.unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert_eq!(version(&server).await, None);
+    // Nor does another back end answer that was found before.
+    let mut server = Server::of(Backend::Functions, &[]).await;
+    let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
+    left(&limiter).await;
+    server.end();
+    server.become_one_of(Backend::Module).await;
+    server.run(&["ACL", "SETUSER", "default", "-rl.gcra", "-rl.peek"]).await;
+    let told = async || limiter.check(open.of("42")).await.is_err_and(|error| error.is_mistake());
+    crate::until("the mistake is told", told).await;
+    assert_eq!(version(&server).await, None);
+}
+
+#[tokio::test]
+async fn a_server_that_is_another_one_when_it_comes_back_is_found_anew() {
+    let mut server = Server::of(Backend::Functions, &[]).await;
+    let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
+    assert_eq!(left(&limiter).await, 5);
+    for there in [Backend::Script, Backend::Module, Backend::Functions] {
+        server.end();
+        server.become_one_of(there).await;
+        let back = async || {
+            limiter.check(api().of("back")).await.is_ok_and(|it| it.source == Source::Server)
+        };
+        crate::until("the server decides", back).await;
+        assert_eq!(limiter.ready().await.unwrap(), there);
+    }
+}
+
+fn options() -> Options {
+    patient().breaker_pause_ms(20)
+}
+
+#[tokio::test]
+async fn what_the_server_cannot_now_is_no_reason_to_ask_another() {
+    let server = Server::of(Backend::Functions, &[]).await;
+    let limiter = limiter(&server, Backend::Auto).await;
+    left(&limiter).await;
+    server.run(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(limiter.check(api().of("42")).await.unwrap().source, Source::Error);
+    server.run(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert_eq!(left(&limiter).await, 4);
+    assert_eq!(server.calls("eval").await + server.calls("evalsha").await, 0);
+}
