@@ -143,7 +143,10 @@ check_rust() {
 
 test_rust() {
     cd clients/rust
-    step cargo test --locked --workspace --all-features
+    # As the other two do by themselves.
+    for backend in module functions script; do
+        step env RL_BACKEND=$backend cargo test --locked --workspace --all-features
+    done
 }
 
 example_python() {

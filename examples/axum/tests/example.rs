@@ -11,9 +11,6 @@ use reqwest::{Client, Response};
 use serde_json::{Value, json};
 use server::{Server, until};
 
-/// The time-out of the example, and what HTTP and a busy machine take.
-const WITHIN: Duration = Duration::from_millis(350);
-
 /// The example, behind a proxy that is named.
 struct Example {
     process: Child,
@@ -165,7 +162,7 @@ async fn a_hung_server_is_waited_for_once_and_charged_once() {
     let other = server.connect().await;
     let mut sleeping = server.connect().await;
     let mut sleep = redis::cmd("DEBUG");
-    sleep.arg("SLEEP").arg("0.8");
+    sleep.arg("SLEEP").arg("2");
     let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
     // It hangs as soon as somebody else waits longer than an answer takes.
     let hangs = async || {
@@ -176,7 +173,7 @@ async fn a_hung_server_is_waited_for_once_and_charged_once() {
     let began = Instant::now();
     assert_eq!(example.source("192.0.2.7").await, "error");
     let took = began.elapsed();
-    assert!(took >= Duration::from_millis(90) && took < WITHIN, "{took:?}");
+    assert!(took >= Duration::from_millis(90) && !slept.is_finished(), "{took:?}");
     slept.await.unwrap().unwrap();
     let after = server.decided("rl.gcra").await;
     assert!(after - before <= 1, "{} calls", after - before);

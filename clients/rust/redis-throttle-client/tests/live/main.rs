@@ -178,7 +178,7 @@ async fn a_hung_server_costs_one_time_out_and_counts_once() {
     until("it answers", async || limiter.ready().await.is_ok()).await;
     let (other, mut sleeping) = (server.connect().await, server.connect().await);
     let mut sleep = redis::cmd("DEBUG");
-    sleep.arg("SLEEP").arg("0.8");
+    sleep.arg("SLEEP").arg("2");
     let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
     let hangs = async || {
         let (mut other, ping) = (other.clone(), redis::cmd("PING"));
@@ -189,7 +189,7 @@ async fn a_hung_server_costs_one_time_out_and_counts_once() {
     let decision = limiter.check(api().of("42")).await.unwrap();
     let took = began.elapsed();
     assert_eq!(decision.source, Source::Error);
-    assert!(took >= Duration::from_millis(99) && took < Duration::from_millis(350), "{took:?}");
+    assert!(took >= Duration::from_millis(99) && !slept.is_finished(), "{took:?}");
     slept.await.unwrap().unwrap();
     until("it answers", async || limiter.ready().await.is_ok()).await;
     assert!(limiter.peek(api().of("42").cost(0)).await.unwrap().remaining >= 5);
