@@ -110,6 +110,7 @@ pack_tarball() {
     install -m 644 -t "$tree" redis.conf.example CHANGELOG.md LICENSE LICENSE-APACHE LICENSE-MIT
     third_parties >"$tree/LICENSES-THIRD-PARTY" || exit 1
     install -D -m 644 -t "$tree/prometheus" deploy/prometheus/*
+    install -D -m 644 -t "$tree/functions" functions/*.lua
     cat >"$tree/INSTALL" <<END
 redis-throttle $version for Redis 7.0, Valkey 8.0 and newer, on Linux, ${host%%-*}.
 It needs glibc $glibc or newer.
@@ -122,6 +123,7 @@ Then one line in the configuration of the server, which redis.conf.example expla
     loadmodule /usr/lib/redis/modules/libredis_throttle.so
 
 redis-throttle-exporter is for Prometheus; prometheus/ has alerts and a dashboard for Grafana.
+functions/ has the limiter for servers that load no modules, as a library and as a script.
 END
     checksums "$tree"
     tar --create --directory "$dist" --sort=name --owner=0 --group=0 --numeric-owner \

@@ -142,6 +142,8 @@ fn a_server_starts_from_the_tarball_in_a_clean_folder() {
         "LICENSE-MIT",
         "LICENSES-THIRD-PARTY",
         "SHA256SUMS",
+        "functions/redis_throttle.lua",
+        "functions/redis_throttle_script.lua",
         "libredis_throttle.so",
         "prometheus/alerts.yml",
         "prometheus/dashboard.json",

@@ -40,6 +40,7 @@ fn every_manifest_and_lock_file_has_the_version() {
         assert_eq!(behind(&text(manifest), "version = "), format!("\"{VERSION}\""), "{manifest}");
     }
     let of_clients = [
+        ("functions/redis_throttle.lua", format!("\nlocal VERSION = '{VERSION}'\n")),
         ("clients/python/pyproject.toml", format!("\nversion = \"{VERSION}\"\n")),
         ("clients/node/package.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/node/package-lock.json", format!("\n  \"version\": \"{VERSION}\",\n")),
