@@ -20,7 +20,7 @@ from typing import Any
 from . import _protocol
 from ._backends import Backend, Choice, unexecuted
 from ._decision import Decision
-from ._errors import CommandRejected, ThrottleError, Unavailable, is_mistake
+from ._errors import CommandRejected, ThrottleError, Unavailable, Unsent, is_mistake
 from ._keys import Keys
 from ._local import LocalLimiter, local_decision
 from ._options import Counters, Options
@@ -239,7 +239,7 @@ class Calls:
         except Exception as error:
             raise _judged(error) from error
         gate = self._gate(node)
-        probe = gate.enter(began)
+        probe, answers = gate.enter(began), gate.answers
         answered: bool | None = None
         timeout_s = self._timeout_s if deadline is None else max(0.001, deadline - began)
         try:
@@ -259,6 +259,9 @@ class Calls:
         except Exception as error:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
+            if isinstance(judged, Unsent) and gate.answers != answers:
+                # The server answered others meanwhile: there were too many for its connections.
+                answered = None
             if answered:
                 with self._lock:
                     self._counts["mistakes"] += 1
