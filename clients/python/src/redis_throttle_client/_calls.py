@@ -364,10 +364,21 @@ class Calls:
                 False, 0, 0, retry_ms, 0, name, "error", True, False, retry_ms, deciding=first
             )
         now_us = int(self.clock() * 1_000_000)
+
+        def row(at: int, cost: int, peek: bool) -> Decision:
+            rule, key, _ = calls[at]
+            return local_decision(self._local, rule, key, cost, now_us, peek=peek)
+
         with self._lock:
-            rows = [
-                local_decision(self._local, *calls[at], now_us, peek=peek) for at in bound
-            ]  # fmt: skip
+            # All or none: a denied call takes from none of them.
+            rows = [row(at, calls[at][2], True) for at in bound]
+            if not all(one.allowed for one in rows):
+                rows = [
+                    row(at, 0, True) if one.allowed else one
+                    for at, one in zip(bound, rows, strict=True)
+                ]
+            elif not peek:
+                rows = [row(at, calls[at][2], False) for at in bound]
         at = max(range(len(rows)), key=lambda row: _severity(rows[row]))
         if len(calls) == 1:
             return rows[0]
