@@ -10,11 +10,13 @@ import anyio.lowlevel
 import pytest
 
 from redis_throttle_client import (
+    AsyncLimiter,
     CommandRejected,
     Counters,
     Decision,
     InvalidArgument,
     LeaseDenied,
+    Unavailable,
     fixed,
     gcra,
     leaky_bucket,
@@ -39,6 +41,40 @@ def test_one_after_the_other_gives_back_what_a_denial_leaves(server: FakeServer)
     denied = limiter.check_each([(API, "42"), (day, "42")])
     assert (denied.allowed, denied.rule, len(denied.rows)) == (False, "day", 2)
     assert limiter.peek(API, "42", 0).remaining == 5
+
+
+class Silent:
+    """A server that answers nothing, and how long each call would wait for it."""
+
+    def __init__(self) -> None:
+        self.waits_s: list[float] = []
+        self.silence = anyio.Event()
+
+    def node(self, key: str) -> None:
+        return None
+
+    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> None:
+        self.waits_s.append(timeout_s)
+        await self.silence.wait()
+        raise Unavailable("no answer in time")
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.anyio
+async def test_the_deadline_holds_for_a_turn_and_the_call() -> None:
+    silent, now_s = Silent(), [0.0]
+    limiter = AsyncLimiter(silent, timeout_ms=60_000, prefetch=10, clock=lambda: now_s[0])
+    async with anyio.create_task_group() as group:
+        for _ in range(2):
+            group.start_soon(limiter.check, API, "42")
+        await anyio.wait_all_tasks_blocked()
+        assert silent.waits_s == [60]
+        # The second one waits for its turn that long, and has the rest to ask.
+        now_s[0] = 24
+        silent.silence.set()
+    assert silent.waits_s == [60, 36]
 
 
 def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:

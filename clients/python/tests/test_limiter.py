@@ -99,6 +99,20 @@ def test_of_several_rules_the_strictest_decides(server: FakeServer) -> None:
     assert (decision.allowed, decision.rule, decision.source) == (False, "day", "error")
 
 
+def test_a_local_denial_takes_from_none_of_its_rules(server: FakeServer) -> None:
+    server.fail()
+    many, one = fixed("a", 10, 60, on_error="local"), fixed("b", 1, 60, on_error="local")
+    limiter = server.limiter()
+    found = [limiter.check_all([(many, "42"), (one, "42")]) for _ in range(6)]
+    assert [each.allowed for each in found] == [True] + [False] * 5
+    assert {each.rule for each in found[1:]} == {"b"}
+    assert [row.remaining for row in found[-1].rows] == [9, 0]
+    assert limiter.peek(many, "42", 0).remaining == 9
+    # A cost that one of them has no room for is taken from neither.
+    assert not limiter.check_all([(one, "43"), (many, "42", 10)])
+    assert limiter.peek(one, "43", 0).remaining == 1
+
+
 @pytest.mark.parametrize("reply", ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x"])
 def test_a_mistake_is_never_open(server: FakeServer, reply: str) -> None:
     server.fail(reply)
@@ -388,6 +402,18 @@ def test_no_two_subjects_meet_in_a_key(pairs: list[tuple[str, str]]) -> None:
     keys = Keys()
     first, second = (keys.key(rule, subject) for subject, rule in pairs)
     assert first != second
+
+
+@pytest.mark.parametrize("secret", [None, b"0123456789abcdef"])
+def test_half_a_surrogate_pair_is_no_subject(server: FakeServer, secret: bytes | None) -> None:
+    limiter = server.limiter(hmac_secret=secret)
+    for subject in ("\ud800", "a\udfff", "x" * 200 + "\udc00"):
+        with pytest.raises(InvalidArgument, match=r"^subject: "):
+            limiter.check(API, subject)
+        with pytest.raises(InvalidArgument, match=r"^tag: "):
+            limiter.check(API, "42", tag=subject)
+    assert limiter.check(API, "\U0001f600").source == "server"
+    assert len(server.calls) == 1
 
 
 def test_what_a_client_makes_long_is_not_kept() -> None:

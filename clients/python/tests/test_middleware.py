@@ -289,7 +289,9 @@ async def test_websockets_are_limited_too(server: FakeServer, extended: bool) ->
 @pytest.mark.parametrize(
     "options",
     [{"rules": []}, {"rules": [API, API]}, {"headers": ["x"]}, {"headers": "draft-11"},
-     {"trusted_proxies": ["x"]}, {"trusted_proxies": "10.0.0.0/8"}, {"rules": JOBS, "cost": 2}],
+     {"trusted_proxies": ["x"]}, {"trusted_proxies": "10.0.0.0/8"}, {"rules": JOBS, "cost": 2},
+     {"degraded_header": ""}, {"degraded_header": "X Degraded"}, {"degraded_header": "X-Ü"},
+     {"degraded_header": "X-A\r\nX-B"}],
 )  # fmt: skip
 def test_mistakes_are_told_when_it_is_made(server: FakeServer, options: dict[str, Any]) -> None:
     kinds: list[tuple[Any, Any]] = [

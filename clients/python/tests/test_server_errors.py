@@ -112,7 +112,17 @@ def test_a_mistake_is_counted_apart(server: Server) -> None:
         assert (counters.mistakes, counters.allowed, counters.degraded) == (3, 1, 0)
 
 
-SUBJECTS = ["\ud800", "日本", "é\x00\r\n", "{x}y", "a" * 129, "%D800", "日本語" * 40, "-1", "COST"]
+SUBJECTS = [
+    "\U0001f600",
+    "日本",
+    "é\x00\r\n",
+    "{x}y",
+    "a" * 129,
+    "%D800",
+    "日本語" * 40,
+    "-1",
+    "COST",
+]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])

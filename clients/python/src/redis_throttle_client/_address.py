@@ -42,7 +42,7 @@ class ClientAddress:
         self._unix = UNIX in names
         try:
             self._networks: list[_Network] = [
-                ipaddress.ip_network(name) for name in names if name != UNIX
+                ipaddress.ip_network(name, strict=False) for name in names if name != UNIX
             ]
         except ValueError as error:
             raise InvalidArgument(f"trusted_proxies: {error}") from None

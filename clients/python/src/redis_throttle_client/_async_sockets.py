@@ -3,73 +3,118 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
-from ._dial import Dial, Node
-from ._errors import Unavailable, is_mistake
+from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
+from ._errors import Unavailable, Unsent, is_mistake
+
+
+class _Pool:
+    """The connections of one event loop, and the calls that wait for one in a line."""
+
+    def __init__(self) -> None:
+        self.idle: list[Any] = []
+        self.waiters: deque[asyncio.Future[Any]] = deque()
+        self.dials: set[asyncio.Task[Any]] = set()
+        self.open = 0
+
+    def offer(self, connection: Any) -> None:
+        """Hands it to the one who waits longest."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
+                return
+        self.idle.append(connection)
+
+    def refuse(self, error: BaseException) -> None:
+        """Hands one of them the error."""
+        while self.waiters:
+            waiter = self.waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)
+                return
 
 
 class AsyncSockets:
-    """The idle connections to one server, those of each event loop apart."""
+    """The connections to one server, those of each event loop apart."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
-        self._make, self._dial, self._most = make, dial, most
-        self._of_loop: dict[asyncio.AbstractEventLoop, list[Any]] = {}
-        self._late: set[asyncio.Task[Any]] = set()
+        self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
+        self._of_loop: dict[asyncio.AbstractEventLoop, _Pool] = {}
 
     @property
-    def _idle(self) -> list[Any]:
+    def _pool(self) -> _Pool:
         loop = asyncio.get_running_loop()
-        idle = self._of_loop.get(loop)
-        if idle is None:
+        pool = self._of_loop.get(loop)
+        if pool is None:
             # Sockets of a loop that was closed around them can be used no more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
-            idle = self._of_loop.setdefault(loop, [])
-        return idle
+            pool = self._of_loop.setdefault(loop, _Pool())
+        return pool
 
-    async def call(self, args: tuple[str, ...], *, asking: bool = False) -> Any:
-        """Sends the call on one connection and reads its reply; the caller has the deadline."""
-        connection = await self._take()
+    async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
+        """Sends the call on one connection and reads its reply, by ``deadline`` of the loop."""
+        pool = self._pool
+        connection = await self._take(pool, deadline)
         try:
-            if asking:
-                await self._exchange(connection, ("ASKING",))
-            reply = await self._exchange(connection, args)
+            reply = await by(deadline, self._exchange(connection, args, asking))
         except self._dial.response_error as error:
             # As with threads: a server that cannot decide now is left.
             if is_mistake(error):
-                await self._give(connection)
+                await self._give(pool, connection)
             else:
-                await connection.disconnect(nowait=True)
+                await self._drop(pool, connection)
             raise error
         except BaseException:
-            await connection.disconnect(nowait=True)
+            await self._drop(pool, connection)
             raise
-        await self._give(connection)
+        await self._give(pool, connection)
         return reply
 
     @staticmethod
-    async def _exchange(connection: Any, args: tuple[str, ...]) -> Any:
-        await connection.send_packed_command(connection.pack_command(*args), check_health=False)
-        return await connection.read_response()
+    async def _exchange(connection: Any, args: tuple[str, ...], asking: bool) -> Any:
+        for sent in (("ASKING",), args) if asking else (args,):
+            packed = connection.pack_command(*sent)
+            await connection.send_packed_command(packed, check_health=False)
+            reply = await connection.read_response()
+        return reply
 
-    async def _take(self) -> Any:
-        idle = self._idle
-        while idle:
-            connection = idle.pop()
+    async def _take(self, pool: _Pool, deadline: float) -> Any:
+        while pool.idle:
+            connection = pool.idle.pop()
             reader = connection._reader
             if connection.is_connected and reader is not None and not reader.at_eof():
                 return connection
-            await connection.disconnect(nowait=True)
-        task = asyncio.get_running_loop().create_task(self._connect())
-        self._late.add(task)
-        task.add_done_callback(self._late.discard)
+            await self._drop(pool, connection)
+        waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        pool.waiters.append(waiter)
+        self._dial_more(pool, 1)
         try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            task.add_done_callback(self._keep)
+            async with asyncio.timeout_at(deadline):
+                return await waiter
+        except (TimeoutError, asyncio.CancelledError) as error:
+            with contextlib.suppress(ValueError):
+                pool.waiters.remove(waiter)
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                # It came in the same turn of the loop.
+                pool.offer(waiter.result())
+            if isinstance(error, TimeoutError):
+                raise Unsent("no connection in time") from error
             raise
+
+    def _dial_more(self, pool: _Pool, more: int = 0) -> None:
+        """For those who wait; ``more`` beside the dials on their way, which may be stuck."""
+        wanted = min(max(len(pool.waiters), len(pool.dials) + more), MOST_DIALS)
+        while len(pool.dials) < wanted and pool.open + len(pool.dials) < self._most:
+            dial = asyncio.get_running_loop().create_task(self._connect())
+            pool.dials.add(dial)
+            dial.add_done_callback(partial(self._dialled, pool))
 
     async def _connect(self) -> Any:
         connection = self._make()
@@ -81,32 +126,54 @@ class AsyncSockets:
             raise
         return connection
 
-    def _keep(self, task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and task.exception() is None:
-            self._idle.append(task.result())
-
-    async def _give(self, connection: Any) -> None:
-        idle = self._idle
-        if connection.is_connected and len(idle) < self._most:
-            idle.append(connection)
+    def _dialled(self, pool: _Pool, dial: asyncio.Task[Any]) -> None:
+        """A connection that comes late is used by the next caller."""
+        pool.dials.discard(dial)
+        if dial.cancelled():
+            return
+        error = dial.exception()
+        if error is None:
+            pool.open += 1
+            pool.offer(dial.result())
+        elif pool.open:
+            # Such as one more than the server takes: who waits takes one of those in use.
+            return
         else:
-            await connection.disconnect(nowait=True)
+            pool.refuse(error)
+        self._dial_more(pool)
+
+    async def _give(self, pool: _Pool, connection: Any) -> None:
+        if connection.is_connected:
+            pool.offer(connection)
+        else:
+            await self._drop(pool, connection)
+
+    async def _drop(self, pool: _Pool, connection: Any) -> None:
+        pool.open -= 1
+        self._dial_more(pool)
+        await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
         """Closes what is idle, and waits for nothing."""
-        loop = asyncio.get_running_loop()
-        for task in [task for task in self._late if task.get_loop() is loop]:
-            task.cancel()
-        while self._idle:
-            await self._idle.pop().disconnect(nowait=True)
+        pool = self._pool
+        for dial in list(pool.dials):
+            dial.cancel()
+        while pool.idle:
+            await self._drop(pool, pool.idle.pop())
 
 
-async def in_time(awaitable: Awaitable[Any], timeout_s: float) -> Any:
+def instant(timeout_s: float) -> float:
+    """When a call that begins now has to be answered, by the clock of its loop."""
+    return asyncio.get_running_loop().time() + timeout_s
+
+
+async def by(deadline: float, awaitable: Awaitable[Any]) -> Any:
+    """The result, or Unavailable."""
     try:
-        async with asyncio.timeout(timeout_s):
+        async with asyncio.timeout_at(deadline):
             return await awaitable
     except TimeoutError as error:
-        raise Unavailable(f"no answer within {timeout_s * 1000:g} ms") from error
+        raise Unavailable("no answer in time") from error
 
 
 class AsyncServerTransport:
@@ -123,7 +190,7 @@ class AsyncServerTransport:
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
         """The reply."""
-        return await in_time(self._sockets.call(args), timeout_s)
+        return await self._sockets.call(args, instant(timeout_s))
 
     async def close(self) -> None:
         """Closes the sockets."""

@@ -20,7 +20,7 @@ from typing import Any
 from . import _protocol
 from ._backends import Backend, Choice, unexecuted
 from ._decision import Decision
-from ._errors import CommandRejected, ThrottleError, Unavailable, is_mistake
+from ._errors import CommandRejected, ThrottleError, Unavailable, Unsent, is_mistake
 from ._keys import Keys
 from ._local import LocalLimiter, local_decision
 from ._options import Counters, Options
@@ -239,7 +239,7 @@ class Calls:
         except Exception as error:
             raise _judged(error) from error
         gate = self._gate(node)
-        probe = gate.enter(began)
+        probe, answers = gate.enter(began), gate.answers
         answered: bool | None = None
         timeout_s = self._timeout_s if deadline is None else max(0.001, deadline - began)
         try:
@@ -259,6 +259,9 @@ class Calls:
         except Exception as error:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
+            if isinstance(judged, Unsent) and gate.answers != answers:
+                # The server answered others meanwhile: there were too many for its connections.
+                answered = None
             if answered:
                 with self._lock:
                     self._counts["mistakes"] += 1
@@ -361,10 +364,21 @@ class Calls:
                 False, 0, 0, retry_ms, 0, name, "error", True, False, retry_ms, deciding=first
             )
         now_us = int(self.clock() * 1_000_000)
+
+        def row(at: int, cost: int, peek: bool) -> Decision:
+            rule, key, _ = calls[at]
+            return local_decision(self._local, rule, key, cost, now_us, peek=peek)
+
         with self._lock:
-            rows = [
-                local_decision(self._local, *calls[at], now_us, peek=peek) for at in bound
-            ]  # fmt: skip
+            # All or none: a denied call takes from none of them.
+            rows = [row(at, calls[at][2], True) for at in bound]
+            if not all(one.allowed for one in rows):
+                rows = [
+                    row(at, 0, True) if one.allowed else one
+                    for at, one in zip(bound, rows, strict=True)
+                ]
+            elif not peek:
+                rows = [row(at, calls[at][2], False) for at in bound]
         at = max(range(len(rows)), key=lambda row: _severity(rows[row]))
         if len(calls) == 1:
             return rows[0]

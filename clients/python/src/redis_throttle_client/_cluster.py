@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from ._async_sockets import AsyncSockets, in_time
+from ._async_sockets import AsyncSockets, by, instant
 from ._dial import Dial, Node
 from ._errors import Unavailable
 from ._protocol import key_of
@@ -153,7 +153,27 @@ class AsyncClusterTransport:
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
         """The reply."""
-        return await in_time(self._call(node, args), timeout_s)
+        deadline = instant(timeout_s)
+        dial, asking = await by(deadline, self._known()), False
+        if node is None:
+            node = self._map.find(key_of(args))
+        for _ in range(_MOST_REDIRECTIONS):
+            try:
+                return await self._sockets(dial, node).call(args, deadline, asking=asking)
+            except dial.moved as error:
+                # A MovedError is an AskError too, so it stands first.
+                node, asking = self._map.move(error, node), False
+                self._refresh()
+            except dial.ask as error:
+                node, asking = self._map.target(error, node), True
+            except dial.response_error as error:
+                error.answered_by = node
+                raise
+            except (Exception, asyncio.CancelledError):
+                self._map.lost(node)
+                self._refresh()
+                raise
+        raise Unavailable("redirected too often")
 
     async def _known(self) -> Dial:
         if self._dial is None:
@@ -180,28 +200,6 @@ class AsyncClusterTransport:
         if node not in self._nodes:
             self._nodes[node] = AsyncSockets(dial.to(node), dial, self._most)
         return self._nodes[node]
-
-    async def _call(self, node: Node, args: tuple[str, ...]) -> Any:
-        dial, asking = await self._known(), False
-        if node is None:
-            node = self._map.find(key_of(args))
-        for _ in range(_MOST_REDIRECTIONS):
-            try:
-                return await self._sockets(dial, node).call(args, asking=asking)
-            except dial.moved as error:
-                # A MovedError is an AskError too, so it stands first.
-                node, asking = self._map.move(error, node), False
-                self._refresh()
-            except dial.ask as error:
-                node, asking = self._map.target(error, node), True
-            except dial.response_error as error:
-                error.answered_by = node
-                raise
-            except (Exception, asyncio.CancelledError):
-                self._map.lost(node)
-                self._refresh()
-                raise
-        raise Unavailable("redirected too often")
 
     def _refresh(self) -> None:
         if self._map.due():

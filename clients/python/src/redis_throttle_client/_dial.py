@@ -14,6 +14,10 @@ from typing import Any
 from ._errors import InvalidArgument
 
 Node = tuple[str, int] | None
+# Of connections to one node: on their way at a time, and in all. A burst waits for those that
+# there are, for a server and a loop are slower with one for each call.
+MOST_DIALS = 8
+MOST_SOCKETS = 64
 # Of a pool's arguments: what would repeat or wait, what belongs to the pool it was made for, and
 # what would write one subject in two ways.
 _LEFT_OUT = (

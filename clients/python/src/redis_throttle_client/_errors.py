@@ -27,6 +27,10 @@ class Unavailable(ThrottleError):
     """
 
 
+class Unsent(Unavailable):
+    """A connection to send the call on was not there in time: it was never sent."""
+
+
 class CommandRejected(ThrottleError):
     """The server answered with an error that no repetition mends: alert on it."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
@@ -12,6 +13,7 @@ from ._decision import STYLES, Decision, HeaderStyle
 from ._errors import InvalidArgument
 from ._rules import Rule
 
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 
@@ -147,6 +149,8 @@ class Plan:
             raise InvalidArgument("rules: a name stands there twice")
         if cost != 1 and not any(rule.takes_cost for rule, _ in made):
             raise InvalidArgument("cost: none of the rules takes one")
+        if degraded_header is not None and not _TOKEN.fullmatch(degraded_header):
+            raise InvalidArgument("degraded_header: expected the name of a header")
         return cls(
             made, ClientAddress(trusted_proxies), skip, cost, handler, tuple(headers),
             anonymous, tag, degraded_header,

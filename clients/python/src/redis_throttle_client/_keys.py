@@ -1,8 +1,8 @@
 """Keys: ``prefix:rule:subject``, so written that no two subjects can meet in one.
 
-``%``, ``:``, ``{``, ``}``, space, controls and halves of surrogate pairs of a subject are
-percent-encoded. What is longer than 128 bytes then, and everything when there is a secret, is a
-hash behind a colon, with which no encoded subject begins.
+``%``, ``:``, ``{``, ``}``, space and controls of a subject are percent-encoded. What is longer than
+128 bytes then, and everything when there is a secret, is a hash behind a colon, with which no
+encoded subject begins. Half a surrogate pair, as JSON may bring it, is no text and refused.
 """
 
 from __future__ import annotations
@@ -15,14 +15,10 @@ from typing import Literal
 
 from ._errors import InvalidArgument
 
-_ENCODED = re.compile("[%:{} \x00-\x1f\x7f\ud800-\udfff]")
+_ENCODED = re.compile("[%:{} \x00-\x1f\x7f]")
+_HALF = re.compile("[\ud800-\udfff]")
 _MOST_BYTES = 128
 _KNOWN = 4096
-
-
-def _bytes(text: str) -> bytes:
-    # Half a surrogate pair is no text, but JSON may bring one: it is one subject like others.
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _encode(match: re.Match[str]) -> str:
@@ -71,16 +67,18 @@ class Keys:
         """A subject or a tag as it stands in a key."""
         if not isinstance(text, str) or not text:
             raise InvalidArgument(f"{name}: expected text that is not empty")
+        if _HALF.search(text):
+            raise InvalidArgument(f"{name}: has half a surrogate pair")
         if self._secret is not None:
-            return ":" + hmac.new(self._secret, _bytes(text), hashlib.sha256).hexdigest()
+            return ":" + hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
         encoded = _ENCODED.sub(_encode, text)
         if len(encoded) <= 32 or len(encoded.encode()) <= _MOST_BYTES:
             return encoded
-        return ":" + hashlib.sha256(_bytes(text)).hexdigest()
+        return ":" + hashlib.sha256(text.encode()).hexdigest()
 
     def subject_hash(self, subject: str) -> str:
         """16 hexadecimal digits for logs and metrics; keyed where there is a secret."""
-        data = _bytes(subject)
+        data = subject.encode()
         if self._secret is not None:
             return hmac.new(self._secret, data, hashlib.sha256).hexdigest()[:16]
         return hashlib.sha256(data).hexdigest()[:16]

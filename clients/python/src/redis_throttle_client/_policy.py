@@ -32,6 +32,7 @@ class Gate:
     def __init__(self, max_in_flight: int, failures: int, pause_s: float) -> None:
         self._most, self._failures, self._pause_s = max_in_flight, failures, pause_s
         self._in_flight = 0
+        self.answers = 0
         self._failed = 0
         self._shut_until: float | None = None
         self._probing = False
@@ -55,6 +56,7 @@ class Gate:
             if probe:
                 self._probing = False
             if answered:
+                self.answers += 1
                 self._failed, self._shut_until = 0, None
             elif answered is False:
                 self._failed += 1

@@ -8,11 +8,13 @@ import struct
 import sys
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from ._dial import Dial, Node
-from ._errors import Unavailable, is_mistake
+from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
+from ._errors import Unavailable, Unsent, is_mistake
 
 
 class _Line:
@@ -78,24 +80,29 @@ class _Line:
         self._connection.disconnect()
 
 
-class _Late:
-    """A connection on its way; who gave up waiting leaves it to the next caller."""
+class _Waiter:
+    """A call that waits: it is given a connection, or the error of one that did not come."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
         self.line: _Line | None = None
         self.error: BaseException | None = None
-        self.abandoned = False
 
 
 class Sockets:
-    """The idle connections to one server, last used first."""
+    """The connections to one server, last used first; who finds none idle waits in a line."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
-        self._make, self._dial, self._most = make, dial, most
-        self._idle: list[_Line] = []
+        self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
+        self.begin()
+        _everyone.add(self)
+
+    def begin(self) -> None:
+        """With no connection, as in the child of a fork: it must not talk on its parent's."""
         self._lock = threading.Lock()
-        self._pid = os.getpid()
+        self._idle: list[_Line] = []
+        self._waiters: deque[_Waiter] = deque()
+        self._open = self._dialling = 0
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection and reads its reply, by ``deadline``."""
@@ -111,59 +118,119 @@ class Sockets:
             if is_mistake(error):
                 self._give(line)
             else:
-                line.close()
+                self._drop(line)
             raise error
         except BaseException:
-            line.close()
+            self._drop(line)
             raise
         self._give(line)
         return reply
 
     def _take(self, deadline: float) -> _Line:
-        if self._pid != os.getpid():
-            # A child must not talk on its parent's sockets.
-            self._idle, self._pid, self._lock = [], os.getpid(), threading.Lock()
-        while self._idle:
-            try:
+        while True:
+            with self._lock:
+                if not self._idle:
+                    waiter = _Waiter()
+                    self._waiters.append(waiter)
+                    self._dial_more(1)
+                    break
                 line = self._idle.pop()
-            except IndexError:
-                break
             if line.usable():
                 return line
-            line.close()
-        late = _Late()
-        threading.Thread(target=self._connect, args=(late,), daemon=True).start()
-        late.done.wait(max(0.0, deadline - time.monotonic()))
-        with self._lock:
-            late.abandoned = not late.done.is_set()
-        if late.abandoned:
-            raise Unavailable("no connection in time")
-        if late.line is None:
-            raise late.error or Unavailable("no connection")
-        return late.line
+            self._drop(line)
+        try:
+            waiter.done.wait(max(0.0, deadline - time.monotonic()))
+        except BaseException:
+            self._leave(waiter)
+            if waiter.line is not None:
+                self._give(waiter.line)
+            raise
+        self._leave(waiter)
+        if waiter.line is not None:
+            return waiter.line
+        raise waiter.error or Unsent("no connection in time")
 
-    def _connect(self, late: _Late) -> None:
+    def _leave(self, waiter: _Waiter) -> None:
+        with self._lock:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _dial_more(self, more: int = 0) -> None:
+        """For those who wait; ``more`` beside the dials on their way, which may be stuck.
+
+        Under the lock, as the next one.
+        """
+        wanted = min(max(len(self._waiters), self._dialling + more), MOST_DIALS)
+        while self._dialling < wanted and self._open + self._dialling < self._most:
+            try:
+                threading.Thread(target=self._connect, daemon=True).start()
+            except RuntimeError:
+                # No thread is to be had: who waits takes what the others give back.
+                return
+            self._dialling += 1
+
+    def _offer(self, line: _Line) -> None:
+        if not self._waiters:
+            self._idle.append(line)
+            return
+        waiter = self._waiters.popleft()
+        waiter.line = line
+        waiter.done.set()
+
+    def _connect(self) -> None:
+        """A connection that comes late is used by the next caller."""
+        line, failure = None, None
         try:
             connection = self._make()
             connection.connect()
-            late.line = _Line(connection)
+            line = _Line(connection)
         except BaseException as error:
-            late.error = error
+            failure = error
         with self._lock:
-            late.done.set()
-            if late.abandoned and late.line is not None:
-                self._idle.append(late.line)
+            self._dialling -= 1
+            if line is not None:
+                self._open += 1
+                self._offer(line)
+            elif self._open:
+                # Such as one more than the server takes: who waits takes one of those in use.
+                return
+            elif self._waiters:
+                waiter = self._waiters.popleft()
+                waiter.error = failure
+                waiter.done.set()
+            self._dial_more()
 
     def _give(self, line: _Line) -> None:
-        if line.connected and len(self._idle) < self._most:
-            self._idle.append(line)
-        else:
-            line.close()
+        if not line.connected:
+            self._drop(line)
+            return
+        with self._lock:
+            self._offer(line)
+
+    def _drop(self, line: _Line) -> None:
+        line.close()
+        with self._lock:
+            self._open -= 1
+            self._dial_more()
 
     def close(self) -> None:
         """Closes what is idle."""
-        while self._idle:
-            self._idle.pop().close()
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for line in idle:
+            self._drop(line)
+
+
+_everyone: weakref.WeakSet[Sockets] = weakref.WeakSet()
+
+
+def _begin_in_child() -> None:
+    for sockets in list(_everyone):
+        sockets.begin()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_in_child)
 
 
 class ServerTransport:

@@ -1,0 +1,246 @@
+"""Many calls at once share few sockets, and what they wait for is no failure of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import anyio
+import pytest
+import redis
+import redis.asyncio
+
+from redis_throttle_client import AsyncLimiter, Limiter, Unavailable, gcra
+from redis_throttle_client._async_sockets import AsyncSockets, instant
+from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
+from redis_throttle_client._errors import Unsent
+from redis_throttle_client._policy import Gate
+
+from .conftest import Server
+
+API = gcra("api", 1000, 1000, "60s")
+MANY = 256
+# A slow machine may need long for so many.
+PATIENT: Any = {"timeout_ms": 60_000}
+
+
+def connections(client: redis.Redis) -> int:
+    """How many the server has ever taken."""
+    return int(client.info("stats")["total_connections_received"])
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_cold_burst_is_decided_by_the_server(shared_server: Server) -> None:
+    with shared_server.client() as other:
+        before = connections(other)
+        client = redis.asyncio.Redis(port=shared_server.port)
+        async with AsyncLimiter(client, **PATIENT) as limiter:
+            found = await asyncio.gather(*(limiter.check(API, "42") for _ in range(MANY)))
+        assert [one.source for one in found] == ["server"] * MANY
+        assert sorted(one.remaining for one in found) == list(range(1000 - MANY, 1000))
+        assert connections(other) - before <= MOST_SOCKETS
+
+
+@pytest.mark.live
+def test_a_cold_burst_of_threads_is_decided_by_the_server(shared_server: Server) -> None:
+    with shared_server.client() as other, Limiter(shared_server.client(), **PATIENT) as limiter:
+        before = connections(other)
+        found: list[str] = []
+        threads = [
+            threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
+            for _ in range(MANY)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == ["server"] * MANY
+        assert connections(other) - before <= MOST_SOCKETS
+
+
+@pytest.mark.live
+def test_a_thread_that_finds_no_socket_has_sent_nothing(shared_server: Server) -> None:
+    with Limiter(shared_server.client(), max_in_flight=1, **PATIENT) as limiter:
+        sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+        in_use = sockets._take(time.monotonic() + 60)
+        with pytest.raises(Unsent):
+            sockets.call(("PING",), time.monotonic())
+        assert not sockets._waiters
+        # Who waits is given what another one gives back.
+        found: list[str] = []
+        waiting = threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
+        waiting.start()
+        while not sockets._waiters:
+            time.sleep(0.001)
+        sockets._give(in_use)
+        waiting.join()
+        assert found == ["server"]
+        assert (sockets._open, sockets._dialling, len(sockets._idle)) == (1, 0, 1)
+
+
+# -- connections whose steps a test decides on ---------------------------------------------------
+
+
+class Connection:
+    """Of a driver, as far as it is looked at."""
+
+    def __init__(self, dials: Dials) -> None:
+        self._dials, self.is_connected, self._reader = dials, False, asyncio.StreamReader()
+
+    async def connect(self) -> None:
+        dials = self._dials
+        dials.made += 1
+        dials.under_way += 1
+        try:
+            await dials.go.wait()
+        finally:
+            dials.under_way -= 1
+        if dials.error is not None:
+            raise dials.error
+        self.is_connected = True
+
+    async def disconnect(self, nowait: bool = False) -> None:
+        self.is_connected = False
+
+    def pack_command(self, *args: str) -> tuple[str, ...]:
+        return args
+
+    async def send_packed_command(self, args: tuple[str, ...], check_health: bool) -> None:
+        pass
+
+    async def read_response(self) -> bytes:
+        await self._dials.answer.wait()
+        return b"PONG"
+
+
+class Dials:
+    """What is on its way, and when it may come."""
+
+    def __init__(self, most: int = MANY) -> None:
+        self.made = self.under_way = 0
+        self.go, self.answer = asyncio.Event(), asyncio.Event()
+        self.error: Exception | None = None
+        dial = Dial(redis.asyncio.Connection, {}, 60, wait=True)
+        self.sockets = AsyncSockets(lambda: Connection(self), dial, most)
+
+    async def ping(self, timeout_s: float = 60) -> Any:
+        return await self.sockets.call(("PING",), instant(timeout_s))
+
+    def pings(self, count: int) -> list[asyncio.Task[Any]]:
+        return [asyncio.get_running_loop().create_task(self.ping()) for _ in range(count)]
+
+
+async def settled() -> None:
+    """After more turns of the loop than anything here takes."""
+    for _ in range(1000):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_few_connections_are_on_their_way_and_not_many_there() -> None:
+    dials = Dials()
+    asked = dials.pings(MANY)
+    await settled()
+    assert dials.under_way == dials.made == MOST_DIALS
+    dials.go.set()
+    await settled()
+    assert dials.made == MOST_SOCKETS
+    dials.answer.set()
+    assert await asyncio.gather(*asked) == [b"PONG"] * MANY
+    assert dials.made == MOST_SOCKETS
+    assert dials.sockets._pool.open == len(dials.sockets._pool.idle) == MOST_SOCKETS
+
+
+@pytest.mark.anyio
+async def test_who_waits_in_vain_or_is_cancelled_leaves_the_line() -> None:
+    dials = Dials(1)
+    dials.go.set()
+    first, second = dials.pings(2)
+    await settled()
+    with pytest.raises(Unsent):
+        await dials.ping(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert not dials.sockets._pool.waiters
+    dials.answer.set()
+    assert (await first, await dials.ping(), dials.made) == (b"PONG", b"PONG", 1)
+    # It is handed over, and the one who waits is cancelled before he knows.
+    pool = dials.sockets._pool
+    held = await dials.sockets._take(pool, instant(60))
+    (second,) = dials.pings(1)
+    await settled()
+    pool.offer(held)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    assert (second.cancelled(), await dials.ping(), dials.made) == (True, b"PONG", 1)
+
+
+@pytest.mark.anyio
+async def test_a_connection_that_does_not_come_is_the_error_of_one_call() -> None:
+    dials = Dials()
+    dials.error = redis.ConnectionError("refused")
+    dials.go.set()
+    found = await asyncio.gather(*dials.pings(20), return_exceptions=True)
+    assert [str(one) for one in found] == ["refused"] * 20
+    assert dials.made == 20
+    # While there is one that answers, it is nobody's: who waits takes that.
+    dials.error = None
+    (first,) = dials.pings(1)
+    await settled()
+    dials.error = redis.ConnectionError("max number of clients reached")
+    asked = dials.pings(20)
+    await settled()
+    dials.answer.set()
+    assert await asyncio.gather(first, *asked) == [b"PONG"] * 21
+
+
+# -- the breaker ---------------------------------------------------------------------------------
+
+
+class Crowded:
+    """Answers the one at once; the other finds no connection in the end."""
+
+    def __init__(self) -> None:
+        self.full = anyio.Event()
+
+    def node(self, key: str) -> None:
+        return None
+
+    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> list[int]:
+        if args[1].endswith("late"):
+            await self.full.wait()
+            raise Unsent("no connection in time")
+        return [1, 6, 5, 0, 6000]
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("answers_others", "after"), [(True, "server"), (False, "error")])
+async def test_a_call_that_was_not_sent_is_no_failure_of_a_server_that_answers(
+    answers_others: bool, after: str
+) -> None:
+    crowded = Crowded()
+    limiter = AsyncLimiter(crowded, breaker_failures=3)
+    await limiter.check(API, "before")
+    late = [asyncio.create_task(limiter.check(API, "late")) for _ in range(9)]
+    await anyio.wait_all_tasks_blocked()
+    if answers_others:
+        assert (await limiter.check(API, "42")).source == "server"
+    crowded.full.set()
+    assert [one.source for one in await asyncio.gather(*late)] == ["error"] * 9
+    assert (await limiter.check(API, "42")).source == after
+
+
+def test_an_overload_of_our_own_is_no_failure_of_the_server() -> None:
+    gate = Gate(1, 1, 1)
+    probe = gate.enter(0)
+    for _ in range(9):
+        with pytest.raises(Unavailable, match="1 calls wait"):
+            gate.enter(0)
+    gate.leave(0, probe, answered=None)
+    assert not gate.enter(0)
