@@ -210,6 +210,26 @@ describe.each(drivers)('$name', ({ open }) => {
     }
   });
 
+  it('answers from the server after a burst that was given up before it was written', async () => {
+    const deadlines: (() => void)[] = [];
+    const clock = { nowMs: () => 0, after: (_: number, end: () => void) => stopping(end) };
+    const stopping = (end: () => void) => {
+      deadlines.push(end);
+      return () => {};
+    };
+    const hurried = new Limiter(opened.client, { clock, breakerFailures: 1000 });
+    await hurried.ready();
+    deadlines.length = 0;
+    const burst = Array.from({ length: 20 }, (_, at) => hurried.check(api, `${at}`));
+    // The loop was busy: the time is over before the driver comes to write.
+    for (const end of deadlines) end();
+    for (const decision of await Promise.all(burst)) {
+      expect(decision.error).toMatchObject({ reason: 'timeout' });
+    }
+    expect(await hurried.check(api, 'after')).toMatchObject({ source: 'server', remaining: 5 });
+    await hurried.close();
+  });
+
   it('does not send later what was asked while the server was away', async () => {
     await server.stop();
     for (let call = 0; call < 20; call += 1) {
