@@ -289,6 +289,76 @@ describe.each(drivers)('$name', ({ open }) => {
   });
 });
 
+describe('a server that lets nobody in without the password', () => {
+  let server: Server;
+  beforeAll(async () => {
+    server = await serve();
+    await server.admin.config('SET', 'requirepass', 'the right one');
+  });
+  afterAll(async () => {
+    server.admin.disconnect();
+    await server.stop();
+  });
+
+  const nodeRedis = (password: string | undefined, disableOfflineQueue: boolean) => {
+    const socket = { port: server.port, reconnectStrategy: 20 };
+    const client = createClient({ socket, disableOfflineQueue, ...(password && { password }) });
+    client
+      .on('error', () => {})
+      .connect()
+      .catch(() => {});
+    return { client, close: () => client.isOpen && client.destroy() };
+  };
+  const ioredis = (password: string | undefined) => {
+    const retryStrategy = () => 20;
+    const client = new Redis({ port: server.port, retryStrategy, ...(password && { password }) });
+    client.on('error', () => {});
+    return { client, close: () => client.disconnect() };
+  };
+  const nodeRedisCluster = (password: string | undefined) => {
+    const defaults = password === undefined ? {} : { password };
+    const client = createCluster({ rootNodes: [{ socket: { port: server.port } }], defaults });
+    client
+      .on('error', () => {})
+      .connect()
+      .catch(() => {});
+    return { client, close: () => client.isOpen && client.destroy() };
+  };
+  const ioredisCluster = (password: string | undefined) => {
+    const redisOptions = password === undefined ? {} : { password };
+    const client = new Cluster([{ port: server.port }], { redisOptions });
+    client.on('error', () => {});
+    return { client, close: () => client.disconnect() };
+  };
+  const openings = [
+    ['node-redis', (password: string | undefined) => nodeRedis(password, false)],
+    [
+      'node-redis without an offline queue',
+      (password: string | undefined) => nodeRedis(password, true),
+    ],
+    ['ioredis', ioredis],
+    ['a cluster of node-redis', nodeRedisCluster],
+    ['a cluster of ioredis', ioredisCluster],
+  ] as const;
+
+  it.each(openings)('is a mistake of the program, by %s', async (_, open) => {
+    for (const [password, kind] of [
+      [undefined, 'NOAUTH'],
+      ['the wrong one', 'WRONGPASS'],
+    ]) {
+      const { client, close } = open(password);
+      const limiter = new Limiter(client as unknown as Client, { timeoutMs: 5000 });
+      for (let call = 0; call < 3; call += 1) {
+        await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind });
+      }
+      await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
+      expect(limiter.counters).toMatchObject({ mistakes: 4, errors: 0 });
+      await limiter.close();
+      close();
+    }
+  });
+});
+
 describe('ioredis', () => {
   it('adds its keyPrefix to all keys, once', async () => {
     const server = await serve();
