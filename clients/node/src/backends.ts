@@ -79,6 +79,10 @@ export class Backends implements Connection {
     }
   }
 
+  nodeOf(call: Pick<Call, 'keys'>): string | undefined {
+    return this.#connection.nodeOf?.(call);
+  }
+
   close(): void {
     this.#connection.close?.();
   }

@@ -35,7 +35,7 @@ export interface Connection {
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
   /** Of a cluster: the node that a call goes to, by a name of its own, as far as it is known. */
-  nodeOf?(call: Call): string | undefined;
+  nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
   /** Of a cluster: a connection to each node that has slots, for what has no key. */
   primaries?(): Connection[];
   /** Ends what the adapter opened by itself; never the user's client. */

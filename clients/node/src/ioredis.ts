@@ -199,7 +199,7 @@ export class IoRedisClusterConnection implements Connection {
     }
   }
 
-  nodeOf({ keys }: Call): string | undefined {
+  nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
     const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (keys[0] as string));
     return this.#cluster.slots[slot]?.[0];
   }

@@ -21,7 +21,7 @@ import type {
   WaitOptions,
 } from './options.js';
 import { combined, withoutAnswer } from './outage.js';
-import { Breaker, LocalLimiter } from './policy.js';
+import { LocalLimiter } from './policy.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
@@ -34,8 +34,6 @@ export class Limiter {
   readonly #keys: Keys;
   readonly #timeoutMs: number;
   readonly #onError: OnError;
-  readonly #pauseMs: number;
-  readonly #breaker: Breaker;
   readonly #calls: Calls;
   readonly #local: LocalLimiter;
   readonly #denials: DenyCache | undefined;
@@ -64,9 +62,8 @@ export class Limiter {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
-    this.#pauseMs = breakerPauseMs;
-    this.#breaker = new Breaker(clock, breakerFailures, breakerPauseMs);
-    this.#calls = new Calls(this.#backends, clock, this.#breaker, maxInFlight);
+    const limits = { maxInFlight, breakerFailures, breakerPauseMs };
+    this.#calls = new Calls(this.#backends, clock, limits);
     this.#local = new LocalLimiter(clock);
     this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
     this.#stocks = new Prefetcher(clock);
@@ -427,7 +424,7 @@ export class Limiter {
   /** What holds without an answer. */
   #without(asks: readonly protocol.Ask[], error: UnavailableError, peek: boolean): Decision {
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
-    const retryAfterMs = this.#breaker.retryAfterMs || this.#pauseMs;
+    const retryAfterMs = Math.max(...asks.map(({ key }) => this.#calls.retryAfterMs(key)));
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 

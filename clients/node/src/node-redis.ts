@@ -198,7 +198,7 @@ export class NodeRedisClusterConnection implements Connection {
     }
   }
 
-  nodeOf({ keys }: Call): string | undefined {
+  nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
     return this.#cluster.slots[slotOf(keys[0] as string)]?.master.address;
   }
 

@@ -198,6 +198,17 @@ describe('maxInFlight', () => {
     expect((await limiter.check(api, '3')).source).toBe('server');
   });
 
+  it('is no failure of the server when it is reached', async () => {
+    const { server, limiter } = over({ maxInFlight: 2, breakerFailures: 3 });
+    server.hang();
+    const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
+    const beyond = await times(10, () => limiter.check(api, '3'));
+    for (const { error } of beyond) expect(error).toMatchObject({ reason: 'overloaded' });
+    server.answer();
+    for (const call of waiting) expect((await call).source).toBe('server');
+    expect((await limiter.check(api, '3')).source).toBe('server');
+  });
+
   it('is 256', async () => {
     const { server, limiter } = over();
     server.hang();

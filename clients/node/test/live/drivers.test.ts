@@ -13,6 +13,7 @@ import {
   MistakeError,
   policy,
   quota,
+  type UnavailableError,
 } from '../../src/index.js';
 import { BACKEND, callsOf, DECIDING, type Server, serve, serveCluster, until } from './server.js';
 
@@ -445,6 +446,45 @@ describe('a cluster of three nodes', () => {
     await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
     expect(await limiter.forget(api, '42')).toBe(true);
     await limiter.close();
+    close();
+  });
+
+  it.each(clusters)('asks the others when a node hangs, by $name', async ({ name, open }) => {
+    const { client, close } = await open();
+    // Its pause is longer than the test: what is asked again was never refused.
+    const pause = { timeoutMs: 100, breakerPauseMs: 3_600_000, breakerFailures: 3 };
+    const limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
+    const patient = new Limiter(client, { timeoutMs: 10_000, prefix: `hangs-${name}` });
+    await patient.ready();
+    // One subject for each node.
+    const subjects: string[] = [];
+    for (const [at, { admin }] of nodes.entries()) {
+      for (let subject = 0; subjects.length <= at; subject += 1) {
+        await admin.flushall();
+        await patient.check(api, `${subject}`);
+        if (Number(await admin.dbsize()) > 0) subjects.push(`${subject}`);
+      }
+    }
+    const [hanging, ...others] = subjects as [string, ...string[]];
+    const isRefused = async () => {
+      const { error } = await limiter.check(api, hanging);
+      return (error as UnavailableError | undefined)?.reason === 'circuit';
+    };
+    await until('it is asked no more', async () => {
+      // Shorter than what the cluster takes for a failure.
+      const hung = nodes[0]?.admin.call('DEBUG', 'SLEEP', '0.5');
+      const refused = await Promise.all([isRefused(), isRefused(), isRefused(), isRefused()]);
+      await hung;
+      return refused.includes(true) || isRefused();
+    });
+    for (const subject of others) {
+      await until('another node answers', async () => {
+        return (await limiter.peek(api, subject)).source === 'server';
+      });
+    }
+    expect(await isRefused()).toBe(true);
+    await limiter.close();
+    await patient.close();
     close();
   });
 
