@@ -89,7 +89,7 @@ export class Limiter {
     const here =
       (fromStock ? this.#stocks.spend(key) : undefined) ??
       (cacheable ? this.#denials?.get(key, cost) : undefined);
-    const ask = { rule, key, cost, partial };
+    const ask = { rule, key, subject, cost, partial };
     if (here !== undefined) return this.#counted(here, [ask], undefined);
     if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));
     const call = protocol.single('check', ask);
@@ -344,7 +344,7 @@ export class Limiter {
   }
 
   #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
-    return { rule, key: this.#keyOf(rule, subject, tag), cost };
+    return { rule, key: this.#keyOf(rule, subject, tag), subject, cost };
   }
 
   async #several(
@@ -416,7 +416,7 @@ export class Limiter {
     else if (decision.source === 'local') this.#counters.local += 1;
     if (this.#onDecision !== undefined) {
       const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
-      tell(this.#onDecision, decision, asks, latencyMs);
+      tell(this.#onDecision, decision, asks, this.#keys, latencyMs);
     }
     return decision;
   }

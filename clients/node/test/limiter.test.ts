@@ -272,6 +272,28 @@ describe('onDecision', () => {
     expect(latencyMs).toBe(0);
   });
 
+  it('is called once for several rules, with the one that decided, and its subject', async () => {
+    const seen: unknown[][] = [];
+    const { limiter } = over({ onDecision: (...all) => seen.push(all) });
+    await limiter.check(api, 'b', { cost: 6 });
+    await limiter.check(api, 'b');
+    const calls = [[fixed('day', 9, '1d'), 'a'] as const, [api, 'a'] as const, [api, 'b'] as const];
+    const decision = await limiter.checkAll(calls);
+    expect(seen).toHaveLength(3);
+    expect(seen[2]?.slice(0, 2)).toEqual([decision, api]);
+    // Of the subject, the same under every rule, prefix and tag.
+    expect(seen.map(([, , hash]) => hash)).toEqual(Array(3).fill('3e23e8160039594a'));
+  });
+
+  it('gets a keyed hash where there is a secret', async () => {
+    const seen: unknown[][] = [];
+    const hmacSecret = 'sixteen characters';
+    const { limiter } = over({ hmacSecret, onDecision: (...all) => seen.push(all) });
+    await limiter.check(api, 'b');
+    expect(seen[0]?.[2]).toMatch(/^[0-9a-f]{16}$/);
+    expect(seen[0]?.[2]).not.toBe('3e23e8160039594a');
+  });
+
   it.each([
     [
       'throws',
@@ -316,6 +338,7 @@ describe('options', () => {
     ['breakerPauseMs', 0],
     ['onError', 'open'],
     ['prefix', '{x}'],
+    ['prefix', 'a\u0000b'],
     ['hmacSecret', 'short'],
     ['hashTag', 'x'],
   ])('%s of %s is refused', (name, value) => {
