@@ -14,7 +14,7 @@ import {
   policy,
   quota,
 } from '../../src/index.js';
-import { BACKEND, callsOf, DECIDING, type Server, serve, until } from './server.js';
+import { BACKEND, type Server, serve, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
 
