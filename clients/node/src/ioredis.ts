@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream';
 import type { Connection, Waiting } from './connection.js';
 import { ArgumentError, classified, UnavailableError } from './errors.js';
-import { away, Refusal, untilReady } from './opening.js';
+import { away, type Listener, Refusal, untilReady } from './opening.js';
 import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
@@ -15,8 +15,8 @@ export interface IoRedisLike {
   connect(): Promise<unknown>;
   duplicate(override?: object): IoRedisLike;
   disconnect(): void;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 interface IoRedisOptions {
@@ -33,7 +33,7 @@ interface IoRedisOptions {
 
 /** What is used of a cluster of ioredis. */
 export interface IoRedisClusterLike {
-  readonly isCluster: true;
+  readonly isCluster: boolean;
   readonly status: string;
   readonly options: {
     keyPrefix?: string | undefined;
@@ -44,8 +44,8 @@ export interface IoRedisClusterLike {
   nodes(role?: 'all' | 'master' | 'slave'): IoRedisLike[];
   refreshSlotsCache(done?: (error?: Error | null) => void): void;
   connect(): Promise<unknown>;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 /** Waits while a client of ioredis opens; whatever is not open then is away. */

@@ -1,7 +1,7 @@
 /** Clients and clusters of node-redis, from its version 5 on. */
 import type { Connection, Waiting } from './connection.js';
 import { classified, MistakeError } from './errors.js';
-import { away, endedBy, Refusal, untilReady } from './opening.js';
+import { away, endedBy, type Listener, Refusal, untilReady } from './opening.js';
 import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
@@ -14,9 +14,9 @@ export interface NodeRedisLike {
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
   destroy(): void;
-  sendCommand(args: readonly string[], options?: object): Promise<unknown>;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  sendCommand(args: string[], options?: object): Promise<unknown>;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 /** What is used of a cluster of node-redis. */
@@ -31,13 +31,13 @@ export interface NodeRedisClusterLike {
   duplicate?(overrides?: object): NodeRedisClusterLike;
   connect?(): Promise<unknown>;
   destroy(): void;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
   nodeClient(master: never): NodeRedisLike | Promise<NodeRedisLike>;
   sendCommand(
     firstKey: string | undefined,
     isReadonly: boolean,
-    args: readonly string[],
+    args: string[],
     options?: object,
   ): Promise<unknown>;
 }
@@ -111,7 +111,7 @@ export class NodeRedisConnection implements Connection {
     const options = optionsOf(waiting);
     // A connection of a pool has one call at a time, and may keep it while it is away.
     return client.sendCommand(
-      args,
+      [...args],
       this.#isPool ? { ...options, abortSignal: waiting.signal } : options,
     );
   }
@@ -180,7 +180,7 @@ export class NodeRedisClusterConnection implements Connection {
     const slot = slotOf(key);
     const lost = this.#lost;
     const ask = (firstKey: string | undefined) =>
-      cluster.sendCommand(firstKey, false, args, optionsOf(waiting));
+      cluster.sendCommand(firstKey, false, [...args], optionsOf(waiting));
     try {
       const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
         // The driver's own, before it sends: the slot is not in its table.
@@ -206,7 +206,7 @@ export class NodeRedisClusterConnection implements Connection {
     const cluster = this.#cluster;
     return cluster.masters.map((master) => ({
       send: async ({ args }: Call, waiting: Waiting) =>
-        (await cluster.nodeClient(master as never)).sendCommand(args, optionsOf(waiting)),
+        (await cluster.nodeClient(master as never)).sendCommand([...args], optionsOf(waiting)),
     }));
   }
 

@@ -6,10 +6,14 @@ export function away(message: string): UnavailableError {
   return new UnavailableError('connection', message);
 }
 
+/** As Node declares it. */
+// biome-ignore lint/suspicious/noExplicitAny: what an event has is its own affair
+export type Listener = (...args: any[]) => void;
+
 /** What both drivers' clients are. */
 export interface Emitter {
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 /** Waits for a client that is on its way for the first time, no longer than `signal` allows. */
