@@ -143,7 +143,8 @@ export class Backends implements Connection {
         return { backend: 'functions' };
       } catch (error) {
         const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
-        if (wanted === 'functions' || !isRefused) throw error;
+        // Without a password nothing else is let in either.
+        if (wanted === 'functions' || !isRefused || says(error, /^NOAUTH/)) throw error;
       }
     }
     await this.#onPrimaries((node) => ask(node, 'EVAL', library.script, '0', 'VERSION'));

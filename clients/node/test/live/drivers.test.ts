@@ -363,7 +363,7 @@ describe('ioredis', () => {
   it('adds its keyPrefix to all keys, once', async () => {
     const server = await serve();
     const client = new Redis({ port: server.port, keyPrefix: 'app:' });
-    const limiter = new Limiter(client as unknown as Client);
+    const limiter = new Limiter(client as unknown as Client, { timeoutMs: 10_000 });
     await limiter.check(api, '42');
     await limiter.checkAll([
       [api, '43'],
