@@ -342,14 +342,15 @@ describe('a server that lets nobody in without the password', () => {
   ] as const;
 
   it.each(openings)('is a mistake of the program, by %s', async (_, open) => {
-    for (const [password, kind] of [
-      [undefined, 'NOAUTH'],
-      ['the wrong one', 'WRONGPASS'],
-    ]) {
+    for (const [password, message] of [
+      // The second: of a script that is too long to be read from somebody unknown.
+      [undefined, /^NOAUTH|unauthenticated/],
+      ['the wrong one', /^WRONGPASS/],
+    ] as const) {
       const { client, close } = open(password);
       const limiter = new Limiter(client as unknown as Client, { timeoutMs: 5000 });
       for (let call = 0; call < 3; call += 1) {
-        await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind });
+        await expect(limiter.check(api, '42')).rejects.toThrow(message);
       }
       await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
       expect(limiter.counters).toMatchObject({ mistakes: 4, errors: 0 });
