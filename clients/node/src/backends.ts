@@ -147,7 +147,14 @@ export class Backends implements Connection {
         if (wanted === 'functions' || !isRefused || says(error, /^NOAUTH/)) throw error;
       }
     }
-    await this.#onPrimaries((node) => ask(node, 'EVAL', library.script, '0', 'VERSION'));
+    await this.#onPrimaries(async (node) => {
+      // Asked first by its name: whom the server does not know it refuses, and a text as long as
+      // the script ends the connection.
+      await ask(node, 'EVALSHA', library.scriptSha1, '0', 'VERSION').catch((error) => {
+        if (!says(error, NO_SCRIPT)) throw error;
+        return ask(node, 'EVAL', library.script, '0', 'VERSION');
+      });
+    });
     return { backend: 'script', sha1: library.scriptSha1 };
   }
 
