@@ -44,7 +44,7 @@ export class ClientAddress {
     const entries = forwarded.join(',').trim() === '' ? [] : forwarded.join(',').split(',');
     if (trusted) {
       for (const entry of entries.reverse()) {
-        address = plain(entry.trim());
+        address = plain(entry.replace(/^[ \t]+|[ \t]+$/g, ''));
         if (address === undefined || !this.#has(address)) break;
       }
     }
@@ -60,10 +60,11 @@ export class ClientAddress {
  * Without a port, brackets and zone; `::ffff:a.b.c.d` as IPv4; in the one form that Node writes.
  */
 function plain(text: string): string | undefined {
-  const bracketed = /^\[([^\]]*)\](?::\d{1,5})?$/.exec(text)?.[1];
-  const withPort = /^([\d.]+):\d{1,5}$/.exec(text)?.[1];
-  const address = (bracketed ?? withPort ?? text).replace(/%.*$/, '');
-  if (isIPv4(address)) return bracketed === undefined ? address : undefined;
+  const [, inBrackets, beforePort, port = '0'] =
+    /^(?:\[([^\]]*)\]|([\d.]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
+  if (Number(port) > 65_535) return undefined;
+  const address = (inBrackets ?? beforePort ?? text).replace(/%.*$/, '');
+  if (isIPv4(address)) return address;
   if (isIP(address) === 0) return undefined;
   const canonical = new URL(`http://[${address}]/`).hostname.slice(1, -1);
   const mapped = /^::ffff:([\da-f]{1,4}):([\da-f]{1,4})$/.exec(canonical);

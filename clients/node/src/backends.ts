@@ -79,6 +79,10 @@ export class Backends implements Connection {
     }
   }
 
+  nodeOf(call: Pick<Call, 'keys'>): string | undefined {
+    return this.#connection.nodeOf?.(call);
+  }
+
   close(): void {
     this.#connection.close?.();
   }
@@ -139,10 +143,18 @@ export class Backends implements Connection {
         return { backend: 'functions' };
       } catch (error) {
         const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
-        if (wanted === 'functions' || !isRefused) throw error;
+        // Without a password nothing else is let in either.
+        if (wanted === 'functions' || !isRefused || says(error, /^NOAUTH/)) throw error;
       }
     }
-    await this.#onPrimaries((node) => ask(node, 'EVAL', library.script, '0', 'VERSION'));
+    await this.#onPrimaries(async (node) => {
+      // Asked first by its name: whom the server does not know it refuses, and a text as long as
+      // the script ends the connection.
+      await ask(node, 'EVALSHA', library.scriptSha1, '0', 'VERSION').catch((error) => {
+        if (!says(error, NO_SCRIPT)) throw error;
+        return ask(node, 'EVAL', library.script, '0', 'VERSION');
+      });
+    });
     return { backend: 'script', sha1: library.scriptSha1 };
   }
 

@@ -11,10 +11,10 @@ import {
   type IoRedisLike,
 } from './ioredis.js';
 import {
+  NodeRedisClusterConnection,
   type NodeRedisClusterLike,
   NodeRedisConnection,
   type NodeRedisLike,
-  nodeRedisCluster,
 } from './node-redis.js';
 import type { Call } from './protocol.js';
 
@@ -34,6 +34,8 @@ export interface Connection {
    * Rejects with the driver's own error.
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
+  /** Of a cluster: the node that a call goes to, by a name of its own, as far as it is known. */
+  nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
   /** Of a cluster: a connection to each node that has slots, for what has no key. */
   primaries?(): Connection[];
   /** Ends what the adapter opened by itself; never the user's client. */
@@ -58,7 +60,7 @@ export function connectionOf(client: Client): Connection {
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)
-      return nodeRedisCluster(client as Client as NodeRedisClusterLike);
+      return new NodeRedisClusterConnection(client as Client as NodeRedisClusterLike);
     if (isNodeRedis5) return new NodeRedisConnection(client as NodeRedisLike);
     if ('send' in client && typeof client.send === 'function') return client;
   }

@@ -1,22 +1,33 @@
 /** Tells the application of decisions, for its metrics and logs. */
-import { createHash } from 'node:crypto';
 import type { Decision } from './decision.js';
+import type { Keys } from './keys.js';
 import type { OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
 
-/** Once for each rule of a call. What the hook throws is a warning, and changes no decision. */
+/** Once for each call, with the rule that decided. What the hook throws is a warning. */
 export function tell(
   onDecision: OnDecision,
   decision: Decision,
   asks: readonly Ask[],
+  keys: Keys,
   latencyMs: number,
 ): void {
-  for (const [at, { rule, key }] of asks.entries()) {
-    // Of the key, which under a secret is a keyed hash already.
-    const hash = createHash('sha256').update(key).digest('hex').slice(0, 16);
-    const call = async () => onDecision(decision.parts[at] ?? decision, rule, hash, latencyMs);
-    call().catch((error) => {
-      process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
-    });
-  }
+  const { rule, subject = '' } = deciding(decision, asks);
+  const hash = keys.subjectHash(subject);
+  const call = async () => onDecision(decision, rule, hash, latencyMs);
+  call().catch((error) => {
+    process.emitWarning(`onDecision failed: ${error}`, { code: 'RL_ON_DECISION' });
+  });
+}
+
+/** The same rule may be asked for several subjects: the one whose numbers the decision has. */
+function deciding(decision: Decision, asks: readonly Ask[]): Ask {
+  const { rule, allowed, remaining, resetAfterMs } = decision.fields();
+  const ofRule = asks.filter((ask) => ask.rule === rule);
+  const exact = asks.find((ask, at) => {
+    const part = decision.parts[at];
+    const isSame = part?.remaining === remaining && part.resetAfterMs === resetAfterMs;
+    return ask.rule === rule && isSame && part.allowed === allowed;
+  });
+  return exact ?? ofRule[0] ?? (asks[0] as Ask);
 }

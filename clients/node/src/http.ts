@@ -32,7 +32,7 @@ export interface RequestRule<Incoming> {
 
 /**
  * Who a request is from. Undefined or empty: it does not say, though it should, and is answered
- * 400, or takes the `anonymous` subject.
+ * 400, or takes the `anonymous` rule.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
@@ -45,8 +45,11 @@ export interface MiddlewareOptions<Incoming> {
   rule: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
   /** Default: the client's address. */
   key?: KeyFunction<Incoming> | undefined;
-  /** The subject of a request whose `key` says nothing. Default: none, it is answered 400. */
-  anonymous?: string | undefined;
+  /**
+   * The rule, for the client's address, of a request one of whose keys says nothing; it stands for
+   * all of its rules. Default: none, it is answered 400.
+   */
+  anonymous?: Rule | undefined;
   /** Proxies whose `X-Forwarded-For` is believed: addresses, networks, `unix`. Default: none. */
   trustedProxies?: readonly string[] | undefined;
   cost?: PerRequest<Incoming, number> | undefined;
@@ -84,13 +87,16 @@ const PASSED: Outcome = Object.freeze({
   leases: [],
 });
 
+/** What the name of a header is made of. */
+const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
+
 /** Compiles the options once; what it returns decides a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
 ): (request: Incoming, signal?: AbortSignal) => Promise<Outcome> {
   const { limiter, rule, anonymous, cost = 1, skip, tag: tagOf } = options;
-  const { trustedProxies = [], headers: styles } = options;
+  const { trustedProxies = [], headers: styles, degradedHeader } = options;
   const address = new ClientAddress(trustedProxies);
   const fromAddress = (request: Incoming) =>
     address.subject(reader.peer(request), reader.forwarded(request));
@@ -109,13 +115,29 @@ export function requestLimiter<Incoming>(
   if (known.filter(({ kind }) => kind === 'lease').length > 1) {
     throw new ArgumentError('rule', 'at most one lease');
   }
-  if (anonymous === '') throw new ArgumentError('anonymous', 'a text that is not empty');
+  if (new Set(known.map(({ name }) => name)).size < known.length) {
+    throw new ArgumentError('rule', 'no name twice');
+  }
+  if (anonymous !== undefined && !(anonymous as Partial<Rule>)?.words) {
+    throw new ArgumentError('anonymous', 'a rule');
+  }
+  if (degradedHeader !== undefined && !TOKEN.test(degradedHeader)) {
+    throw new ArgumentError('degradedHeader', 'the name of a header');
+  }
+
+  /** Of a request that does not say who it is from. */
+  async function anonymousCalls(request: Incoming): Promise<RuleCall[] | undefined> {
+    const subject = fromAddress(request);
+    if (anonymous === undefined || subject === undefined) return undefined;
+    const isCounted = anonymous.kind === 'lease' || anonymous.kind === 'backoff';
+    return [[anonymous, subject, isCounted ? 1 : await given(cost, request)]];
+  }
 
   async function callsOf(request: Incoming): Promise<RuleCall[] | undefined> {
     const calls: RuleCall[] = [];
     for (const one of rules) {
-      const subject = (await (one.key ?? key)(request)) || anonymous;
-      if (subject === undefined) return undefined;
+      const subject = await (one.key ?? key)(request);
+      if (!subject) return anonymousCalls(request);
       const asked = await given(one.rule, request);
       calls.push([asked, subject, await given(one.cost ?? cost, request)]);
     }

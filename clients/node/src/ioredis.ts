@@ -2,7 +2,7 @@
 import type { Writable } from 'node:stream';
 import type { Connection, Waiting } from './connection.js';
 import { ArgumentError, classified, UnavailableError } from './errors.js';
-import { away, untilReady } from './opening.js';
+import { away, type Listener, Refusal, untilReady } from './opening.js';
 import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
@@ -15,8 +15,8 @@ export interface IoRedisLike {
   connect(): Promise<unknown>;
   duplicate(override?: object): IoRedisLike;
   disconnect(): void;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 interface IoRedisOptions {
@@ -33,7 +33,7 @@ interface IoRedisOptions {
 
 /** What is used of a cluster of ioredis. */
 export interface IoRedisClusterLike {
-  readonly isCluster: true;
+  readonly isCluster: boolean;
   readonly status: string;
   readonly options: {
     keyPrefix?: string | undefined;
@@ -44,8 +44,8 @@ export interface IoRedisClusterLike {
   nodes(role?: 'all' | 'master' | 'slave'): IoRedisLike[];
   refreshSlotsCache(done?: (error?: Error | null) => void): void;
   connect(): Promise<unknown>;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 /** Waits while a client of ioredis opens; whatever is not open then is away. */
@@ -99,6 +99,7 @@ export class IoRedisConnection implements Connection {
   readonly #theirs: IoRedisLike;
   readonly #client: IoRedisLike;
   readonly #own: boolean;
+  readonly #refusal: Refusal;
   readonly #onEnd = () => this.#client.disconnect();
   #wasReady = false;
   #closed = false;
@@ -111,9 +112,16 @@ export class IoRedisConnection implements Connection {
     const { reconnectOnError, stringNumbers } = client.options;
     this.#theirs = client;
     this.#own = mayRepeat(client.options) || stringNumbers === true;
-    this.#client = client;
-    if (!this.#own) return;
-    this.#client = client.duplicate({
+    this.#client = this.#own ? this.#duplicate(client, reconnectOnError) : client;
+    this.#refusal = new Refusal(this.#client);
+    if (this.#own) client.on('end', this.#onEnd);
+  }
+
+  #duplicate(
+    client: IoRedisLike,
+    reconnectOnError: IoRedisOptions['reconnectOnError'],
+  ): IoRedisLike {
+    return client.duplicate({
       maxRetriesPerRequest: 0,
       autoResendUnfulfilledCommands: false,
       enableOfflineQueue: false,
@@ -124,19 +132,17 @@ export class IoRedisConnection implements Connection {
       reconnectOnError: (error: Error) =>
         classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
     });
-    // Without a listener the driver writes to the console; every call tells of it anyway.
-    this.#client.on('error', () => {});
-    client.on('end', this.#onEnd);
   }
 
   async send(call: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#client;
     if (client.status !== 'ready') {
+      this.#refusal.throwIfAny();
       const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
       if (back && !this.#closed) client.connect().catch(() => {});
       else if (this.#wasReady && client.status !== 'wait')
         throw away('the connection is not there');
-      await opened(client, waiting.signal);
+      await this.#refusal.during(opened(client, waiting.signal));
     }
     this.#wasReady = true;
     const { keyPrefix } = client.options;
@@ -145,7 +151,10 @@ export class IoRedisConnection implements Connection {
 
   close(): void {
     this.#closed = true;
-    if (!this.#own) return;
+    if (!this.#own) {
+      this.#refusal.end();
+      return;
+    }
     this.#theirs.off('end', this.#onEnd);
     this.#client.disconnect();
   }
@@ -157,6 +166,7 @@ export class IoRedisConnection implements Connection {
  */
 export class IoRedisClusterConnection implements Connection {
   readonly #cluster: IoRedisClusterLike;
+  readonly #refusal: Refusal;
 
   constructor(cluster: IoRedisClusterLike) {
     const { enableAutoPipelining, stringNumbers } = cluster.options.redisOptions ?? {};
@@ -165,10 +175,18 @@ export class IoRedisClusterConnection implements Connection {
       throw new ArgumentError('client', 'no enableAutoPipelining, no stringNumbers for its nodes');
     }
     this.#cluster = cluster;
+    this.#refusal = new Refusal(cluster);
+  }
+
+  close(): void {
+    this.#refusal.end();
   }
 
   async send(call: Call, waiting: Waiting): Promise<unknown> {
-    if (this.#cluster.status !== 'ready') await opened(this.#cluster, waiting.signal);
+    if (this.#cluster.status !== 'ready') {
+      this.#refusal.throwIfAny();
+      await this.#refusal.during(opened(this.#cluster, waiting.signal));
+    }
     const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (call.keys[0] as string));
     try {
       return await this.#ask(this.#cluster.slots[slot]?.[0], call, waiting);
@@ -179,6 +197,11 @@ export class IoRedisClusterConnection implements Connection {
       if (moved[1] === 'MOVED') this.#refresh();
       return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
     }
+  }
+
+  nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
+    const slot = slotOf((this.#cluster.options.keyPrefix ?? '') + (keys[0] as string));
+    return this.#cluster.slots[slot]?.[0];
   }
 
   primaries(): Connection[] {

@@ -30,7 +30,10 @@ export class Keys {
   readonly #secret: string | undefined;
 
   constructor({ prefix = 'rl', hashTag, hmacSecret }: KeyOptions = {}) {
-    if (/[{}\s]/.test(prefix)) throw new ArgumentError('prefix', 'no brace and no space in it');
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
+    if (/[{}\s\u0000-\u001f\u007f]/.test(prefix)) {
+      throw new ArgumentError('prefix', 'no brace, no space and no control in it');
+    }
     if (hashTag !== undefined && hashTag !== 'subject') {
       throw new ArgumentError('hashTag', 'subject, or none');
     }
@@ -49,6 +52,13 @@ export class Keys {
     const front = tag === undefined ? '' : `{${this.part('tag', tag)}}:`;
     const name = rule.includes(':') ? encode(rule) : rule;
     return `${this.#prefix}${front}${name}:${braced ? `{${encoded}}` : encoded}`;
+  }
+
+  /** 16 hexadecimal digits for logs and metrics; keyed where there is a secret. */
+  subjectHash(subject: string): string {
+    const secret = this.#secret;
+    const hash = secret === undefined ? createHash('sha256') : createHmac('sha256', secret);
+    return hash.update(subject).digest('hex').slice(0, 16);
   }
 
   /**

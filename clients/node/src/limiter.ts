@@ -21,7 +21,7 @@ import type {
   WaitOptions,
 } from './options.js';
 import { combined, withoutAnswer } from './outage.js';
-import { Breaker, LocalLimiter } from './policy.js';
+import { LocalLimiter } from './policy.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
@@ -34,8 +34,6 @@ export class Limiter {
   readonly #keys: Keys;
   readonly #timeoutMs: number;
   readonly #onError: OnError;
-  readonly #pauseMs: number;
-  readonly #breaker: Breaker;
   readonly #calls: Calls;
   readonly #local: LocalLimiter;
   readonly #denials: DenyCache | undefined;
@@ -64,9 +62,8 @@ export class Limiter {
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
-    this.#pauseMs = breakerPauseMs;
-    this.#breaker = new Breaker(clock, breakerFailures, breakerPauseMs);
-    this.#calls = new Calls(this.#backends, clock, this.#breaker, maxInFlight);
+    const limits = { maxInFlight, breakerFailures, breakerPauseMs };
+    this.#calls = new Calls(this.#backends, clock, limits);
     this.#local = new LocalLimiter(clock);
     this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
     this.#stocks = new Prefetcher(clock);
@@ -92,7 +89,7 @@ export class Limiter {
     const here =
       (fromStock ? this.#stocks.spend(key) : undefined) ??
       (cacheable ? this.#denials?.get(key, cost) : undefined);
-    const ask = { rule, key, cost, partial };
+    const ask = { rule, key, subject, cost, partial };
     if (here !== undefined) return this.#counted(here, [ask], undefined);
     if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));
     const call = protocol.single('check', ask);
@@ -347,7 +344,7 @@ export class Limiter {
   }
 
   #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
-    return { rule, key: this.#keyOf(rule, subject, tag), cost };
+    return { rule, key: this.#keyOf(rule, subject, tag), subject, cost };
   }
 
   async #several(
@@ -419,7 +416,7 @@ export class Limiter {
     else if (decision.source === 'local') this.#counters.local += 1;
     if (this.#onDecision !== undefined) {
       const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;
-      tell(this.#onDecision, decision, asks, latencyMs);
+      tell(this.#onDecision, decision, asks, this.#keys, latencyMs);
     }
     return decision;
   }
@@ -427,7 +424,7 @@ export class Limiter {
   /** What holds without an answer. */
   #without(asks: readonly protocol.Ask[], error: UnavailableError, peek: boolean): Decision {
     const onErrors = asks.map(({ rule }) => rule.onError ?? this.#onError);
-    const retryAfterMs = this.#breaker.retryAfterMs || this.#pauseMs;
+    const retryAfterMs = Math.max(...asks.map(({ key }) => this.#calls.retryAfterMs(key)));
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 

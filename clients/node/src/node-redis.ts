@@ -1,7 +1,7 @@
 /** Clients and clusters of node-redis, from its version 5 on. */
 import type { Connection, Waiting } from './connection.js';
 import { classified, MistakeError } from './errors.js';
-import { away, untilReady } from './opening.js';
+import { away, endedBy, type Listener, Refusal, untilReady } from './opening.js';
 import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
@@ -14,27 +14,53 @@ export interface NodeRedisLike {
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
   destroy(): void;
-  sendCommand(args: readonly string[], options?: object): Promise<unknown>;
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  sendCommand(args: string[], options?: object): Promise<unknown>;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 /** What is used of a cluster of node-redis. */
 export interface NodeRedisClusterLike {
   readonly isOpen: boolean;
   readonly masters: readonly unknown[];
+  /** For each slot who has it. */
+  readonly slots: readonly ({ readonly master: { readonly address: string } } | undefined)[];
+  readonly _options?:
+    | { readonly defaults?: { disableOfflineQueue?: boolean | undefined } | undefined }
+    | undefined;
+  duplicate?(overrides?: object): NodeRedisClusterLike;
+  connect?(): Promise<unknown>;
+  destroy(): void;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
   nodeClient(master: never): NodeRedisLike | Promise<NodeRedisLike>;
   sendCommand(
     firstKey: string | undefined,
     isReadonly: boolean,
-    args: readonly string[],
+    args: string[],
     options?: object,
   ): Promise<unknown>;
 }
 
-/** What is not yet written when it is aborted is not sent; integers come as integers. */
-function optionsOf({ signal }: Waiting): object {
-  return { abortSignal: signal, typeMapping: {} };
+/**
+ * Tells the driver, when it is about to queue a call, whether somebody still waits for it. Never
+ * takes a call out of the queue: after two in a row node-redis 5.12 writes nothing any more, and
+ * says that it is ready all the same.
+ */
+class WhenQueued {
+  constructor(private readonly waiting: Waiting) {}
+
+  get aborted(): boolean {
+    return this.waiting.ended;
+  }
+
+  addEventListener(): void {}
+  removeEventListener(): void {}
+}
+
+/** Integers come as integers. A timeout of the user's own would take calls out of the queue. */
+function optionsOf(waiting: Waiting): object {
+  return { abortSignal: new WhenQueued(waiting), timeout: undefined, typeMapping: {} };
 }
 
 /**
@@ -47,6 +73,8 @@ export class NodeRedisConnection implements Connection {
   readonly #theirs: NodeRedisLike;
   readonly #client: NodeRedisLike;
   readonly #own: boolean;
+  readonly #isPool: boolean;
+  readonly #refusal: Refusal;
   readonly #onEnd = () => this.#end();
   #wasReady = false;
   #closed = false;
@@ -54,14 +82,15 @@ export class NodeRedisConnection implements Connection {
   constructor(client: NodeRedisLike) {
     const { options, duplicate } = client;
     this.#theirs = client;
+    this.#isPool = duplicate === undefined;
     this.#own = options?.disableOfflineQueue !== true && duplicate !== undefined;
     this.#client = client;
-    if (!this.#own || duplicate === undefined) return;
-    this.#client = duplicate.call(client, { disableOfflineQueue: true });
-    // Without a listener an error would end the process; every call tells of it anyway.
-    this.#client.on('error', () => {});
-    this.#open();
-    client.on('end', this.#onEnd);
+    if (this.#own && duplicate !== undefined) {
+      this.#client = duplicate.call(client, { disableOfflineQueue: true });
+      client.on('end', this.#onEnd);
+    }
+    this.#refusal = new Refusal(this.#client);
+    if (this.#own) this.#open();
   }
 
   async send({ args }: Call, waiting: Waiting): Promise<unknown> {
@@ -69,13 +98,22 @@ export class NodeRedisConnection implements Connection {
     const back = this.#own && !client.isOpen && this.#theirs.isOpen && !this.#closed;
     if (back) this.#open();
     const opens = back || (this.#own && !this.#wasReady);
-    if (!client.isOpen && !opens) throw away('the client is not connected');
+    if (!client.isOpen && !opens) {
+      this.#refusal.throwIfAny();
+      throw away('the client is not connected');
+    }
     if (client.isReady === false) {
+      this.#refusal.throwIfAny();
       if (this.#wasReady && !back) throw away('the connection is not there');
-      await untilReady(client, waiting.signal);
+      await this.#refusal.during(untilReady(client, waiting.signal));
     }
     this.#wasReady = true;
-    return client.sendCommand(args, optionsOf(waiting));
+    const options = optionsOf(waiting);
+    // A connection of a pool has one call at a time, and may keep it while it is away.
+    return client.sendCommand(
+      [...args],
+      this.#isPool ? { ...options, abortSignal: waiting.signal } : options,
+    );
   }
 
   #open(): void {
@@ -88,26 +126,61 @@ export class NodeRedisConnection implements Connection {
 
   close(): void {
     this.#closed = true;
-    if (!this.#own) return;
+    if (!this.#own) {
+      this.#refusal.end();
+      return;
+    }
     this.#theirs.off('end', this.#onEnd);
     this.#end();
   }
 }
 
 /**
+ * As a client: a cluster whose nodes have an offline queue is not used itself, a second one is
+ * opened with its options and without that queue.
+ *
  * node-redis keeps asking a node that died, for only `MOVED` tells it of a failover. So after a
  * call that found nobody, the next one under that slot goes to any node: one that lives answers, or
  * says who has it.
  */
-export function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
-  const lost = new Set<number>();
+export class NodeRedisClusterConnection implements Connection {
+  readonly #theirs: NodeRedisClusterLike;
+  readonly #cluster: NodeRedisClusterLike;
+  readonly #own: boolean;
+  readonly #refusal: Refusal;
+  readonly #lost = new Set<number>();
+  readonly #onEnd = () => this.#end();
+  #opening: Promise<unknown> | undefined;
+  #closed = false;
 
-  async function send({ args, keys }: Call, waiting: Waiting): Promise<unknown> {
-    if (!cluster.isOpen) throw away('the cluster is not connected');
+  constructor(cluster: NodeRedisClusterLike) {
+    const { duplicate, _options: options } = cluster;
+    const { defaults } = options ?? {};
+    this.#theirs = cluster;
+    this.#own = defaults?.disableOfflineQueue !== true && duplicate !== undefined;
+    this.#cluster = cluster;
+    if (this.#own && duplicate !== undefined) {
+      const overrides = { defaults: { ...defaults, disableOfflineQueue: true } };
+      this.#cluster = duplicate.call(cluster, overrides);
+      cluster.on('disconnect', this.#onEnd);
+    }
+    this.#refusal = new Refusal(this.#cluster);
+    if (this.#own) this.#open();
+  }
+
+  async send({ args, keys }: Call, waiting: Waiting): Promise<unknown> {
+    const cluster = this.#cluster;
+    if (this.#own && !cluster.isOpen && this.#theirs.isOpen && !this.#closed) this.#open();
+    if (this.#opening !== undefined) await endedBy(this.#opening, waiting.signal);
+    if (!cluster.isOpen) {
+      this.#refusal.throwIfAny();
+      throw away('the cluster is not connected');
+    }
     const key = keys[0] as string;
     const slot = slotOf(key);
+    const lost = this.#lost;
     const ask = (firstKey: string | undefined) =>
-      cluster.sendCommand(firstKey, false, args, optionsOf(waiting));
+      cluster.sendCommand(firstKey, false, [...args], optionsOf(waiting));
     try {
       const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
         // The driver's own, before it sends: the slot is not in its table.
@@ -124,10 +197,40 @@ export function nodeRedisCluster(cluster: NodeRedisClusterLike): Connection {
       throw unknown ? away(`the slot is not known: ${error.message}`) : error;
     }
   }
-  const primaries = () =>
-    cluster.masters.map((master) => ({
+
+  nodeOf({ keys }: Pick<Call, 'keys'>): string | undefined {
+    return this.#cluster.slots[slotOf(keys[0] as string)]?.master.address;
+  }
+
+  primaries(): Connection[] {
+    const cluster = this.#cluster;
+    return cluster.masters.map((master) => ({
       send: async ({ args }: Call, waiting: Waiting) =>
-        (await cluster.nodeClient(master as never)).sendCommand(args, optionsOf(waiting)),
+        (await cluster.nodeClient(master as never)).sendCommand([...args], optionsOf(waiting)),
     }));
-  return { send, primaries };
+  }
+
+  #open(): void {
+    const opening = this.#cluster.connect?.().then(
+      () => {},
+      () => {},
+    );
+    this.#opening = opening?.finally(() => {
+      this.#opening = undefined;
+    });
+  }
+
+  #end(): void {
+    if (this.#cluster.isOpen) this.#cluster.destroy();
+  }
+
+  close(): void {
+    this.#closed = true;
+    if (!this.#own) {
+      this.#refusal.end();
+      return;
+    }
+    this.#theirs.off('disconnect', this.#onEnd);
+    this.#end();
+  }
 }

@@ -1,15 +1,19 @@
 /** Waiting for a client of a driver to open. */
-import { UnavailableError } from './errors.js';
+import { MistakeError, UnavailableError } from './errors.js';
 
 /** Nobody was asked. */
 export function away(message: string): UnavailableError {
   return new UnavailableError('connection', message);
 }
 
+/** As Node declares it. */
+// biome-ignore lint/suspicious/noExplicitAny: what an event has is its own affair
+export type Listener = (...args: any[]) => void;
+
 /** What both drivers' clients are. */
 export interface Emitter {
-  on(event: string, listener: (...args: never[]) => void): unknown;
-  off(event: string, listener: (...args: never[]) => void): unknown;
+  on(event: string, listener: Listener): unknown;
+  off(event: string, listener: Listener): unknown;
 }
 
 /** Waits for a client that is on its way for the first time, no longer than `signal` allows. */
@@ -27,4 +31,64 @@ export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> 
     for (const event of ['error', 'close', 'end']) client.on(event, onEnd);
     signal.addEventListener('abort', onEnd, { once: true });
   });
+}
+
+/** Waits for what ends by itself, no longer than `signal` allows. */
+export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(away('the connection could not be opened'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    ending.finally(() => {
+      signal.removeEventListener('abort', onAbort);
+      resolve();
+    });
+  });
+}
+
+/**
+ * What a server said when it did not let a client in: a mistake of the program that no call would
+ * hear of, for none is sent.
+ */
+export class Refusal {
+  readonly #client: Emitter;
+  #error: MistakeError | undefined;
+
+  readonly #onError = (error: unknown) => {
+    // A cluster of ioredis tells of its nodes together.
+    const { message = '' } = (error as { lastNodeError?: Error }).lastNodeError ?? (error as Error);
+    // ioredis writes before it what it was about to do.
+    const said = /(?:^|: )((WRONGPASS|NOAUTH|NOPERM) .*)/s.exec(message);
+    this.#error = said
+      ? new MistakeError(said[2] as string, said[1] as string, { cause: error })
+      : undefined;
+  };
+  readonly #onReady = () => {
+    this.#error = undefined;
+  };
+
+  constructor(client: Emitter) {
+    this.#client = client;
+    // Of our own clients it is the only listener, without which an error would end the process.
+    client.on('error', this.#onError);
+    client.on('ready', this.#onReady);
+  }
+
+  /** Of a client that is not there: throws what keeps it away. */
+  throwIfAny(): void {
+    if (this.#error !== undefined) throw this.#error;
+  }
+
+  /** What ends with the refusal where that came first. */
+  async during(opening: Promise<void>): Promise<void> {
+    await opening.catch((error) => {
+      this.throwIfAny();
+      throw error;
+    });
+  }
+
+  /** Listens no longer to a client that lives on. */
+  end(): void {
+    this.#client.off('error', this.#onError);
+    this.#client.off('ready', this.#onReady);
+  }
 }

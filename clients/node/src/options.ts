@@ -5,7 +5,10 @@ import type { Decision } from './decision.js';
 import type { KeyOptions } from './keys.js';
 import type { OnError, Rule } from './rules.js';
 
-/** Called after each decision, for metrics and logs. Never gets the subject itself. */
+/**
+ * Called once after each decision, with the rule that decided, for metrics and logs. Never gets the
+ * subject itself.
+ */
 export type OnDecision = (
   decision: Decision,
   rule: Rule,

@@ -16,6 +16,8 @@ export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
 export interface Ask {
   rule: Rule;
   key: string;
+  /** Whom it is asked for; not part of the call. */
+  subject?: string | undefined;
   cost?: number | undefined;
   partial?: boolean | undefined;
   id?: string | undefined;

@@ -122,7 +122,7 @@ describe('Express', () => {
     expect(server.calls[0]?.[1]).toBe('rl:api:%3A%3A/64');
   });
 
-  it('answers 400 when nobody says who it is, or takes the anonymous subject', async () => {
+  it('answers 400 when nobody says who it is, or takes the anonymous rule', async () => {
     const { server, limiter } = over();
     const key = (request: { headers: { [name: string]: unknown } }) =>
       request.headers['x-user'] as string | undefined;
@@ -132,8 +132,13 @@ describe('Express', () => {
     expect(refused.headers.get('Content-Type')).toBe('application/problem+json');
     expect(server.calls).toHaveLength(0);
     expect((await fetch(url, { headers: { 'X-User': '42' } })).status).toBe(200);
-    await fetch(await listen(limited({ limiter, rule: api, key, anonymous: 'nobody' })));
-    expect(server.calls.map(([, at]) => at)).toEqual(['rl:api:42', 'rl:api:nobody']);
+    const anonymous = fixed('anonymous', 1, '60s');
+    const rules = { limiter, rule: [fixed('all', 9, '60s'), { rule: api, key }], anonymous };
+    const open = await listen(limited(rules));
+    expect((await fetch(open)).headers.get('RateLimit')).toBe('"anonymous";r=0;t=60');
+    expect((await fetch(open)).status).toBe(429);
+    const keys = server.calls.map(([, at]) => at);
+    expect(keys).toEqual(['rl:api:42', ...Array(2).fill('rl:anonymous:127.0.0.1')]);
   });
 
   it('asks several rules in one call', async () => {
@@ -209,6 +214,14 @@ describe('Express', () => {
   it('refuses at set-up what no request could pass', () => {
     const { limiter } = over();
     const two = [lease('a', 1, '1s'), lease('b', 1, '1s')];
+    expect(() => rateLimit({ limiter, rule: [api, fixed('api', 9, '1d')] })).toThrow(
+      /no name twice/,
+    );
+    expect(() => rateLimit({ limiter, rule: api, degradedHeader: 'X Y' })).toThrow(/the name of a/);
+    const anonymous = 'nobody' as never;
+    expect(() => rateLimit({ limiter, rule: api, anonymous })).toThrow(
+      /anonymous: expected a rule/,
+    );
     expect(() => rateLimit({ limiter, rule: two })).toThrow(/at most one lease/);
     const headers = ['draft-7'] as unknown as [];
     expect(() => rateLimit({ limiter, rule: api, headers })).toThrow(/headers: expected some of/);

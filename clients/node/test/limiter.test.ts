@@ -198,6 +198,17 @@ describe('maxInFlight', () => {
     expect((await limiter.check(api, '3')).source).toBe('server');
   });
 
+  it('is no failure of the server when it is reached', async () => {
+    const { server, limiter } = over({ maxInFlight: 2, breakerFailures: 3 });
+    server.hang();
+    const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
+    const beyond = await times(10, () => limiter.check(api, '3'));
+    for (const { error } of beyond) expect(error).toMatchObject({ reason: 'overloaded' });
+    server.answer();
+    for (const call of waiting) expect((await call).source).toBe('server');
+    expect((await limiter.check(api, '3')).source).toBe('server');
+  });
+
   it('is 256', async () => {
     const { server, limiter } = over();
     server.hang();
@@ -261,6 +272,28 @@ describe('onDecision', () => {
     expect(latencyMs).toBe(0);
   });
 
+  it('is called once for several rules, with the one that decided, and its subject', async () => {
+    const seen: unknown[][] = [];
+    const { limiter } = over({ onDecision: (...all) => seen.push(all) });
+    await limiter.check(api, 'b', { cost: 6 });
+    await limiter.check(api, 'b');
+    const calls = [[fixed('day', 9, '1d'), 'a'] as const, [api, 'a'] as const, [api, 'b'] as const];
+    const decision = await limiter.checkAll(calls);
+    expect(seen).toHaveLength(3);
+    expect(seen[2]?.slice(0, 2)).toEqual([decision, api]);
+    // Of the subject, the same under every rule, prefix and tag.
+    expect(seen.map(([, , hash]) => hash)).toEqual(Array(3).fill('3e23e8160039594a'));
+  });
+
+  it('gets a keyed hash where there is a secret', async () => {
+    const seen: unknown[][] = [];
+    const hmacSecret = 'sixteen characters';
+    const { limiter } = over({ hmacSecret, onDecision: (...all) => seen.push(all) });
+    await limiter.check(api, 'b');
+    expect(seen[0]?.[2]).toMatch(/^[0-9a-f]{16}$/);
+    expect(seen[0]?.[2]).not.toBe('3e23e8160039594a');
+  });
+
   it.each([
     [
       'throws',
@@ -305,6 +338,7 @@ describe('options', () => {
     ['breakerPauseMs', 0],
     ['onError', 'open'],
     ['prefix', '{x}'],
+    ['prefix', 'a\u0000b'],
     ['hmacSecret', 'short'],
     ['hashTag', 'x'],
   ])('%s of %s is refused', (name, value) => {

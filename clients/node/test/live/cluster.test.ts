@@ -1,0 +1,197 @@
+/** Each driver's cluster, of three real nodes: routing, a slot that moves, a failover. */
+import { Cluster } from 'ioredis';
+import { createCluster } from 'redis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Client, fixed, gcra, Limiter, type UnavailableError } from '../../src/index.js';
+import { BACKEND, callsOf, DECIDING, type Server, serve, serveCluster, until } from './server.js';
+
+const api = gcra('api', 6, 10, '60s');
+
+describe('a cluster of three nodes', () => {
+  let nodes: Server[];
+  beforeAll(async () => {
+    nodes = await serveCluster();
+  }, 30_000);
+  afterAll(async () => {
+    for (const { admin, stop } of nodes) {
+      admin.disconnect();
+      await stop();
+    }
+  });
+
+  const clusters = [
+    {
+      name: 'ioredis',
+      async open() {
+        const cluster = new Cluster([{ port: nodes[0]?.port as number }], { keyPrefix: 'app:' });
+        return { client: cluster as unknown as Client, close: () => cluster.disconnect() };
+      },
+    },
+    {
+      name: 'node-redis-defaults',
+      async open() {
+        const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
+        const cluster = createCluster({ rootNodes });
+        cluster.on('error', () => {});
+        await cluster.connect();
+        return { client: cluster as unknown as Client, close: () => cluster.destroy() };
+      },
+    },
+    {
+      name: 'node-redis',
+      async open() {
+        const rootNodes = nodes.map(({ port }) => ({ socket: { port } }));
+        const cluster = createCluster({ rootNodes, defaults: { disableOfflineQueue: true } });
+        cluster.on('error', () => {});
+        await cluster.connect();
+        return { client: cluster as unknown as Client, close: () => cluster.destroy() };
+      },
+    },
+  ];
+
+  it.each(clusters)('is asked by $name without a redirected call', async ({ open }) => {
+    const { client, close } = await open();
+    const limiter = new Limiter(client, { timeoutMs: 2000 });
+    await limiter.ready();
+    for (const { admin } of nodes) await admin.config('RESETSTAT');
+    for (let subject = 0; subject < 60; subject += 1) {
+      expect((await limiter.check(api, String(subject))).source).toBe('server');
+      const calls = [api, fixed('day', 9, '1d')].map((rule) => [rule, `${subject}`] as const);
+      expect((await limiter.checkAll(calls, { tag: `${subject}` })).source).toBe('server');
+    }
+    let total = 0;
+    for (const { admin } of nodes) {
+      const calls = await callsOf(admin, DECIDING);
+      expect(calls).toBeGreaterThan(0);
+      total += calls;
+      const errors = await admin.info('errorstats');
+      expect(errors).not.toContain('MOVED');
+    }
+    // The module counts its commands apart.
+    expect(total).toBe(BACKEND === 'module' ? 60 : 120);
+    const two = [api, fixed('day', 9, '1d')].map((rule) => [rule, '42'] as const);
+    await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
+    expect(await limiter.forget(api, '42')).toBe(true);
+    await limiter.close();
+    close();
+  });
+
+  it.each(clusters)('asks the others when a node hangs, by $name', async ({ name, open }) => {
+    const { client, close } = await open();
+    // Its pause is longer than the test: what is asked again was never refused.
+    const pause = { timeoutMs: 100, breakerPauseMs: 3_600_000, breakerFailures: 3 };
+    const limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
+    const patient = new Limiter(client, { timeoutMs: 10_000, prefix: `hangs-${name}` });
+    await patient.ready();
+    // One subject for each node.
+    const subjects: string[] = [];
+    for (const [at, { admin }] of nodes.entries()) {
+      for (let subject = 0; subjects.length <= at; subject += 1) {
+        await admin.flushall();
+        await patient.check(api, `${subject}`);
+        if (Number(await admin.dbsize()) > 0) subjects.push(`${subject}`);
+      }
+    }
+    const [hanging, ...others] = subjects as [string, ...string[]];
+    const isRefused = async () => {
+      const { error } = await limiter.check(api, hanging);
+      return (error as UnavailableError | undefined)?.reason === 'circuit';
+    };
+    await until('it is asked no more', async () => {
+      // Shorter than what the cluster takes for a failure.
+      const hung = nodes[0]?.admin.call('DEBUG', 'SLEEP', '0.5');
+      const refused = await Promise.all([isRefused(), isRefused(), isRefused(), isRefused()]);
+      await hung;
+      return refused.includes(true) || isRefused();
+    });
+    for (const subject of others) {
+      await until('another node answers', async () => {
+        return (await limiter.peek(api, subject)).source === 'server';
+      });
+    }
+    expect(await isRefused()).toBe(true);
+    await limiter.close();
+    await patient.close();
+    close();
+  });
+
+  it.each(clusters)('follows a slot that moves, by $name', async ({ name, open }) => {
+    const { client, close } = await open();
+    const limiter = new Limiter(client, { timeoutMs: 2000, onError: 'deny', prefix: name });
+    await limiter.ready();
+    await limiter.check(api, 'moves');
+    const key = `${name === 'ioredis' ? 'app:' : ''}${name}:api:moves`;
+    const slot = Number(await nodes[0]?.admin.call('CLUSTER', 'KEYSLOT', key));
+    const ids = await Promise.all(nodes.map(({ admin }) => admin.call('CLUSTER', 'MYID')));
+    const held = await Promise.all(
+      nodes.map(({ admin }) => admin.call('CLUSTER', 'COUNTKEYSINSLOT', slot)),
+    );
+    const from = held.findIndex((count) => Number(count) > 0);
+    const to = (from + 1) % 3;
+    const [source, target] = [nodes[from] as Server, nodes[to] as Server];
+    await target.admin.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', String(ids[from]));
+    await source.admin.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', String(ids[to]));
+    await source.admin.call('MIGRATE', '127.0.0.1', target.port, key, 0, 1000);
+    // Where the key goes there is no library yet.
+    await target.admin.call(BACKEND === 'functions' ? 'FUNCTION' : 'SCRIPT', 'FLUSH');
+    expect((await limiter.check(api, 'moves')).remaining).toBe(4); // by ASK
+    for (const { admin } of [target, source]) {
+      await admin.call('CLUSTER', 'SETSLOT', slot, 'NODE', String(ids[to]));
+    }
+    expect((await limiter.check(api, 'moves')).remaining).toBe(3); // by MOVED
+    await until('the new place is known', async () => {
+      await source.admin.config('RESETSTAT');
+      await limiter.peek(api, 'moves');
+      return !(await source.admin.info('errorstats')).includes('MOVED');
+    });
+    await limiter.close();
+    close();
+  });
+
+  it.each(clusters)(
+    'survives a failover, by $name',
+    async ({ name, open }) => {
+      const fast = ['--cluster-node-timeout', '1000', '--repl-diskless-sync-delay', '0'];
+      const replica = await serve('--cluster-enabled', 'yes', ...fast);
+      const primary = nodes.shift() as Server;
+      const { client, close } = await open();
+      nodes.push(replica);
+      const limiter = new Limiter(client, { onError: 'deny', prefix: `over-${name}` });
+      try {
+        await replica.admin.call('CLUSTER', 'MEET', '127.0.0.1', primary.port, primary.busPort);
+        const id = String(await primary.admin.call('CLUSTER', 'MYID'));
+        await until('the replica knows the primary', () => {
+          const follows = replica.admin.call('CLUSTER', 'REPLICATE', id);
+          return follows.then(
+            () => true,
+            () => false,
+          );
+        });
+        await until('the replica follows', async () => {
+          return (await replica.admin.info('replication')).includes('master_link_status:up');
+        });
+        await until('it is ready', () =>
+          limiter.ready().then(
+            () => true,
+            () => false,
+          ),
+        );
+        const subjects = Array.from({ length: 12 }, (_, at) => String(at));
+        for (const subject of subjects) await limiter.check(api, subject);
+        await primary.admin.call('WAIT', 1, 1000);
+        await primary.stop();
+        await until('all of them are decided again', async () => {
+          const all = subjects.map((subject) => limiter.check(api, subject, { cost: 0 }));
+          return (await Promise.all(all)).every(({ source }) => source === 'server');
+        });
+        expect((await limiter.peek(api, '0', { cost: 0 })).remaining).toBeGreaterThanOrEqual(5);
+      } finally {
+        await limiter.close();
+        close();
+        primary.admin.disconnect();
+        await primary.stop();
+      }
+    },
+    30_000,
+  );
+});

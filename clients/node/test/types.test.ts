@@ -1,0 +1,16 @@
+/** The clients of both drivers are taken as they are typed there: the compiler is the test. */
+import { Cluster, Redis } from 'ioredis';
+import { createClient, createClientPool, createCluster } from 'redis';
+import { expect, it } from 'vitest';
+import { Limiter } from '../src/index.js';
+
+it('takes each of them without a cast', () => {
+  const made = [
+    () => new Limiter(createClient()),
+    () => new Limiter(createClientPool()),
+    () => new Limiter(createCluster({ rootNodes: [] })),
+    () => new Limiter(new Redis()),
+    () => new Limiter(new Cluster([])),
+  ];
+  expect(made).toHaveLength(5);
+});
