@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { connect } from 'node:net';
 import { resolve } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { BACKEND, callsOf, DECIDING, type Server, serve, until } from './server.js';
+import { BACKEND, beyondTimeout, callsOf, DECIDING, type Server, serve, until } from './server.js';
 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
@@ -97,15 +97,13 @@ describe('examples/express', { retry: 2 }, () => {
     await fetch(url);
     await server.admin.config('RESETSTAT');
     const hung = server.admin.call('DEBUG', 'SLEEP', '1');
-    const took: number[] = [];
+    const late: number[] = [];
     for (let call = 0; call < 3; call += 1) {
-      const begin = performance.now();
-      const response = await fetch(url);
-      took.push(performance.now() - begin);
+      const [response, lateMs] = await beyondTimeout(() => fetch(url));
+      late.push(lateMs);
       expect(await response.json()).toMatchObject({ limited: 'error' });
     }
-    // The issue's bound; the median, for another process may have the processor.
-    expect(took.sort((a, b) => a - b)[1]).toBeLessThan(150);
+    expect(Math.min(...late)).toBeLessThan(50);
     await hung;
     await until('all have arrived', async () => (await callsOf(server.admin, DECIDING)) === 3);
     const left = (await fetch(url)).headers.get('RateLimit');
@@ -115,13 +113,16 @@ describe('examples/express', { retry: 2 }, () => {
   it('serves, refuses or decides by itself when the server dies, until it is back', async () => {
     const url = await listen();
     await fetch(url);
+    const before = performance.now();
+    for (let call = 0; call < 10; call += 1) await fetch(url);
+    const tenMs = performance.now() - before;
     await server.stop();
-    const begin = performance.now();
-    expect((await fetch(url)).status).toBe(200);
-    expect(performance.now() - begin).toBeLessThan(150);
+    const [first, lateMs] = await beyondTimeout(() => fetch(url));
+    expect(first.status).toBe(200);
+    expect(lateMs).toBeLessThan(50 + tenMs);
     const next = performance.now();
     for (let call = 0; call < 10; call += 1) expect((await fetch(url)).status).toBe(200);
-    expect(performance.now() - next).toBeLessThan(150);
+    expect(performance.now() - next).toBeLessThan(150 + 3 * tenMs);
     const closed = await fetch(`${url}/login`, { method: 'POST' });
     expect(closed.status).toBe(503);
     expect(closed.headers.get('Retry-After')).toBe('1');
