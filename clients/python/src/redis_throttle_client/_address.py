@@ -10,14 +10,17 @@ from ._errors import InvalidArgument
 
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-_WITH_PORT = re.compile(r"\[([^\]]*)\](?::[0-9]{1,5})?|([0-9.]+)(?::[0-9]{1,5})?", re.ASCII)
+_WITH_PORT = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::([0-9]{1,5}))?", re.ASCII)
+_PORT_MAX = 65535
 UNIX = "unix"
 
 
 def _parse(text: str) -> _Address | None:
-    text = text.strip()
+    text = text.strip(" \t")
     match = _WITH_PORT.fullmatch(text)
     if match is not None:
+        if int(match.group(3) or 0) > _PORT_MAX:
+            return None
         text = match.group(1) or match.group(2) or ""
     try:
         address = ipaddress.ip_address(text.partition("%")[0])

@@ -1,6 +1,6 @@
 //! The client's address: the peer's, or what a named proxy says, and never the leftmost.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -43,7 +43,7 @@ impl ClientAddress {
     pub fn find<'a>(
         &self,
         peer: Option<IpAddr>,
-        forwarded: impl DoubleEndedIterator<Item = &'a str>,
+        forwarded: impl Iterator<Item = &'a str>,
     ) -> Option<String> {
         let mut address = peer.map(|peer| peer.to_canonical());
         match address {
@@ -51,8 +51,8 @@ impl ClientAddress {
             None if !self.unix => return None,
             _ => {}
         }
-        let lists: Vec<_> = forwarded.filter(|list| !list.trim().is_empty()).collect();
-        for hop in lists.iter().rev().flat_map(|list| list.rsplit(',')) {
+        let hops = forwarded.collect::<Vec<_>>().join(",");
+        for hop in hops.rsplit(',').filter(|_| !hops.trim().is_empty()) {
             let found = parsed(hop)?;
             address = Some(found);
             if !self.trusts(found) {
@@ -69,12 +69,17 @@ impl ClientAddress {
 
 /// An address as proxies write it: with a port, in brackets, with a zone, as mapped IPv4.
 pub(crate) fn parsed(text: &str) -> Option<IpAddr> {
-    let text = text.trim();
-    if let Ok(with_port) = text.parse::<SocketAddr>() {
-        return Some(with_port.ip().to_canonical());
+    let text = text.trim_matches([' ', '\t']);
+    let (address, port) = match text.strip_prefix('[') {
+        Some(rest) => rest.split_once(']')?,
+        None if text.matches(':').count() == 1 => text.split_at(text.find(':')?),
+        None => (text, ""),
+    };
+    if !port.is_empty() {
+        let digits = port.strip_prefix(':').filter(|port| !port.starts_with('+'))?;
+        digits.parse::<u16>().ok()?;
     }
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let without_zone = bare.split_once('%').map_or(bare, |(address, _)| address);
+    let without_zone = address.split_once('%').map_or(address, |(address, _)| address);
     without_zone.parse().ok().map(|address: IpAddr| address.to_canonical())
 }
 
