@@ -211,6 +211,9 @@ class AsyncClusterTransport:
 
     async def close(self) -> None:
         """Closes the sockets."""
+        if self._tasks:
+            # Cancelled, the driver would forget the sockets that it reads the map by.
+            await asyncio.wait(self._tasks, timeout=self._timeout_s)
         for task in list(self._tasks):
             task.cancel()
         for sockets in self._nodes.values():
