@@ -45,6 +45,7 @@ def test_the_wheel_has_the_code_its_mark_and_the_licences(packed: Path) -> None:
 def test_the_source_distribution_builds_alone(packed: Path) -> None:
     with tarfile.open(next(packed.glob("*.tar.gz"))) as source:
         names = {name.split("/", 1)[1] for name in source.getnames() if "/" in name}
+        assert all(member.isfile() for member in source if member.name.endswith(".lua"))
     assert {"pyproject.toml", "README.md", *LICENCES} <= names
     assert {
         f"src/redis_throttle_client/{name}" for name in [*MODULES, *LIBRARY, "py.typed"]
