@@ -159,17 +159,7 @@ async fn a_hung_server_is_waited_for_once_and_charged_once() {
     until("the server decides", async || example.source("203.0.113.99").await == "server").await;
     let before = server.decided("rl.gcra").await;
     assert!(before > 0);
-    let other = server.connect().await;
-    let mut sleeping = server.connect().await;
-    let mut sleep = redis::cmd("DEBUG");
-    sleep.arg("SLEEP").arg("2");
-    let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
-    // It hangs as soon as somebody else waits longer than an answer takes.
-    let hangs = async || {
-        let (mut other, ping) = (other.clone(), redis::cmd("PING"));
-        tokio::time::timeout(Duration::from_millis(50), ping.exec_async(&mut other)).await.is_err()
-    };
-    until("the server hangs", hangs).await;
+    let slept = server.hang().await;
     let began = Instant::now();
     assert_eq!(example.source("192.0.2.7").await, "error");
     let took = began.elapsed();

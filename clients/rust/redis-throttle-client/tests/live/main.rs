@@ -176,15 +176,7 @@ async fn a_hung_server_costs_one_time_out_and_counts_once() {
     let server = Server::start().await;
     let limiter = Limiter::new(manager(&server.url()));
     until("it answers", async || limiter.ready().await.is_ok()).await;
-    let (other, mut sleeping) = (server.connect().await, server.connect().await);
-    let mut sleep = redis::cmd("DEBUG");
-    sleep.arg("SLEEP").arg("2");
-    let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
-    let hangs = async || {
-        let (mut other, ping) = (other.clone(), redis::cmd("PING"));
-        tokio::time::timeout(Duration::from_millis(50), ping.exec_async(&mut other)).await.is_err()
-    };
-    until("the server hangs", hangs).await;
+    let slept = server.hang().await;
     let began = Instant::now();
     let decision = limiter.check(api().of("42")).await.unwrap();
     let took = began.elapsed();

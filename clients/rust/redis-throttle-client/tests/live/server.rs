@@ -17,6 +17,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, RedisResult};
 use redis_throttle_client::Backend;
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 
 /// Where the clock is frozen.
 const START_US: i64 = 1_700_000_000_000_000;
@@ -171,6 +172,22 @@ impl Server {
         let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
         let client = redis::Client::open(self.url()).expect("a client");
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
+    }
+
+    /// Answers nobody for two seconds from now on; the task ends when they are over.
+    pub async fn hang(&self) -> JoinHandle<RedisResult<()>> {
+        let (other, mut sleeping) = (self.connect().await, self.connect().await);
+        let mut sleep = redis::cmd("DEBUG");
+        sleep.arg("SLEEP").arg("2");
+        let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
+        // It hangs as soon as somebody else waits longer than an answer takes.
+        let hangs = async || {
+            let (mut other, ping) = (other.clone(), redis::cmd("PING"));
+            let pong = ping.exec_async(&mut other);
+            tokio::time::timeout(Duration::from_millis(50), pong).await.is_err()
+        };
+        until("the server hangs", hangs).await;
+        slept
     }
 
     /// What the server answers to a command of the test's own.
