@@ -156,9 +156,8 @@ class AsyncSockets:
 
     async def close(self) -> None:
         """Closes what is idle or on its way; what is in use is closed when its call ends."""
-        pool = self._of_loop.pop(asyncio.get_running_loop(), None)
-        if pool is None:
-            return
+        pool = self._pool
+        del self._of_loop[asyncio.get_running_loop()]
         pool.closed = True
         while pool.waiters:
             pool.refuse(Unsent("closed"))
