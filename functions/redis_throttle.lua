@@ -46,13 +46,13 @@ local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
 
 -- What the server offers. A library sees it from its first call on, and not yet when it is loaded.
-local byte, char, find, upper, pack, unpack, floor, call, attempt
+local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
 -- Whether the server knows absolute times of expiry in all commands.
 local knows_expiry
 
 local function bind()
   byte, char, find, upper = string.byte, string.char, string.find, string.upper
-  pack, unpack = struct.pack, struct.unpack
+  pack, unpack, spread = struct.pack, struct.unpack, _G.unpack
   floor = math.floor
   call, attempt = redis.call, redis.pcall
   knows_expiry = redis.REDIS_VERSION_NUM ~= nil
@@ -1656,7 +1656,7 @@ local function leases()
         if tonumber(first[at + 1]) > now then break end
         if first[at] ~= id then removed[#removed + 1] = first[at] end
       end
-      if #removed > 0 then call('ZREM', key, _G.unpack(removed)) end
+      if #removed > 0 then call('ZREM', key, spread(removed)) end
     end
     if there then
       call('ZADD', key, lapse, id)
@@ -1760,27 +1760,32 @@ local function several()
     return rule
   end
 
-  -- The rules of a call in its order; or nil, what is wrong and in which.
+  -- A call's rules, what each answers, and what becomes of its key, place by place. A call writes
+  -- before it reads; that they stay here saves it the tables.
+  local rules, rows = {}, {}
+  local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
+
+  -- Reads the rules of a call; answers how many, or nil, what is wrong and in which.
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
     if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
-    local rules = {}
-    for number = 1, keys_count < count and keys_count or count do
-      local text = args[at + number - 1]
+    for place = 1, keys_count < count and keys_count or count do
+      local text = args[at + place - 1]
       local rule, failure = rules_read[text]
       if not rule then
         rule, failure = read_rule(text)
-        if not rule then return nil, failure, number end
+        if not rule then return nil, failure, place end
       end
-      rules[number] = rule
+      rules[place] = rule
     end
     if count ~= keys_count or count < 1 then return nil, 'arity' end
-    for number = 2, count do
-      for earlier = 1, number - 1 do
-        if keys[number] == keys[earlier] then return nil, 'repeated_key', number end
+    for place = 2, count do
+      local key = keys[place]
+      for earlier = 1, place - 1 do
+        if key == keys[earlier] then return nil, 'repeated_key', place end
       end
     end
-    return rules
+    return count
   end
 
   -- What a rule answers at now, as a row of the reply, and what becomes of its key: of a lease the
@@ -1805,12 +1810,14 @@ local function several()
     return row, not bytes, self.next(remaining, reset)
   end
 
-  -- Whether a row comes before another as the one that the answer comes from: denied, the longest
-  -- wait; allowed, the fewest calls of its cost that are left, then the one with less left.
-  local function comes_before(row, cost, other, other_cost, denied)
-    if denied then
-      if row[1] > 0 or other[1] > 0 then return row[1] <= 0 end
-      return other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
+  -- Whether the answer comes from a row rather than from another: denied before allowed, and of
+  -- those the longest wait; of allowed ones the fewest calls of its cost that are left, then the
+  -- one with less left.
+  local function comes_before(row, cost, other, other_cost)
+    if row[1] <= 0 then
+      return other[1] > 0 or other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
+    elseif other[1] <= 0 then
+      return false
     end
     local calls = cost > 0 and floor(row[3] / cost) or EXACT
     local fewest = other_cost > 0 and floor(other[3] / other_cost) or EXACT
@@ -1818,61 +1825,51 @@ local function several()
     return row[3] < other[3]
   end
 
-  -- Notes what becomes of the key at a place, five values for each, and answers the row.
-  local function noted(changes, place, row, change, bytes, lapse, slack, offset)
-    local from = 5 * place
-    changes[from - 4], changes[from - 3], changes[from - 2] = change, bytes, lapse
-    changes[from - 1], changes[from] = slack, offset
-    return row, change
+  local function write(keys, count, now)
+    for place = 1, count do
+      local change, bytes = changes[place], states[place]
+      if bytes then
+        store(keys[place], now, change, bytes, lapses[place], slacks[place], offsets[place])
+      elseif change then
+        lease().hold(keys[place], now, change)
+      end
+    end
   end
 
   return function(verb, keys, args, at)
-    local rules, failure, number = read(keys, args, at)
-    if not rules then return failed(failure, verb, number) end
+    local count, failure, number = read(keys, args, at)
+    if not count then return failed(failure, verb, number) end
     local now = now_us()
-    local count, denied = #rules, false
-    -- The rows stand in the reply from the seventh element on.
-    local reply, changes = { 0, 0, 0, 0, 0, 0 }, {}
+    local first, wait_ms = 1, 0
     for place = 1, count do
-      local row, change =
-        noted(changes, place, decide_one(keys[place], rules[place], now, false))
-      if not row then return failed(change, verb, place) end
-      if row[1] <= 0 then denied = true end
-      reply[6 + place] = row
-    end
-    local first, longest_wait_ms = 1, 0
-    for place = 1, count do
-      local row = reply[6 + place]
-      if denied and row[1] > 0 then
-        -- What stands when nothing is taken.
-        local change
-        row, change = noted(changes, place, decide_one(keys[place], rules[place], now, true))
-        if not row then return failed(change, verb, place) end
-        row[4] = 0
-        reply[6 + place] = row
-      end
-      if row[4] > longest_wait_ms then longest_wait_ms = row[4] end
-      if place > 1
-        and comes_before(row, rules[place].cost, reply[6 + first], rules[first].cost, denied) then
+      local rule = rules[place]
+      local row
+      row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+        decide_one(keys[place], rule, now, false)
+      if not row then return failed(changes[place], verb, place) end
+      rows[place] = row
+      if row[4] > wait_ms then wait_ms = row[4] end
+      if place > 1 and comes_before(row, rule.cost, rows[first], rules[first].cost) then
         first = place
       end
     end
-    local row = reply[6 + first]
-    reply[1], reply[2], reply[3], reply[5], reply[6] = row[1], row[2], row[3], row[5], first
-    reply[4] = denied and row[4] or longest_wait_ms
-    if verb == 'ALL' then
+    local answer = rows[first]
+    if answer[1] <= 0 then
+      wait_ms = answer[4]
       for place = 1, count do
-        local from = 5 * place
-        local change, bytes = changes[from - 4], changes[from - 3]
-        if bytes then
-          local lapse, slack, offset = changes[from - 2], changes[from - 1], changes[from]
-          store(keys[place], now, change, bytes, lapse, slack, offset)
-        elseif change then
-          lease().hold(keys[place], now, change)
+        if rows[place][1] > 0 then
+          -- What stands when nothing is taken.
+          local row
+          row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+            decide_one(keys[place], rules[place], now, true)
+          if not row then return failed(changes[place], verb, place) end
+          row[4] = 0
+          rows[place] = row
         end
       end
     end
-    return reply
+    if verb == 'ALL' then write(keys, count, now) end
+    return { answer[1], answer[2], answer[3], wait_ms, answer[5], first, spread(rows, 1, count) }
   end
 end
 
@@ -1883,11 +1880,12 @@ local function run(verb, keys, args, at)
   local self = made[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
-  self = algorithm_of(verb)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or several()
     return several_made(verb, keys, args, at)
-  elseif verb == 'VERSION' then
+  end
+  self = algorithm_of(verb)
+  if verb == 'VERSION' then
     return VERSION
   elseif not self and find(' QUOTA USE RESERVE COMMIT CANCEL POLICY INSPECT METRICS ',
     ' ' .. verb .. ' ', 1, true) then
