@@ -351,19 +351,22 @@ local function pair(kind, instant, count)
   return front_of(0x93, kind, instant) .. spelled(count)
 end
 local function number_at(bytes, at)
-  local first, a, b, c, d, e, f, g, h = byte(bytes, at, at + 8)
+  local first = byte(bytes, at)
   if not first then return end
   if first < 128 then return first, at + 1 end
-  if first == 0xcf and h then
-    local high = ((a * 256 + b) * 256 + c) * 256 + d
-    if high > 0 then return high * 4294967296 + ((e * 256 + f) * 256 + g) * 256 + h, at + 9 end
-  elseif first == 0xce and d then
-    local number = ((a * 256 + b) * 256 + c) * 256 + d
+  local rest = #bytes - at
+  if first == 0xcf and rest >= 8 then
+    local number = unpack('>I8', bytes, at + 1)
+    if number >= 4294967296 then return number, at + 9 end
+  elseif first == 0xce and rest >= 4 then
+    local number = unpack('>I4', bytes, at + 1)
     if number >= 65536 then return number, at + 5 end
-  elseif first == 0xcd and b then
-    if a > 0 then return a * 256 + b, at + 3 end
-  elseif first == 0xcc and a and a >= 128 then
-    return a, at + 2
+  elseif first == 0xcd and rest >= 2 then
+    local number = unpack('>I2', bytes, at + 1)
+    if number >= 256 then return number, at + 3 end
+  elseif first == 0xcc and rest >= 1 then
+    local number = byte(bytes, at + 1)
+    if number >= 128 then return number, at + 2 end
   end
 end
 local function numbers(bytes, count)
@@ -591,7 +594,7 @@ end)()
   elseif name == 'TOKENBUCKET' or name == 'LEAKYBUCKET' then
     algorithm = (function(queues)
   local now, capacity, rate, period, refill
-  local unit, full, used, origin
+  local unit, full, used, origin, fits
   local function stored(bytes)
     local kind = byte(bytes, 2)
     local in_debt = kind == (queues and 0xf8 or 0xf9)
@@ -629,35 +632,33 @@ end)()
     return held + debt * unit - paid
   end
   local function drained_in(parts)
-    if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if not is_wide(whole) then whole = floor(whole) end
+    if fits or not is_wide(whole) then whole = floor(whole) end
+    if whole == 0 then return 0 end
     return origin > now and whole + (origin - now) or whole
   end
   local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
+    local most = capacity + cost + 2
     local updated, units, fraction, debt
     if bytes then
       updated, units, fraction, debt = stored(bytes)
       if not updated then return end
-      local most = capacity + units + debt + cost + 2
-      unit = most * period + rate < EXACT and period or widened(period)
-      full = capacity * unit
-      used = used_in(units, fraction, debt)
-    else
-      unit = (capacity + cost + 2) * period + rate < EXACT and period or widened(period)
-      full = capacity * unit
-      used = unit - unit
+      most = most + units + debt
     end
+    fits = most * period + rate < EXACT
+    unit = fits and period or widened(period)
+    full = capacity * unit
+    used = updated and used_in(units, fraction, debt) or unit - unit
     refill = floor((full + (rate - 1)) / rate)
-    if not updated or plain(used) == 0 then return capacity, false end
+    if not updated or (fits and used or plain(used)) == 0 then return capacity, false end
     if updated > now then
       if updated - now > refill then return capacity, true end
       origin = updated
       return capacity, false
     end
-    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
+    local drained = (fits and rate or widened(rate)) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
@@ -695,7 +696,8 @@ end)()
       local units = floor((used - fraction) / period)
       bytes = front_of(0x94, 0xfb, origin) .. spelled(units) .. spelled(fraction)
     else
-      local fraction = plain(full - used - remaining * unit)
+      local fraction = full - used - remaining * unit
+      if not fits then fraction = plain(fraction) end
       bytes = front_of(0x94, 0xfc, origin) .. spelled(remaining) .. spelled(fraction)
     end
     return bytes, reset, floor(refill / 8)
