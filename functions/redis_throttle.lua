@@ -317,16 +317,32 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------
 
+-- No number or name is longer, but for zeros in front of a number.
+local WORD_LEN_MAX = 24
+
+-- What is left of a long word without zeros in front, and nil where it is still too long for a
+-- number: a call may be hundreds of MB long, and the server waits while it is read.
+local function shortened(word)
+  local _, zeros = find(word, '^0*')
+  if zeros > 0 and #word - zeros < WORD_LEN_MAX then return word:sub(zeros) end
+end
+
 -- Digits only, leading zeros included; nil for anything else, and out of bounds.
 local function integer(word, least, most)
-  local number = not find(word, '%D') and tonumber(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  local number = word and not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
+end
+
+-- A word as a name, which is told in any case.
+local function name_of(word)
+  return upper(word:sub(1, WORD_LEN_MAX + 1))
 end
 
 -- What limits and durations were read of, so that rules in use are not read again. A library keeps
 -- it from call to call; so that it stays small it begins anew now and then.
 local limits_read, durations_read, words_read = {}, {}, 0
-local WORDS_MAX, WORD_LEN_MAX = 1000, 24
+local WORDS_MAX = 1000
 
 local function remember(words, word, number)
   if number and #word <= WORD_LEN_MAX then
@@ -347,6 +363,8 @@ end
 
 -- A duration in microseconds that is not remembered; nil for anything else, and out of bounds.
 local function duration(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  if not word then return end
   -- Perhaps a point and up to six more digits, perhaps a unit.
   local whole, rest = word, ''
   if find(word, '%D') then
@@ -380,7 +398,7 @@ end
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
-    local name = upper(args[at])
+    local name = name_of(args[at])
     at = at + 1
     if name == 'COST' then
       if cost then return nil, 'repeated_cost' end
@@ -1433,20 +1451,28 @@ end
 
 local settle
 
+-- When the key expires; below 0 when it never does.
+local function expiry_of(key, now)
+  if knows_expiry then return call('PEXPIRETIME', key) end
+  local left = call('PTTL', key)
+  return left >= 0 and left + floor(now / 1000) or -1
+end
+
 -- When the key has to expire from now on, if not when it does: for what lapses so long after now,
 -- and longer by at most the slack.
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
-  local expiry
-  if knows_expiry then
-    expiry = call('PEXPIRETIME', key)
-  else
-    local left = call('PTTL', key)
-    expiry = left >= 0 and left + floor(now / 1000) or -1
-  end
+  local expiry = expiry_of(key, now)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
+end
+
+-- Before what is written and then given this expiry: a caller without the right to give it ends
+-- here, and has written nothing.
+local function may_expire(key, expiry)
+  local allows = redis.acl_check_cmd
+  if allows and not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
 -- Stores what a rule has made: bytes, at the end of which from offset on where there is one.
@@ -1458,11 +1484,14 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
     expiry, kept = new_expiry(key, now, lapse, slack, is_new)
   end
   if offset then
+    if expiry then may_expire(key, expiry) end
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
   elseif not knows_expiry then
-    call('SET', key, bytes)
-    call('PEXPIREAT', key, expiry or kept)
+    expiry = expiry or kept
+    local left = expiry - floor(now / 1000)
+    call('SET', key, bytes, 'PX', left > 0 and left or 1)
+    call('PEXPIREAT', key, expiry)
   elseif expiry then
     call('SET', key, bytes, 'PXAT', expiry)
   else
@@ -1526,7 +1555,7 @@ local function leases()
 
   -- Whether there is a key, and when the first lease in it lapses; or nil and what is wrong.
   local function look_at(key)
-    local first = attempt('ZRANGE', key, 0, 1, 'WITHSCORES')
+    local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
     end
@@ -1544,14 +1573,14 @@ local function leases()
     local lapse = instant_of(score)
     if not lapse then return end
     if lapse > now then return 0 end
-    local first = call('ZRANGE', key, 1, REMOVED_MAX + 1, 'WITHSCORES')
+    local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
       lapse = instant_of(first[at])
       if not lapse then return end
       if lapse > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
-    return call('ZCOUNT', key, 1, now)
+    return call('ZCOUNT', key, '1', now)
   end
 
   -- When the lease of an id lapses, false when it is not live; nil when the set is none of ours.
@@ -1564,7 +1593,7 @@ local function leases()
 
   -- The same of the last of the others.
   local function last_of_others(key, id, now)
-    local last = call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+    local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
     local lapse = instant_of(last[at + 1])
@@ -1576,7 +1605,7 @@ local function leases()
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
-        'WITHSCORES', 'LIMIT', rank, 1)
+        'WITHSCORES', 'LIMIT', rank, '1')
     else
       found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
     end
@@ -1641,19 +1670,16 @@ local function leases()
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
-  -- Lets the key expire an eighth of what is left of its last lease after that, or twice as long at
-  -- most.
-  local function expire(key, now, last, is_new)
-    local left = last - now
-    local serves = new_expiry(key, now, left, left, is_new)
-    if serves then call('PEXPIREAT', key, expiry_ms(now, left + floor(left / 8))) end
-  end
-
-  -- The holder comes or stays, and a few go that have lapsed.
+  -- The holder comes or stays, and a few go that have lapsed. The key expires an eighth of what is
+  -- left of its last lease after that, or twice as long at most.
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local left = last - now
+    local expiry = new_expiry(key, now, left, left, not there)
+      and expiry_ms(now, left + floor(left / 8))
+    if expiry then may_expire(key, expiry) end
     if has_lapsed then
-      local first = call('ZRANGE', key, 1, REMOVED_MAX, 'WITHSCORES')
+      local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
         if tonumber(first[at + 1]) > now then break end
@@ -1664,9 +1690,9 @@ local function leases()
     if there then
       call('ZADD', key, lapse, id)
     else
-      call('ZADD', key, 0, '', lapse, id)
+      call('ZADD', key, '0', '', lapse, id)
     end
-    expire(key, now, last, not there)
+    if expiry then call('PEXPIREAT', key, expiry) end
   end
 
   -- Renews a live lease; answers 1, or 0 when it is not live, or nil and what is wrong.
@@ -1692,9 +1718,10 @@ local function leases()
       call('DEL', key)
       return 1
     end
+    local never_expires = expiry_of(key, now) < 0
     call('ZREM', key, id)
-    if call('PTTL', key) == -1 then
-      local last = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    if never_expires then
+      local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
       local lapse = instant_of(last[2])
       if lapse then call('PEXPIREAT', key, expiry_ms(0, lapse)) end
     end
@@ -1732,18 +1759,22 @@ end
 -- How rules answer one call: they take all or nothing.
 local function several()
   local RULES_MAX = 16
+  -- The longest rule has ten words.
+  local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   -- What rules were read of, as of words.
   local rules_read, rules_read_count = {}, 0
 
-  -- A rule read of one argument, whose words stand between spaces; or nil and what is wrong.
+  -- A rule read of one argument, whose words stand between spaces; or nil and what is wrong. Of
+  -- words beyond those that a rule may have one is looked at, and is wrong.
   local function read_rule(text)
-    local words, count = {}, 0
-    for word in text:gmatch('[^ ]+') do
-      count = count + 1
-      words[count] = word
+    local words, from = {}, 1
+    for count = 1, RULE_WORDS_MAX do
+      local _, to, word = find(text, '^ *([^ ]*)', from)
+      if word == '' then break end
+      words[count], from = word, to + 1
     end
-    local name = upper(words[1] or '')
+    local name = name_of(words[1] or '')
     if name == 'LEASE' then
       local id, limit, ttl = lease().read(words, 2, 'LEASE')
       if not id then return nil, limit == 'arity' and name or limit end
@@ -1904,7 +1935,7 @@ local function run(verb, keys, args, at)
   end
   -- The server asks for as many before the grammar does.
   if not args[at + 1] then return failed('arity', verb) end
-  local name = upper(args[at])
+  local name = name_of(args[at])
   self = algorithm_of(name)
   if self then return apply(self, verb, keys, args, at + 1) end
   if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end

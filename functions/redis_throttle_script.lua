@@ -231,12 +231,21 @@ local function failed(failure, verb, rule)
   end
   return redis.error_reply(text)
 end
+local WORD_LEN_MAX = 24
+local function shortened(word)
+  local _, zeros = find(word, '^0*')
+  if zeros > 0 and #word - zeros < WORD_LEN_MAX then return word:sub(zeros) end
+end
 local function integer(word, least, most)
-  local number = not find(word, '%D') and tonumber(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  local number = word and not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
 end
+local function name_of(word)
+  return upper(word:sub(1, WORD_LEN_MAX + 1))
+end
 local limits_read, durations_read, words_read = {}, {}, 0
-local WORDS_MAX, WORD_LEN_MAX = 1000, 24
+local WORDS_MAX = 1000
 local function remember(words, word, number)
   if number and #word <= WORD_LEN_MAX then
     words_read = words_read + 1
@@ -252,6 +261,8 @@ local function units(word)
   return remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 local function duration(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  if not word then return end
   local whole, rest = word, ''
   if find(word, '%D') then
     whole, rest = word:match('^(%d+)(.*)$')
@@ -281,7 +292,7 @@ end
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
-    local name = upper(args[at])
+    local name = name_of(args[at])
     at = at + 1
     if name == 'COST' then
       if cost then return nil, 'repeated_cost' end
@@ -1089,18 +1100,21 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 local settle
+local function expiry_of(key, now)
+  if knows_expiry then return call('PEXPIRETIME', key) end
+  local left = call('PTTL', key)
+  return left >= 0 and left + floor(now / 1000) or -1
+end
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
-  local expiry
-  if knows_expiry then
-    expiry = call('PEXPIRETIME', key)
-  else
-    local left = call('PTTL', key)
-    expiry = left >= 0 and left + floor(now / 1000) or -1
-  end
+  local expiry = expiry_of(key, now)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
+end
+local function may_expire(key, expiry)
+  local allows = redis.acl_check_cmd
+  if allows and not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
@@ -1110,11 +1124,14 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
     expiry, kept = new_expiry(key, now, lapse, slack, is_new)
   end
   if offset then
+    if expiry then may_expire(key, expiry) end
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
   elseif not knows_expiry then
-    call('SET', key, bytes)
-    call('PEXPIREAT', key, expiry or kept)
+    expiry = expiry or kept
+    local left = expiry - floor(now / 1000)
+    call('SET', key, bytes, 'PX', left > 0 and left or 1)
+    call('PEXPIREAT', key, expiry)
   elseif expiry then
     call('SET', key, bytes, 'PXAT', expiry)
   else
@@ -1198,7 +1215,7 @@ local function lease()
     end
   end
   local function look_at(key)
-    local first = attempt('ZRANGE', key, 0, 1, 'WITHSCORES')
+    local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
     end
@@ -1213,14 +1230,14 @@ local function lease()
     local lapse = instant_of(score)
     if not lapse then return end
     if lapse > now then return 0 end
-    local first = call('ZRANGE', key, 1, REMOVED_MAX + 1, 'WITHSCORES')
+    local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
       lapse = instant_of(first[at])
       if not lapse then return end
       if lapse > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
-    return call('ZCOUNT', key, 1, now)
+    return call('ZCOUNT', key, '1', now)
   end
   local function lapse_of(key, id, now)
     local score = call('ZSCORE', key, id)
@@ -1229,7 +1246,7 @@ local function lease()
     return lapse and lapse > now and lapse or lapse and false
   end
   local function last_of_others(key, id, now)
-    local last = call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+    local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
     local lapse = instant_of(last[at + 1])
@@ -1239,7 +1256,7 @@ local function lease()
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
-        'WITHSCORES', 'LIMIT', rank, 1)
+        'WITHSCORES', 'LIMIT', rank, '1')
     else
       found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
     end
@@ -1296,15 +1313,14 @@ local function lease()
     local grant = { id, lapse, last, there, lapsed > 0 }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
-  local function expire(key, now, last, is_new)
-    local left = last - now
-    local serves = new_expiry(key, now, left, left, is_new)
-    if serves then call('PEXPIREAT', key, expiry_ms(now, left + floor(left / 8))) end
-  end
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local left = last - now
+    local expiry = new_expiry(key, now, left, left, not there)
+      and expiry_ms(now, left + floor(left / 8))
+    if expiry then may_expire(key, expiry) end
     if has_lapsed then
-      local first = call('ZRANGE', key, 1, REMOVED_MAX, 'WITHSCORES')
+      local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
         if tonumber(first[at + 1]) > now then break end
@@ -1315,9 +1331,9 @@ local function lease()
     if there then
       call('ZADD', key, lapse, id)
     else
-      call('ZADD', key, 0, '', lapse, id)
+      call('ZADD', key, '0', '', lapse, id)
     end
-    expire(key, now, last, not there)
+    if expiry then call('PEXPIREAT', key, expiry) end
   end
   function self.renew(key, now, id, ttl)
     local there, failure = look_at(key)
@@ -1339,9 +1355,10 @@ local function lease()
       call('DEL', key)
       return 1
     end
+    local never_expires = expiry_of(key, now) < 0
     call('ZREM', key, id)
-    if call('PTTL', key) == -1 then
-      local last = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    if never_expires then
+      local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
       local lapse = instant_of(last[2])
       if lapse then call('PEXPIREAT', key, expiry_ms(0, lapse)) end
     end
@@ -1374,15 +1391,17 @@ local function run(verb, keys, args, at)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or (function()
   local RULES_MAX = 16
+  local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   local rules_read, rules_read_count = {}, 0
   local function read_rule(text)
-    local words, count = {}, 0
-    for word in text:gmatch('[^ ]+') do
-      count = count + 1
-      words[count] = word
+    local words, from = {}, 1
+    for count = 1, RULE_WORDS_MAX do
+      local _, to, word = find(text, '^ *([^ ]*)', from)
+      if word == '' then break end
+      words[count], from = word, to + 1
     end
-    local name = upper(words[1] or '')
+    local name = name_of(words[1] or '')
     if name == 'LEASE' then
       local id, limit, ttl = lease().read(words, 2, 'LEASE')
       if not id then return nil, limit == 'arity' and name or limit end
@@ -1516,7 +1535,7 @@ end)()
     return failed('command', verb)
   end
   if not args[at + 1] then return failed('arity', verb) end
-  local name = upper(args[at])
+  local name = name_of(args[at])
   self = algorithm_of(name)
   if self then return apply(self, verb, keys, args, at + 1) end
   if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end
@@ -1524,4 +1543,4 @@ end)()
 end
 return run
 end
-return script()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+return script()((ARGV[1] or ''):sub(1, 24):upper(), KEYS, ARGV, 2)
