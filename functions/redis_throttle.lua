@@ -22,11 +22,18 @@
 -- expiry set, as the nearest number that Lua has: only the debt of a far quicker rule takes so
 -- long. A key with reservations is an error. SLIDINGLOG rounds to SLOTS, whatever the module's
 -- rl.sliding-log-slots says. A script is refused where a command in it is: beyond maxmemory also
--- REFUND and RENEW, on a replica only what writes. The caller needs the right to all that is called
--- here: del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange
--- zrangebyscore zrem zrevrange zscore. With a part of it, a call may end in an error after it has
--- written. A foreign value is read as a whole before it is refused, which takes its time if it is
--- hundreds of MB long.
+-- REFUND and RENEW, on a replica only what writes. A foreign value is read as a whole before it is
+-- refused, which takes its time if it is hundreds of MB long.
+--
+-- Keyspace events are those of the commands that are called here. They are the module's, but that
+-- a state which is set anew with its expiry tells expire after set, and that a SLIDINGLOG to which
+-- a call is added tells setrange, not set.
+--
+-- The caller needs the right to all that is called here: del get pexpireat pexpiretime set setrange
+-- time zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis 7.0 also pttl.
+-- With a part of it a call may end in an error. Then it has changed its key wholly or not at all,
+-- and of several keys perhaps only the first ones: what it took there lapses as if it had been
+-- allowed.
 --
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
 -- sets; what a call makes of them stands in decide and settling, as in the module's own
@@ -1468,11 +1475,11 @@ local function new_expiry(key, now, lapse, slack, is_new)
   return nil, expiry
 end
 
--- Before what is written and then given this expiry: a caller without the right to give it ends
--- here, and has written nothing.
-local function may_expire(key, expiry)
+-- Comes before what is written and then given this expiry: a caller who may not give it ends here,
+-- and has written nothing. Servers before 7.0 cannot be asked for that.
+local function check_right_to_expire(key, expiry)
   local allows = redis.acl_check_cmd
-  if allows and not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
+  if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
 -- Stores what a rule has made: bytes, at the end of which from offset on where there is one.
@@ -1484,14 +1491,13 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
     expiry, kept = new_expiry(key, now, lapse, slack, is_new)
   end
   if offset then
-    if expiry then may_expire(key, expiry) end
+    if expiry then check_right_to_expire(key, expiry) end
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
   elseif not knows_expiry then
-    expiry = expiry or kept
-    local left = expiry - floor(now / 1000)
-    call('SET', key, bytes, 'PX', left > 0 and left or 1)
-    call('PEXPIREAT', key, expiry)
+    check_right_to_expire(key, expiry or kept)
+    call('SET', key, bytes)
+    call('PEXPIREAT', key, expiry or kept)
   elseif expiry then
     call('SET', key, bytes, 'PXAT', expiry)
   else
@@ -1677,7 +1683,7 @@ local function leases()
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
       and expiry_ms(now, left + floor(left / 8))
-    if expiry then may_expire(key, expiry) end
+    if expiry then check_right_to_expire(key, expiry) end
     if has_lapsed then
       local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}

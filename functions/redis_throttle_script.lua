@@ -1112,9 +1112,9 @@ local function new_expiry(key, now, lapse, slack, is_new)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
 end
-local function may_expire(key, expiry)
+local function check_right_to_expire(key, expiry)
   local allows = redis.acl_check_cmd
-  if allows and not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
+  if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
@@ -1124,14 +1124,13 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
     expiry, kept = new_expiry(key, now, lapse, slack, is_new)
   end
   if offset then
-    if expiry then may_expire(key, expiry) end
+    if expiry then check_right_to_expire(key, expiry) end
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
   elseif not knows_expiry then
-    expiry = expiry or kept
-    local left = expiry - floor(now / 1000)
-    call('SET', key, bytes, 'PX', left > 0 and left or 1)
-    call('PEXPIREAT', key, expiry)
+    check_right_to_expire(key, expiry or kept)
+    call('SET', key, bytes)
+    call('PEXPIREAT', key, expiry or kept)
   elseif expiry then
     call('SET', key, bytes, 'PXAT', expiry)
   else
@@ -1318,7 +1317,7 @@ local function lease()
     local left = last - now
     local expiry = new_expiry(key, now, left, left, not there)
       and expiry_ms(now, left + floor(left / 8))
-    if expiry then may_expire(key, expiry) end
+    if expiry then check_right_to_expire(key, expiry) end
     if has_lapsed then
       local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
