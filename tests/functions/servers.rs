@@ -218,6 +218,26 @@ fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
+#[test]
+fn the_clock_is_read_once_a_call() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    let denying = [("{7}:u", "GCRA 6 10 60"), ("{7}:h", "LEASE a 1 60"), ("{7}:t", "FIXED 1 60")];
+    let of_several = [all("ALL"), Asked::several("ALL", &denying), Asked::several("ALL", &denying)];
+    let asked = CALLS.iter().map(|line| Asked::line(line)).chain(of_several);
+    for (asked, form) in asked.flat_map(|asked| {
+        [Form::Function, Form::Script].map(|form| (asked.with_suffix(&format!(":{form:?}")), form))
+    }) {
+        client.ok("CONFIG RESETSTAT");
+        let reply = client.call(&asked.call(form, &library));
+        assert!(raw_error(&reply).is_none(), "{asked:?}: {reply:?}");
+        let statistics = client.info("commandstats");
+        let of_clock = statistics.get("cmdstat_time").expect("it is read");
+        assert!(of_clock.starts_with("calls=1,"), "{asked:?}: {of_clock}");
+    }
+}
+
 /// A call, the keyspace events of the module's command, and those of the function, as the head of
 /// the library has them.
 const EVENTS: [(&str, &[&str], &[&str]); 13] = [
