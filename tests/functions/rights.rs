@@ -151,7 +151,7 @@ fn a_right_that_is_missing_for_one_of_several_rules_allows_nothing_and_keeps_not
     }
 }
 
-/// The script as a server before 7.0 runs it: a state is set, and then its expiry; and it cannot ask
+/// The script as a server before 7.0 runs it: a state is set, then its expiry, and it cannot ask
 /// who may do so.
 #[test]
 fn without_absolute_expiry_no_state_is_left_for_ever_either() {
