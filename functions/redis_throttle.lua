@@ -324,7 +324,7 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------
 
--- No number or name is longer, but for zeros in front of a number.
+-- No name is as long, and no number longer, but for zeros in front of it.
 local WORD_LEN_MAX = 24
 
 -- What is left of a long word without zeros in front, and nil where it is still too long for a
@@ -343,7 +343,7 @@ end
 
 -- A word as a name, which is told in any case.
 local function name_of(word)
-  return upper(word:sub(1, WORD_LEN_MAX + 1))
+  return upper(word:sub(1, WORD_LEN_MAX))
 end
 
 -- What limits and durations were read of, so that rules in use are not read again. A library keeps
@@ -1800,8 +1800,8 @@ local function several()
     return rule
   end
 
-  -- A call's rules, what each answers, and what becomes of its key, place by place. A call writes
-  -- before it reads; that they stay here saves it the tables.
+  -- A call's rules, what each answers, and what becomes of its key, place by place. Each call fills
+  -- them before it reads them: that they are kept saves it making tables.
   local rules, rows = {}, {}
   local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
 

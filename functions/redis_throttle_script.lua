@@ -242,7 +242,7 @@ local function integer(word, least, most)
   if number and number >= least and number <= most then return number end
 end
 local function name_of(word)
-  return upper(word:sub(1, WORD_LEN_MAX + 1))
+  return upper(word:sub(1, WORD_LEN_MAX))
 end
 local limits_read, durations_read, words_read = {}, {}, 0
 local WORDS_MAX = 1000
