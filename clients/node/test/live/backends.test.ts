@@ -179,13 +179,18 @@ describe('a server without the module', () => {
     }
   });
 
-  it('has functions of others under our names: the script answers', async () => {
-    const other = "#!lua name=other\nredis.register_function('rl_gcra', function() end)";
+  it.each([
+    ['a function', 'other', 'rl_gcra'],
+    ['the library', 'redis_throttle', 'other'],
+  ])('has %s of others under our name, which is kept', async (_, name, named) => {
+    const other = `#!lua name=${name}\nredis.register_function('${named}', function() end)`;
     await server.admin.call('FUNCTION', 'LOAD', other);
+    const before = await server.admin.call('FUNCTION', 'LIST', 'WITHCODE');
     expect(await over(server).ready()).toBe('script');
     await expect(over(server, { backend: 'functions' }).ready()).rejects.toMatchObject({
       kind: 'ERR',
     });
+    expect(await server.admin.call('FUNCTION', 'LIST', 'WITHCODE')).toEqual(before);
   });
 
   const restricted = async (...rights: string[]) => {
@@ -212,6 +217,16 @@ describe('a server without the module', () => {
     expect(limiter.counters).toMatchObject({ mistakes: 1, allowed: 0 });
   });
 
+  it.each(['functions', 'script'] as const)(
+    'hides no right that is missing: %s',
+    async (backend) => {
+      await over(server, { backend }).ready();
+      const user = await restricted('+@all', '-set');
+      const limiter = over(server, { backend, onError: 'allow' }, user);
+      await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
+    },
+  );
+
   it('is a replica without functions: it is looked at through the script', async () => {
     closing.push(() => server.admin.call('REPLICAOF', 'NO', 'ONE'));
     await server.admin.call('REPLICAOF', '127.0.0.1', '1');
@@ -225,14 +240,23 @@ describe('a server without the module', () => {
   // The last one: from here on the server has the module.
   it('gets the module on live keys, which go on', async () => {
     const limiter = over(server);
+    const cut = over(server, { breakerPauseMs: 1 });
     expect(await taken(limiter, 7)).toBe(7);
+    expect(await cut.ready()).toBe('functions');
     await server.admin.call('MODULE', 'LOAD', MODULE);
     expect(await limiter.ready()).toBe('functions');
     expect(await taken(limiter, 7)).toBe(7);
     await server.admin.call('FUNCTION', 'FLUSH');
     expect(await taken(limiter, 7)).toBe(7);
     expect(await limiter.ready()).toBe('module');
+    await over(server, { backend: 'functions' }).ready();
     expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(79);
+    await until('a call loses its connection', async () => {
+      await server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+      return (await cut.check(api, '7')).source === 'error';
+    });
+    await until('it decides', async () => (await cut.check(api, '7')).source === 'server');
+    expect(await cut.ready()).toBe('module');
   });
 });
 
