@@ -73,6 +73,7 @@ describe('a call', () => {
         if (args[1] === 'rl_gcra') throw new Error(message);
         return withFunctions(args);
       });
+      await limiter.ready();
       await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'ERR' });
       expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
     }
