@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -166,6 +168,75 @@ async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) ->
             kept = _backends.version(node.command("FCALL", "rl_version", "0"))
             assert kept == (_backends.bundled_version() if node is owner else (99, 0, 0))
         await client.aclose()
+
+
+# -- a way that breaks -------------------------------------------------------------------------
+
+
+class Cutting:
+    """A way to a server on which the answer to some of the calls is lost, with the connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._to, self._random = server.port, random.Random(7)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
+
+    def _lead(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+            cut = threading.Event()
+            threading.Thread(target=self._back, args=(server, client, cut), daemon=True).start()
+            with contextlib.suppress(OSError):
+                while request := client.recv(65_536):
+                    deciding = b"FCALL" in request or b"EVALSHA" in request or b"LOAD" in request
+                    if deciding and self._random.random() < 0.15:
+                        cut.set()
+                    server.sendall(request)
+
+    @staticmethod
+    def _back(server: socket.socket, client: socket.socket, cut: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (reply := server.recv(65_536)) and not cut.is_set():
+                client.sendall(reply)
+        for one in (client, server):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@pytest.mark.parametrize("wanted", ["auto", "script"])
+async def test_what_lost_its_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
+    """Each call counts once at most, and the back end is found again all the while."""
+    options: Any = {"breaker_failures": 1_000_000, "backend": wanted, **PATIENT}
+    with contextlib.closing(Cutting(bare)) as way:
+        limiter = Limiter(redis.Redis(port=way.port), **options)
+        waiting = AsyncLimiter(redis.asyncio.Redis(port=way.port), **options)
+        found, async_found = [], []
+        for _ in range(8):
+            found += together(limiter, ["sync"] * 12)
+            async_found += await asyncio.gather(*(waiting.check(MANY, "async") for _ in range(12)))
+            bare.command("FUNCTION", "FLUSH")
+            bare.command("SCRIPT", "FLUSH")
+        for one in (limiter, waiting):
+            assert one.counters.mistakes == 0
+        await waiting.close()
+        limiter.close()
+    with Limiter(bare.client(), **PATIENT) as counting:
+        for subject, decisions in (("sync", found), ("async", async_found)):
+            taken = 1000 - counting.peek(MANY, subject, 0).remaining
+            told = sum(decision.source == "server" for decision in decisions)
+            assert told <= taken <= len(decisions)
+            assert 0 < told < len(decisions)
 
 
 # -- a long way --------------------------------------------------------------------------------

@@ -222,13 +222,17 @@ def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
     [
         ("module", [NO_MODULE], [ASK]),
         ("auto", [NOPERM], [ASK]),
-        # Once, and not again.
-        ("auto", [NO_MODULE, b"0.2.0", NO_FUNCTION], [ASK, VERSION, CALL]),
+        # What never stays: looked for once more, and not again.
+        (
+            "auto",
+            [NO_MODULE, b"0.2.0", NO_FUNCTION, NO_PROBE, b"0.2.0", NO_FUNCTION],
+            [ASK, VERSION, CALL, PROBE, VERSION, CALL],
+        ),
         ("functions", [NOPERM], [VERSION]),
         ("functions", [NO_FCALL], [VERSION]),
         ("functions", [NO_FUNCTION, NOPERM], [VERSION, LOAD]),
         ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
-        ("script", [NO_SCRIPT, b"0.2.0", NO_SCRIPT], [EVALSHA, EVAL, EVALSHA]),
+        ("script", [NO_SCRIPT, *[b"0.2.0", NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
         # Who is not let in is told so, and a long text would end the connection.
         ("auto", [NOAUTH], [ASK]),
         ("auto", [NO_MODULE, NOAUTH], [ASK, VERSION]),

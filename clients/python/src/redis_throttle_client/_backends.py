@@ -1,7 +1,7 @@
 """Who answers: the module, the library of functions, or the same library as a script.
 
 A limiter remembers one choice. A call that was refused before it ran is answered by choosing
-anew, and is then repeated once; what may have run is not repeated.
+anew, and is then repeated; what may have run is not repeated.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ BackendOption = Literal["auto", "module", "functions", "script"]
 _Steps = Generator[Send | Turn, Any, Any]
 # Somebody may load a library between our question and our answer to it; he does so once.
 _MOST_LOADS = 3
+_MOST_REPEATS = 2
 
 
 def checked_backend(wanted: object) -> None:
@@ -86,10 +87,11 @@ def _is_lost(error: Exception) -> bool:
 
 
 class Found(NamedTuple):
-    """A back end, and how many searches led to it."""
+    """A back end, and how many searches led to it; or where to begin with the next one."""
 
     by: Backend | None
     searches: int
+    is_guess: bool = False
 
 
 class Choice:
@@ -103,7 +105,7 @@ class Choice:
         first: Backend | None = (
             "module" if wanted == "auto" else None if wanted == "functions" else wanted
         )
-        self.found = Found(first, 0)
+        self.found = Found(first, 0, is_guess=True)
         # Of each node the last search.
         self._searched: dict[Any, int] = {}
 
@@ -119,15 +121,25 @@ class Choice:
         """The reply to a call that did not run, sent once more; or its error."""
         if self._wanted == "module":
             raise error
-        # In a cluster the call may have been led elsewhere.
-        node = getattr(error, "answered_by", node)
-        by = yield from self.find(node, args, tried, deadline)
-        return (yield self._send(node, self.written(args, by), deadline))
+        left = _MOST_REPEATS
+        while True:
+            left -= 1
+            # In a cluster the call may have been led elsewhere.
+            node = getattr(error, "answered_by", node)
+            tried = yield from self.find(node, args, tried, deadline)
+            sent = self.written(args, tried.by)
+            try:
+                return (yield self._send(node, sent, deadline))
+            except Exception as next_error:
+                # What another call had found may have gone since. What never stays is a mistake.
+                if not left or not unexecuted(next_error, sent):
+                    raise
+                error = next_error
 
     def lost(self, error: Exception) -> None:
         """After a restart the server may have the module: the next call begins with it."""
         if self._wanted == "auto" and self.found.by != "module" and _is_lost(error):
-            self.found = Found("module", self.found.searches)
+            self.found = Found("module", self.found.searches, is_guess=True)
 
     def find(self, node: Any, args: Args, tried: Found, deadline: float) -> _Steps:
         """Chooses by what the node has: one search for all calls that wait for it."""
@@ -135,11 +147,12 @@ class Choice:
         if turn is None:
             raise Unavailable("no answer in time")
         try:
-            if self._searched.get(node, 0) <= tried.searches or self.found.by is None:
-                found = yield from self._search(node, args, tried.by, deadline)
-                self._searched[node] = searches = self.found.searches + 1
-                self.found = Found(found, searches)
-            return self.found.by
+            found = self.found
+            if found.is_guess or self._searched.get(node, 0) <= tried.searches:
+                by = yield from self._search(node, args, tried.by, deadline)
+                self.found = found = Found(by, self.found.searches + 1)
+                self._searched[node] = found.searches
+            return found
         finally:
             turn.release()
 
@@ -154,10 +167,10 @@ class Choice:
             ):
                 return "module"
             # Should this search not end in time, the next one goes on from here.
-            self.found = Found(None, self.found.searches)
+            self.found = Found(None, self.found.searches, is_guess=True)
             if (yield from self._takes_library(node, args, deadline)):
                 return "functions"
-            self.found = Found("script", self.found.searches)
+            self.found = Found("script", self.found.searches, is_guess=True)
         yield from self._load_script(node, args, tried, deadline)
         return "script"
 

@@ -246,8 +246,7 @@ class Calls:
             sent, tried, until = args, self._backend.found, began + timeout_s
             if tried.by != "module":
                 if tried.by is None:
-                    yield from self._backend.find(node, args, tried, until)
-                    tried = self._backend.found
+                    tried = yield from self._backend.find(node, args, tried, until)
                     timeout_s = max(0.001, until - self.clock())
                 sent = self._backend.written(args, tried.by)
             try:
