@@ -114,31 +114,25 @@ impl Backends {
     /// Sends a command of the module to whoever is there. What did not run is sent again, and what
     /// may have run is not.
     pub async fn send(self: &Arc<Self>, command: &Command<'_>) -> Result<Value, Error> {
-        let mut missing = None;
-        for tries in 1..=TRIES_MAX {
-            let choice = self.choice();
-            match self.attempt(command, choice.backend).await {
-                Ok(Outcome::Reply(reply)) => return Ok(reply),
-                Ok(Outcome::NotRun(error)) => missing = error,
-                Err(error) => {
-                    self.lost(&error);
-                    return Err(error.into());
-                }
+        let tried = self.choice();
+        let (mut backend, mut since) = (tried.backend, tried.searches);
+        for _ in 1..TRIES_MAX {
+            if let Outcome::Reply(reply) = self.attempt(command, backend).await? {
+                return Ok(reply);
             }
-            if tries < TRIES_MAX {
-                // What another call has found may have been another node's.
-                let since = if tries == 1 { choice.searches } else { u64::MAX };
-                self.search(command.key(), choice.backend, since).await?;
-            }
+            backend = self.search(command.key(), backend, since).await?;
+            // What another call has found may have been another node's.
+            since = u64::MAX;
         }
-        Err(missing.map_or_else(|| Error::away("nobody has found a back end"), Error::from))
+        match self.attempt(command, backend).await? {
+            Outcome::Reply(reply) => Ok(reply),
+            // What never stays does not pass by itself.
+            Outcome::NotRun(Some(error)) => Err(error.into()),
+            Outcome::NotRun(None) => Err(Error::away("nobody has found a back end")),
+        }
     }
 
-    async fn attempt(
-        &self,
-        command: &Command<'_>,
-        backend: Backend,
-    ) -> Result<Outcome, RedisError> {
+    async fn attempt(&self, command: &Command<'_>, backend: Backend) -> Result<Outcome, Error> {
         let written = match backend {
             Backend::Module => None,
             Backend::Auto => return Ok(Outcome::NotRun(None)),
@@ -151,7 +145,10 @@ impl Backends {
             Err(error) if self.wanted != Backend::Module && did_not_run(&error, sent) => {
                 Ok(Outcome::NotRun(Some(error)))
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.lost(&error);
+                Err(error.into())
+            }
         }
     }
 
@@ -168,9 +165,14 @@ impl Backends {
         }
     }
 
-    /// One search of a node at a time, and none when there was one since. It runs by itself: a call
-    /// that is given up does not end it.
-    async fn search(self: &Arc<Self>, key: &str, tried: Backend, since: u64) -> Result<(), Error> {
+    /// What a node has: one search at a time, and none when there was one since. It runs by itself:
+    /// a call that is given up does not end it.
+    async fn search(
+        self: &Arc<Self>,
+        key: &str,
+        tried: Backend,
+        since: u64,
+    ) -> Result<Backend, Error> {
         let node = self.connection.node(key);
         let of_node = {
             let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,7 +180,7 @@ impl Backends {
         };
         let mut last = of_node.lock_owned().await;
         if *last > since {
-            return Ok(());
+            return Ok(self.found());
         }
         let (backends, key) = (self.clone(), key.to_owned());
         let search = tokio::spawn(async move {
@@ -192,7 +194,7 @@ impl Backends {
             let found = chosen.unwrap_or_else(|_| Err(Error::away("no reply in time")))?;
             backends.found.store(found as u8, Ordering::Release);
             *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
-            Ok(())
+            Ok(found)
         });
         search.await.unwrap_or_else(|_| Err(Error::away("the runtime ends")))
     }
