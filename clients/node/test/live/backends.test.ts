@@ -1,7 +1,8 @@
 /** Which back end answers: found by asking real servers, lost, and found again. */
 import { readFileSync } from 'node:fs';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
-import { createCluster } from 'redis';
+import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Backends } from '../../src/backends.js';
 import { systemClock } from '../../src/clock.js';
@@ -12,6 +13,7 @@ import { UntilGivenUp } from '../../src/waiting.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
 
 const api = gcra('api', 100, 1, '1h');
+const many = gcra('many', 1000, 1, '1h');
 const ALL: Backend[] = ['module', 'functions', 'script'];
 const closing: (() => unknown)[] = [];
 
@@ -235,6 +237,84 @@ describe('a server without the module', () => {
     const refused = await limiter.check(api, '42');
     expect(refused.error?.message).toMatch(/READONLY/);
     expect(refused).toMatchObject({ allowed: false, source: 'error' });
+  });
+
+  /** A way on which each connection is lost with the answer to one of its first calls. */
+  const cutting = async (): Promise<number> => {
+    let connections = 0;
+    const way = createServer((theirs) => {
+      const ours = connect(server.port, '127.0.0.1');
+      connections += 1;
+      let untilLost = 1 + (connections % 9);
+      theirs.on('data', (request) => {
+        if (/FCALL|EVALSHA|LOAD/.test(request.toString('latin1'))) untilLost -= 1;
+        ours.write(request);
+      });
+      ours.on('data', (reply) => {
+        if (untilLost > 0) theirs.write(reply);
+        else theirs.destroy();
+      });
+      for (const [one, other] of [
+        [ours, theirs],
+        [theirs, ours],
+      ] as const) {
+        one.on('error', () => {});
+        one.on('close', () => other.destroy());
+      }
+    });
+    way.listen(0, '127.0.0.1');
+    await new Promise((listening) => way.once('listening', listening));
+    closing.push(() => way.close());
+    return (way.address() as AddressInfo).port;
+  };
+
+  const openers = {
+    ioredis: async (port: number) => {
+      const redis = new Redis({ port, retryStrategy: () => 1 });
+      redis.on('error', () => {});
+      closing.push(() => redis.disconnect());
+      return redis;
+    },
+    'ioredis with a prefix': async (port: number) => {
+      const redis = new Redis({ port, retryStrategy: () => 1, keyPrefix: 'app:' });
+      redis.on('error', () => {});
+      closing.push(() => redis.disconnect());
+      return redis;
+    },
+    'node-redis': async (port: number) => {
+      const redis = createClient({ RESP: 3, socket: { port, reconnectStrategy: 1 } });
+      redis.on('error', () => {});
+      await redis.connect();
+      closing.push(() => redis.destroy());
+      return redis;
+    },
+  };
+
+  it.each(
+    Object.entries(openers).flatMap(([name, open]) =>
+      (['auto', 'script'] as const).map((backend) => [name, backend, open] as const),
+    ),
+  )('counts no call twice whose answer was lost: %s, %s', async (name, backend, open) => {
+    const client = (await open(await cutting())) as unknown as Client;
+    const options = { timeoutMs: 10_000, breakerFailures: 1_000_000, backend };
+    const limiter = new Limiter(client, options);
+    closing.push(() => limiter.close());
+    const sources: string[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      const calls = Array.from({ length: 8 }, () => limiter.check(many, '42'));
+      const decisions = await Promise.all(calls);
+      sources.push(...decisions.map(({ source }) => source));
+      await server.admin.call('FUNCTION', 'FLUSH');
+      await server.admin.script('FLUSH');
+    }
+    expect(limiter.counters.mistakes).toBe(0);
+    const told = sources.filter((source) => source === 'server').length;
+    const prefix = name.endsWith('prefix') ? 'app:rl' : 'rl';
+    const { remaining } = await over(server, { prefix }).peek(many, '42', { cost: 0 });
+    expect(1000 - remaining).toBeGreaterThanOrEqual(told);
+    expect(1000 - remaining).toBeLessThanOrEqual(sources.length);
+    expect(told).toBeGreaterThan(0);
+    expect(told).toBeLessThan(sources.length);
   });
 
   // The last one: from here on the server has the module.
