@@ -121,6 +121,18 @@ describe('a server without the module', () => {
     expect(await server.admin.info('errorstats')).not.toContain('errorstat');
   });
 
+  it('is looked at once by a herd, which waits for the connection with one ear', async () => {
+    const redis = client(server) as unknown as Redis;
+    const limiter = new Limiter(redis as unknown as Client, { timeoutMs: 10_000 });
+    closing.push(() => limiter.close());
+    const calls = Array.from({ length: 50 }, () => limiter.check(api, '42'));
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(redis.status).not.toBe('ready');
+    expect(redis.listenerCount('ready')).toBeLessThan(10);
+    for (const { source } of await Promise.all(calls)) expect(source).toBe('server');
+    expect(await callsOf(server.admin, 'function\\|load')).toBe(1);
+  });
+
   it.each(['functions', 'script'] as const)('is asked through %s alone', async (backend) => {
     const limiter = over(server, { backend });
     expect(await taken(limiter, 20)).toBe(20);
