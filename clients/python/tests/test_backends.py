@@ -264,6 +264,12 @@ def test_without_an_answer_nothing_is_repeated(passing: Exception, steps: int) -
     assert limiter.counters.degraded == 1
 
 
+def test_what_every_server_knows_looks_for_no_back_end() -> None:
+    script = Script(1)
+    Limiter(script, backend="functions").forget(API, "42")
+    assert script.sent == ["DEL"]
+
+
 def test_a_choice_is_remembered_and_made_anew() -> None:
     """Through a flush, a server with the module, and one that takes scripts only."""
     script = Script(
