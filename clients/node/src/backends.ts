@@ -81,8 +81,10 @@ export class Backends implements Connection {
 
   async send(call: Call, waiting: Waiting): Promise<unknown> {
     const choice = this.#choice;
-    if (choice === undefined) return this.#sendAnew(choice, call, waiting);
-    const sent = written(call, choice);
+    // What every server knows needs none.
+    const needsOne = choice === undefined && (call.args[0] as string).startsWith('RL.');
+    if (needsOne) return this.#sendAnew(choice, call, waiting);
+    const sent = written(call, choice ?? MODULE);
     try {
       return await this.#connection.send(sent, waiting);
     } catch (error) {

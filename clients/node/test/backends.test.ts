@@ -102,6 +102,12 @@ describe('a call', () => {
     expect(asked.length).toBeLessThan(10);
   });
 
+  it('that every server knows looks for none', async () => {
+    const { asked, limiter } = over(() => 1, { backend: 'functions' });
+    expect(await limiter.forget(api, '42')).toBe(true);
+    expect(asked).toEqual(['DEL rl:api:42']);
+  });
+
   it('is given up at its deadline, and is not sent after it', async () => {
     let answer = (_: unknown) => {};
     const { asked, clock, limiter } = over((args) => {

@@ -134,8 +134,11 @@ impl Backends {
 
     async fn attempt(&self, command: &Command<'_>, backend: Backend) -> Result<Outcome, Error> {
         let written = match backend {
-            Backend::Module => None,
-            Backend::Auto => return Ok(Outcome::NotRun(None)),
+            Backend::Auto if command.words()[0].starts_with("RL.") => {
+                return Ok(Outcome::NotRun(None));
+            }
+            // What every server knows needs none.
+            Backend::Auto | Backend::Module => None,
             Backend::Functions => protocol::as_function(command),
             Backend::Script => protocol::as_script(command, &self.script_sha),
         };

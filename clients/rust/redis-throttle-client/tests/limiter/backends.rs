@@ -115,8 +115,10 @@ async fn a_command_that_is_renamed_is_a_mistake() {
         assert!(matches!(error, Error::Rejected { .. }), "{error}");
     }
     assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
-    // What is no command of ours leads nowhere else.
-    let (limiter, server) = told(|name, _| unknown(name));
+    // What is no command of ours leads nowhere else, and needs no back end.
+    let (_, server) = told(|name, _| unknown(name));
+    let functions = Options::default().backend(Backend::Functions);
+    let limiter = Limiter::with_options(server.clone(), functions).unwrap();
     let error = limiter.forget(api().of("42")).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error}");
     assert_eq!(*server.asked.lock().unwrap(), ["DEL"]);
