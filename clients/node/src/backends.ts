@@ -4,7 +4,7 @@
  */
 import type { Clock } from './clock.js';
 import type { Connection, Waiting } from './connection.js';
-import { ArgumentError, classified, MistakeError, UnavailableError } from './errors.js';
+import { ArgumentError, classified, MistakeError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
@@ -18,22 +18,34 @@ interface Choice {
 }
 
 const MODULE: Choice = { backend: 'module' };
-const UNKNOWN_COMMAND = /^ERR unknown command/i;
+/** Without marks around a name it is the library that speaks. */
+const UNKNOWN_COMMAND = /^ERR unknown command ['`]([^'`]*)/i;
 const NO_FUNCTION = /^ERR Function not found/i;
 const NO_SCRIPT = /^NOSCRIPT/;
-/** What the server answers before it runs anything of a call. */
-const NOT_RUN = [UNKNOWN_COMMAND, NO_FUNCTION, NO_SCRIPT];
+const LIBRARY_EXISTS = /^ERR Library '.*' already exists/i;
+/** Somebody may load a library between our question and our answer to it. */
+const LOADS_MAX = 3;
+/** A search goes on when its call has timed out, so that a later one finds what it found. */
+const SEARCH_MAX_MS = 1000;
 
 function says(error: unknown, ...any: readonly RegExp[]): boolean {
   const message = error instanceof Error ? error.message : '';
   return any.some((pattern) => pattern.test(message));
 }
 
-/** Whether a version comes before another, such as 0.9.1 before 0.10.0. */
+/** Whether the server says, before it runs anything of a call, that it has no such command. */
+function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
+  if (command === 'EVALSHA') return says(error, NO_SCRIPT);
+  if (command.startsWith('FCALL') && says(error, NO_FUNCTION)) return true;
+  if (!/^(RL\.|FCALL)/.test(command) || !(error instanceof Error)) return false;
+  return UNKNOWN_COMMAND.exec(error.message)?.[1]?.toUpperCase() === command;
+}
+
+/** Whether a version comes before another, such as 0.9.1 before 0.10.0; what is none before all. */
 function isOlder(one: string, other: string): boolean {
   const [ours, theirs] = [one, other].map((version) => version.split('.').map(Number));
   const at = theirs?.findIndex((number, place) => number !== (ours?.[place] ?? 0)) ?? -1;
-  return at >= 0 && (ours?.[at] ?? 0) < (theirs?.[at] as number);
+  return at >= 0 && !((ours?.[at] ?? 0) > (theirs?.[at] as number));
 }
 
 /** A connection over whose server one of the back ends answers. */
@@ -69,13 +81,26 @@ export class Backends implements Connection {
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const choice = this.#choice;
-    if (choice === undefined) return this.#sendAnew(choice, call, waiting);
+    // What every server knows needs none.
+    const needsOne = choice === undefined && (call.args[0] as string).startsWith('RL.');
+    if (needsOne) return this.#sendAnew(choice, call, waiting);
+    const sent = written(call, choice ?? MODULE);
     // No `await`: each costs, and here nearly always for nothing.
-    return this.#connection.send(written(call, choice), waiting).catch((error) => {
-      const isOurs = (call.args[0] as string).startsWith('RL.') && this.#wanted !== 'module';
-      if (!isOurs || waiting.ended || !says(error, ...NOT_RUN)) throw error;
+    return this.#connection.send(sent, waiting).catch((error) => {
+      if (this.#wanted === 'module' || waiting.ended || !didNotRun(error, sent)) {
+        throw this.#noted(error);
+      }
       return this.#sendAnew(choice, call, waiting);
     });
+  }
+
+  /** After a restart the server may have the module: the next call begins with it. */
+  #noted(error: unknown): unknown {
+    if (this.#wanted === 'auto' && this.#choice !== MODULE) {
+      const { reason } = classified(error) as { reason?: string };
+      if (reason === 'connection' || says(error, /^LOADING/)) this.#choice = MODULE;
+    }
+    return error;
   }
 
   nodeOf(call: Pick<Call, 'keys'>): string | undefined {
@@ -87,14 +112,18 @@ export class Backends implements Connection {
   }
 
   async #sendAnew(failed: Choice | undefined, call: Call, waiting: Waiting): Promise<unknown> {
-    const choice = await this.#found(failed, call);
-    // Whoever gave it up was answered: it must not count now.
-    if (waiting.ended) return undefined;
-    try {
-      return await this.#connection.send(written(call, choice), waiting);
-    } catch (error) {
-      if (!says(error, NO_FUNCTION, NO_SCRIPT)) throw error;
-      throw new UnavailableError('server', 'the library went away again', { cause: error });
+    let choice = failed;
+    for (let left = 1; ; left -= 1) {
+      choice = await this.#found(choice, call);
+      // Whoever gave it up was answered: it must not count now.
+      if (waiting.ended) return undefined;
+      const sent = written(call, choice);
+      try {
+        return await this.#connection.send(sent, waiting);
+      } catch (error) {
+        // What another call had found may have gone since. What never stays is a mistake.
+        if (left === 0 || waiting.ended || !didNotRun(error, sent)) throw this.#noted(error);
+      }
     }
   }
 
@@ -105,7 +134,8 @@ export class Backends implements Connection {
     if (choice !== undefined && choice !== failed) return Promise.resolve(choice);
     if (this.#search !== undefined && !this.#search.waiting.ended) return this.#search.found;
     const waiting = new UntilGivenUp();
-    const stop = this.#clock.after(this.#timeoutMs, () => waiting.end());
+    const patienceMs = Math.max(SEARCH_MAX_MS, this.#timeoutMs);
+    const stop = this.#clock.after(patienceMs, () => waiting.end());
     const found = this.#find(failed, call, waiting).then((choice) => {
       if (!waiting.ended) this.#choice = choice;
       return choice;
@@ -131,14 +161,7 @@ export class Backends implements Connection {
       node.send({ args, keys: call.keys, readOnly: false }, waiting);
     if (wanted !== 'script') {
       try {
-        await this.#onPrimaries(async (node) => {
-          const version = await ask(node, 'FCALL', 'rl_version', '0').catch((error) => {
-            if (!says(error, NO_FUNCTION)) throw error;
-          });
-          if (version === undefined || isOlder(String(version), library.version)) {
-            await ask(node, 'FUNCTION', 'LOAD', 'REPLACE', library.functions);
-          }
-        });
+        await this.#onPrimaries((node) => load(library, (...args) => ask(node, ...args)));
         return { backend: 'functions' };
       } catch (error) {
         const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
@@ -159,13 +182,14 @@ export class Backends implements Connection {
 
   /** Whatever the server says about a command that it knows: it has the module. */
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
+    const asked = probe(call.keys[0] as string);
     try {
-      await this.#connection.send(probe(call.keys[0] as string), waiting);
+      await this.#connection.send(asked, waiting);
       return true;
     } catch (error) {
       const known = classified(error);
-      if (!(known instanceof MistakeError)) throw known;
-      return !says(error, UNKNOWN_COMMAND);
+      if (!(known instanceof MistakeError) || known.kind === 'NOAUTH') throw known;
+      return !didNotRun(error, asked);
     }
   }
 
@@ -188,6 +212,27 @@ export class Backends implements Connection {
       stop = this.#clock.after(this.#timeoutMs / 2, resolve);
     });
     return Promise.race([ended, patience]).finally(stop);
+  }
+}
+
+/** The library of functions, unless it or a newer one is there, which serves older callers. */
+async function load(
+  library: { readonly version: string; readonly functions: string },
+  ask: (...args: string[]) => Promise<unknown>,
+): Promise<void> {
+  for (let left = LOADS_MAX - 1; ; left -= 1) {
+    const there = await ask('FCALL', 'rl_version', '0').catch((error) => {
+      if (!says(error, NO_FUNCTION)) throw error;
+    });
+    if (there !== undefined && !isOlder(String(there), library.version)) return;
+    // Without REPLACE where there was none: so nobody's newer one, or other one, is overwritten.
+    const replace = there === undefined ? [] : ['REPLACE'];
+    try {
+      await ask('FUNCTION', 'LOAD', ...replace, library.functions);
+      return;
+    } catch (error) {
+      if (left === 0 || !says(error, LIBRARY_EXISTS)) throw error;
+    }
   }
 }
 

@@ -81,6 +81,9 @@ const PASSING = new Set([
   'ASK',
 ]);
 
+/** What the library calls and the user may not: servers say `ERR` of it. */
+const RIGHTS_IN_LIBRARY = /^ERR (ACL failure in script|The user executing the script can't)/;
+
 /**
  * Tells what an error of a driver means. A reply begins with its kind in capitals; whatever does
  * not is the driver's own, of a connection that is not there, broke or gave up.
@@ -91,7 +94,8 @@ export function classified(error: unknown): MistakeError | UnavailableError {
   if (error instanceof TypeError || error instanceof ReferenceError) {
     return new MistakeError(error.name, message, { cause: error });
   }
-  const kind = /^-?([A-Z][A-Z0-9_]+)(?: |$)/.exec(message)?.[1];
+  const word = /^-?([A-Z][A-Z0-9_]+)(?: |$)/.exec(message)?.[1];
+  const kind = RIGHTS_IN_LIBRARY.test(message) ? 'NOPERM' : word;
   const isFull = message.startsWith('ERR max number of clients');
   if (kind === undefined) return new UnavailableError('connection', message, { cause: error });
   return PASSING.has(kind) || isFull

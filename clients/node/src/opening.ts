@@ -16,20 +16,37 @@ export interface Emitter {
   off(event: string, listener: Listener): unknown;
 }
 
-/** Waits for a client that is on its way for the first time, no longer than `signal` allows. */
-export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve, reject) => {
+/** Of each client that opens: many calls wait for it, and listen to it once. */
+const openings = new WeakMap<Emitter, Promise<void>>();
+
+function openingOf(client: Emitter): Promise<void> {
+  const known = openings.get(client);
+  if (known !== undefined) return known;
+  const opening = new Promise<void>((resolve, reject) => {
     const settle = (act: () => void) => () => {
+      openings.delete(client);
       client.off('ready', onReady);
       for (const event of ['error', 'close', 'end']) client.off(event, onEnd);
-      signal.removeEventListener('abort', onEnd);
       act();
     };
     const onReady = settle(resolve);
     const onEnd = settle(() => reject(away('the connection could not be opened')));
     client.on('ready', onReady);
     for (const event of ['error', 'close', 'end']) client.on(event, onEnd);
-    signal.addEventListener('abort', onEnd, { once: true });
+  });
+  // Who waited for it may have given up.
+  opening.catch(() => {});
+  openings.set(client, opening);
+  return opening;
+}
+
+/** Waits for a client that is on its way for the first time, no longer than `signal` allows. */
+export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(away('the connection could not be opened'));
+    signal.addEventListener('abort', onAbort, { once: true });
+    const stop = () => signal.removeEventListener('abort', onAbort);
+    openingOf(client).then(resolve, reject).finally(stop);
   });
 }
 

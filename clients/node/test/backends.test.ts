@@ -7,14 +7,14 @@ import { FakeClock } from '../src/testing.js';
 
 const api = gcra('api', 6, 10, '60s');
 const REPLY = [1, 6, 5, 0, 6000];
-const UNKNOWN = new Error("ERR unknown command 'RL.GCRA', with args beginning with: ");
+const unknown = (name: string) => new Error(`ERR unknown command '${name}', with args beginning`);
 const NO_FUNCTION = new Error('ERR Function not found');
 
 type Answer = (args: readonly string[]) => unknown;
 
 /** What a server without the module and with functions answers. */
 const withFunctions: Answer = ([command = '', name]) => {
-  if (command.startsWith('RL.')) throw UNKNOWN;
+  if (command.startsWith('RL.')) throw unknown(command);
   return name === 'rl_version' ? version : REPLY;
 };
 
@@ -67,6 +67,18 @@ describe('a call', () => {
     expect(asked.slice(7)).toEqual(['FCALL rl_gcra']);
   });
 
+  it('that a function refuses in words like those of the server is not repeated', async () => {
+    for (const message of ['ERR unknown command of redis-throttle: see', unknown('SET').message]) {
+      const { asked, limiter } = over((args) => {
+        if (args[1] === 'rl_gcra') throw new Error(message);
+        return withFunctions(args);
+      });
+      await limiter.ready();
+      await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'ERR' });
+      expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
+    }
+  });
+
   const others = ['LOADING it', 'READONLY it', 'NOPERM it', 'ERR it', 'WRONGTYPE it', 'it broke'];
   it.each(others)('that ends with %s is not repeated', async (message) => {
     for (const backend of ['auto', 'module'] as const) {
@@ -81,14 +93,19 @@ describe('a call', () => {
     }
   });
 
-  it('that loses its function twice is answered by onError, and not asked again', async () => {
+  it('whose function never stays is a mistake, which opens nothing', async () => {
     const { asked, limiter } = over((args) => {
       if (args[1] === 'rl_gcra') throw NO_FUNCTION;
       return withFunctions(args);
     });
-    const decision = await limiter.check(api, '42');
-    expect(decision).toMatchObject({ source: 'error', error: { reason: 'server' } });
-    expect(asked.filter((call) => call === 'FCALL rl_gcra')).toHaveLength(1);
+    await expect(limiter.check(api, '42')).rejects.toMatchObject({ code: 'RL_MISTAKE' });
+    expect(asked.length).toBeLessThan(10);
+  });
+
+  it('that every server knows looks for none', async () => {
+    const { asked, limiter } = over(() => 1, { backend: 'functions' });
+    expect(await limiter.forget(api, '42')).toBe(true);
+    expect(asked).toEqual(['DEL rl:api:42']);
   });
 
   it('is given up at its deadline, and is not sent after it', async () => {
@@ -102,9 +119,11 @@ describe('a call', () => {
     await clock.advance(100);
     expect((await call).error).toMatchObject({ reason: 'timeout' });
     const next = limiter.check(api, '43');
-    await until(() => asked.filter((each) => each === 'FCALL rl_version').length === 2);
+    await until(() => asked.filter((each) => each === 'RL.GCRA rl:api:43').length === 1);
     answer(version);
+    // The search has gone on meanwhile.
     expect((await next).source).toBe('server');
+    expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
     expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
   });
 });
@@ -134,6 +153,71 @@ describe('the search', () => {
     await limiter.check(api, '42');
     expect(asked).toEqual(['FCALL rl_gcra', 'RL.PEEK rl:api:42', 'RL.GCRA rl:api:42']);
     expect(await limiter.ready()).toBe('module');
+  });
+
+  it('is found once by a herd, over a way that is longer than half of the time-out', async () => {
+    let loaded = 0;
+    const { asked, clock, limiter } = over(async (args) => {
+      await new Promise<void>((resolve) => clock.after(60, resolve));
+      if (args[0] === 'FUNCTION') loaded += 1;
+      if (args[0] === 'FCALL' && loaded === 0) throw NO_FUNCTION;
+      return withFunctions(args);
+    });
+    const sources = new Set<string>();
+    for (let at = 0; at < 30; at += 1) {
+      const calls = Array.from({ length: 20 }, (_, subject) => limiter.check(api, `${subject}`));
+      for (let tick = 0; tick < 10; tick += 1) await clock.advance(10);
+      for (const { source } of await Promise.all(calls)) sources.add(source);
+      if (sources.has('server')) break;
+    }
+    expect(sources).toContain('server');
+    expect(asked.filter((each) => each === 'FUNCTION LOAD')).toHaveLength(1);
+    expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
+  });
+
+  it('does not overwrite what is loaded in between, nor the library of somebody else', async () => {
+    const loads: string[] = [];
+    let newer = false;
+    const { limiter } = over((args) => {
+      if (args[0] === 'FUNCTION') {
+        loads.push(args[2] === 'REPLACE' ? 'REPLACE' : '');
+        newer = true;
+        throw new Error("ERR Library 'redis_throttle' already exists");
+      }
+      if (args[1] === 'rl_version' && !newer) throw NO_FUNCTION;
+      return args[1] === 'rl_version' ? '99.0.0' : withFunctions(args);
+    });
+    expect(await limiter.ready()).toBe('functions');
+    expect(loads).toEqual(['']);
+    const others = over((args) => {
+      if (args[0]?.startsWith('EVAL')) return REPLY;
+      if (args[0] === 'FUNCTION') throw new Error("ERR Library 'redis_throttle' already exists");
+      if (args[0] === 'FCALL') throw NO_FUNCTION;
+      return withFunctions(args);
+    });
+    expect(await others.limiter.ready()).toBe('script');
+  });
+
+  it('begins with the module after a connection was lost, and not after other errors', async () => {
+    let error: Error | undefined;
+    const { asked, limiter } = over((args) => {
+      if (error !== undefined) throw error;
+      return withFunctions(args);
+    });
+    await limiter.ready();
+    for (const [message, next] of [
+      ['OOM it', 'FCALL rl_gcra'],
+      ['Connection is closed.', 'RL.GCRA rl:api:42'],
+      ['LOADING it', 'RL.GCRA rl:api:42'],
+    ] as const) {
+      error = new Error(message);
+      expect((await limiter.check(api, '42')).source).toBe('error');
+      error = undefined;
+      asked.length = 0;
+      expect((await limiter.check(api, '42')).source).toBe('server');
+      expect(asked[0]).toBe(next);
+      expect(await limiter.ready()).toBe('functions');
+    }
   });
 
   it('loads the library on each primary that lacks it, and waits for none that hangs', async () => {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ SERVERS: dict[str, list[str]] = {
     "functions": [],
     "script": ["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"],
 }
+CLUSTER_SLOTS = 16384
 UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
@@ -208,6 +210,29 @@ def own_server(backend: str) -> Iterator[Server]:
     server = Server(backend=backend)
     yield server
     server.close()
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def cluster(request: pytest.FixtureRequest) -> Iterator[list[Server]]:
+    with contextlib.ExitStack() as stack:
+        nodes = []
+        for _ in range(3):
+            node = Server(
+                "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", backend=request.param
+            )
+            stack.callback(node.close)
+            nodes.append(node)
+        for at, node in enumerate(nodes):
+            first, last = at * CLUSTER_SLOTS // 3, (at + 1) * CLUSTER_SLOTS // 3 - 1
+            node.command("CLUSTER", "ADDSLOTSRANGE", first, last)
+            node.command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
+
+        def together(node: Server) -> bool:
+            info = node.command("CLUSTER", "INFO")
+            return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
+
+        until(lambda: all(map(together, nodes)), 30)
+        yield nodes
 
 
 @pytest.fixture

@@ -144,6 +144,9 @@ NO_PROBE = redis.ResponseError("unknown command 'RL.PEEK', with args beginning w
 NO_FUNCTION = redis.ResponseError("Function not found")
 NO_FCALL = redis.ResponseError("unknown command 'FCALL', with args beginning with: 'k' ")
 NOPERM = redis.exceptions.NoPermissionError("User app has no permissions")
+NOAUTH = redis.AuthenticationError("Authentication required.")
+READONLY = redis.exceptions.ReadOnlyError("You can't write against a read only replica.")
+CLASH = redis.ResponseError("Function rl_gcra already exists")
 EXISTS = redis.ResponseError("Library 'redis_throttle' already exists")
 NO_SCRIPT = redis.exceptions.NoScriptError("No matching script. Please use EVAL.")
 LOST = redis.ConnectionError("Connection reset by peer")
@@ -170,13 +173,38 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
             [NO_MODULE, NO_FUNCTION, EXISTS, b"0.1.0", b"ok", ALLOWED],
             [ASK, VERSION, LOAD, VERSION, LOAD, CALL],
         ),
-        ("auto", [NO_MODULE, NOPERM, ALLOWED], [ASK, VERSION, EVAL]),
-        ("auto", [NO_MODULE, NO_FCALL, ALLOWED], [ASK, VERSION, EVAL]),
-        ("auto", [NO_MODULE, NO_FUNCTION, NOPERM, ALLOWED], [ASK, VERSION, LOAD, EVAL]),
+        ("auto", [NO_MODULE, NOPERM, b"0.2.0", ALLOWED], [ASK, VERSION, EVALSHA, EVALSHA]),
+        (
+            "auto",
+            [NO_MODULE, NO_FCALL, NO_SCRIPT, b"0.2.0", ALLOWED],
+            [ASK, VERSION, EVALSHA, EVAL, EVALSHA],
+        ),
+        (
+            "auto",
+            [NO_MODULE, NO_FUNCTION, NOPERM, b"0.2.0", ALLOWED],
+            [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
+        ),
+        # A replica, which is only looked at.
+        (
+            "auto",
+            [NO_MODULE, NO_FUNCTION, READONLY, b"0.2.0", ALLOWED],
+            [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
+        ),
+        # A library of somebody else: of our name, or with a function of one of our names.
+        (
+            "auto",
+            [NO_MODULE, *[NO_FUNCTION, EXISTS] * 3, b"0.2.0", ALLOWED],
+            [ASK, *[VERSION, LOAD] * 3, EVALSHA, EVALSHA],
+        ),
+        (
+            "auto",
+            [NO_MODULE, NO_FUNCTION, CLASH, b"0.2.0", ALLOWED],
+            [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
+        ),
         ("functions", [NO_FUNCTION, b"ok", ALLOWED], [VERSION, LOAD, CALL]),
         ("functions", [b"0.1.0", b"ok", ALLOWED], [VERSION, LOAD, CALL]),
         ("script", [ALLOWED], [EVALSHA]),
-        ("script", [NO_SCRIPT, ALLOWED], [EVALSHA, EVAL]),
+        ("script", [NO_SCRIPT, b"0.2.0", ALLOWED], [EVALSHA, EVAL, EVALSHA]),
         ("module", [ALLOWED], [ASK]),
     ],
 )
@@ -194,13 +222,22 @@ def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
     [
         ("module", [NO_MODULE], [ASK]),
         ("auto", [NOPERM], [ASK]),
-        # Once, and not again.
-        ("auto", [NO_MODULE, b"0.2.0", NO_FUNCTION], [ASK, VERSION, CALL]),
+        # What never stays: looked for once more, and not again.
+        (
+            "auto",
+            [NO_MODULE, b"0.2.0", NO_FUNCTION, NO_PROBE, b"0.2.0", NO_FUNCTION],
+            [ASK, VERSION, CALL, PROBE, VERSION, CALL],
+        ),
         ("functions", [NOPERM], [VERSION]),
         ("functions", [NO_FCALL], [VERSION]),
         ("functions", [NO_FUNCTION, NOPERM], [VERSION, LOAD]),
         ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
-        ("script", [NO_SCRIPT, NO_SCRIPT], [EVALSHA, EVAL]),
+        ("script", [NO_SCRIPT, *[b"0.2.0", NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
+        # Who is not let in is told so, and a long text would end the connection.
+        ("auto", [NOAUTH], [ASK]),
+        ("auto", [NO_MODULE, NOAUTH], [ASK, VERSION]),
+        ("auto", [NO_MODULE, NO_FCALL, NOAUTH], [ASK, VERSION, EVALSHA]),
+        ("functions", [NO_FUNCTION, CLASH], [VERSION, LOAD]),
         ("script", [NOPERM], [EVALSHA]),
     ],
 )
@@ -227,14 +264,20 @@ def test_without_an_answer_nothing_is_repeated(passing: Exception, steps: int) -
     assert limiter.counters.degraded == 1
 
 
+def test_what_every_server_knows_looks_for_no_back_end() -> None:
+    script = Script(1)
+    Limiter(script, backend="functions").forget(API, "42")
+    assert script.sent == ["DEL"]
+
+
 def test_a_choice_is_remembered_and_made_anew() -> None:
     """Through a flush, a server with the module, and one that takes scripts only."""
     script = Script(
         NO_MODULE, b"0.2.0", ALLOWED, ALLOWED,
         NO_FUNCTION, NO_PROBE, NO_FUNCTION, b"ok", ALLOWED,
         NO_FUNCTION, NOPERM, ALLOWED, ALLOWED,
-        NO_MODULE, NOPERM, ALLOWED, ALLOWED,
-        NO_SCRIPT, NO_PROBE, NOPERM, ALLOWED,
+        NO_MODULE, NOPERM, NO_SCRIPT, b"0.2.0", ALLOWED, ALLOWED,
+        NO_SCRIPT, NO_PROBE, NOPERM, b"0.2.0", ALLOWED,
     )  # fmt: skip
     limiter = Limiter(script)
     for _ in range(8):
@@ -243,26 +286,9 @@ def test_a_choice_is_remembered_and_made_anew() -> None:
         ASK, VERSION, CALL, CALL,
         CALL, PROBE, VERSION, LOAD, CALL,
         CALL, PROBE, ASK, ASK,
-        ASK, VERSION, EVAL, EVALSHA,
-        EVALSHA, PROBE, VERSION, EVAL,
+        ASK, VERSION, EVALSHA, EVAL, EVALSHA, EVALSHA,
+        EVALSHA, PROBE, VERSION, EVAL, EVALSHA,
     ]  # fmt: skip
-
-
-def test_the_ladder_has_the_deadline_of_its_call() -> None:
-    now = [0.0]
-
-    class Slow(Script):
-        def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
-            left.append(timeout_s)
-            now[0] += 0.04
-            return super().call(node, args, timeout_s)
-
-    left: list[float] = []
-    script = Slow(NO_MODULE, NO_FUNCTION, b"ok", ALLOWED)
-    limiter = Limiter(script, clock=lambda: now[0])
-    assert limiter.check(API, "42").source == "error"
-    assert left == pytest.approx([0.1, 0.06, 0.02])
-    assert script.sent == [ASK, VERSION, LOAD]
 
 
 # -- against real servers ----------------------------------------------------------------------

@@ -29,7 +29,7 @@ from redis_throttle_client import (
     token_bucket,
 )
 
-from .conftest import SERVERS, Server, free_port, until
+from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
@@ -245,32 +245,6 @@ def test_wait_follows_a_leaky_bucket(server: Server) -> None:
         ]  # fmt: skip
         assert slept == [0.5, 1.0]
         assert limiter.peek(queue, "x", 0).remaining == 1
-
-
-CLUSTER_SLOTS = 16384
-
-
-@pytest.fixture(scope="module", params=SERVERS)
-def cluster(request: pytest.FixtureRequest) -> Iterator[list[Server]]:
-    with contextlib.ExitStack() as stack:
-        nodes = []
-        for _ in range(3):
-            node = Server(
-                "--cluster-enabled", "yes", "--cluster-node-timeout", "2000", backend=request.param
-            )
-            stack.callback(node.close)
-            nodes.append(node)
-        for at, node in enumerate(nodes):
-            first, last = at * CLUSTER_SLOTS // 3, (at + 1) * CLUSTER_SLOTS // 3 - 1
-            node.command("CLUSTER", "ADDSLOTSRANGE", first, last)
-            node.command("CLUSTER", "MEET", "127.0.0.1", nodes[0].port)
-
-        def together(node: Server) -> bool:
-            info = node.command("CLUSTER", "INFO")
-            return b"cluster_state:ok" in info and b"cluster_known_nodes:3" in info
-
-        until(lambda: all(map(together, nodes)), 30)
-        yield nodes
 
 
 def calls_and_errors(nodes: list[Server]) -> tuple[int, int]:

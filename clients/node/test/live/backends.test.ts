@@ -1,7 +1,8 @@
 /** Which back end answers: found by asking real servers, lost, and found again. */
 import { readFileSync } from 'node:fs';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
-import { createCluster } from 'redis';
+import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Backends } from '../../src/backends.js';
 import { systemClock } from '../../src/clock.js';
@@ -12,6 +13,7 @@ import { UntilGivenUp } from '../../src/waiting.js';
 import { callsOf, MODULE, type Server, serveCluster, serveFor, until } from './server.js';
 
 const api = gcra('api', 100, 1, '1h');
+const many = gcra('many', 1000, 1, '1h');
 const ALL: Backend[] = ['module', 'functions', 'script'];
 const closing: (() => unknown)[] = [];
 
@@ -119,6 +121,18 @@ describe('a server without the module', () => {
     expect(await server.admin.info('errorstats')).not.toContain('errorstat');
   });
 
+  it('is looked at once by a herd, which waits for the connection with one ear', async () => {
+    const redis = client(server) as unknown as Redis;
+    const limiter = new Limiter(redis as unknown as Client, { timeoutMs: 10_000 });
+    closing.push(() => limiter.close());
+    const calls = Array.from({ length: 50 }, () => limiter.check(api, '42'));
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(redis.status).not.toBe('ready');
+    expect(redis.listenerCount('ready')).toBeLessThan(10);
+    for (const { source } of await Promise.all(calls)) expect(source).toBe('server');
+    expect(await callsOf(server.admin, 'function\\|load')).toBe(1);
+  });
+
   it.each(['functions', 'script'] as const)('is asked through %s alone', async (backend) => {
     const limiter = over(server, { backend });
     expect(await taken(limiter, 20)).toBe(20);
@@ -179,13 +193,18 @@ describe('a server without the module', () => {
     }
   });
 
-  it('has functions of others under our names: the script answers', async () => {
-    const other = "#!lua name=other\nredis.register_function('rl_gcra', function() end)";
+  it.each([
+    ['a function', 'other', 'rl_gcra'],
+    ['the library', 'redis_throttle', 'other'],
+  ])('has %s of others under our name, which is kept', async (_, name, named) => {
+    const other = `#!lua name=${name}\nredis.register_function('${named}', function() end)`;
     await server.admin.call('FUNCTION', 'LOAD', other);
+    const before = await server.admin.call('FUNCTION', 'LIST', 'WITHCODE');
     expect(await over(server).ready()).toBe('script');
     await expect(over(server, { backend: 'functions' }).ready()).rejects.toMatchObject({
       kind: 'ERR',
     });
+    expect(await server.admin.call('FUNCTION', 'LIST', 'WITHCODE')).toEqual(before);
   });
 
   const restricted = async (...rights: string[]) => {
@@ -212,6 +231,16 @@ describe('a server without the module', () => {
     expect(limiter.counters).toMatchObject({ mistakes: 1, allowed: 0 });
   });
 
+  it.each(['functions', 'script'] as const)(
+    'hides no right that is missing: %s',
+    async (backend) => {
+      await over(server, { backend }).ready();
+      const user = await restricted('+@all', '-set');
+      const limiter = over(server, { backend, onError: 'allow' }, user);
+      await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
+    },
+  );
+
   it('is a replica without functions: it is looked at through the script', async () => {
     closing.push(() => server.admin.call('REPLICAOF', 'NO', 'ONE'));
     await server.admin.call('REPLICAOF', '127.0.0.1', '1');
@@ -222,17 +251,104 @@ describe('a server without the module', () => {
     expect(refused).toMatchObject({ allowed: false, source: 'error' });
   });
 
+  /** A way on which each connection is lost with the answer to one of its first calls. */
+  const cutting = async (): Promise<number> => {
+    let connections = 0;
+    const way = createServer((theirs) => {
+      const ours = connect(server.port, '127.0.0.1');
+      connections += 1;
+      let untilLost = 1 + (connections % 9);
+      theirs.on('data', (request) => {
+        if (/FCALL|EVALSHA|LOAD/.test(request.toString('latin1'))) untilLost -= 1;
+        ours.write(request);
+      });
+      ours.on('data', (reply) => {
+        if (untilLost > 0) theirs.write(reply);
+        else theirs.destroy();
+      });
+      for (const [one, other] of [
+        [ours, theirs],
+        [theirs, ours],
+      ] as const) {
+        one.on('error', () => {});
+        one.on('close', () => other.destroy());
+      }
+    });
+    way.listen(0, '127.0.0.1');
+    await new Promise((listening) => way.once('listening', listening));
+    closing.push(() => way.close());
+    return (way.address() as AddressInfo).port;
+  };
+
+  const openers = {
+    ioredis: async (port: number) => {
+      const redis = new Redis({ port, retryStrategy: () => 1 });
+      redis.on('error', () => {});
+      closing.push(() => redis.disconnect());
+      return redis;
+    },
+    'ioredis with a prefix': async (port: number) => {
+      const redis = new Redis({ port, retryStrategy: () => 1, keyPrefix: 'app:' });
+      redis.on('error', () => {});
+      closing.push(() => redis.disconnect());
+      return redis;
+    },
+    'node-redis': async (port: number) => {
+      const redis = createClient({ RESP: 3, socket: { port, reconnectStrategy: 1 } });
+      redis.on('error', () => {});
+      await redis.connect();
+      closing.push(() => redis.destroy());
+      return redis;
+    },
+  };
+
+  it.each(
+    Object.entries(openers).flatMap(([name, open]) =>
+      (['auto', 'script'] as const).map((backend) => [name, backend, open] as const),
+    ),
+  )('counts no call twice whose answer was lost: %s, %s', async (name, backend, open) => {
+    const client = (await open(await cutting())) as unknown as Client;
+    const options = { timeoutMs: 10_000, breakerFailures: 1_000_000, backend };
+    const limiter = new Limiter(client, options);
+    closing.push(() => limiter.close());
+    const sources: string[] = [];
+    for (let round = 0; round < 20; round += 1) {
+      const calls = Array.from({ length: 8 }, () => limiter.check(many, '42'));
+      const decisions = await Promise.all(calls);
+      sources.push(...decisions.map(({ source }) => source));
+      await server.admin.call('FUNCTION', 'FLUSH');
+      await server.admin.script('FLUSH');
+    }
+    expect(limiter.counters.mistakes).toBe(0);
+    const told = sources.filter((source) => source === 'server').length;
+    const prefix = name.endsWith('prefix') ? 'app:rl' : 'rl';
+    const { remaining } = await over(server, { prefix }).peek(many, '42', { cost: 0 });
+    expect(1000 - remaining).toBeGreaterThanOrEqual(told);
+    expect(1000 - remaining).toBeLessThanOrEqual(sources.length);
+    expect(told).toBeGreaterThan(0);
+    expect(told).toBeLessThan(sources.length);
+  });
+
   // The last one: from here on the server has the module.
   it('gets the module on live keys, which go on', async () => {
     const limiter = over(server);
+    const cut = over(server, { breakerPauseMs: 1 });
     expect(await taken(limiter, 7)).toBe(7);
+    expect(await cut.ready()).toBe('functions');
     await server.admin.call('MODULE', 'LOAD', MODULE);
     expect(await limiter.ready()).toBe('functions');
     expect(await taken(limiter, 7)).toBe(7);
     await server.admin.call('FUNCTION', 'FLUSH');
     expect(await taken(limiter, 7)).toBe(7);
     expect(await limiter.ready()).toBe('module');
+    await over(server, { backend: 'functions' }).ready();
     expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(79);
+    await until('a call loses its connection', async () => {
+      await server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+      return (await cut.check(api, '7')).source === 'error';
+    });
+    await until('it decides', async () => (await cut.check(api, '7')).source === 'server');
+    expect(await cut.ready()).toBe('module');
   });
 });
 

@@ -1,7 +1,7 @@
 """Who answers: the module, the library of functions, or the same library as a script.
 
 A limiter remembers one choice. A call that was refused before it ran is answered by choosing
-anew, and is then repeated once; what may have run is not repeated.
+anew, and is then repeated; what may have run is not repeated.
 """
 
 from __future__ import annotations
@@ -11,17 +11,18 @@ import re
 from collections.abc import Callable, Generator
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ._errors import InvalidArgument, Unavailable, is_mistake
-from ._protocol import Args, as_function, as_script, probe
-from ._steps import Send
+from ._protocol import Args, as_function, as_script, key_of, probe
+from ._steps import Send, Turn
 
 Backend = Literal["module", "functions", "script"]
 BackendOption = Literal["auto", "module", "functions", "script"]
-_Steps = Generator[Send, Any, Any]
+_Steps = Generator[Send | Turn, Any, Any]
 # Somebody may load a library between our question and our answer to it; he does so once.
 _MOST_LOADS = 3
+_MOST_REPEATS = 2
 
 
 def checked_backend(wanted: object) -> None:
@@ -75,51 +76,103 @@ def unexecuted(error: Exception, sent: Args) -> bool:
     return text.startswith((f"unknown command '{command}'", f"unknown command `{command}`"))
 
 
+def _is(error: Exception, name: str) -> bool:
+    return any(base.__name__ == name for base in type(error).__mro__)
+
+
+def _is_lost(error: Exception) -> bool:
+    """Whether a connection was lost, or the server has just begun: it may be another one by now."""
+    away = _is(error, "ConnectionError") or isinstance(error, ConnectionError)
+    return away and not is_mistake(error) and "max number of clients" not in str(error)
+
+
+class Found(NamedTuple):
+    """A back end, and how many searches led to it; or where to begin with the next one."""
+
+    by: Backend | None
+    searches: int
+    is_guess: bool = False
+
+
 class Choice:
     """The back end of a limiter: what is wanted, and what was found."""
 
-    def __init__(self, wanted: BackendOption, clock: Callable[[], float]) -> None:
-        self._wanted, self._clock = wanted, clock
+    def __init__(
+        self, wanted: BackendOption, clock: Callable[[], float], find_node: Callable[[str], Any]
+    ) -> None:
+        self._wanted, self._clock, self._find_node = wanted, clock, find_node
         # Functions of an older version answer too, so these are looked at before the first call.
-        self.found: Backend | None = (
+        first: Backend | None = (
             "module" if wanted == "auto" else None if wanted == "functions" else wanted
         )
+        self.found = Found(first, 0, is_guess=True)
+        # Of each node the last search.
+        self._searched: dict[Any, int] = {}
 
-    def written(self, args: Args, by: Backend) -> Args:
+    def written(self, args: Args, by: Backend | None) -> Args:
         """A call as this back end takes it."""
-        if by == "module" or not args[0].startswith("RL."):
+        if by == "module" or by is None or not args[0].startswith("RL."):
             return args
         return as_function(args) if by == "functions" else as_script(args, "EVALSHA", script_sha())
 
     def again(
-        self, node: Any, args: Args, tried: Backend, error: Exception, deadline: float
+        self, node: Any, args: Args, tried: Found, error: Exception, deadline: float
     ) -> _Steps:
         """The reply to a call that did not run, sent once more; or its error."""
         if self._wanted == "module":
             raise error
-        # In a cluster the call may have been led elsewhere.
-        node = getattr(error, "answered_by", node)
-        if self.found == tried:
-            yield from self.find(node, args, deadline, tried)
-        if self.found == "script":
-            sent = as_script(args, "EVAL", script())
-        else:
-            sent = self.written(args, self.found or tried)
-        return (yield self._send(node, sent, deadline))
+        left = _MOST_REPEATS
+        while True:
+            left -= 1
+            # In a cluster the call may have been led elsewhere.
+            node = getattr(error, "answered_by", node)
+            tried = yield from self.find(node, args, tried, deadline)
+            sent = self.written(args, tried.by)
+            try:
+                return (yield self._send(node, sent, deadline))
+            except Exception as next_error:
+                # What another call had found may have gone since. What never stays is a mistake.
+                if not left or not unexecuted(next_error, sent):
+                    raise
+                error = next_error
 
-    def find(self, node: Any, args: Args, deadline: float, tried: Backend | None = None) -> _Steps:
-        """Chooses by what the server has; the library is loaded where it may be."""
-        found: Backend = "script"
+    def lost(self, error: Exception) -> None:
+        """After a restart the server may have the module: the next call begins with it."""
+        if self._wanted == "auto" and self.found.by != "module" and _is_lost(error):
+            self.found = Found("module", self.found.searches, is_guess=True)
+
+    def find(self, node: Any, args: Args, tried: Found, deadline: float) -> _Steps:
+        """Chooses by what the node has: one search for all calls that wait for it."""
+        turn = yield Turn(("back end", node), max(0.0, deadline - self._clock()))
+        if turn is None:
+            raise Unavailable("no answer in time")
+        try:
+            found = self.found
+            if found.is_guess or self._searched.get(node, 0) <= tried.searches:
+                by = yield from self._search(node, args, tried.by, deadline)
+                self.found = found = Found(by, self.found.searches + 1)
+                self._searched[node] = found.searches
+            return found
+        finally:
+            turn.release()
+
+    def _search(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
+        """What the node has; the library is loaded where it may be."""
         if self._wanted == "functions":
-            yield from self._load(node, deadline)
-            found = "functions"
-        elif self._wanted == "auto":
-            if tried != "module" and (yield from self._has_module(node, args, deadline)):
-                found = "module"
-            elif (yield from self._takes_library(node, deadline)):
-                found = "functions"
-        self.found = found
-        return found
+            yield from self._load(node, args, deadline)
+            return "functions"
+        if self._wanted == "auto":
+            if tried in ("functions", "script") and (
+                yield from self._has_module(node, args, deadline)
+            ):
+                return "module"
+            # Should this search not end in time, the next one goes on from here.
+            self.found = Found(None, self.found.searches, is_guess=True)
+            if (yield from self._takes_library(node, args, deadline)):
+                return "functions"
+            self.found = Found("script", self.found.searches, is_guess=True)
+        yield from self._load_script(node, args, tried, deadline)
+        return "script"
 
     def _send(self, node: Any, args: Args, deadline: float) -> Send:
         left_s = deadline - self._clock()
@@ -133,38 +186,59 @@ class Choice:
         try:
             yield self._send(node, asked, deadline)
         except Exception as error:
-            if not is_mistake(error):
+            if not is_mistake(error) or _is(error, "AuthenticationError"):
                 raise
             return not unexecuted(error, asked)
         return True
 
-    def _takes_library(self, node: Any, deadline: float) -> _Steps:
+    def _takes_library(self, node: Any, args: Args, deadline: float) -> _Steps:
         try:
-            yield from self._load(node, deadline)
+            yield from self._load(node, args, deadline)
         except Exception as error:
-            if not is_mistake(error):
+            # Who is not let in is not let in with a script either. A replica takes one, to look.
+            refused = is_mistake(error) and not _is(error, "AuthenticationError")
+            if not refused and not _is(error, "ReadOnlyError"):
                 raise
             return False
         return True
 
-    def _load(self, node: Any, deadline: float) -> _Steps:
+    def _load(self, node: Any, args: Args, deadline: float) -> _Steps:
         """Our library, unless this one or a newer one is there: a newer serves older callers."""
         for left in reversed(range(_MOST_LOADS)):
-            there = yield from self._version(node, deadline)
+            there = yield from self._version(node, args, deadline)
             if there is not None and there >= bundled_version():
                 return
             # Without REPLACE where there was none: so nobody's newer one is overwritten.
             replace = () if there is None else ("REPLACE",)
+            # The map of a cluster is known by now, and the command has no key to be led by.
+            to = self._find_node(key_of(args)) if node is None else node
             try:
-                yield self._send(node, ("FUNCTION", "LOAD", *replace, library()), deadline)
+                yield self._send(to, ("FUNCTION", "LOAD", *replace, library()), deadline)
             except Exception as error:
-                if not left or "already exists" not in str(error):
+                taken = re.match(r"(ERR )?Library '.*' already exists", str(error))
+                if not left or not taken:
                     raise
             else:
                 return
 
-    def _version(self, node: Any, deadline: float) -> _Steps:
-        asked = ("FCALL", "rl_version", "0")
+    def _load_script(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
+        """By running it, which keeps it, and which everybody may who may use it."""
+        said = ("1", key_of(args), "VERSION") if node is None else ("0", "VERSION")
+        if tried != "script":
+            # First by its name: whom the server does not know it refuses, and a text as long as
+            # the script ends the connection.
+            try:
+                yield self._send(node, ("EVALSHA", script_sha(), *said), deadline)
+            except Exception as error:
+                if not unexecuted(error, ("EVALSHA",)):
+                    raise
+            else:
+                return
+        yield self._send(node, ("EVAL", script(), *said), deadline)
+
+    def _version(self, node: Any, args: Args, deadline: float) -> _Steps:
+        key = key_of(args)
+        asked = ("FCALL", "rl_version", *(("0",) if node is not None else ("1", key)))
         try:
             return version((yield self._send(node, asked, deadline)))
         except Exception as error:

@@ -58,7 +58,7 @@ class Calls:
         self.clock = options.clock
         self._find_node = find_node
         self._timeout_s = options.timeout_ms / 1000
-        self._backend = Choice(options.backend, options.clock)
+        self._backend = Choice(options.backend, options.clock, find_node)
         self.begin()
         _everyone.add(self)
 
@@ -221,7 +221,7 @@ class Calls:
     def ready(self) -> Steps[Backend]:
         """Asks for something that only a back end answers, and takes nothing."""
         yield from self.ask(_protocol.probe(self.keys.key("ready", "ready")))
-        return self._backend.found or "module"
+        return self._backend.found.by or "module"
 
     def give_back(self) -> Steps[None]:
         """What was fetched in advance and not spent."""
@@ -244,11 +244,11 @@ class Calls:
         timeout_s = self._timeout_s if deadline is None else max(0.001, deadline - began)
         try:
             sent, tried, until = args, self._backend.found, began + timeout_s
-            if tried != "module":
-                if tried is None:
-                    tried = yield from self._backend.find(node, args, until)
+            if tried.by != "module":
+                if tried.by is None and args[0].startswith("RL."):
+                    tried = yield from self._backend.find(node, args, tried, until)
                     timeout_s = max(0.001, until - self.clock())
-                sent = self._backend.written(args, tried)
+                sent = self._backend.written(args, tried.by)
             try:
                 reply = yield Send(node, sent, timeout_s)
             except Exception as error:
@@ -257,6 +257,7 @@ class Calls:
                 reply = yield from self._backend.again(node, args, tried, error, until)
             answered = True
         except Exception as error:
+            self._backend.lost(error)
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
             if isinstance(judged, Unsent) and gate.answers != answers:

@@ -31,7 +31,7 @@ class Sleep:
 class Turn:
     """Wait for the lock of a key, which is sent; None when it did not come in time."""
 
-    key: str
+    key: object
     timeout_s: float
 
 

@@ -1,9 +1,10 @@
 //! Who decides on the server: the module, or where there is none its library, as functions or as a
 //! script. One choice is remembered; it is made anew when a call proves that it did not run.
 
+use std::collections::HashMap;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
@@ -16,6 +17,7 @@ use crate::protocol;
 const LIBRARY: &str = include_str!("redis_throttle.lua");
 const SCRIPT: &str = include_str!("redis_throttle_script.lua");
 
+const NO_FUNCTION: &str = "Function not found";
 /// The first time, after another call has looked, and after this one has.
 const TRIES_MAX: usize = 3;
 /// Somebody may load a library between our question and our answer to it.
@@ -67,7 +69,17 @@ pub(crate) struct Backends {
     script_sha: String,
     found: AtomicU8,
     searches: AtomicU64,
-    searching: Arc<Mutex<()>>,
+    searched: std::sync::Mutex<HashMap<Option<Arc<str>>, LastSearch>>,
+}
+
+/// The number of a node's last search, which is locked while there is one.
+type LastSearch = Arc<Mutex<u64>>;
+
+/// What came of a command that was sent.
+enum Outcome {
+    Reply(Value),
+    /// It did not run, for this reason; none when nobody has looked yet, and it was not sent.
+    NotRun(Option<RedisError>),
 }
 
 impl Backends {
@@ -84,7 +96,7 @@ impl Backends {
             script_sha: Script::new(SCRIPT).get_hash().to_owned(),
             found: AtomicU8::new(found as u8),
             searches: AtomicU64::new(0),
-            searching: Arc::default(),
+            searched: std::sync::Mutex::default(),
         }
     }
 
@@ -102,54 +114,90 @@ impl Backends {
     /// Sends a command of the module to whoever is there. What did not run is sent again, and what
     /// may have run is not.
     pub async fn send(self: &Arc<Self>, command: &Command<'_>) -> Result<Value, Error> {
-        let mut missing = None;
-        for _ in 0..TRIES_MAX {
-            let choice = self.choice();
-            match self.attempt(command, choice.backend).await {
-                Ok(Some(reply)) => return Ok(reply),
-                Ok(None) => {}
-                Err(error) if self.wanted != Backend::Module && did_not_run(&error) => {
-                    missing = Some(error);
-                }
-                Err(error) => return Err(error.into()),
+        let tried = self.choice();
+        let (mut backend, mut since) = (tried.backend, tried.searches);
+        for _ in 1..TRIES_MAX {
+            if let Outcome::Reply(reply) = self.attempt(command, backend).await? {
+                return Ok(reply);
             }
-            self.search(command.key(), choice).await?;
+            backend = self.search(command.key(), backend, since).await?;
+            // What another call has found may have been another node's.
+            since = u64::MAX;
         }
-        Err(Error::Unavailable { reason: "the library went away again", source: missing })
+        match self.attempt(command, backend).await? {
+            Outcome::Reply(reply) => Ok(reply),
+            // What never stays does not pass by itself.
+            Outcome::NotRun(Some(error)) => Err(error.into()),
+            Outcome::NotRun(None) => Err(Error::away("nobody has found a back end")),
+        }
     }
 
-    /// The reply of a back end; none when nobody has looked yet.
-    async fn attempt(
-        &self,
-        command: &Command<'_>,
-        backend: Backend,
-    ) -> Result<Option<Value>, RedisError> {
+    async fn attempt(&self, command: &Command<'_>, backend: Backend) -> Result<Outcome, Error> {
         let written = match backend {
-            Backend::Module => None,
-            Backend::Auto => return Ok(None),
+            Backend::Auto if command.words()[0].starts_with("RL.") => {
+                return Ok(Outcome::NotRun(None));
+            }
+            // What every server knows needs none.
+            Backend::Auto | Backend::Module => None,
             Backend::Functions => protocol::as_function(command),
             Backend::Script => protocol::as_script(command, &self.script_sha),
         };
-        self.connection.send(written.as_ref().unwrap_or(command)).await.map(Some)
+        let sent = written.as_ref().unwrap_or(command);
+        match self.connection.send(sent).await {
+            Ok(reply) => Ok(Outcome::Reply(reply)),
+            Err(error) if self.wanted != Backend::Module && did_not_run(&error, sent) => {
+                Ok(Outcome::NotRun(Some(error)))
+            }
+            Err(error) => {
+                self.lost(&error);
+                Err(error.into())
+            }
+        }
     }
 
-    /// One search at a time, and none when there was one since the choice. It runs by itself: a
-    /// call that is given up does not end it.
-    async fn search(self: &Arc<Self>, key: &str, tried: Choice) -> Result<(), Error> {
-        let turn = self.searching.clone().lock_owned().await;
-        if self.choice().searches != tried.searches {
-            return Ok(());
+    /// After a restart the server may have the module: the next call begins with it.
+    fn lost(&self, error: &RedisError) {
+        let away = match error.kind() {
+            ErrorKind::Io => !error.is_timeout(),
+            ErrorKind::ClusterConnectionNotFound
+            | ErrorKind::Server(ServerErrorKind::BusyLoading) => true,
+            _ => false,
+        };
+        if away && self.wanted == Backend::Auto {
+            self.found.store(Backend::Module as u8, Ordering::Release);
+        }
+    }
+
+    /// What a node has: one search at a time, and none when there was one since. It runs by itself:
+    /// a call that is given up does not end it.
+    async fn search(
+        self: &Arc<Self>,
+        key: &str,
+        tried: Backend,
+        since: u64,
+    ) -> Result<Backend, Error> {
+        let node = self.connection.node(key);
+        let of_node = {
+            let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+            searched.entry(node).or_default().clone()
+        };
+        let mut last = of_node.lock_owned().await;
+        if *last > since {
+            return Ok(self.found());
         }
         let (backends, key) = (self.clone(), key.to_owned());
         let search = tokio::spawn(async move {
-            let node = Node { connection: &*backends.connection, key: &key };
-            let chosen = choose(backends.wanted, tried.backend, &node);
+            let node = Node {
+                connection: &*backends.connection,
+                key: &key,
+                script_sha: &backends.script_sha,
+            };
+            let chosen = choose(backends.wanted, tried, &node);
             let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
             let found = chosen.unwrap_or_else(|_| Err(Error::away("no reply in time")))?;
             backends.found.store(found as u8, Ordering::Release);
-            backends.searches.fetch_add(1, Ordering::Release);
-            drop(turn);
-            Ok(())
+            *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
+            Ok(found)
         });
         search.await.unwrap_or_else(|_| Err(Error::away("the runtime ends")))
     }
@@ -157,15 +205,34 @@ impl Backends {
 
 /// Whether the error proves that the call did not run: the command, the function or the script is
 /// not there.
-fn did_not_run(error: &RedisError) -> bool {
-    let detail = error.detail().unwrap_or_default();
+fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
+    let (detail, command) = (error.detail().unwrap_or_default(), &*sent.words()[0]);
     match error.kind() {
-        ErrorKind::Server(ServerErrorKind::NoScript) => true,
-        // Redis 6 puts other marks around the name. Without one, it is the library that speaks.
-        ErrorKind::Server(_) => ["unknown command '", "unknown command `", "Function not found"]
-            .iter()
-            .any(|missing| detail.starts_with(missing)),
+        ErrorKind::Server(ServerErrorKind::NoScript) => command == "EVALSHA",
+        ErrorKind::Server(_) if command.starts_with("FCALL") && detail == NO_FUNCTION => true,
+        ErrorKind::Server(_) if command.starts_with("RL.") || command.starts_with("FCALL") => {
+            // Redis 6 puts other marks around the name. Without one, it is the library that speaks.
+            let named = detail.strip_prefix("unknown command ").unwrap_or_default();
+            let name = named.strip_prefix(['\'', '`']).unwrap_or_default();
+            name.strip_prefix(command).is_some_and(|rest| rest.starts_with(['\'', '`']))
+        }
         _ => false,
+    }
+}
+
+/// Who is not let in is not let in another way either.
+fn is_locked_out(error: &Error) -> bool {
+    matches!(error, Error::Rejected { source } if source.code() == Some("NOAUTH"))
+}
+
+/// Whether it has no functions, or this user may not load any, or it is a replica: it takes a
+/// script, to look.
+fn takes_no_library(error: &Error) -> bool {
+    match error {
+        Error::Unavailable { source: Some(source), .. } => {
+            source.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        }
+        _ => error.is_mistake() && !is_locked_out(error),
     }
 }
 
@@ -177,8 +244,7 @@ async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Back
     if wanted != Backend::Script {
         match node.load_library().await {
             Ok(()) => return Ok(Backend::Functions),
-            // It has no functions, or this user may not load any.
-            Err(error) if wanted == Backend::Auto && error.is_mistake() => {}
+            Err(error) if wanted == Backend::Auto && takes_no_library(&error) => {}
             Err(error) => return Err(error),
         }
     }
@@ -189,6 +255,7 @@ async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Back
 struct Node<'a> {
     connection: &'a dyn Connection,
     key: &'a str,
+    script_sha: &'a str,
 }
 
 impl Node<'_> {
@@ -199,11 +266,12 @@ impl Node<'_> {
 
     /// Whatever the module answers, it is there; even that this user may not ask.
     async fn has_module(&self) -> Result<bool, Error> {
-        match self.connection.send(&protocol::probe(self.key)).await {
+        let probe = protocol::probe(self.key);
+        match self.connection.send(&probe).await {
             Ok(_) => Ok(true),
-            Err(error) if did_not_run(&error) => Ok(false),
+            Err(error) if did_not_run(&error, &probe) => Ok(false),
             Err(error) => match Error::from(error) {
-                error if error.is_mistake() => Ok(true),
+                error if error.is_mistake() && !is_locked_out(&error) => Ok(true),
                 error => Err(error),
             },
         }
@@ -213,29 +281,42 @@ impl Node<'_> {
     /// is loaded without REPLACE, so that nothing newer is lost that comes in between.
     async fn load_library(&self) -> Result<(), Error> {
         let ours = bundled_version();
-        for _ in 0..LOADS_MAX {
+        let mut left = LOADS_MAX;
+        loop {
+            left -= 1;
             let load = match self.ask(&["FCALL", "rl_version", "1", self.key]).await {
                 Ok(reply) if version(&reply) >= ours => return Ok(()),
                 Ok(_) => &["FUNCTION", "LOAD", "REPLACE", LIBRARY][..],
-                Err(error) if error.detail() == Some("Function not found") => {
+                Err(error) if error.detail() == Some(NO_FUNCTION) => {
                     &["FUNCTION", "LOAD", LIBRARY][..]
                 }
                 Err(error) => return Err(error.into()),
             };
             match self.ask(load).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.detail().is_some_and(|text| text.starts_with("Library")) => {}
+                Err(error) if left > 0 && is_taken(&error) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        Err(Error::away("the library is being loaded by others"))
     }
 
-    /// By running it, which keeps it, and which everybody may who may use it.
+    /// By running it, which keeps it, and which everybody may who may use it. First by its name:
+    /// whom the server does not know it refuses, and a text as long as the script ends the
+    /// connection.
     async fn load_script(&self) -> Result<(), Error> {
+        match self.ask(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+            Err(error) => return Err(error.into()),
+        }
         self.ask(&["EVAL", SCRIPT, "1", self.key, "VERSION"]).await?;
         Ok(())
     }
+}
+
+/// Whether a library of our name is there, ours or that of somebody else.
+fn is_taken(error: &RedisError) -> bool {
+    error.detail().is_some_and(|text| text.starts_with("Library"))
 }
 
 /// `0.10.2` as numbers, the higher the newer.

@@ -57,14 +57,97 @@ async fn a_search_outlives_the_call_that_began_it() {
     assert_eq!(*far.asked.lock().unwrap(), ["FCALL rl_gcra"]);
 }
 
+/// A proxy over servers of which one has the library, or a function that is forbidden: nothing
+/// that passes by itself, and no reason to open a limit.
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_again_and_again_is_no_answer() {
+async fn what_is_gone_again_and_again_is_a_mistake() {
     let far = Far { forgets: true, ..Far::default() };
-    let options = Options::default().timeout_ms(10_000).backend(Backend::Functions);
-    let limiter = Limiter::with_options(far.clone(), options).unwrap();
-    let error = limiter.charge(api().of("42")).await.unwrap_err();
-    assert!(matches!(error, Error::Unavailable { source: Some(_), .. }), "{error}");
-    assert!(far.asked.lock().unwrap().len() < 10);
-    let decision = limiter.check(api().of("42")).await.unwrap();
-    assert_eq!(decision.source, Source::Error);
+    for backend in [Backend::Auto, Backend::Functions] {
+        let options = Options::default().timeout_ms(10_000).backend(backend);
+        let limiter = Limiter::with_options(far.clone(), options).unwrap();
+        for _ in 0..2 {
+            far.asked.lock().unwrap().clear();
+            let error = limiter.check(api().of("42")).await.unwrap_err();
+            assert!(matches!(error, Error::Rejected { .. }), "{error}");
+            assert!(far.asked.lock().unwrap().len() < 10);
+        }
+    }
+}
+
+/// A server that answers each command as told, and what it was asked.
+#[derive(Clone)]
+struct Told {
+    answers: fn(&str, &str) -> Result<Value, RedisError>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Connection for Told {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        let [name, second, ..] = command.words() else { panic!("{command:?}") };
+        self.asked.lock().unwrap().push(name.to_string());
+        let answer = (self.answers)(name, second);
+        Box::pin(async move { answer })
+    }
+}
+
+fn told(answers: fn(&str, &str) -> Result<Value, RedisError>) -> (Limiter, Told) {
+    let told = Told { answers, asked: Arc::default() };
+    (Limiter::new(told.clone()), told)
+}
+
+fn unknown(name: &str) -> Result<Value, RedisError> {
+    refused(&format!("ERR unknown command '{name}', with args beginning with: "))
+}
+
+fn allowed() -> Result<Value, RedisError> {
+    Ok(Value::Array([1, 6, 5, 0, 6000].map(Value::Int).to_vec()))
+}
+
+#[tokio::test]
+async fn a_command_that_is_renamed_is_a_mistake() {
+    // Without EVALSHA there is no script, whatever EVAL does.
+    let (limiter, server) = told(|name, _| match name {
+        "EVAL" => Ok(Value::Okay),
+        _ => unknown(name),
+    });
+    for _ in 0..2 {
+        let error = limiter.check(api().of("42")).await.unwrap_err();
+        assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    }
+    assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
+    // What is no command of ours leads nowhere else, and needs no back end.
+    let (_, server) = told(|name, _| unknown(name));
+    let functions = Options::default().backend(Backend::Functions);
+    let limiter = Limiter::with_options(server.clone(), functions).unwrap();
+    let error = limiter.forget(api().of("42")).await.unwrap_err();
+    assert!(matches!(error, Error::Rejected { .. }), "{error}");
+    assert_eq!(*server.asked.lock().unwrap(), ["DEL"]);
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_is_told_so_and_sends_no_long_text() {
+    let answers: [fn(&str, &str) -> _; 2] = [
+        |name, _| if name.starts_with("RL.") { unknown(name) } else { refused("NOAUTH it") },
+        |name, _| if name.starts_with("EVAL") { refused("NOAUTH it") } else { unknown(name) },
+    ];
+    for answers in answers {
+        let (limiter, server) = told(answers);
+        for _ in 0..2 {
+            let error = limiter.check(api().of("42")).await.unwrap_err();
+            assert!(error.to_string().contains("NOAUTH"), "{error}");
+        }
+        assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_replica_without_the_library_is_looked_at_by_the_script() {
+    let (limiter, _) = told(|name, second| match (name, second) {
+        ("FCALL", _) => refused("ERR Function not found"),
+        ("FUNCTION", _) => refused("READONLY You can't write against a read only replica."),
+        ("EVALSHA", _) => allowed(),
+        _ => unknown(name),
+    });
+    assert_eq!(limiter.peek(api().of("42")).await.unwrap().source, Source::Server);
+    assert_eq!(limiter.ready().await.unwrap(), Backend::Script);
 }

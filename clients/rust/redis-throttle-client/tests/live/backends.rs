@@ -183,6 +183,50 @@ async fn a_server_that_is_another_one_when_it_comes_back_is_found_anew() {
     }
 }
 
+#[tokio::test]
+async fn a_restart_with_the_module_is_noticed() {
+    // The library comes back with the data, so that no call would be refused.
+    let mut server = Server::of(Backend::Functions, &[]).await;
+    let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
+    assert_eq!(left(&limiter).await, 5);
+    for there in [Backend::Module, Backend::Functions] {
+        server.run(&["SAVE"]).await;
+        server.end();
+        let lost = async || limiter.check(api().of("lost")).await.unwrap().source == Source::Error;
+        crate::until("the connection is lost", lost).await;
+        server.become_one_of(there).await;
+        assert!(version(&server).await.is_some());
+        let back = async || {
+            limiter.check(api().of("back")).await.is_ok_and(|it| it.source == Source::Server)
+        };
+        crate::until("the server decides", back).await;
+        assert_eq!(limiter.ready().await.unwrap(), there);
+    }
+}
+
+#[tokio::test]
+async fn what_others_have_loaded_is_kept() {
+    let others = [
+        "#!lua name=redis_throttle\nredis.register_function('other', function() end)",
+        "#!lua name=other\nredis.register_function('rl_gcra', function() end)",
+    ];
+    for other in others {
+        let server = Server::of(Backend::Functions, &[]).await;
+        server.run(&["FUNCTION", "LOAD", other]).await;
+        let auto = limiter(&server, Backend::Auto).await;
+        assert_eq!(left(&auto).await, 5);
+        assert_eq!(auto.ready().await.unwrap(), Backend::Script);
+        let functions = limiter(&server, Backend::Functions).await;
+        for _ in 0..2 {
+            let error = functions.check(api().of("42")).await.unwrap_err();
+            assert!(error.to_string().contains("already exists"), "{error}");
+        }
+        let kept: String =
+            format!("{:?}", server.ask::<redis::Value>(&["FUNCTION", "LIST", "WITHCODE"]).await);
+        assert!(kept.contains("function() end") && !kept.contains("rl_version"), "{kept}");
+    }
+}
+
 fn options() -> Options {
     patient().breaker_pause_ms(20)
 }

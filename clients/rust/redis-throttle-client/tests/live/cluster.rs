@@ -120,6 +120,39 @@ async fn a_cluster_redirects_nothing() {
     assert_eq!(moved(&nodes).await, before);
 }
 
+/// Who finds that another call has chosen meanwhile may have been refused by another node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_gone_from_all_nodes_is_found_again_by_all_calls() {
+    let nodes = three_nodes().await;
+    let options = || Options::default().timeout_ms(10_000);
+    let many = Rule::gcra("many", 1000, 1, "1h").unwrap();
+    let warm = found(&nodes[0], options()).await;
+    for round in 0..6 {
+        for node in &nodes {
+            if backend() == Backend::Functions {
+                node.run(&["FUNCTION", "FLUSH"]).await;
+            }
+            node.run(&["SCRIPT", "FLUSH"]).await;
+        }
+        // Also one that does not know yet which node has which slot.
+        let cold = Cluster::new(ClusterClient::builder([nodes[0].url()])).unwrap();
+        let cold = Limiter::with_options(cold, options()).unwrap();
+        let limiter = if round % 2 == 0 { &warm } else { &cold };
+        if round % 2 == 1 {
+            let is_there = async || limiter.forget(many.of("none")).await.is_ok();
+            until("the driver is there", is_there).await;
+        }
+        let calling = (0..60).map(|subject| {
+            let (limiter, many) = (limiter.clone(), many.clone());
+            tokio::spawn(async move { limiter.check(many.of(&subject.to_string())).await })
+        });
+        for call in calling.collect::<Vec<_>>() {
+            let decision = call.await.unwrap().unwrap();
+            assert_eq!((decision.source, decision.remaining), (Source::Server, 999 - round));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_slot_that_moves_is_followed_once() {
     let nodes = three_nodes().await;

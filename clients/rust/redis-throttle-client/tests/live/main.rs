@@ -1,6 +1,7 @@
 //! The limiter against real servers.
 
 mod backends;
+mod cutting;
 mod fake;
 mod server;
 

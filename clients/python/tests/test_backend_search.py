@@ -1,0 +1,385 @@
+"""The search for a back end where much happens at once: herds, clusters, restarts, other hands."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from redis_throttle_client import (
+    AsyncLimiter,
+    CommandRejected,
+    Decision,
+    Limiter,
+    _backends,
+    gcra,
+)
+
+from .conftest import MODULE, Server, shared, until
+from .test_backends import (
+    ALLOWED,
+    ASK,
+    CALL,
+    EVAL,
+    EVALSHA,
+    LOAD,
+    NO_FUNCTION,
+    NO_MODULE,
+    NO_PROBE,
+    NO_SCRIPT,
+    NOPERM,
+    PATIENT,
+    PROBE,
+    VERSION,
+    Script,
+    replaced,
+)
+
+API = gcra("api", 6, 10, "60s")
+MANY = gcra("many", 1000, 1, "1h")
+HERD = 48
+
+
+@pytest.fixture
+def bare(shared_servers: dict[str, Server]) -> Server:
+    """A server without the module, and without the library."""
+    return shared(shared_servers, "functions")
+
+
+# -- many at once ------------------------------------------------------------------------------
+
+
+def loads(server: Server) -> int:
+    return server.calls("function|load") + server.calls("eval")
+
+
+def together(limiter: Limiter, subjects: list[str]) -> list[Decision]:
+    """As many threads, which begin at one moment."""
+    ready = threading.Barrier(len(subjects))
+
+    def check(subject: str) -> Decision:
+        ready.wait()
+        return limiter.check(MANY, subject)
+
+    with ThreadPoolExecutor(len(subjects)) as threads:
+        return list(threads.map(check, subjects))
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("wanted", ["auto", "functions", "script"])
+def test_a_herd_of_threads_looks_once(bare: Server, wanted: Any) -> None:
+    bare.command("CONFIG", "RESETSTAT")
+    with Limiter(bare.client(), backend=wanted, **PATIENT) as limiter:
+        found = together(limiter, ["42"] * HERD)
+        assert {decision.source for decision in found} == {"server"}
+        assert sorted(decision.remaining for decision in found) == list(range(1000 - HERD, 1000))
+    assert loads(bare) == 1
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@pytest.mark.parametrize("wanted", ["auto", "functions", "script"])
+async def test_a_herd_of_tasks_looks_once(bare: Server, wanted: Any) -> None:
+    bare.command("CONFIG", "RESETSTAT")
+    async with AsyncLimiter(
+        redis.asyncio.Redis(port=bare.port), backend=wanted, **PATIENT
+    ) as limiter:
+        found = await asyncio.gather(*(limiter.check(MANY, "42") for _ in range(HERD)))
+        assert sorted(decision.remaining for decision in found) == list(range(1000 - HERD, 1000))
+        assert limiter.counters.degraded == 0
+    assert loads(bare) == 1
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_who_gives_up_its_search_leaves_it_to_the_next(bare: Server) -> None:
+    async with AsyncLimiter(redis.asyncio.Redis(port=bare.port), **PATIENT) as limiter:
+        for turns in range(1, 30, 4):
+            task = asyncio.ensure_future(limiter.check(MANY, "42"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        assert (await limiter.check(MANY, "43")).remaining == 999
+
+
+# While it reads the map of a cluster, the driver may forget connections of its own.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_herd_on_all_nodes_of_a_cluster(cluster: list[Server]) -> None:
+    """Who finds that another call has chosen meanwhile may have been refused by another node."""
+    wanted = cluster[0].backend
+    subjects = [f"h{at}" for at in range(HERD)]
+    client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    waiting = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+    with Limiter(client, **PATIENT) as limiter:
+        async with AsyncLimiter(waiting, **PATIENT) as async_limiter:
+            for left in (999, 997, 995):
+                for node in cluster:
+                    node.command("SCRIPT", "FLUSH")
+                    if wanted == "functions":
+                        node.command("FUNCTION", "FLUSH")
+                found = together(limiter, subjects)
+                assert {(one.source, one.remaining) for one in found} == {("server", left)}
+                for node in cluster:
+                    node.command("SCRIPT", "FLUSH")
+                    if wanted == "functions":
+                        node.command("FUNCTION", "FLUSH")
+                found = await asyncio.gather(*(async_limiter.check(MANY, at) for at in subjects))
+                assert {(one.source, one.remaining) for one in found} == {("server", left - 1)}
+            assert limiter.ready() == wanted
+            assert async_limiter.counters.mistakes == limiter.counters.mistakes == 0
+    await waiting.aclose()
+    client.close()
+
+
+# While it reads the map of a cluster, the driver may forget connections of its own.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) -> None:
+    """Before asyncio knows the map of the cluster, it does not know the node of a key either."""
+    if cluster[0].backend != "functions":
+        pytest.skip("only with functions")
+    for subject in ("1", "2", "3", "4", "5"):
+        client = redis.asyncio.RedisCluster(host="127.0.0.1", port=cluster[0].port)
+        slot = client.keyslot(f"rl:api:{subject}")
+        owner = cluster[slot * 3 // 16384]
+        for node in cluster:
+            node.flush()
+            there = "0.0.1" if node is owner else "99.0.0"
+            node.command("FUNCTION", "LOAD", replaced(_backends.library(), there))
+        async with AsyncLimiter(client, backend="functions", **PATIENT) as limiter:
+            assert (await limiter.check(API, subject)).remaining == 5
+        for node in cluster:
+            kept = _backends.version(node.command("FCALL", "rl_version", "0"))
+            assert kept == (_backends.bundled_version() if node is owner else (99, 0, 0))
+        await client.aclose()
+
+
+# -- a way that breaks -------------------------------------------------------------------------
+
+
+class Cutting:
+    """A way to a server on which the answer to some of the calls is lost, with the connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._to, self._random = server.port, random.Random(7)
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._lead, args=(client,), daemon=True).start()
+
+    def _lead(self, client: socket.socket) -> None:
+        with client, socket.create_connection(("127.0.0.1", self._to)) as server:
+            cut = threading.Event()
+            threading.Thread(target=self._back, args=(server, client, cut), daemon=True).start()
+            with contextlib.suppress(OSError):
+                while request := client.recv(65_536):
+                    deciding = b"FCALL" in request or b"EVALSHA" in request or b"LOAD" in request
+                    if deciding and self._random.random() < 0.15:
+                        cut.set()
+                    server.sendall(request)
+
+    @staticmethod
+    def _back(server: socket.socket, client: socket.socket, cut: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (reply := server.recv(65_536)) and not cut.is_set():
+                client.sendall(reply)
+        for one in (client, server):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+@pytest.mark.parametrize("wanted", ["auto", "script"])
+async def test_what_lost_its_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
+    """Each call counts once at most, and the back end is found again all the while."""
+    options: Any = {"breaker_failures": 1_000_000, "backend": wanted, **PATIENT}
+    with contextlib.closing(Cutting(bare)) as way:
+        limiter = Limiter(redis.Redis(port=way.port), **options)
+        waiting = AsyncLimiter(redis.asyncio.Redis(port=way.port), **options)
+        found, async_found = [], []
+        for _ in range(8):
+            found += together(limiter, ["sync"] * 12)
+            async_found += await asyncio.gather(*(waiting.check(MANY, "async") for _ in range(12)))
+            bare.command("FUNCTION", "FLUSH")
+            bare.command("SCRIPT", "FLUSH")
+        for one in (limiter, waiting):
+            assert one.counters.mistakes == 0
+        await waiting.close()
+        limiter.close()
+    with Limiter(bare.client(), **PATIENT) as counting:
+        for subject, decisions in (("sync", found), ("async", async_found)):
+            taken = 1000 - counting.peek(MANY, subject, 0).remaining
+            told = sum(decision.source == "server" for decision in decisions)
+            assert told <= taken <= len(decisions)
+            assert 0 < told < len(decisions)
+
+
+# -- a long way --------------------------------------------------------------------------------
+
+
+class Far(Script):
+    """Answers come late, of the 100 ms that a call has, and what was sent is done all the same."""
+
+    def __init__(self, takes_s: float, *answers: Any) -> None:
+        super().__init__(*answers)
+        self.now, self._takes_s = 0.0, takes_s
+
+    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        self.now += min(self._takes_s, timeout_s)
+        try:
+            return super().call(node, args, timeout_s)
+        finally:
+            if timeout_s < self._takes_s:
+                raise redis.TimeoutError("late")
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "answers", "sent"),
+    [
+        (
+            0.06,
+            [NO_MODULE, NO_FUNCTION, NO_FUNCTION, b"ok", b"0.2.0", ALLOWED, ALLOWED],
+            [ASK, VERSION, VERSION, LOAD, VERSION, CALL, CALL],
+        ),
+        (
+            0.045,
+            [
+                NO_MODULE, NOPERM, NO_SCRIPT, NO_SCRIPT, NO_PROBE, NOPERM,
+                NOPERM, NO_SCRIPT, b"0.2.0", ALLOWED,
+            ],
+            [ASK, VERSION, EVALSHA, EVALSHA, PROBE, VERSION, VERSION, EVALSHA, EVAL, EVALSHA],
+        ),
+    ],
+)  # fmt: skip
+def test_the_search_goes_on_where_the_last_one_ended(
+    takes_s: float, answers: list[Any], sent: list[str]
+) -> None:
+    far = Far(takes_s, *answers)
+    limiter = Limiter(far, clock=lambda: far.now)
+    while far.answers:
+        found = limiter.check(API, "42")
+    assert far.sent == sent
+    assert found.source == "server"
+
+
+def test_the_ladder_has_the_deadline_of_its_call() -> None:
+    now = [0.0]
+
+    class Slow(Script):
+        def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+            left.append(timeout_s)
+            now[0] += 0.04
+            return super().call(node, args, timeout_s)
+
+    left: list[float] = []
+    script = Slow(NO_MODULE, NO_FUNCTION, b"ok", ALLOWED)
+    limiter = Limiter(script, clock=lambda: now[0])
+    assert limiter.check(API, "42").source == "error"
+    assert left == pytest.approx([0.1, 0.06, 0.02])
+    assert script.sent == [ASK, VERSION, LOAD]
+
+
+# -- other servers, and other hands ------------------------------------------------------------
+
+
+@pytest.fixture
+def own() -> Iterator[Server]:
+    server = Server(backend="functions")
+    yield server
+    server.close()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_restart_with_the_module_is_noticed(own: Server) -> None:
+    """The library comes back with the data, so no call would be refused."""
+    options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
+    limiter = Limiter(own.client(), **options)
+    waiting = AsyncLimiter(redis.asyncio.Redis(port=own.port), **options)
+    assert limiter.check(MANY, "42").remaining == 999
+    assert (await waiting.check(MANY, "42")).remaining == 998
+    own.command("SAVE")
+    own.end()
+    assert limiter.check(MANY, "42").source == "error"
+    assert (await waiting.check(MANY, "42")).source == "error"
+    own._command += ["--loadmodule", str(MODULE)]
+    own.start()
+    assert own.command("FCALL", "rl_version", "0")
+    until(lambda: limiter.check(MANY, "42").source == "server")
+    assert limiter.ready() == "module"
+    assert (await waiting.check(MANY, "42")).source == "server"
+    assert await waiting.ready() == "module"
+    own.end()
+    limiter.check(MANY, "42")
+    own._command = own._command[:-2]
+    own.start()
+    until(lambda: limiter.check(MANY, "42").source == "server")
+    assert limiter.ready() == "functions"
+    limiter.close()
+    await waiting.close()
+
+
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_who_has_no_password_is_told_so_again_and_again(own: Server) -> None:
+    client = own.client(protocol=2)
+    waiting = redis.asyncio.Redis(port=own.port, protocol=2)
+    own.command("CONFIG", "SET", "requirepass", "secret")
+    limiter, async_limiter = Limiter(client, **PATIENT), AsyncLimiter(waiting, **PATIENT)
+    for _ in range(3):
+        with pytest.raises(CommandRejected, match="Authentication required"):
+            limiter.check(API, "42")
+        with pytest.raises(CommandRejected, match="Authentication required"):
+            await async_limiter.check(API, "42")
+    limiter.close()
+    await async_limiter.close()
+
+
+OTHERS = {
+    "a library of our name": (
+        "#!lua name=redis_throttle\nredis.register_function('other', function() end)"
+    ),
+    "a function of our name": (
+        "#!lua name=other\nredis.register_function('rl_gcra', function() end)"
+    ),
+}
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_others_have_loaded_is_kept(bare: Server, other: str) -> None:
+    bare.command("FUNCTION", "LOAD", OTHERS[other])
+    before = bare.command("FUNCTION", "LIST", "WITHCODE")
+    with Limiter(bare.client(), **PATIENT) as limiter:
+        assert limiter.ready() == "script"
+        assert limiter.check(API, "42").remaining == 5
+    with Limiter(bare.client(), backend="functions", **PATIENT) as limiter:
+        for _ in range(2):
+            with pytest.raises(CommandRejected, match="already exists"):
+                limiter.check(API, "42")
+    assert bare.command("FUNCTION", "LIST", "WITHCODE") == before

@@ -1,0 +1,87 @@
+//! A way to a server that loses the answers to some of the calls, and its connection with them.
+
+use redis_throttle_client::{Backend, Limiter, Rule, Source};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::server::Server;
+use crate::{manager, patient};
+
+/// How many calls a connection answers at most before it is lost with the next one.
+const ANSWERED_MAX: usize = 9;
+
+/// Where it listens.
+async fn cutting(to: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut answered = 0;
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+            // From none up, so that each step of a search is lost once.
+            answered = (answered + 1) % ANSWERED_MAX;
+            tokio::spawn(lead(client, server, answered + 1));
+        }
+    });
+    port
+}
+
+/// To the server and back, until the answer to such a call that decides or loads is lost.
+async fn lead(mut client: TcpStream, mut server: TcpStream, mut until: usize) {
+    let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
+    loop {
+        tokio::select! {
+            read = client.read(&mut request) => {
+                let Ok(length @ 1..) = read else { return };
+                let text = String::from_utf8_lossy(&request[..length]);
+                if ["FCALL", "EVALSHA", "LOAD"].iter().any(|word| text.contains(word)) {
+                    until = until.saturating_sub(1);
+                }
+                if server.write_all(&request[..length]).await.is_err() {
+                    return;
+                }
+            }
+            read = server.read(&mut reply) => {
+                let Ok(length @ 1..) = read else { return };
+                if until == 0 {
+                    // The server has done it, and nobody hears of it.
+                    return;
+                }
+                if client.write_all(&reply[..length]).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_lost_its_answer_is_not_repeated() {
+    let server = Server::of(Backend::Functions, &[]).await;
+    let many = Rule::gcra("many", 1000, 1, "1h").unwrap();
+    for wanted in [Backend::Auto, Backend::Script] {
+        let way = format!("redis://127.0.0.1:{}", cutting(server.port).await);
+        let options = patient().backend(wanted).breaker_failures(1_000_000);
+        let limiter = Limiter::with_options(manager(&way), options).unwrap();
+        let (subject, mut calls, mut told) = (format!("{wanted:?}"), 0, 0);
+        for _ in 0..12 {
+            let calling: Vec<_> = (0..8)
+                .map(|_| {
+                    let (limiter, many, subject) = (limiter.clone(), many.clone(), subject.clone());
+                    tokio::spawn(async move { limiter.check(many.of(&subject)).await })
+                })
+                .collect();
+            for call in calling {
+                let decision = call.await.unwrap().expect("no mistake");
+                calls += 1;
+                told += u64::from(decision.source == Source::Server);
+            }
+            server.run(&["FUNCTION", "FLUSH"]).await;
+            server.run(&["SCRIPT", "FLUSH"]).await;
+        }
+        let counting = Limiter::with_options(server.connect().await, patient()).unwrap();
+        let left = counting.peek(many.of(&subject).cost(0)).await.unwrap().remaining;
+        assert!((told..=calls).contains(&(1000 - left)), "{wanted:?}: {told} of {calls}, {left}");
+        assert!((1..calls).contains(&told), "{wanted:?}: {told} of {calls}");
+    }
+}
