@@ -36,7 +36,7 @@ export class Prefetcher {
    *
    * @param limits `timeoutMs` is for all of it: others may have spent what came while this one
    * waited. `signal` ends the waiting, and not the fetch, which others may wait for.
-   * @param fetch Takes up to `rule.prefetch` permits in one call, within so many ms.
+   * @param fetch Takes up to `prefetch` permits in one call, within so many ms.
    */
   async take(
     { rule, key }: { rule: Rule; key: string },

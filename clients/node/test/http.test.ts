@@ -376,6 +376,20 @@ describe('the store for express-rate-limit', () => {
     };
   };
 
+  it('asks for each hit, also over a limiter that prefetches', async () => {
+    for (const rule of [undefined, gcra('own', 3, 3, '60s')]) {
+      const { server, limiter } = over({ prefetch: 10 });
+      const { app } = stored(limiter, {}, rule);
+      const url = await listen(app);
+      const left = [];
+      for (let call = 0; call < 2; call += 1) {
+        left.push((await fetch(url)).headers.get('RateLimit-Remaining'));
+      }
+      expect(left).toEqual(['2', '1']);
+      expect(server.calls.flat()).not.toContain('PARTIAL');
+    }
+  });
+
   it('denies with the retry as the reset, never before', async () => {
     const { limiter } = over();
     const { app, store } = stored(limiter, {});
