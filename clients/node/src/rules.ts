@@ -135,7 +135,7 @@ export const LOCAL: ReadonlySet<RuleKind> = new Set([
 
 export const MAX_PREFETCH = 10_000;
 
-/** Whether permits may be kept here: a bucket that tells waits, or a policy, may be none of them. */
+/** Whether permits may be kept here, which a policy or a bucket that tells waits has none of. */
 export function isPrefetchable({ kind }: Pick<Rule, 'kind'>): boolean {
   return !['lease', 'backoff', 'leaky_bucket', 'policy'].includes(kind);
 }

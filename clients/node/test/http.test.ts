@@ -5,7 +5,7 @@ import { serve as serveHono } from '@hono/node-server';
 import express, { type Express } from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import { Hono } from 'hono';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type ExpressOptions, type RateLimited, rateLimit } from '../src/express.js';
 import { RedisThrottleStore } from '../src/express-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/hono.js';
@@ -353,6 +353,24 @@ describe('Hono', () => {
     expect((await other.request('/closed')).status).toBe(503);
     expect(await (await other.request('/open')).text()).toBe('1');
     server.answer();
+  });
+});
+
+describe('a mistake that no handler takes', () => {
+  it.each([
+    ['test', true],
+    ['production', false],
+  ])('is answered by Express in %s with its stack: %s', async (environment, shown) => {
+    const { server, limiter } = over();
+    server.fail(new Error('WRONGTYPE of another kind'));
+    const app = express().set('env', environment);
+    app.use(rateLimit({ limiter, rule: api }));
+    // Express writes it there, too.
+    const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const answer = await fetch(await listen(app));
+    expect(answer.status).toBe(500);
+    expect((await answer.text()).includes('MistakeError')).toBe(shown);
+    silenced.mockRestore();
   });
 });
 

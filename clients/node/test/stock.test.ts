@@ -52,7 +52,7 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(8);
   });
 
-  it('holds a call of several rules, until one of their keys is refunded or forgotten', async () => {
+  it('holds a call of several rules, until one of its keys is refunded or forgotten', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const day = fixed('day', 2, '1d');
     const both = () =>

@@ -14,8 +14,8 @@ pub struct Counters {
     pub denied: u64,
     /// Of these decisions, those that `on_error` made without an answer.
     pub degraded: u64,
-    /// Of these decisions, those that were made without asking: a cached denial, or a permit fetched
-    /// in advance.
+    /// Of these decisions, those that were made without asking: a cached denial, or a permit that
+    /// was fetched in advance.
     pub local: u64,
     /// Calls that failed by a mistake of the program or of its server's set-up: no decisions.
     pub mistakes: u64,

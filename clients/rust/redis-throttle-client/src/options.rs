@@ -95,8 +95,8 @@ impl Options {
         self
     }
 
-    /// How many permits one call takes in advance, to be spent here, at most 10,000: 1. For calls of
-    /// cost 1, under rules that can and do not say. A window may see up to so many more for each
+    /// How many permits one call takes in advance, to be spent here, at most 10,000: 1. For calls
+    /// of cost 1, under rules that can and do not say. A window may see up to so many more for each
     /// process.
     pub fn prefetch(mut self, permits: u64) -> Self {
         self.prefetch = permits;
