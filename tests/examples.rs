@@ -94,13 +94,13 @@ impl Example {
         said
     }
 
-    /// The limiter's clock stands still, so that answers can be written down.
-    fn freeze(&self) {
+    /// Tells the server something that it does not refuse.
+    fn tell(&self, command: &str) {
         let mut stream = connect(self.port);
-        stream.write_all(b"RL.DEBUG CLOCK FREEZE\r\n").expect("a command");
+        stream.write_all(format!("{command}\r\n").as_bytes()).expect("a command");
         let mut reply = [0];
         stream.read_exact(&mut reply).expect("a reply");
-        assert_ne!(reply, *b"-", "the clock did not freeze");
+        assert_ne!(reply, *b"-", "{command}");
     }
 
     /// A request whose answer is still to be read. `fields` end with a line's end each.
@@ -156,17 +156,37 @@ fn median(mut took: Vec<Duration>) -> Duration {
     took[took.len() / 2]
 }
 
+/// A response to `GET /`, and how long it took.
+fn timed(example: &Example) -> (String, Duration) {
+    let began = Instant::now();
+    (example.answer("GET /", ""), began.elapsed())
+}
+
+/// Eleven calls that the server has decided in time: the eleventh answer, and how long one took. On
+/// a machine that is busy a call may miss the time-out, and is served.
+fn eleven(name: &str, example: &Example) -> (String, Duration) {
+    let began = Instant::now();
+    while began.elapsed() < DEADLINE {
+        example.tell("FLUSHALL");
+        let mut answers: Vec<_> = (0..11).map(|_| timed(example)).collect();
+        if answers.iter().any(|(answer, _)| answer.contains(r#""source":"error""#)) {
+            continue;
+        }
+        let (denied, _) = answers.pop().expect("the eleventh");
+        assert!(denied.starts_with("HTTP/1.1 429 "), "{name}: {denied}");
+        for (served, _) in &answers {
+            assert!(served.starts_with("HTTP/1.1 200 "), "{name}: {served}");
+        }
+        return (denied, median(answers.into_iter().map(|(_, took)| took).collect()));
+    }
+    panic!("{name}: the server never decided eleven calls in time");
+}
+
 fn is_tried_as_the_page_says(name: &str) {
     let mut example = Example::start(name, &[]);
-    let timed = || {
-        let began = Instant::now();
-        let response = example.answer("GET /", "");
-        assert!(response.starts_with("HTTP/1.1 200 "), "{name}: {response}");
-        began.elapsed()
-    };
-    let usual = median((0..10).map(|_| timed()).collect());
-    let denied = example.answer("GET /", "");
-    assert!(denied.starts_with("HTTP/1.1 429 "), "{name}: {denied}");
+    // Eleven calls may take longer than a permit here.
+    example.tell("RL.DEBUG CLOCK FREEZE");
+    let (denied, usual) = eleven(name, &example);
     let (fields, body) = denied.split_once("\r\n\r\n").expect("a body");
     let fields = fields.to_lowercase();
     for field in [
@@ -181,8 +201,13 @@ fn is_tried_as_the_page_says(name: &str) {
     assert!(body.contains(r#""violated-policies":["api"]"#), "{name}: {body}");
 
     example.stop_server();
+    let served = (0..11).map(|_| {
+        let (response, took) = timed(&example);
+        assert!(response.starts_with("HTTP/1.1 200 "), "{name}: {response}");
+        took
+    });
     // Held to the bound by their median, and given what other answers take on this machine.
-    let without = median((0..11).map(|_| timed()).collect());
+    let without = median(served.collect());
     assert!(without < SERVED_WITHIN + 2 * usual, "{name}: {without:?}, else {usual:?}");
     example.end();
 }
@@ -285,10 +310,11 @@ fn answers_as_the_others(name: &str) {
             ("TRUSTED_PROXIES", "127.0.0.1,unix"),
             // What nothing misses; the deadline itself has tests of its own.
             ("TIMEOUT_MS", "5000"),
-            ("EXPORT_ROWS", "100"),
+            ("EXPORT_ROWS", "600"),
         ],
     );
-    example.freeze();
+    // The limiter's clock stands still, so that answers can be written down.
+    example.tell("RL.DEBUG CLOCK FREEZE");
     answers_as(name, &example, include_str!("examples/alive.txt"));
     exports_one_at_a_time(name, &example);
     example.stop_server();
