@@ -5,17 +5,18 @@
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
+import type { Rule } from './rules.js';
 
 /** Between the keys of a call of several rules: it stands in no key. */
 const SEPARATOR = '\0';
 
 /** What the denial of a call of several rules is held by, in place of its key and its cost. */
 export function joint(
-  asks: readonly { key: string; cost?: number | undefined }[],
+  asks: readonly { rule: Rule; key: string; cost?: number | undefined }[],
 ): [keys: string, costs: string] {
   return [
     asks.map(({ key }) => key).join(SEPARATOR),
-    asks.map(({ cost = 1 }) => cost).join(SEPARATOR),
+    asks.map(({ rule, cost = 1 }) => [...rule.words, cost].join(' ')).join(SEPARATOR),
   ];
 }
 
@@ -38,9 +39,11 @@ export class DenyCache {
   ) {}
 
   /** The denial with what is left of its times, or undefined. */
-  get(key: string, cost: number | string): Decision | undefined {
+  get(key: string, cost: number | string, rule?: Rule): Decision | undefined {
     const held = this.#held.get(key)?.get(cost);
     if (held === undefined) return undefined;
+    // The plan of a customer may have changed, and its rule have the same name.
+    if (rule !== undefined && !held.decision.isOf(rule)) return undefined;
     const passed = Math.floor(this.clock.nowMs() - held.atMs);
     const { decision } = held;
     if (passed >= decision.retryAfterMs) {

@@ -78,8 +78,8 @@ export class Limiter {
     const fromStock = cost === 1 && !partial && this.#prefetchOf(rule) > 1;
     const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
     const here =
-      (fromStock ? this.#stocks.spend(key) : undefined) ??
-      (cacheable ? this.#denials?.get(key, cost) : undefined);
+      (fromStock ? this.#stocks.spend(key, rule) : undefined) ??
+      (cacheable ? this.#denials?.get(key, cost, rule) : undefined);
     const ask = { rule, key, subject, cost, partial };
     if (here !== undefined) return this.#counted(here, [ask], undefined);
     if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));

@@ -133,6 +133,12 @@ export const LOCAL: ReadonlySet<RuleKind> = new Set([
   'leaky_bucket',
 ]);
 
+/** Whether two rules ask the same: one may be made anew for each request. */
+export function isSame(one: Rule, other: Rule): boolean {
+  if (one === other) return true;
+  return one.name === other.name && one.words.join(' ') === other.words.join(' ');
+}
+
 export const MAX_PREFETCH = 10_000;
 
 /** Whether permits may be kept here, which a policy or a bucket that tells waits has none of. */

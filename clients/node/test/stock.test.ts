@@ -52,6 +52,16 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(8);
   });
 
+  it('holds no denial of another rule that has the same name', async () => {
+    const { limiter } = over({ denialCache: 9 });
+    const plan = (limit: number) => gcra('plan', limit, limit, '60s');
+    await times(2, () => limiter.check(plan(1), 'acme'));
+    await times(2, () => limiter.checkAll([[plan(1), 'acme']]));
+    expect((await limiter.check(plan(1), 'acme')).source).toBe('local');
+    expect((await limiter.check(plan(100), 'acme')).source).toBe('server');
+    expect((await limiter.checkAll([[plan(100), 'acme']])).source).toBe('server');
+  });
+
   it('holds a call of several rules, until one of its keys is refunded or forgotten', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const day = fixed('day', 2, '1d');
@@ -165,6 +175,15 @@ describe('prefetch', () => {
     ]);
     const { limiter: other } = { limiter: new Limiter(server, { clock: server.clock }) };
     expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
+  });
+
+  it('spends no permits of another rule that has the same name', async () => {
+    const { limiter } = over({ prefetch: 4 });
+    const limits = [];
+    for (const limit of [100, 5]) {
+      limits.push((await limiter.check(gcra('plan', limit, limit, '60s'), 'acme')).limit);
+    }
+    expect(limits).toEqual([100, 5]);
   });
 
   it('is of the limiter for rules that do not say and can', async () => {

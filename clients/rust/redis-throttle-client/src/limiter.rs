@@ -363,7 +363,7 @@ impl Limiter {
     /// waits for another's call half of the time-out in vain asks for one permit by itself.
     async fn prefetched(&self, call: &Keyed<'_>, began: Instant) -> Result<Decision, Error> {
         let (grants, deadline) = (&self.0.grants, began + self.timeout());
-        if let Some(spent) = grants.spend(&call.key, began) {
+        if let Some(spent) = grants.spend(&call.key, call.rule, began) {
             return Ok(spent);
         }
         let turn = grants.turn(&call.key);
@@ -371,7 +371,7 @@ impl Limiter {
             return self.check_one(call, deadline).await;
         };
         let asked = clock::now();
-        if let Some(spent) = grants.spend(&call.key, asked) {
+        if let Some(spent) = grants.spend(&call.key, call.rule, asked) {
             return Ok(spent);
         }
         // Asked and denied while this one waited: it would hear the same.

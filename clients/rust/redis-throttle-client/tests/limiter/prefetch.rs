@@ -46,6 +46,17 @@ async fn a_rule_that_says_how_many_goes_before_the_limiter() {
     assert!(matches!(jobs, Error::InvalidArgument { argument: "prefetch", .. }), "{jobs}");
 }
 
+/// The plan of a customer has changed, and its rule has the same name.
+#[tokio::test(start_paused = true)]
+async fn permits_are_of_one_rule() {
+    let server = FakeServer::new();
+    let limiter = prefetching(&server, 4);
+    for limit in [100, 5] {
+        let plan = Rule::gcra("plan", limit, limit, "60s").unwrap();
+        assert_eq!(times(&limiter, &plan, 1).await[0].limit, limit);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn permits_lapse_with_the_reset_of_their_grant() {
     let server = FakeServer::new();
