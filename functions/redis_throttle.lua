@@ -22,11 +22,18 @@
 -- expiry set, as the nearest number that Lua has: only the debt of a far quicker rule takes so
 -- long. A key with reservations is an error. SLIDINGLOG rounds to SLOTS, whatever the module's
 -- rl.sliding-log-slots says. A script is refused where a command in it is: beyond maxmemory also
--- REFUND and RENEW, on a replica only what writes. The caller needs the right to all that is called
--- here: del get pexpireat pexpiretime pttl set setrange time zadd zcard zcount zrange
--- zrangebyscore zrem zrevrange zscore. With a part of it, a call may end in an error after it has
--- written. A foreign value is read as a whole before it is refused, which takes its time if it is
--- hundreds of MB long.
+-- REFUND and RENEW, on a replica only what writes. A foreign value is read as a whole before it is
+-- refused, which takes its time if it is hundreds of MB long.
+--
+-- Keyspace events are those of the commands that are called here. They are the module's, but that
+-- a state which is set anew with its expiry tells expire after set, and that a SLIDINGLOG to which
+-- a call is added tells setrange, not set.
+--
+-- The caller needs the right to all that is called here: del get pexpireat pexpiretime set setrange
+-- time zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis 7.0 also pttl.
+-- With a part of it a call may end in an error. Then it has changed its key wholly or not at all,
+-- and of several keys perhaps only the first ones: what it took there lapses as if it had been
+-- allowed.
 --
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
 -- sets; what a call makes of them stands in decide and settling, as in the module's own
@@ -46,13 +53,13 @@ local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
 
 -- What the server offers. A library sees it from its first call on, and not yet when it is loaded.
-local byte, char, find, upper, pack, unpack, floor, call, attempt
+local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
 -- Whether the server knows absolute times of expiry in all commands.
 local knows_expiry
 
 local function bind()
   byte, char, find, upper = string.byte, string.char, string.find, string.upper
-  pack, unpack = struct.pack, struct.unpack
+  pack, unpack, spread = struct.pack, struct.unpack, _G.unpack
   floor = math.floor
   call, attempt = redis.call, redis.pcall
   knows_expiry = redis.REDIS_VERSION_NUM ~= nil
@@ -317,16 +324,32 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------
 
+-- No name is as long, and no number longer, but for zeros in front of it.
+local WORD_LEN_MAX = 24
+
+-- What is left of a long word without zeros in front, and nil where it is still too long for a
+-- number: a call may be hundreds of MB long, and the server waits while it is read.
+local function shortened(word)
+  local _, zeros = find(word, '^0*')
+  if zeros > 0 and #word - zeros < WORD_LEN_MAX then return word:sub(zeros) end
+end
+
 -- Digits only, leading zeros included; nil for anything else, and out of bounds.
 local function integer(word, least, most)
-  local number = not find(word, '%D') and tonumber(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  local number = word and not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
+end
+
+-- A word as a name, which is told in any case.
+local function name_of(word)
+  return upper(word:sub(1, WORD_LEN_MAX))
 end
 
 -- What limits and durations were read of, so that rules in use are not read again. A library keeps
 -- it from call to call; so that it stays small it begins anew now and then.
 local limits_read, durations_read, words_read = {}, {}, 0
-local WORDS_MAX, WORD_LEN_MAX = 1000, 24
+local WORDS_MAX = 1000
 
 local function remember(words, word, number)
   if number and #word <= WORD_LEN_MAX then
@@ -347,6 +370,8 @@ end
 
 -- A duration in microseconds that is not remembered; nil for anything else, and out of bounds.
 local function duration(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  if not word then return end
   -- Perhaps a point and up to six more digits, perhaps a unit.
   local whole, rest = word, ''
   if find(word, '%D') then
@@ -380,7 +405,7 @@ end
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
-    local name = upper(args[at])
+    local name = name_of(args[at])
     at = at + 1
     if name == 'COST' then
       if cost then return nil, 'repeated_cost' end
@@ -464,19 +489,22 @@ end
 -- The number that begins at a place, and where the next one does; nil for anything else. One of
 -- 2^53 or more is told rounded, and is then no smaller than that.
 local function number_at(bytes, at)
-  local first, a, b, c, d, e, f, g, h = byte(bytes, at, at + 8)
+  local first = byte(bytes, at)
   if not first then return end
   if first < 128 then return first, at + 1 end
-  if first == 0xcf and h then
-    local high = ((a * 256 + b) * 256 + c) * 256 + d
-    if high > 0 then return high * 4294967296 + ((e * 256 + f) * 256 + g) * 256 + h, at + 9 end
-  elseif first == 0xce and d then
-    local number = ((a * 256 + b) * 256 + c) * 256 + d
+  local rest = #bytes - at
+  if first == 0xcf and rest >= 8 then
+    local number = unpack('>I8', bytes, at + 1)
+    if number >= 4294967296 then return number, at + 9 end
+  elseif first == 0xce and rest >= 4 then
+    local number = unpack('>I4', bytes, at + 1)
     if number >= 65536 then return number, at + 5 end
-  elseif first == 0xcd and b then
-    if a > 0 then return a * 256 + b, at + 3 end
-  elseif first == 0xcc and a and a >= 128 then
-    return a, at + 2
+  elseif first == 0xcd and rest >= 2 then
+    local number = unpack('>I2', bytes, at + 1)
+    if number >= 256 then return number, at + 3 end
+  elseif first == 0xcc and rest >= 1 then
+    local number = byte(bytes, at + 1)
+    if number >= 128 then return number, at + 2 end
   end
 end
 
@@ -713,8 +741,9 @@ end
 -- as many as the rate is.
 local function bucket(queues)
   local now, capacity, rate, period, refill
-  -- The parts of a unit, of a full bucket, and those used from origin on; wide if need be.
-  local unit, full, used, origin
+  -- The parts of a unit, of a full bucket, and those used from origin on, and whether all of them
+  -- fit; they are wide, all of them, where they may not.
+  local unit, full, used, origin, fits
 
   -- What a state holds: when, the units and the fraction counted then, and the debt.
   local function stored(bytes)
@@ -759,37 +788,35 @@ local function bucket(queues)
 
   -- How long until so many parts have drained.
   local function drained_in(parts)
-    if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if not is_wide(whole) then whole = floor(whole) end
+    if fits or not is_wide(whole) then whole = floor(whole) end
+    if whole == 0 then return 0 end
     return origin > now and whole + (origin - now) or whole
   end
 
   local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
+    -- A margin for the fraction and for what divisions round up.
+    local most = capacity + cost + 2
     local updated, units, fraction, debt
     if bytes then
       updated, units, fraction, debt = stored(bytes)
       if not updated then return end
-      -- A margin for the fraction and for what divisions round up.
-      local most = capacity + units + debt + cost + 2
-      unit = most * period + rate < EXACT and period or widened(period)
-      full = capacity * unit
-      used = used_in(units, fraction, debt)
-    else
-      unit = (capacity + cost + 2) * period + rate < EXACT and period or widened(period)
-      full = capacity * unit
-      used = unit - unit
+      most = most + units + debt
     end
+    fits = most * period + rate < EXACT
+    unit = fits and period or widened(period)
+    full = capacity * unit
+    used = updated and used_in(units, fraction, debt) or unit - unit
     refill = floor((full + (rate - 1)) / rate)
-    if not updated or plain(used) == 0 then return capacity, false end
+    if not updated or (fits and used or plain(used)) == 0 then return capacity, false end
     if updated > now then
       if updated - now > refill then return capacity, true end
       origin = updated
       return capacity, false
     end
-    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
+    local drained = (fits and rate or widened(rate)) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
@@ -834,7 +861,8 @@ local function bucket(queues)
       local units = floor((used - fraction) / period)
       bytes = front_of(0x94, 0xfb, origin) .. spelled(units) .. spelled(fraction)
     else
-      local fraction = plain(full - used - remaining * unit)
+      local fraction = full - used - remaining * unit
+      if not fits then fraction = plain(fraction) end
       bytes = front_of(0x94, 0xfc, origin) .. spelled(remaining) .. spelled(fraction)
     end
     return bytes, reset, floor(refill / 8)
@@ -1430,20 +1458,28 @@ end
 
 local settle
 
+-- When the key expires; below 0 when it never does.
+local function expiry_of(key, now)
+  if knows_expiry then return call('PEXPIRETIME', key) end
+  local left = call('PTTL', key)
+  return left >= 0 and left + floor(now / 1000) or -1
+end
+
 -- When the key has to expire from now on, if not when it does: for what lapses so long after now,
 -- and longer by at most the slack.
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
-  local expiry
-  if knows_expiry then
-    expiry = call('PEXPIRETIME', key)
-  else
-    local left = call('PTTL', key)
-    expiry = left >= 0 and left + floor(now / 1000) or -1
-  end
+  local expiry = expiry_of(key, now)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
+end
+
+-- Comes before what is written and then given this expiry: a caller who may not give it ends here,
+-- and has written nothing. Servers before 7.0 cannot be asked for that.
+local function check_right_to_expire(key, expiry)
+  local allows = redis.acl_check_cmd
+  if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
 -- Stores what a rule has made: bytes, at the end of which from offset on where there is one.
@@ -1455,9 +1491,11 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
     expiry, kept = new_expiry(key, now, lapse, slack, is_new)
   end
   if offset then
+    if expiry then check_right_to_expire(key, expiry) end
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
   elseif not knows_expiry then
+    check_right_to_expire(key, expiry or kept)
     call('SET', key, bytes)
     call('PEXPIREAT', key, expiry or kept)
   elseif expiry then
@@ -1523,7 +1561,7 @@ local function leases()
 
   -- Whether there is a key, and when the first lease in it lapses; or nil and what is wrong.
   local function look_at(key)
-    local first = attempt('ZRANGE', key, 0, 1, 'WITHSCORES')
+    local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
     end
@@ -1541,14 +1579,14 @@ local function leases()
     local lapse = instant_of(score)
     if not lapse then return end
     if lapse > now then return 0 end
-    local first = call('ZRANGE', key, 1, REMOVED_MAX + 1, 'WITHSCORES')
+    local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
       lapse = instant_of(first[at])
       if not lapse then return end
       if lapse > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
-    return call('ZCOUNT', key, 1, now)
+    return call('ZCOUNT', key, '1', now)
   end
 
   -- When the lease of an id lapses, false when it is not live; nil when the set is none of ours.
@@ -1561,7 +1599,7 @@ local function leases()
 
   -- The same of the last of the others.
   local function last_of_others(key, id, now)
-    local last = call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+    local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
     local lapse = instant_of(last[at + 1])
@@ -1573,7 +1611,7 @@ local function leases()
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
-        'WITHSCORES', 'LIMIT', rank, 1)
+        'WITHSCORES', 'LIMIT', rank, '1')
     else
       found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
     end
@@ -1638,32 +1676,29 @@ local function leases()
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
-  -- Lets the key expire an eighth of what is left of its last lease after that, or twice as long at
-  -- most.
-  local function expire(key, now, last, is_new)
-    local left = last - now
-    local serves = new_expiry(key, now, left, left, is_new)
-    if serves then call('PEXPIREAT', key, expiry_ms(now, left + floor(left / 8))) end
-  end
-
-  -- The holder comes or stays, and a few go that have lapsed.
+  -- The holder comes or stays, and a few go that have lapsed. The key expires an eighth of what is
+  -- left of its last lease after that, or twice as long at most.
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local left = last - now
+    local expiry = new_expiry(key, now, left, left, not there)
+      and expiry_ms(now, left + floor(left / 8))
+    if expiry then check_right_to_expire(key, expiry) end
     if has_lapsed then
-      local first = call('ZRANGE', key, 1, REMOVED_MAX, 'WITHSCORES')
+      local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
         if tonumber(first[at + 1]) > now then break end
         if first[at] ~= id then removed[#removed + 1] = first[at] end
       end
-      if #removed > 0 then call('ZREM', key, _G.unpack(removed)) end
+      if #removed > 0 then call('ZREM', key, spread(removed)) end
     end
     if there then
       call('ZADD', key, lapse, id)
     else
-      call('ZADD', key, 0, '', lapse, id)
+      call('ZADD', key, '0', '', lapse, id)
     end
-    expire(key, now, last, not there)
+    if expiry then call('PEXPIREAT', key, expiry) end
   end
 
   -- Renews a live lease; answers 1, or 0 when it is not live, or nil and what is wrong.
@@ -1689,9 +1724,10 @@ local function leases()
       call('DEL', key)
       return 1
     end
+    local never_expires = expiry_of(key, now) < 0
     call('ZREM', key, id)
-    if call('PTTL', key) == -1 then
-      local last = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    if never_expires then
+      local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
       local lapse = instant_of(last[2])
       if lapse then call('PEXPIREAT', key, expiry_ms(0, lapse)) end
     end
@@ -1729,18 +1765,22 @@ end
 -- How rules answer one call: they take all or nothing.
 local function several()
   local RULES_MAX = 16
+  -- The longest rule has ten words.
+  local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   -- What rules were read of, as of words.
   local rules_read, rules_read_count = {}, 0
 
-  -- A rule read of one argument, whose words stand between spaces; or nil and what is wrong.
+  -- A rule read of one argument, whose words stand between spaces; or nil and what is wrong. Of
+  -- words beyond those that a rule may have one is looked at, and is wrong.
   local function read_rule(text)
-    local words, count = {}, 0
-    for word in text:gmatch('[^ ]+') do
-      count = count + 1
-      words[count] = word
+    local words, from = {}, 1
+    for count = 1, RULE_WORDS_MAX do
+      local _, to, word = find(text, '^ *([^ ]*)', from)
+      if word == '' then break end
+      words[count], from = word, to + 1
     end
-    local name = upper(words[1] or '')
+    local name = name_of(words[1] or '')
     if name == 'LEASE' then
       local id, limit, ttl = lease().read(words, 2, 'LEASE')
       if not id then return nil, limit == 'arity' and name or limit end
@@ -1760,27 +1800,32 @@ local function several()
     return rule
   end
 
-  -- The rules of a call in its order; or nil, what is wrong and in which.
+  -- A call's rules, what each answers, and what becomes of its key, place by place. Each call fills
+  -- them before it reads them: that they are kept saves it making tables.
+  local rules, rows = {}, {}
+  local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
+
+  -- Reads the rules of a call; answers how many, or nil, what is wrong and in which.
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
     if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
-    local rules = {}
-    for number = 1, keys_count < count and keys_count or count do
-      local text = args[at + number - 1]
+    for place = 1, keys_count < count and keys_count or count do
+      local text = args[at + place - 1]
       local rule, failure = rules_read[text]
       if not rule then
         rule, failure = read_rule(text)
-        if not rule then return nil, failure, number end
+        if not rule then return nil, failure, place end
       end
-      rules[number] = rule
+      rules[place] = rule
     end
     if count ~= keys_count or count < 1 then return nil, 'arity' end
-    for number = 2, count do
-      for earlier = 1, number - 1 do
-        if keys[number] == keys[earlier] then return nil, 'repeated_key', number end
+    for place = 2, count do
+      local key = keys[place]
+      for earlier = 1, place - 1 do
+        if key == keys[earlier] then return nil, 'repeated_key', place end
       end
     end
-    return rules
+    return count
   end
 
   -- What a rule answers at now, as a row of the reply, and what becomes of its key: of a lease the
@@ -1805,12 +1850,14 @@ local function several()
     return row, not bytes, self.next(remaining, reset)
   end
 
-  -- Whether a row comes before another as the one that the answer comes from: denied, the longest
-  -- wait; allowed, the fewest calls of its cost that are left, then the one with less left.
-  local function comes_before(row, cost, other, other_cost, denied)
-    if denied then
-      if row[1] > 0 or other[1] > 0 then return row[1] <= 0 end
-      return other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
+  -- Whether the answer comes from a row rather than from another: denied before allowed, and of
+  -- those the longest wait; of allowed ones the fewest calls of its cost that are left, then the
+  -- one with less left.
+  local function comes_before(row, cost, other, other_cost)
+    if row[1] <= 0 then
+      return other[1] > 0 or other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
+    elseif other[1] <= 0 then
+      return false
     end
     local calls = cost > 0 and floor(row[3] / cost) or EXACT
     local fewest = other_cost > 0 and floor(other[3] / other_cost) or EXACT
@@ -1818,61 +1865,51 @@ local function several()
     return row[3] < other[3]
   end
 
-  -- Notes what becomes of the key at a place, five values for each, and answers the row.
-  local function noted(changes, place, row, change, bytes, lapse, slack, offset)
-    local from = 5 * place
-    changes[from - 4], changes[from - 3], changes[from - 2] = change, bytes, lapse
-    changes[from - 1], changes[from] = slack, offset
-    return row, change
+  local function write(keys, count, now)
+    for place = 1, count do
+      local change, bytes = changes[place], states[place]
+      if bytes then
+        store(keys[place], now, change, bytes, lapses[place], slacks[place], offsets[place])
+      elseif change then
+        lease().hold(keys[place], now, change)
+      end
+    end
   end
 
   return function(verb, keys, args, at)
-    local rules, failure, number = read(keys, args, at)
-    if not rules then return failed(failure, verb, number) end
+    local count, failure, number = read(keys, args, at)
+    if not count then return failed(failure, verb, number) end
     local now = now_us()
-    local count, denied = #rules, false
-    -- The rows stand in the reply from the seventh element on.
-    local reply, changes = { 0, 0, 0, 0, 0, 0 }, {}
+    local first, wait_ms = 1, 0
     for place = 1, count do
-      local row, change =
-        noted(changes, place, decide_one(keys[place], rules[place], now, false))
-      if not row then return failed(change, verb, place) end
-      if row[1] <= 0 then denied = true end
-      reply[6 + place] = row
-    end
-    local first, longest_wait_ms = 1, 0
-    for place = 1, count do
-      local row = reply[6 + place]
-      if denied and row[1] > 0 then
-        -- What stands when nothing is taken.
-        local change
-        row, change = noted(changes, place, decide_one(keys[place], rules[place], now, true))
-        if not row then return failed(change, verb, place) end
-        row[4] = 0
-        reply[6 + place] = row
-      end
-      if row[4] > longest_wait_ms then longest_wait_ms = row[4] end
-      if place > 1
-        and comes_before(row, rules[place].cost, reply[6 + first], rules[first].cost, denied) then
+      local rule = rules[place]
+      local row
+      row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+        decide_one(keys[place], rule, now, false)
+      if not row then return failed(changes[place], verb, place) end
+      rows[place] = row
+      if row[4] > wait_ms then wait_ms = row[4] end
+      if place > 1 and comes_before(row, rule.cost, rows[first], rules[first].cost) then
         first = place
       end
     end
-    local row = reply[6 + first]
-    reply[1], reply[2], reply[3], reply[5], reply[6] = row[1], row[2], row[3], row[5], first
-    reply[4] = denied and row[4] or longest_wait_ms
-    if verb == 'ALL' then
+    local answer = rows[first]
+    if answer[1] <= 0 then
+      wait_ms = answer[4]
       for place = 1, count do
-        local from = 5 * place
-        local change, bytes = changes[from - 4], changes[from - 3]
-        if bytes then
-          local lapse, slack, offset = changes[from - 2], changes[from - 1], changes[from]
-          store(keys[place], now, change, bytes, lapse, slack, offset)
-        elseif change then
-          lease().hold(keys[place], now, change)
+        if rows[place][1] > 0 then
+          -- What stands when nothing is taken.
+          local row
+          row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+            decide_one(keys[place], rules[place], now, true)
+          if not row then return failed(changes[place], verb, place) end
+          row[4] = 0
+          rows[place] = row
         end
       end
     end
-    return reply
+    if verb == 'ALL' then write(keys, count, now) end
+    return { answer[1], answer[2], answer[3], wait_ms, answer[5], first, spread(rows, 1, count) }
   end
 end
 
@@ -1883,11 +1920,12 @@ local function run(verb, keys, args, at)
   local self = made[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
-  self = algorithm_of(verb)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or several()
     return several_made(verb, keys, args, at)
-  elseif verb == 'VERSION' then
+  end
+  self = algorithm_of(verb)
+  if verb == 'VERSION' then
     return VERSION
   elseif not self and find(' QUOTA USE RESERVE COMMIT CANCEL POLICY INSPECT METRICS ',
     ' ' .. verb .. ' ', 1, true) then
@@ -1903,7 +1941,7 @@ local function run(verb, keys, args, at)
   end
   -- The server asks for as many before the grammar does.
   if not args[at + 1] then return failed('arity', verb) end
-  local name = upper(args[at])
+  local name = name_of(args[at])
   self = algorithm_of(name)
   if self then return apply(self, verb, keys, args, at + 1) end
   if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end

@@ -9,11 +9,11 @@ local REFILL_MAX = 3155760000000000
 local CLOCK_MAX = 7258118400000000
 local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
-local byte, char, find, upper, pack, unpack, floor, call, attempt
+local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
 local knows_expiry
 local function bind()
   byte, char, find, upper = string.byte, string.char, string.find, string.upper
-  pack, unpack = struct.pack, struct.unpack
+  pack, unpack, spread = struct.pack, struct.unpack, _G.unpack
   floor = math.floor
   call, attempt = redis.call, redis.pcall
   knows_expiry = redis.REDIS_VERSION_NUM ~= nil
@@ -231,12 +231,21 @@ local function failed(failure, verb, rule)
   end
   return redis.error_reply(text)
 end
+local WORD_LEN_MAX = 24
+local function shortened(word)
+  local _, zeros = find(word, '^0*')
+  if zeros > 0 and #word - zeros < WORD_LEN_MAX then return word:sub(zeros) end
+end
 local function integer(word, least, most)
-  local number = not find(word, '%D') and tonumber(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  local number = word and not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
 end
+local function name_of(word)
+  return upper(word:sub(1, WORD_LEN_MAX))
+end
 local limits_read, durations_read, words_read = {}, {}, 0
-local WORDS_MAX, WORD_LEN_MAX = 1000, 24
+local WORDS_MAX = 1000
 local function remember(words, word, number)
   if number and #word <= WORD_LEN_MAX then
     words_read = words_read + 1
@@ -252,6 +261,8 @@ local function units(word)
   return remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 local function duration(word)
+  if #word > WORD_LEN_MAX then word = shortened(word) end
+  if not word then return end
   local whole, rest = word, ''
   if find(word, '%D') then
     whole, rest = word:match('^(%d+)(.*)$')
@@ -281,7 +292,7 @@ end
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
-    local name = upper(args[at])
+    local name = name_of(args[at])
     at = at + 1
     if name == 'COST' then
       if cost then return nil, 'repeated_cost' end
@@ -351,19 +362,22 @@ local function pair(kind, instant, count)
   return front_of(0x93, kind, instant) .. spelled(count)
 end
 local function number_at(bytes, at)
-  local first, a, b, c, d, e, f, g, h = byte(bytes, at, at + 8)
+  local first = byte(bytes, at)
   if not first then return end
   if first < 128 then return first, at + 1 end
-  if first == 0xcf and h then
-    local high = ((a * 256 + b) * 256 + c) * 256 + d
-    if high > 0 then return high * 4294967296 + ((e * 256 + f) * 256 + g) * 256 + h, at + 9 end
-  elseif first == 0xce and d then
-    local number = ((a * 256 + b) * 256 + c) * 256 + d
+  local rest = #bytes - at
+  if first == 0xcf and rest >= 8 then
+    local number = unpack('>I8', bytes, at + 1)
+    if number >= 4294967296 then return number, at + 9 end
+  elseif first == 0xce and rest >= 4 then
+    local number = unpack('>I4', bytes, at + 1)
     if number >= 65536 then return number, at + 5 end
-  elseif first == 0xcd and b then
-    if a > 0 then return a * 256 + b, at + 3 end
-  elseif first == 0xcc and a and a >= 128 then
-    return a, at + 2
+  elseif first == 0xcd and rest >= 2 then
+    local number = unpack('>I2', bytes, at + 1)
+    if number >= 256 then return number, at + 3 end
+  elseif first == 0xcc and rest >= 1 then
+    local number = byte(bytes, at + 1)
+    if number >= 128 then return number, at + 2 end
   end
 end
 local function numbers(bytes, count)
@@ -591,7 +605,7 @@ end)()
   elseif name == 'TOKENBUCKET' or name == 'LEAKYBUCKET' then
     algorithm = (function(queues)
   local now, capacity, rate, period, refill
-  local unit, full, used, origin
+  local unit, full, used, origin, fits
   local function stored(bytes)
     local kind = byte(bytes, 2)
     local in_debt = kind == (queues and 0xf8 or 0xf9)
@@ -629,35 +643,33 @@ end)()
     return held + debt * unit - paid
   end
   local function drained_in(parts)
-    if plain(parts) == 0 then return 0 end
     local whole = (parts + (rate - 1)) / rate
-    if not is_wide(whole) then whole = floor(whole) end
+    if fits or not is_wide(whole) then whole = floor(whole) end
+    if whole == 0 then return 0 end
     return origin > now and whole + (origin - now) or whole
   end
   local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
+    local most = capacity + cost + 2
     local updated, units, fraction, debt
     if bytes then
       updated, units, fraction, debt = stored(bytes)
       if not updated then return end
-      local most = capacity + units + debt + cost + 2
-      unit = most * period + rate < EXACT and period or widened(period)
-      full = capacity * unit
-      used = used_in(units, fraction, debt)
-    else
-      unit = (capacity + cost + 2) * period + rate < EXACT and period or widened(period)
-      full = capacity * unit
-      used = unit - unit
+      most = most + units + debt
     end
+    fits = most * period + rate < EXACT
+    unit = fits and period or widened(period)
+    full = capacity * unit
+    used = updated and used_in(units, fraction, debt) or unit - unit
     refill = floor((full + (rate - 1)) / rate)
-    if not updated or plain(used) == 0 then return capacity, false end
+    if not updated or (fits and used or plain(used)) == 0 then return capacity, false end
     if updated > now then
       if updated - now > refill then return capacity, true end
       origin = updated
       return capacity, false
     end
-    local drained = (is_wide(unit) and widened(rate) or rate) * (now - updated)
+    local drained = (fits and rate or widened(rate)) * (now - updated)
     used = drained < used and used - drained or unit - unit
     return capacity, false
   end
@@ -695,7 +707,8 @@ end)()
       local units = floor((used - fraction) / period)
       bytes = front_of(0x94, 0xfb, origin) .. spelled(units) .. spelled(fraction)
     else
-      local fraction = plain(full - used - remaining * unit)
+      local fraction = full - used - remaining * unit
+      if not fits then fraction = plain(fraction) end
       bytes = front_of(0x94, 0xfc, origin) .. spelled(remaining) .. spelled(fraction)
     end
     return bytes, reset, floor(refill / 8)
@@ -1087,18 +1100,21 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 local settle
+local function expiry_of(key, now)
+  if knows_expiry then return call('PEXPIRETIME', key) end
+  local left = call('PTTL', key)
+  return left >= 0 and left + floor(now / 1000) or -1
+end
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
-  local expiry
-  if knows_expiry then
-    expiry = call('PEXPIRETIME', key)
-  else
-    local left = call('PTTL', key)
-    expiry = left >= 0 and left + floor(now / 1000) or -1
-  end
+  local expiry = expiry_of(key, now)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
+end
+local function check_right_to_expire(key, expiry)
+  local allows = redis.acl_check_cmd
+  if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
@@ -1108,9 +1124,11 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
     expiry, kept = new_expiry(key, now, lapse, slack, is_new)
   end
   if offset then
+    if expiry then check_right_to_expire(key, expiry) end
     call('SETRANGE', key, offset, bytes)
     if expiry then call('PEXPIREAT', key, expiry) end
   elseif not knows_expiry then
+    check_right_to_expire(key, expiry or kept)
     call('SET', key, bytes)
     call('PEXPIREAT', key, expiry or kept)
   elseif expiry then
@@ -1196,7 +1214,7 @@ local function lease()
     end
   end
   local function look_at(key)
-    local first = attempt('ZRANGE', key, 0, 1, 'WITHSCORES')
+    local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
       return nil, find(first.err, 'WRONGTYPE', 1, true) and 'wrong_type' or first.err
     end
@@ -1211,14 +1229,14 @@ local function lease()
     local lapse = instant_of(score)
     if not lapse then return end
     if lapse > now then return 0 end
-    local first = call('ZRANGE', key, 1, REMOVED_MAX + 1, 'WITHSCORES')
+    local first = call('ZRANGE', key, '1', REMOVED_MAX + 1, 'WITHSCORES')
     for at = 4, #first, 2 do
       lapse = instant_of(first[at])
       if not lapse then return end
       if lapse > now then return at / 2 - 1 end
     end
     if #first <= 2 * REMOVED_MAX then return #first / 2 end
-    return call('ZCOUNT', key, 1, now)
+    return call('ZCOUNT', key, '1', now)
   end
   local function lapse_of(key, id, now)
     local score = call('ZSCORE', key, id)
@@ -1227,7 +1245,7 @@ local function lease()
     return lapse and lapse > now and lapse or lapse and false
   end
   local function last_of_others(key, id, now)
-    local last = call('ZREVRANGE', key, 0, 1, 'WITHSCORES')
+    local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
     if not last[at] or last[at] == '' then return false end
     local lapse = instant_of(last[at + 1])
@@ -1237,7 +1255,7 @@ local function lease()
     local found
     if rank <= REMOVED_MAX then
       found = call('ZRANGEBYSCORE', key, '(' .. string.format('%.0f', now), '+inf',
-        'WITHSCORES', 'LIMIT', rank, 1)
+        'WITHSCORES', 'LIMIT', rank, '1')
     else
       found = call('ZRANGE', key, 1 + lapsed + rank, 1 + lapsed + rank, 'WITHSCORES')
     end
@@ -1294,28 +1312,27 @@ local function lease()
     local grant = { id, lapse, last, there, lapsed > 0 }
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
-  local function expire(key, now, last, is_new)
-    local left = last - now
-    local serves = new_expiry(key, now, left, left, is_new)
-    if serves then call('PEXPIREAT', key, expiry_ms(now, left + floor(left / 8))) end
-  end
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
+    local left = last - now
+    local expiry = new_expiry(key, now, left, left, not there)
+      and expiry_ms(now, left + floor(left / 8))
+    if expiry then check_right_to_expire(key, expiry) end
     if has_lapsed then
-      local first = call('ZRANGE', key, 1, REMOVED_MAX, 'WITHSCORES')
+      local first = call('ZRANGE', key, '1', REMOVED_MAX, 'WITHSCORES')
       local removed = {}
       for at = 1, #first, 2 do
         if tonumber(first[at + 1]) > now then break end
         if first[at] ~= id then removed[#removed + 1] = first[at] end
       end
-      if #removed > 0 then call('ZREM', key, _G.unpack(removed)) end
+      if #removed > 0 then call('ZREM', key, spread(removed)) end
     end
     if there then
       call('ZADD', key, lapse, id)
     else
-      call('ZADD', key, 0, '', lapse, id)
+      call('ZADD', key, '0', '', lapse, id)
     end
-    expire(key, now, last, not there)
+    if expiry then call('PEXPIREAT', key, expiry) end
   end
   function self.renew(key, now, id, ttl)
     local there, failure = look_at(key)
@@ -1337,9 +1354,10 @@ local function lease()
       call('DEL', key)
       return 1
     end
+    local never_expires = expiry_of(key, now) < 0
     call('ZREM', key, id)
-    if call('PTTL', key) == -1 then
-      local last = call('ZREVRANGE', key, 0, 0, 'WITHSCORES')
+    if never_expires then
+      local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
       local lapse = instant_of(last[2])
       if lapse then call('PEXPIREAT', key, expiry_ms(0, lapse)) end
     end
@@ -1369,19 +1387,20 @@ local function run(verb, keys, args, at)
   local self = made[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
   if not call then bind() end
-  self = algorithm_of(verb)
   if verb == 'ALL' or verb == 'PEEKALL' then
     several_made = several_made or (function()
   local RULES_MAX = 16
+  local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   local rules_read, rules_read_count = {}, 0
   local function read_rule(text)
-    local words, count = {}, 0
-    for word in text:gmatch('[^ ]+') do
-      count = count + 1
-      words[count] = word
+    local words, from = {}, 1
+    for count = 1, RULE_WORDS_MAX do
+      local _, to, word = find(text, '^ *([^ ]*)', from)
+      if word == '' then break end
+      words[count], from = word, to + 1
     end
-    local name = upper(words[1] or '')
+    local name = name_of(words[1] or '')
     if name == 'LEASE' then
       local id, limit, ttl = lease().read(words, 2, 'LEASE')
       if not id then return nil, limit == 'arity' and name or limit end
@@ -1400,26 +1419,28 @@ local function run(verb, keys, args, at)
     end
     return rule
   end
+  local rules, rows = {}, {}
+  local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
     if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
-    local rules = {}
-    for number = 1, keys_count < count and keys_count or count do
-      local text = args[at + number - 1]
+    for place = 1, keys_count < count and keys_count or count do
+      local text = args[at + place - 1]
       local rule, failure = rules_read[text]
       if not rule then
         rule, failure = read_rule(text)
-        if not rule then return nil, failure, number end
+        if not rule then return nil, failure, place end
       end
-      rules[number] = rule
+      rules[place] = rule
     end
     if count ~= keys_count or count < 1 then return nil, 'arity' end
-    for number = 2, count do
-      for earlier = 1, number - 1 do
-        if keys[number] == keys[earlier] then return nil, 'repeated_key', number end
+    for place = 2, count do
+      local key = keys[place]
+      for earlier = 1, place - 1 do
+        if key == keys[earlier] then return nil, 'repeated_key', place end
       end
     end
-    return rules
+    return count
   end
   local function decide_one(key, rule, now, holds_back)
     if rule.id then
@@ -1439,71 +1460,66 @@ local function run(verb, keys, args, at)
     if not writes then return row end
     return row, not bytes, self.next(remaining, reset)
   end
-  local function comes_before(row, cost, other, other_cost, denied)
-    if denied then
-      if row[1] > 0 or other[1] > 0 then return row[1] <= 0 end
-      return other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
+  local function comes_before(row, cost, other, other_cost)
+    if row[1] <= 0 then
+      return other[1] > 0 or other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
+    elseif other[1] <= 0 then
+      return false
     end
     local calls = cost > 0 and floor(row[3] / cost) or EXACT
     local fewest = other_cost > 0 and floor(other[3] / other_cost) or EXACT
     if calls ~= fewest then return calls < fewest end
     return row[3] < other[3]
   end
-  local function noted(changes, place, row, change, bytes, lapse, slack, offset)
-    local from = 5 * place
-    changes[from - 4], changes[from - 3], changes[from - 2] = change, bytes, lapse
-    changes[from - 1], changes[from] = slack, offset
-    return row, change
+  local function write(keys, count, now)
+    for place = 1, count do
+      local change, bytes = changes[place], states[place]
+      if bytes then
+        store(keys[place], now, change, bytes, lapses[place], slacks[place], offsets[place])
+      elseif change then
+        lease().hold(keys[place], now, change)
+      end
+    end
   end
   return function(verb, keys, args, at)
-    local rules, failure, number = read(keys, args, at)
-    if not rules then return failed(failure, verb, number) end
+    local count, failure, number = read(keys, args, at)
+    if not count then return failed(failure, verb, number) end
     local now = now_us()
-    local count, denied = #rules, false
-    local reply, changes = { 0, 0, 0, 0, 0, 0 }, {}
+    local first, wait_ms = 1, 0
     for place = 1, count do
-      local row, change =
-        noted(changes, place, decide_one(keys[place], rules[place], now, false))
-      if not row then return failed(change, verb, place) end
-      if row[1] <= 0 then denied = true end
-      reply[6 + place] = row
-    end
-    local first, longest_wait_ms = 1, 0
-    for place = 1, count do
-      local row = reply[6 + place]
-      if denied and row[1] > 0 then
-        local change
-        row, change = noted(changes, place, decide_one(keys[place], rules[place], now, true))
-        if not row then return failed(change, verb, place) end
-        row[4] = 0
-        reply[6 + place] = row
-      end
-      if row[4] > longest_wait_ms then longest_wait_ms = row[4] end
-      if place > 1
-        and comes_before(row, rules[place].cost, reply[6 + first], rules[first].cost, denied) then
+      local rule = rules[place]
+      local row
+      row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+        decide_one(keys[place], rule, now, false)
+      if not row then return failed(changes[place], verb, place) end
+      rows[place] = row
+      if row[4] > wait_ms then wait_ms = row[4] end
+      if place > 1 and comes_before(row, rule.cost, rows[first], rules[first].cost) then
         first = place
       end
     end
-    local row = reply[6 + first]
-    reply[1], reply[2], reply[3], reply[5], reply[6] = row[1], row[2], row[3], row[5], first
-    reply[4] = denied and row[4] or longest_wait_ms
-    if verb == 'ALL' then
+    local answer = rows[first]
+    if answer[1] <= 0 then
+      wait_ms = answer[4]
       for place = 1, count do
-        local from = 5 * place
-        local change, bytes = changes[from - 4], changes[from - 3]
-        if bytes then
-          local lapse, slack, offset = changes[from - 2], changes[from - 1], changes[from]
-          store(keys[place], now, change, bytes, lapse, slack, offset)
-        elseif change then
-          lease().hold(keys[place], now, change)
+        if rows[place][1] > 0 then
+          local row
+          row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
+            decide_one(keys[place], rules[place], now, true)
+          if not row then return failed(changes[place], verb, place) end
+          row[4] = 0
+          rows[place] = row
         end
       end
     end
-    return reply
+    if verb == 'ALL' then write(keys, count, now) end
+    return { answer[1], answer[2], answer[3], wait_ms, answer[5], first, spread(rows, 1, count) }
   end
 end)()
     return several_made(verb, keys, args, at)
-  elseif verb == 'VERSION' then
+  end
+  self = algorithm_of(verb)
+  if verb == 'VERSION' then
     return VERSION
   elseif not self and find(' QUOTA USE RESERVE COMMIT CANCEL POLICY INSPECT METRICS ',
     ' ' .. verb .. ' ', 1, true) then
@@ -1518,7 +1534,7 @@ end)()
     return failed('command', verb)
   end
   if not args[at + 1] then return failed('arity', verb) end
-  local name = upper(args[at])
+  local name = name_of(args[at])
   self = algorithm_of(name)
   if self then return apply(self, verb, keys, args, at + 1) end
   if name == 'LEASE' and verb == 'PEEK' then return apply_lease(verb, keys, args, at + 1) end
@@ -1526,4 +1542,4 @@ end)()
 end
 return run
 end
-return script()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+return script()((ARGV[1] or ''):sub(1, 24):upper(), KEYS, ARGV, 2)

@@ -30,7 +30,7 @@ MIDDLE = "local function script()\n"
 TAIL = """\
 return run
 end
-return script()((ARGV[1] or ''):upper(), KEYS, ARGV, 2)
+return script()((ARGV[1] or ''):sub(1, 24):upper(), KEYS, ARGV, 2)
 """
 
 

@@ -25,6 +25,8 @@ mod moving;
 mod page;
 #[path = "functions/refusals.rs"]
 mod refusals;
+#[path = "functions/rights.rs"]
+mod rights;
 #[path = "functions/schedule.rs"]
 mod schedule;
 #[path = "functions/servers.rs"]

@@ -112,7 +112,12 @@ impl Library {
     /// Loads both forms into a server.
     pub fn load(client: &mut Client) -> Self {
         assert_eq!(text(&client.call(&["FUNCTION", "LOAD", &source()])), "redis_throttle");
-        Self { sha: text(&client.call(&["SCRIPT", "LOAD", &script()])) }
+        Self::load_script(client, &script())
+    }
+
+    /// Loads a script alone, such as one that is changed.
+    pub fn load_script(client: &mut Client, script: &str) -> Self {
+        Self { sha: text(&client.call(&["SCRIPT", "LOAD", script])) }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use redis::Value;
+use redis::{PushKind, Value};
 
 use crate::library::{Asked, FORMS, Form, Library, script, source};
 use crate::support::cluster::Cluster;
@@ -218,6 +218,67 @@ fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
 }
 
+#[test]
+fn the_clock_is_read_once_a_call() {
+    let server = plain();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    let denying = [("{7}:u", "GCRA 6 10 60"), ("{7}:h", "LEASE a 1 60"), ("{7}:t", "FIXED 1 60")];
+    let of_several = [all("ALL"), Asked::several("ALL", &denying), Asked::several("ALL", &denying)];
+    let asked = CALLS.iter().map(|line| Asked::line(line)).chain(of_several);
+    for (asked, form) in asked.flat_map(|asked| {
+        [Form::Function, Form::Script].map(|form| (asked.with_suffix(&format!(":{form:?}")), form))
+    }) {
+        client.ok("CONFIG RESETSTAT");
+        let reply = client.call(&asked.call(form, &library));
+        assert!(raw_error(&reply).is_none(), "{asked:?}: {reply:?}");
+        let statistics = client.info("commandstats");
+        let of_clock = statistics.get("cmdstat_time").expect("it is read");
+        assert!(of_clock.starts_with("calls=1,"), "{asked:?}: {of_clock}");
+    }
+}
+
+/// A call, the keyspace events of the module's command, and those of the function, as the head of
+/// the library has them.
+const EVENTS: [(&str, &[&str], &[&str]); 13] = [
+    ("GCRA g 60 10 60", &["set"], &["set", "expire"]),
+    // The key lives long enough.
+    ("GCRA g 60 10 60", &["set"], &["set"]),
+    ("REFUND g GCRA 60 10 60 COST 9", &["del"], &["del"]),
+    ("FIXED f 1 60", &["set"], &["set", "expire"]),
+    ("FIXED f 1 60", &[], &[]),
+    ("SLIDINGLOG l 6 60", &["set"], &["set", "expire"]),
+    ("SLIDINGLOG l 6 60", &["set"], &["setrange"]),
+    ("SLIDINGLOG l 6 1d", &["set"], &["setrange", "expire"]),
+    ("PEEK l SLIDINGLOG 6 1d", &[], &[]),
+    ("LEASE h job-1 3 60", &["zadd", "expire"], &["zadd", "expire"]),
+    ("LEASE h job-2 3 59", &["zadd"], &["zadd"]),
+    ("RELEASE h job-2", &["zrem"], &["zrem"]),
+    ("RELEASE h job-1", &["del"], &["del"]),
+];
+
+#[test]
+fn keyspace_events_are_those_of_the_commands_that_a_function_calls() {
+    let server = Server::setup().line("notify-keyspace-events KA").start();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    let mut listener = server.client3();
+    listener.subscribe("__keyspace@0__:*");
+    for (line, of_module, of_library) in EVENTS {
+        for (form, expected) in
+            [(Form::Module, of_module), (Form::Function, of_library), (Form::Script, of_library)]
+        {
+            let asked = Asked::line(line).with_suffix(&format!(":{form:?}"));
+            let reply = client.call(&asked.call(form, &library));
+            assert!(raw_error(&reply).is_none(), "{line}: {reply:?}");
+            let pushed = listener.pushed().into_iter();
+            let messages = pushed.filter(|push| push.kind == PushKind::PMessage);
+            let told = messages.map(|push| text(&push.data[2])).collect::<Vec<_>>();
+            assert_eq!(told, expected, "{line} by {form:?}");
+        }
+    }
+}
+
 /// A fifth of what makes a server answer BUSY, and its people kill what it runs.
 const BUSY_MS: &str = "1000";
 
@@ -246,6 +307,54 @@ fn the_longest_calls_keep_no_server_busy() {
     let lease =
         client.call(&Asked::line("LEASE jobs last 10000 60").call(Form::Function, &library));
     assert!(integers(&lease).is_some_and(|five| five[0] == 1), "{lease:?}");
+    assert!(!server.log().contains("Slow script"), "{}", server.log());
+    server.assert_alive();
+}
+
+/// The length of one word, and of millions of words.
+const LONG: usize = 2 << 20;
+const LONGER: usize = 16 << 20;
+
+#[test]
+fn a_long_argument_is_not_read_beyond_what_it_can_mean() {
+    let server = Server::start();
+    let mut client = server.client();
+    let library = Library::load(&mut client);
+    client.ok(&format!("CONFIG SET busy-reply-threshold {BUSY_MS}"));
+    let zeros = [vec![b'0'; LONG], b"7".to_vec()].concat();
+    let words = b"7 ".repeat(LONGER / 2);
+    let long = [zeros, vec![b'7'; LONG], vec![b'x'; LONG], vec![b' '; LONG], words];
+    let bytes = |text: &str| text.as_bytes().to_vec();
+    for word in &long {
+        let shown = word[..3].escape_ascii();
+        let of_one = [
+            ("GCRA", vec![word.clone(), bytes("10"), bytes("60")]),
+            ("FIXED", vec![bytes("6"), word.clone()]),
+            ("FIXED", vec![bytes("6"), bytes("60"), word.clone()]),
+            ("FIXED", vec![bytes("6"), bytes("60"), bytes("COST"), word.clone()]),
+            ("PEEK", vec![word.clone(), bytes("6"), bytes("60")]),
+            ("LEASE", vec![word.clone(), bytes("6"), bytes("60")]),
+        ];
+        let rules = [
+            word.clone(),
+            [b"FIXED ", &word[..], b" 60"].concat(),
+            [b"FIXED 6 60 ", &word[..]].concat(),
+        ];
+        let of_several = rules.map(|rule| ("ALL", vec![rule]));
+        for (verb, arguments) in of_one.into_iter().chain(of_several) {
+            let told = FORMS.map(|form| {
+                let keys = vec![bytes("{7}")];
+                let asked = Asked { verb: bytes(verb), keys, arguments: arguments.clone() };
+                client.ok("FLUSHALL");
+                let reply = client.call(&asked.call(form, &library));
+                raw_error(&reply).unwrap_or_else(|| format!("{reply:?}"))
+            });
+            assert!(told.iter().all(|reply| *reply == told[0]), "{verb} {shown}: {told:?}");
+        }
+        let asked = Asked { verb: word.clone(), ..Asked::line("GCRA k 6 10 60") };
+        let refused = raw_error(&client.call(&asked.call(Form::Script, &library)));
+        assert!(refused.is_some_and(|error| error.starts_with("ERR unknown ")), "{shown}");
+    }
     assert!(!server.log().contains("Slow script"), "{}", server.log());
     server.assert_alive();
 }

@@ -67,16 +67,15 @@ export class Backends implements Connection {
     return this.#choice?.backend ?? 'module';
   }
 
-  async send(call: Call, waiting: Waiting): Promise<unknown> {
+  send(call: Call, waiting: Waiting): Promise<unknown> {
     const choice = this.#choice;
     if (choice === undefined) return this.#sendAnew(choice, call, waiting);
-    try {
-      return await this.#connection.send(written(call, choice), waiting);
-    } catch (error) {
+    // No `await`: each costs, and here nearly always for nothing.
+    return this.#connection.send(written(call, choice), waiting).catch((error) => {
       const isOurs = (call.args[0] as string).startsWith('RL.') && this.#wanted !== 'module';
       if (!isOurs || waiting.ended || !says(error, ...NOT_RUN)) throw error;
       return this.#sendAnew(choice, call, waiting);
-    }
+    });
   }
 
   nodeOf(call: Pick<Call, 'keys'>): string | undefined {

@@ -1,6 +1,7 @@
 /** One call, one answer, within the deadline: never more at once than agreed, never repeated. */
 import type { Clock } from './clock.js';
 import type { Connection } from './connection.js';
+import { Deadlines, type Due } from './deadlines.js';
 import { classified, MistakeError, UnavailableError } from './errors.js';
 import { Breaker } from './policy.js';
 import type { Call } from './protocol.js';
@@ -21,12 +22,15 @@ interface Node {
 export class Calls {
   /** By name; a server that is no cluster has none. */
   readonly #nodes = new Map<string, Node>();
+  readonly #deadlines: Deadlines;
 
   constructor(
     private readonly connection: Connection,
     private readonly clock: Clock,
     private readonly options: CallsOptions,
-  ) {}
+  ) {
+    this.#deadlines = new Deadlines(clock);
+  }
 
   /** Each node of a cluster has its own: one that is dead does not open the others. */
   #node(call: Pick<Call, 'keys'>): Node {
@@ -46,48 +50,82 @@ export class Calls {
   }
 
   /** Rejects with a MistakeError, an UnavailableError, or as it was aborted. */
-  async send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
-    signal?.throwIfAborted();
-    const node = this.#node(call);
-    const { maxInFlight } = this.options;
-    if (node.inFlight >= maxInFlight) {
-      throw new UnavailableError('overloaded', `not asked: ${maxInFlight} calls in flight`);
-    }
-    node.breaker.enter();
-    node.inFlight += 1;
-    const waiting = new UntilGivenUp();
+  send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
-      let settled = false;
-      const settle = (outcome: 'answered' | 'failed' | 'neither'): boolean => {
-        if (settled) return false;
-        settled = true;
-        stop();
-        signal?.removeEventListener('abort', onAbort);
-        node.breaker.ended(outcome);
-        return true;
-      };
-      const giveUp = (outcome: 'failed' | 'neither', reason: unknown) => {
-        if (!settle(outcome)) return;
-        reject(reason);
-        waiting.end();
-      };
-      const onAbort = () => giveUp('neither', signal?.reason);
-      const stop = this.clock.after(timeoutMs, () => {
-        giveUp('failed', new UnavailableError('timeout', `no answer in ${timeoutMs} ms`));
-      });
-      signal?.addEventListener('abort', onAbort, { once: true });
+      signal?.throwIfAborted();
+      const node = this.#node(call);
+      const { maxInFlight } = this.options;
+      if (node.inFlight >= maxInFlight) {
+        throw new UnavailableError('overloaded', `not asked: ${maxInFlight} calls in flight`);
+      }
+      node.breaker.enter();
+      node.inFlight += 1;
+      const { clock } = this;
+      const pending = new Pending(timeoutMs, clock, node, this.#deadlines, signal, resolve, reject);
       // Who was given up still counts as in flight, until the driver has settled it.
-      this.connection.send(call, waiting).then(
+      this.connection.send(call, pending).then(
         (reply) => {
           node.inFlight -= 1;
-          if (settle('answered')) resolve(reply);
+          pending.answer(reply);
         },
         (error) => {
           node.inFlight -= 1;
-          const known = classified(error);
-          if (settle(known instanceof MistakeError ? 'answered' : 'failed')) reject(known);
+          pending.fail(classified(error));
         },
       );
     });
+  }
+}
+
+/** A call that somebody waits for, until it is answered, its deadline passes or it is aborted. */
+class Pending extends UntilGivenUp implements Due {
+  #settled = false;
+  readonly endsAtMs: number;
+  place = -1;
+  readonly #onAbort: (() => void) | undefined;
+
+  constructor(
+    private readonly timeoutMs: number,
+    clock: Clock,
+    private readonly node: Node,
+    private readonly deadlines: Deadlines,
+    private readonly abort: AbortSignal | undefined,
+    private readonly resolve: (reply: unknown) => void,
+    private readonly reject: (reason: unknown) => void,
+  ) {
+    super();
+    this.endsAtMs = clock.nowMs() + timeoutMs;
+    deadlines.add(this);
+    if (abort === undefined) return;
+    this.#onAbort = () => this.#giveUp('neither', abort.reason);
+    abort.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  answer(reply: unknown): void {
+    if (this.#settle('answered')) this.resolve(reply);
+  }
+
+  fail(error: MistakeError | UnavailableError): void {
+    const outcome = error instanceof MistakeError ? 'answered' : 'failed';
+    if (this.#settle(outcome)) this.reject(error);
+  }
+
+  expire(): void {
+    this.#giveUp('failed', new UnavailableError('timeout', `no answer in ${this.timeoutMs} ms`));
+  }
+
+  #giveUp(outcome: 'failed' | 'neither', reason: unknown): void {
+    if (!this.#settle(outcome)) return;
+    this.reject(reason);
+    this.end();
+  }
+
+  #settle(outcome: 'answered' | 'failed' | 'neither'): boolean {
+    if (this.#settled) return false;
+    this.#settled = true;
+    this.deadlines.delete(this);
+    if (this.#onAbort !== undefined) this.abort?.removeEventListener('abort', this.#onAbort);
+    this.node.breaker.ended(outcome);
+    return true;
   }
 }

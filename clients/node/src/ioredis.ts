@@ -10,7 +10,7 @@ import { slotOf } from './slots.js';
 export interface IoRedisLike {
   readonly status: string;
   readonly options: IoRedisOptions;
-  call(command: string, ...args: string[]): Promise<unknown>;
+  call(command: string, args: string[]): Promise<unknown>;
   readonly stream?: Writable | undefined;
   connect(): Promise<unknown>;
   duplicate(override?: object): IoRedisLike;
@@ -77,13 +77,13 @@ function isKeyAt(args: readonly string[], at: number): boolean {
 }
 
 /** The calls of one turn of the event loop are written at once: a system call costs most. */
-function written(client: IoRedisLike, [command, ...args]: readonly string[]): Promise<unknown> {
+function written(client: IoRedisLike, args: readonly string[]): Promise<unknown> {
   const { stream } = client;
   if (stream !== undefined && stream.writableCorked === 0) {
     stream.cork();
     process.nextTick(() => stream.uncork());
   }
-  return client.call(command as string, ...args);
+  return client.call(args[0] as string, args.slice(1));
 }
 
 /** Whether it may send a call again, or one that nobody waits for any more. */
@@ -134,19 +134,25 @@ export class IoRedisConnection implements Connection {
     });
   }
 
-  async send(call: Call, waiting: Waiting): Promise<unknown> {
+  send(call: Call, waiting: Waiting): Promise<unknown> {
     const client = this.#client;
-    if (client.status !== 'ready') {
-      this.#refusal.throwIfAny();
-      const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
-      if (back && !this.#closed) client.connect().catch(() => {});
-      else if (this.#wasReady && client.status !== 'wait')
-        throw away('the connection is not there');
-      await this.#refusal.during(opened(client, waiting.signal));
-    }
+    if (client.status !== 'ready') return this.#opened(waiting).then(() => this.#write(call));
+    return this.#write(call);
+  }
+
+  async #opened(waiting: Waiting): Promise<void> {
+    const client = this.#client;
+    this.#refusal.throwIfAny();
+    const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
+    if (back && !this.#closed) client.connect().catch(() => {});
+    else if (this.#wasReady && client.status !== 'wait') throw away('the connection is not there');
+    await this.#refusal.during(opened(client, waiting.signal));
+  }
+
+  #write(call: Call): Promise<unknown> {
     this.#wasReady = true;
-    const { keyPrefix } = client.options;
-    return written(client, prefixed(call, keyPrefix, keyPrefix));
+    const { keyPrefix } = this.#client.options;
+    return written(this.#client, prefixed(call, keyPrefix, keyPrefix));
   }
 
   close(): void {

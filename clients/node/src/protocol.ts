@@ -53,10 +53,15 @@ function checkedId(id: string): string {
 
 /** A call under one rule. */
 export function single(deciding: Deciding, ask: Ask): Call {
-  const [word, ...rest] = words(ask);
   const { key } = ask;
   const keys = [key];
-  if (deciding === 'check') return { args: [`RL.${word}`, key, ...rest], keys, readOnly: false };
+  const all = words(ask);
+  if (deciding === 'check') {
+    const args = [ask.rule.command, key];
+    for (let at = 1; at < all.length; at += 1) args.push(all[at] as string);
+    return { args, keys, readOnly: false };
+  }
+  const [word, ...rest] = all;
   if (deciding !== 'peek' && ask.rule.kind === 'lease') {
     throw new ArgumentError('rule', 'a rule that is no lease: it has no cost');
   }
@@ -134,23 +139,22 @@ export function decisionOf(
   reply: unknown,
   { rule, cost = 1, partial = false }: Answered,
 ): Decision {
-  const length = rule.kind === 'policy' ? 7 : 5;
-  if (!Array.isArray(reply) || reply.length !== length) throw unexpected();
-  const fields = reply.map(replyInteger);
-  const [taken, limit, remaining, retryAfterMs, resetAfterMs] = fields as FiveIntegers;
+  const isPolicy = rule.kind === 'policy';
+  if (!Array.isArray(reply) || reply.length !== (isPolicy ? 7 : 5)) throw unexpected();
+  const taken = replyInteger(reply[0]);
   if (taken < 0 || taken > (partial ? cost : 1)) throw unexpected();
   const allowed = taken > 0;
-  const [would, wouldRetryAfterMs] = length === 7 ? fields.slice(5) : [taken, retryAfterMs];
+  const retryAfterMs = replyInteger(reply[3]);
   return new Decision({
     allowed,
     rule,
-    limit,
-    remaining,
+    limit: replyInteger(reply[1]),
+    remaining: replyInteger(reply[2]),
     retryAfterMs,
-    resetAfterMs,
+    resetAfterMs: replyInteger(reply[4]),
     granted: allowed && !partial ? cost : taken,
-    wouldAllow: (would as number) > 0,
-    wouldRetryAfterMs: wouldRetryAfterMs as number,
+    wouldAllow: isPolicy ? replyInteger(reply[5]) > 0 : allowed,
+    wouldRetryAfterMs: isPolicy ? replyInteger(reply[6]) : retryAfterMs,
   });
 }
 

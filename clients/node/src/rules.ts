@@ -50,6 +50,8 @@ export interface Rule {
   readonly kind: RuleKind;
   /** Part of the keys and of the headers. */
   readonly name: string;
+  /** The module's command, such as `RL.GCRA`. */
+  readonly command: string;
   /** The words after the key, the algorithm's first: `['GCRA', '6', '10', '60']`. */
   readonly words: readonly string[];
   /**
@@ -174,6 +176,7 @@ function made(shape: Shape, options: RuleOptions): Rule {
   return Object.freeze({
     ...shape,
     name: checkedName(shape.name),
+    command: `RL.${shape.words[0]}`,
     words: Object.freeze([...shape.words]),
     windowMs: shape.windowMs,
     fallback: shape.fallback,

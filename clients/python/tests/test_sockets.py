@@ -93,6 +93,7 @@ class Connection:
     async def connect(self) -> None:
         dials = self._dials
         dials.made += 1
+        dials.connections.append(self)
         dials.under_way += 1
         try:
             await dials.go.wait()
@@ -121,6 +122,7 @@ class Dials:
 
     def __init__(self, most: int = MANY) -> None:
         self.made = self.under_way = 0
+        self.connections: list[Connection] = []
         self.go, self.answer = asyncio.Event(), asyncio.Event()
         self.error: Exception | None = None
         dial = Dial(redis.asyncio.Connection, {}, 60, wait=True)
@@ -195,6 +197,23 @@ async def test_a_connection_that_does_not_come_is_the_error_of_one_call() -> Non
     await settled()
     dials.answer.set()
     assert await asyncio.gather(first, *asked) == [b"PONG"] * 21
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("turns", range(6))
+async def test_close_leaves_no_connection_whenever_it_comes(turns: int) -> None:
+    dials = Dials()
+    asked = dials.pings(3)
+    await settled()
+    dials.go.set()
+    dials.answer.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await dials.sockets.close()
+    found = await asyncio.gather(*asked, return_exceptions=True)
+    assert all(one == b"PONG" or isinstance(one, Unsent) for one in found)
+    await settled()
+    assert (dials.made, [one for one in dials.connections if one.is_connected]) == (3, [])
 
 
 # -- the breaker ---------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ class _Pool:
         self.waiters: deque[asyncio.Future[Any]] = deque()
         self.dials: set[asyncio.Task[Any]] = set()
         self.open = 0
+        self.closed = False
 
     def offer(self, connection: Any) -> None:
         """Hands it to the one who waits longest."""
@@ -143,7 +144,7 @@ class AsyncSockets:
         self._dial_more(pool)
 
     async def _give(self, pool: _Pool, connection: Any) -> None:
-        if connection.is_connected:
+        if connection.is_connected and not pool.closed:
             pool.offer(connection)
         else:
             await self._drop(pool, connection)
@@ -154,10 +155,17 @@ class AsyncSockets:
         await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """Closes what is idle, and waits for nothing."""
+        """Closes what is idle or on its way; what is in use is closed when its call ends."""
         pool = self._pool
-        for dial in list(pool.dials):
-            dial.cancel()
+        del self._of_loop[asyncio.get_running_loop()]
+        pool.closed = True
+        while pool.waiters:
+            pool.refuse(Unsent("closed"))
+        if pool.dials:
+            for dial in pool.dials:
+                dial.cancel()
+            # One that had just come is idle only after a turn of the loop.
+            await asyncio.wait(set(pool.dials), timeout=self._dial.patience_s)
         while pool.idle:
             await self._drop(pool, pool.idle.pop())
 
