@@ -100,13 +100,8 @@ export class Limiter {
   async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
-    return this.#decided(
-      [ask],
-      async () => {
-        return protocol.decisionOf(await this.#send(call, options.signal), ask);
-      },
-      true,
-    );
+    const answer = () => this.#send(call, options.signal);
+    return this.#decided([ask], async () => protocol.decisionOf(await answer(), ask), true);
   }
 
   /**
