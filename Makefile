@@ -82,7 +82,7 @@ example-fastapi example-express example-axum: example-%:
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) example $(language_of_$*)
-	@RL_CLIENTS='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT)
+	@RL_CLIENTS='$(clients)' scripts/example.sh $* '$(module)' $(PORT) $(HTTP_PORT) $(ARGS)
 
 language_of_fastapi := python
 language_of_express := node

@@ -179,8 +179,6 @@ check | test | example)
     # Tests that find no server would be left out, were this not said to be everything.
     export CI=1 NO_COLOR=1
     [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
-    # The examples read their server's address from a variable of that name.
-    unset SERVER
     [ $# -gt 0 ] || set -- python node rust
     for language in "$@"; do
         case $language in

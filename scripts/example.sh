@@ -1,7 +1,9 @@
 #!/bin/sh
 # Starts a server with the module and an example application on it, and ends both at Ctrl-C.
 #
-#   scripts/example.sh NAME MODULE PORT HTTP_PORT     NAME is fastapi, express or axum
+#   scripts/example.sh NAME MODULE PORT HTTP_PORT [ARGUMENT...]
+#
+# NAME is fastapi, express or axum, the arguments are the server's.
 #
 # $SERVER replaces redis-server, $RL_CLIENTS is where the example in Rust was built.
 # The server may be stopped meanwhile: that is worth seeing.
@@ -11,6 +13,7 @@ name=$1
 module=$(readlink -f "$2")
 port=$3
 http_port=$4
+shift 4
 here=$(readlink -f "$(dirname "$0")")
 root=$(dirname "$here")
 server=${SERVER:-redis-server}
@@ -51,21 +54,17 @@ done
 
 start_server() {
     "$server" --bind 127.0.0.1 --port "$port" --dir "$directory" --save '' --appendonly no \
-        --always-show-logo no --loadmodule "$module" >"$directory/server.log" 2>&1 &
+        --always-show-logo no --loadmodule "$module" "$@" >"$directory/server.log" 2>&1 &
     server_pid=$!
 }
 
 # shellcheck disable=SC2093 # each is a process of its own
 start_application() {
-    # All three are told in the same words, and by the one that the example in Python reads.
-    export REDIS_URL="redis://127.0.0.1:$port" SERVER="redis://127.0.0.1:$port"
-    export HOST=127.0.0.1 PORT="$http_port"
+    export REDIS_URL="redis://127.0.0.1:$port" HOST=127.0.0.1 PORT="$http_port"
     case $name in
     fastapi)
         cd "$root/examples/fastapi"
-        # Who asks is the limiter's affair: no header is believed that nobody trusts.
-        exec "$root/.cache/venv/fastapi/bin/uvicorn" app:app --host "$HOST" --port "$PORT" \
-            --no-proxy-headers --log-level warning
+        exec "$root/.cache/venv/fastapi/bin/python" app.py
         ;;
     express)
         cd "$root/examples/express"
@@ -93,7 +92,7 @@ await() {
     done
 }
 
-start_server
+start_server "$@"
 await "the server" "$server_pid" is_taken "$port"
 (start_application) &
 application_pid=$!

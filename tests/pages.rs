@@ -147,6 +147,53 @@ fn the_readme_shows_of_each_client_what_its_page_shows_and_its_suite_runs() {
     }
 }
 
+/// `timeoutMs` as `timeout_ms`, `'auto'` and `Backend::Auto` as `auto`.
+fn as_everywhere(word: &str) -> String {
+    let word = word.trim_matches(['`', '\'']).rsplit("::").next().expect("a word");
+    let mut name = String::new();
+    for char in word.chars() {
+        if char.is_ascii_uppercase() && !name.is_empty() {
+            name.push('_');
+        }
+        name.push(char.to_ascii_lowercase());
+    }
+    name
+}
+
+/// The options of a client and their defaults, in the order of its page. What moves a test's clock
+/// is each language's own.
+fn options_of(page: &str) -> Vec<[String; 2]> {
+    let section = page.split("\n## Options\n").nth(1).and_then(|rest| rest.split("\n## ").next());
+    let cells = section.expect("options").lines().map(|line| line.split(" | ").collect::<Vec<_>>());
+    let rows = cells.filter_map(|cells| {
+        let words = |cell: &str| cell.split(", ").map(as_everywhere).collect::<Vec<_>>().join(" ");
+        let names = cells[0].strip_prefix("| `")?.strip_suffix('`')?;
+        let is_own = names.starts_with("clock") || names.contains("` of ");
+        (!is_own).then(|| [words(&names.replace('`', "")), words(cells[1])])
+    });
+    rows.collect()
+}
+
+#[test]
+fn the_pages_of_the_clients_have_the_same_sections_options_and_counters() {
+    let pages = pages();
+    let [python, node, rust] = ["docs/python.md", "docs/node.md", "docs/rust.md"].map(|page| {
+        let text = &pages[Path::new(page)];
+        let titles: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        let first =
+            ["Install", "Five lines", "Options", "When the server is away", "Without the module"];
+        assert!(titles.starts_with(&first) && titles.ends_with(&["Leases", "Testing"]), "{page}");
+        let counted = text.lines().find(|line| line.starts_with("| `counters"));
+        for counter in ["allowed", "denied", "degraded", "local", "mistakes"] {
+            assert!(counted.is_some_and(|row| row.contains(&format!("`{counter}`"))), "{page}");
+        }
+        options_of(text)
+    });
+    assert!(python.len() > 12, "{python:?}");
+    assert_eq!(node, python);
+    assert_eq!(rust, python);
+}
+
 /// What the suites of the clients check of every answer, as YAML reads JSON.
 fn cases_of_the_clients() -> Yaml<'static> {
     let text = fs::read_to_string(root().join("clients/cases.json")).expect("the cases");

@@ -1,7 +1,6 @@
-"""A FastAPI service with a limit: ten requests at once, then ten a minute, for each address.
+"""A service with limits: for each client, closed, local, several at once, and by how many at once.
 
-SERVER=redis://127.0.0.1:7777 uvicorn app:app --no-proxy-headers --port 8080
-for i in $(seq 11); do curl -i http://127.0.0.1:8080/; done
+REDIS_URL=redis://127.0.0.1:7777 PORT=8080 python app.py
 """
 
 from __future__ import annotations
@@ -9,29 +8,39 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
 
 import redis.asyncio
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
-from redis_throttle_client import AsyncLimiter, ThrottleError, fixed, gcra, lease
+from redis_throttle_client import AsyncLimiter, Rule, ThrottleError, fixed, gcra, lease, sliding_log
 from redis_throttle_client.asgi import RateLimitMiddleware
 
-client = redis.asyncio.Redis.from_url(os.environ.get("SERVER", "redis://127.0.0.1:7777"))
+env = os.environ.get
+client = redis.asyncio.Redis.from_url(env("REDIS_URL", "redis://127.0.0.1:7777"))
 limiter = AsyncLimiter(
     client,
-    timeout_ms=int(os.environ.get("TIMEOUT_MS", "100")),
-    backend=os.environ.get("BACKEND", "auto"),
+    prefix="example",
+    hash_tag="subject",  # in a cluster the rules of a client are in one slot
+    timeout_ms=int(env("TIMEOUT_MS", "100")),
+    backend=env("BACKEND", "auto"),
 )
-# Proxies in front of the service, as TRUSTED_PROXIES=10.0.0.0/8,192.0.2.1
-proxies = [name for name in os.environ.get("TRUSTED_PROXIES", "").split(",") if name]
+# Proxies in front of the service, as TRUSTED_PROXIES=10.0.0.0/8,unix
+proxies = [name for name in env("TRUSTED_PROXIES", "").split(",") if name]
 
-API = gcra("api", burst=10, rate=10, period="1m")
-LOGIN = gcra("login", burst=5, rate=5, period="15m", on_error="deny")
-SEARCH = gcra("search", burst=4, rate=4, period="1m", on_error="local", local_share=0.5)
+# Ten at once, then one every six seconds. Open: without the limiter the page is served.
+API = gcra("api", burst=10, rate=10, period="60s")
+# Closed: a password is not looked at without a limit.
+LOGIN = sliding_log("login", 5, "15m", on_error="deny")
+# One of two processes: each lets half of the limit through while the server is away.
+SEARCH = gcra("search", burst=4, rate=4, period="60s", on_error="local", local_share=0.5)
 DAY = fixed("day", 3, "1d")
+# One export at once: the permit comes back when the response ends, or the client goes.
 EXPORTS = lease("exports", limit=1, ttl="30s")
 
 
@@ -48,50 +57,51 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 app = FastAPI(lifespan=lifespan)
+READ = ("GET", "HEAD")
+limit = partial(
+    app.add_middleware, RateLimitMiddleware, limiter=limiter, trusted_proxies=proxies,
+    degraded_header="X-Limiter-Degraded",
+)  # fmt: skip
 
 
-def limited(path: str, *rules: object) -> None:
-    """Limits one path; a rule for all needs no ``skip``."""
-    app.add_middleware(
-        RateLimitMiddleware,
-        limiter=limiter,
-        rules=rules,
-        skip=lambda request: request.path != path,
-        trusted_proxies=proxies,
-        tag=lambda request: request.client_address,
-        degraded_header="X-Limiter-Degraded",
-    )
-
-
-limited("/", API)
-limited("/login", LOGIN)
-limited("/search", SEARCH)
-limited("/report", API, DAY)
-limited("/export", EXPORTS)
-
-
-@app.get("/")
-async def home(request: Request) -> dict[str, object]:
-    """What is left of the caller's allowance, and whether somebody counted."""
+async def told(request: Request) -> dict[str, object]:
+    """What is left of the caller's allowance, and who counted."""
     decision = request.state.rate_limit
     return {"remaining": decision.remaining, "source": decision.source}
 
 
-@app.get("/login")
-@app.get("/search")
-@app.get("/report")
-async def other(request: Request) -> dict[str, object]:
-    """Under other rules, and other policies without a server."""
-    return {"source": request.state.rate_limit.source}
-
-
-@app.get("/export")
 async def export() -> StreamingResponse:
-    """One at a time: the permit comes back when the response ends, or the client goes."""
+    """Rows that take their time."""
 
     async def rows() -> AsyncIterator[bytes]:
-        for _ in range(int(os.environ.get("EXPORT_ROWS", "50"))):
+        for _ in range(int(env("EXPORT_ROWS", "50"))):
             yield b"row\n" * 100
             await asyncio.sleep(0.1)
 
     return StreamingResponse(rows(), media_type="text/plain")
+
+
+def route(
+    path: str, handler: Callable[..., Any], *rules: Rule, methods: Sequence[str] = READ,
+    **options: Any,
+) -> None:  # fmt: skip
+    """A path and its rules. A rule for every path would need no ``skip``."""
+    limit(rules=rules, skip=lambda at: at.path != path or at.method not in methods, **options)
+    for method in methods:
+        app.add_api_route(path, handler, methods=[method], include_in_schema=method != "HEAD")
+
+
+route("/", told, API)
+route("/login", told, LOGIN, methods=["POST"])
+route("/search", told, SEARCH)
+route("/report", told, API, DAY)
+route("/export", export, EXPORTS)
+# By a header that says who it is: without it, 400.
+route("/me", told, API, key=lambda request: request.header("x-api-key"))
+
+if __name__ == "__main__":
+    # Who asks is the limiter's affair: no header is believed that nobody trusts.
+    uvicorn.run(
+        app, host=env("HOST", "127.0.0.1"), port=int(env("PORT", "8080")),
+        proxy_headers=False, log_level="warning",
+    )  # fmt: skip

@@ -41,7 +41,7 @@ export class ClientAddress {
     const from = peer === undefined ? undefined : plain(peer);
     const trusted = peer === undefined ? this.#trustsUnix : from !== undefined && this.#has(from);
     let address = from;
-    const entries = forwarded.join(',').trim() === '' ? [] : forwarded.join(',').split(',');
+    const entries = /^[ \t]*$/.test(forwarded.join(',')) ? [] : forwarded.join(',').split(',');
     if (trusted) {
       for (const entry of entries.reverse()) {
         address = plain(entry.replace(/^[ \t]+|[ \t]+$/g, ''));

@@ -1,6 +1,6 @@
 /** What was decided, as a value: frozen, with the five integers of the reply under their names. */
 import { type HeaderOptions, rateLimitHeaders } from './headers.js';
-import type { Rule } from './rules.js';
+import { isSame, type Rule } from './rules.js';
 
 /**
  * Who decided: the server; this process (`local`: prefetched permits, the denial cache, or
@@ -81,6 +81,11 @@ export class Decision {
   /** Whether the server should have decided and did not: `onError` answered for it. */
   get degraded(): boolean {
     return this.error !== undefined;
+  }
+
+  /** @internal Whether it is about what this rule says. */
+  isOf(rule: Rule): boolean {
+    return isSame(this.#rule, rule);
   }
 
   /** What another decision can be made of, with some of it changed. */

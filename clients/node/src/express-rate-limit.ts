@@ -56,11 +56,12 @@ export class RedisThrottleStore {
     if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
       throw new ArgumentError('rule', `one that counts hits, which ${rule.kind} does not`);
     }
-    if (rule !== undefined && rule.prefetch > 1) {
+    if ((rule?.prefetch ?? 1) > 1) {
       throw new ArgumentError('rule', 'one without prefetch, whose hits are known');
     }
     this.#limiter = limiter;
-    this.#rule = rule;
+    // Whatever the limiter does for rules that do not say.
+    this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });
     this.#name = name;
     this.prefix = `${rule?.name ?? name}:`;
   }
@@ -86,7 +87,7 @@ export class RedisThrottleStore {
         'a number: what depends on the request needs rules of its own',
       );
     }
-    const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`);
+    const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`, { prefetch: 1 });
     if (rule.limit !== limit) {
       throw new ArgumentError('limit', `${rule.limit}, the limit of the rule ${rule.name}`);
     }

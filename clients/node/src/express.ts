@@ -70,7 +70,10 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
         }
         for (const [name, value] of Object.entries(PROBLEM_HEADERS))
           response.setHeader(name, value);
-        response.end(JSON.stringify(problem));
+        const body = JSON.stringify(problem);
+        // Said by itself, for `HEAD` is answered without the body.
+        response.setHeader('Content-Length', Buffer.byteLength(body));
+        response.end(body);
         return;
       }
     } catch (error) {

@@ -2,29 +2,30 @@
 import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
-import { type Clock, sleep, systemClock } from './clock.js';
+import { type Clock, sleep } from './clock.js';
 import { type Client, connectionOf } from './connection.js';
 import { Decision } from './decision.js';
-import { DenyCache } from './deny-cache.js';
+import { DenyCache, joint } from './deny-cache.js';
 import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
 import { tell } from './hook.js';
 import { Keys } from './keys.js';
 import { Lease } from './lease.js';
-import type {
-  CallOptions,
-  CheckOptions,
-  Counters,
-  LimiterOptions,
-  OnDecision,
-  RuleCall,
-  SeveralOptions,
-  WaitOptions,
+import {
+  type CallOptions,
+  type CheckOptions,
+  type Counters,
+  type LimiterOptions,
+  type OnDecision,
+  type RuleCall,
+  type SeveralOptions,
+  type WaitOptions,
+  withDefaults,
 } from './options.js';
 import { combined, withoutAnswer } from './outage.js';
 import { LocalLimiter } from './policy.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
-import { integer, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
+import { isPrefetchable, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
 
 export type * from './options.js';
 
@@ -38,35 +39,25 @@ export class Limiter {
   readonly #local: LocalLimiter;
   readonly #denials: DenyCache | undefined;
   readonly #stocks: Prefetcher;
+  readonly #prefetch: number;
   readonly #onDecision: OnDecision | undefined;
-  readonly #counters = { allowed: 0, denied: 0, errors: 0, mistakes: 0, local: 0 };
+  readonly #counters = { allowed: 0, denied: 0, degraded: 0, local: 0, mistakes: 0 };
   #closed = false;
 
-  /**
-   * @param client A client or cluster of node-redis or ioredis, which stays yours to open and to
-   * close.
-   */
+  /** @param client Of node-redis or ioredis, one or a cluster; yours to open and to close. */
   constructor(client: Client, options: LimiterOptions = {}) {
-    const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
-    const { breakerFailures = 5, breakerPauseMs = 1000, clock = systemClock } = options;
-    integer('timeoutMs', timeoutMs, 1, 60_000);
-    integer('maxInFlight', maxInFlight, 1, 1_000_000);
-    integer('denialCache', denialCache, 0, 10_000_000);
-    integer('breakerFailures', breakerFailures, 1, 1_000_000);
-    integer('breakerPauseMs', breakerPauseMs, 1, 3_600_000);
-    if (!['allow', 'deny', 'local'].includes(onError)) {
-      throw new ArgumentError('onError', 'allow, deny or local');
-    }
+    const checked = withDefaults(options);
+    const { timeoutMs, onError, denialCache, prefetch, clock } = checked;
     this.#keys = new Keys(options);
     this.#backends = new Backends(connectionOf(client), clock, timeoutMs, options.backend);
     this.#clock = clock;
     this.#timeoutMs = timeoutMs;
     this.#onError = onError;
-    const limits = { maxInFlight, breakerFailures, breakerPauseMs };
-    this.#calls = new Calls(this.#backends, clock, limits);
+    this.#calls = new Calls(this.#backends, clock, checked);
     this.#local = new LocalLimiter(clock);
     this.#denials = denialCache > 0 ? new DenyCache(clock, denialCache) : undefined;
     this.#stocks = new Prefetcher(clock);
+    this.#prefetch = prefetch;
     this.#onDecision = options.onDecision;
   }
 
@@ -84,11 +75,11 @@ export class Limiter {
     const { cost = 1, partial = false, signal } = options;
     const key = this.#keyOf(rule, subject, options.tag);
     signal?.throwIfAborted();
-    const fromStock = rule.prefetch > 1 && cost === 1 && !partial;
+    const fromStock = cost === 1 && !partial && this.#prefetchOf(rule) > 1;
     const cacheable = this.#denials !== undefined && !partial && rule.kind !== 'lease';
     const here =
-      (fromStock ? this.#stocks.spend(key) : undefined) ??
-      (cacheable ? this.#denials?.get(key, cost) : undefined);
+      (fromStock ? this.#stocks.spend(key, rule) : undefined) ??
+      (cacheable ? this.#denials?.get(key, cost, rule) : undefined);
     const ask = { rule, key, subject, cost, partial };
     if (here !== undefined) return this.#counted(here, [ask], undefined);
     if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));
@@ -109,13 +100,8 @@ export class Limiter {
   async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
-    return this.#decided(
-      [ask],
-      async () => {
-        return protocol.decisionOf(await this.#send(call, options.signal), ask);
-      },
-      true,
-    );
+    const answer = () => this.#send(call, options.signal);
+    return this.#decided([ask], async () => protocol.decisionOf(await answer(), ask), true);
   }
 
   /**
@@ -347,6 +333,10 @@ export class Limiter {
     return this.#keys.key(rule.name, subject, tag);
   }
 
+  #prefetchOf(rule: Rule): number {
+    return isPrefetchable(rule) ? (rule.prefetch ?? this.#prefetch) : 1;
+  }
+
   #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
     return { rule, key: this.#keyOf(rule, subject, tag), subject, cost };
   }
@@ -361,8 +351,17 @@ export class Limiter {
       return rule.kind === 'lease' ? { ...ask, id } : ask;
     });
     const call = protocol.all(asks, peek);
-    const ask = async () => protocol.allDecisionOf(await this.#send(call, signal), asks);
     const leases = peek ? [] : asks.filter(({ rule }) => rule.kind === 'lease');
+    const denials = peek || leases.length > 0 ? undefined : this.#denials;
+    const [keys, costs] = denials === undefined ? ['', ''] : joint(asks);
+    const denied = denials?.get(keys, costs);
+    if (denied !== undefined) return this.#counted(denied, asks, undefined);
+    const ask = async () => {
+      const askedAtMs = this.#clock.nowMs();
+      const decision = protocol.allDecisionOf(await this.#send(call, signal), asks);
+      denials?.put(keys, costs, decision, askedAtMs);
+      return decision;
+    };
     return this.#abandoning(leases, id, signal, () => this.#decided(asks, ask, peek));
   }
 
@@ -381,7 +380,7 @@ export class Limiter {
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
     const fetch = async (leftMs: number) => {
-      const whole = { ...ask, cost: ask.rule.prefetch, partial: true };
+      const whole = { ...ask, cost: this.#prefetchOf(ask.rule), partial: true };
       const askedAtMs = this.#clock.nowMs();
       const reply = await this.#calls.send(protocol.single('check', whole), leftMs, undefined);
       const decision = protocol.decisionOf(reply, whole);
@@ -404,7 +403,7 @@ export class Limiter {
     } catch (error) {
       decision = this.#without(asks, error, peek);
     }
-    return this.#counted(decision, asks, askedAtMs);
+    return peek ? decision : this.#counted(decision, asks, askedAtMs);
   }
 
   /** @param askedAtMs Undefined: it was decided at once. */
@@ -414,7 +413,7 @@ export class Limiter {
     askedAtMs: number | undefined,
   ): Decision {
     this.#counters[decision.allowed ? 'allowed' : 'denied'] += 1;
-    if (decision.degraded) this.#counters.errors += 1;
+    if (decision.degraded) this.#counters.degraded += 1;
     else if (decision.source === 'local') this.#counters.local += 1;
     if (this.#onDecision !== undefined) {
       const latencyMs = askedAtMs === undefined ? 0 : this.#clock.nowMs() - askedAtMs;

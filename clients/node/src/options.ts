@@ -1,9 +1,10 @@
 /** What a limiter and its calls may be told. */
 import type { Backend } from './backends.js';
-import type { Clock } from './clock.js';
+import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
+import { ArgumentError } from './errors.js';
 import type { KeyOptions } from './keys.js';
-import type { OnError, Rule } from './rules.js';
+import { integer, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
 /**
  * Called once after each decision, with the rule that decided, for metrics and logs. Never gets the
@@ -37,10 +38,30 @@ export interface LimiterOptions extends KeyOptions {
    * refunds or changes the limit elsewhere, which then shows after the retry.
    */
   denialCache?: number | undefined;
+  /** Permits that one call takes, for rules that do not say and can: see there. Default 1. */
+  prefetch?: number | undefined;
   /** What it throws, or rejects with, is a warning of the process and changes no decision. */
   onDecision?: OnDecision | undefined;
   /** For tests. */
   clock?: Clock | undefined;
+}
+
+/** The options that are checked here, complete. */
+export function withDefaults(options: LimiterOptions) {
+  const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
+  const { breakerFailures = 5, breakerPauseMs = 1000, prefetch = 1 } = options;
+  const { clock = systemClock } = options;
+  integer('timeoutMs', timeoutMs, 1, 60_000);
+  integer('maxInFlight', maxInFlight, 1, 1_000_000);
+  integer('denialCache', denialCache, 0, 10_000_000);
+  integer('prefetch', prefetch, 1, MAX_PREFETCH);
+  integer('breakerFailures', breakerFailures, 1, 1_000_000);
+  integer('breakerPauseMs', breakerPauseMs, 1, 3_600_000);
+  if (!['allow', 'deny', 'local'].includes(onError)) {
+    throw new ArgumentError('onError', 'allow, deny or local');
+  }
+  const limits = { maxInFlight, breakerFailures, breakerPauseMs };
+  return { timeoutMs, onError, denialCache, prefetch, clock, ...limits };
 }
 
 export interface CallOptions {
@@ -77,10 +98,10 @@ export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | un
 export interface Counters {
   readonly allowed: number;
   readonly denied: number;
-  /** Decided by `onError`: no answer. */
-  readonly errors: number;
+  /** Of these, decided by `onError`: no answer. */
+  readonly degraded: number;
+  /** Of these, decided without asking, by the denial cache or from a prefetched stock. */
+  readonly local: number;
   /** Thrown: the server refused the call, a mistake of the program. */
   readonly mistakes: number;
-  /** Decided here, by the denial cache or from a prefetched stock. */
-  readonly local: number;
 }

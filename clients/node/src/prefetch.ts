@@ -5,7 +5,7 @@
 import { type Clock, sleep } from './clock.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
-import type { Rule } from './rules.js';
+import { isSame, type Rule } from './rules.js';
 
 /** Keys with a stock; beyond it the oldest is dropped, which errs to the strict side. */
 const KEYS_MAX = 10_000;
@@ -36,7 +36,7 @@ export class Prefetcher {
    *
    * @param limits `timeoutMs` is for all of it: others may have spent what came while this one
    * waited. `signal` ends the waiting, and not the fetch, which others may wait for.
-   * @param fetch Takes up to `rule.prefetch` permits in one call, within so many ms.
+   * @param fetch Takes up to `prefetch` permits in one call, within so many ms.
    */
   async take(
     { rule, key }: { rule: Rule; key: string },
@@ -60,7 +60,7 @@ export class Prefetcher {
         signal,
       );
       if (!decision.allowed) return decision;
-      const left = this.spend(key);
+      const left = this.spend(key, rule);
       if (left !== undefined) return left;
     }
   }
@@ -111,12 +111,12 @@ export class Prefetcher {
     return settled;
   }
 
-  /** A permit from the stock, if there is one. */
-  spend(key: string): Decision | undefined {
+  /** A permit from the stock, if there is one of this very rule. */
+  spend(key: string, rule: Rule): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
     const nowMs = this.clock.nowMs();
-    if (stock.left < 1 || nowMs >= stock.lapsesAtMs) {
+    if (stock.left < 1 || nowMs >= stock.lapsesAtMs || !isSame(stock.rule, rule)) {
       this.#stocks.delete(key);
       return undefined;
     }

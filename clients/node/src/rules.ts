@@ -38,8 +38,9 @@ export interface RuleOptions {
    */
   localShare?: number | undefined;
   /**
-   * Take so many permits in one call and spend them here, 1 to 10,000. Default 1: none. A window
-   * may then see up to this times the number of processes more than the limit.
+   * Take so many permits in one call and spend them here, 1 to 10,000: for hot keys. A window may
+   * then see up to this times the number of processes more than the limit. Default: the limiter's,
+   * which is 1.
    */
   prefetch?: number | undefined;
 }
@@ -64,7 +65,7 @@ export interface Rule {
   readonly fallback: Rule | undefined;
   readonly onError: OnError | undefined;
   readonly localShare: number;
-  readonly prefetch: number;
+  readonly prefetch: number | undefined;
   /** As the server reads it, after its name. */
   toString(): string;
 }
@@ -134,6 +135,19 @@ export const LOCAL: ReadonlySet<RuleKind> = new Set([
   'leaky_bucket',
 ]);
 
+/** Whether two rules ask the same: one may be made anew for each request. */
+export function isSame(one: Rule, other: Rule): boolean {
+  if (one === other) return true;
+  return one.name === other.name && one.words.join(' ') === other.words.join(' ');
+}
+
+export const MAX_PREFETCH = 10_000;
+
+/** Whether permits may be kept here, which a policy or a bucket that tells waits has none of. */
+export function isPrefetchable({ kind }: Pick<Rule, 'kind'>): boolean {
+  return !['lease', 'backoff', 'leaky_bucket', 'policy'].includes(kind);
+}
+
 interface Shape {
   kind: RuleKind;
   name: string;
@@ -144,7 +158,7 @@ interface Shape {
 }
 
 function made(shape: Shape, options: RuleOptions): Rule {
-  const { onError, localShare = 1, prefetch = 1 } = options;
+  const { onError, localShare = 1, prefetch } = options;
   if (onError !== undefined && !['allow', 'deny', 'local'].includes(onError)) {
     throw new ArgumentError('onError', 'allow, deny or local');
   }
@@ -155,9 +169,8 @@ function made(shape: Shape, options: RuleOptions): Rule {
   if (!(localShare > 0 && localShare <= 1)) {
     throw new ArgumentError('localShare', 'a number above 0 and at most 1');
   }
-  integer('prefetch', prefetch, 1, 10_000);
-  const prefetchable = !['lease', 'backoff', 'leaky_bucket'].includes(shape.kind);
-  if (prefetch > 1 && !prefetchable) {
+  if (prefetch !== undefined) integer('prefetch', prefetch, 1, MAX_PREFETCH);
+  if (prefetch !== undefined && prefetch > 1 && !isPrefetchable(shape)) {
     throw new ArgumentError('prefetch', `1 for ${shape.kind}, whose permits cannot be kept here`);
   }
   return Object.freeze({

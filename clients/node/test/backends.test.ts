@@ -61,7 +61,7 @@ describe('a call', () => {
     const looked = asked.filter((call) => call.includes('rl_version'));
     expect(looked).toHaveLength(1);
     expect(asked).toHaveLength(3 + 1 + 3);
-    expect(limiter.counters).toMatchObject({ allowed: 3, errors: 0, mistakes: 0 });
+    expect(limiter.counters).toMatchObject({ allowed: 3, degraded: 0, mistakes: 0 });
     expect(told).toEqual(['server', 'server', 'server']);
     await limiter.check(api, '4');
     expect(asked.slice(7)).toEqual(['FCALL rl_gcra']);

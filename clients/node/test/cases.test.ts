@@ -28,6 +28,7 @@ function ruleOf(spec: Any): rules.Rule {
   const options = {
     onError: spec.on_error,
     localShare: spec.local_share,
+    prefetch: spec.prefetch,
     aligned: spec.aligned,
     zone: spec.zone,
     start: spec.start,

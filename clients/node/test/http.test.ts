@@ -5,7 +5,7 @@ import { serve as serveHono } from '@hono/node-server';
 import express, { type Express } from 'express';
 import { rateLimit as expressRateLimit } from 'express-rate-limit';
 import { Hono } from 'hono';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { type ExpressOptions, type RateLimited, rateLimit } from '../src/express.js';
 import { RedisThrottleStore } from '../src/express-rate-limit.js';
 import { rateLimit as honoRateLimit } from '../src/hono.js';
@@ -356,6 +356,24 @@ describe('Hono', () => {
   });
 });
 
+describe('a mistake that no handler takes', () => {
+  it.each([
+    ['test', true],
+    ['production', false],
+  ])('is answered by Express in %s with its stack: %s', async (environment, shown) => {
+    const { server, limiter } = over();
+    server.fail(new Error('WRONGTYPE of another kind'));
+    const app = express().set('env', environment);
+    app.use(rateLimit({ limiter, rule: api }));
+    // Express writes it there, too.
+    const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
+    const answer = await fetch(await listen(app));
+    expect(answer.status).toBe(500);
+    expect((await answer.text()).includes('MistakeError')).toBe(shown);
+    silenced.mockRestore();
+  });
+});
+
 describe('the store for express-rate-limit', () => {
   const stored = (limiter: Limiter, options: object, rule?: typeof api) => {
     const store = new RedisThrottleStore({ limiter, rule });
@@ -375,6 +393,20 @@ describe('the store for express-rate-limit', () => {
         .get('/', (_, res) => void res.sendStatus(201)),
     };
   };
+
+  it('asks for each hit, also over a limiter that prefetches', async () => {
+    for (const rule of [undefined, gcra('own', 3, 3, '60s')]) {
+      const { server, limiter } = over({ prefetch: 10 });
+      const { app } = stored(limiter, {}, rule);
+      const url = await listen(app);
+      const left = [];
+      for (let call = 0; call < 2; call += 1) {
+        left.push((await fetch(url)).headers.get('RateLimit-Remaining'));
+      }
+      expect(left).toEqual(['2', '1']);
+      expect(server.calls.flat()).not.toContain('PARTIAL');
+    }
+  });
 
   it('denies with the retry as the reset, never before', async () => {
     const { limiter } = over();

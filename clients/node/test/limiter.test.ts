@@ -160,6 +160,18 @@ describe('onError', () => {
     expect(await ask(api, local)).toMatchObject({ allowed: false, retryAfterMs: 60_000 });
   });
 
+  it('counts decisions, and not what only looks', async () => {
+    const { server, limiter } = over({ denialCache: 9 });
+    await times(8, () => limiter.check(api, '42'));
+    await limiter.peek(api, '42');
+    server.fail();
+    await limiter.check(api, '43');
+    server.fail(new Error('WRONGTYPE x'));
+    await expect(limiter.check(api, '44')).rejects.toBeInstanceOf(MistakeError);
+    const counters = { allowed: 7, denied: 2, degraded: 1, local: 1, mistakes: 1 };
+    expect(limiter.counters).toEqual(counters);
+  });
+
   it('never answers a mistake of the program, which is thrown and counted apart', async () => {
     const { server, limiter } = over();
     for (const text of [
@@ -170,7 +182,7 @@ describe('onError', () => {
       server.fail(new Error(text));
       await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
     }
-    expect(limiter.counters).toEqual({ allowed: 0, denied: 0, errors: 0, mistakes: 3, local: 0 });
+    expect(limiter.counters).toEqual({ allowed: 0, denied: 0, degraded: 0, local: 0, mistakes: 3 });
     server.fail(new TypeError('a driver was given what it cannot send'));
     await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
   });

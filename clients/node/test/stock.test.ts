@@ -1,6 +1,6 @@
 /** What is decided here of what the server said: remembered denials, prefetched permits. */
 import { describe, expect, it } from 'vitest';
-import { ArgumentError, gcra, Limiter, leakyBucket, lease } from '../src/index.js';
+import { ArgumentError, fixed, gcra, Limiter, leakyBucket, lease, policy } from '../src/index.js';
 import { after, api, over, times } from './over.js';
 
 describe('denialCache', () => {
@@ -50,6 +50,64 @@ describe('denialCache', () => {
     await limiter.forget(api, '42');
     expect((await limiter.check(api, '42')).allowed).toBe(true);
     expect(server.calls).toHaveLength(8);
+  });
+
+  it('holds no denial of another rule that has the same name', async () => {
+    const { limiter } = over({ denialCache: 9 });
+    const plan = (limit: number) => gcra('plan', limit, limit, '60s');
+    await times(2, () => limiter.check(plan(1), 'acme'));
+    await times(2, () => limiter.checkAll([[plan(1), 'acme']]));
+    expect((await limiter.check(plan(1), 'acme')).source).toBe('local');
+    expect((await limiter.check(plan(100), 'acme')).source).toBe('server');
+    expect((await limiter.checkAll([[plan(100), 'acme']])).source).toBe('server');
+  });
+
+  it('holds a call of several rules, until one of its keys is refunded or forgotten', async () => {
+    const { server, limiter } = over({ denialCache: 100 });
+    const day = fixed('day', 2, '1d');
+    const both = () =>
+      limiter.checkAll([
+        [api, '42'],
+        [day, '42'],
+      ]);
+    await times(3, both);
+    await server.advance(2000);
+    const cached = await both();
+    expect(cached).toMatchObject({ allowed: false, source: 'local', retryAfterMs: 86_398_000 });
+    expect(cached.parts.map(({ retryAfterMs }) => retryAfterMs)).toEqual([0, 86_398_000]);
+    expect(cached.parts.map(({ source }) => source)).toEqual(['local', 'local']);
+    expect(server.calls).toHaveLength(3);
+    expect(limiter.counters).toMatchObject({ allowed: 2, denied: 2, local: 1 });
+    // Another call of the same rules is not the same call.
+    const dearer = await limiter.checkAll([
+      [api, '42', 2],
+      [day, '42'],
+    ]);
+    expect(dearer.source).toBe('server');
+    await limiter.refund(day, '42');
+    expect(await both()).toMatchObject({ allowed: true, source: 'server' });
+    await both();
+    await limiter.forget(day, '42');
+    expect(await both()).toMatchObject({ allowed: true, source: 'server' });
+  });
+
+  it('holds none of several rules with a lease among them, nor for who only looks', async () => {
+    const { server, limiter } = over({ denialCache: 100 });
+    const one = lease('one', 1, '60s');
+    const both = (id: string) =>
+      limiter.checkAll(
+        [
+          [api, '42'],
+          [one, '42'],
+        ],
+        { id },
+      );
+    await both('a');
+    await times(2, () => both('b'));
+    expect(server.calls).toHaveLength(3);
+    const all = [[fixed('day', 1, '1d'), '42']] as const;
+    await times(2, () => limiter.checkAll(all));
+    expect((await limiter.peekAll(all)).source).toBe('server');
   });
 
   it('never keeps what never passes, nor leases, and is bounded', async () => {
@@ -119,9 +177,36 @@ describe('prefetch', () => {
     expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
   });
 
+  it('spends no permits of another rule that has the same name', async () => {
+    const { limiter } = over({ prefetch: 4 });
+    const limits = [];
+    for (const limit of [100, 5]) {
+      limits.push((await limiter.check(gcra('plan', limit, limit, '60s'), 'acme')).limit);
+    }
+    expect(limits).toEqual([100, 5]);
+  });
+
+  it('is of the limiter for rules that do not say and can', async () => {
+    const { server, limiter } = over({ prefetch: 4 });
+    const plain = (name: string, prefetch?: number) => gcra(name, 100, 100, '60s', { prefetch });
+    const rules = [hot, plain('cold', 1), plain('warm'), policy('p', { default: plain('x') })];
+    for (const rule of [...rules, leakyBucket('queue', 9, 9, '9s')])
+      await limiter.check(rule, '42');
+    expect(server.calls.map((call) => call.slice(call.indexOf('COST')).join(' '))).toEqual([
+      'COST 10 PARTIAL',
+      expect.not.stringContaining('PARTIAL'),
+      'COST 4 PARTIAL',
+      expect.not.stringContaining('PARTIAL'),
+      expect.not.stringContaining('PARTIAL'),
+    ]);
+    expect(() => over({ prefetch: 0 })).toThrow(ArgumentError);
+    expect(() => over({ prefetch: 10_001 })).toThrow(ArgumentError);
+  });
+
   it('is refused for what cannot be kept here', () => {
     expect(() => lease('x', 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
     expect(() => leakyBucket('x', 1, 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
+    expect(() => policy('x', { prefetch: 2 })).toThrow(ArgumentError);
   });
 
   it('keeps the deadline of who waited for permits that others spent', async () => {

@@ -36,11 +36,11 @@ class Example:
     ) -> None:
         self.server, self.port = server, free_port()
         environ = os.environ | {
-            "SERVER": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": proxies,
+            "REDIS_URL": f"redis://127.0.0.1:{server.port}", "TRUSTED_PROXIES": proxies,
             "TIMEOUT_MS": str(timeout_ms), "BACKEND": server.backend,
+            "HOST": host, "PORT": str(self.port),
         }  # fmt: skip
-        command = [sys.executable, "-m", "uvicorn", "app:app", "--host", host, "--port",
-                   str(self.port), "--log-level", "error", "--no-proxy-headers"]  # fmt: skip
+        command = [sys.executable, "app.py"]
         self.process = subprocess.Popen(command, cwd=ROOT / "examples/fastapi", env=environ)
         self.client = httpx.Client(base_url=f"http://{named(host)}:{self.port}", timeout=10)
         until(self._warm, 30)
@@ -148,7 +148,7 @@ def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> Non
             answer, took = timed(lambda: example.get("/", "192.0.2.7"))
             assert (answer.status_code, answer.json()["source"]) == (200, "error")
             next_ones.append(took)
-        closed = example.get("/login", "192.0.2.7")
+        closed = example.client.post("/login", headers=ALICE)
         assert (closed.status_code, closed.headers["retry-after"]) == (503, "1")
         assert closed.headers["content-type"] == "application/problem+json"
         with example.client.stream("GET", "/export", headers=ALICE) as export:
@@ -193,7 +193,7 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
 
 
 def held(server: Server) -> bool:
-    return bool(server.command("KEYS", "rl:*exports*"))
+    return bool(server.command("KEYS", "example:exports:*"))
 
 
 def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:

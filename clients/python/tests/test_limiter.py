@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -90,6 +91,21 @@ def test_a_policy_falls_back_to_its_default(server: FakeServer) -> None:
     rule = policy("search", default=gcra("x", 2, 1, "1s"), on_error="local")
     limiter = server.limiter()
     assert [limiter.check(rule, "42").allowed for _ in range(3)] == [True, True, False]
+
+
+def test_a_rule_that_says_nothing_does_as_its_limiter(server: FakeServer) -> None:
+    server.fail()
+    closed = server.limiter(on_error="deny")
+    assert [closed.check(rule, "42").allowed for rule in (API, replace(API, on_error="allow"))] == [
+        False, True,
+    ]  # fmt: skip
+    local = server.limiter(on_error="local")
+    assert local.check(API, "42").source == "local"
+    jobs = lease("jobs", 1, "60s")
+    with pytest.raises(InvalidArgument, match=r"^on_error: "):
+        local.lease(jobs, "42")
+    with local.lease(replace(jobs, on_error="allow"), "42") as held:
+        assert held.decision.source == "error"
 
 
 def test_of_several_rules_the_strictest_decides(server: FakeServer) -> None:
@@ -287,6 +303,18 @@ def test_one_call_fetches_for_many(server: FakeServer) -> None:
     assert [call[-2:] for call in server.calls] == [("4", "PARTIAL")] * 3
 
 
+def test_a_rule_that_says_how_many_goes_before_the_limiter(server: FakeServer) -> None:
+    hot = gcra("hot", 100, 100, "1m", prefetch=10)
+    cold = gcra("cold", 100, 100, "1m", prefetch=1)
+    server.limiter().check(hot, "42")
+    limiter = server.limiter(prefetch=4)
+    for rule in (hot, cold, gcra("warm", 100, 100, "1m")):
+        limiter.check(rule, "43")
+    assert [call[6:] for call in server.calls] == [
+        ("10", "PARTIAL"), ("10", "PARTIAL"), (), ("4", "PARTIAL"),
+    ]  # fmt: skip
+
+
 def test_permits_lapse_with_the_reset_of_their_grant(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
@@ -365,8 +393,8 @@ def test_many_threads_fetch_once(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     "options",
     [{"timeout_ms": 0}, {"max_in_flight": 0}, {"breaker_failures": 0}, {"breaker_pause_ms": 0},
-     {"denial_cache": -1}, {"prefetch": 0}, {"prefetch": 1.5}, {"hash_tag": "x"},
-     {"prefix": "{"}, {"hmac_secret": "short"}],
+     {"denial_cache": -1}, {"prefetch": 0}, {"prefetch": 1.5}, {"prefetch": 10_001},
+     {"on_error": "open"}, {"hash_tag": "x"}, {"prefix": "{"}, {"hmac_secret": "short"}],
 )  # fmt: skip
 def test_options_are_checked(server: FakeServer, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=f"^{next(iter(options))}: "):

@@ -28,14 +28,15 @@ def documented(section: str) -> set[str]:
 
 
 def test_every_option_is_there() -> None:
-    assert documented("Options") == {one.name for one in fields(Options)} | {"sleep"}
+    assert documented("Options") == {one.name for one in fields(Options)} | {"sleep", "local_share"}
     options = {*MiddlewareOptions.__annotations__, "rules"}
     assert documented("FastAPI, Starlette, every ASGI application") == options
 
 
 def test_the_defaults_are_true() -> None:
     defaults = Options()
-    for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE):
+    of_the_limiter = PAGE.split("\n| of a rule")[0]
+    for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", of_the_limiter, re.MULTILINE):
         if hasattr(defaults, name) and name != "clock":
             value = getattr(defaults, name)
             assert text.strip("`") == ("none" if value is None else str(value)), name

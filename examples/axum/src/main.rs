@@ -10,11 +10,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::routing::{MethodRouter, get};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use axum::routing::{MethodRouter, get, post};
 use axum::{Extension, Json, Router};
 use futures_util::stream;
 use redis::aio::ConnectionManagerConfig;
-use redis_throttle_client::{Backend, Decision, Limiter, OnError, Options, Rule};
+use redis_throttle_client::{Backend, Decision, HashTag, Limiter, OnError, Options, Rule};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -24,15 +26,15 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let url = env::var("REDIS_URL").or_else(|_| env::var("SERVER"));
-    let url = url.unwrap_or_else(|_| "redis://127.0.0.1:7777".to_owned());
+    let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:7777".to_owned());
     // It connects again by itself, at the next call; the service starts without the server.
     let config = ConnectionManagerConfig::new().set_number_of_retries(0);
     let connection = redis::Client::open(url)?.get_connection_manager_lazy(config)?;
     // auto, module, functions or script: what decides on the server.
     let backend: Backend = env::var("BACKEND").map_or(Ok(Backend::Auto), |name| name.parse())?;
     let options = Options::default().prefix("example").timeout_ms(number("TIMEOUT_MS", 100)?);
-    let options = options.backend(backend);
+    // In a cluster the rules of a client are in one slot.
+    let options = options.backend(backend).hash_tag(HashTag::Subject);
     let limiter = Limiter::with_options(connection, options)?;
     if let Err(error) = limiter.ready().await {
         eprintln!("no limits yet: {error}");
@@ -57,7 +59,7 @@ fn app(limiter: &Limiter) -> Result<Router, Failure> {
     // Ten at once, then one every six seconds. Open: without the limiter the page is served.
     let api = Rule::gcra("api", 10, 10, "60s")?;
     // Closed: a password is not looked at without a limit.
-    let login = Rule::gcra("login", 5, 5, "15m")?.on_error(OnError::Deny)?;
+    let login = Rule::sliding_log("login", 5, "15m")?.on_error(OnError::Deny)?;
     // One of two processes: each lets half of the limit through while the server is away.
     let search = Rule::gcra("search", 4, 4, "60s")?.on_error(OnError::Local)?.local_share(0.5)?;
     let day = Rule::fixed("day", 3, "1d")?;
@@ -73,18 +75,16 @@ fn app(limiter: &Limiter) -> Result<Router, Failure> {
         for rule in rules {
             builder = builder.rule((*rule).clone());
         }
-        // One hash tag for the rules of a client: in a cluster they are in one slot.
-        let builder = builder.tag(|request| request.client_address().map(str::to_owned));
         builder.trusted_proxies(proxies.clone()).degraded_header("X-Limiter-Degraded")
     };
     let route = |handler: MethodRouter, limits: Builder| -> Result<MethodRouter, Failure> {
-        Ok(handler.layer(limits.build()?))
+        Ok(handler.route_layer(limits.build()?))
     };
-    // Behind a header that says who it is: without it, 400.
+    // By a header that says who it is: without it, 400.
     let by_key = limited(&[&api]).key(|request| request.header("x-api-key").map(str::to_owned));
     Ok(Router::new()
         .route("/", route(get(told), limited(&[&api]))?)
-        .route("/login", route(get(told).post(told), limited(&[&login]))?)
+        .route("/login", route(post(told), limited(&[&login]))?)
         .route("/search", route(get(told), limited(&[&search]))?)
         .route("/report", route(get(told), limited(&[&api, &day]))?)
         .route("/export", route(get(move || export(rows)), limited(&[&exports]))?)
@@ -97,12 +97,13 @@ async fn told(Extension(decision): Extension<Decision>) -> Json<Value> {
 }
 
 /// Rows that take their time.
-async fn export(rows: u64) -> Body {
-    Body::from_stream(stream::unfold(rows, |left| async move {
+async fn export(rows: u64) -> impl IntoResponse {
+    let rows = stream::unfold(rows, |left| async move {
         let left = left.checked_sub(1)?;
         tokio::time::sleep(Duration::from_millis(100)).await;
         Some((Ok::<_, Infallible>("row\n".repeat(100)), left))
-    }))
+    });
+    ([(CONTENT_TYPE, "text/plain; charset=utf-8")], Body::from_stream(rows))
 }
 
 fn number(name: &str, default: u64) -> Result<u64, Failure> {

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use reqwest::{Client, Response};
+use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use server::{Server, until};
 
@@ -37,7 +37,11 @@ impl Example {
 
     /// As the proxy 127.0.0.1 passes on what `client` sends.
     async fn get(&self, path: &str, forwarded: &str) -> Response {
-        let request = self.client.get(format!("{}{path}", self.url));
+        self.send(Method::GET, path, forwarded).await
+    }
+
+    async fn send(&self, method: Method, path: &str, forwarded: &str) -> Response {
+        let request = self.client.request(method, format!("{}{path}", self.url));
         request.header("X-Forwarded-For", forwarded).send().await.expect("an answer")
     }
 
@@ -123,23 +127,30 @@ async fn several_rules_are_asked_at_once() {
     assert_eq!(server.decided("rl.all").await - before, 4);
 }
 
+/// How long an answer takes that `source` is responsible for.
+async fn median_of_five(example: &Example, source: &str) -> Duration {
+    let mut took = Vec::new();
+    for _ in 0..5 {
+        let began = Instant::now();
+        assert_eq!(example.source("192.0.2.7").await, source);
+        took.push(began.elapsed());
+    }
+    took.sort_unstable();
+    took[2]
+}
+
 #[tokio::test]
 async fn a_dead_server_under_each_policy_and_its_return() {
     let mut server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 100);
     until("the server decides", async || example.source("203.0.113.99").await == "server").await;
+    let usual = median_of_five(&example, "server").await;
     server.end();
-    // The time-out of 100 ms holds for each of them: the median says what a busy machine does not.
-    let mut took = Vec::new();
-    for _ in 0..5 {
-        let began = Instant::now();
-        assert_eq!(example.source("192.0.2.7").await, "error");
-        took.push(began.elapsed());
-    }
-    took.sort_unstable();
-    assert!(took[2] < Duration::from_millis(150), "{took:?}");
-    let closed = example.get("/login", "192.0.2.7").await;
+    // Held to the bound by their median, and given what other answers take on this machine.
+    let without = median_of_five(&example, "error").await;
+    assert!(without < Duration::from_millis(150) + 2 * usual, "{without:?}, else {usual:?}");
+    let closed = example.send(Method::POST, "/login", "192.0.2.7").await;
     assert_eq!((closed.status().as_u16(), field(&closed, "retry-after")), (503, Some("1")));
     let mut local = Vec::new();
     for _ in 0..3 {

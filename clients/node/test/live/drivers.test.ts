@@ -351,7 +351,7 @@ describe('a server that lets nobody in without the password', () => {
         await expect(limiter.check(api, '42')).rejects.toThrow(message);
       }
       await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
-      expect(limiter.counters).toMatchObject({ mistakes: 4, errors: 0 });
+      expect(limiter.counters).toMatchObject({ mistakes: 4, degraded: 0 });
       await limiter.close();
       close();
     }

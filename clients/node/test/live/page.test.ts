@@ -15,6 +15,7 @@ const programs = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(
 /** Of the rest there is none on a server without the module. */
 const runs = (program: string) => BACKEND === 'module' || !program.includes('RL.DEBUG');
 const listens = (program: string) => program.includes('8080');
+const fails = (program: string) => program.includes('MistakeError');
 
 let server: Server;
 let folder: string;
@@ -49,7 +50,7 @@ function start(program: string, at: number, port = 0): ChildProcess {
 }
 
 it('has a program for each of its parts', () => {
-  expect(programs.map(listens)).toEqual([false, true, true, true, false, false, false]);
+  expect(programs.map(listens)).toEqual([false, true, true, true, true, false, false, false]);
 });
 
 it.each(
@@ -76,28 +77,36 @@ it.each(
   },
 );
 
-it.each(programs.map((program, at) => [at, program] as const).filter(([, p]) => listens(p)))(
-  'program %s lets ten through, and refuses the eleventh',
-  { retry: 2 },
-  async (at, program) => {
-    const port = await freePort();
-    start(program, at, port);
-    const ask = () => fetch(`http://127.0.0.1:${port}/`);
-    await until('it listens', () =>
-      ask().then(
-        () => true,
-        () => false,
-      ),
-    );
-    await server.admin.flushall();
-    await server.clock.freeze();
-    const all = [];
-    for (let call = 0; call < 11; call += 1) all.push(await ask());
-    expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
-    expect(await all[9]?.json()).toEqual({ left: 0 });
-    expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
-  },
-);
+it('the handler of mistakes answers without the stack', async () => {
+  const port = await freePort();
+  start(programs.find(fails) as string, programs.findIndex(fails), port);
+  const ask = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
+  await until('it listens', async () => (await ask()) !== undefined);
+  const answer = await ask();
+  expect(answer?.status).toBe(500);
+  expect(await answer?.json()).toEqual({ title: 'Internal Server Error', status: 500 });
+});
+
+it.each(
+  programs.map((program, at) => [at, program] as const).filter(([, p]) => listens(p) && !fails(p)),
+)('program %s lets ten through, and refuses the eleventh', { retry: 2 }, async (at, program) => {
+  const port = await freePort();
+  start(program, at, port);
+  const ask = () => fetch(`http://127.0.0.1:${port}/`);
+  await until('it listens', () =>
+    ask().then(
+      () => true,
+      () => false,
+    ),
+  );
+  await server.admin.flushall();
+  await server.clock.freeze();
+  const all = [];
+  for (let call = 0; call < 11; call += 1) all.push(await ask());
+  expect(all.map(({ status }) => status)).toEqual([...Array(10).fill(200), 429]);
+  expect(await all[9]?.json()).toEqual({ left: 0 });
+  expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
+});
 
 it('names every option, and its default', () => {
   const source = (name: string) => readFileSync(join(PACKAGE, `src/${name}.ts`), 'utf8');

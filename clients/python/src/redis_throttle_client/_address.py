@@ -12,11 +12,13 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _WITH_PORT = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::([0-9]{1,5}))?", re.ASCII)
 _PORT_MAX = 65535
+# What may stand around the values of a field; no other space does.
+_BLANK = " \t"
 UNIX = "unix"
 
 
 def _parse(text: str) -> _Address | None:
-    text = text.strip(" \t")
+    text = text.strip(_BLANK)
     match = _WITH_PORT.fullmatch(text)
     if match is not None:
         if int(match.group(3) or 0) > _PORT_MAX:
@@ -64,7 +66,7 @@ class ClientAddress:
         if address is not None and not self._trusts(address):
             return _subject(address)
         hops = ",".join(forwarded)
-        for hop in reversed(hops.split(",")) if hops.strip() else ():
+        for hop in reversed(hops.split(",")) if hops.strip(_BLANK) else ():
             address = _parse(hop)
             if address is None:
                 return None

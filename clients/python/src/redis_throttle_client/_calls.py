@@ -26,7 +26,7 @@ from ._local import LocalLimiter, local_decision
 from ._options import Counters, Options
 from ._policy import DenialCache, Gate, Grants, strictest
 from ._protocol import Args
-from ._rules import Rule, checked_cost
+from ._rules import Rule, checked_cost, checked_on_error
 from ._steps import Send, Sleep, Steps, Turn
 
 log = logging.getLogger("redis_throttle_client")
@@ -77,10 +77,10 @@ class Calls:
 
     def spend(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Decision | None:
         """A permit that was fetched in advance: what there are most of, and nothing to wait for."""
-        if self.options.prefetch == 1 or cost != 1 or not rule.takes_partial:
+        if cost != 1 or self._prefetch(rule) == 1:
             return None
         began = self.clock()
-        spent = self._grants.spend(self.keys.key(rule.name, subject, tag), rule, began)
+        spent = self._grants.spend(self._key(rule, subject, tag), rule, began)
         return None if spent is None else self._told(spent, rule, subject, began)
 
     # -- the calls ----------------------------------------------------------------------------
@@ -88,8 +88,8 @@ class Calls:
     def check(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
         """Decides, and takes the cost when it is allowed."""
         began = self.clock()
-        key = self.keys.key(rule.name, subject, tag)
-        if self.options.prefetch > 1 and cost == 1 and rule.takes_partial:
+        key = self._key(rule, subject, tag)
+        if cost == 1 and self._prefetch(rule) > 1:
             decision = self._grants.spend(key, rule, began)
             if decision is None:
                 decision = yield from self._fetched(rule, key, began)
@@ -100,7 +100,7 @@ class Calls:
 
     def peek(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
         """What a check would answer, taking nothing."""
-        key = self.keys.key(rule.name, subject, tag)
+        key = self._key(rule, subject, tag)
         args = _protocol.named("PEEK", rule, key, cost)
         calls = [(rule, key, cost)]
         try:
@@ -112,7 +112,7 @@ class Calls:
         self, verb: str, rule: Rule, subject: str, cost: int, tag: str | None
     ) -> Steps[Decision]:
         """``REFUND`` or ``CHARGE``: gives or takes without a condition."""
-        key = self.keys.key(rule.name, subject, tag)
+        key = self._key(rule, subject, tag)
         args = _protocol.named(verb, rule, key, cost)
         if verb == "REFUND":
             self._denials.drop(key)
@@ -120,7 +120,7 @@ class Calls:
 
     def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
         """The subject starts anew under this rule, here as well."""
-        key = self.keys.key(rule.name, subject, tag)
+        key = self._key(rule, subject, tag)
         self._denials.drop(key)
         self._grants.drop(key)
         self._local.forget(key)
@@ -195,7 +195,7 @@ class Calls:
     def lease_call(self, rule: Rule, subject: str, id: str | None, tag: str | None) -> str:
         """The id of a lease to be; what is wrong with the call is raised before it is made."""
         name = _protocol.checked_id(uuid.uuid4().hex if id is None else id)
-        _protocol.lease(rule, self.keys.key(rule.name, subject, tag), name)
+        _protocol.lease(rule, self._key(rule, subject, tag), name)
         return name
 
     def admit(
@@ -319,7 +319,7 @@ class Calls:
             spent = self._grants.spend(key, rule, now)
             if spent is not None:
                 return spent
-            wanted = self.options.prefetch
+            wanted = self._prefetch(rule)
             args = _protocol.check(rule, key, wanted, partial=True)
             decision = yield from self._decide(
                 args, [(rule, key, 1)], _reader(rule, wanted, partial=True), deadline
@@ -328,11 +328,23 @@ class Calls:
         finally:
             turn.release()
 
+    def _key(self, rule: Rule, subject: str, tag: str | None) -> str:
+        """The key of a rule that can be decided whatever happens."""
+        if rule.on_error is None and self.options.on_error != "allow":
+            checked_on_error(self.options.on_error, local=rule.keeps_locally)
+        return self.keys.key(rule.name, subject, tag)
+
+    def _prefetch(self, rule: Rule) -> int:
+        """How many permits one call takes for this rule."""
+        if not rule.takes_partial:
+            return 1
+        return rule.prefetch or self.options.prefetch
+
     def _keyed(self, calls: Sequence[Call], tag: str | None) -> list[Keyed]:
         made = []
         for call in calls:
             rule, subject, cost = call if len(call) == 3 else (*call, 1)
-            made.append((rule, self.keys.key(rule.name, subject, tag), checked_cost(cost)))
+            made.append((rule, self._key(rule, subject, tag), checked_cost(cost)))
         return made
 
     def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
@@ -354,8 +366,9 @@ class Calls:
 
     def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:
         """What the rules say when there is no answer: the strictest decides."""
-        chosen = strictest(rule.on_error for rule, _, _ in calls)
-        bound = [at for at, (rule, _, _) in enumerate(calls) if rule.on_error == chosen]
+        each = [rule.on_error or self.options.on_error for rule, _, _ in calls]
+        chosen = strictest(each)
+        bound = [at for at, on_error in enumerate(each) if on_error == chosen]
         first, name = bound[0], calls[bound[0]][0].name
         if chosen == "allow":
             return Decision(True, 0, 0, 0, 0, name, "error", True, deciding=first)

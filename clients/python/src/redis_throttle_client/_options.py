@@ -10,7 +10,7 @@ from typing import Literal, TypedDict
 from ._backends import BackendOption, checked_backend
 from ._decision import Decision
 from ._errors import InvalidArgument
-from ._rules import Rule
+from ._rules import OnError, Rule, checked_on_error, checked_prefetch
 
 OnDecision = Callable[[Decision, Rule, str, float], None]
 """Called after each decision with it, the rule, a hash of the subject and the latency in ms."""
@@ -35,6 +35,7 @@ class LimiterOptions(TypedDict, total=False):
     """The options of both limiters; :class:`Options` has their defaults."""
 
     timeout_ms: int
+    on_error: OnError
     max_in_flight: int
     breaker_failures: int
     breaker_pause_ms: int
@@ -52,13 +53,15 @@ class LimiterOptions(TypedDict, total=False):
 class Options:
     """The options of a limiter, checked.
 
-    ``timeout_ms`` holds for the whole call: connecting, sending and the reply. ``prefetch`` is
-    how many permits one call takes in advance for calls of cost 1, under rules that can.
+    ``timeout_ms`` holds for the whole call: connecting, sending and the reply. ``on_error`` and
+    ``prefetch`` are for rules that do not say. The latter is how many permits one call takes in
+    advance for calls of cost 1, under rules that can, 1 to 10,000.
     ``denial_cache`` is how many denials are remembered, 0 for none. ``backend`` is who decides on
     the server: the module, or without it the library of functions or the script; ``auto`` looks.
     """
 
     timeout_ms: int = 100
+    on_error: OnError = "allow"
     max_in_flight: int = 256
     breaker_failures: int = 5
     breaker_pause_ms: int = 1000
@@ -74,10 +77,12 @@ class Options:
     def __post_init__(self) -> None:
         least = {
             "timeout_ms": 1, "max_in_flight": 1, "breaker_failures": 1,
-            "breaker_pause_ms": 1, "denial_cache": 0, "prefetch": 1,
+            "breaker_pause_ms": 1, "denial_cache": 0,
         }  # fmt: skip
         for name, bound in least.items():
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < bound:
                 raise InvalidArgument(f"{name}: expected an integer of at least {bound}")
+        checked_on_error(self.on_error)
+        checked_prefetch(self.prefetch)
         checked_backend(self.backend)

@@ -20,6 +20,7 @@ Duration = str | int | float | timedelta
 
 MAX_UNITS = 10**12
 MAX_COST = 10**12
+MAX_PREFETCH = 10_000
 _SECOND_US = 1_000_000
 _DAY_US = 86_400 * _SECOND_US
 _MAX_REFILL_US = 36_525 * _DAY_US
@@ -97,8 +98,9 @@ class Rule:
     limit: int | None = None
     period_us: int = 0
     rate: int = 0
-    on_error: OnError = "allow"
+    on_error: OnError | None = None
     local_share: float = 1.0
+    prefetch: int | None = None
     default: Rule | None = field(default=None, repr=False)
 
     @property
@@ -111,6 +113,12 @@ class Rule:
         """Whether permits may be fetched in advance: a bucket that tells waits may not."""
         return self.kind not in ("backoff", "lease", "leaky_bucket", "policy")
 
+    @property
+    def keeps_locally(self) -> bool:
+        """Whether this process can decide by itself, under ``on_error="local"``."""
+        rule = self.default or self
+        return rule.period_us > 0 and rule.kind != "lease"
+
 
 def _named(name: object) -> str:
     if not isinstance(name, str) or _NAME.fullmatch(name) is None:
@@ -118,19 +126,32 @@ def _named(name: object) -> str:
     return name
 
 
-def _failure(on_error: object, share: object, *, local: bool) -> tuple[OnError, float]:
+def checked_on_error(on_error: object, *, local: bool = True) -> OnError:
+    """What it may be, for a rule that can be decided here or cannot."""
     if on_error not in ("allow", "deny", "local"):
         raise InvalidArgument("on_error: expected 'allow', 'deny' or 'local'")
     if on_error == "local" and not local:
         raise InvalidArgument("on_error: nothing local stands for this rule: 'allow' or 'deny'")
+    return on_error
+
+
+def checked_prefetch(permits: object) -> int:
+    """How many permits one call may take."""
+    return _units(permits, "prefetch", MAX_PREFETCH)
+
+
+def _failure(
+    on_error: object, share: object, *, local: bool
+) -> tuple[OnError | None, float]:  # fmt: skip
+    checked = None if on_error is None else checked_on_error(on_error, local=local)
     if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
         raise InvalidArgument("local_share: expected a number above 0, at most 1")
-    return on_error, float(share)
+    return checked, float(share)
 
 
 def _rate_rule(
     kind: str, capacity_name: str, name: str, capacity: int, rate: int, period: Duration,
-    on_error: OnError, local_share: float,
+    on_error: OnError | None, local_share: float, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
@@ -143,30 +164,31 @@ def _rate_rule(
         raise InvalidArgument(f"{capacity_name}: at most 36525 days to refill from empty")
     words = (kind.replace("_", "").upper(), str(capacity), str(rate), duration_text(us))
     refill_us = -(-capacity * us // rate)
-    return Rule(kind, name, words, (), refill_us, capacity, us, rate, failure, share)
+    ahead = None if prefetch is None else checked_prefetch(prefetch)
+    return Rule(kind, name, words, (), refill_us, capacity, us, rate, failure, share, ahead)
 
 
 def gcra(
     name: str, burst: int, rate: int, period: Duration, *,
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     """``burst`` at once, then ``rate`` per ``period``: what an API wants."""
-    return _rate_rule("gcra", "burst", name, burst, rate, period, on_error, local_share)
+    return _rate_rule("gcra", "burst", name, burst, rate, period, on_error, local_share, prefetch)
 
 
 def token_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     """As :func:`gcra`, where limits change at run time."""
     return _rate_rule(
-        "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share
+        "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share, prefetch
     )
 
 
 def leaky_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0,
 ) -> Rule:  # fmt: skip
     """A queue: an allowed call is told in ``retry_after_ms`` how long to wait before it acts."""
     return _rate_rule(
@@ -176,44 +198,45 @@ def leaky_bucket(
 
 def _window_rule(
     kind: str, name: str, limit: int, window: Duration, options: tuple[str, ...],
-    on_error: OnError, local_share: float,
+    on_error: OnError | None, local_share: float, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     failure, share = _failure(on_error, local_share, local=True)
     name = _named(name)
     _units(limit, "limit")
     us = duration_us(window, "window")
     words = (kind.replace("_", "").upper(), str(limit), duration_text(us))
-    return Rule(kind, name, words, options, us, limit, us, limit, failure, share)
+    ahead = None if prefetch is None else checked_prefetch(prefetch)
+    return Rule(kind, name, words, options, us, limit, us, limit, failure, share, ahead)
 
 
 def fixed(
     name: str, limit: int, window: Duration, *, aligned: bool = False,
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     """``limit`` in each window, which opens at the first call, or ``aligned`` with the clock."""
     options = ("ALIGNED",) if aligned else ()
-    return _window_rule("fixed", name, limit, window, options, on_error, local_share)
+    return _window_rule("fixed", name, limit, window, options, on_error, local_share, prefetch)
 
 
 def sliding(
     name: str, limit: int, window: Duration, *,
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     """About ``limit`` in any window, by two counters."""
-    return _window_rule("sliding", name, limit, window, (), on_error, local_share)
+    return _window_rule("sliding", name, limit, window, (), on_error, local_share, prefetch)
 
 
 def sliding_log(
     name: str, limit: int, window: Duration, *,
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     """Never more than ``limit`` in any window."""
-    return _window_rule("sliding_log", name, limit, window, (), on_error, local_share)
+    return _window_rule("sliding_log", name, limit, window, (), on_error, local_share, prefetch)
 
 
 def backoff(
     name: str, attempts: int, base: Duration, max: Duration, forget: Duration, *,
-    on_error: OnError = "allow",
+    on_error: OnError | None = None,
 ) -> Rule:  # fmt: skip
     """``attempts`` without a delay, then ``base``, twice that, ... up to ``max``."""
     failure, _ = _failure(on_error, 1.0, local=False)
@@ -231,7 +254,8 @@ def backoff(
 
 def quota(
     name: str, limit: int, unit: Literal["day", "week", "month", "quarter", "year"], *,
-    zone: str | None = None, start: int | None = None, on_error: OnError = "allow",
+    zone: str | None = None, start: int | None = None,
+    on_error: OnError | None = None, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
     """An allowance per calendar ``unit`` of a time zone."""
     failure, _ = _failure(on_error, 1.0, local=False)
@@ -249,10 +273,11 @@ def quota(
     days = _QUOTA_DAYS[unit]
     window_us = None if days is None else days * _DAY_US
     words = ("QUOTA", str(limit), unit)
-    return Rule("quota", name, words, options, window_us, limit, on_error=failure)
+    ahead = None if prefetch is None else checked_prefetch(prefetch)
+    return Rule("quota", name, words, options, window_us, limit, on_error=failure, prefetch=ahead)
 
 
-def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError = "allow") -> Rule:
+def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError | None = None) -> Rule:
     """At most ``limit`` holders at once; a permit comes back after ``ttl`` by itself."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
@@ -264,12 +289,12 @@ def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError = "allow") 
 
 def policy(
     name: str, *, default: Rule | None = None, variants: Sequence[str] = (),
-    on_error: OnError = "allow", local_share: float = 1.0,
+    on_error: OnError | None = None, local_share: float = 1.0,
 ) -> Rule:  # fmt: skip
     """A limit that the server knows by ``name``; ``default`` where it does not."""
     if default is not None and default.kind in ("lease", "policy"):
         raise InvalidArgument("default: expected a rule that is neither lease nor policy")
-    local = default is not None and default.period_us > 0
+    local = default is not None and default.keeps_locally
     failure, share = _failure(on_error, local_share, local=local)
     name = _named(name)
     if isinstance(variants, str) or len(variants) > 2:

@@ -7,6 +7,9 @@ use ipnet::IpNet;
 use crate::Error;
 
 const IPV6_BITS: u8 = 64;
+const PORT_DIGITS_MAX: usize = 5;
+/// What may stand around the values of a field; no other space does.
+const BLANK: [char; 2] = [' ', '\t'];
 
 /// Finds the client behind the proxies that are named.
 #[derive(Debug, Clone, Default)]
@@ -52,7 +55,7 @@ impl ClientAddress {
             _ => {}
         }
         let hops = forwarded.collect::<Vec<_>>().join(",");
-        for hop in hops.rsplit(',').filter(|_| !hops.trim().is_empty()) {
+        for hop in hops.rsplit(',').filter(|_| !hops.trim_matches(BLANK).is_empty()) {
             let found = parsed(hop)?;
             address = Some(found);
             if !self.trusts(found) {
@@ -69,15 +72,15 @@ impl ClientAddress {
 
 /// An address as proxies write it: with a port, in brackets, with a zone, as mapped IPv4.
 pub(crate) fn parsed(text: &str) -> Option<IpAddr> {
-    let text = text.trim_matches([' ', '\t']);
+    let text = text.trim_matches(BLANK);
     let (address, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?,
         None if text.matches(':').count() == 1 => text.split_at(text.find(':')?),
         None => (text, ""),
     };
     if !port.is_empty() {
-        let digits = port.strip_prefix(':').filter(|port| !port.starts_with('+'))?;
-        digits.parse::<u16>().ok()?;
+        let digits = port.strip_prefix(':').filter(|port| port.len() <= PORT_DIGITS_MAX)?;
+        digits.parse::<u16>().ok().filter(|_| !digits.starts_with('+'))?;
     }
     let without_zone = address.split_once('%').map_or(address, |(address, _)| address);
     without_zone.parse().ok().map(|address: IpAddr| address.to_canonical())

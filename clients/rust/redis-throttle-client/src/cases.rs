@@ -79,6 +79,9 @@ fn rule_of(spec: &Value) -> Result<Rule, Error> {
     if let Some(on_error) = spec["on_error"].as_str() {
         rule = rule.on_error(on_error.parse()?)?;
     }
+    if !spec["prefetch"].is_null() {
+        rule = rule.prefetch(number("prefetch")?)?;
+    }
     if let Some(share) = spec["local_share"].as_f64() {
         rule = rule.local_share(share)?;
     }

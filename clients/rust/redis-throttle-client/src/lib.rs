@@ -10,6 +10,7 @@ mod clock;
 #[cfg(feature = "cluster")]
 mod cluster;
 mod connection;
+mod counters;
 mod decision;
 mod deny_cache;
 mod duration;
@@ -36,6 +37,7 @@ pub use call::Call;
 #[cfg(feature = "cluster")]
 pub use cluster::Cluster;
 pub use connection::{Command, Connection, Reply};
+pub use counters::Counters;
 pub use decision::{Decision, Source};
 pub use duration::Span;
 pub use error::Error;

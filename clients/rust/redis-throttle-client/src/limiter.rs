@@ -13,13 +13,16 @@ use tokio::time::Instant;
 use crate::backend::Backends;
 use crate::call::Keyed;
 use crate::connection::{Command, Connection};
+use crate::counters::Counts;
 use crate::deny_cache::DenyCache;
 use crate::key::Keys;
 use crate::local::{LocalLimiter, local_decision};
 use crate::policy::{Gate, strictest};
 use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
-use crate::{Backend, Call, Decision, Error, Kind, OnError, Options, Source, clock};
+use crate::{
+    Backend, Call, Counters, Decision, Error, Kind, OnError, Options, Rule, Source, clock,
+};
 
 const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
@@ -37,6 +40,7 @@ struct Inner {
     denials: DenyCache,
     grants: Grants,
     local: Mutex<LocalLimiter>,
+    counts: Counts,
     made: Instant,
 }
 
@@ -72,6 +76,7 @@ impl Limiter {
             denials: DenyCache::new(options.denial_cache),
             grants: Grants::new(),
             local: Mutex::new(LocalLimiter::new(LOCAL_KEYS_MAX)),
+            counts: Counts::default(),
             made: clock::now(),
             options,
         })))
@@ -84,8 +89,8 @@ impl Limiter {
     /// rule's `on_error` decides about.
     pub async fn check(&self, call: Call<'_>) -> Result<Decision, Error> {
         let began = clock::now();
-        let keyed = call.keyed(&self.0.keys)?;
-        let prefetched = self.0.options.prefetch > 1 && call.cost == 1 && call.rule.takes_partial();
+        let keyed = self.keyed_call(&call)?;
+        let prefetched = call.cost == 1 && self.prefetch_of(call.rule) > 1;
         let decision = if prefetched {
             self.prefetched(&keyed, began).await?
         } else {
@@ -105,7 +110,7 @@ impl Limiter {
     /// # Errors
     /// As [`check`](Limiter::check).
     pub async fn peek(&self, call: Call<'_>) -> Result<Decision, Error> {
-        let keyed = call.keyed(&self.0.keys)?;
+        let keyed = self.keyed_call(&call)?;
         let command = protocol::named(Verb::Peek, &keyed)?;
         let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
         match self.ask(&command, self.deadline(), read).await {
@@ -131,7 +136,7 @@ impl Limiter {
     }
 
     async fn settle(&self, verb: Verb, call: Call<'_>) -> Result<Decision, Error> {
-        let keyed = call.keyed(&self.0.keys)?;
+        let keyed = self.keyed_call(&call)?;
         let command = protocol::named(verb, &keyed)?;
         self.0.denials.forget(&keyed.key);
         let read = |reply: &Value| protocol::settled(call.rule, reply);
@@ -143,7 +148,7 @@ impl Limiter {
     /// # Errors
     /// As [`refund`](Limiter::refund).
     pub async fn forget(&self, call: Call<'_>) -> Result<(), Error> {
-        let Keyed { key, .. } = call.keyed(&self.0.keys)?;
+        let Keyed { key, .. } = self.keyed_call(&call)?;
         self.0.denials.forget(&key);
         self.0.grants.forget(&key);
         self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(&key);
@@ -171,13 +176,29 @@ impl Limiter {
         Ok(self.told(decision, deciding, began))
     }
 
+    /// The key of a rule that can be decided whatever happens.
+    fn keyed_call<'a>(&self, call: &Call<'a>) -> Result<Keyed<'a>, Error> {
+        call.rule.can_follow(self.on_error_of(call.rule))?;
+        call.keyed(&self.0.keys)
+    }
+
+    fn on_error_of(&self, rule: &Rule) -> OnError {
+        rule.terms().on_error.unwrap_or(self.0.options.on_error)
+    }
+
+    /// How many permits one call takes for this rule.
+    fn prefetch_of(&self, rule: &Rule) -> u64 {
+        let set = rule.terms().prefetch.unwrap_or(self.0.options.prefetch);
+        if rule.takes_partial() { set } else { 1 }
+    }
+
     pub(crate) fn keyed<'a>(
         &self,
         calls: &[Call<'a>],
         tag: Option<&'a str>,
     ) -> Result<Vec<Keyed<'a>>, Error> {
         let tagged = |call: &Call<'a>| Call { tag: tag.or(call.tag), ..*call };
-        calls.iter().map(|call| tagged(call).keyed(&self.0.keys)).collect()
+        calls.iter().map(|call| self.keyed_call(&tagged(call))).collect()
     }
 
     /// One after the other, for keys of different slots.
@@ -254,6 +275,12 @@ impl Limiter {
         Ok(Decision { allowed: false, granted: 0, ..decision })
     }
 
+    /// What was decided, and how, since the limiter was made.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.0.counts.so_far()
+    }
+
     /// Completes when the server is there, and says which back end answers.
     ///
     /// # Errors
@@ -297,13 +324,11 @@ impl Limiter {
             Err(_) => Err(Error::away("no reply in time")),
         };
         pass.end(!matches!(reply, Err(Error::Unavailable { .. })));
-        reply.and_then(|reply| read(&reply)).inspect_err(|error| self.noted(error))
-    }
-
-    fn noted(&self, error: &Error) {
-        if let Some(hook) = self.0.options.on_mistake.as_ref().filter(|_| error.is_mistake()) {
-            let _ = catch_unwind(AssertUnwindSafe(|| hook(error)));
-        }
+        reply.and_then(|reply| read(&reply)).inspect_err(|error| {
+            if error.is_mistake() {
+                self.0.counts.mistake();
+            }
+        })
     }
 
     /// The gate of a key's node.
@@ -338,7 +363,7 @@ impl Limiter {
     /// waits for another's call half of the time-out in vain asks for one permit by itself.
     async fn prefetched(&self, call: &Keyed<'_>, began: Instant) -> Result<Decision, Error> {
         let (grants, deadline) = (&self.0.grants, began + self.timeout());
-        if let Some(spent) = grants.spend(&call.key, began) {
+        if let Some(spent) = grants.spend(&call.key, call.rule, began) {
             return Ok(spent);
         }
         let turn = grants.turn(&call.key);
@@ -346,14 +371,14 @@ impl Limiter {
             return self.check_one(call, deadline).await;
         };
         let asked = clock::now();
-        if let Some(spent) = grants.spend(&call.key, asked) {
+        if let Some(spent) = grants.spend(&call.key, call.rule, asked) {
             return Ok(spent);
         }
         // Asked and denied while this one waited: it would hear the same.
         if let Some((_, denial)) = last_denial.as_ref().filter(|(at, _)| *at >= began) {
             return Ok(denial.clone());
         }
-        let wanted = Keyed { cost: self.0.options.prefetch, ..call.clone() };
+        let wanted = Keyed { cost: self.prefetch_of(call.rule), ..call.clone() };
         let command = protocol::check(&wanted, true)?;
         let read = |reply: &Value| protocol::decision(call.rule, reply, wanted.cost);
         let decision = self.decide(&command, std::slice::from_ref(call), deadline, read).await?;
@@ -361,8 +386,9 @@ impl Limiter {
         Ok(grants.put(&call.key, call.rule, decision, asked))
     }
 
-    /// Hands the decision to the hook. A hook that panics changes no decision.
+    /// Counts the decision and hands it to the hook. A hook that panics changes no decision.
     pub(crate) fn told(&self, decision: Decision, call: &Call<'_>, began: Instant) -> Decision {
+        self.0.counts.decision(&decision);
         if let Some(hook) = &self.0.options.on_decision {
             let subject_hash = self.0.keys.subject_hash(call.subject);
             let latency = clock::now() - began;
@@ -374,7 +400,7 @@ impl Limiter {
 
     /// What the rules say when there is no answer: the strictest decides.
     fn fallback(&self, calls: &[Keyed<'_>], peek: bool) -> Decision {
-        let of = |call: &Keyed<'_>| call.rule.terms().on_error;
+        let of = |call: &Keyed<'_>| self.on_error_of(call.rule);
         let chosen = strictest(calls.iter().map(of));
         let bound: Vec<usize> = (0..calls.len()).filter(|at| of(&calls[*at]) == chosen).collect();
         let Some(&first) = bound.first() else {

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Backend, Decision, Error, Rule};
+use crate::rule::checked_prefetch;
+use crate::{Backend, Decision, Error, OnError, Rule};
 
 /// What stands in braces in a key, so that a cluster puts keys into one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -17,13 +18,13 @@ pub enum HashTag {
 }
 
 pub(crate) type OnDecision = Arc<dyn Fn(&Decision, &Rule, &str, Duration) + Send + Sync>;
-pub(crate) type OnMistake = Arc<dyn Fn(&Error) + Send + Sync>;
 
 /// The options of a limiter. `Options::default()` has what the table of the README says.
 #[derive(Clone)]
 #[must_use]
 pub struct Options {
     pub(crate) timeout_ms: u64,
+    pub(crate) on_error: OnError,
     pub(crate) max_in_flight: usize,
     pub(crate) breaker_failures: u32,
     pub(crate) breaker_pause_ms: u64,
@@ -34,13 +35,13 @@ pub struct Options {
     pub(crate) hash_tag: HashTag,
     pub(crate) hmac_secret: Option<Vec<u8>>,
     pub(crate) on_decision: Option<OnDecision>,
-    pub(crate) on_mistake: Option<OnMistake>,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             timeout_ms: 100,
+            on_error: OnError::Allow,
             max_in_flight: 256,
             breaker_failures: 5,
             breaker_pause_ms: 1000,
@@ -51,7 +52,6 @@ impl Default for Options {
             hash_tag: HashTag::None,
             hmac_secret: None,
             on_decision: None,
-            on_mistake: None,
         }
     }
 }
@@ -60,6 +60,13 @@ impl Options {
     /// How long a whole call may take, in ms: 100. The call is never repeated.
     pub fn timeout_ms(mut self, ms: u64) -> Self {
         self.timeout_ms = ms;
+        self
+    }
+
+    /// What happens without an answer under rules that do not say: [`OnError::Allow`]. With
+    /// [`OnError::Local`] those that nothing local stands for have to say.
+    pub fn on_error(mut self, on_error: OnError) -> Self {
+        self.on_error = on_error;
         self
     }
 
@@ -88,8 +95,9 @@ impl Options {
         self
     }
 
-    /// How many permits one call takes in advance, to be spent here: 1. For calls of cost 1 under
-    /// rules that can. A window may see up to so many more for each process.
+    /// How many permits one call takes in advance, to be spent here, at most 10,000: 1. For calls
+    /// of cost 1, under rules that can and do not say. A window may see up to so many more for each
+    /// process.
     pub fn prefetch(mut self, permits: u64) -> Self {
         self.prefetch = permits;
         self
@@ -130,21 +138,14 @@ impl Options {
         self
     }
 
-    /// Called with each reply that is a mistake of the program, of its rights or of its server's
-    /// set-up, and that a call fails with whatever `on_error` says: to be counted apart.
-    pub fn on_mistake(mut self, hook: impl Fn(&Error) + Send + Sync + 'static) -> Self {
-        self.on_mistake = Some(Arc::new(hook));
-        self
-    }
-
     pub(crate) fn checked(self) -> Result<Self, Error> {
         let least = [
             ("timeout_ms", self.timeout_ms),
             ("max_in_flight", self.max_in_flight as u64),
             ("breaker_failures", u64::from(self.breaker_failures)),
             ("breaker_pause_ms", self.breaker_pause_ms),
-            ("prefetch", self.prefetch),
         ];
+        checked_prefetch(self.prefetch)?;
         match least.iter().find(|(_, value)| *value == 0) {
             Some((name, _)) => Err(Error::invalid(name, "expected an integer of at least 1")),
             None => Ok(self),
@@ -157,6 +158,7 @@ impl fmt::Debug for Options {
         formatter
             .debug_struct("Options")
             .field("timeout_ms", &self.timeout_ms)
+            .field("on_error", &self.on_error)
             .field("max_in_flight", &self.max_in_flight)
             .field("breaker_failures", &self.breaker_failures)
             .field("breaker_pause_ms", &self.breaker_pause_ms)

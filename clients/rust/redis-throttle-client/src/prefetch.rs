@@ -42,11 +42,11 @@ impl Grants {
         Self { grants: Mutex::new(LruCache::new(KEYS_MAX)), turns: Mutex::default() }
     }
 
-    /// One permit, if there is one that has not lapsed.
-    pub fn spend(&self, key: &str, now: Instant) -> Option<Decision> {
+    /// One permit, if there is one of this very rule that has not lapsed.
+    pub fn spend(&self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
         let mut grants = locked(&self.grants);
         let grant = grants.get_mut(key)?;
-        if grant.permits < 1 || now >= grant.lapses {
+        if grant.rule != *rule || grant.permits < 1 || now >= grant.lapses {
             grants.pop(key);
             return None;
         }

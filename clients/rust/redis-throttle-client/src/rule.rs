@@ -11,6 +11,7 @@ use crate::{Call, Error, Kind, OnError, QuotaUnit};
 
 pub(crate) const UNITS_MAX: u64 = 1_000_000_000_000;
 pub(crate) const COST_MAX: u64 = 1_000_000_000_000;
+const PREFETCH_MAX: u64 = 10_000;
 const HOLDERS_MAX: u64 = 1_000_000;
 const SECOND_US: u128 = 1_000_000;
 const REFILL_MAX_US: u128 = 36_525 * DAY_US as u128;
@@ -33,14 +34,21 @@ pub(crate) struct Terms {
     /// The period of its rate, its window, or its ttl.
     pub period_us: u64,
     pub rate: u64,
-    pub on_error: OnError,
+    pub on_error: Option<OnError>,
+    pub prefetch: Option<u64>,
     pub local_share: f64,
     pub default: Option<Rule>,
 }
 
 /// One rule: an algorithm, its numbers, and what happens without an answer. Cheap to clone.
-#[derive(Clone, PartialEq)]
+#[derive(Clone)]
 pub struct Rule(Arc<Terms>);
+
+impl PartialEq for Rule {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
 
 impl fmt::Debug for Rule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -245,19 +253,38 @@ impl Rule {
         })
     }
 
-    /// What happens without an answer; [`OnError::Allow`] when it is not set. Of a policy with a
+    /// What happens without an answer; what the limiter says when it is not set. Of a policy with a
     /// default that falls back to [`OnError::Local`], the default is set first.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for [`OnError::Local`] under a lease, a quota, a backoff or a
     /// policy without a default of rate or window: nothing local stands for those.
     pub fn on_error(self, on_error: OnError) -> Result<Self, Error> {
-        let kept_here = self.0.default.as_ref().unwrap_or(&self);
+        self.can_follow(on_error)?;
+        self.with(|terms| terms.on_error = Some(on_error))
+    }
+
+    pub(crate) fn can_follow(&self, on_error: OnError) -> Result<(), Error> {
+        let kept_here = self.0.default.as_ref().unwrap_or(self);
         let local = kept_here.0.period_us > 0 && kept_here.kind() != Kind::Lease;
         if on_error == OnError::Local && !local {
             return Err(Error::invalid("on_error", "nothing local stands for this rule"));
         }
-        self.with(|terms| terms.on_error = on_error)
+        Ok(())
+    }
+
+    /// How many permits one call takes in advance, to be spent here: 1 to 10,000; what the limiter
+    /// says when it is not set. For calls of cost 1.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for another number, and for more than one under a leaky bucket, a
+    /// backoff, a lease or a policy, whose permits cannot be kept here.
+    pub fn prefetch(self, permits: u64) -> Result<Self, Error> {
+        checked_prefetch(permits)?;
+        if permits > 1 && !self.takes_partial() {
+            return Err(Error::invalid("prefetch", "permits of this rule cannot be kept here"));
+        }
+        self.with(|terms| terms.prefetch = Some(permits))
     }
 
     /// The part of the rule that this process enforces under [`OnError::Local`]: above 0, at most
@@ -331,7 +358,8 @@ impl Rule {
             limit: None,
             period_us: 0,
             rate: 0,
-            on_error: OnError::default(),
+            on_error: None,
+            prefetch: None,
             local_share: 1.0,
             default: None,
         };
@@ -387,6 +415,10 @@ impl Rule {
             terms.period_us = us;
         })
     }
+}
+
+pub(crate) fn checked_prefetch(permits: u64) -> Result<(), Error> {
+    units(permits, "prefetch", PREFETCH_MAX).map(drop)
 }
 
 fn units(value: u64, argument: &'static str, most: u64) -> Result<String, Error> {

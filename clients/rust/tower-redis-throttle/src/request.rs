@@ -57,15 +57,15 @@ fn peer(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// The client's address. A value of `X-Forwarded-For` that is no text is as no address.
+/// The client's address. Bytes beyond ASCII are read as Latin-1, as elsewhere: an address has none.
 pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<String> {
     let forwarded = forwarded(&head.headers);
-    proxies.find(peer(head), forwarded.into_iter())
+    proxies.find(peer(head), forwarded.iter().map(String::as_str))
 }
 
-fn forwarded(headers: &HeaderMap) -> Vec<&str> {
+fn forwarded(headers: &HeaderMap) -> Vec<String> {
     let values = headers.get_all(FORWARDED_FOR).iter();
-    values.map(|value| value.to_str().unwrap_or("unreadable")).collect()
+    values.map(|value| value.as_bytes().iter().copied().map(char::from).collect()).collect()
 }
 
 /// Whom a request is counted for; nothing when it does not say.

@@ -1,8 +1,5 @@
 //! What a call says when there is no answer.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
 use tokio::time::{Instant, advance};
@@ -116,16 +113,26 @@ async fn of_several_rules_the_strictest_decides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_rule_that_says_nothing_does_as_its_limiter() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (silent, open) = (api(), api().on_error(OnError::Allow).unwrap());
+    let closed = server.limiter_with(Options::default().on_error(OnError::Deny)).unwrap();
+    assert!(!closed.check(silent.of("42")).await.unwrap().allowed);
+    assert!(closed.check(open.of("42")).await.unwrap().allowed);
+    let local = server.limiter_with(Options::default().on_error(OnError::Local)).unwrap();
+    assert_eq!(local.check(silent.of("42")).await.unwrap().source, Source::Local);
+    let jobs = Rule::lease("jobs", 1, "60s").unwrap();
+    let error = local.lease(jobs.of("42")).await.unwrap_err();
+    assert!(matches!(error, Error::InvalidArgument { argument: "on_error", .. }), "{error}");
+    let jobs = jobs.on_error(OnError::Allow).unwrap();
+    assert!(local.lease(jobs.of("42")).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_mistake_is_never_open_and_is_counted_apart() {
     let server = FakeServer::new();
-    let mistakes = Arc::new(AtomicUsize::new(0));
-    let counted = mistakes.clone();
-    let count = move |error: &Error| {
-        assert!(error.is_mistake());
-        counted.fetch_add(1, Ordering::Relaxed);
-    };
-    let limiter =
-        server.limiter_with(Options::default().on_mistake(count).backend(Backend::Module)).unwrap();
+    let limiter = server.limiter_with(Options::default().backend(Backend::Module)).unwrap();
     for reply in ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x", "NOPOLICY x"] {
         server.reply_with(reply);
         for rule in [api(), api().on_error(OnError::Local).unwrap()] {
@@ -134,7 +141,7 @@ async fn a_mistake_is_never_open_and_is_counted_apart() {
         }
     }
     // Nor does it open the circuit.
-    assert_eq!((mistakes.load(Ordering::Relaxed), server.calls().len()), (8, 8));
+    assert_eq!((limiter.counters().mistakes, server.calls().len() as u64), (8, 8));
     server.reply_with("ERR unknown command 'RL.GCRA'");
     let error = limiter.check(api().of("42")).await.unwrap_err().to_string();
     assert!(error.contains("is the module loaded"), "{error}");

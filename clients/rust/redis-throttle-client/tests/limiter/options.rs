@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Decision, Error, HashTag, Options, QuotaUnit, Rule};
 
-use crate::{api, ms};
+use crate::{api, ms, times};
 
 #[tokio::test(start_paused = true)]
 async fn the_hook_sees_no_subject_and_changes_nothing() {
@@ -28,6 +28,21 @@ async fn the_hook_sees_no_subject_and_changes_nothing() {
     assert!(limiter.check(api().of("alice")).await.unwrap().allowed);
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_counted() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().denial_cache(9)).unwrap();
+    times(&limiter, &api(), 8).await;
+    let _ = limiter.peek(api().of("42")).await.unwrap();
+    server.go_away();
+    let _ = limiter.check(api().of("43")).await.unwrap();
+    server.reply_with("WRONGTYPE x");
+    assert!(limiter.check(api().of("44")).await.unwrap_err().is_mistake());
+    let counters = limiter.clone().counters();
+    assert_eq!((counters.allowed, counters.denied, counters.degraded), (7, 2, 1));
+    assert_eq!((counters.local, counters.mistakes), (1, 1));
+}
+
 #[tokio::test]
 async fn options_are_checked() {
     let of = Options::default;
@@ -37,6 +52,7 @@ async fn options_are_checked() {
         ("breaker_failures", of().breaker_failures(0)),
         ("breaker_pause_ms", of().breaker_pause_ms(0)),
         ("prefetch", of().prefetch(0)),
+        ("prefetch", of().prefetch(10_001)),
         ("prefix", of().prefix("{")),
         ("hmac_secret", of().hmac_secret("short")),
     ] {

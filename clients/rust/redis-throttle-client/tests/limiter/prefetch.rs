@@ -1,7 +1,7 @@
 //! Permits that are fetched in advance.
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Decision, Limiter, OnError, Options, Rule, Source};
+use redis_throttle_client::{Decision, Error, Limiter, OnError, Options, Rule, Source};
 use tokio::time::{Instant, advance};
 
 use crate::{allowed, api, first_denied, ms, times};
@@ -28,6 +28,33 @@ async fn by_default_nothing_is_fetched_in_advance() {
     let server = FakeServer::new();
     times(&server.limiter(), &api(), 2).await;
     assert!(server.calls().iter().all(|call| call.len() == 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_that_says_how_many_goes_before_the_limiter() {
+    let server = FakeServer::new();
+    let plain = |name| Rule::gcra(name, 100, 100, "60s").unwrap();
+    let (hot, cold) = (plain("hot").prefetch(10).unwrap(), plain("cold").prefetch(1).unwrap());
+    times(&server.limiter(), &hot, 1).await;
+    let limiter = prefetching(&server, 4);
+    for rule in [hot, cold, plain("warm")] {
+        times(&limiter, &rule, 1).await;
+    }
+    let asked: Vec<_> = server.calls().iter().map(|call| call[5..].join(" ")).collect();
+    assert_eq!(asked, ["COST 10 PARTIAL", "COST 10 PARTIAL", "", "COST 4 PARTIAL"]);
+    let jobs = Rule::lease("jobs", 3, "60s").unwrap().prefetch(2).unwrap_err();
+    assert!(matches!(jobs, Error::InvalidArgument { argument: "prefetch", .. }), "{jobs}");
+}
+
+/// The plan of a customer has changed, and its rule has the same name.
+#[tokio::test(start_paused = true)]
+async fn permits_are_of_one_rule() {
+    let server = FakeServer::new();
+    let limiter = prefetching(&server, 4);
+    for limit in [100, 5] {
+        let plan = Rule::gcra("plan", limit, limit, "60s").unwrap();
+        assert_eq!(times(&limiter, &plan, 1).await[0].limit, limit);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -50,8 +50,8 @@ fn each_block_of_the_page_is_a_file_here() {
     let files = [
         include_str!("five_lines.rs"),
         include_str!("over_a_cluster.rs"),
-        include_str!("without_the_module.rs"),
         include_str!("without_an_answer.rs"),
+        include_str!("without_the_module.rs"),
         include_str!("service.rs"),
         include_str!("leases.rs"),
         include_str!("with_the_fake.rs"),
