@@ -68,7 +68,7 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       release(leases);
       throw error;
     }
-    const response = leases.length > 0 ? releasing(context.res, leases, client) : context.res;
+    const response = leases.length > 0 ? releasing(context, leases, client) : context.res;
     // A copy where the headers are fixed, as of a response that was fetched.
     const copy = new Response(response.body, response);
     for (const [name, value] of Object.entries(headers)) {
@@ -109,10 +109,17 @@ function release(leases: readonly Lease[]): void {
 }
 
 /** The response, whose leases end with its body. */
-function releasing(response: Response, leases: readonly Lease[], client: AbortSignal): Response {
+function releasing(
+  { req, res: response, env }: ContextLike,
+  leases: readonly Lease[],
+  client: AbortSignal,
+): Response {
   const done = () => release(leases);
   client.addEventListener('abort', done, { once: true });
-  if (response.body === null || client.aborted) {
+  // Of node-server: it closes also when another middleware has dropped the body unread.
+  env?.outgoing?.once?.('close', done);
+  // Nobody reads the body of an answer to HEAD, nor is told to leave it.
+  if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
     done();
     return response;
   }
