@@ -251,3 +251,34 @@ async fn a_tag_is_in_every_key_of_its_call() {
     let empty = limiter.check(api.of("42").tag("")).await;
     assert!(matches!(empty, Err(Error::InvalidArgument { argument: "tag", .. })));
 }
+
+// -- how much is remembered --
+
+/// One more than permits and local states are kept of.
+const SUBJECTS: usize = 10_001;
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_kept_of_so_many_subjects() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(3)).unwrap();
+    let api = api();
+    for subject in 0..SUBJECTS {
+        let _ = limiter.check(api.of(&subject.to_string())).await.unwrap();
+    }
+    // The oldest was forgotten, which errs to the strict side.
+    let newest = limiter.check(api.of("10000")).await.unwrap();
+    let oldest = limiter.check(api.of("0")).await.unwrap();
+    assert_eq!((newest.source, oldest.source), (Source::Local, Source::Server));
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_states_are_kept_of_so_many_subjects() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (limiter, one) = (server.limiter(), one().on_error(OnError::Local).unwrap());
+    for subject in 0..SUBJECTS {
+        assert!(limiter.check(one.of(&subject.to_string())).await.unwrap().allowed);
+    }
+    assert!(!limiter.check(one.of("10000")).await.unwrap().allowed);
+    assert!(limiter.check(one.of("0")).await.unwrap().allowed);
+}
