@@ -111,6 +111,25 @@ def test_nobody_waits_for_what_never_comes_nor_for_a_server_that_is_away(
     assert (refused.allowed, refused.source) == (False, "error")
 
 
+# -- without an answer, and what settles -------------------------------------------------------
+
+
+def test_a_peek_takes_nothing_here_either(server: FakeServer) -> None:
+    server.fail()
+    limiter = server.limiter()
+    local = fixed("local", 1, "1h", on_error="local")
+    found = [bool(ask(local, "42")) for ask in (limiter.peek, limiter.peek, limiter.check)]
+    assert found == [True] * 3
+    assert not limiter.peek(local, "42")
+
+
+def test_a_charge_may_leave_a_debt_and_says_so(server: FakeServer) -> None:
+    limiter = server.limiter()
+    assert limiter.charge(ONE, "42").allowed
+    assert not limiter.charge(ONE, "42").allowed
+    assert limiter.refund(ONE, "42").remaining == 0
+
+
 # -- the denial cache -------------------------------------------------------------------------
 
 

@@ -101,6 +101,31 @@ async def test_an_empty_list_of_headers_leaves_retry_after(server: FakeServer) -
     assert denied.headers["retry-after"] == "3600"
 
 
+@pytest.mark.anyio
+async def test_what_the_application_has_set_itself_stands_once(server: FakeServer) -> None:
+    theirs = [(b"ratelimit-limit", b"7"), (b"ratelimit", b'"theirs";r=1;t=1')]
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": theirs})
+        await send({"type": "http.response.body"})
+
+    made = RateLimitMiddleware(
+        answers, limiter=server.async_limiter(), rules=ONE, headers=["draft-11", "draft-6"]
+    )
+    headers = (await get(made)).headers
+    assert headers.get_list("ratelimit-limit") == ["7"]
+    assert headers.get_list("ratelimit") == ['"theirs";r=1;t=1', '"one";r=0;t=3600']
+    assert headers["ratelimit-remaining"] == "0"
+
+
+@pytest.mark.anyio
+async def test_a_denial_has_the_fields_that_are_asked_for(server: FakeServer) -> None:
+    made = app(server, ONE, headers=["x-ratelimit"])
+    await get(made)
+    names = [name for name in (await get(made)).headers if "ratelimit" in name]
+    assert sorted(names) == [f"x-ratelimit-{name}" for name in ("limit", "remaining", "reset")]
+
+
 # -- WSGI -----------------------------------------------------------------------------------------
 
 
