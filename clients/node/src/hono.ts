@@ -68,12 +68,18 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       release(leases);
       throw error;
     }
+    if (context.res.status === 101) {
+      // The answer to an upgrade cannot be copied, and what follows it is no response.
+      release(leases);
+      return;
+    }
     const response = leases.length > 0 ? releasing(context, leases, client) : context.res;
     // A copy where the headers are fixed, as of a response that was fetched.
     const copy = new Response(response.body, response);
     for (const [name, value] of Object.entries(headers)) {
+      // What the application has set itself stands.
       if (LISTS.has(name)) copy.headers.append(name, value);
-      else copy.headers.set(name, value);
+      else if (!copy.headers.has(name)) copy.headers.set(name, value);
     }
     context.res = undefined as unknown as Response;
     context.res = copy;

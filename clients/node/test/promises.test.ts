@@ -129,6 +129,17 @@ describe('a denial that is remembered', () => {
     expect((await limiter.check(one, '42')).source).toBe('server');
   });
 
+  it('is of its cost', async () => {
+    const { server, limiter } = over({ denialCache: 9 });
+    await limiter.check(api, '42', { cost: 6 });
+    for (const source of ['server', 'local']) {
+      const [small, large] = [1, 3].map((cost) => limiter.check(api, '42', { cost }));
+      expect(await small).toMatchObject({ source, retryAfterMs: 6000 });
+      expect(await large).toMatchObject({ source, retryAfterMs: 18_000 });
+    }
+    expect(server.calls).toHaveLength(3);
+  });
+
   it('ends with a refund that is made here', async () => {
     const { limiter } = over({ denialCache: 9 });
     await times(2, () => limiter.check(one, '42'));
@@ -231,5 +242,27 @@ describe('a tag', () => {
     expect(server.calls.every(([, key]) => key?.startsWith('rl:{t}:'))).toBe(true);
     expect(server.calls[5]?.[3]).toBe('rl:{t}:one:42');
     await expect(limiter.check(api, '42', { tag: '' })).rejects.toThrow(/tag: expected/);
+  });
+});
+
+describe('of 10,001 subjects', () => {
+  const [first, last] = ['0', '10000'];
+  const subjects = Array.from({ length: 10_001 }, (_, at) => String(at));
+
+  it('the permits of the first are forgotten, which errs to the strict side', async () => {
+    const { limiter } = over();
+    const hot = gcra('hot', 6, 10, '60s', { prefetch: 3 });
+    for (const subject of subjects) await limiter.check(hot, subject);
+    expect((await limiter.check(hot, last)).source).toBe('local');
+    expect((await limiter.check(hot, first)).source).toBe('server');
+  });
+
+  it('what this process alone has decided of the first is forgotten', async () => {
+    const { server, limiter } = over();
+    server.fail();
+    const local = fixed('local', 1, '1h', { onError: 'local' });
+    for (const subject of subjects) await limiter.check(local, subject);
+    expect((await limiter.check(local, last)).allowed).toBe(false);
+    expect((await limiter.check(local, first)).allowed).toBe(true);
   });
 });
