@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from redis_throttle_client import InvalidArgument, LeaseDenied, fixed, gcra, lease
+from redis_throttle_client import (
+    InvalidArgument,
+    LeaseDenied,
+    fixed,
+    gcra,
+    leaky_bucket,
+    lease,
+    token_bucket,
+)
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")
@@ -121,6 +129,29 @@ def test_a_peek_takes_nothing_here_either(server: FakeServer) -> None:
     found = [bool(ask(local, "42")) for ask in (limiter.peek, limiter.peek, limiter.check)]
     assert found == [True] * 3
     assert not limiter.peek(local, "42")
+
+
+def test_less_than_a_unit_of_a_share_takes_longer(server: FakeServer) -> None:
+    server.fail()
+    limiter = server.limiter()
+    for rule in (
+        fixed("fixed", 5, 60, on_error="local", local_share=0.1),
+        gcra("gcra", 5, 5, 60, on_error="local", local_share=0.1),
+    ):
+        assert [bool(limiter.check(rule, "42")) for _ in range(2)] == [True, False]
+        server.advance(119.999)
+        assert not limiter.check(rule, "42")
+        server.advance(0.001)
+        assert limiter.check(rule, "42")
+
+
+@pytest.mark.parametrize("make", [gcra, token_bucket, leaky_bucket])
+def test_a_rate_that_is_no_whole_number_loses_nothing_here(server: FakeServer, make: Any) -> None:
+    server.fail()
+    limiter, rule = server.limiter(), make("odd", 5, 7, "1s", on_error="local")
+    assert [bool(limiter.check(rule, "42")) for _ in range(6)] == [True] * 5 + [False]
+    server.advance(0.143)
+    assert [bool(limiter.check(rule, "42")) for _ in range(2)] == [True, False]
 
 
 def test_a_charge_may_leave_a_debt_and_says_so(server: FakeServer) -> None:
