@@ -9,7 +9,7 @@ use redis_throttle_client::{
 };
 use tokio::time::{Instant, advance, sleep};
 
-use crate::{allowed, api, commands, ms, times};
+use crate::{allowed, api, commands, first_denied, ms, times};
 
 /// Decides, and answers 50 ms later.
 struct SlowServer(FakeServer);
@@ -125,8 +125,28 @@ async fn waits_do_not_add_up_beyond_their_bound() {
     let (limiter, turns) =
         (Limiter::new(Busy(FakeServer::new())), Rule::gcra("turns", 1, 10, "60s").unwrap());
     let began = Instant::now();
-    assert!(!limiter.wait(turns.of("42"), ms(17_999)).await.unwrap().allowed);
-    assert_eq!(began.elapsed(), ms(12_000));
+    let waiting = limiter.wait(turns.of("42"), ms(17_999));
+    let denied = tokio::time::timeout(ms(60_000), waiting).await.unwrap().unwrap();
+    assert_eq!((denied.allowed, began.elapsed()), (false, ms(12_000)));
+}
+
+// -- without an answer --
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_is_no_whole_number_loses_nothing_here() {
+    let server = FakeServer::new();
+    server.go_away();
+    let limiter = server.limiter();
+    for rule in [
+        Rule::gcra("g", 5, 7, "1s").unwrap(),
+        Rule::token_bucket("t", 5, 7, "1s").unwrap(),
+        Rule::leaky_bucket("l", 5, 7, "1s").unwrap(),
+    ] {
+        let local = rule.on_error(OnError::Local).unwrap();
+        assert_eq!(allowed(&times(&limiter, &local, 6).await), first_denied(5));
+        advance(ms(143)).await;
+        assert_eq!(allowed(&times(&limiter, &local, 2).await), [true, false]);
+    }
 }
 
 // -- the denial cache --
