@@ -96,7 +96,11 @@ describe('a lease', () => {
     await reader.read();
     expect(released(server)).toBe(0);
     if (how === 'fails') await expect(reader.read()).rejects.toThrow('broken');
-    else await reader.cancel();
+    else {
+      // With a part that waits to be read.
+      await new Promise((resolve) => setImmediate(resolve));
+      await reader.cancel();
+    }
     await until(() => released(server) === 1);
   });
 });

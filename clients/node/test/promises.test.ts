@@ -7,8 +7,10 @@ import {
   gcra,
   Limiter,
   type LimiterOptions,
+  leakyBucket,
   lease,
   MistakeError,
+  tokenBucket,
 } from '../src/index.js';
 import type { Call } from '../src/protocol.js';
 import { FakeServer } from '../src/testing.js';
@@ -201,6 +203,69 @@ describe('permits that were fetched in advance', () => {
     await limiter.check(hot, '42');
     await limiter.forget(hot, '42');
     expect((await limiter.check(hot, '42')).source).toBe('server');
+  });
+});
+
+describe('without an answer', () => {
+  it('a denial of this process takes from none of its rules', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    server.fail();
+    const many = fixed('many', 10, '1m');
+    const few = fixed('few', 1, '1m');
+    const ask = () => {
+      return limiter.checkAll([
+        [many, '42'],
+        [few, '42'],
+      ]);
+    };
+    const decisions = await times(4, ask);
+    expect(decisions.map(({ allowed }) => allowed)).toEqual([true, false, false, false]);
+    expect((await limiter.peek(many, '42', { cost: 0 })).remaining).toBe(9);
+  });
+
+  it('a rate that is no whole number loses nothing', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    server.fail();
+    for (const make of [gcra, tokenBucket, leakyBucket]) {
+      const odd = make('odd', 5, 7, '1s');
+      const ask = async () => (await limiter.check(odd, '42')).allowed;
+      expect(await times(6, ask)).toEqual([true, true, true, true, true, false]);
+      await server.advance(143);
+      expect(await times(2, ask)).toEqual([true, false]);
+    }
+  });
+});
+
+describe('ready', () => {
+  it('asks for something that takes nothing', async () => {
+    const { server, limiter } = over();
+    await limiter.ready();
+    expect(server.calls).toEqual([
+      ['RL.PEEK', 'rl:ready:ready', 'GCRA', '1', '1', '1', 'COST', '0'],
+    ]);
+  });
+});
+
+describe('a mistake', () => {
+  it('is counted also where nothing is decided', async () => {
+    const { server, limiter } = over();
+    server.fail(new Error('NOPERM no'));
+    for (const ask of [limiter.refund, limiter.charge]) {
+      await expect(ask.call(limiter, api, '42')).rejects.toBeInstanceOf(MistakeError);
+    }
+    await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
+    expect(limiter.counters.mistakes).toBe(3);
+  });
+});
+
+describe('a lease', () => {
+  it('asks no more once it is released', async () => {
+    const { server, limiter } = over();
+    const held = await limiter.lease(lease('jobs', 1, '60s'), '42');
+    await held.release();
+    await server.advance(120_000);
+    expect(verbs(server)).toEqual(['RL.LEASE', 'RL.RELEASE']);
+    expect(server.clock.pending).toBe(0);
   });
 });
 

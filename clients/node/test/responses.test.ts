@@ -3,7 +3,7 @@
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import express from 'express';
-import { Hono } from 'hono';
+import { type Context, Hono } from 'hono';
 import { afterEach, describe, expect, it } from 'vitest';
 import { type ExpressOptions, rateLimit } from '../src/express.js';
 import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
@@ -197,6 +197,18 @@ describe('Hono', () => {
     expect(response.headers.get('RateLimit-Limit')).toBe('7');
     expect(response.headers.get('RateLimit-Remaining')).toBe('0');
     expect(server.calls[0]?.[1]).toBe('rl:one:198.51.100.1');
+  });
+
+  it('removes what a client says of the limiter, while the server decides', async () => {
+    const { limiter } = over();
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader: 'X-Degraded' }));
+    app.post('/', async ({ req, text }: Context) => {
+      return text(`${req.raw.headers.get('x-degraded')} ${await req.raw.text()}`);
+    });
+    const headers = { 'X-Degraded': '1' };
+    const response = await app.request('/', { method: 'POST', body: 'body', headers });
+    expect(await response.text()).toBe('null body');
   });
 
   it('releases where there is no body, and when a client goes that reads none', async () => {

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from redis_throttle_client import (
+    CommandRejected,
     InvalidArgument,
     LeaseDenied,
     fixed,
@@ -237,6 +238,22 @@ def test_forget_forgets_here_as_well(server: FakeServer) -> None:
     limiter.forget(local, "42")
     server.fail()
     assert limiter.check(local, "42")
+
+
+def test_ready_asks_for_something_that_takes_nothing(server: FakeServer) -> None:
+    assert server.limiter().ready() == "module"
+    assert server.calls == [("RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0")]
+
+
+def test_a_mistake_is_counted_also_where_nothing_is_decided(server: FakeServer) -> None:
+    limiter = server.limiter()
+    server.fail("NOPERM x")
+    for ask in (limiter.refund, limiter.charge, limiter.forget):
+        with pytest.raises(CommandRejected):
+            ask(API, "42")
+    with pytest.raises(CommandRejected):
+        limiter.ready()
+    assert limiter.counters.mistakes == 4
 
 
 # -- the hook -----------------------------------------------------------------------------------

@@ -227,6 +227,14 @@ async fn all_that_is_left_comes_back_on_close() {
     assert_eq!(refunds.map(|call| &*call[7]).collect::<Vec<_>>(), ["3"; 5]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn ready_asks_for_something_that_takes_nothing() {
+    let server = FakeServer::new();
+    server.limiter().ready().await.unwrap();
+    let asked = ["RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0"];
+    assert_eq!(server.calls(), [asked]);
+}
+
 // -- the hook and the tags --
 
 #[tokio::test(start_paused = true)]
