@@ -2,7 +2,14 @@
 import { Cluster } from 'ioredis';
 import { createCluster } from 'redis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Client, fixed, gcra, Limiter, type UnavailableError } from '../../src/index.js';
+import {
+  type Client,
+  fixed,
+  gcra,
+  Limiter,
+  lease,
+  type UnavailableError,
+} from '../../src/index.js';
 import { BACKEND, callsOf, DECIDING, type Server, serve, serveCluster, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
@@ -64,15 +71,28 @@ describe('a cluster of three nodes', () => {
       const calls = await callsOf(admin, DECIDING);
       expect(calls).toBeGreaterThan(0);
       total += calls;
-      const errors = await admin.info('errorstats');
-      expect(errors).not.toContain('MOVED');
     }
     // The module counts its commands apart.
     expect(total).toBe(BACKEND === 'module' ? 60 : 120);
+    const each = await limiter.checkEach([
+      [api, 'e1'],
+      [fixed('once', 1, '9s'), 'e2', 2],
+    ]);
+    expect(each.allowed).toBe(false);
+    expect((await limiter.peek(api, 'e1', { cost: 0 })).remaining).toBe(6);
+    const hot = gcra('hot', 6, 10, '60s', { prefetch: 3 });
+    for (let subject = 0; subject < 9; subject += 1) {
+      const held = await limiter.lease(lease('jobs', 1, '60s'), `${subject}`);
+      await held.release();
+      await limiter.check(hot, `${subject}`);
+    }
     const two = [api, fixed('day', 9, '1d')].map((rule) => [rule, '42'] as const);
     await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
     expect(await limiter.forget(api, '42')).toBe(true);
     await limiter.close();
+    for (const { admin } of nodes) {
+      expect(await admin.info('errorstats')).not.toContain('MOVED');
+    }
     close();
   });
 
