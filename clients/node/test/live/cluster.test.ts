@@ -96,6 +96,38 @@ describe('a cluster of three nodes', () => {
     close();
   });
 
+  it.each(clusters)(
+    'sends no call again whose connection breaks, by $name',
+    async ({ name, open }) => {
+      const { client, close } = await open();
+      const limiter = new Limiter(client, { timeoutMs: 10_000 });
+      const rule = fixed('lost', 9, '1h');
+      await limiter.ready();
+      expect((await limiter.check(rule, name)).source).toBe('server');
+      for (const { admin } of nodes) await admin.call('CLIENT', 'PAUSE', '60000', 'WRITE');
+      const call = limiter.check(rule, name);
+      await until('the call waits at its node', async () => {
+        const lists = await Promise.all(nodes.map(({ admin }) => admin.call('CLIENT', 'LIST')));
+        return lists.some((list) => String(list).includes('flags=b'));
+      });
+      for (const { admin } of nodes) {
+        await admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        await admin.call('CLIENT', 'UNPAUSE');
+      }
+      expect((await call).source).toBe('error');
+      // It was killed before it ran, and nothing is left of it that could run now.
+      let left = -1;
+      await until('it decides again', async () => {
+        const status = await limiter.peek(rule, name, { cost: 0 });
+        left = status.remaining;
+        return status.source === 'server';
+      });
+      expect(left).toBe(8);
+      await limiter.close();
+      close();
+    },
+  );
+
   it.each(clusters)('asks the others when a node hangs, by $name', async ({ name, open }) => {
     const { client, close } = await open();
     // Its pause is longer than the test: what is asked again was never refused.
