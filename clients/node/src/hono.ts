@@ -68,12 +68,18 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       release(leases);
       throw error;
     }
-    const response = leases.length > 0 ? releasing(context.res, leases, client) : context.res;
+    if (context.res.status === 101) {
+      // The answer to an upgrade cannot be copied, and what follows it is no response.
+      release(leases);
+      return;
+    }
+    const response = leases.length > 0 ? releasing(context, leases, client) : context.res;
     // A copy where the headers are fixed, as of a response that was fetched.
     const copy = new Response(response.body, response);
     for (const [name, value] of Object.entries(headers)) {
+      // What the application has set itself stands.
       if (LISTS.has(name)) copy.headers.append(name, value);
-      else copy.headers.set(name, value);
+      else if (!copy.headers.has(name)) copy.headers.set(name, value);
     }
     context.res = undefined as unknown as Response;
     context.res = copy;
@@ -109,10 +115,17 @@ function release(leases: readonly Lease[]): void {
 }
 
 /** The response, whose leases end with its body. */
-function releasing(response: Response, leases: readonly Lease[], client: AbortSignal): Response {
+function releasing(
+  { req, res: response, env }: ContextLike,
+  leases: readonly Lease[],
+  client: AbortSignal,
+): Response {
   const done = () => release(leases);
   client.addEventListener('abort', done, { once: true });
-  if (response.body === null || client.aborted) {
+  // Of node-server: it closes also when another middleware has dropped the body unread.
+  env?.outgoing?.once?.('close', done);
+  // Nobody reads the body of an answer to HEAD, nor is told to leave it.
+  if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
     done();
     return response;
   }

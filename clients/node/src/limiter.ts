@@ -310,10 +310,11 @@ export class Limiter {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    const refunds = this.#stocks.drain().map(({ rule, key, units }) => {
-      return this.#answer(protocol.single('refund', { rule, key, cost: units }), undefined);
-    });
-    await Promise.allSettled(refunds);
+    // One after the other: all at once would be more than may be in flight, and so not be sent.
+    for (const { rule, key, units } of this.#stocks.drain()) {
+      const refund = protocol.single('refund', { rule, key, cost: units });
+      await this.#answer(refund, undefined).catch(() => {});
+    }
     this.#backends.close();
   }
 

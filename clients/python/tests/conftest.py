@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -31,7 +32,7 @@ SERVERS: dict[str, list[str]] = {
     "script": ["--user", "default", "on", "nopass", "~*", "&*", "+@all", "-function"],
 }
 CLUSTER_SLOTS = 16384
-UNITS_US = {"s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
+UNITS_US = {"ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 def binary() -> str | None:
@@ -135,7 +136,8 @@ class Server:
         if self.backend == "module":
             self.command("RL.DEBUG", "CLOCK", "ADVANCE", text)
         else:
-            self._show(self._shown_us + int(text[:-1]) * UNITS_US[text[-1]])
+            number, unit = re.fullmatch(r"(\d+)([a-z]+)", text).groups()  # type: ignore[union-attr]
+            self._show(self._shown_us + int(number) * UNITS_US[unit])
 
     def flush(self) -> None:
         """Nothing is there, nor what a limiter has loaded."""

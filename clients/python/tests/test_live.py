@@ -271,6 +271,10 @@ def test_a_cluster_redirects_nothing(cluster: list[Server], driver: Any) -> None
         each = limiter.check_each([(API, "e1"), (fixed("none", 1, 9), "e2", 2)])
         assert not each
         assert limiter.peek(API, "e1", 0).remaining == 6
+        for subject in map(str, range(9)):
+            with limiter.lease(lease("jobs", 1, "60s"), subject) as held:
+                assert held.renew()
+            limiter.forget(lease("jobs", 1, "60s"), subject)
     after = calls_and_errors(cluster)
     assert after[0] - before[0] == (61 if cluster[0].backend == "module" else 0)
     assert after[1] == before[1]

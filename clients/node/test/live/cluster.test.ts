@@ -2,7 +2,14 @@
 import { Cluster } from 'ioredis';
 import { createCluster } from 'redis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type Client, fixed, gcra, Limiter, type UnavailableError } from '../../src/index.js';
+import {
+  type Client,
+  fixed,
+  gcra,
+  Limiter,
+  lease,
+  type UnavailableError,
+} from '../../src/index.js';
 import { BACKEND, callsOf, DECIDING, type Server, serve, serveCluster, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
@@ -64,17 +71,62 @@ describe('a cluster of three nodes', () => {
       const calls = await callsOf(admin, DECIDING);
       expect(calls).toBeGreaterThan(0);
       total += calls;
-      const errors = await admin.info('errorstats');
-      expect(errors).not.toContain('MOVED');
     }
     // The module counts its commands apart.
     expect(total).toBe(BACKEND === 'module' ? 60 : 120);
+    const each = await limiter.checkEach([
+      [api, 'e1'],
+      [fixed('once', 1, '9s'), 'e2', 2],
+    ]);
+    expect(each.allowed).toBe(false);
+    expect((await limiter.peek(api, 'e1', { cost: 0 })).remaining).toBe(6);
+    const hot = gcra('hot', 6, 10, '60s', { prefetch: 3 });
+    for (let subject = 0; subject < 9; subject += 1) {
+      const held = await limiter.lease(lease('jobs', 1, '60s'), `${subject}`);
+      await held.release();
+      await limiter.check(hot, `${subject}`);
+    }
     const two = [api, fixed('day', 9, '1d')].map((rule) => [rule, '42'] as const);
     await expect(limiter.checkAll(two)).rejects.toMatchObject({ kind: 'CROSSSLOT' });
     expect(await limiter.forget(api, '42')).toBe(true);
     await limiter.close();
+    for (const { admin } of nodes) {
+      expect(await admin.info('errorstats')).not.toContain('MOVED');
+    }
     close();
   });
+
+  it.each(clusters)(
+    'sends no call again whose connection breaks, by $name',
+    async ({ name, open }) => {
+      const { client, close } = await open();
+      const limiter = new Limiter(client, { timeoutMs: 10_000 });
+      const rule = fixed('lost', 9, '1h');
+      await limiter.ready();
+      expect((await limiter.check(rule, name)).source).toBe('server');
+      for (const { admin } of nodes) await admin.call('CLIENT', 'PAUSE', '60000', 'WRITE');
+      const call = limiter.check(rule, name);
+      await until('the call waits at its node', async () => {
+        const lists = await Promise.all(nodes.map(({ admin }) => admin.call('CLIENT', 'LIST')));
+        return lists.some((list) => String(list).includes('flags=b'));
+      });
+      for (const { admin } of nodes) {
+        await admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
+        await admin.call('CLIENT', 'UNPAUSE');
+      }
+      expect((await call).source).toBe('error');
+      // It was killed before it ran, and nothing is left of it that could run now.
+      let left = -1;
+      await until('it decides again', async () => {
+        const status = await limiter.peek(rule, name, { cost: 0 });
+        left = status.remaining;
+        return status.source === 'server';
+      });
+      expect(left).toBe(8);
+      await limiter.close();
+      close();
+    },
+  );
 
   it.each(clusters)('asks the others when a node hangs, by $name', async ({ name, open }) => {
     const { client, close } = await open();

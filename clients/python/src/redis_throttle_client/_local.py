@@ -1,7 +1,8 @@
 """The algorithms in this process: the fallback ``on_error="local"``, and the public fake.
 
 Exact for GCRA, the two buckets, the fixed window and the log; the sliding window is kept as a log
-here, which is never more lenient. Instants are microseconds.
+here, which is never more lenient. Instants are microseconds; whole numbers only, rounded to the
+side that keeps the limit.
 """
 
 from __future__ import annotations
@@ -13,9 +14,15 @@ from math import ceil, floor
 from ._decision import Decision, Source
 from ._rules import Rule
 
+Row = tuple[int, int, int, int, int]
+"""The five integers of a reply."""
+
 
 @dataclass(slots=True)
 class _State:
+    """A bucket: its level, in parts of a unit, at an instant. A window: when it opened, and what
+    is used of it. A log: what was taken when."""
+
     at: int = 0
     used: int = 0
     log: deque[tuple[int, int]] = field(default_factory=deque)
@@ -23,19 +30,37 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The numbers of a rule that is kept here, whole or a share of it."""
+    """The numbers of a rule that is kept here. Of a bucket a unit has ``unit`` parts, of which
+    ``drain`` leave in a microsecond; the others have a window of ``period_us``."""
 
     kind: str
     capacity: int
-    rate: float
+    unit: int
+    drain: int
     period_us: int
 
     @classmethod
+    def made(
+        cls, kind: str, capacity: int, rate: int, period_us: int, share: float = 1.0
+    ) -> Limits:
+        """The share rounded down, to one unit at least, which then takes longer."""
+        wanted = capacity * share
+        capacity = max(1, floor(wanted))
+        if kind not in _BUCKETS:
+            window_us = period_us if wanted >= 1 else ceil(period_us / wanted)
+            return cls(kind, capacity, 0, 0, window_us)
+        # The unit of GCRA, the emission interval, is a whole number of ns.
+        unit, drain = (-(-period_us * 1000 // rate), 1000) if kind == "gcra" else (period_us, rate)
+        return cls(kind, capacity, unit if share == 1 else ceil(unit / share), drain, period_us)
+
+    @classmethod
     def of(cls, rule: Rule, share: float = 1.0) -> Limits:
-        """The share rounded down, to one unit at least."""
+        """Of a share of a rule."""
         rule = rule.default or rule
-        capacity = max(1, floor((rule.limit or 1) * share))
-        return cls(rule.kind, capacity, rule.rate * share, rule.period_us)
+        return cls.made(rule.kind, rule.limit or 1, rule.rate, rule.period_us, share)
+
+
+_BUCKETS = ("gcra", "token_bucket", "leaky_bucket")
 
 
 class LocalLimiter:
@@ -51,43 +76,48 @@ class LocalLimiter:
 
     def decide(
         self, limits: Limits, key: str, cost: int, now_us: int, *,
-        peek: bool = False, partial: bool = False, force: bool = False,
-    ) -> tuple[int, int, int, int, int]:  # fmt: skip
-        """The five integers of a reply. ``force`` takes (a negative cost: gives) in any case."""
-        state = self._states.get(key) or _State()
-        windowed = limits.kind in ("fixed", "sliding", "sliding_log", "quota")
-        if limits.kind == "fixed" or limits.kind == "quota":
-            if now_us >= state.at + limits.period_us or now_us < state.at:
-                state = _State()
-        elif windowed:
-            while state.log and state.log[0][0] + limits.period_us <= now_us:
-                state.used -= state.log.popleft()[1]
-        used = state.used if windowed else self._owed(limits, state, now_us)
-        left = max(0, floor(limits.capacity - used))
-        granted = min(cost, left) if partial else cost if cost <= left else 0
-        took = cost if force else granted
-        if took and not peek:
-            self._take(limits, state, took, now_us)
-            self._store(key, state)
-            used = state.used if windowed else self._owed(limits, state, now_us)
-            left = max(0, floor(limits.capacity - used))
-        elif peek:
-            left = left - granted
-        allowed = granted if partial else int(granted == cost)
-        if force:
-            allowed = int(used <= limits.capacity)
-        need = 1 if partial else cost
+        peek: bool = False, partial: bool = False,
+    ) -> Row:  # fmt: skip
+        """The reply to a check; ``partial`` grants what there is."""
+        state = self._current(limits, key, now_us)
+        if partial:
+            # Where nothing is left it hears when one unit is.
+            cost = min(cost, max(1, self._left(limits, state)))
+        allowed = cost == 0 or cost <= self._left(limits, state)
         retry_us = 0
-        if not allowed and not force:
-            retry_us = -1 if need > limits.capacity else self._until(limits, state, need, now_us)
-        elif allowed and limits.kind == "leaky_bucket" and not force and granted:
-            before = used - granted if not peek else used
-            retry_us = ceil(max(0.0, before) * limits.period_us / limits.rate)
+        if not allowed:
+            never = cost > limits.capacity
+            retry_us = -1000 if never else self._until(limits, state, cost, now_us)
+        elif limits.kind == "leaky_bucket":
+            retry_us = -(-state.used // limits.drain)
+        if allowed and cost:
+            if peek:
+                state = _State(state.at, state.used, deque(state.log))
+            self._take(limits, state, cost, now_us)
+            if not peek:
+                self._store(key, state)
+        granted = (cost if partial else 1) if allowed else 0
+        return self._row(limits, state, now_us, granted, retry_us)
+
+    def settle(self, limits: Limits, key: str, cost: int, now_us: int) -> Row:
+        """The reply to a charge, which takes in any case, or with a negative cost to a refund."""
+        state = self._current(limits, key, now_us)
+        if cost < 0:
+            self._give(limits, state, -cost)
+        else:
+            self._take(limits, state, cost, now_us)
+        if state.used:
+            self._store(key, state)
+        else:
+            self.forget(key)
+            state = self._current(limits, key, now_us)
+        retry_us = self._until(limits, state, 0, now_us)
+        return self._row(limits, state, now_us, int(retry_us == 0), retry_us)
+
+    def _row(self, limits: Limits, state: _State, now_us: int, granted: int, retry_us: int) -> Row:
         reset_us = self._until(limits, state, limits.capacity, now_us)
-        return (
-            allowed, limits.capacity, left,
-            -1 if retry_us < 0 else -(-retry_us // 1000), -(-reset_us // 1000),
-        )  # fmt: skip
+        left = self._left(limits, state)
+        return (granted, limits.capacity, left, -(-retry_us // 1000), -(-reset_us // 1000))
 
     def _store(self, key: str, state: _State) -> None:
         self._states[key] = state
@@ -95,45 +125,65 @@ class LocalLimiter:
         while len(self._states) > self._size:
             self._states.popitem(last=False)
 
+    def _current(self, limits: Limits, key: str, now_us: int) -> _State:
+        """What still counts."""
+        state = self._states.get(key) or _State(now_us)
+        if limits.kind in _BUCKETS:
+            drained = max(0, now_us - state.at) * limits.drain
+            state.used, state.at = max(0, state.used - drained), max(now_us, state.at)
+        elif limits.kind == "fixed":
+            if not state.at <= now_us < state.at + limits.period_us:
+                state = _State(now_us)
+        else:
+            while state.log and state.log[0][0] + limits.period_us <= now_us:
+                state.used -= state.log.popleft()[1]
+        return state
+
     @staticmethod
-    def _owed(limits: Limits, state: _State, now_us: int) -> float:
-        """Units in use of a bucket: the instant when it is full again, times the rate."""
-        return max(0, state.at - now_us) * limits.rate / limits.period_us
+    def _left(limits: Limits, state: _State) -> int:
+        if limits.kind in _BUCKETS:
+            return max(0, limits.capacity * limits.unit - state.used) // limits.unit
+        return max(0, limits.capacity - state.used)
 
     @staticmethod
     def _take(limits: Limits, state: _State, cost: int, now_us: int) -> None:
-        if limits.kind in ("fixed", "quota"):
-            state.at = state.at or now_us
-            state.used = max(0, state.used + cost)
-        elif limits.kind in ("sliding", "sliding_log"):
-            state.used += cost
-            if cost > 0:
-                state.log.append((now_us, cost))
-            while cost < 0 and state.log:
-                at, newest = state.log.pop()
-                cost += newest
-                if cost > 0:
-                    state.log.append((at, cost))
-            state.used = sum(units for _, units in state.log)
-        else:
-            state.at = max(now_us, state.at) + ceil(cost * limits.period_us / limits.rate)
+        if limits.kind in _BUCKETS:
+            state.used += cost * limits.unit
+            return
+        state.used += cost
+        if limits.kind != "fixed" and cost:
+            state.log.append((now_us, cost))
 
-    def _until(self, limits: Limits, state: _State, cost: int, now_us: int) -> int:
+    @staticmethod
+    def _give(limits: Limits, state: _State, cost: int) -> None:
+        """Gives back, the newest first, and never more than was taken."""
+        if limits.kind in _BUCKETS:
+            state.used = max(0, state.used - cost * limits.unit)
+            return
+        left = min(cost, state.used)
+        state.used -= left
+        while left and state.log:
+            at, newest = state.log.pop()
+            if newest > left:
+                state.log.append((at, newest - left))
+            left = max(0, left - newest)
+
+    @staticmethod
+    def _until(limits: Limits, state: _State, cost: int, now_us: int) -> int:
         """Microseconds until ``cost`` units are there."""
-        if limits.kind in ("fixed", "quota"):
-            return max(0, state.at + limits.period_us - now_us) if state.used else 0
-        if limits.kind in ("sliding", "sliding_log"):
-            used = state.used
-            for at, units in state.log:
-                if used + cost <= limits.capacity:
-                    break
-                used -= units
-                until = at + limits.period_us - now_us
-                if used + cost <= limits.capacity:
-                    return until
-            return 0
-        room_us = floor((limits.capacity - cost) * limits.period_us / limits.rate)
-        return max(0, state.at - now_us - room_us)
+        if limits.kind in _BUCKETS:
+            excess = state.used - (limits.capacity - cost) * limits.unit
+            return max(0, -(-excess // limits.drain))
+        excess = state.used + cost - limits.capacity
+        if limits.kind == "fixed":
+            return state.at + limits.period_us - now_us if excess > 0 else 0
+        until_us = 0
+        for at, units in state.log:
+            if excess <= 0:
+                break
+            excess -= units
+            until_us = at + limits.period_us - now_us
+        return until_us
 
 
 def local_decision(

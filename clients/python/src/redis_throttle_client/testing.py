@@ -14,6 +14,7 @@ depends on those needs the real server and its frozen clock.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from ._errors import PASSING, CommandRejected, Unavailable
@@ -103,21 +104,30 @@ class FakeServer:
         if denied:
             at = max(denied, key=lambda at: (rows[at][3] < 0, rows[at][3]))
             for row, (key, words) in zip(rows, asked, strict=True):
-                if row[0] and "LEASE" not in words:
-                    row[2] = self._rule(key, _without_cost(words), peek=True)[2]
+                if row[0]:
+                    row[2:5] = self._standing(key, words)
         else:
             if not peek:
                 rows = [self._rule(key, words) for key, words in asked]
-            at = min(range(len(rows)), key=lambda at: rows[at][2])
-        return [*rows[at][:5], at + 1, *rows]
+            at = min(range(len(rows)), key=lambda at: _calls_left(rows[at], asked[at][1]))
+        # Allowed, it is to wait as long as the bucket that lets it wait longest.
+        retry = rows[at][3] if denied else max(row[3] for row in rows)
+        return [*rows[at][:3], retry, rows[at][4], at + 1, *rows]
+
+    def _standing(self, key: str, words: list[str]) -> _REPLY:
+        """Fields 3 to 5 of a rule that would allow, while another one denies."""
+        if words[0].upper() != "LEASE":
+            status = self._rule(key, _without_cost(words), peek=True)
+            return [status[2], 0, status[4]]
+        ends = self._holders(key).values()
+        left_us = max(ends, default=self._now_us) - self._now_us
+        return [max(0, int(words[2]) - len(ends)), 0, -(-left_us // 1000)]
 
     def _rule(self, key: str, words: list[str], *, peek: bool = False, sign: int = 0) -> _REPLY:
         kind = words[0].upper()
         if kind == "LEASE":
             return self._lease(key, words[1], int(words[2]), words[3], peek=peek)
-        cost, partial = 1, "PARTIAL" in words
-        if "COST" in words:
-            cost = int(words[words.index("COST") + 1])
+        cost, partial = _cost(words), "PARTIAL" in words
         if kind == "USE":
             if "DEFAULT" not in words:
                 raise CommandRejected("NOPOLICY no such policy")
@@ -127,7 +137,7 @@ class FakeServer:
             return [*row, row[0], row[3]]
         limits = _limits(kind, words)
         if sign:
-            return list(self._states.decide(limits, key, sign * cost, self._now_us, force=True))
+            return list(self._states.settle(limits, key, sign * cost, self._now_us))
         reply = self._states.decide(limits, key, cost, self._now_us, peek=peek, partial=partial)
         return list(reply)
 
@@ -156,6 +166,16 @@ class FakeServer:
         return 1
 
 
+def _cost(words: list[str]) -> int:
+    return int(words[words.index("COST") + 1]) if "COST" in words else 1
+
+
+def _calls_left(row: _REPLY, words: list[str]) -> tuple[float, int]:
+    """By which the rule that runs out first decides."""
+    cost = _cost(words)
+    return (row[2] // cost if cost else math.inf, row[2])
+
+
 def _without_cost(words: list[str]) -> list[str]:
     if "COST" not in words:
         return [*words, "COST", "0"]
@@ -171,14 +191,14 @@ _KINDS = {
 
 def _limits(kind: str, words: list[str]) -> Limits:
     if kind == "QUOTA":
-        return Limits("fixed", int(words[1]), 0, _MONTH_US)
+        return Limits.made("fixed", int(words[1]), 0, _MONTH_US)
     if kind == "BACKOFF":
-        return Limits("fixed", int(words[1]), 0, duration_us(words[3], "max"))
+        return Limits.made("fixed", int(words[1]), 0, duration_us(words[3], "max"))
     if kind not in _KINDS:
         raise CommandRejected(f"ERR unknown command 'RL.{kind}'")
     rate = int(words[2]) if kind in ("GCRA", "TOKENBUCKET", "LEAKYBUCKET") else 0
     period = duration_us(words[3] if rate else words[2], "period")
-    return Limits(_KINDS[kind], int(words[1]), rate, period)
+    return Limits.made(_KINDS[kind], int(words[1]), rate, period)
 
 
 class _Transport:

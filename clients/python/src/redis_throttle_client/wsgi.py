@@ -50,7 +50,8 @@ class RateLimitMiddleware:
         if decision is None or not decision.allowed:
             answer = plan.denial(request, decision)
             start_response(_status(answer.status), list(answer.headers.items()))
-            return [answer.body]
+            # Not every server leaves the body of an answer to HEAD out, as frameworks do.
+            return [] if request.method == "HEAD" else [answer.body]
         return self._serve(environ, start_response, decision, leases)
 
     def _decide(self, request: Request) -> tuple[Decision | None, list[Lease]]:
@@ -112,7 +113,11 @@ class RateLimitMiddleware:
 
 
 def _status(code: int) -> str:
-    phrase = {413: "Content Too Large"}.get(code) or HTTPStatus(code).phrase
+    try:
+        phrase = {413: "Content Too Large"}.get(code) or HTTPStatus(code).phrase
+    except ValueError:
+        # A handler may answer with what is not registered.
+        phrase = "Denied"
     return f"{code} {phrase}"
 
 

@@ -42,18 +42,34 @@ impl Limits {
         matches!(self.kind, Kind::Sliding | Kind::SlidingLog)
     }
 
-    /// How long so many units take to come back, rounded up.
-    fn span_us(&self, units: u64) -> u64 {
-        let us = u128::from(units) * u128::from(self.period_us);
-        u64::try_from(us.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX)
+    /// The parts of so many units of a bucket. The unit of GCRA, the emission interval, is a whole
+    /// number of ns.
+    fn parts(&self, units: u64) -> u128 {
+        let period_us = u128::from(self.period_us);
+        let unit = match self.kind {
+            Kind::Gcra => (period_us * 1000).div_ceil(u128::from(self.rate)),
+            _ => period_us,
+        };
+        u128::from(units).saturating_mul(unit)
+    }
+
+    /// The parts that leave a bucket in a microsecond.
+    fn drain(&self) -> u128 {
+        if self.kind == Kind::Gcra { 1000 } else { u128::from(self.rate) }
+    }
+
+    /// How long it takes until so many parts have left, rounded up.
+    fn span_us(&self, parts: u128) -> u64 {
+        u64::try_from(parts.div_ceil(self.drain())).unwrap_or(u64::MAX)
     }
 }
 
-/// What is known of a key. A bucket: the instant when it is full again. A window: when it opened,
-/// and what is used of it. A log: what was taken when.
+/// What is known of a key. A bucket: its level, in parts of a unit, at an instant. A window: when it
+/// opened, and what is used of it. A log: what was taken when.
 #[derive(Debug, Clone, Default)]
 struct State {
     at: u64,
+    level: u128,
     used: u64,
     log: VecDeque<(u64, u64)>,
 }
@@ -93,21 +109,21 @@ impl LocalLimiter {
     pub fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, act: Act) -> Row {
         let mut state = self.0.get(key).cloned().unwrap_or_default();
         state.lapse(limits, now_us);
-        let left = limits.capacity.saturating_sub(state.used_at(limits, now_us));
+        let left = limits.capacity.saturating_sub(state.used(limits));
         let granted = match act {
             Act::TakePart => cost.min(left),
             Act::Take | Act::Peek if cost > left => 0,
             _ => cost,
         };
         let settles = matches!(act, Act::Charge | Act::Refund);
-        let before_us = state.at.saturating_sub(now_us);
+        let before_us = if limits.is_bucket() { limits.span_us(state.level) } else { 0 };
         match act {
             Act::Refund => state.give(limits, granted),
             // Also for a peek, which tells what would be and keeps nothing of it.
             _ if granted > 0 => state.take(limits, granted, now_us),
             _ => {}
         }
-        let used = state.used_at(limits, now_us);
+        let used = state.used(limits);
         let fits = used <= limits.capacity;
         let remaining = limits.capacity.saturating_sub(used);
         let allowed = match act {
@@ -121,13 +137,16 @@ impl LocalLimiter {
             Some(if fits { 0 } else { state.until(limits, 0, now_us) })
         } else if allowed == 0 {
             (need <= limits.capacity).then(|| state.until(limits, need, now_us))
-        } else if limits.kind == Kind::LeakyBucket && granted > 0 {
+        } else if limits.kind == Kind::LeakyBucket {
             Some(before_us)
         } else {
             Some(0)
         };
         let reset_us = state.until(limits, limits.capacity, now_us);
-        if act != Act::Peek && (granted > 0 || settles) {
+        if settles && state.used == 0 && state.level == 0 {
+            // The next window opens when somebody takes of it.
+            self.forget(key);
+        } else if act != Act::Peek && (granted > 0 || settles) {
             self.0.put(key.to_owned(), state);
         }
         let ms = |us: u64| signed(us.div_ceil(1000));
@@ -150,24 +169,26 @@ impl State {
                 self.used -= units;
                 self.log.pop_front();
             }
-        } else if !limits.is_bucket() && (self.at > now_us || ends(self.at)) {
+        } else if limits.is_bucket() {
+            let drained = u128::from(now_us.saturating_sub(self.at)) * limits.drain();
+            self.level = self.level.saturating_sub(drained);
+            self.at = self.at.max(now_us);
+        } else if self.at > now_us || ends(self.at) {
             *self = Self::default();
         }
     }
 
     /// Units in use, rounded up.
-    fn used_at(&self, limits: Limits, now_us: u64) -> u64 {
+    fn used(&self, limits: Limits) -> u64 {
         if !limits.is_bucket() {
             return self.used;
         }
-        let owed_us = u128::from(self.at.saturating_sub(now_us));
-        let units = (owed_us * u128::from(limits.rate)).div_ceil(u128::from(limits.period_us));
-        u64::try_from(units).unwrap_or(u64::MAX)
+        u64::try_from(self.level.div_ceil(limits.parts(1))).unwrap_or(u64::MAX)
     }
 
     fn take(&mut self, limits: Limits, units: u64, now_us: u64) {
         if limits.is_bucket() {
-            self.at = self.at.max(now_us).saturating_add(limits.span_us(units));
+            self.level = self.level.saturating_add(limits.parts(units));
             return;
         }
         self.used = self.used.saturating_add(units);
@@ -181,7 +202,7 @@ impl State {
     /// Gives back, the newest first, and never more than was taken.
     fn give(&mut self, limits: Limits, units: u64) {
         if limits.is_bucket() {
-            self.at = self.at.saturating_sub(limits.span_us(units));
+            self.level = self.level.saturating_sub(limits.parts(units));
             return;
         }
         let mut left = units.min(self.used);
@@ -198,9 +219,8 @@ impl State {
     /// Microseconds until so many units are there.
     fn until(&self, limits: Limits, units: u64, now_us: u64) -> u64 {
         if limits.is_bucket() {
-            let room = u128::from(limits.capacity - units) * u128::from(limits.period_us);
-            let room_us = u64::try_from(room / u128::from(limits.rate)).unwrap_or(u64::MAX);
-            return self.at.saturating_sub(now_us).saturating_sub(room_us);
+            let room = limits.parts(limits.capacity - units);
+            return limits.span_us(self.level.saturating_sub(room));
         }
         if !limits.is_log() {
             let ends = self.at.saturating_add(limits.period_us);

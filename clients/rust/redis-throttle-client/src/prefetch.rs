@@ -117,3 +117,22 @@ impl Drop for Turn<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_nobody_any_more_is_not_remembered() {
+        let grants = Grants::new();
+        for subject in 0..100 {
+            let (first, second) =
+                (grants.turn(&subject.to_string()), grants.turn(&subject.to_string()));
+            assert!(first.until(clock::now()).await.is_some());
+            drop(first);
+            assert_eq!(locked(&grants.turns).len(), 1);
+            drop(second);
+        }
+        assert!(locked(&grants.turns).is_empty());
+    }
+}

@@ -7,6 +7,7 @@ mod failures;
 mod leases;
 mod options;
 mod prefetch;
+mod promises;
 mod several;
 
 use std::time::Duration;

@@ -260,3 +260,40 @@ async fn a_cluster_through_a_failover() {
     until("nothing is redirected", undisturbed).await;
     assert!(undisturbed().await);
 }
+
+#[tokio::test]
+async fn a_call_whose_connection_breaks_is_not_sent_again() {
+    let nodes = three_nodes().await;
+    let limiter = found(&nodes[0], Options::default().timeout_ms(10_000)).await;
+    let rule = Rule::fixed("lost", 9, "1h").unwrap();
+    assert_eq!(source(&limiter, &rule, "42").await, Source::Server);
+    for node in &nodes {
+        node.run(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
+    }
+    let (asking, asked) = (limiter.clone(), rule.clone());
+    let call = tokio::spawn(async move { source(&asking, &asked, "42").await });
+    until("the call waits at its node", async || {
+        for node in &nodes {
+            let clients: String = node.ask(&["CLIENT", "LIST"]).await.unwrap();
+            if clients.contains("flags=b") {
+                return true;
+            }
+        }
+        false
+    })
+    .await;
+    for node in &nodes {
+        node.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+        node.run(&["CLIENT", "UNPAUSE"]).await;
+    }
+    assert_eq!(call.await.unwrap(), Source::Error);
+    // It was killed before it ran, and nothing is left of it that could run now.
+    let mut left = None;
+    until("it decides again", async || {
+        let status = limiter.peek(rule.of("42").cost(0)).await.unwrap();
+        left = Some(status.remaining);
+        status.source == Source::Server
+    })
+    .await;
+    assert_eq!(left, Some(8));
+}

@@ -15,7 +15,7 @@ fn told(decision: &Decision) -> (bool, u64, u64, i64, u64, String) {
 }
 
 fn span_after(step: usize) -> Duration {
-    Duration::from_millis([1, 700, 1, 2500, 6000][step % 5])
+    Duration::from_millis([1, 700, 1, 250, 1, 2500, 1, 1, 6000][step % 9])
 }
 
 async fn schedule(limiter: &Limiter, rule: &Rule, step: usize) -> Decision {
@@ -35,7 +35,10 @@ async fn it_decides_as_the_module_does() {
     let real = limiter(&server).await;
     let rules = [
         Rule::gcra("api", 6, 10, "60s").unwrap(),
+        Rule::gcra("odd", 5, 7, "1s").unwrap(),
         Rule::token_bucket("tb", 5, 2, "1s").unwrap(),
+        Rule::token_bucket("slow", 10, 3, "7s").unwrap(),
+        Rule::leaky_bucket("lb", 4, 3, "1s").unwrap(),
         Rule::fixed("fx", 5, "10s").unwrap(),
         Rule::sliding_log("sg", 5, "10s").unwrap(),
     ];
@@ -45,7 +48,7 @@ async fn it_decides_as_the_module_does() {
         tokio::time::pause();
         let imitated = FakeServer::new().limiter();
         let mut imitations = Vec::new();
-        for step in 0..40 {
+        for step in 0..120 {
             imitations.push(schedule(&imitated, &rule, step).await);
             tokio::time::advance(span_after(step)).await;
         }

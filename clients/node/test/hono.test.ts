@@ -1,0 +1,106 @@
+/** Leases of Hono's middleware whose response has no body that anybody reads. */
+import { serve } from '@hono/node-server';
+import { Hono } from 'hono';
+import { afterEach, describe, expect, it } from 'vitest';
+import { rateLimit } from '../src/hono.js';
+import { Limiter, lease } from '../src/index.js';
+import { FakeServer } from '../src/testing.js';
+
+const closing: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+async function until(test: () => boolean): Promise<void> {
+  for (let turn = 0; !test(); turn += 1) {
+    if (turn > 2000) throw new Error('waited in vain');
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+describe('a lease', () => {
+  const one = lease('one', 1, '60s');
+  const released = ({ calls }: FakeServer) =>
+    calls.filter(([command]) => command === 'RL.RELEASE').length;
+
+  async function listen(app: Hono): Promise<string> {
+    const port = await new Promise<number>((resolve) => {
+      const server = serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }, (info) =>
+        resolve(info.port),
+      );
+      closing.push(() => server.close());
+    });
+    return `http://127.0.0.1:${port}/`;
+  }
+
+  it.each(['HEAD', 'OPTIONS', 'GET'])('ends with the answer to %s', async (method) => {
+    const server = new FakeServer();
+    const limiter = new Limiter(server, { clock: server.clock });
+    const app = new Hono();
+    app.use(rateLimit({ limiter, rule: one }));
+    app.on(['GET', 'OPTIONS'], '/', (context) => context.text('hello'));
+    const url = await listen(app);
+    for (let call = 1; call <= 2; call += 1) {
+      const response = await fetch(url, { method });
+      expect(response.headers.get('RateLimit')).toBe('"one";r=0;t=60');
+      expect(await response.text()).toBe(method === 'HEAD' ? '' : 'hello');
+      await until(() => released(server) === call);
+    }
+    expect(server.clock.pending).toBe(0);
+  });
+
+  it('of a request without a server of Node ends with the answer to HEAD', async () => {
+    const server = new FakeServer();
+    const limiter = new Limiter(server, { clock: server.clock });
+    const app = new Hono();
+    app.use(rateLimit({ limiter, rule: one, key: () => 'x' }));
+    app.get('/', (context) => context.text('hello'));
+    expect((await app.request('/', { method: 'HEAD' })).status).toBe(200);
+    await until(() => released(server) === 1);
+  });
+
+  it('ends when another middleware answers in place of what was made', async () => {
+    const server = new FakeServer();
+    const limiter = new Limiter(server, { clock: server.clock });
+    const app = new Hono();
+    app.use(async (context, next) => {
+      await next();
+      context.res = new Response('something else');
+    });
+    app.use(rateLimit({ limiter, rule: one }));
+    app.get('/', (context) => context.text('hello'));
+    expect(await (await fetch(await listen(app))).text()).toBe('something else');
+    await until(() => released(server) === 1);
+  });
+
+  it.each(['fails', 'is cancelled'])('ends when the body %s', async (how) => {
+    const server = new FakeServer();
+    const limiter = new Limiter(server, { clock: server.clock });
+    const app = new Hono();
+    app.use(rateLimit({ limiter, rule: one, key: () => 'x' }));
+    app.get('/', () => {
+      const begun = new TextEncoder().encode('begun');
+      let parts = 0;
+      return new Response(
+        new ReadableStream({
+          pull(controller) {
+            parts += 1;
+            if (parts > 1 && how === 'fails') controller.error(new Error('broken'));
+            else controller.enqueue(begun);
+          },
+        }),
+      );
+    });
+    const { body } = await app.request('/');
+    const reader = (body as ReadableStream<Uint8Array>).getReader();
+    await reader.read();
+    expect(released(server)).toBe(0);
+    if (how === 'fails') await expect(reader.read()).rejects.toThrow('broken');
+    else {
+      // With a part that waits to be read.
+      await new Promise((resolve) => setImmediate(resolve));
+      await reader.cancel();
+    }
+    await until(() => released(server) === 1);
+  });
+});

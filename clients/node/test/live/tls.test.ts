@@ -1,0 +1,90 @@
+/** Each driver through TLS, in front of a real server. */
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { type AddressInfo, connect } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createServer, type TLSSocket, type Server as TlsServer } from 'node:tls';
+import { Redis } from 'ioredis';
+import { createClient } from 'redis';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type Client, gcra, Limiter } from '../../src/index.js';
+import { BACKEND, type Server, serve, until } from './server.js';
+
+const api = gcra('api', 6, 10, '60s');
+
+/** A key and a certificate of 127.0.0.1, signed by itself. */
+function certified(): { key: string; cert: string } {
+  const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-tls-'));
+  const [key, cert] = [join(folder, 'key'), join(folder, 'cert')];
+  const subject = ['-subj', '/CN=127.0.0.1', '-addext', 'subjectAltName=IP:127.0.0.1'];
+  const request = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', ...subject];
+  execFileSync('openssl', [...request, '-keyout', key, '-out', cert], { stdio: 'ignore' });
+  const pair = { key: readFileSync(key, 'utf8'), cert: readFileSync(cert, 'utf8') };
+  rmSync(folder, { recursive: true });
+  return pair;
+}
+
+describe('through TLS', () => {
+  const pair = certified();
+  const sockets = new Set<TLSSocket>();
+  let server: Server;
+  let encrypted: TlsServer;
+  let port: number;
+
+  beforeAll(async () => {
+    server = await serve();
+    await server.clock.freeze();
+    encrypted = createServer(pair, (near) => {
+      sockets.add(near);
+      const far = connect(server.port, '127.0.0.1');
+      for (const end of [near, far]) {
+        end.on('error', () => {}).on('close', () => [near, far].map((each) => each.destroy()));
+      }
+      near.pipe(far).pipe(near);
+    });
+    encrypted.listen(0, '127.0.0.1');
+    await new Promise((done) => encrypted.once('listening', done));
+    port = (encrypted.address() as AddressInfo).port;
+  });
+  afterAll(async () => {
+    for (const socket of sockets) socket.destroy();
+    encrypted.close();
+    server.admin.disconnect();
+    await server.stop();
+  });
+
+  const opened = {
+    'node-redis': async () => {
+      const socket = { port, host: '127.0.0.1', ca: pair.cert, reconnectStrategy: 20 };
+      const client = createClient({ socket: { ...socket, tls: true as const } });
+      client.on('error', () => {});
+      await client.connect();
+      return { client: client as unknown as Client, close: () => client.destroy() };
+    },
+    ioredis: async () => {
+      const options = { port, host: '127.0.0.1', tls: { ca: pair.cert } };
+      const client = new Redis({ ...options, retryStrategy: () => 20 });
+      client.on('error', () => {});
+      return { client: client as unknown as Client, close: () => client.disconnect() };
+    },
+  };
+
+  it.each(Object.entries(opened))('%s decides, and connects again', async (name, open) => {
+    const { client, close } = await open();
+    const limiter = new Limiter(client, { timeoutMs: 10_000, breakerPauseMs: 1 });
+    expect(await limiter.ready()).toBe(BACKEND);
+    for (let call = 0; call < 7; call += 1) {
+      const decision = await limiter.check(api, name);
+      expect([decision.source, decision.allowed]).toEqual(['server', call < 6]);
+    }
+    for (const socket of sockets) socket.destroy();
+    await until(
+      'it decides again',
+      async () => (await limiter.peek(api, name)).source === 'server',
+    );
+    expect((await limiter.peek(api, name)).allowed).toBe(false);
+    await limiter.close();
+    close();
+  });
+});

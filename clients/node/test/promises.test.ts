@@ -1,0 +1,333 @@
+/** What a limiter promises beside the usual way; the server is a fake, and so is its clock. */
+import { createHash } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import {
+  Decision,
+  fixed,
+  gcra,
+  Limiter,
+  type LimiterOptions,
+  leakyBucket,
+  lease,
+  MistakeError,
+  tokenBucket,
+} from '../src/index.js';
+import type { Call } from '../src/protocol.js';
+import { FakeServer } from '../src/testing.js';
+import { after, api, over, times } from './over.js';
+
+const one = fixed('one', 1, '1h');
+const day = fixed('day', 9, '1d');
+const verbs = ({ calls }: FakeServer) => calls.map(([command]) => command);
+
+/** Decides, and answers 50 ms later. */
+class SlowServer extends FakeServer {
+  override async send(call: Call): Promise<unknown> {
+    const reply = await super.send(call);
+    await this.advance(50);
+    return reply;
+  }
+}
+
+function slow(options: LimiterOptions) {
+  const server = new SlowServer();
+  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+}
+
+describe('a call that has ended', () => {
+  it('is no longer in flight, whatever came of it', async () => {
+    const { server, limiter } = over({ maxInFlight: 1 });
+    const sources = (await times(3, () => limiter.check(api, '42'))).map(({ source }) => source);
+    expect(sources).toEqual(['server', 'server', 'server']);
+    server.fail(new Error('WRONGTYPE no'));
+    for (let call = 0; call < 3; call += 1) {
+      await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
+    }
+    server.answer();
+    expect((await limiter.check(api, '42')).source).toBe('server');
+  });
+
+  it('opens the circuit only after failures in a row', async () => {
+    const { server, limiter } = over();
+    for (let turn = 0; turn < 3; turn += 1) {
+      server.fail();
+      await times(4, () => limiter.check(api, '42'));
+      server.answer();
+      expect((await limiter.check(api, '42')).source).toBe('server');
+    }
+  });
+});
+
+describe('checkEach', () => {
+  it('refunds nothing that nobody counted for sure', async () => {
+    const server = new FakeServer();
+    await new Limiter(server, { clock: server.clock }).check(one, '42');
+    server.fail();
+    // The first rule gets no answer, the second one does.
+    const onDecision = () => server.answer();
+    const limiter = new Limiter(server, { clock: server.clock, onDecision });
+    const denied = await limiter.checkEach([
+      [api, '42'],
+      [one, '42'],
+    ]);
+    expect(denied.allowed).toBe(false);
+    expect(verbs(server)).toEqual(['RL.FIXED', 'RL.GCRA', 'RL.FIXED']);
+  });
+
+  it('refunds what was taken, and asks no further', async () => {
+    const { server, limiter } = over();
+    await limiter.check(one, '42');
+    const denied = await limiter.checkEach([
+      [api, '42', 3],
+      [day, 'x', 2],
+      [one, '42'],
+      [fixed('later', 1, '1h'), '42'],
+    ]);
+    expect(denied).toMatchObject({ allowed: false, rule: 'one' });
+    expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(6);
+    expect((await limiter.peek(day, 'x', { cost: 0 })).remaining).toBe(9);
+    expect(server.calls.some(([, key]) => key === 'rl:later:42')).toBe(false);
+  });
+});
+
+describe('wait', () => {
+  it('does not add up to more than its bound', async () => {
+    const { server, limiter } = over();
+    const other = new Limiter(server, { clock: server.clock });
+    const turns = gcra('turns', 1, 10, '60s');
+    await limiter.check(turns, '42');
+    const began = server.clock.nowMs();
+    // Somebody else is quicker each time.
+    server.clock.after(6000, () => void other.check(turns, '42'));
+    server.clock.after(12_000, () => void other.check(turns, '42'));
+    const waiting = limiter.wait(turns, '42', { maxWaitMs: 17_999 }).then((decision) => {
+      return { decision, tookMs: server.clock.nowMs() - began };
+    });
+    const { decision, tookMs } = await after(server, 60_000, waiting);
+    expect([decision.allowed, tookMs]).toEqual([false, 12_000]);
+  });
+
+  it('is not for what never comes, nor for a server that is away', async () => {
+    const { server, limiter } = over();
+    const bound = { maxWaitMs: 1e9 };
+    expect((await limiter.wait(api, '42', { ...bound, cost: 7 })).retryAfterMs).toBe(-1);
+    server.fail();
+    const closed = gcra('closed', 1, 1, '1s', { onError: 'deny' });
+    const refused = await limiter.wait(closed, '42', bound);
+    expect([refused.allowed, refused.source]).toEqual([false, 'error']);
+    expect(server.clock.pending).toBe(0);
+  });
+});
+
+describe('a denial that is remembered', () => {
+  it('holds from before it was asked for', async () => {
+    const { server, limiter } = slow({ denialCache: 9 });
+    await limiter.check(one, '42');
+    const denied = await limiter.check(one, '42');
+    // The server decided 50 ms ago.
+    await server.advance(denied.retryAfterMs - 51);
+    expect((await limiter.check(one, '42')).source).toBe('local');
+    await server.advance(1);
+    expect((await limiter.check(one, '42')).source).toBe('server');
+  });
+
+  it('is of its cost', async () => {
+    const { server, limiter } = over({ denialCache: 9 });
+    await limiter.check(api, '42', { cost: 6 });
+    for (const source of ['server', 'local']) {
+      const [small, large] = [1, 3].map((cost) => limiter.check(api, '42', { cost }));
+      expect(await small).toMatchObject({ source, retryAfterMs: 6000 });
+      expect(await large).toMatchObject({ source, retryAfterMs: 18_000 });
+    }
+    expect(server.calls).toHaveLength(3);
+  });
+
+  it('ends with a refund that is made here', async () => {
+    const { limiter } = over({ denialCache: 9 });
+    await times(2, () => limiter.check(one, '42'));
+    await limiter.refund(one, '42');
+    expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
+  });
+
+  it('leaves no place to what never passes', async () => {
+    const { limiter } = over({ denialCache: 1 });
+    await times(2, () => limiter.check(one, '42'));
+    expect((await limiter.check(one, 'x', { cost: 2 })).retryAfterMs).toBe(-1);
+    expect((await limiter.check(one, '42')).source).toBe('local');
+  });
+
+  it('is none of a lease, also under the same name', async () => {
+    const { server, limiter } = over({ denialCache: 9 });
+    const jobs = lease('jobs', 1, '60s');
+    const held = await limiter.lease(jobs, '42', { id: 'a' });
+    await times(2, () => limiter.lease(jobs, '42', { id: 'b' }));
+    expect(verbs(server)).toEqual(['RL.LEASE', 'RL.LEASE', 'RL.LEASE']);
+    await held.release();
+  });
+
+  it('is none that nobody decided', async () => {
+    const { server, limiter } = over({ denialCache: 9 });
+    const closed = gcra('closed', 1, 1, '1s', { onError: 'deny' });
+    server.fail();
+    await limiter.check(closed, '42');
+    server.answer();
+    expect((await limiter.check(closed, '42')).source).toBe('server');
+  });
+});
+
+describe('permits that were fetched in advance', () => {
+  const hot = gcra('hot', 6, 10, '60s', { prefetch: 4 });
+
+  it('and have lapsed are not given back', async () => {
+    const { server, limiter } = over();
+    await limiter.check(hot, '42');
+    await server.advance(24_000);
+    await limiter.close();
+    expect(verbs(server)).toEqual(['RL.GCRA']);
+  });
+
+  it('all come back on close, of more keys than may be in flight', async () => {
+    const { server, limiter } = over({ maxInFlight: 2 });
+    for (const subject of 'abcde') await limiter.check(hot, subject);
+    await limiter.close();
+    const refunds = server.calls.filter(([command]) => command === 'RL.REFUND');
+    expect(refunds.map((args) => args.at(-1))).toEqual(['3', '3', '3', '3', '3']);
+    for (const subject of 'abcde') {
+      const status = await new Limiter(server, { clock: server.clock }).peek(hot, subject);
+      expect(status.remaining).toBe(4);
+    }
+  });
+
+  it('are forgotten with their subject', async () => {
+    const { limiter } = over();
+    await limiter.check(hot, '42');
+    await limiter.forget(hot, '42');
+    expect((await limiter.check(hot, '42')).source).toBe('server');
+  });
+});
+
+describe('without an answer', () => {
+  it('a denial of this process takes from none of its rules', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    server.fail();
+    const many = fixed('many', 10, '1m');
+    const few = fixed('few', 1, '1m');
+    const ask = () => {
+      return limiter.checkAll([
+        [many, '42'],
+        [few, '42'],
+      ]);
+    };
+    const decisions = await times(4, ask);
+    expect(decisions.map(({ allowed }) => allowed)).toEqual([true, false, false, false]);
+    expect((await limiter.peek(many, '42', { cost: 0 })).remaining).toBe(9);
+  });
+
+  it('a rate that is no whole number loses nothing', async () => {
+    const { server, limiter } = over({ onError: 'local' });
+    server.fail();
+    for (const make of [gcra, tokenBucket, leakyBucket]) {
+      const odd = make('odd', 5, 7, '1s');
+      const ask = async () => (await limiter.check(odd, '42')).allowed;
+      expect(await times(6, ask)).toEqual([true, true, true, true, true, false]);
+      await server.advance(143);
+      expect(await times(2, ask)).toEqual([true, false]);
+    }
+  });
+});
+
+describe('ready', () => {
+  it('asks for something that takes nothing', async () => {
+    const { server, limiter } = over();
+    await limiter.ready();
+    expect(server.calls).toEqual([
+      ['RL.PEEK', 'rl:ready:ready', 'GCRA', '1', '1', '1', 'COST', '0'],
+    ]);
+  });
+});
+
+describe('a mistake', () => {
+  it('is counted also where nothing is decided', async () => {
+    const { server, limiter } = over();
+    server.fail(new Error('NOPERM no'));
+    for (const ask of [limiter.refund, limiter.charge]) {
+      await expect(ask.call(limiter, api, '42')).rejects.toBeInstanceOf(MistakeError);
+    }
+    await expect(limiter.ready()).rejects.toBeInstanceOf(MistakeError);
+    expect(limiter.counters.mistakes).toBe(3);
+  });
+});
+
+describe('a lease', () => {
+  it('asks no more once it is released', async () => {
+    const { server, limiter } = over();
+    const held = await limiter.lease(lease('jobs', 1, '60s'), '42');
+    await held.release();
+    await server.advance(120_000);
+    expect(verbs(server)).toEqual(['RL.LEASE', 'RL.RELEASE']);
+    expect(server.clock.pending).toBe(0);
+  });
+});
+
+describe('onDecision', () => {
+  it('gets a hash of the subject, keyed where there is a secret, and the latency', async () => {
+    const told: unknown[][] = [];
+    const onDecision = (...call: unknown[]) => void told.push(call);
+    const { server, limiter } = slow({ onDecision });
+    await limiter.check(api, 'alice');
+    const hmacSecret = '0123456789abcdef';
+    const keyed = new Limiter(server, { clock: server.clock, onDecision, hmacSecret });
+    await keyed.check(api, 'alice');
+    const plain = createHash('sha256').update('alice').digest('hex').slice(0, 16);
+    expect(told[0]).toEqual([expect.any(Decision), api, plain, 50]);
+    expect(told[1]?.[2]).toMatch(/^[0-9a-f]{16}$/);
+    expect(told[1]?.[2]).not.toBe(plain);
+  });
+});
+
+describe('a tag', () => {
+  it('is in every key of its call', async () => {
+    const { server, limiter } = over();
+    const hot = gcra('hot', 6, 10, '60s', { prefetch: 2 });
+    const tag = 't';
+    for (const rule of [hot, api]) await limiter.check(rule, '42', { tag });
+    await limiter.peek(api, '42', { tag });
+    await limiter.refund(api, '42', { tag });
+    await limiter.charge(api, '42', { tag });
+    const calls = [[api, '42'] as const, [one, '42'] as const];
+    await limiter.checkAll(
+      calls.map(([rule, subject]) => [rule, subject]),
+      { tag },
+    );
+    await limiter.wait(api, '42', { tag, maxWaitMs: 0 });
+    await (await limiter.lease(lease('jobs', 1, '60s'), '42', { tag })).release();
+    await limiter.forget(api, '42', { tag });
+    await limiter.close();
+    expect(server.calls).toHaveLength(11);
+    expect(server.calls.every(([, key]) => key?.startsWith('rl:{t}:'))).toBe(true);
+    expect(server.calls[5]?.[3]).toBe('rl:{t}:one:42');
+    await expect(limiter.check(api, '42', { tag: '' })).rejects.toThrow(/tag: expected/);
+  });
+});
+
+describe('of 10,001 subjects', () => {
+  const [first, last] = ['0', '10000'];
+  const subjects = Array.from({ length: 10_001 }, (_, at) => String(at));
+
+  it('the permits of the first are forgotten, which errs to the strict side', async () => {
+    const { limiter } = over();
+    const hot = gcra('hot', 6, 10, '60s', { prefetch: 3 });
+    for (const subject of subjects) await limiter.check(hot, subject);
+    expect((await limiter.check(hot, last)).source).toBe('local');
+    expect((await limiter.check(hot, first)).source).toBe('server');
+  });
+
+  it('what this process alone has decided of the first is forgotten', async () => {
+    const { server, limiter } = over();
+    server.fail();
+    const local = fixed('local', 1, '1h', { onError: 'local' });
+    for (const subject of subjects) await limiter.check(local, subject);
+    expect((await limiter.check(local, last)).allowed).toBe(false);
+    expect((await limiter.check(local, first)).allowed).toBe(true);
+  });
+});

@@ -1,0 +1,251 @@
+/** The middleware at the edges of a response: when it ends, what it has, and what is none. */
+
+import type { AddressInfo } from 'node:net';
+import { connect } from 'node:net';
+import express from 'express';
+import { type Context, Hono } from 'hono';
+import { afterEach, describe, expect, it } from 'vitest';
+import { type ExpressOptions, rateLimit } from '../src/express.js';
+import { type ContextLike, rateLimit as honoRateLimit } from '../src/hono.js';
+import { fixed, gcra, lease } from '../src/index.js';
+import type { FakeServer } from '../src/testing.js';
+import { api, over } from './over.js';
+
+const one = fixed('one', 1, '1h');
+const jobs = lease('jobs', 1, '60s');
+const key = () => 'x';
+const closing: (() => void)[] = [];
+afterEach(() => {
+  for (const close of closing.splice(0)) close();
+});
+
+async function listen(app: express.Express): Promise<string> {
+  const server = app.listen(0, '127.0.0.1');
+  closing.push(
+    () => server.closeAllConnections(),
+    () => server.close(),
+  );
+  await new Promise((done) => server.once('listening', done));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
+
+function limited(
+  options: ExpressOptions,
+  answer: express.RequestHandler = (_, res) => void res.send('ok'),
+) {
+  return express().use(rateLimit(options)).all('/', answer);
+}
+
+async function until(test: () => boolean): Promise<void> {
+  for (let turn = 0; !test(); turn += 1) {
+    if (turn > 2000) throw new Error('waited in vain');
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
+}
+
+const released = ({ calls }: FakeServer) =>
+  calls.filter(([command]) => command === 'RL.RELEASE').length;
+
+describe('Express', () => {
+  it('holds a lease until the last part of the body', async () => {
+    const { server, limiter } = over();
+    const responses: express.Response[] = [];
+    const app = limited({ limiter, rule: jobs }, (_, response) => {
+      response.write('one');
+      responses.push(response);
+    });
+    const { body } = await fetch(await listen(app));
+    const reader = (body as ReadableStream<Uint8Array>).getReader();
+    await reader.read();
+    responses[0]?.write('two');
+    await reader.read();
+    expect(released(server)).toBe(0);
+    responses[0]?.end('three');
+    await reader.read();
+    await until(() => released(server) === 1);
+  });
+
+  it('gives a lease back that is answered when the client has gone already', async () => {
+    const { server, limiter } = over();
+    server.hang();
+    let closed = false;
+    const app = express().use((_request, response, next) => {
+      response.once('close', () => {
+        closed = true;
+      });
+      next();
+    });
+    const url = await listen(app.use(limited({ limiter, rule: jobs }, () => {})));
+    const client = connect(Number(new URL(url).port), '127.0.0.1');
+    client.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
+    await until(() => server.calls.length === 1);
+    client.destroy();
+    await until(() => closed);
+    server.answer();
+    await until(() => released(server) === 1);
+  });
+
+  it.each(['HEAD', 'OPTIONS', 'POST'])('limits %s as any other', async (method) => {
+    const { limiter } = over();
+    const url = await listen(limited({ limiter, rule: one }));
+    const [first, denied] = [await fetch(url, { method }), await fetch(url, { method })];
+    expect([first.status, denied.status]).toEqual([200, 429]);
+    expect(first.headers.get('RateLimit')).toBe('"one";r=0;t=3600');
+    expect((await denied.text()) === '').toBe(method === 'HEAD');
+  });
+
+  it('sends the forms that are asked for, and what the application has set stands', async () => {
+    const { limiter } = over();
+    const app = limited(
+      { limiter, rule: one, headers: ['draft-6', 'x-ratelimit'] },
+      (_, response) => {
+        response.setHeader('RateLimit-Limit', '7');
+        response.send('ok');
+      },
+    );
+    const url = await listen(app);
+    const before = Math.floor(Date.now() / 1000);
+    const { headers } = await fetch(url);
+    expect(headers.get('RateLimit')).toBeNull();
+    expect(headers.get('RateLimit-Limit')).toBe('7');
+    expect(headers.get('RateLimit-Remaining')).toBe('0');
+    expect(headers.get('RateLimit-Reset')).toBe('3600');
+    expect(Number(headers.get('X-RateLimit-Reset'))).toBeGreaterThanOrEqual(before + 3600);
+    const denied = await fetch(url);
+    expect([denied.status, denied.headers.get('X-RateLimit-Remaining')]).toEqual([429, '0']);
+  });
+
+  it('sends no form for an empty list, but Retry-After', async () => {
+    const { limiter } = over();
+    const url = await listen(limited({ limiter, rule: one, headers: [] }));
+    for (const status of [200, 429]) {
+      const response = await fetch(url);
+      expect(response.status).toBe(status);
+      expect([...response.headers.keys()].filter((name) => /ratelimit/i.test(name))).toEqual([]);
+      expect(response.headers.get('Retry-After')).toBe(status === 429 ? '3600' : null);
+    }
+  });
+
+  it('takes a rule, a key and a cost of the request, and one tag', async () => {
+    const { server, limiter } = over();
+    const rule = ({ url }: { url?: string | undefined }) => (url === '/?big' ? api : one);
+    const cost = async () => 1;
+    const url = await listen(limited({ limiter, rule, key, cost, tag: () => 't' }));
+    await fetch(`${url}?big`);
+    await fetch(url);
+    expect(server.calls.map(([command, at]) => [command, at])).toEqual([
+      ['RL.GCRA', 'rl:{t}:api:x'],
+      ['RL.FIXED', 'rl:{t}:one:x'],
+    ]);
+  });
+
+  it.each([undefined, ''])('answers 400 when the key is %j', async (subject) => {
+    const { server, limiter } = over();
+    const url = await listen(limited({ limiter, rule: api, key: () => subject }));
+    expect((await fetch(url)).status).toBe(400);
+    expect(server.calls).toEqual([]);
+  });
+
+  it('keeps the answer of a handler from caches, and hands on what it throws', async () => {
+    const { limiter } = over();
+    const handler: ExpressOptions['handler'] = async (_request, response) => {
+      if (response.getHeader('Cache-Control') !== 'no-store') response.end('cached');
+      throw new Error('broken');
+    };
+    const app = limited({ limiter, rule: one, handler });
+    const onError: express.ErrorRequestHandler = (error, _req, res, _next) => {
+      res.status(500).send(error.message);
+    };
+    const url = await listen(app.use(onError));
+    await fetch(url);
+    expect(await (await fetch(url)).text()).toBe('broken');
+  });
+});
+
+describe('Hono', () => {
+  it('answers a denial by its handler, which no cache keeps', async () => {
+    const { limiter } = over();
+    const app = new Hono();
+    const handler = () => new Response('slower', { status: 420, headers: { 'X-Own': '1' } });
+    app.use(honoRateLimit({ limiter, rule: one, key, handler }));
+    app.get('/', (context) => context.text('hello'));
+    await app.request('/');
+    const denied = await app.request('/');
+    expect([denied.status, await denied.text()]).toEqual([420, 'slower']);
+    const names = ['X-Own', 'Cache-Control', 'Retry-After', 'RateLimit'];
+    expect(names.map((name) => denied.headers.get(name))).toEqual([
+      '1',
+      'no-store',
+      '3600',
+      '"one";r=0;t=3600',
+    ]);
+  });
+
+  it('leaves what the application has set, and takes the other options', async () => {
+    const { server, limiter } = over();
+    const app = new Hono();
+    const trustedProxies = ['192.0.2.0/24'];
+    const skip = ({ req }: ContextLike) => req.raw.url.endsWith('/health');
+    const headers = ['draft-6'] as const;
+    const peer = () => '192.0.2.7';
+    app.use(honoRateLimit({ limiter, rule: one, trustedProxies, peer, skip, headers, cost: 1 }));
+    app.get('*', (context) => context.text('hello', 200, { 'RateLimit-Limit': '7' }));
+    expect((await app.request('/health')).headers.get('RateLimit-Remaining')).toBeNull();
+    expect(server.calls).toEqual([]);
+    const forwarded = { headers: { 'X-Forwarded-For': '1.1.1.1, 198.51.100.1' } };
+    const response = await app.request('/', forwarded);
+    expect(response.headers.get('RateLimit-Limit')).toBe('7');
+    expect(response.headers.get('RateLimit-Remaining')).toBe('0');
+    expect(server.calls[0]?.[1]).toBe('rl:one:198.51.100.1');
+  });
+
+  it('removes what a client says of the limiter, while the server decides', async () => {
+    const { limiter } = over();
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader: 'X-Degraded' }));
+    app.post('/', async ({ req, text }: Context) => {
+      return text(`${req.raw.headers.get('x-degraded')} ${await req.raw.text()}`);
+    });
+    const headers = { 'X-Degraded': '1' };
+    const response = await app.request('/', { method: 'POST', body: 'body', headers });
+    expect(await response.text()).toBe('null body');
+  });
+
+  it('releases where there is no body, and when a client goes that reads none', async () => {
+    const { server, limiter } = over();
+    const app = new Hono();
+    app.use(honoRateLimit({ limiter, rule: jobs, key }));
+    app.get('/empty', (context) => context.body(null, 204));
+    app.get('/', (context) => context.text('hello'));
+    expect((await app.request('/empty')).status).toBe(204);
+    await until(() => released(server) === 1);
+    const gone = new AbortController();
+    await app.request(new Request('http://x/', { signal: gone.signal }));
+    expect(released(server)).toBe(1);
+    gone.abort();
+    await until(() => released(server) === 2);
+  });
+
+  it('releases when what follows throws', async () => {
+    const { server, limiter } = over();
+    const middleware = honoRateLimit({ limiter, rule: jobs, key });
+    const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
+    const broken = async () => {
+      throw new Error('broken');
+    };
+    await expect(middleware(context, broken)).rejects.toThrow('broken');
+    await until(() => released(server) === 1);
+  });
+
+  it('leaves the answer to an upgrade as it is', async () => {
+    const { server, limiter } = over();
+    const upgraded = Object.defineProperty(new Response(null), 'status', { value: 101 });
+    const middleware = honoRateLimit({ limiter, rule: [gcra('api', 6, 10, '60s'), jobs], key });
+    const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
+    await middleware(context, async () => {
+      context.res = upgraded;
+    });
+    expect(context.res).toBe(upgraded);
+    await until(() => released(server) === 1);
+  });
+});

@@ -1,0 +1,46 @@
+"""What a limiter remembers of its subjects is bounded, however many of them come."""
+
+from __future__ import annotations
+
+from redis_throttle_client import fixed, gcra
+from redis_throttle_client.testing import FakeServer
+
+SUBJECTS = 10_001
+"""One more than permits and local states are kept of."""
+
+
+def test_denials_are_kept_of_so_many_as_the_option_says() -> None:
+    server = FakeServer()
+    limiter = server.limiter(denial_cache=100)
+    one = fixed("one", 1, "1h")
+    for at in range(1000):
+        assert [bool(limiter.check(one, str(at))) for _ in range(2)] == [True, False]
+    assert len(limiter._calls._denials._denials) == 100
+    sources = [limiter.check(one, str(at)).source for at in (999, 900, 899, 0)]
+    assert sources == ["local", "local", "server", "server"]
+
+
+def test_permits_are_kept_of_so_many_subjects() -> None:
+    server = FakeServer()
+    limiter = server.limiter(prefetch=3)
+    api = gcra("api", 6, 10, "60s")
+    for at in range(SUBJECTS):
+        assert limiter.check(api, str(at)).source == "server"
+    assert len(limiter._calls._grants._grants) == SUBJECTS - 1
+    assert len(limiter._calls._turns) == 0
+    assert limiter._calls.keys._known.cache_info().currsize < SUBJECTS
+    # The oldest was forgotten, which errs to the strict side.
+    assert [limiter.check(api, str(at)).source for at in (SUBJECTS - 1, 0)] == ["local", "server"]
+
+
+def test_local_states_are_kept_of_so_many_subjects() -> None:
+    server = FakeServer()
+    server.fail()
+    limiter = server.limiter()
+    one = fixed("one", 1, "1h", on_error="local")
+    assert [bool(limiter.check(one, "0")) for _ in range(2)] == [True, False]
+    for at in range(1, SUBJECTS):
+        assert limiter.check(one, str(at))
+    assert len(limiter._calls._local._states) == SUBJECTS - 1
+    assert not limiter.check(one, str(SUBJECTS - 1))
+    assert limiter.check(one, "0")

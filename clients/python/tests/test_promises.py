@@ -1,0 +1,294 @@
+"""What the limiters promise beside the usual way: on the public fake and a clock that is moved."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from redis_throttle_client import (
+    CommandRejected,
+    InvalidArgument,
+    LeaseDenied,
+    fixed,
+    gcra,
+    leaky_bucket,
+    lease,
+    token_bucket,
+)
+from redis_throttle_client.testing import FakeServer
+
+API = gcra("api", 6, 10, "60s")
+ONE = fixed("one", 1, "1h")
+
+
+class SlowServer(FakeServer):
+    """Decides, and answers 50 ms later."""
+
+    def reply(self, args: tuple[str, ...]) -> Any:
+        reply = super().reply(args)
+        self.advance(0.05)
+        return reply
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+def verbs(server: FakeServer) -> list[str]:
+    return [call[0] for call in server.calls]
+
+
+# -- the gate ---------------------------------------------------------------------------------
+
+
+def test_a_call_that_has_ended_is_no_longer_in_flight(server: FakeServer) -> None:
+    limiter = server.limiter(max_in_flight=1)
+    assert [limiter.check(API, "42").source for _ in range(3)] == ["server"] * 3
+    server.fail("WRONGTYPE x")
+    for _ in range(3):
+        with pytest.raises(Exception, match="WRONGTYPE"):
+            limiter.check(API, "42")
+    server.recover()
+    assert limiter.check(API, "42").source == "server"
+
+
+def test_only_failures_in_a_row_open_the_circuit(server: FakeServer) -> None:
+    limiter = server.limiter()
+    for _ in range(3):
+        server.fail()
+        for _ in range(4):
+            limiter.check(API, "42")
+        server.recover()
+        assert limiter.check(API, "42").source == "server"
+
+
+# -- check_each ---------------------------------------------------------------------------------
+
+
+def test_what_nobody_counted_for_sure_is_not_refunded(server: FakeServer) -> None:
+    server.limiter().check(ONE, "42")
+    server.fail()
+    # The first rule gets no answer, the second one does.
+    limiter = server.limiter(on_decision=lambda *_: server.recover())
+    assert not limiter.check_each([(API, "42"), (ONE, "42")])
+    assert verbs(server) == ["RL.FIXED", "RL.GCRA", "RL.FIXED"]
+
+
+def test_the_refund_is_of_what_was_taken(server: FakeServer) -> None:
+    limiter = server.limiter()
+    limiter.check(ONE, "42")
+    decision = limiter.check_each([(API, "42", 3), (fixed("day", 9, "1d"), "x", 2), (ONE, "42")])
+    assert (decision.allowed, decision.rule) == (False, "one")
+    assert limiter.peek(API, "42", 0).remaining == 6
+    assert limiter.peek(fixed("day", 9, "1d"), "x", 0).remaining == 9
+
+
+# -- wait -----------------------------------------------------------------------------------------
+
+
+def test_waits_do_not_add_up_beyond_their_bound(server: FakeServer) -> None:
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        server.advance(seconds)
+        # Somebody else was quicker.
+        server.limiter().check(rule, "42")
+        assert len(slept) < 9
+
+    rule = gcra("turns", 1, 10, "60s")
+    limiter = server.limiter(sleep=sleep)
+    limiter.check(rule, "42")
+    assert not limiter.wait(rule, "42", 17_999)
+    assert slept == [6, 6]
+
+
+def test_nobody_waits_for_what_never_comes_nor_for_a_server_that_is_away(
+    server: FakeServer,
+) -> None:
+    def sleep(seconds: float) -> None:
+        raise AssertionError("it sleeps")
+
+    closed = gcra("closed", 1, 1, "1s", on_error="deny")
+    limiter = server.limiter(sleep=sleep)
+    assert limiter.wait(API, "42", 10**9, 7).never
+    server.fail()
+    refused = limiter.wait(closed, "42", 10**9)
+    assert (refused.allowed, refused.source) == (False, "error")
+
+
+# -- without an answer, and what settles -------------------------------------------------------
+
+
+def test_a_peek_takes_nothing_here_either(server: FakeServer) -> None:
+    server.fail()
+    limiter = server.limiter()
+    local = fixed("local", 1, "1h", on_error="local")
+    found = [bool(ask(local, "42")) for ask in (limiter.peek, limiter.peek, limiter.check)]
+    assert found == [True] * 3
+    assert not limiter.peek(local, "42")
+
+
+def test_less_than_a_unit_of_a_share_takes_longer(server: FakeServer) -> None:
+    server.fail()
+    limiter = server.limiter()
+    for rule in (
+        fixed("fixed", 5, 60, on_error="local", local_share=0.1),
+        gcra("gcra", 5, 5, 60, on_error="local", local_share=0.1),
+    ):
+        assert [bool(limiter.check(rule, "42")) for _ in range(2)] == [True, False]
+        server.advance(119.999)
+        assert not limiter.check(rule, "42")
+        server.advance(0.001)
+        assert limiter.check(rule, "42")
+
+
+@pytest.mark.parametrize("make", [gcra, token_bucket, leaky_bucket])
+def test_a_rate_that_is_no_whole_number_loses_nothing_here(server: FakeServer, make: Any) -> None:
+    server.fail()
+    limiter, rule = server.limiter(), make("odd", 5, 7, "1s", on_error="local")
+    assert [bool(limiter.check(rule, "42")) for _ in range(6)] == [True] * 5 + [False]
+    server.advance(0.143)
+    assert [bool(limiter.check(rule, "42")) for _ in range(2)] == [True, False]
+
+
+def test_a_charge_may_leave_a_debt_and_says_so(server: FakeServer) -> None:
+    limiter = server.limiter()
+    assert limiter.charge(ONE, "42").allowed
+    assert not limiter.charge(ONE, "42").allowed
+    assert limiter.refund(ONE, "42").remaining == 0
+
+
+# -- the denial cache -------------------------------------------------------------------------
+
+
+def test_a_denial_holds_from_before_it_was_asked_for() -> None:
+    server = SlowServer()
+    limiter = server.limiter(denial_cache=9)
+    limiter.check(ONE, "42")
+    denied = limiter.check(ONE, "42")
+    assert not denied
+    # The server decided 50 ms ago, and the window opened 100 ms ago.
+    server.advance((denied.retry_after_ms - 51) / 1000)
+    assert limiter.check(ONE, "42").source == "local"
+    server.advance(0.001)
+    assert limiter.check(ONE, "42").source == "server"
+
+
+def test_a_refund_here_ends_a_denial_here(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=9)
+    for _ in range(2):
+        limiter.check(ONE, "42")
+    limiter.refund(ONE, "42")
+    again = limiter.check(ONE, "42")
+    assert (again.allowed, again.source) == (True, "server")
+
+
+def test_what_never_passes_takes_no_place_in_the_cache(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=1)
+    for _ in range(2):
+        limiter.check(ONE, "42")
+    assert limiter.check(ONE, "x", 2).never
+    assert limiter.check(ONE, "42").source == "local"
+
+
+def test_a_lease_that_was_denied_is_asked_for_again(server: FakeServer) -> None:
+    limiter = server.limiter(denial_cache=9)
+    jobs = lease("jobs", 1, "60s")
+    with limiter.lease(jobs, "42", "a"):
+        for _ in range(2):
+            with pytest.raises(LeaseDenied), limiter.lease(jobs, "42", "b"):
+                pass
+    assert verbs(server) == ["RL.LEASE"] * 3 + ["RL.RELEASE"]
+
+
+# -- prefetch and forget ------------------------------------------------------------------------
+
+
+def test_permits_that_have_lapsed_are_not_given_back(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=4)
+    limiter.check(API, "42")
+    server.advance(24)
+    limiter.close()
+    assert verbs(server) == ["RL.GCRA"]
+
+
+@pytest.mark.anyio
+async def test_all_that_is_left_comes_back_on_close(server: FakeServer) -> None:
+    limiter = server.async_limiter(prefetch=4, max_in_flight=2)
+    for subject in range(5):
+        await limiter.check(API, str(subject))
+    await limiter.close()
+    refunded = [call[-1] for call in server.calls if call[0] == "RL.REFUND"]
+    assert refunded == ["3"] * 5
+
+
+def test_forget_forgets_here_as_well(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=4)
+    limiter.check(API, "42")
+    limiter.forget(API, "42")
+    assert limiter.check(API, "42").source == "server"
+    local = fixed("local", 1, "1h", on_error="local")
+    server.fail()
+    assert [bool(limiter.check(local, "42")) for _ in range(2)] == [True, False]
+    server.recover()
+    limiter.forget(local, "42")
+    server.fail()
+    assert limiter.check(local, "42")
+
+
+def test_ready_asks_for_something_that_takes_nothing(server: FakeServer) -> None:
+    assert server.limiter().ready() == "module"
+    assert server.calls == [("RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0")]
+
+
+def test_a_mistake_is_counted_also_where_nothing_is_decided(server: FakeServer) -> None:
+    limiter = server.limiter()
+    server.fail("NOPERM x")
+    for ask in (limiter.refund, limiter.charge, limiter.forget):
+        with pytest.raises(CommandRejected):
+            ask(API, "42")
+    with pytest.raises(CommandRejected):
+        limiter.ready()
+    assert limiter.counters.mistakes == 4
+
+
+# -- the hook -----------------------------------------------------------------------------------
+
+
+def test_the_hook_gets_a_keyed_hash_and_how_long_it_took() -> None:
+    server, told = SlowServer(), []
+    for secret in (None, b"0123456789abcdef"):
+        limiter = server.limiter(hmac_secret=secret, on_decision=lambda *call: told.append(call))
+        limiter.check(API, "alice")
+    (_, rule, plain, latency_ms), (_, _, keyed, _) = told
+    assert rule == API
+    assert plain == hashlib.sha256(b"alice").hexdigest()[:16]
+    assert keyed != plain
+    assert len(keyed) == 16
+    assert latency_ms == pytest.approx(50)
+
+
+# -- tags -----------------------------------------------------------------------------------------
+
+
+def test_a_tag_is_in_every_key_of_its_call(server: FakeServer) -> None:
+    limiter = server.limiter(prefetch=2)
+    limiter.check(API, "42", tag="t")
+    limiter.check(API, "42", 2, tag="t")
+    limiter.peek(API, "42", tag="t")
+    limiter.refund(API, "42", tag="t")
+    limiter.charge(API, "42", tag="t")
+    limiter.check_all([(API, "42"), (ONE, "42")], tag="t")
+    limiter.wait(API, "42", 0, tag="t")
+    with limiter.lease(lease("jobs", 1, "60s"), "42", tag="t"):
+        pass
+    limiter.forget(API, "42", tag="t")
+    limiter.close()
+    assert all(call[1].startswith("rl:{t}:") for call in server.calls)
+    assert server.calls[5][3].startswith("rl:{t}:")
+    with pytest.raises(InvalidArgument, match=r"^tag: "):
+        limiter.check(API, "42", tag="")

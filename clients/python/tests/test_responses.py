@@ -1,0 +1,201 @@
+"""The middlewares at the edges of a response: when it ends, and what is no plain request."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redis_throttle_client import fixed, gcra, lease
+from redis_throttle_client._http import Request, Response
+from redis_throttle_client.asgi import RateLimitMiddleware
+from redis_throttle_client.testing import FakeServer
+from redis_throttle_client.wsgi import RateLimitMiddleware as WsgiMiddleware
+
+from .test_middleware import API, JOBS, PEER, app, get, wsgi_app, wsgi_get
+
+ONE = fixed("one", 1, "1h")
+
+
+@pytest.fixture
+def server() -> FakeServer:
+    return FakeServer()
+
+
+def released(server: FakeServer) -> int:
+    return [call[0] for call in server.calls].count("RL.RELEASE")
+
+
+# -- ASGI -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_lease_is_held_until_the_last_part_of_the_body(server: FakeServer) -> None:
+    found: list[int] = []
+
+    async def streams(scope: Any, receive: Any, send: Any) -> None:
+        found.append(released(server))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for more in (True, True, False):
+            found.append(released(server))
+            await send({"type": "http.response.body", "body": b"part", "more_body": more})
+        # What runs after the response holds nothing up.
+        found.append(released(server))
+
+    made = RateLimitMiddleware(streams, limiter=server.async_limiter(), rules=JOBS)
+    assert (await get(made)).text == "part" * 3
+    assert found == [0, 0, 0, 0, 1]
+    assert released(server) == 1
+
+
+@pytest.mark.anyio
+async def test_a_lease_is_held_as_long_as_a_websocket(server: FakeServer) -> None:
+    found: list[int] = []
+
+    async def talks(scope: Any, receive: Any, send: Any) -> None:
+        for kind in ("websocket.accept", "websocket.send", "websocket.close"):
+            await send({"type": kind})
+            found.append(released(server))
+
+    async def nothing(*_: Any) -> Any:
+        return {"type": "websocket.connect"}
+
+    made = RateLimitMiddleware(talks, limiter=server.async_limiter(), rules=JOBS)
+    await made({"type": "websocket", "path": "/", "headers": [], "client": PEER}, nothing, nothing)
+    assert found == [0, 0, 0]
+    assert released(server) == 1
+
+
+@pytest.mark.anyio
+async def test_the_lifespan_of_an_application_is_not_limited(server: FakeServer) -> None:
+    seen: list[Any] = []
+
+    async def lives(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope)
+
+    made = RateLimitMiddleware(lives, limiter=server.async_limiter(), rules=ONE)
+    scope = {"type": "lifespan", "state": {}}
+    await made(scope, None, None)  # type: ignore[arg-type]
+    assert seen == [{"type": "lifespan", "state": {}}]
+    assert server.calls == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("subject", [None, ""])
+async def test_an_empty_subject_is_nobody(server: FakeServer, subject: str | None) -> None:
+    def key(request: Request) -> str | None:
+        return subject
+
+    assert (await get(app(server, key=key))).status_code == 400
+    wsgi = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=API, key=key)
+    assert wsgi_get(wsgi)[0] == "400 Bad Request"
+    assert server.calls == []
+
+
+@pytest.mark.anyio
+async def test_an_empty_list_of_headers_leaves_retry_after(server: FakeServer) -> None:
+    made = app(server, ONE, headers=[])
+    first, denied = await get(made), await get(made)
+    assert [name for name in first.headers if "ratelimit" in name] == []
+    assert [name for name in denied.headers if "ratelimit" in name] == []
+    assert denied.headers["retry-after"] == "3600"
+
+
+@pytest.mark.anyio
+async def test_what_the_application_has_set_itself_stands_once(server: FakeServer) -> None:
+    theirs = [(b"ratelimit-limit", b"7"), (b"ratelimit", b'"theirs";r=1;t=1')]
+
+    async def answers(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": theirs})
+        await send({"type": "http.response.body"})
+
+    made = RateLimitMiddleware(
+        answers, limiter=server.async_limiter(), rules=ONE, headers=["draft-11", "draft-6"]
+    )
+    headers = (await get(made)).headers
+    assert headers.get_list("ratelimit-limit") == ["7"]
+    assert headers.get_list("ratelimit") == ['"theirs";r=1;t=1', '"one";r=0;t=3600']
+    assert headers["ratelimit-remaining"] == "0"
+
+
+@pytest.mark.anyio
+async def test_a_denial_has_the_fields_that_are_asked_for(server: FakeServer) -> None:
+    made = app(server, ONE, headers=["x-ratelimit"])
+    await get(made)
+    names = [name for name in (await get(made)).headers if "ratelimit" in name]
+    assert sorted(names) == [f"x-ratelimit-{name}" for name in ("limit", "remaining", "reset")]
+
+
+# -- WSGI -----------------------------------------------------------------------------------------
+
+
+def test_wsgi_answers_head_without_a_body(server: FakeServer) -> None:
+    made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=ONE)
+    wsgi_get(made)
+    denied = wsgi_get(made)
+    status, headers, body = wsgi_get(made, REQUEST_METHOD="HEAD")
+    assert (status, headers, body) == (*denied[:2], b"")
+    assert int(headers["content-length"]) == len(denied[2])
+
+
+def test_wsgi_has_the_options_of_asgi(server: FakeServer) -> None:
+    def handler(request: Request, decision: Any, answer: Response) -> Response:
+        return Response(499, {**answer.headers, "X-Path": request.path}, b"slower")
+
+    made = WsgiMiddleware(
+        wsgi_app, limiter=server.limiter(), rules=[API, (fixed("day", 9, "1d"), lambda _: "acme")],
+        cost=lambda request: int(request.header("x-cost") or 1), tag=lambda request: "t",
+        skip=lambda request: request.path == "/health", headers=["draft-6", "x-ratelimit"],
+        handler=handler, degraded_header="X-Degraded",
+    )  # fmt: skip
+    health = {"SCRIPT_NAME": "", "PATH_INFO": "/health"}
+    assert wsgi_get(made, **health, HTTP_X_DEGRADED="1")[2] == b"None None"
+    assert server.calls == []
+    _, headers, body = wsgi_get(made, HTTP_X_COST="4", HTTP_X_DEGRADED="1")
+    assert body == b"2 None"
+    assert (headers["ratelimit-remaining"], headers["x-ratelimit-limit"]) == ("2", "6")
+    assert "ratelimit" not in headers
+    assert server.calls[0] == (
+        "RL.ALL", "rl:{t}:api:192.0.2.7", "GCRA 6 10 60 COST 4",
+        "rl:{t}:day:acme", "FIXED 9 86400 COST 4",
+    )  # fmt: skip
+    server.limiter().check(gcra("api", 6, 10, "60s"), "192.0.2.7", 6, tag="t")
+    server.limiter().check(gcra("api", 6, 10, "60s"), "192.0.2.7", 2, tag="t")
+    status, headers, body = wsgi_get(made, SCRIPT_NAME="", PATH_INFO="/x")
+    assert (status[:3], headers["x-path"], body) == ("499", "/x", b"slower")
+    assert headers["ratelimit-remaining"] == "0"
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_wsgi_releases_whatever_a_body_does_at_its_end(server: FakeServer, closes: bool) -> None:
+    class Broken(list[bytes]):
+        def close(self) -> None:
+            raise OSError("the file is gone")
+
+    def streams(environ: Any, start: Any) -> Any:
+        start("200 OK", [("Content-Type", "text/plain")])
+        return Broken([b"part"]) if closes else [b"part"]
+
+    made = WsgiMiddleware(streams, limiter=server.limiter(), rules=JOBS)
+    body: Any = made({"REQUEST_METHOD": "GET", "REMOTE_ADDR": "192.0.2.7"}, lambda *args: None)
+    assert (list(body), released(server)) == ([b"part"], 0)
+    if closes:
+        with pytest.raises(OSError, match="gone"):
+            body.close()
+    else:
+        body.close()
+    assert released(server) == 1
+
+
+# -- a lease by itself ------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_a_lease_ends_with_an_error_of_its_block(server: FakeServer) -> None:
+    with pytest.raises(ZeroDivisionError), server.limiter().lease(lease("a", 1, "60s"), "42"):
+        raise ZeroDivisionError
+    assert released(server) == 1
+    with pytest.raises(ZeroDivisionError):
+        async with server.async_limiter().lease(lease("b", 1, "60s"), "42"):
+            raise ZeroDivisionError
+    assert released(server) == 2

@@ -1,0 +1,312 @@
+//! What a limiter promises beside the usual way.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{
+    Command, Connection, Decision, Error, Limiter, OnError, Options, Reply, Rule, Source,
+};
+use tokio::time::{Instant, advance, sleep};
+
+use crate::{allowed, api, commands, first_denied, ms, times};
+
+/// Decides, and answers 50 ms later.
+struct SlowServer(FakeServer);
+
+impl Connection for SlowServer {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async move {
+            let reply = self.0.send(command).await;
+            sleep(ms(50)).await;
+            reply
+        })
+    }
+}
+
+/// Somebody else is quicker each time.
+struct Busy(FakeServer);
+
+impl Connection for Busy {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async move {
+            let _ = self.0.send(command).await;
+            self.0.send(command).await
+        })
+    }
+}
+
+fn one() -> Rule {
+    Rule::fixed("one", 1, "1h").unwrap()
+}
+
+fn caching(server: &FakeServer, size: usize) -> Limiter {
+    server.limiter_with(Options::default().denial_cache(size)).unwrap()
+}
+
+// -- the gate --
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_has_ended_is_no_longer_in_flight() {
+    let server = FakeServer::new();
+    let (limiter, api) = (server.limiter_with(Options::default().max_in_flight(1)).unwrap(), api());
+    let found = times(&limiter, &api, 3).await;
+    assert!(found.iter().all(|decision| decision.source == Source::Server));
+    server.reply_with("WRONGTYPE no");
+    for _ in 0..3 {
+        assert!(limiter.check(api.of("42")).await.unwrap_err().is_mistake());
+    }
+    server.recover();
+    assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_failures_in_a_row_open_the_circuit() {
+    let server = FakeServer::new();
+    let (limiter, api) = (server.limiter(), api());
+    for _ in 0..3 {
+        server.go_away();
+        times(&limiter, &api, 4).await;
+        server.recover();
+        assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_a_probe_runs_nobody_else_asks() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
+    server.go_away();
+    times(&limiter, &api(), 1).await;
+    advance(ms(1000)).await;
+    server.hang();
+    let probing = limiter.clone();
+    let probe = tokio::spawn(async move { probing.check(api().of("42")).await.unwrap() });
+    while server.calls().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    times(&limiter, &api(), 3).await;
+    assert_eq!((server.calls().len(), began.elapsed()), (2, ms(0)));
+    assert_eq!(probe.await.unwrap().source, Source::Error);
+}
+
+// -- check_each and wait --
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_counted_for_sure_is_not_refunded() {
+    let server = FakeServer::new();
+    times(&server.limiter(), &one(), 1).await;
+    server.go_away();
+    // The first rule gets no answer, the second one does.
+    let returning = server.clone();
+    let recover = move |_: &Decision, _: &Rule, _: &str, _: Duration| returning.recover();
+    let limiter = server.limiter_with(Options::default().on_decision(recover)).unwrap();
+    let denied = limiter.check_each(&[api().of("42"), one().of("42")]).await.unwrap();
+    assert!(!denied.allowed);
+    assert_eq!(commands(&server), ["RL.FIXED", "RL.GCRA", "RL.FIXED"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_refund_is_of_what_was_taken() {
+    let server = FakeServer::new();
+    let (limiter, api, one) = (server.limiter(), api(), one());
+    let day = Rule::fixed("day", 9, "1d").unwrap();
+    times(&limiter, &one, 1).await;
+    let calls = [api.of("42").cost(3), day.of("x").cost(2), one.of("42")];
+    let denied = limiter.check_each(&calls).await.unwrap();
+    assert_eq!((denied.allowed, &*denied.rule), (false, "one"));
+    assert_eq!(limiter.peek(api.of("42").cost(0)).await.unwrap().remaining, 6);
+    assert_eq!(limiter.peek(day.of("x").cost(0)).await.unwrap().remaining, 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn waits_do_not_add_up_beyond_their_bound() {
+    let (limiter, turns) =
+        (Limiter::new(Busy(FakeServer::new())), Rule::gcra("turns", 1, 10, "60s").unwrap());
+    let began = Instant::now();
+    let waiting = limiter.wait(turns.of("42"), ms(17_999));
+    let denied = tokio::time::timeout(ms(60_000), waiting).await.unwrap().unwrap();
+    assert_eq!((denied.allowed, began.elapsed()), (false, ms(12_000)));
+}
+
+// -- without an answer --
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_that_is_no_whole_number_loses_nothing_here() {
+    let server = FakeServer::new();
+    server.go_away();
+    let limiter = server.limiter();
+    for rule in [
+        Rule::gcra("g", 5, 7, "1s").unwrap(),
+        Rule::token_bucket("t", 5, 7, "1s").unwrap(),
+        Rule::leaky_bucket("l", 5, 7, "1s").unwrap(),
+    ] {
+        let local = rule.on_error(OnError::Local).unwrap();
+        assert_eq!(allowed(&times(&limiter, &local, 6).await), first_denied(5));
+        advance(ms(143)).await;
+        assert_eq!(allowed(&times(&limiter, &local, 2).await), [true, false]);
+    }
+}
+
+// -- the denial cache --
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_holds_from_before_it_was_asked_for() {
+    let server = SlowServer(FakeServer::new());
+    let limiter = Limiter::with_options(server, Options::default().denial_cache(9)).unwrap();
+    let denied = times(&limiter, &one(), 2).await.pop().unwrap();
+    // The server decided 50 ms ago.
+    advance(ms(denied.retry_after_ms.unsigned_abs() - 51)).await;
+    assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Local);
+    advance(ms(1)).await;
+    assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forget_and_refund_end_a_denial_here() {
+    let server = FakeServer::new();
+    let limiter = caching(&server, 9);
+    assert_eq!(allowed(&times(&limiter, &one(), 2).await), [true, false]);
+    let _ = limiter.refund(one().of("42")).await.unwrap();
+    assert_eq!(allowed(&times(&limiter, &one(), 2).await), [true, false]);
+    limiter.forget(one().of("42")).await.unwrap();
+    assert_eq!(allowed(&times(&limiter, &one(), 1).await), [true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_never_passes_takes_no_place_in_the_cache() {
+    let limiter = caching(&FakeServer::new(), 1);
+    times(&limiter, &one(), 2).await;
+    assert!(limiter.check(one().of("x").cost(2)).await.unwrap().never());
+    assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Local);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_was_denied_is_asked_for_again() {
+    let server = FakeServer::new();
+    let (limiter, jobs) = (caching(&server, 9), Rule::lease("jobs", 1, "60s").unwrap());
+    let held = limiter.lease(jobs.of("42").id("a")).await.unwrap();
+    for _ in 0..2 {
+        let denied = limiter.lease(jobs.of("42").id("b")).await;
+        assert!(matches!(denied, Err(Error::LeaseDenied(_))));
+    }
+    assert_eq!(commands(&server), ["RL.LEASE"; 3]);
+    held.release().await;
+}
+
+// -- prefetch and forget --
+
+#[tokio::test(start_paused = true)]
+async fn forget_forgets_here_as_well() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(4)).unwrap();
+    times(&limiter, &api(), 1).await;
+    limiter.forget(api().of("42")).await.unwrap();
+    assert_eq!(times(&limiter, &api(), 1).await[0].source, Source::Server);
+    let local = one().on_error(OnError::Local).unwrap();
+    server.go_away();
+    assert_eq!(allowed(&times(&limiter, &local, 2).await), [true, false]);
+    server.recover();
+    limiter.forget(local.of("42")).await.unwrap();
+    server.go_away();
+    assert_eq!(allowed(&times(&limiter, &local, 1).await), [true]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_that_is_left_comes_back_on_close() {
+    let server = FakeServer::new();
+    let options = Options::default().prefetch(4).max_in_flight(2);
+    let (limiter, api) = (server.limiter_with(options).unwrap(), api());
+    for subject in ["a", "b", "c", "d", "e"] {
+        let _ = limiter.check(api.of(subject)).await.unwrap();
+    }
+    limiter.close().await;
+    let calls = server.calls();
+    let refunds = calls.iter().filter(|call| call[0] == "RL.REFUND");
+    assert_eq!(refunds.map(|call| &*call[7]).collect::<Vec<_>>(), ["3"; 5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ready_asks_for_something_that_takes_nothing() {
+    let server = FakeServer::new();
+    server.limiter().ready().await.unwrap();
+    let asked = ["RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0"];
+    assert_eq!(server.calls(), [asked]);
+}
+
+// -- the hook and the tags --
+
+#[tokio::test(start_paused = true)]
+async fn the_hook_gets_a_keyed_hash_and_how_long_it_took() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    for secret in [None, Some("0123456789abcdef")] {
+        let telling = told.clone();
+        let tell = move |_: &Decision, _: &Rule, hash: &str, latency: Duration| {
+            telling.lock().unwrap().push((hash.to_owned(), latency));
+        };
+        let mut options = Options::default().on_decision(tell);
+        if let Some(secret) = secret {
+            options = options.hmac_secret(secret);
+        }
+        let limiter = Limiter::with_options(SlowServer(FakeServer::new()), options).unwrap();
+        let _ = limiter.check(api().of("alice")).await.unwrap();
+    }
+    let told = told.lock().unwrap();
+    // The first 16 digits of SHA-256 of the subject.
+    assert_eq!(told[0], ("2bd806c97f0e00af".to_owned(), ms(50)));
+    assert!(told[1].0 != told[0].0 && told[1].0.len() == 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tag_is_in_every_key_of_its_call() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(2)).unwrap();
+    let (api, one, jobs) = (api(), one(), Rule::lease("jobs", 1, "60s").unwrap());
+    let call = api.of("42").tag("t");
+    let _ = limiter.check(call).await.unwrap();
+    let _ = limiter.check(call.cost(2)).await.unwrap();
+    let _ = limiter.peek(call).await.unwrap();
+    let _ = limiter.refund(call).await.unwrap();
+    let _ = limiter.charge(call).await.unwrap();
+    let _ = limiter.check_all(&[api.of("42"), one.of("42")], Some("t")).await.unwrap();
+    let _ = limiter.wait(call, ms(0)).await.unwrap();
+    limiter.lease(jobs.of("42").tag("t")).await.unwrap().release().await;
+    limiter.forget(call).await.unwrap();
+    limiter.close().await;
+    assert!(server.calls().iter().all(|call| call[1].starts_with("rl:{t}:")));
+    assert_eq!(server.calls()[5][3], "rl:{t}:one:42");
+    let empty = limiter.check(api.of("42").tag("")).await;
+    assert!(matches!(empty, Err(Error::InvalidArgument { argument: "tag", .. })));
+}
+
+// -- how much is remembered --
+
+/// One more than permits and local states are kept of.
+const SUBJECTS: usize = 10_001;
+
+#[tokio::test(start_paused = true)]
+async fn permits_are_kept_of_so_many_subjects() {
+    let server = FakeServer::new();
+    let limiter = server.limiter_with(Options::default().prefetch(3)).unwrap();
+    let api = api();
+    for subject in 0..SUBJECTS {
+        let _ = limiter.check(api.of(&subject.to_string())).await.unwrap();
+    }
+    // The oldest was forgotten, which errs to the strict side.
+    let newest = limiter.check(api.of("10000")).await.unwrap();
+    let oldest = limiter.check(api.of("0")).await.unwrap();
+    assert_eq!((newest.source, oldest.source), (Source::Local, Source::Server));
+}
+
+#[tokio::test(start_paused = true)]
+async fn local_states_are_kept_of_so_many_subjects() {
+    let server = FakeServer::new();
+    server.go_away();
+    let (limiter, one) = (server.limiter(), one().on_error(OnError::Local).unwrap());
+    for subject in 0..SUBJECTS {
+        assert!(limiter.check(one.of(&subject.to_string())).await.unwrap().allowed);
+    }
+    assert!(!limiter.check(one.of("10000")).await.unwrap().allowed);
+    assert!(limiter.check(one.of("0")).await.unwrap().allowed);
+}
