@@ -10,7 +10,7 @@ import { slotOf } from './slots.js';
 export interface IoRedisLike {
   readonly status: string;
   readonly options: IoRedisOptions;
-  call(command: string, args: string[]): Promise<unknown>;
+  call(command: string, ...args: string[]): Promise<unknown>;
   readonly stream?: Writable | undefined;
   connect(): Promise<unknown>;
   duplicate(override?: object): IoRedisLike;
@@ -76,14 +76,25 @@ function isKeyAt(args: readonly string[], at: number): boolean {
   return at >= 3 && at < 3 + Number(count);
 }
 
-/** The calls of one turn of the event loop are written at once: a system call costs most. */
+/** As much as some ten calls. */
+const WRITTEN_AT_ONCE_BYTES = 700;
+
+/**
+ * The calls of one turn of the event loop are written together, for a system call costs most; and
+ * not all of them at its end, so that the server works while we do.
+ */
 function written(client: IoRedisLike, args: readonly string[]): Promise<unknown> {
   const { stream } = client;
-  if (stream !== undefined && stream.writableCorked === 0) {
-    stream.cork();
-    process.nextTick(() => stream.uncork());
+  if (stream !== undefined) {
+    if (stream.writableCorked === 0) {
+      stream.cork();
+      process.nextTick(() => stream.uncork());
+    } else if (stream.writableLength > WRITTEN_AT_ONCE_BYTES) {
+      stream.uncork();
+      stream.cork();
+    }
   }
-  return client.call(args[0] as string, args.slice(1));
+  return client.call(...(args as [string, ...string[]]));
 }
 
 /** Whether it may send a call again, or one that nobody waits for any more. */

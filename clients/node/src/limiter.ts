@@ -82,17 +82,17 @@ export class Limiter {
       (cacheable ? this.#denials?.get(key, cost, rule) : undefined);
     const ask = { rule, key, subject, cost, partial };
     if (here !== undefined) return this.#counted(here, [ask], undefined);
-    if (fromStock) return this.#decided([ask], () => this.#stock(ask, signal));
-    const call = protocol.single('check', ask);
     const askedAtMs = cacheable || this.#onDecision !== undefined ? this.#clock.nowMs() : 0;
     let decision: Decision;
+    // As `#decided`, with no function in between: this is what nearly all calls are.
     try {
-      // As `#decided`, with no function in between: this is what nearly all calls are.
-      decision = protocol.decisionOf(await this.#send(call, signal), ask);
+      decision = fromStock
+        ? await this.#stock(ask, signal)
+        : protocol.decisionOf(await this.#send(protocol.single('check', ask), signal), ask);
+      if (cacheable && !fromStock) this.#denials?.put(key, cost, decision, askedAtMs);
     } catch (error) {
       decision = this.#without([ask], error, false);
     }
-    if (cacheable) this.#denials?.put(key, cost, decision, askedAtMs);
     return this.#counted(decision, [ask], askedAtMs);
   }
 
@@ -100,8 +100,8 @@ export class Limiter {
   async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
-    const answer = () => this.#send(call, options.signal);
-    return this.#decided([ask], async () => protocol.decisionOf(await answer(), ask), true);
+    const decide = async () => protocol.decisionOf(await this.#send(call, options.signal), ask);
+    return this.#decided([ask], decide, true);
   }
 
   /**
@@ -335,7 +335,8 @@ export class Limiter {
   }
 
   #prefetchOf(rule: Rule): number {
-    return isPrefetchable(rule) ? (rule.prefetch ?? this.#prefetch) : 1;
+    const prefetch = rule.prefetch ?? this.#prefetch;
+    return prefetch > 1 && isPrefetchable(rule) ? prefetch : 1;
   }
 
   #asked(rule: Rule, subject: string, { cost, tag }: CallOptions): protocol.Ask {
@@ -380,8 +381,8 @@ export class Limiter {
 
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
+    const whole = { ...ask, cost: this.#prefetchOf(ask.rule), partial: true };
     const fetch = async (leftMs: number) => {
-      const whole = { ...ask, cost: this.#prefetchOf(ask.rule), partial: true };
       const askedAtMs = this.#clock.nowMs();
       const reply = await this.#calls.send(protocol.single('check', whole), leftMs, undefined);
       const decision = protocol.decisionOf(reply, whole);

@@ -2,7 +2,8 @@
  * Permits that were taken in one call and are spent here. What is not spent when the reset of its
  * grant has passed is dropped: the server has given it anew by then.
  */
-import { type Clock, sleep } from './clock.js';
+import type { Clock } from './clock.js';
+import { Deadlines, type Due } from './deadlines.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
 import { isSame, type Rule } from './rules.js';
@@ -20,15 +21,18 @@ interface Stock {
   fields: DecisionFields;
 }
 
-function late(): UnavailableError {
-  return new UnavailableError('timeout', 'no permit in time');
-}
+/** Takes up to `prefetch` permits in one call, within so many ms. */
+type Fetch = (leftMs: number) => Promise<Decision>;
 
 export class Prefetcher {
   readonly #stocks = new Map<string, Stock>();
-  readonly #fetches = new Map<string, { grant: Promise<Decision>; endsAtMs: number }>();
+  /** Of each key that is asked for: who waits for the answer, the first to come first. */
+  readonly #queues = new Map<string, Waiter[]>();
+  readonly #deadlines: Deadlines;
 
-  constructor(private readonly clock: Clock) {}
+  constructor(private readonly clock: Clock) {
+    this.#deadlines = new Deadlines(clock);
+  }
 
   /**
    * A permit from the server, where there is no stock; who comes while one asks waits for the same
@@ -36,79 +40,81 @@ export class Prefetcher {
    *
    * @param limits `timeoutMs` is for all of it: others may have spent what came while this one
    * waited. `signal` ends the waiting, and not the fetch, which others may wait for.
-   * @param fetch Takes up to `prefetch` permits in one call, within so many ms.
    */
-  async take(
+  take(
     { rule, key }: { rule: Rule; key: string },
     { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal | undefined },
-    fetch: (leftMs: number) => Promise<Decision>,
+    fetch: Fetch,
   ): Promise<Decision> {
-    signal?.throwIfAborted();
-    const endsAtMs = this.clock.nowMs() + timeoutMs;
-    for (;;) {
-      const leftMs = endsAtMs - this.clock.nowMs();
-      if (leftMs <= 0) throw late();
-      const running = this.#fetches.get(key);
-      if (running === undefined) {
-        const mine = this.#fetch(rule, key, endsAtMs, () => fetch(leftMs));
-        return await this.#within(mine, undefined, signal);
-      }
-      const laterThanMine = running.endsAtMs > endsAtMs;
-      const decision = await this.#within(
-        running.grant,
-        laterThanMine ? leftMs : undefined,
-        signal,
-      );
-      if (!decision.allowed) return decision;
-      const left = this.spend(key, rule);
-      if (left !== undefined) return left;
-    }
+    return new Promise((resolve, reject) => {
+      signal?.throwIfAborted();
+      const endsAtMs = this.clock.nowMs() + timeoutMs;
+      const waiter = new Waiter(rule, fetch, endsAtMs, signal, this.#deadlines, resolve, reject);
+      const queue = this.#queues.get(key);
+      if (queue === undefined) this.#ask(key, [waiter]);
+      else queue.push(waiter);
+    });
   }
 
-  /** What others wait for, too: ours ends by its own deadline and signal. */
-  async #within<T>(
-    answer: Promise<T>,
-    leftMs: number | undefined,
-    signal: AbortSignal | undefined,
-  ): Promise<T> {
-    if (leftMs === undefined && signal === undefined) return answer;
-    const done = new AbortController();
-    const end = signal === undefined ? done.signal : AbortSignal.any([done.signal, signal]);
-    const tooLate = sleep(this.clock, leftMs ?? Number.MAX_SAFE_INTEGER, end);
-    try {
-      return await Promise.race([
-        answer,
-        tooLate.then(() => {
-          throw late();
-        }),
-      ]);
-    } finally {
-      done.abort();
-    }
+  /** For the first who waits. */
+  #ask(key: string, queue: Waiter[]): void {
+    const { rule, fetch, endsAtMs } = queue[0] as Waiter;
+    this.#queues.set(key, queue);
+    const askedAtMs = this.clock.nowMs();
+    fetch(endsAtMs - askedAtMs).then(
+      (grant) => {
+        const mine = this.#takeOut(key, rule);
+        const permits = mine.length === 0 ? grant.granted : grant.granted - 1;
+        if (permits > 0) this.#store(rule, key, { grant, permits, askedAtMs });
+        const fields = { remaining: grant.remaining + permits, granted: grant.allowed ? 1 : 0 };
+        const first = new Decision({ ...grant.fields(), ...fields });
+        mine.shift()?.resolve(first);
+        while (mine.length > 0) {
+          const decision = grant.allowed ? this.spend(key, rule) : first;
+          if (decision === undefined) break;
+          mine.shift()?.resolve(decision);
+        }
+        this.#goOn(key, mine);
+      },
+      (error) => {
+        for (const waiter of this.#takeOut(key, rule)) waiter.reject(error);
+        this.#goOn(key, []);
+      },
+    );
   }
 
-  #fetch(
+  /** Who waits for a permit of this very rule. */
+  #takeOut(key: string, rule: Rule): Waiter[] {
+    const waiting = (this.#queues.get(key) ?? []).filter((waiter) => waiter.isWaiting);
+    this.#queues.set(
+      key,
+      waiting.filter((waiter) => !isSame(waiter.rule, rule)),
+    );
+    return waiting.filter((waiter) => isSame(waiter.rule, rule));
+  }
+
+  /** @param unserved Who came before those that are still in the queue. */
+  #goOn(key: string, unserved: readonly Waiter[]): void {
+    const nowMs = this.clock.nowMs();
+    const queue = [...unserved, ...(this.#queues.get(key) ?? [])].filter((waiter) => {
+      if (waiter.endsAtMs <= nowMs) waiter.expire();
+      return waiter.isWaiting;
+    });
+    if (queue.length > 0) this.#ask(key, queue);
+    else this.#queues.delete(key);
+  }
+
+  #store(
     rule: Rule,
     key: string,
-    endsAtMs: number,
-    fetch: () => Promise<Decision>,
-  ): Promise<Decision> {
-    const askedAtMs = this.clock.nowMs();
-    const running = fetch().then((grant) => {
-      const left = grant.granted - 1;
-      if (left > 0 && grant.source === 'server') {
-        this.forget(key);
-        const lapsesAtMs = askedAtMs + grant.resetAfterMs;
-        const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
-        this.#stocks.set(key, { rule, left, lapsesAtMs, remaining: grant.remaining, fields });
-        if (this.#stocks.size > KEYS_MAX) this.forget(this.#stocks.keys().next().value as string);
-      }
-      const remaining = grant.remaining + Math.max(0, left);
-      return new Decision({ ...grant.fields(), remaining, granted: grant.allowed ? 1 : 0 });
-    });
-    const settled = running.finally(() => this.#fetches.delete(key));
-    this.#fetches.set(key, { grant: settled, endsAtMs });
-    return settled;
+    { grant, permits, askedAtMs }: { grant: Decision; permits: number; askedAtMs: number },
+  ): void {
+    this.forget(key);
+    const { remaining, resetAfterMs } = grant;
+    const lapsesAtMs = askedAtMs + resetAfterMs;
+    const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
+    this.#stocks.set(key, { rule, left: permits, lapsesAtMs, remaining, fields });
+    if (this.#stocks.size > KEYS_MAX) this.forget(this.#stocks.keys().next().value as string);
   }
 
   /** A permit from the stock, if there is one of this very rule. */
@@ -139,5 +145,47 @@ export class Prefetcher {
     );
     this.#stocks.clear();
     return live.map(([key, { rule, left }]) => ({ rule, key, units: left }));
+  }
+}
+
+/** Somebody who waits for a permit: until there is one, the deadline passes, or it is aborted. */
+class Waiter implements Due {
+  place = -1;
+  isWaiting = true;
+  readonly #onAbort: (() => void) | undefined;
+
+  constructor(
+    readonly rule: Rule,
+    readonly fetch: Fetch,
+    readonly endsAtMs: number,
+    private readonly signal: AbortSignal | undefined,
+    private readonly deadlines: Deadlines,
+    private readonly onDecision: (decision: Decision) => void,
+    private readonly onError: (reason: unknown) => void,
+  ) {
+    deadlines.add(this);
+    if (signal === undefined) return;
+    this.#onAbort = () => this.reject(signal.reason);
+    signal.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  resolve(decision: Decision): void {
+    this.#end();
+    this.onDecision(decision);
+  }
+
+  reject(reason: unknown): void {
+    this.#end();
+    this.onError(reason);
+  }
+
+  expire(): void {
+    this.reject(new UnavailableError('timeout', 'no permit in time'));
+  }
+
+  #end(): void {
+    this.isWaiting = false;
+    this.deadlines.delete(this);
+    if (this.#onAbort !== undefined) this.signal?.removeEventListener('abort', this.#onAbort);
   }
 }

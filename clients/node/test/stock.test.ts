@@ -238,7 +238,7 @@ describe('prefetch', () => {
     gone.abort(new Error('gone'));
     await expect(first).rejects.toThrow('gone');
     server.answer();
-    expect((await second)?.source).toBe('local');
+    expect((await second)?.source).toBe('server');
     expect(server.calls).toHaveLength(1);
   });
 
