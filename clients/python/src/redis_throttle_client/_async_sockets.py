@@ -154,10 +154,14 @@ class AsyncSockets:
         await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        """Closes what is idle, and waits for nothing."""
+        """Closes what is idle, and waits for no call."""
         pool = self._pool
-        for dial in list(pool.dials):
+        dials = list(pool.dials)
+        for dial in dials:
             dial.cancel()
+        if dials:
+            # One that has just been made is idle by then.
+            await asyncio.wait(dials)
         while pool.idle:
             await self._drop(pool, pool.idle.pop())
 
