@@ -360,6 +360,24 @@ async def test_who_has_no_password_is_told_so_again_and_again(own: Server) -> No
     await async_limiter.close()
 
 
+@pytest.mark.live
+@pytest.mark.anyio
+async def test_a_connection_that_is_made_while_it_closes_is_closed(own: Server) -> None:
+    for tasks in (1, 3, 9, 30):
+        for turns in range(12):
+            limiter = AsyncLimiter(redis.asyncio.Redis(port=own.port), **PATIENT)
+            calls = [asyncio.ensure_future(limiter.check(MANY, "42")) for _ in range(tasks)]
+            await calls[0]
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            for call in calls:
+                call.cancel()
+            await asyncio.gather(*calls, return_exceptions=True)
+            await limiter.close()
+    await asyncio.sleep(0)
+    until(lambda: own.command("INFO", "clients")["connected_clients"] == 1)
+
+
 OTHERS = {
     "a library of our name": (
         "#!lua name=redis_throttle\nredis.register_function('other', function() end)"
