@@ -64,8 +64,8 @@ impl Limits {
     }
 }
 
-/// What is known of a key. A bucket: its level, in parts of a unit, at an instant. A window: when it
-/// opened, and what is used of it. A log: what was taken when.
+/// What is known of a key. A bucket: its level, in parts of a unit, at an instant. A window: when
+/// it opened, and what is used of it. A log: what was taken when.
 #[derive(Debug, Clone, Default)]
 struct State {
     at: u64,
