@@ -86,7 +86,7 @@ export class Backends implements Connection {
     if (needsOne) return this.#sendAnew(choice, call, waiting);
     const sent = written(call, choice ?? MODULE);
     // No `await`: each costs, and here nearly always for nothing.
-    return this.#connection.send(sent, waiting).catch((error) => {
+    return this.#connection.send(sent, waiting).then(undefined, (error) => {
       if (this.#wanted === 'module' || waiting.ended || !didNotRun(error, sent)) {
         throw this.#noted(error);
       }

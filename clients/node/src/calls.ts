@@ -58,12 +58,12 @@ export class Calls {
       if (node.inFlight >= maxInFlight) {
         throw new UnavailableError('overloaded', `not asked: ${maxInFlight} calls in flight`);
       }
-      node.breaker.enter();
+      const isProbe = node.breaker.enter();
       node.inFlight += 1;
-      const { clock } = this;
-      const pending = new Pending(timeoutMs, clock, node, this.#deadlines, signal, resolve, reject);
+      const of = { node, isProbe, timeoutMs, endsAtMs: this.clock.nowMs() + timeoutMs };
+      const pending = new Pending(of, this.#deadlines, signal, resolve, reject);
       // Who was given up still counts as in flight, until the driver has settled it.
-      this.connection.send(call, pending).then(
+      this.#sent(call, pending).then(
         (reply) => {
           node.inFlight -= 1;
           pending.answer(reply);
@@ -75,6 +75,24 @@ export class Calls {
       );
     });
   }
+
+  /** Whatever a connection of the user's own does with it, it is an answer or an error. */
+  #sent(call: Call, pending: Pending): Promise<unknown> {
+    try {
+      return this.connection.send(call, pending);
+    } catch (error) {
+      return Promise.reject(error);
+    }
+  }
+}
+
+/** Of which node, whether the breaker lets it try alone, and until when it may take. */
+interface Terms {
+  node: Node;
+  isProbe: boolean;
+  timeoutMs: number;
+  /** By the clock. */
+  endsAtMs: number;
 }
 
 /** A call that somebody waits for, until it is answered, its deadline passes or it is aborted. */
@@ -85,16 +103,14 @@ class Pending extends UntilGivenUp implements Due {
   readonly #onAbort: (() => void) | undefined;
 
   constructor(
-    private readonly timeoutMs: number,
-    clock: Clock,
-    private readonly node: Node,
+    private readonly terms: Terms,
     private readonly deadlines: Deadlines,
     private readonly abort: AbortSignal | undefined,
     private readonly resolve: (reply: unknown) => void,
     private readonly reject: (reason: unknown) => void,
   ) {
     super();
-    this.endsAtMs = clock.nowMs() + timeoutMs;
+    this.endsAtMs = terms.endsAtMs;
     deadlines.add(this);
     if (abort === undefined) return;
     this.#onAbort = () => this.#giveUp('neither', abort.reason);
@@ -111,7 +127,10 @@ class Pending extends UntilGivenUp implements Due {
   }
 
   expire(): void {
-    this.#giveUp('failed', new UnavailableError('timeout', `no answer in ${this.timeoutMs} ms`));
+    this.#giveUp(
+      'failed',
+      new UnavailableError('timeout', `no answer in ${this.terms.timeoutMs} ms`),
+    );
   }
 
   #giveUp(outcome: 'failed' | 'neither', reason: unknown): void {
@@ -125,7 +144,8 @@ class Pending extends UntilGivenUp implements Due {
     this.#settled = true;
     this.deadlines.delete(this);
     if (this.#onAbort !== undefined) this.abort?.removeEventListener('abort', this.#onAbort);
-    this.node.breaker.ended(outcome);
+    const { node, isProbe } = this.terms;
+    node.breaker.ended(outcome, isProbe);
     return true;
   }
 }

@@ -14,7 +14,7 @@ export interface Clock {
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = Object.freeze({
-  nowMs: performance.now.bind(performance),
+  nowMs: () => performance.now(),
   after(ms: number, call: () => void) {
     if (ms <= TIMER_MAX_MS) {
       const timer = setTimeout(call, ms);

@@ -127,9 +127,11 @@ export class Limiter {
     options: Omit<CallOptions, 'cost'> = {},
   ): Promise<boolean> {
     const { key } = this.#asked(rule, subject, options);
-    this.#denials?.forget(key);
-    this.#stocks.forget(key);
+    const here = [this.#denials, this.#stocks];
+    for (const memory of here) memory?.forget(key);
     const reply = await this.#answer(protocol.forget(key), options.signal);
+    // Again, for what a call that was under way has brought.
+    for (const memory of here) memory?.forget(key);
     return protocol.replyInteger(reply) > 0;
   }
 
@@ -311,7 +313,7 @@ export class Limiter {
     if (this.#closed) return;
     this.#closed = true;
     // One after the other: all at once would be more than may be in flight, and so not be sent.
-    for (const { rule, key, units } of this.#stocks.drain()) {
+    for (const { rule, key, units } of await this.#stocks.drain()) {
       const refund = protocol.single('refund', { rule, key, cost: units });
       await this.#answer(refund, undefined).catch(() => {});
     }
@@ -324,12 +326,9 @@ export class Limiter {
 
   /** The key of a rule that can be decided here whatever happens. */
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
-    const onError = rule.onError ?? this.#onError;
-    if (onError === 'local' && !LOCAL.has((rule.fallback ?? rule).kind)) {
-      throw new ArgumentError(
-        'onError',
-        `allow or deny for ${rule.kind}, which has no local limit`,
-      );
+    const { kind } = rule.fallback ?? rule;
+    if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
+      throw new ArgumentError('onError', `allow or deny for ${kind}, which has no local limit`);
     }
     return this.#keys.key(rule.name, subject, tag);
   }
@@ -381,15 +380,16 @@ export class Limiter {
 
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
-    const whole = { ...ask, cost: this.#prefetchOf(ask.rule), partial: true };
-    const fetch = async (leftMs: number) => {
+    const fetch = async (cost: number) => {
+      const whole = { ...ask, cost, partial: true };
       const askedAtMs = this.#clock.nowMs();
-      const reply = await this.#calls.send(protocol.single('check', whole), leftMs, undefined);
+      const reply = await this.#send(protocol.single('check', whole), undefined);
       const decision = protocol.decisionOf(reply, whole);
       this.#denials?.put(ask.key, 1, decision, askedAtMs);
       return decision;
     };
-    return this.#stocks.take(ask, { timeoutMs: this.#timeoutMs, signal }, fetch);
+    const limits = { prefetch: this.#prefetchOf(ask.rule), timeoutMs: this.#timeoutMs, signal };
+    return this.#stocks.take(ask, limits, fetch);
   }
 
   /** Decides, by `onError` if there is no answer; counts it and tells of it. */

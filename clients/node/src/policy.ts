@@ -40,15 +40,21 @@ export class Breaker {
     return this.open ? Math.max(1, Math.ceil(this.#closedAtMs - this.clock.nowMs())) : 0;
   }
 
-  /** Before a call: throws while it is open. Every call that came past here ends in `ended`. */
-  enter(): void {
+  /**
+   * Before a call: throws while it is open. Every call that came past here ends in `ended`.
+   *
+   * @returns Whether it is the one that tries.
+   */
+  enter(): boolean {
     if (this.open) throw new UnavailableError('circuit', 'not asked: it did not answer before');
-    this.#probing = this.#failures >= this.failures;
+    const isProbe = this.#failures >= this.failures;
+    if (isProbe) this.#probing = true;
+    return isProbe;
   }
 
   /** @param outcome `neither`: given up by the caller, which says nothing about the server. */
-  ended(outcome: 'answered' | 'failed' | 'neither'): void {
-    this.#probing = false;
+  ended(outcome: 'answered' | 'failed' | 'neither', isProbe: boolean): void {
+    if (isProbe) this.#probing = false;
     if (outcome === 'answered') this.#failures = 0;
     if (outcome !== 'failed') return;
     this.#failures += 1;

@@ -6,7 +6,7 @@ import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
-import { isSame, type Rule } from './rules.js';
+import { isSame, MAX_PREFETCH, type Rule } from './rules.js';
 
 /** Keys with a stock; beyond it the oldest is dropped, which errs to the strict side. */
 const KEYS_MAX = 10_000;
@@ -21,13 +21,23 @@ interface Stock {
   fields: DecisionFields;
 }
 
-/** Takes up to `prefetch` permits in one call, within so many ms. */
-type Fetch = (leftMs: number) => Promise<Decision>;
+/** Takes up to so many permits in one call. */
+type Fetch = (permits: number) => Promise<Decision>;
+
+interface Limits {
+  /** How many are taken at once, or as many as wait for one, where that is more. */
+  prefetch: number;
+  /** For all of it: others may have spent what came while this one waited. */
+  timeoutMs: number;
+  /** Ends the waiting, and not the fetch, which others may wait for. */
+  signal: AbortSignal | undefined;
+}
 
 export class Prefetcher {
   readonly #stocks = new Map<string, Stock>();
   /** Of each key that is asked for: who waits for the answer, the first to come first. */
   readonly #queues = new Map<string, Waiter[]>();
+  readonly #fetches = new Set<Promise<void>>();
   readonly #deadlines: Deadlines;
 
   constructor(private readonly clock: Clock) {
@@ -37,71 +47,65 @@ export class Prefetcher {
   /**
    * A permit from the server, where there is no stock; who comes while one asks waits for the same
    * answer.
-   *
-   * @param limits `timeoutMs` is for all of it: others may have spent what came while this one
-   * waited. `signal` ends the waiting, and not the fetch, which others may wait for.
    */
   take(
     { rule, key }: { rule: Rule; key: string },
-    { timeoutMs, signal }: { timeoutMs: number; signal: AbortSignal | undefined },
+    { prefetch, timeoutMs, signal }: Limits,
     fetch: Fetch,
   ): Promise<Decision> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
+      const fetchFor = (waiting: number) =>
+        fetch(Math.max(prefetch, Math.min(waiting, MAX_PREFETCH)));
       const endsAtMs = this.clock.nowMs() + timeoutMs;
-      const waiter = new Waiter(rule, fetch, endsAtMs, signal, this.#deadlines, resolve, reject);
+      const waiter = new Waiter(rule, fetchFor, endsAtMs, signal, this.#deadlines, resolve, reject);
       const queue = this.#queues.get(key);
       if (queue === undefined) this.#ask(key, [waiter]);
       else queue.push(waiter);
     });
   }
 
-  /** For the first who waits. */
+  /** For the first who waits, and all who wait for a permit of the same rule. */
   #ask(key: string, queue: Waiter[]): void {
-    const { rule, fetch, endsAtMs } = queue[0] as Waiter;
+    const { rule, fetchFor } = queue[0] as Waiter;
+    const ofRule = () => queue.filter((one) => one.isWaiting && isSame(one.rule, rule));
     this.#queues.set(key, queue);
     const askedAtMs = this.clock.nowMs();
-    fetch(endsAtMs - askedAtMs).then(
-      (grant) => {
-        const mine = this.#takeOut(key, rule);
-        const permits = mine.length === 0 ? grant.granted : grant.granted - 1;
-        if (permits > 0) this.#store(rule, key, { grant, permits, askedAtMs });
-        const fields = { remaining: grant.remaining + permits, granted: grant.allowed ? 1 : 0 };
-        const first = new Decision({ ...grant.fields(), ...fields });
-        mine.shift()?.resolve(first);
-        while (mine.length > 0) {
-          const decision = grant.allowed ? this.spend(key, rule) : first;
-          if (decision === undefined) break;
-          mine.shift()?.resolve(decision);
-        }
-        this.#goOn(key, mine);
-      },
+    const asked = fetchFor(ofRule().length).then(
+      (grant) => this.#share(ofRule(), rule, key, grant, askedAtMs),
       (error) => {
-        for (const waiter of this.#takeOut(key, rule)) waiter.reject(error);
-        this.#goOn(key, []);
+        for (const waiter of ofRule()) waiter.reject(error);
       },
     );
-  }
-
-  /** Who waits for a permit of this very rule. */
-  #takeOut(key: string, rule: Rule): Waiter[] {
-    const waiting = (this.#queues.get(key) ?? []).filter((waiter) => waiter.isWaiting);
-    this.#queues.set(
-      key,
-      waiting.filter((waiter) => !isSame(waiter.rule, rule)),
-    );
-    return waiting.filter((waiter) => isSame(waiter.rule, rule));
-  }
-
-  /** @param unserved Who came before those that are still in the queue. */
-  #goOn(key: string, unserved: readonly Waiter[]): void {
-    const nowMs = this.clock.nowMs();
-    const queue = [...unserved, ...(this.#queues.get(key) ?? [])].filter((waiter) => {
-      if (waiter.endsAtMs <= nowMs) waiter.expire();
-      return waiter.isWaiting;
+    const ended = asked.then(() => {
+      this.#fetches.delete(ended);
+      const left = queue.filter((waiter) => waiter.isWaiting);
+      if (left.length > 0) this.#ask(key, left);
+      else this.#queues.delete(key);
     });
-    if (queue.length > 0) this.#ask(key, queue);
-    else this.#queues.delete(key);
+    this.#fetches.add(ended);
+  }
+
+  /** One permit to each in turn; what is left over is kept. */
+  #share(
+    waiters: readonly Waiter[],
+    rule: Rule,
+    key: string,
+    grant: Decision,
+    askedAtMs: number,
+  ): void {
+    const [first, ...others] = waiters;
+    const permits = first === undefined ? grant.granted : grant.granted - 1;
+    if (permits > 0) this.#store(rule, key, { grant, permits, askedAtMs });
+    const remaining = grant.remaining + Math.max(0, permits);
+    const granted = grant.allowed ? 1 : 0;
+    const answer = new Decision({ ...grant.fields(), remaining, granted });
+    first?.resolve(answer);
+    for (const waiter of others) {
+      const decision = grant.allowed ? this.spend(key, rule) : answer;
+      if (decision === undefined) return;
+      waiter.resolve(decision);
+    }
   }
 
   #store(
@@ -138,7 +142,8 @@ export class Prefetcher {
   }
 
   /** All that is left and still counts, taken out of stock: for refunds at the end. */
-  drain(): { rule: Rule; key: string; units: number }[] {
+  async drain(): Promise<{ rule: Rule; key: string; units: number }[]> {
+    await Promise.all(this.#fetches);
     const nowMs = this.clock.nowMs();
     const live = [...this.#stocks].filter(
       ([, { left, lapsesAtMs }]) => left > 0 && nowMs < lapsesAtMs,
@@ -156,7 +161,7 @@ class Waiter implements Due {
 
   constructor(
     readonly rule: Rule,
-    readonly fetch: Fetch,
+    readonly fetchFor: (waiting: number) => Promise<Decision>,
     readonly endsAtMs: number,
     private readonly signal: AbortSignal | undefined,
     private readonly deadlines: Deadlines,

@@ -1,0 +1,144 @@
+/** A server that is slow to answer, or a connection that is not as it should be. */
+import { expect, it, vi } from 'vitest';
+import { fixed, gcra, Limiter, type LimiterOptions } from '../src/index.js';
+import type { Call } from '../src/protocol.js';
+import { FakeServer } from '../src/testing.js';
+import { after, api, over, times } from './over.js';
+
+/** Decides at once, and answers so many ms later. */
+class Far extends FakeServer {
+  constructor(private readonly ms: number) {
+    super();
+  }
+
+  override async send(call: Call): Promise<unknown> {
+    const reply = await super.send(call);
+    await new Promise<void>((resolve) => void this.clock.after(this.ms, resolve));
+    return reply;
+  }
+}
+
+function far(ms: number, options: LimiterOptions = {}): { server: Far; limiter: Limiter } {
+  const server = new Far(ms);
+  return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
+}
+
+it('takes a connection that throws for one that rejects', async () => {
+  const { server } = over();
+  let down = true;
+  const send = (call: Call) => {
+    if (down) throw new Error('closed');
+    return server.send(call);
+  };
+  const limiter = new Limiter({ send }, { clock: server.clock, maxInFlight: 1 });
+  expect((await limiter.check(api, '42')).source).toBe('error');
+  down = false;
+  expect((await limiter.check(api, '42')).source).toBe('server');
+});
+
+it('takes a connection whose answers can be awaited and no more', async () => {
+  const { server } = over();
+  const send = (call: Call) => {
+    const reply = server.send(call);
+    // biome-ignore lint/suspicious/noThenProperty: what it is about
+    return { then: reply.then.bind(reply) } as Promise<unknown>;
+  };
+  const limiter = new Limiter({ send }, { clock: server.clock, maxInFlight: 1 });
+  const found = await times(2, () => limiter.check(api, '42'));
+  expect(found.map(({ source }) => source)).toEqual(['server', 'server']);
+});
+
+it('has one call try while the circuit is open, whatever ends that was sent before', async () => {
+  const { server, limiter } = over({ timeoutMs: 5000, breakerFailures: 1, breakerPauseMs: 10 });
+  const gone = new AbortController();
+  server.hang();
+  const old = limiter.check(api, 'old', { signal: gone.signal });
+  server.fail();
+  await limiter.check(api, '42');
+  await server.advance(10);
+  const before = server.calls.length;
+  const probe = limiter.check(api, 'probe');
+  gone.abort(new Error('gone'));
+  await expect(old).rejects.toThrow('gone');
+  const second = await limiter.check(api, 'second');
+  expect(second).toMatchObject({ source: 'error', error: { reason: 'circuit' } });
+  server.answer();
+  await probe;
+  expect(server.calls.length - before).toBe(1);
+});
+
+it('moves with the timers of a test', async () => {
+  vi.useFakeTimers();
+  try {
+    const server = new FakeServer();
+    server.fail();
+    const limiter = new Limiter(server, { breakerFailures: 1 });
+    await limiter.check(api, '42');
+    server.answer();
+    await vi.advanceTimersByTimeAsync(1500);
+    expect((await limiter.check(api, '42')).source).toBe('server');
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+it('gives each fetch of permits the whole time, and does not take its end for an outage', async () => {
+  const { server, limiter } = far(60);
+  const rules = [1, 2, 3, 4, 5].map((at) => gcra(`hot${at}`, 100, 100, '60s', { prefetch: 2 }));
+  const three = rules.flatMap((rule) => [rule, rule, rule]);
+  const found = Promise.all(three.map((rule) => limiter.check(rule, '42')));
+  await server.advance(90);
+  const late = limiter.check(rules[0] as (typeof rules)[0], '42');
+  expect((await after(server, 150, found)).some(({ allowed }) => allowed)).toBe(true);
+  expect((await late).source).not.toBe('error');
+  expect((await after(server, 100, limiter.check(api, '42'))).source).toBe('server');
+});
+
+it('asks for as many permits as wait, so that a burst is decided and not left over', async () => {
+  const { server, limiter } = far(10);
+  const hot = fixed('hot', 100, '1h', { prefetch: 2 });
+  const burst = Array.from({ length: 200 }, () => limiter.check(hot, '42'));
+  const found = await after(server, 300, Promise.all(burst));
+  expect(found.filter(({ allowed }) => allowed)).toHaveLength(100);
+  expect(found.some(({ source }) => source === 'error')).toBe(false);
+  expect(server.calls.map((call) => call[5])).toEqual(['2', '198', '100']);
+});
+
+it('asks in turn for two rules of one name', async () => {
+  const { server, limiter } = far(10);
+  const plan = (limit: number) => fixed('plan', limit, '1h', { prefetch: 2 });
+  const [large, small] = [plan(1000), plan(5)];
+  const load = () => void limiter.check(large, '42');
+  await times(2, async () => load());
+  const asked = limiter.check(small, '42');
+  await times(10, async () => {
+    await times(3, async () => load());
+    await server.advance(5);
+  });
+  expect((await asked).source).not.toBe('error');
+});
+
+it('gives back on close what comes while it closes', async () => {
+  const { server, limiter } = over();
+  const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
+  server.hang();
+  const asked = limiter.check(hot, '42');
+  const closed = limiter.close();
+  server.answer();
+  await Promise.all([asked, closed]);
+  expect(server.calls[1]?.slice(0, 2)).toEqual(['RL.REFUND', 'rl:hot:42']);
+});
+
+it('forgets what a call brings that was under way', async () => {
+  const { server, limiter } = over({ denialCache: 9 });
+  await limiter.check(api, '42', { cost: 6 });
+  const hot = fixed('hot', 10, '1h', { prefetch: 10 });
+  server.hang();
+  const asked = [limiter.check(api, '42'), limiter.check(hot, '42')];
+  const forgotten = [limiter.forget(api, '42'), limiter.forget(hot, '42')];
+  server.answer();
+  await Promise.all([...asked, ...forgotten]);
+  expect((await limiter.check(api, '42')).allowed).toBe(true);
+  const found = await times(40, () => limiter.check(hot, '42'));
+  expect(found.filter(({ allowed }) => allowed)).toHaveLength(10);
+});
