@@ -5,7 +5,8 @@ export interface Clock {
   /** Ms since some moment; never goes back. */
   nowMs(): number;
   /**
-   * Calls back after so many ms; what it returns takes that back. Does not keep a process alive.
+   * Calls back after so many ms, at the earliest; what it returns takes that back. Does not keep a
+   * process alive.
    */
   after(ms: number, call: () => void): () => void;
 }
@@ -17,9 +18,18 @@ export const systemClock: Clock = Object.freeze({
   nowMs: () => performance.now(),
   after(ms: number, call: () => void) {
     if (ms <= TIMER_MAX_MS) {
-      const timer = setTimeout(call, ms);
+      let late: NodeJS.Immediate | undefined;
+      // A turn of the loop later: who was busy for longer than that finds what has come meanwhile
+      // first. Else an answer that is there would be taken for one that did not come.
+      const timer = setTimeout(() => {
+        late = setImmediate(call);
+        late.unref();
+      }, ms);
       timer.unref();
-      return () => clearTimeout(timer);
+      return () => {
+        clearTimeout(timer);
+        clearImmediate(late);
+      };
     }
     let stop = systemClock.after(TIMER_MAX_MS, () => {
       stop = systemClock.after(ms - TIMER_MAX_MS, call);

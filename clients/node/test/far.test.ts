@@ -1,4 +1,5 @@
 /** A server that is slow to answer, or a connection that is not as it should be. */
+import { stat } from 'node:fs';
 import { expect, it, vi } from 'vitest';
 import { fixed, gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import type { Call } from '../src/protocol.js';
@@ -65,6 +66,20 @@ it('has one call try while the circuit is open, whatever ends that was sent befo
   server.answer();
   await probe;
   expect(server.calls.length - before).toBe(1);
+});
+
+it('does not take it for an outage when the program itself was busy for too long', async () => {
+  const send = () =>
+    new Promise((resolve) => {
+      stat('.', () => resolve([1, 6, 5, 0, 6000]));
+    });
+  const limiter = new Limiter({ send }, { timeoutMs: 20 });
+  // From here the loop goes on with its timers, before it looks what has come.
+  await new Promise((resolve) => void setImmediate(resolve));
+  const asked = limiter.check(api, '42');
+  const endsAtMs = performance.now() + 60;
+  while (performance.now() < endsAtMs);
+  expect((await asked).source).toBe('server');
 });
 
 it('moves with the timers of a test', async () => {
