@@ -22,8 +22,8 @@ export const systemClock: Clock = Object.freeze({
       // A turn of the loop later: who was busy for longer than that finds what has come meanwhile
       // first. Else an answer that is there would be taken for one that did not come.
       const timer = setTimeout(() => {
+        // Not one that the loop may sleep before: it would until something else wakes it.
         late = setImmediate(call);
-        late.unref();
       }, ms);
       timer.unref();
       return () => {
