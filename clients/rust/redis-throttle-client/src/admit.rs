@@ -62,7 +62,7 @@ impl Limiter {
     async fn take(&self, call: &Call<'_>, keyed: &Keyed<'_>) -> Result<Decision, Error> {
         let command = protocol::lease(keyed)?;
         let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
-        self.decide(&command, std::slice::from_ref(keyed), self.deadline(), read).await
+        self.decide(&command, std::slice::from_ref(keyed), clock::now(), read).await
     }
 
     /// Of a lease: what is given back when nobody learns the answer.

@@ -11,7 +11,7 @@ use redis::{ErrorKind, RedisError, Script, ServerErrorKind, Value};
 use tokio::sync::Mutex;
 
 use crate::Error;
-use crate::connection::{Command, Connection};
+use crate::connection::{Command, Connection, Wire};
 use crate::protocol;
 
 const LIBRARY: &str = include_str!("redis_throttle.lua");
@@ -64,7 +64,7 @@ struct Choice {
 
 /// A connection over which one of the back ends answers.
 pub(crate) struct Backends {
-    pub connection: Box<dyn Connection>,
+    pub connection: Wire,
     wanted: Backend,
     script_sha: String,
     found: AtomicU8,
@@ -83,7 +83,7 @@ enum Outcome {
 }
 
 impl Backends {
-    pub fn new(connection: Box<dyn Connection>, wanted: Backend) -> Self {
+    pub fn new(connection: impl Connection, wanted: Backend) -> Self {
         let found = match wanted {
             Backend::Auto => Backend::Module,
             // One of an older version answers, too: it is looked at before the first call.
@@ -91,7 +91,7 @@ impl Backends {
             one => one,
         };
         Self {
-            connection,
+            connection: Wire::new(connection),
             wanted,
             script_sha: Script::new(SCRIPT).get_hash().to_owned(),
             found: AtomicU8::new(found as u8),
@@ -188,7 +188,7 @@ impl Backends {
         let (backends, key) = (self.clone(), key.to_owned());
         let search = tokio::spawn(async move {
             let node = Node {
-                connection: &*backends.connection,
+                connection: &backends.connection,
                 key: &key,
                 script_sha: &backends.script_sha,
             };
@@ -253,7 +253,7 @@ async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Back
 
 /// The node that a key is on.
 struct Node<'a> {
-    connection: &'a dyn Connection,
+    connection: &'a Wire,
     key: &'a str,
     script_sha: &'a str,
 }

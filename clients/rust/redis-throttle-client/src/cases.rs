@@ -110,7 +110,7 @@ fn one_call(input: &Value) -> Result<Value, Error> {
         "peek" => protocol::named(Verb::Peek, &call),
         "refund" => protocol::named(Verb::Refund, &call),
         "charge" => protocol::named(Verb::Charge, &call),
-        "forget" => Ok(protocol::forget(call.key.clone())),
+        "forget" => Ok(protocol::forget(&call.key)),
         "lease" => protocol::lease(&call),
         "renew" => protocol::renew(&rule, &call.key, id),
         "release" => protocol::release(&call.key, id),

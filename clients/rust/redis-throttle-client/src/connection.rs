@@ -1,5 +1,6 @@
 //! The user's own connection, asked once a call.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::future::Future;
 use std::pin::Pin;
@@ -41,7 +42,8 @@ impl<'a> Command<'a> {
     /// The command as the driver sends it.
     #[must_use]
     pub fn to_cmd(&self) -> Cmd {
-        let mut cmd = Cmd::new();
+        let bytes = self.words.iter().map(|word| word.len()).sum();
+        let mut cmd = Cmd::with_capacity(self.words.len(), bytes);
         for word in &self.words {
             cmd.arg(word.as_bytes());
         }
@@ -70,6 +72,50 @@ pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisE
     match reply? {
         Value::ServerError(error) => Err(error.into()),
         value => Ok(value),
+    }
+}
+
+/// The connection of a limiter. Those of the driver are asked without a box around the answer: it
+/// is larger than what a thread keeps for its next allocation, and threads wait for each other there.
+pub(crate) enum Wire {
+    Multiplexed(redis::aio::MultiplexedConnection),
+    #[cfg(feature = "connection-manager")]
+    Managed(redis::aio::ConnectionManager),
+    Other(Box<dyn Connection>),
+}
+
+impl Wire {
+    pub fn new(connection: impl Connection) -> Self {
+        let of_driver: &dyn Any = &connection;
+        if let Some(known) = of_driver.downcast_ref::<redis::aio::MultiplexedConnection>() {
+            return Self::Multiplexed(known.clone());
+        }
+        #[cfg(feature = "connection-manager")]
+        if let Some(known) = of_driver.downcast_ref::<redis::aio::ConnectionManager>() {
+            return Self::Managed(known.clone());
+        }
+        Self::Other(Box::new(connection))
+    }
+
+    /// As [`Connection::send`].
+    pub async fn send(&self, command: &Command<'_>) -> Result<Value, RedisError> {
+        match self {
+            Self::Multiplexed(connection) => {
+                let cmd = command.to_cmd();
+                answered(connection.clone().send_packed_command(&cmd).await)
+            }
+            #[cfg(feature = "connection-manager")]
+            Self::Managed(connection) => {
+                let cmd = command.to_cmd();
+                answered(connection.clone().send_packed_command(&cmd).await)
+            }
+            Self::Other(connection) => connection.send(command).await,
+        }
+    }
+
+    /// As [`Connection::node`].
+    pub fn node(&self, key: &str) -> Option<Arc<str>> {
+        if let Self::Other(connection) = self { connection.node(key) } else { None }
     }
 }
 

@@ -35,7 +35,7 @@ impl Source {
 pub struct Decision {
     /// Whether it may.
     pub allowed: bool,
-    /// The capacity that was asked for.
+    /// The capacity that was asked for; 0 where only the server knows it and did not answer.
     pub limit: u64,
     /// What would still be allowed, rounded down.
     pub remaining: u64,

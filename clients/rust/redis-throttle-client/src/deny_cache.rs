@@ -11,8 +11,15 @@ use tokio::time::Instant;
 use crate::connection::Command;
 use crate::{Decision, Source};
 
-/// By the words of a call with NUL between them, which stands in no key and no number.
-type Denials = LruCache<String, (Decision, Instant)>;
+#[derive(Debug)]
+struct Denials {
+    /// By the words of a call with NUL between them, which stands in no key and no number. With
+    /// each the instant before it was asked.
+    by_words: LruCache<String, (Decision, Instant)>,
+    /// When a key was last forgotten. What was asked before is not remembered, of whichever key:
+    /// it costs a call at most.
+    forgotten: Option<Instant>,
+}
 
 /// The denials of a limiter.
 #[derive(Debug)]
@@ -20,7 +27,8 @@ pub(crate) struct DenyCache(Option<Mutex<Denials>>);
 
 impl DenyCache {
     pub fn new(size: usize) -> Self {
-        Self(NonZeroUsize::new(size).map(|size| Mutex::new(LruCache::new(size))))
+        let empty = |size| Denials { by_words: LruCache::new(size), forgotten: None };
+        Self(NonZeroUsize::new(size).map(|size| Mutex::new(empty(size))))
     }
 
     fn denials(&self) -> Option<MutexGuard<'_, Denials>> {
@@ -31,12 +39,12 @@ impl DenyCache {
     pub fn get(&self, command: &Command<'_>, now: Instant) -> Option<Decision> {
         let mut denials = self.denials()?;
         let words = command.words().join("\0");
-        let (denial, asked) = denials.get(&words)?;
+        let (denial, asked) = denials.by_words.get(&words)?;
         let passed_ms = u64::try_from((now - *asked).as_millis()).unwrap_or(u64::MAX);
         if Duration::from_millis(passed_ms) < denial.retry_after().unwrap_or_default() {
             return Some(aged(denial, passed_ms));
         }
-        denials.pop(&words);
+        denials.by_words.pop(&words);
         None
     }
 
@@ -46,18 +54,22 @@ impl DenyCache {
         if decision.allowed || decision.retry_after_ms <= 0 {
             return;
         }
-        if let Some(mut denials) = self.denials() {
-            denials.put(command.words().join("\0"), (decision.clone(), asked));
+        let Some(mut denials) = self.denials() else { return };
+        if denials.forgotten.is_none_or(|forgotten| asked >= forgotten) {
+            denials.by_words.put(command.words().join("\0"), (decision.clone(), asked));
         }
     }
 
-    /// Forgets what is known of a key: it was refunded or deleted here.
-    pub fn forget(&self, key: &str) {
+    /// Forgets what is known of a key, and what calls that are under way will bring: it was
+    /// refunded or deleted here.
+    pub fn forget(&self, key: &str, now: Instant) {
         let Some(mut denials) = self.denials() else { return };
+        denials.forgotten = Some(now);
         let of_key = |words: &String| words.split('\0').skip(1).any(|word| word == key);
-        let stale: Vec<_> = denials.iter().map(|(words, _)| words.clone()).filter(of_key).collect();
+        let stale: Vec<_> =
+            denials.by_words.iter().map(|(words, _)| words.clone()).filter(of_key).collect();
         for words in stale {
-            denials.pop(&words);
+            denials.by_words.pop(&words);
         }
     }
 }

@@ -12,6 +12,8 @@ use sha2::{Digest, Sha256};
 use crate::{Error, HashTag};
 
 const BYTES_MAX: usize = 128;
+/// The braces and colons between the parts of a key.
+const SIGNS_BYTES: usize = 8;
 const SECRET_BYTES_MIN: usize = 16;
 const SUBJECT_HASH_DIGITS: usize = 16;
 
@@ -43,7 +45,9 @@ impl Keys {
 
     /// The key of a subject under a rule; with `tag` as the hash tag of a cluster.
     pub fn key(&self, rule: &str, subject: &str, tag: Option<&str>) -> Result<String, Error> {
-        let mut key = self.prefix.clone();
+        let around = rule.len() + tag.map_or(0, str::len) + SIGNS_BYTES;
+        let mut key = String::with_capacity(self.prefix.len() + around + subject.len());
+        key.push_str(&self.prefix);
         if let Some(tag) = tag {
             key.push('{');
             self.encode(tag, "tag", &mut key)?;

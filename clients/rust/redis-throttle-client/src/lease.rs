@@ -37,7 +37,7 @@ impl Holder {
     async fn release(&self) {
         let Ok(command) = protocol::release(&self.key, &self.id) else { return };
         // Without an answer it lapses by itself; a mistake was told to the hook.
-        let _ = self.limiter.ask(&command, self.limiter.deadline(), protocol::held).await;
+        let _ = self.limiter.ask(&command, clock::now(), protocol::held).await;
     }
 }
 
@@ -87,7 +87,7 @@ impl Held {
         let Holder { limiter, rule, key, id } = &self.holder;
         let asked = clock::now();
         let command = protocol::renew(rule, key, id)?;
-        let kept = limiter.ask(&command, limiter.deadline(), protocol::held).await?;
+        let kept = limiter.ask(&command, asked, protocol::held).await?;
         if kept {
             *self.until.lock().unwrap_or_else(PoisonError::into_inner) = asked + self.ttl;
         } else {

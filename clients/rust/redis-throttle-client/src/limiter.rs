@@ -29,18 +29,18 @@ const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zer
 /// Asks the server over the connection it was made with. Each call is sent once and ends within
 /// `timeout_ms`. Cheap to clone; its clones share everything.
 #[derive(Clone)]
-pub struct Limiter(Arc<Inner>);
+pub struct Limiter(pub(crate) Arc<Inner>);
 
-struct Inner {
+pub(crate) struct Inner {
     backends: Arc<Backends>,
     options: Options,
     keys: Keys,
     gate: Arc<Gate>,
     gates: Mutex<HashMap<Arc<str>, Arc<Gate>>>,
-    denials: DenyCache,
-    grants: Grants,
+    pub denials: DenyCache,
+    pub grants: Grants,
     local: Mutex<LocalLimiter>,
-    counts: Counts,
+    pub counts: Counts,
     made: Instant,
 }
 
@@ -69,7 +69,7 @@ impl Limiter {
     pub fn with_options(connection: impl Connection, options: Options) -> Result<Self, Error> {
         let options = options.checked()?;
         Ok(Self(Arc::new(Inner {
-            backends: Arc::new(Backends::new(Box::new(connection), options.backend)),
+            backends: Arc::new(Backends::new(connection, options.backend)),
             keys: Keys::new(&options.prefix, options.hash_tag, options.hmac_secret.as_deref())?,
             gate: Arc::new(gate(&options)),
             gates: Mutex::default(),
@@ -94,15 +94,15 @@ impl Limiter {
         let decision = if prefetched {
             self.prefetched(&keyed, began).await?
         } else {
-            self.check_one(&keyed, began + self.timeout()).await?
+            self.check_one(&keyed, began).await?
         };
         Ok(self.told(decision, &call, began))
     }
 
-    async fn check_one(&self, call: &Keyed<'_>, deadline: Instant) -> Result<Decision, Error> {
+    async fn check_one(&self, call: &Keyed<'_>, began: Instant) -> Result<Decision, Error> {
         let command = protocol::check(call, false)?;
         let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
-        self.decide(&command, std::slice::from_ref(call), deadline, read).await
+        self.decide(&command, std::slice::from_ref(call), began, read).await
     }
 
     /// What [`check`](Limiter::check) would answer, taking nothing. Cost 0 asks for the status.
@@ -113,7 +113,7 @@ impl Limiter {
         let keyed = self.keyed_call(&call)?;
         let command = protocol::named(Verb::Peek, &keyed)?;
         let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
-        match self.ask(&command, self.deadline(), read).await {
+        match self.ask(&command, clock::now(), read).await {
             Err(Error::Unavailable { .. }) => Ok(self.fallback(&[keyed], true)),
             answer => answer,
         }
@@ -138,9 +138,12 @@ impl Limiter {
     async fn settle(&self, verb: Verb, call: Call<'_>) -> Result<Decision, Error> {
         let keyed = self.keyed_call(&call)?;
         let command = protocol::named(verb, &keyed)?;
-        self.0.denials.forget(&keyed.key);
         let read = |reply: &Value| protocol::settled(call.rule, reply);
-        self.ask(&command, self.deadline(), read).await
+        self.0.denials.forget(&keyed.key, clock::now());
+        let settled = self.ask(&command, clock::now(), read).await;
+        // A denial of before it that has come meanwhile.
+        self.0.denials.forget(&keyed.key, clock::now());
+        settled
     }
 
     /// The subject starts anew under this rule.
@@ -149,10 +152,17 @@ impl Limiter {
     /// As [`refund`](Limiter::refund).
     pub async fn forget(&self, call: Call<'_>) -> Result<(), Error> {
         let Keyed { key, .. } = self.keyed_call(&call)?;
-        self.0.denials.forget(&key);
-        self.0.grants.forget(&key);
-        self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(&key);
-        self.ask(&protocol::forget(key), self.deadline(), |_| Ok(())).await
+        self.forget_here(&key);
+        let forgotten = self.ask(&protocol::forget(&key), clock::now(), |_| Ok(())).await;
+        // What a call has brought meanwhile that was under way before.
+        self.forget_here(&key);
+        forgotten
+    }
+
+    fn forget_here(&self, key: &str) {
+        self.0.denials.forget(key, clock::now());
+        self.0.grants.forget(key);
+        self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
     }
 
     /// Several rules at once: takes from all or from none. `rows` has each rule's decision.
@@ -171,7 +181,7 @@ impl Limiter {
         let keyed = self.keyed(calls, tag)?;
         let command = protocol::check_all(&keyed, false)?;
         let read = |reply: &Value| protocol::decision_all(&keyed, reply);
-        let decision = self.decide(&command, &keyed, self.deadline(), read).await?;
+        let decision = self.decide(&command, &keyed, began, read).await?;
         let deciding = &calls[decision.deciding];
         Ok(self.told(decision, deciding, began))
     }
@@ -187,7 +197,7 @@ impl Limiter {
     }
 
     /// How many permits one call takes for this rule.
-    fn prefetch_of(&self, rule: &Rule) -> u64 {
+    pub(crate) fn prefetch_of(&self, rule: &Rule) -> u64 {
         let set = rule.terms().prefetch.unwrap_or(self.0.options.prefetch);
         if rule.takes_partial() { set } else { 1 }
     }
@@ -288,38 +298,36 @@ impl Limiter {
     /// wanted.
     pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
-        self.ask(&protocol::probe(&key), self.deadline(), |_| Ok(())).await?;
+        self.ask(&protocol::probe(&key), clock::now(), |_| Ok(())).await?;
         Ok(self.0.backends.found())
     }
 
     /// Gives back what was fetched in advance and not spent. Without an answer it stays taken.
     pub async fn close(&self) {
-        for (key, rule, cost) in self.0.grants.drain(clock::now()) {
+        for (key, rule, cost) in self.0.grants.drain().await {
             let call = Keyed { rule: &rule, key, cost, id: None };
             let Ok(command) = protocol::named(Verb::Refund, &call) else { continue };
             let read = |reply: &Value| protocol::settled(&rule, reply);
-            let _ = self.ask(&command, self.deadline(), read).await;
+            let _ = self.ask(&command, clock::now(), read).await;
         }
     }
 
-    pub(crate) fn deadline(&self) -> Instant {
-        clock::now() + self.timeout()
-    }
-
-    fn timeout(&self) -> Duration {
-        Duration::from_millis(self.0.options.timeout_ms)
+    /// When a call that began then is over.
+    pub(crate) fn deadline(&self, began: Instant) -> Instant {
+        began + Duration::from_millis(self.0.options.timeout_ms)
     }
 
     /// Sends a command once, if its node is to be asked at all, and reads the reply.
     pub(crate) async fn ask<T>(
         &self,
         command: &Command<'_>,
-        deadline: Instant,
+        began: Instant,
         read: impl FnOnce(&Value) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let gate = self.gate(command.key());
-        let pass = gate.enter(clock::now())?;
-        let reply = match tokio::time::timeout_at(deadline, self.0.backends.send(command)).await {
+        let pass = gate.enter(began)?;
+        let sent = self.0.backends.send(command);
+        let reply = match tokio::time::timeout_at(self.deadline(began), sent).await {
             Ok(reply) => reply,
             Err(_) => Err(Error::away("no reply in time")),
         };
@@ -342,48 +350,20 @@ impl Limiter {
         &self,
         command: &Command<'_>,
         calls: &[Keyed<'_>],
-        deadline: Instant,
+        began: Instant,
         read: impl FnOnce(&Value) -> Result<Decision, Error>,
     ) -> Result<Decision, Error> {
-        let asked = clock::now();
-        if let Some(denial) = self.0.denials.get(command, asked) {
+        if let Some(denial) = self.0.denials.get(command, began) {
             return Ok(denial);
         }
-        let decision = match self.ask(command, deadline, read).await {
+        let decision = match self.ask(command, began, read).await {
             Err(Error::Unavailable { .. }) => return Ok(self.fallback(calls, false)),
             decision => decision?,
         };
         if calls.iter().all(|call| call.rule.kind() != Kind::Lease) {
-            self.0.denials.put(command, &decision, asked);
+            self.0.denials.put(command, &decision, began);
         }
         Ok(decision)
-    }
-
-    /// From the permits that were taken in advance, or from those that one call takes now. Who
-    /// waits for another's call half of the time-out in vain asks for one permit by itself.
-    async fn prefetched(&self, call: &Keyed<'_>, began: Instant) -> Result<Decision, Error> {
-        let (grants, deadline) = (&self.0.grants, began + self.timeout());
-        if let Some(spent) = grants.spend(&call.key, call.rule, began) {
-            return Ok(spent);
-        }
-        let turn = grants.turn(&call.key);
-        let Some(mut last_denial) = turn.until(began + self.timeout() / 2).await else {
-            return self.check_one(call, deadline).await;
-        };
-        let asked = clock::now();
-        if let Some(spent) = grants.spend(&call.key, call.rule, asked) {
-            return Ok(spent);
-        }
-        // Asked and denied while this one waited: it would hear the same.
-        if let Some((_, denial)) = last_denial.as_ref().filter(|(at, _)| *at >= began) {
-            return Ok(denial.clone());
-        }
-        let wanted = Keyed { cost: self.prefetch_of(call.rule), ..call.clone() };
-        let command = protocol::check(&wanted, true)?;
-        let read = |reply: &Value| protocol::decision(call.rule, reply, wanted.cost);
-        let decision = self.decide(&command, std::slice::from_ref(call), deadline, read).await?;
-        *last_denial = (!decision.allowed).then(|| (asked, decision.clone()));
-        Ok(grants.put(&call.key, call.rule, decision, asked))
     }
 
     /// Counts the decision and hands it to the hook. A hook that panics changes no decision.
@@ -399,7 +379,7 @@ impl Limiter {
     }
 
     /// What the rules say when there is no answer: the strictest decides.
-    fn fallback(&self, calls: &[Keyed<'_>], peek: bool) -> Decision {
+    pub(crate) fn fallback(&self, calls: &[Keyed<'_>], peek: bool) -> Decision {
         let of = |call: &Keyed<'_>| self.on_error_of(call.rule);
         let chosen = strictest(calls.iter().map(of));
         let bound: Vec<usize> = (0..calls.len()).filter(|at| of(&calls[*at]) == chosen).collect();
@@ -407,8 +387,9 @@ impl Limiter {
             return Decision::without_answer("".into(), false, 0);
         };
         let nobody = |allowed, retry_ms| {
-            let name = calls[first].rule.terms().name.clone();
-            Decision { deciding: first, ..Decision::without_answer(name, allowed, retry_ms) }
+            let terms = calls[first].rule.terms();
+            let nobody = Decision::without_answer(terms.name.clone(), allowed, retry_ms);
+            Decision { deciding: first, limit: terms.limit.unwrap_or(0), ..nobody }
         };
         match chosen {
             OnError::Allow => return nobody(true, 0),

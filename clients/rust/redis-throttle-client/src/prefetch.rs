@@ -1,5 +1,9 @@
 //! Permits that were taken in one call and are spent here. What is not spent when the reset of its
 //! grant has passed is dropped: the server has given it anew by then.
+//!
+//! While a fetch is on its way its permits are promised, one to each who comes. When all are, the
+//! next one begins another fetch: nobody waits for two. So there are never more than `prefetch`
+//! permits of a key that nobody waits for, on their way or here.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -7,10 +11,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
-use tokio::sync;
+use redis::Value;
+use tokio::sync::SetOnce;
 use tokio::time::Instant;
 
-use crate::{Decision, Rule, Source, clock};
+use crate::call::Keyed;
+use crate::{Decision, Error, Limiter, Rule, Source, clock, protocol};
 
 /// Keys with permits; beyond it those least lately used are dropped, which errs to the strict side.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
@@ -23,116 +29,239 @@ struct Grant {
     lapses: Instant,
 }
 
-/// What the last fetch of a key was denied with, and when it was asked.
-pub(crate) type LastDenial = Option<(Instant, Decision)>;
+/// One call for many permits.
+#[derive(Debug)]
+struct Fetch {
+    rule: Rule,
+    key: String,
+    permits: u64,
+    asked: Instant,
+    answer: SetOnce<Result<Decision, Error>>,
+}
+
+/// The fetch of a key whose permits are not all promised.
+#[derive(Debug)]
+struct Open {
+    fetch: Arc<Fetch>,
+    promised: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    grants: LruCache<String, Grant>,
+    open: HashMap<String, Open>,
+}
 
 /// The permits of a limiter.
 #[derive(Debug)]
-pub(crate) struct Grants {
-    grants: Mutex<LruCache<String, Grant>>,
-    turns: Mutex<HashMap<String, Arc<sync::Mutex<LastDenial>>>>,
+pub(crate) struct Grants(Mutex<State>);
+
+/// What somebody gets who comes for a permit.
+enum Claim {
+    Permit(Decision),
+    /// One that is on its way: of which fetch, and which of its permits. Who has the first one
+    /// begins the fetch.
+    Promise(Arc<Fetch>, u64),
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// A permit of a grant, when so many others of it are left.
+fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decision {
+    Decision {
+        remaining: grant.remaining + left,
+        retry_after_ms: 0,
+        reset_after_ms: clock::ceil_ms(lapses - now),
+        source: Source::Local,
+        granted: 1,
+        ..grant.clone()
+    }
+}
+
+fn lapses(grant: &Decision, asked: Instant) -> Instant {
+    asked + Duration::from_millis(grant.reset_after_ms)
+}
+
+impl State {
+    fn empty() -> Self {
+        Self { grants: LruCache::new(KEYS_MAX), open: HashMap::new() }
+    }
+
+    /// One permit, if there is one of this very rule that has not lapsed.
+    fn spend(&mut self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
+        let grant = self.grants.get_mut(key)?;
+        if grant.rule != *rule || grant.permits < 1 || now >= grant.lapses {
+            self.grants.pop(key);
+            return None;
+        }
+        grant.permits -= 1;
+        Some(permit(&grant.decision, grant.permits, grant.lapses, now))
+    }
+
+    fn promise(&mut self, many: &Keyed<'_>, now: Instant) -> Claim {
+        if let Some(open) = self.open.get_mut(&many.key)
+            && open.fetch.rule == *many.rule
+            && open.promised < open.fetch.permits
+        {
+            open.promised += 1;
+            return Claim::Promise(open.fetch.clone(), open.promised - 1);
+        }
+        let (rule, key, answer) = (many.rule.clone(), many.key.clone(), SetOnce::new());
+        let fetch = Arc::new(Fetch { rule, key, permits: many.cost, asked: now, answer });
+        self.open.insert(many.key.clone(), Open { fetch: fetch.clone(), promised: 1 });
+        Claim::Promise(fetch, 0)
+    }
 }
 
 impl Grants {
     pub fn new() -> Self {
-        Self { grants: Mutex::new(LruCache::new(KEYS_MAX)), turns: Mutex::default() }
+        Self(Mutex::new(State::empty()))
     }
 
-    /// One permit, if there is one of this very rule that has not lapsed.
-    pub fn spend(&self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
-        let mut grants = locked(&self.grants);
-        let grant = grants.get_mut(key)?;
-        if grant.rule != *rule || grant.permits < 1 || now >= grant.lapses {
-            grants.pop(key);
-            return None;
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn spend(&self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
+        self.state().spend(key, rule, now)
+    }
+
+    fn claim(&self, many: &Keyed<'_>, now: Instant) -> Claim {
+        let mut state = self.state();
+        // A fetch may have ended since there was none.
+        match state.spend(&many.key, many.rule, now) {
+            Some(spent) => Claim::Permit(spent),
+            None => state.promise(many, now),
         }
-        grant.permits -= 1;
-        Some(Decision {
-            remaining: grant.decision.remaining + grant.permits,
-            retry_after_ms: 0,
-            reset_after_ms: clock::ceil_ms(grant.lapses - now),
-            source: Source::Local,
-            granted: 1,
-            ..grant.decision.clone()
-        })
     }
 
-    /// Keeps all but one of the permits that were granted; answers for that one.
-    pub fn put(&self, key: &str, rule: &Rule, decision: Decision, asked: Instant) -> Decision {
-        let permits = decision.granted.saturating_sub(1);
-        if permits > 0 {
-            let lapses = asked + Duration::from_millis(decision.reset_after_ms);
-            let grant = Grant { rule: rule.clone(), decision: decision.clone(), permits, lapses };
-            locked(&self.grants).put(key.to_owned(), grant);
+    /// Ends a fetch: those who wait have their answer, and what is promised to nobody is kept.
+    fn end(&self, fetch: &Arc<Fetch>, answer: Result<Decision, Error>) {
+        let mut state = self.state();
+        let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
+        let open = state.open.get(&fetch.key).filter(|open| is_open(open));
+        if let Some(promised) = open.map(|open| open.promised) {
+            state.open.remove(&fetch.key);
+            if let Ok(decision) = &answer
+                && decision.granted > promised
+            {
+                let (rule, decision) = (fetch.rule.clone(), decision.clone());
+                let permits = decision.granted - promised;
+                let lapses = lapses(&decision, fetch.asked);
+                let grant = Grant { rule, decision, permits, lapses };
+                state.grants.put(fetch.key.clone(), grant);
+            }
         }
-        let granted = decision.granted.min(1);
-        Decision { granted, remaining: decision.remaining + permits, ..decision }
+        // It may have ended before: then nobody waits for another answer.
+        let _ = fetch.answer.set(answer);
     }
 
-    /// Forgets the permits of a key that starts anew.
+    /// Forgets the permits of a key that starts anew, and those on their way that are promised to
+    /// nobody.
     pub fn forget(&self, key: &str) {
-        locked(&self.grants).pop(key);
+        let mut state = self.state();
+        state.open.remove(key);
+        state.grants.pop(key);
     }
 
-    /// What is left and has not lapsed, taken out: to be given back.
-    pub fn drain(&self, now: Instant) -> Vec<(String, Rule, u64)> {
-        let grants = std::mem::replace(&mut *locked(&self.grants), LruCache::new(KEYS_MAX));
+    /// What is left and has not lapsed, taken out: to be given back. Waits for what is on its way.
+    pub async fn drain(&self) -> Vec<(String, Rule, u64)> {
+        let open: Vec<_> = self.state().open.values().map(|open| open.fetch.clone()).collect();
+        for fetch in open {
+            fetch.answer.wait().await;
+        }
+        let now = clock::now();
+        let grants = std::mem::replace(&mut self.state().grants, LruCache::new(KEYS_MAX));
         let live = grants.into_iter().filter(|(_, grant)| grant.permits > 0 && now < grant.lapses);
         live.map(|(key, grant)| (key, grant.rule, grant.permits)).collect()
     }
+}
 
-    /// Who fetches for a key: one at a time.
-    pub fn turn(&self, key: &str) -> Turn<'_> {
-        let mut turns = locked(&self.turns);
-        let lock = turns.entry(key.to_owned()).or_default().clone();
-        Turn { turns: &self.turns, key: key.to_owned(), lock }
+impl Fetch {
+    /// What became of a promise; nothing when fewer permits came than were promised.
+    async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
+        let grant = match self.answer.wait().await {
+            Ok(grant) if grant.allowed => grant,
+            denied_or_failed => return Some(denied_or_failed.clone()),
+        };
+        let left = grant.granted.checked_sub(place + 1)?;
+        if place == 0 {
+            let remaining = grant.remaining + left;
+            return Some(Ok(Decision { granted: 1, remaining, ..grant.clone() }));
+        }
+        Some(Ok(permit(grant, left, lapses(grant, self.asked), clock::now())))
     }
 }
 
-/// A place among those who fetch for a key.
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    turns: &'a Mutex<HashMap<String, Arc<sync::Mutex<LastDenial>>>>,
-    key: String,
-    lock: Arc<sync::Mutex<LastDenial>>,
-}
-
-impl Turn<'_> {
-    /// Whose turn it is, until the guard is dropped; nothing when it did not come by then.
-    pub async fn until(&self, deadline: Instant) -> Option<sync::MutexGuard<'_, LastDenial>> {
-        tokio::time::timeout_at(deadline, self.lock.lock()).await.ok()
+impl Limiter {
+    /// From the permits that are here, or from those that one call for many brings.
+    pub(crate) async fn prefetched(
+        &self,
+        call: &Keyed<'_>,
+        began: Instant,
+    ) -> Result<Decision, Error> {
+        let grants = &self.0.grants;
+        if let Some(spent) = grants.spend(&call.key, call.rule, began) {
+            return Ok(spent);
+        }
+        let many = Keyed { cost: self.prefetch_of(call.rule), ..call.clone() };
+        if let Some(denial) = self.0.denials.get(&protocol::check(&many, true)?, began) {
+            return Ok(denial);
+        }
+        let in_time = async {
+            loop {
+                let (fetch, place) = match grants.claim(&many, clock::now()) {
+                    Claim::Permit(permit) => return (Ok(permit), 0),
+                    Claim::Promise(fetch, place) => (fetch, place),
+                };
+                if place == 0 {
+                    // In a task of its own: others wait for it too.
+                    let fetching = Fetching { limiter: self.clone(), fetch: fetch.clone() };
+                    tokio::spawn(fetching.run());
+                }
+                if let Some(kept) = fetch.kept(place).await {
+                    return (kept, place);
+                }
+            }
+        };
+        match tokio::time::timeout_at(self.deadline(began), in_time).await {
+            Err(_) | Ok((Err(Error::Unavailable { .. }), _)) => {
+                Ok(self.fallback(std::slice::from_ref(call), false))
+            }
+            Ok((kept, place)) => {
+                // The call itself has counted one.
+                if kept.is_err() && place > 0 {
+                    self.0.counts.mistake();
+                }
+                kept
+            }
+        }
     }
 }
 
-impl Drop for Turn<'_> {
+/// A fetch under way. It ends even when its task does not, with the runtime that it was begun in.
+struct Fetching {
+    limiter: Limiter,
+    fetch: Arc<Fetch>,
+}
+
+impl Fetching {
+    async fn run(self) {
+        let answer = self.answer().await;
+        self.limiter.0.grants.end(&self.fetch, answer);
+    }
+
+    async fn answer(&self) -> Result<Decision, Error> {
+        let Fetch { rule, key, permits, asked, .. } = &*self.fetch;
+        let call = Keyed { rule, key: key.clone(), cost: *permits, id: None };
+        let command = protocol::check(&call, true)?;
+        let read = |reply: &Value| protocol::decision(rule, reply, *permits);
+        let decision = self.limiter.ask(&command, *asked, read).await?;
+        self.limiter.0.denials.put(&command, &decision, *asked);
+        Ok(decision)
+    }
+}
+
+impl Drop for Fetching {
     fn drop(&mut self) {
-        let mut turns = locked(self.turns);
-        // The map's and this one: nobody else waits.
-        if Arc::strong_count(&self.lock) == 2 {
-            turns.remove(&self.key);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn who_waits_for_nobody_any_more_is_not_remembered() {
-        let grants = Grants::new();
-        for subject in 0..100 {
-            let (first, second) =
-                (grants.turn(&subject.to_string()), grants.turn(&subject.to_string()));
-            assert!(first.until(clock::now()).await.is_some());
-            drop(first);
-            assert_eq!(locked(&grants.turns).len(), 1);
-            drop(second);
-        }
-        assert!(locked(&grants.turns).is_empty());
+        self.limiter.0.grants.end(&self.fetch, Err(Error::away("the runtime has ended")));
     }
 }

@@ -11,6 +11,8 @@ use crate::rule::COST_MAX;
 use crate::{Decision, Error, Kind, Rule, Source};
 
 const RULES_MAX: usize = 16;
+/// `COST`, its number and `PARTIAL`.
+const TAKEN_WORDS_MAX: usize = 3;
 const ID_BYTES_MAX: usize = 128;
 
 /// What is asked about a rule without deciding.
@@ -33,63 +35,74 @@ fn no_lease(rule: &Rule) -> Result<(), Error> {
     Ok(())
 }
 
-/// A rule as it stands after its key.
-fn words<'a>(call: &Keyed<'a>, partial: bool) -> Result<Vec<Cow<'a, str>>, Error> {
+/// A command for one key: its words up to the rule's numbers, then the rest of the rule.
+fn of_rule<'a>(head: &[&'a str], call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     let terms = call.rule.terms();
-    let mut words: Vec<_> = terms.words.iter().map(|word| Cow::from(word.as_str())).collect();
+    let more = if partial || call.cost != 1 { TAKEN_WORDS_MAX } else { 0 };
+    let mut words = Vec::with_capacity(head.len() + terms.words.len() + terms.options.len() + more);
+    words.extend(head.iter().map(|word| Cow::from(*word)));
+    write_rule(call, partial, &mut words)?;
+    Ok(Command::new(words))
+}
+
+/// A rule as it stands after its algorithm.
+fn write_rule<'a>(
+    call: &'a Keyed<'_>,
+    partial: bool,
+    into: &mut Vec<Cow<'a, str>>,
+) -> Result<(), Error> {
+    let terms = call.rule.terms();
+    let numbers = terms.words.iter().skip(1).map(|word| Cow::from(word.as_str()));
     let options = terms.options.iter().map(|word| Cow::from(word.as_str()));
     if terms.kind == Kind::Lease {
         if call.cost != 1 {
             return Err(Error::invalid("cost", "a holder has one permit"));
         }
-        words.insert(1, checked_id(call.id)?.into());
-        return Ok(words);
+        into.push(checked_id(call.id)?.into());
+        into.extend(numbers);
+        return Ok(());
     }
     if call.cost > COST_MAX {
         return Err(Error::invalid("cost", "expected an integer from 0 to 10^12"));
     }
+    into.extend(numbers);
     if call.cost == 1 && !partial {
-        words.extend(options);
-        return Ok(words);
+        into.extend(options);
+        return Ok(());
     }
     if !call.rule.takes_cost() {
         return Err(Error::invalid("cost", "this rule counts one at a time"));
     }
-    let mut taken = vec![Cow::from("COST"), call.cost.to_string().into()];
-    if partial {
-        taken.push("PARTIAL".into());
-    }
+    let cost = [Cow::from("COST"), call.cost.to_string().into()];
+    let taken = cost.into_iter().chain(partial.then(|| "PARTIAL".into()));
     // A quota reads its options first.
     if terms.kind == Kind::Quota {
-        words.extend(options.chain(taken));
+        into.extend(options.chain(taken));
     } else {
-        words.extend(taken.into_iter().chain(options));
+        into.extend(taken.chain(options));
     }
-    Ok(words)
+    Ok(())
 }
 
 /// Decide, and take what it costs; with `partial` as much of it as there is.
-pub(crate) fn check<'a>(call: &Keyed<'a>, partial: bool) -> Result<Command<'a>, Error> {
+pub(crate) fn check<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     no_lease(call.rule)?;
     deciding(call, partial)
 }
 
 /// The command of the rule's own algorithm.
-fn deciding<'a>(call: &Keyed<'a>, partial: bool) -> Result<Command<'a>, Error> {
-    let mut words = words(call, partial)?;
-    words[0] = call.rule.terms().command.as_str().into();
-    words.insert(1, call.key.clone().into());
-    Ok(Command::new(words))
+fn deciding<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
+    of_rule(&[&call.rule.terms().command, &call.key], call, partial)
 }
 
-pub(crate) fn named<'a>(verb: Verb, call: &Keyed<'a>) -> Result<Command<'a>, Error> {
+pub(crate) fn named<'a>(verb: Verb, call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     no_lease(call.rule)?;
     let name = match verb {
         Verb::Peek => "RL.PEEK",
         Verb::Refund => "RL.REFUND",
         Verb::Charge => "RL.CHARGE",
     };
-    Ok(Command::new([name.into(), call.key.clone().into()].into_iter().chain(words(call, false)?)))
+    of_rule(&[name, &call.key, call.rule.algorithm()], call, false)
 }
 
 /// A status that any back end tells, whatever stands in the key.
@@ -98,12 +111,12 @@ pub(crate) fn probe(key: &str) -> Command<'_> {
 }
 
 /// The subject starts anew.
-pub(crate) fn forget(key: String) -> Command<'static> {
-    Command::new(["DEL".into(), key.into()])
+pub(crate) fn forget(key: &str) -> Command<'_> {
+    Command::new(["DEL", key].map(Cow::from))
 }
 
 /// Take a permit; with the id of a holder, keep it.
-pub(crate) fn lease<'a>(call: &Keyed<'a>) -> Result<Command<'a>, Error> {
+pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     if call.rule.kind() != Kind::Lease {
         return Err(Error::invalid("rule", "expected a lease"));
     }
@@ -123,7 +136,7 @@ pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Erro
 }
 
 /// Several rules at once, each with its key and cost.
-pub(crate) fn check_all<'a>(calls: &[Keyed<'a>], peek: bool) -> Result<Command<'a>, Error> {
+pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Command<'a>, Error> {
     if !(1..=RULES_MAX).contains(&calls.len()) {
         return Err(Error::invalid("calls", "expected 1 to 16"));
     }
@@ -133,11 +146,12 @@ pub(crate) fn check_all<'a>(calls: &[Keyed<'a>], peek: bool) -> Result<Command<'
     }
     let mut all = vec![Cow::from(if peek { "RL.PEEKALL" } else { "RL.ALL" })];
     for call in calls {
-        let words = words(call, false)?;
+        let mut words = vec![Cow::from(call.rule.algorithm())];
+        write_rule(call, false, &mut words)?;
         if words.iter().any(|word| word.contains([' ', '\n'])) {
             return Err(Error::invalid("id", "no spaces where several rules are asked"));
         }
-        all.push(call.key.clone().into());
+        all.push(call.key.as_str().into());
         all.push(words.join(" ").into());
     }
     Ok(Command::new(all))

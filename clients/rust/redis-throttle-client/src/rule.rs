@@ -331,6 +331,11 @@ impl Rule {
         &self.0
     }
 
+    /// The first of its words.
+    pub(crate) fn algorithm(&self) -> &str {
+        self.0.words.first().map_or("", String::as_str)
+    }
+
     fn only(&self, kind: Kind, argument: &'static str) -> Result<(), Error> {
         let other = || Error::invalid(argument, "not under this algorithm");
         if self.kind() == kind { Ok(()) } else { Err(other()) }

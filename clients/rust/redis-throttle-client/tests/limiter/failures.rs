@@ -29,7 +29,7 @@ async fn a_closed_rule_denies_without_an_answer() {
     let closed = api().on_error(OnError::Deny).unwrap();
     let decision = server.limiter().check(closed.of("42")).await.unwrap();
     assert_eq!((decision.allowed, decision.source), (false, Source::Error));
-    assert_eq!(decision.retry_after_ms, 1000);
+    assert_eq!((decision.limit, decision.retry_after_ms), (6, 1000));
 }
 
 #[tokio::test(start_paused = true)]

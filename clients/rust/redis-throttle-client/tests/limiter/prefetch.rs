@@ -1,13 +1,33 @@
 //! Permits that are fetched in advance.
 
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Decision, Error, Limiter, OnError, Options, Rule, Source};
-use tokio::time::{Instant, advance};
+use redis_throttle_client::{
+    Command, Connection, Decision, Error, Limiter, OnError, Options, Reply, Rule, Source,
+};
+use tokio::time::{Instant, advance, sleep};
 
 use crate::{allowed, api, first_denied, ms, times};
 
 fn prefetching(server: &FakeServer, permits: u64) -> Limiter {
     server.limiter_with(Options::default().prefetch(permits)).unwrap()
+}
+
+/// 30 ms away, there and back.
+struct Far(FakeServer);
+
+impl Connection for Far {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async move {
+            sleep(ms(30)).await;
+            let reply = self.0.send(command).await;
+            sleep(ms(30)).await;
+            reply
+        })
+    }
+}
+
+fn far(server: &FakeServer, options: Options) -> Limiter {
+    Limiter::with_options(Far(server.clone()), options).unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,8 +142,107 @@ async fn many_at_once_fetch_once_and_pass_no_more_than_the_limit() {
     let server = FakeServer::new();
     let found = at_once(&prefetching(&server, 4), &api(), 100).await;
     assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 6);
-    // Who waits while one is denied hears the same, and does not ask again.
-    assert_eq!(server.calls().len(), 3);
+    // Each fetch is for four who come; of those that brought less than was promised, again.
+    assert_eq!(server.calls().len(), 26);
+}
+
+/// Longer than half of the time-out, so that nobody could wait for two.
+#[tokio::test(start_paused = true)]
+async fn a_burst_at_a_server_that_is_far_waits_for_one_fetch_each() {
+    let server = FakeServer::new();
+    let limiter = far(&server, Options::default().prefetch(10));
+    let hot = Rule::fixed("hot", 100, "1h").unwrap();
+    let began = Instant::now();
+    let found = at_once(&limiter, &hot, 200).await;
+    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 100);
+    assert!(found.iter().all(|decision| !decision.degraded));
+    assert_eq!((began.elapsed(), server.calls().len()), (ms(60), 20));
+    let granted = found.iter().filter(|decision| decision.allowed);
+    let mut remaining: Vec<_> = granted.map(|decision| decision.remaining).collect();
+    remaining.sort_unstable();
+    assert_eq!(remaining, (0..100).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_promised_more_than_comes_asks_again() {
+    let server = FakeServer::new();
+    let limiter = far(&server, Options::default().prefetch(10).timeout_ms(200));
+    let few = Rule::fixed("few", 3, "1h").unwrap();
+    let found = at_once(&limiter, &few, 10).await;
+    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
+    assert!(found.iter().all(|decision| !decision.degraded));
+    assert_eq!(server.calls().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_gives_up_takes_nothing_from_those_who_wait() {
+    let server = FakeServer::new();
+    let limiter = far(&server, Options::default().prefetch(4));
+    let (asking, api) = (limiter.clone(), api());
+    let first = tokio::spawn(async move { asking.check(api.of("42")).await });
+    sleep(ms(10)).await;
+    first.abort();
+    let found = at_once(&limiter, &crate::api(), 3).await;
+    assert!(found.iter().all(|decision| decision.allowed && decision.source == Source::Local));
+    assert_eq!(server.calls().len(), 1);
+}
+
+/// As with a limiter that the tests of a program share.
+#[test]
+fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let server = FakeServer::new();
+    let (limiter, api) = (prefetching(&server, 4), api());
+    server.hang();
+    runtime().unwrap().block_on(async {
+        let (asking, api) = (limiter.clone(), api.clone());
+        tokio::spawn(async move { asking.check(api.of("42")).await });
+        sleep(ms(10)).await;
+    });
+    server.recover();
+    let found = runtime().unwrap().block_on(limiter.check(api.of("42"))).unwrap();
+    assert_eq!(found.source, Source::Server);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_it_closes_is_given_back() {
+    let server = FakeServer::new();
+    let limiter = far(&server, Options::default().prefetch(4));
+    let (asking, api) = (limiter.clone(), api());
+    let asked = tokio::spawn(async move { asking.check(api.of("42")).await.unwrap() });
+    sleep(ms(10)).await;
+    limiter.close().await;
+    assert!(asked.await.unwrap().allowed);
+    assert_eq!(server.calls()[1][..2], ["RL.REFUND", "rl:api:42"]);
+    assert_eq!(server.calls()[1].last().unwrap(), "3");
+}
+
+#[tokio::test(start_paused = true)]
+async fn forget_leaves_none_of_what_was_on_its_way() {
+    let server = FakeServer::new();
+    let limiter = far(&server, Options::default().prefetch(10));
+    let hot = Rule::fixed("hot", 10, "1h").unwrap();
+    let asked = {
+        let (asking, hot) = (limiter.clone(), hot.clone());
+        tokio::spawn(async move { asking.check(hot.of("42")).await.unwrap() })
+    };
+    sleep(ms(1)).await;
+    limiter.forget(hot.of("42")).await.unwrap();
+    assert!(asked.await.unwrap().allowed);
+    let found = at_once(&limiter, &hot, 40).await;
+    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mistake_is_told_to_all_who_wait_and_counted_for_each() {
+    let server = FakeServer::new();
+    server.reply_with("WRONGTYPE no");
+    let limiter = far(&server, Options::default().prefetch(4));
+    let api = api();
+    let (one, two) = tokio::join!(limiter.check(api.of("42")), limiter.check(api.of("42")));
+    assert!(one.unwrap_err().is_mistake() && two.unwrap_err().is_mistake());
+    assert_eq!((server.calls().len(), limiter.counters().mistakes), (1, 2));
 }
 
 #[tokio::test(start_paused = true)]

@@ -174,6 +174,28 @@ async fn forget_and_refund_end_a_denial_here() {
     assert_eq!(allowed(&times(&limiter, &one(), 1).await), [true]);
 }
 
+/// Its denial comes after the key was forgotten.
+#[tokio::test(start_paused = true)]
+async fn forget_and_refund_end_a_denial_that_is_on_its_way() {
+    let server = FakeServer::new();
+    let options = Options::default().denial_cache(9);
+    let limiter = Limiter::with_options(SlowServer(server.clone()), options).unwrap();
+    for forgets in [true, false] {
+        assert!(times(&limiter, &one(), 1).await[0].allowed);
+        let asking = limiter.clone();
+        let denied = tokio::spawn(async move { asking.check(one().of("42")).await.unwrap() });
+        sleep(ms(10)).await;
+        if forgets {
+            limiter.forget(one().of("42")).await.unwrap();
+        } else {
+            let _ = limiter.refund(one().of("42")).await.unwrap();
+        }
+        assert!(!denied.await.unwrap().allowed);
+        assert!(times(&limiter, &one(), 1).await[0].allowed);
+        limiter.forget(one().of("42")).await.unwrap();
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_never_passes_takes_no_place_in_the_cache() {
     let limiter = caching(&FakeServer::new(), 1);
