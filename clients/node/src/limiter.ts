@@ -380,15 +380,16 @@ export class Limiter {
 
   /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
-    const fetch = async (cost: number) => {
-      const whole = { ...ask, cost, partial: true };
+    const prefetch = this.#prefetchOf(ask.rule);
+    const fetch = async () => {
+      const whole = { ...ask, cost: prefetch, partial: true };
       const askedAtMs = this.#clock.nowMs();
       const reply = await this.#send(protocol.single('check', whole), undefined);
       const decision = protocol.decisionOf(reply, whole);
       this.#denials?.put(ask.key, 1, decision, askedAtMs);
       return decision;
     };
-    const limits = { prefetch: this.#prefetchOf(ask.rule), timeoutMs: this.#timeoutMs, signal };
+    const limits = { prefetch, timeoutMs: this.#timeoutMs, signal };
     return this.#stocks.take(ask, limits, fetch);
   }
 

@@ -6,7 +6,7 @@ import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
-import { isSame, MAX_PREFETCH, type Rule } from './rules.js';
+import { isSame, type Rule } from './rules.js';
 
 /** Keys with a stock; beyond it the oldest is dropped, which errs to the strict side. */
 const KEYS_MAX = 10_000;
@@ -21,22 +21,35 @@ interface Stock {
   fields: DecisionFields;
 }
 
-/** Takes up to so many permits in one call. */
-type Fetch = (permits: number) => Promise<Decision>;
+/** Takes up to `prefetch` permits in one call. */
+type Ask = () => Promise<Decision>;
 
 interface Limits {
-  /** How many are taken at once, or as many as wait for one, where that is more. */
+  /** How many are taken at once. */
   prefetch: number;
-  /** For all of it: others may have spent what came while this one waited. */
+  /** For all of it: fewer may come than were promised. */
   timeoutMs: number;
   /** Ends the waiting, and not the fetch, which others may wait for. */
   signal: AbortSignal | undefined;
 }
 
+/** One call for many permits, and who was promised one: the first to come first. */
+interface Fetch {
+  readonly rule: Rule;
+  readonly permits: number;
+  readonly waiters: Waiter[];
+  readonly askedAtMs: number;
+}
+
+/**
+ * While a fetch is on its way its permits are promised, one to each who comes. When all are, the
+ * next one begins another fetch: nobody waits for two. So there are never more than `prefetch`
+ * permits of a key that nobody waits for, on their way or here.
+ */
 export class Prefetcher {
   readonly #stocks = new Map<string, Stock>();
-  /** Of each key that is asked for: who waits for the answer, the first to come first. */
-  readonly #queues = new Map<string, Waiter[]>();
+  /** Of each key the last fetch that has not ended. */
+  readonly #open = new Map<string, Fetch>();
   readonly #fetches = new Set<Promise<void>>();
   readonly #deadlines: Deadlines;
 
@@ -44,101 +57,102 @@ export class Prefetcher {
     this.#deadlines = new Deadlines(clock);
   }
 
-  /**
-   * A permit from the server, where there is no stock; who comes while one asks waits for the same
-   * answer.
-   */
+  /** A permit from the server, where there is no stock. */
   take(
     { rule, key }: { rule: Rule; key: string },
     { prefetch, timeoutMs, signal }: Limits,
-    fetch: Fetch,
+    ask: Ask,
   ): Promise<Decision> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
-      const fetchFor = (waiting: number) =>
-        fetch(Math.max(prefetch, Math.min(waiting, MAX_PREFETCH)));
       const endsAtMs = this.clock.nowMs() + timeoutMs;
-      const waiter = new Waiter(rule, fetchFor, endsAtMs, signal, this.#deadlines, resolve, reject);
-      const queue = this.#queues.get(key);
-      if (queue === undefined) this.#ask(key, [waiter]);
-      else queue.push(waiter);
+      const waiter = new Waiter(
+        { rule, prefetch, ask, endsAtMs, signal },
+        this.#deadlines,
+        resolve,
+        reject,
+      );
+      this.#promise(key, waiter);
     });
   }
 
-  /** For the first who waits, and all who wait for a permit of the same rule. */
-  #ask(key: string, queue: Waiter[]): void {
-    const { rule, fetchFor } = queue[0] as Waiter;
-    const ofRule = () => queue.filter((one) => one.isWaiting && isSame(one.rule, rule));
-    this.#queues.set(key, queue);
+  #promise(key: string, waiter: Waiter): void {
+    const { rule, prefetch, ask } = waiter.wanted;
+    const open = this.#open.get(key);
+    if (open !== undefined && open.waiters.length < open.permits && isSame(open.rule, rule)) {
+      open.waiters.push(waiter);
+      return;
+    }
     const askedAtMs = this.clock.nowMs();
-    const asked = fetchFor(ofRule().length).then(
-      (grant) => this.#share(ofRule(), rule, key, grant, askedAtMs),
-      (error) => {
-        for (const waiter of ofRule()) waiter.reject(error);
-      },
-    );
-    const ended = asked.then(() => {
-      this.#fetches.delete(ended);
-      const left = queue.filter((waiter) => waiter.isWaiting);
-      if (left.length > 0) this.#ask(key, left);
-      else this.#queues.delete(key);
-    });
+    const fetch: Fetch = { rule, permits: prefetch, waiters: [waiter], askedAtMs };
+    this.#open.set(key, fetch);
+    const ended = ask()
+      .then(
+        (grant) => this.#share(key, fetch, grant),
+        (error) => {
+          this.#close(key, fetch);
+          for (const one of fetch.waiters) if (one.isWaiting) one.reject(error);
+        },
+      )
+      .then(() => void this.#fetches.delete(ended));
     this.#fetches.add(ended);
   }
 
-  /** One permit to each in turn; what is left over is kept. */
-  #share(
-    waiters: readonly Waiter[],
-    rule: Rule,
-    key: string,
-    grant: Decision,
-    askedAtMs: number,
-  ): void {
-    const [first, ...others] = waiters;
-    const permits = first === undefined ? grant.granted : grant.granted - 1;
-    if (permits > 0) this.#store(rule, key, { grant, permits, askedAtMs });
-    const remaining = grant.remaining + Math.max(0, permits);
-    const granted = grant.allowed ? 1 : 0;
-    const answer = new Decision({ ...grant.fields(), remaining, granted });
-    first?.resolve(answer);
-    for (const waiter of others) {
-      const decision = grant.allowed ? this.spend(key, rule) : answer;
-      if (decision === undefined) return;
-      waiter.resolve(decision);
-    }
+  /** Promises no more of it. Whether it was open: another may have begun since, or a forget. */
+  #close(key: string, fetch: Fetch): boolean {
+    return this.#open.get(key) === fetch && this.#open.delete(key);
   }
 
-  #store(
-    rule: Rule,
-    key: string,
-    { grant, permits, askedAtMs }: { grant: Decision; permits: number; askedAtMs: number },
-  ): void {
-    this.forget(key);
-    const { remaining, resetAfterMs } = grant;
-    const lapsesAtMs = askedAtMs + resetAfterMs;
-    const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
-    this.#stocks.set(key, { rule, left: permits, lapsesAtMs, remaining, fields });
+  /** One permit to each in turn; what is promised to nobody is kept. */
+  #share(key: string, fetch: Fetch, grant: Decision): void {
+    const { rule, askedAtMs } = fetch;
+    const waiters = fetch.waiters.filter((one) => one.isWaiting);
+    const [first, ...others] = waiters;
+    const left = grant.granted - waiters.length;
+    const wasOpen = this.#close(key, fetch);
+    const granted = grant.allowed ? 1 : 0;
+    const permits = first === undefined ? grant.granted : Math.max(0, grant.granted - 1);
+    const remaining = grant.remaining + permits;
+    const stock = stockOf(rule, grant, permits, askedAtMs + grant.resetAfterMs);
+    first?.resolve(new Decision({ ...grant.fields(), remaining, granted }));
+    for (const waiter of others) {
+      if (!grant.allowed) waiter.resolve(grant);
+      else if (stock.left > 0) waiter.resolve(this.#permit(stock));
+      else this.#promise(key, waiter);
+    }
+    if (wasOpen && left > 0) this.#store(key, stock);
+  }
+
+  #store(key: string, stock: Stock): void {
+    this.#stocks.delete(key);
+    this.#stocks.set(key, stock);
     if (this.#stocks.size > KEYS_MAX) this.forget(this.#stocks.keys().next().value as string);
+  }
+
+  #permit(stock: Stock): Decision {
+    const { fields } = stock;
+    stock.left -= 1;
+    fields.remaining = stock.remaining + stock.left;
+    fields.resetAfterMs = Math.max(0, Math.ceil(stock.lapsesAtMs - this.clock.nowMs()));
+    return new Decision(fields);
   }
 
   /** A permit from the stock, if there is one of this very rule. */
   spend(key: string, rule: Rule): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
-    const nowMs = this.clock.nowMs();
-    if (stock.left < 1 || nowMs >= stock.lapsesAtMs || !isSame(stock.rule, rule)) {
+    const hasLapsed = this.clock.nowMs() >= stock.lapsesAtMs;
+    if (stock.left < 1 || hasLapsed || !isSame(stock.rule, rule)) {
       this.#stocks.delete(key);
       return undefined;
     }
-    stock.left -= 1;
-    const { fields } = stock;
-    fields.remaining = stock.remaining + stock.left;
-    fields.resetAfterMs = Math.ceil(stock.lapsesAtMs - nowMs);
-    return new Decision(fields);
+    return this.#permit(stock);
   }
 
+  /** Also the permits on their way that are promised to nobody. */
   forget(key: string): void {
     this.#stocks.delete(key);
+    this.#open.delete(key);
   }
 
   /** All that is left and still counts, taken out of stock: for refunds at the end. */
@@ -153,6 +167,19 @@ export class Prefetcher {
   }
 }
 
+interface Wanted {
+  readonly rule: Rule;
+  readonly prefetch: number;
+  readonly ask: Ask;
+  readonly endsAtMs: number;
+  readonly signal: AbortSignal | undefined;
+}
+
+function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number): Stock {
+  const fields = { ...grant.fields(), granted: 1, source: 'local' } as const;
+  return { rule, left, lapsesAtMs, remaining: grant.remaining, fields };
+}
+
 /** Somebody who waits for a permit: until there is one, the deadline passes, or it is aborted. */
 class Waiter implements Due {
   place = -1;
@@ -160,18 +187,20 @@ class Waiter implements Due {
   readonly #onAbort: (() => void) | undefined;
 
   constructor(
-    readonly rule: Rule,
-    readonly fetchFor: (waiting: number) => Promise<Decision>,
-    readonly endsAtMs: number,
-    private readonly signal: AbortSignal | undefined,
+    readonly wanted: Wanted,
     private readonly deadlines: Deadlines,
     private readonly onDecision: (decision: Decision) => void,
     private readonly onError: (reason: unknown) => void,
   ) {
     deadlines.add(this);
+    const { signal } = wanted;
     if (signal === undefined) return;
     this.#onAbort = () => this.reject(signal.reason);
     signal.addEventListener('abort', this.#onAbort, { once: true });
+  }
+
+  get endsAtMs(): number {
+    return this.wanted.endsAtMs;
   }
 
   resolve(decision: Decision): void {
@@ -191,6 +220,7 @@ class Waiter implements Due {
   #end(): void {
     this.isWaiting = false;
     this.deadlines.delete(this);
-    if (this.#onAbort !== undefined) this.signal?.removeEventListener('abort', this.#onAbort);
+    if (this.#onAbort !== undefined)
+      this.wanted.signal?.removeEventListener('abort', this.#onAbort);
   }
 }

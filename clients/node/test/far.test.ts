@@ -109,14 +109,26 @@ it('gives each fetch of permits the whole time, also where the server is slow', 
   expect((await after(server, 100, limiter.check(api, '42'))).source).toBe('server');
 });
 
-it('asks for as many permits as wait, so that a burst is decided and not left over', async () => {
-  const { server, limiter } = far(10);
-  const hot = fixed('hot', 100, '1h', { prefetch: 2 });
+it('has each of a burst wait for one fetch, also where the server is far', async () => {
+  const { server, limiter } = far(60);
+  const hot = fixed('hot', 100, '1h', { prefetch: 10 });
   const burst = Array.from({ length: 200 }, () => limiter.check(hot, '42'));
-  const found = await after(server, 300, Promise.all(burst));
-  expect(found.filter(({ allowed }) => allowed)).toHaveLength(100);
+  const found = await after(server, 60, Promise.all(burst));
+  const allowed = found.filter((decision) => decision.allowed);
+  expect(allowed.map(({ remaining }) => remaining)).toEqual(
+    Array.from({ length: 100 }, (_, at) => 99 - at),
+  );
   expect(found.some(({ source }) => source === 'error')).toBe(false);
-  expect(server.calls.map((call) => call[5])).toEqual(['2', '198', '100']);
+  expect(server.calls).toHaveLength(20);
+});
+
+it('asks again when fewer permits come than were promised', async () => {
+  const { server, limiter } = far(10);
+  const few = fixed('few', 3, '1h', { prefetch: 10 });
+  const ten = Array.from({ length: 10 }, () => limiter.check(few, '42'));
+  const found = await after(server, 20, Promise.all(ten));
+  expect(found.map(({ allowed }) => allowed)).toEqual([true, true, true, ...Array(7).fill(false)]);
+  expect(server.calls).toHaveLength(2);
 });
 
 it('asks in turn for two rules of one name', async () => {
