@@ -162,12 +162,8 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def main() -> None:
-    """Measures, prints, and writes the page when all languages were measured."""
-    chosen = options()
-    languages = chosen.only.split()
-    busy = os.getloadavg()[0]
-    server = Server(chosen.server, str(Path(chosen.module).resolve()))
+def measured(chosen: argparse.Namespace, languages: list[str], server: Server, busy: float) -> str:
+    """All rounds of all languages, as the page."""
     programs = [Program(name, PROGRAMS[name], server.path) for name in languages]
     warm = {program.language: Results(program.contestants) for program in programs}
     all_results = {program.language: Results(program.contestants) for program in programs}
@@ -182,10 +178,18 @@ def main() -> None:
     load = f"{chosen.seconds:g} s with {IN_FLIGHT} calls in flight"
     if busy >= 0.5:
         load += f"; the machine was busy with something else (load {busy:.1f})"
-    page = report(server.version(), all_results, chosen.rounds, load)
     for program in programs:
         program.close()
-    server.close()
+    return report(server.version(), all_results, chosen.rounds, load)
+
+
+def main() -> None:
+    """Measures, prints, and writes the page when all languages were measured."""
+    chosen = options()
+    languages = chosen.only.split()
+    busy = os.getloadavg()[0]
+    with Server(chosen.server, str(Path(chosen.module).resolve())) as server:
+        page = measured(chosen, languages, server, busy)
     print(page[page.index("| what") :])
     if not chosen.print and languages == list(PROGRAMS):
         PAGE.write_text(page)

@@ -81,6 +81,12 @@ class Server:
                 return f"{name.capitalize()} {found[1]}"
         return "unknown"
 
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         """Ends it."""
         self._connection.close()
