@@ -35,4 +35,20 @@ class Turn:
     timeout_s: float
 
 
-Steps = Generator[Send | Sleep | Turn, Any, T]
+@dataclass(slots=True)
+class Start:
+    """Do this for all who wait for it, whatever becomes of the one who began it."""
+
+    steps: Steps[None]
+
+
+@dataclass(slots=True)
+class Wait:
+    """Wait until it is set, at most so long."""
+
+    event: Any
+    timeout_s: float
+
+
+Step = Send | Sleep | Turn | Start | Wait
+Steps = Generator[Step, Any, T]
