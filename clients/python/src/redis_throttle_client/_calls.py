@@ -127,12 +127,16 @@ class Calls:
 
     def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
         """The subject starts anew under this rule, here as well."""
-        key = self._key(rule, subject, tag)
+        yield from self.forget_key(self._key(rule, subject, tag))
+
+    def forget_key(self, key: str) -> Steps[int]:
+        """A key starts anew; how many there were. What calls under way bring of it is not kept."""
         self._denials.drop(key)
         self._local.forget(key)
         try:
             with self._grants.forgotten(key):
-                yield from self.ask(_protocol.forget(key))
+                deleted: int = yield from self.ask(_protocol.forget(key))
+                return deleted
         finally:
             self._denials.drop(key)
 
@@ -335,7 +339,7 @@ class Calls:
         begins, fetch = joined is fetch, joined
         try:
             if begins:
-                yield Start(self._fetch(key, fetch))
+                yield Start(self._fetch(key, fetch), fetch.ended)
             yield Wait(fetch.ended, self._timeout_s)
         except BaseException:
             self._grants.leave(key, fetch)
@@ -364,7 +368,6 @@ class Calls:
             came = error
         finally:
             self._grants.end(key, fetch, asked, came)
-            fetch.ended.set()
 
     def _key(self, rule: Rule, subject: str, tag: str | None) -> str:
         """The key of a rule that can be decided whatever happens."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -15,9 +14,10 @@ from ._deadline import Deadline, instant
 from ._decision import Decision
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext, Renewer
 from ._options import Counters, LimiterOptions, Options
+from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Rule
-from ._steps import Send, Sleep, Start, Step, Steps, Turn, Wait
+from ._steps import Send, Start, Step, Steps, Turn, Wait
 from ._transport import async_transport, transport
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Limiter:
     ) -> None:  # fmt: skip
         checked = Options(**options)
         self._transport = transport(client, checked.timeout_ms / 1000, checked.max_in_flight)
-        self._calls = Calls(checked, self._transport.node, here=lambda: None, event=threading.Event)
+        self._calls = Calls(checked, self._transport.node, here=lambda: None, event=Turnstile)
         self._sleep = sleep
         self._renewer = Renewer(checked.clock)
 
@@ -161,9 +161,12 @@ class Limiter:
         if isinstance(step, Send):
             return self._transport.call(step.node, step.args, step.timeout_s)
         if isinstance(step, Start):
-            return self._run(step.steps)
+            try:
+                return self._run(step.steps)
+            finally:
+                step.ended.set()
         if isinstance(step, Wait):
-            return step.event.wait(step.timeout_s)
+            return step.ended.wait(step.timeout_s)
         if isinstance(step, Turn):
             lock = self._calls.turn(step.key, threading.Lock)
             return lock if lock.acquire(timeout=step.timeout_s) else None
@@ -302,15 +305,18 @@ class AsyncLimiter:
         if isinstance(step, Send):
             return await self._transport.call(step.node, step.args, step.timeout_s)
         if isinstance(step, Start):
-            return self._background(self._run(step.steps))
-        if isinstance(step, Sleep):
-            return await self._sleep(step.seconds)
-        with contextlib.suppress(TimeoutError):
-            async with Deadline(instant(step.timeout_s)):
-                if isinstance(step, Wait):
-                    return await step.event.wait()
-                of_this_loop = asyncio.get_running_loop(), step.key
-                lock = self._calls.turn(of_this_loop, asyncio.Lock)
-                await lock.acquire()
-                return lock
-        return None
+            task = self._background(self._run(step.steps))
+            return task.add_done_callback(lambda _: step.ended.set())
+        if isinstance(step, Wait):
+            # It needs no timer: what was started has one.
+            return await step.ended.wait()
+        if isinstance(step, Turn):
+            of_this_loop = asyncio.get_running_loop(), step.key
+            lock = self._calls.turn(of_this_loop, asyncio.Lock)
+            try:
+                async with Deadline(instant(step.timeout_s)):
+                    await lock.acquire()
+            except TimeoutError:
+                return None
+            return lock
+        return await self._sleep(step.seconds)

@@ -62,6 +62,28 @@ class Fetch:
         return first
 
 
+class Turnstile:
+    """As a ``threading.Event`` that is set once; who waited wakes the next one.
+
+    All at once would fight for the interpreter, and take twice as long.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """Lets pass who waits, and who comes later."""
+        self._lock.release()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it is set in so many seconds."""
+        passes = self._lock.acquire(timeout=timeout_s)
+        if passes:
+            self._lock.release()
+        return passes
+
+
 class Grants:
     """What was fetched, and the fetches under way. Thread-safe, bounded.
 

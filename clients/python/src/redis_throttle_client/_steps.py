@@ -37,16 +37,17 @@ class Turn:
 
 @dataclass(slots=True)
 class Start:
-    """Do this for all who wait for it, whatever becomes of the one who began it."""
+    """Do this for all who wait for its end, whatever becomes of the one who began it."""
 
     steps: Steps[None]
+    ended: Any
 
 
 @dataclass(slots=True)
 class Wait:
-    """Wait until it is set, at most so long."""
+    """Wait for the end of what was started, which takes no longer than a call."""
 
-    event: Any
+    ended: Any
     timeout_s: float
 
 
