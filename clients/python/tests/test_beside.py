@@ -45,18 +45,20 @@ def test_a_forgotten_denial_does_not_come_back_with_a_call_under_way() -> None:
     assert limiter.check_all([(ONE, "x"), (API, "42")]).allowed
 
 
-def test_nor_with_one_that_the_server_answered_before_the_forget() -> None:
+@pytest.mark.parametrize("verb", ["forget", "refund", "charge"])
+def test_nor_with_one_that_the_server_answered_before(verb: str) -> None:
     class Late(Held):
         def reply(self, args: tuple[str, ...]) -> Any:
-            if args[0] == "DEL":
-                # A denial that comes while the forget is on its way to the server.
+            if args[0] in ("DEL", "RL.REFUND", "RL.CHARGE"):
+                # A denial that comes while the call is on its way to the server.
                 limiter.check(API, "42")
             return super().reply(args)
 
     limiter = Late().threads(denial_cache=9)
     use_up(limiter)
-    limiter.forget(API, "42")
-    assert limiter.check(API, "42").allowed
+    getattr(limiter, verb)(API, "42")
+    after = limiter.check(API, "42")
+    assert (after.source, after.allowed) == ("server", verb != "charge")
 
 
 @pytest.mark.parametrize("verb", ["refund", "charge"])
@@ -168,6 +170,7 @@ def test_what_comes_while_it_closes_is_given_back() -> None:
     assert [limiter.peek(rule, "42", 0).remaining for rule in hot] == [99] * 3
     # What is asked afterwards is for nobody to give back.
     assert limiter.check(hot[0], "42").remaining == 98
+    assert server.calls[-1][-2:] == ("1", "PARTIAL")
 
 
 def test_what_comes_while_it_closes_is_given_back_in_asyncio() -> None:

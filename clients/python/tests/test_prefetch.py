@@ -18,6 +18,7 @@ from redis_throttle_client import (
     sliding,
     token_bucket,
 )
+from redis_throttle_client._prefetch import Fetch, Grants
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until
@@ -25,6 +26,24 @@ from .far import Far, Held, begun, ended, run
 
 API = gcra("api", 6, 10, "60s")
 HOT = fixed("hot", 10, "1h", prefetch=10)
+
+
+@pytest.mark.anyio
+async def test_many_at_once_fetch_once() -> None:
+    server = FakeServer()
+    limiter = server.async_limiter(prefetch=100)
+    big = gcra("big", 1000, 1000, "60s")
+    await asyncio.gather(*(limiter.check(big, "42") for _ in range(100)))
+    assert len(server.calls) == 1
+
+
+def test_many_threads_fetch_once() -> None:
+    server = FakeServer()
+    limiter = server.limiter(prefetch=100)
+    big = gcra("big", 1000, 1000, "60s")
+    ended([begun(lambda: limiter.check(big, "42")) for _ in range(50)])
+    assert len(server.calls) == 1
+    assert limiter.check(big, "42").remaining == 949
 
 
 @pytest.mark.parametrize("prefetch", [2, 7, 10, 150])
@@ -184,6 +203,68 @@ def test_loops_side_by_side_share_permits_and_wait_for_their_own() -> None:
     ended([begun(lambda: asyncio.run(come())) for _ in range(4)])
     assert sum(one.allowed for one in found) == 10
     assert {one.degraded for one in found} == {False}
+
+
+def test_nobody_waits_for_the_fetch_of_another_loop() -> None:
+    limiter = FakeServer().async_limiter()
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def begin() -> asyncio.Task[Decision]:
+        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        await asyncio.sleep(0)
+        return asked
+
+    asked = first.run_until_complete(begin())
+    assert limiter._calls._grants._fetches
+    other = second.run_until_complete(second.run_until_complete(begin()))
+    assert (other.source, first.run_until_complete(asked).allowed) == ("server", False)
+    first.close()
+    second.close()
+
+
+def test_who_waits_hears_of_a_fetch_that_was_cancelled() -> None:
+    async def come() -> None:
+        limiter = Far(60).limiter()
+        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        await asyncio.sleep(0.01)
+        for task in limiter._tasks:
+            task.cancel()
+        assert (await asyncio.wait_for(asked, 60)).source == "error"
+
+    run(come())
+
+
+def test_a_denial_of_a_fetch_is_remembered_as_one_of_a_call() -> None:
+    server = FakeServer()
+    limiter = server.limiter(denial_cache=9)
+    found = [limiter.check(HOT, "42") for _ in range(12)]
+    assert [one.allowed for one in found] == [True] * 10 + [False] * 2
+    assert [one.source for one in found[-2:]] == ["server", "local"]
+    assert len(server.calls) == 2
+
+
+def granted(permits: int, reset_after_ms: int) -> Decision:
+    return Decision(True, 100, 0, 0, reset_after_ms, "hot", granted=permits)
+
+
+def test_permits_of_two_fetches_at_once_are_put_together() -> None:
+    grants, rule = Grants(), gcra("hot", 100, 100, "1m")
+    first, second = (Fetch(rule, None, 1, None) for _ in range(2))
+    assert grants.join("k", first, 0) is first
+    first.wanted = 1
+    assert grants.join("k", second, 0) is second
+    assert grants.join("k", Fetch(rule, None, 1, None), 0) is second
+    # One of the second two finds none of its own call, and takes one that the first left.
+    grants.end("k", first, 0, granted(9, 3000))
+    grants.end("k", second, 0, granted(1, 9000))
+    told = [grants.share("k", one, 1) for one in (first, second, second)]
+    assert [one and one.allowed for one in told] == [True] * 3
+    # They lapse when the first of them do.
+    third = Fetch(rule, None, 1, None)
+    assert grants.drain(2) == [("k", rule, 7)]
+    grants.end("k", third, 0, granted(5, 3000))
+    grants.end("k", third, 0, granted(5, 9000))
+    assert grants.drain(3) == []
 
 
 def test_a_fetch_whose_loop_ended_before_it_began_is_waited_for_by_nobody() -> None:
