@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import anyio
@@ -159,7 +160,7 @@ def test_what_comes_while_it_closes_is_given_back() -> None:
     limiter = server.threads()
     server.hold()
     hot = [gcra(f"hot{at}", 100, 100, "60s", prefetch=10) for at in range(3)]
-    asked = [begun(lambda rule=rule: limiter.check(rule, "42")) for rule in hot]  # type: ignore[misc]
+    asked = [begun(partial(limiter.check, rule, "42")) for rule in hot]
     until(lambda: len(server.calls) == 3)
     closed = begun(limiter.close)
     until(lambda: limiter._calls._grants._closed)
