@@ -27,6 +27,7 @@ def test_permits_are_kept_of_so_many_subjects() -> None:
     for at in range(SUBJECTS):
         assert limiter.check(api, str(at)).source == "server"
     assert len(limiter._calls._grants._grants) == SUBJECTS - 1
+    assert len(limiter._calls._grants._fetches) == 0
     assert len(limiter._calls._turns) == 0
     assert limiter._calls.keys._known.cache_info().currsize < SUBJECTS
     # The oldest was forgotten, which errs to the strict side.

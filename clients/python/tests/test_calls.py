@@ -63,18 +63,18 @@ class Silent:
 
 
 @pytest.mark.anyio
-async def test_the_deadline_holds_for_a_turn_and_the_call() -> None:
+async def test_a_fetch_has_the_whole_time_and_so_has_who_waits_for_it() -> None:
     silent, now_s = Silent(), [0.0]
-    limiter = AsyncLimiter(silent, timeout_ms=60_000, prefetch=10, clock=lambda: now_s[0])
+    limiter = AsyncLimiter(silent, timeout_ms=60_000, prefetch=2, clock=lambda: now_s[0])
     async with anyio.create_task_group() as group:
-        for _ in range(2):
+        for _ in range(3):
             group.start_soon(limiter.check, API, "42")
-        await anyio.wait_all_tasks_blocked()
-        assert silent.waits_s == [60]
-        # The second one waits for its turn that long, and has the rest to ask.
-        now_s[0] = 24
+            await anyio.wait_all_tasks_blocked()
+            now_s[0] += 24
+        # The third one finds no permit on its way that nobody waits for.
+        assert silent.waits_s == [60, 60]
         silent.silence.set()
-    assert silent.waits_s == [60, 36]
+    assert silent.waits_s == [60, 60]
 
 
 def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:

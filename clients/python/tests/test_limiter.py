@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from typing import Any
 
@@ -363,28 +362,6 @@ def test_processes_that_fetch_exceed_a_limit_by_what_they_hold_at_most(
     server.advance(3600)
     assert server.limiter().peek(API, "42", 0).remaining == 6
     assert spent <= 6 + 10 * (allowed[-1] - allowed[0]) / 60 + 3 * prefetch
-
-
-@pytest.mark.anyio
-async def test_many_at_once_fetch_once(server: FakeServer) -> None:
-    limiter = server.async_limiter(prefetch=100)
-    big = gcra("big", 1000, 1000, "60s")
-    async with anyio.create_task_group() as group:
-        for _ in range(100):
-            group.start_soon(limiter.check, big, "42")
-    assert len(server.calls) == 1
-
-
-def test_many_threads_fetch_once(server: FakeServer) -> None:
-    limiter = server.limiter(prefetch=100)
-    big = gcra("big", 1000, 1000, "60s")
-    threads = [threading.Thread(target=limiter.check, args=(big, "42")) for _ in range(50)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(server.calls) == 1
-    assert limiter.check(big, "42").remaining == 949
 
 
 # -- options ------------------------------------------------------------------------------------

@@ -102,6 +102,23 @@ def test_a_server_that_is_away() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.parametrize("how", ["clear", "reset"])
+def test_what_starts_anew_does_so_here_as_well(server: Server, how: str) -> None:
+    uri = f"redis-throttle://127.0.0.1:{server.port}"
+    for options in ({"denial_cache": 9}, {"prefetch": 10}):
+        storage: Any = storage_from_string(uri, timeout_ms=2000, **options)
+        strategy = GCRARateLimiter(storage)
+        server.command("SET", b"rl:limits:\xff", "nobody's")
+        assert sum(strategy.hit(TEN, "a") for _ in range(11)) == 10
+        if how == "clear":
+            strategy.clear(TEN, "a")
+        else:
+            assert storage.reset() == 1
+        assert sum(strategy.hit(TEN, "a") for _ in range(11)) == 10
+        server.flush()
+
+
+@pytest.mark.live
 def test_reset_forgets_our_keys_and_no_others(storage: ThrottleStorage, server: Server) -> None:
     for name in ("a", "b"):
         GCRARateLimiter(storage).hit(TEN, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -127,6 +128,17 @@ def test_prefetched_permits_are_given_back(server: Server) -> None:
         assert server.counted() - before == 2
     with Limiter(server.client(), timeout_ms=2000) as limiter:
         assert limiter.peek(hot, "x", 0).remaining == 850
+
+
+@pytest.mark.anyio
+async def test_a_burst_larger_than_prefetch_is_decided_by_the_server(server: Server) -> None:
+    hot = fixed("hot", 95, "1h", prefetch=10)
+    async with AsyncLimiter(redis.asyncio.Redis(port=server.port), timeout_ms=5000) as limiter:
+        found = await asyncio.gather(*(limiter.check(hot, "x") for _ in range(200)))
+        assert sum(one.allowed for one in found) == 95
+        assert not any(one.degraded for one in found)
+        await limiter.forget(hot, "x")
+        assert (await limiter.check(hot, "x")).remaining == 94
 
 
 def test_a_mistake_is_raised_whatever_the_rule_says(server: Server) -> None:

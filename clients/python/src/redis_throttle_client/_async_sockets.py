@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from ._deadline import Deadline, by, instant
 from ._dial import MOST_DIALS, MOST_SOCKETS, Dial, Node
-from ._errors import Unavailable, Unsent, is_mistake
+from ._errors import Unsent, is_mistake
 
 
 class _Pool:
@@ -97,7 +98,7 @@ class AsyncSockets:
         pool.waiters.append(waiter)
         self._dial_more(pool, 1)
         try:
-            async with asyncio.timeout_at(deadline):
+            async with Deadline(deadline):
                 return await waiter
         except (TimeoutError, asyncio.CancelledError) as error:
             with contextlib.suppress(ValueError):
@@ -168,20 +169,6 @@ class AsyncSockets:
             await asyncio.wait(set(pool.dials), timeout=self._dial.patience_s)
         while pool.idle:
             await self._drop(pool, pool.idle.pop())
-
-
-def instant(timeout_s: float) -> float:
-    """When a call that begins now has to be answered, by the clock of its loop."""
-    return asyncio.get_running_loop().time() + timeout_s
-
-
-async def by(deadline: float, awaitable: Awaitable[Any]) -> Any:
-    """The result, or Unavailable."""
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await awaitable
-    except TimeoutError as error:
-        raise Unavailable("no answer in time") from error
 
 
 class AsyncServerTransport:

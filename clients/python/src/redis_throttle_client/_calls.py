@@ -1,8 +1,8 @@
 """What a limiter does, but for the waiting: the same steps for threads and for asyncio.
 
-A call is a generator. It yields what has to be waited for (:class:`Send`, :class:`Sleep`,
-:class:`Turn`) and is sent what came of it, or thrown the error; it returns the result. So the two
-limiters differ in how they wait, and in nothing else.
+A call is a generator. It yields what has to be waited for (a :class:`Send`, a :class:`Sleep` or
+another one of :mod:`._steps`) and is sent what came of it, or thrown the error; it returns the
+result. So the two limiters differ in how they wait, and in nothing else.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from ._backends import Backend, Choice, unexecuted
 from ._decision import Decision
 from ._errors import CommandRejected, ThrottleError, Unavailable, Unsent, is_mistake
 from ._keys import Keys
-from ._local import LocalLimiter, local_decision
+from ._local import LocalLimiter
 from ._options import Counters, Options
-from ._policy import DenialCache, Gate, Grants, strictest
+from ._outage import Keyed, without_answer
+from ._policy import DenialCache, Gate
+from ._prefetch import Fetch, Grants
 from ._protocol import Args
 from ._rules import Rule, checked_cost, checked_on_error
-from ._steps import Send, Sleep, Steps, Turn
+from ._steps import Send, Sleep, Start, Steps, Wait
 
 log = logging.getLogger("redis_throttle_client")
 
 Subject = str
 Call = tuple[Rule, Subject] | tuple[Rule, Subject, int]
-Keyed = tuple[Rule, str, int]
-"""Rule, key and cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,12 @@ class Admission:
 class Calls:
     """Keys, caches, the gates, and what becomes of an error."""
 
-    def __init__(self, options: Options, find_node: Callable[[str], Any]) -> None:
-        self.options = options
+    def __init__(
+        self, options: Options, find_node: Callable[[str], Any], *,
+        here: Callable[[], object], event: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        """``here`` is the loop that runs, ``event`` makes what can be waited for in it."""
+        self.options, self._here, self._event = options, here, event
         self.keys = Keys(
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
         )
@@ -114,17 +118,27 @@ class Calls:
         """``REFUND`` or ``CHARGE``: gives or takes without a condition."""
         key = self._key(rule, subject, tag)
         args = _protocol.named(verb, rule, key, cost)
-        if verb == "REFUND":
+        self._denials.drop(key)
+        try:
+            return _protocol.settled((yield from self.ask(args)), rule)
+        finally:
+            # Again, for what calls have brought that the server may have answered before.
             self._denials.drop(key)
-        return _protocol.settled((yield from self.ask(args)), rule)
 
     def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
         """The subject starts anew under this rule, here as well."""
-        key = self._key(rule, subject, tag)
+        yield from self.forget_key(self._key(rule, subject, tag))
+
+    def forget_key(self, key: str) -> Steps[int]:
+        """A key starts anew; how many there were. What calls under way bring of it is not kept."""
         self._denials.drop(key)
-        self._grants.drop(key)
         self._local.forget(key)
-        yield from self.ask(_protocol.forget(key))
+        try:
+            with self._grants.forgotten(key):
+                deleted: int = yield from self.ask(_protocol.forget(key))
+                return deleted
+        finally:
+            self._denials.drop(key)
 
     def check_all(
         self, calls: Sequence[Call], tag: str | None, id: str | None
@@ -224,14 +238,16 @@ class Calls:
         return self._backend.found.by or "module"
 
     def give_back(self) -> Steps[None]:
-        """What was fetched in advance and not spent."""
+        """What was fetched in advance and not spent, also by the calls that are under way."""
+        for fetch in self._grants.close(self._here()):
+            yield Wait(fetch.ended, self._timeout_s)
         for key, rule, permits in self._grants.drain(self.clock()):
             with contextlib.suppress(ThrottleError):
                 yield from self.ask(_protocol.named("REFUND", rule, key, permits))
 
     # -- what they are made of ----------------------------------------------------------------
 
-    def ask(self, args: Args, deadline: float | None = None) -> Steps[Any]:
+    def ask(self, args: Args) -> Steps[Any]:
         """The reply to one call that is sent once, if the gate of its node is open."""
         began = self.clock()
         try:
@@ -241,7 +257,7 @@ class Calls:
         gate = self._gate(node)
         probe, answers = gate.enter(began), gate.answers
         answered: bool | None = None
-        timeout_s = self._timeout_s if deadline is None else max(0.001, deadline - began)
+        timeout_s = self._timeout_s
         try:
             sent, tried, until = args, self._backend.found, began + timeout_s
             if tried.by != "module":
@@ -264,8 +280,7 @@ class Calls:
                 # The server answered others meanwhile: there were too many for its connections.
                 answered = None
             if answered:
-                with self._lock:
-                    self._counts["mistakes"] += 1
+                self._count("mistakes")
             raise judged from error
         finally:
             gate.leave(self.clock(), probe, answered)
@@ -275,6 +290,10 @@ class Calls:
         """The counts so far."""
         with self._lock:
             return Counters(**self._counts)
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:
         """The lock of a key, which is there as long as somebody has it or waits for it."""
@@ -293,40 +312,62 @@ class Calls:
         return gate
 
     def _decide(
-        self, args: Args, calls: Sequence[Keyed], read: Callable[[object], Decision],
-        deadline: float | None = None,
-    ) -> Steps[Decision]:  # fmt: skip
+        self, args: Args, calls: Sequence[Keyed], read: Callable[[object], Decision]
+    ) -> Steps[Decision]:
         asked = self.clock()
         cached = self._denials.get(args, asked)
         if cached is not None:
             return cached
+        drops = self._denials.drops(args)
         try:
-            decision = read((yield from self.ask(args, deadline)))
+            decision = read((yield from self.ask(args)))
         except Unavailable:
             return self._fallback(calls)
         if not any(rule.kind == "lease" for rule, _, _ in calls):
-            self._denials.put(args, decision, asked)
+            self._denials.put(args, decision, asked, drops)
         return decision
 
     def _fetched(self, rule: Rule, key: str, began: float) -> Steps[Decision]:
-        """One of the permits that one caller fetches for all who wait for their turn."""
-        deadline = began + self._timeout_s
-        turn = yield Turn(key, self._timeout_s)
-        if turn is None:
-            return self._fallback([(rule, key, 1)])
+        """One of the permits that one call fetches for all who wait for it."""
+        denied = self._denials.get(_protocol.check(rule, key), began)
+        if denied is not None:
+            return denied
+        fetch = Fetch(rule, self._here(), began + self._timeout_s, self._event())
+        joined = self._grants.join(key, fetch, began)
+        if isinstance(joined, Decision):
+            return joined
+        begins, fetch = joined is fetch, joined
         try:
-            now = self.clock()
-            spent = self._grants.spend(key, rule, now)
-            if spent is not None:
-                return spent
-            wanted = self._prefetch(rule)
+            if begins:
+                yield Start(self._fetch(key, fetch), fetch.ended)
+            yield Wait(fetch.ended, self._timeout_s)
+        except BaseException:
+            self._grants.leave(key, fetch)
+            raise
+        error = fetch.error
+        if error is not None and not isinstance(error, Unavailable):
+            if not begins:
+                self._count("mistakes")
+            raise error
+        share = None if error is not None else self._grants.share(key, fetch, self.clock())
+        return self._fallback([(rule, key, 1)]) if share is None else share
+
+    def _fetch(self, key: str, fetch: Fetch) -> Steps[None]:
+        """Asks for as many as wait, or for more. It has the whole time for it."""
+        asked, rule = self.clock(), fetch.rule
+        # A denial says until when one is denied.
+        one = _protocol.check(rule, key)
+        drops = self._denials.drops(one)
+        came: Decision | Exception = Unavailable("the program ends")
+        try:
+            wanted = self._grants.send(key, fetch, self._prefetch(rule))
             args = _protocol.check(rule, key, wanted, partial=True)
-            decision = yield from self._decide(
-                args, [(rule, key, 1)], _reader(rule, wanted, partial=True), deadline
-            )
-            return self._grants.put(key, rule, decision, now)
+            came = _protocol.decision(rule, (yield from self.ask(args)), wanted, partial=True)
+            self._denials.put(one, came, asked, drops)
+        except Exception as error:
+            came = error
         finally:
-            turn.release()
+            self._grants.end(key, fetch, asked, came)
 
     def _key(self, rule: Rule, subject: str, tag: str | None) -> str:
         """The key of a rule that can be decided whatever happens."""
@@ -365,42 +406,13 @@ class Calls:
         return decision
 
     def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:
-        """What the rules say when there is no answer: the strictest decides."""
-        each = [rule.on_error or self.options.on_error for rule, _, _ in calls]
-        chosen = strictest(each)
-        bound = [at for at, on_error in enumerate(each) if on_error == chosen]
-        first, name = bound[0], calls[bound[0]][0].name
-        if chosen == "allow":
-            return Decision(True, 0, 0, 0, 0, name, "error", True, deciding=first)
-        if chosen == "deny":
-            retry_ms = self.options.breaker_pause_ms
-            return Decision(
-                False, 0, 0, retry_ms, 0, name, "error", True, False, retry_ms, deciding=first
-            )
+        """What the rules say when there is no answer."""
+        on_errors = [rule.on_error or self.options.on_error for rule, _, _ in calls]
         now_us = int(self.clock() * 1_000_000)
-
-        def row(at: int, cost: int, peek: bool) -> Decision:
-            rule, key, _ = calls[at]
-            return local_decision(self._local, rule, key, cost, now_us, peek=peek)
-
         with self._lock:
-            # All or none: a denied call takes from none of them.
-            rows = [row(at, calls[at][2], True) for at in bound]
-            if not all(one.allowed for one in rows):
-                rows = [
-                    row(at, 0, True) if one.allowed else one
-                    for at, one in zip(bound, rows, strict=True)
-                ]
-            elif not peek:
-                rows = [row(at, calls[at][2], False) for at in bound]
-        at = max(range(len(rows)), key=lambda row: _severity(rows[row]))
-        if len(calls) == 1:
-            return rows[0]
-        return replace(rows[at], rows=tuple(rows), deciding=bound[at])
-
-
-def _severity(row: Decision) -> tuple[bool, bool, int, int]:
-    return not row.allowed, row.never, row.retry_after_ms, -row.remaining
+            return without_answer(
+                calls, on_errors, self.options.breaker_pause_ms, self._local, now_us, peek=peek
+            )
 
 
 def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object], Decision]:

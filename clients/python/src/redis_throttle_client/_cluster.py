@@ -11,7 +11,8 @@ import threading
 import time
 from typing import Any
 
-from ._async_sockets import AsyncSockets, by, instant
+from ._async_sockets import AsyncSockets
+from ._deadline import by, instant
 from ._dial import Dial, Node
 from ._errors import Unavailable
 from ._protocol import key_of

@@ -10,12 +10,14 @@ from typing import Any, TypeVar, Unpack
 
 from ._backends import Backend
 from ._calls import Call, Calls
+from ._deadline import Deadline, instant
 from ._decision import Decision
 from ._lease import AsyncLease, AsyncLeaseContext, Lease, LeaseContext, Renewer
 from ._options import Counters, LimiterOptions, Options
+from ._prefetch import Turnstile
 from ._protocol import Args
 from ._rules import Rule
-from ._steps import Send, Sleep, Steps, Turn
+from ._steps import Send, Start, Step, Steps, Turn, Wait
 from ._transport import async_transport, transport
 
 T = TypeVar("T")
@@ -34,7 +36,7 @@ class Limiter:
     ) -> None:  # fmt: skip
         checked = Options(**options)
         self._transport = transport(client, checked.timeout_ms / 1000, checked.max_in_flight)
-        self._calls = Calls(checked, self._transport.node)
+        self._calls = Calls(checked, self._transport.node, here=lambda: None, event=Turnstile)
         self._sleep = sleep
         self._renewer = Renewer(checked.clock)
 
@@ -110,7 +112,10 @@ class Limiter:
         return self._run(self._calls.ready())
 
     def close(self) -> None:
-        """Gives back what was fetched in advance and not spent, and closes the sockets."""
+        """Gives back what was fetched in advance and not spent, and closes the sockets.
+
+        So it does with what calls bring that are under way. Later ones fetch nothing in advance.
+        """
         self._run(self._calls.give_back())
         self._renewer.close()
         self._transport.close()
@@ -152,9 +157,16 @@ class Limiter:
             result: T = end.value
             return result
 
-    def _do(self, step: Send | Sleep | Turn) -> Any:
+    def _do(self, step: Step) -> Any:
         if isinstance(step, Send):
             return self._transport.call(step.node, step.args, step.timeout_s)
+        if isinstance(step, Start):
+            try:
+                return self._run(step.steps)
+            finally:
+                step.ended.set()
+        if isinstance(step, Wait):
+            return step.ended.wait(step.timeout_s)
         if isinstance(step, Turn):
             lock = self._calls.turn(step.key, threading.Lock)
             return lock if lock.acquire(timeout=step.timeout_s) else None
@@ -170,7 +182,9 @@ class AsyncLimiter:
     ) -> None:  # fmt: skip
         checked = Options(**options)
         self._transport = async_transport(client, checked.timeout_ms / 1000, checked.max_in_flight)
-        self._calls = Calls(checked, self._transport.node)
+        self._calls = Calls(
+            checked, self._transport.node, here=asyncio.get_running_loop, event=asyncio.Event
+        )
         self._sleep = sleep
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -287,14 +301,20 @@ class AsyncLimiter:
             result: T = end.value
             return result
 
-    async def _do(self, step: Send | Sleep | Turn) -> Any:
+    async def _do(self, step: Step) -> Any:
         if isinstance(step, Send):
             return await self._transport.call(step.node, step.args, step.timeout_s)
+        if isinstance(step, Start):
+            task = self._background(self._run(step.steps))
+            return task.add_done_callback(lambda _: step.ended.set())
+        if isinstance(step, Wait):
+            # It needs no timer: what was started has one.
+            return await step.ended.wait()
         if isinstance(step, Turn):
             of_this_loop = asyncio.get_running_loop(), step.key
             lock = self._calls.turn(of_this_loop, asyncio.Lock)
             try:
-                async with asyncio.timeout(step.timeout_s):
+                async with Deadline(instant(step.timeout_s)):
                     await lock.acquire()
             except TimeoutError:
                 return None

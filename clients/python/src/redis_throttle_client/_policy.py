@@ -8,19 +8,13 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ._decision import Decision
 from ._errors import Unavailable
-from ._rules import OnError, Rule
 
-_STRICTNESS: tuple[OnError, ...] = ("allow", "local", "deny")
-
-
-def strictest(policies: Iterable[OnError]) -> OnError:
-    """What several rules do together without an answer."""
-    return max(policies, key=_STRICTNESS.index)
+# By which a cache tells that something of a call's keys was forgotten since it was sent.
+_SLOTS = 1024
 
 
 class Gate:
@@ -46,8 +40,10 @@ class Gate:
             if self._in_flight >= self._most:
                 raise Unavailable(f"{self._most} calls wait for the server already")
             self._in_flight += 1
-            self._probing = self._shut_until is not None
-            return self._probing
+            probe = self._shut_until is not None
+            # An older call may have been answered while a probe is under way: that one stays one.
+            self._probing = self._probing or probe
+            return probe
 
     def leave(self, now: float, probe: bool, answered: bool | None) -> None:
         """Ends a call. ``answered`` is None when it was given up by its caller."""
@@ -70,6 +66,7 @@ class DenialCache:
     def __init__(self, size: int) -> None:
         self._size = size
         self._denials: OrderedDict[tuple[str, ...], tuple[Decision, float]] = OrderedDict()
+        self._drops = [0] * _SLOTS
         self._lock = threading.Lock()
 
     def get(self, args: tuple[str, ...], now: float) -> Decision | None:
@@ -85,19 +82,30 @@ class DenialCache:
             return None
         return _aged(denial, passed_ms)
 
-    def put(self, args: tuple[str, ...], decision: Decision, asked: float) -> None:
-        """Remembers a denial; ``asked`` is the instant before the call."""
+    def drops(self, args: tuple[str, ...]) -> int:
+        """Changes when something of a call's keys is forgotten, and seldom when of another one."""
+        # Where there is but one key, words of its rule stand there too, which does no harm.
+        return sum(self._drops[hash(key) % _SLOTS] for key in args[1::2]) if self._size else 0
+
+    def put(self, args: tuple[str, ...], decision: Decision, asked: float, drops: int) -> None:
+        """Remembers a denial, unless it is from before something was forgotten.
+
+        ``asked`` is the instant before the call, ``drops`` what :meth:`drops` was then.
+        """
         if not self._size or decision.allowed or decision.retry_after_ms <= 0:
             return
         with self._lock:
+            if drops != self.drops(args):
+                return
             self._denials[args] = decision, asked
             self._denials.move_to_end(args)
             while len(self._denials) > self._size:
                 self._denials.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Forgets what is known of a key: it was refunded or deleted here."""
+        """Forgets what is known of a key, or will be by calls under way: it was changed here."""
         with self._lock:
+            self._drops[hash(key) % _SLOTS] += 1
             for args in [args for args in self._denials if key in args]:
                 del self._denials[args]
 
@@ -114,69 +122,3 @@ def _aged(denial: Decision, passed_ms: int) -> Decision:
             for row in denial.rows
         ),
     )
-
-
-@dataclass(slots=True)
-class Grant:
-    """Permits of one key that were taken in advance, and lapse with the reset of their grant."""
-
-    rule: Rule
-    decision: Decision
-    permits: int
-    lapses: float
-
-
-class Grants:
-    """Permits fetched in advance, spent one by one without asking. Thread-safe, bounded."""
-
-    def __init__(self, size: int = 10_000) -> None:
-        self._size = size
-        self._grants: OrderedDict[str, Grant] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def spend(self, key: str, rule: Rule, now: float) -> Decision | None:
-        """One permit, if there is one of this very rule that has not lapsed."""
-        with self._lock:
-            grant = self._grants.get(key)
-            if grant is None:
-                return None
-            same = grant.rule is rule or grant.rule == rule
-            if not same or grant.permits < 1 or now >= grant.lapses:
-                del self._grants[key]
-                return None
-            grant.permits -= 1
-            base, left = grant.decision, grant.permits
-            left_ms = math.ceil((grant.lapses - now) * 1000)
-        return Decision(
-            True, base.limit, base.remaining + left, 0, left_ms, base.rule, "local",
-            granted=1, window_us=base.window_us,
-        )  # fmt: skip
-
-    def put(self, key: str, rule: Rule, decision: Decision, asked: float) -> Decision:
-        """Keeps all but one of the permits that were granted; answers for that one."""
-        spare = decision.granted - 1
-        if spare > 0:
-            with self._lock:
-                lapses = asked + decision.reset_after_ms / 1000
-                self._grants[key] = Grant(rule, decision, spare, lapses)
-                self._grants.move_to_end(key)
-                while len(self._grants) > self._size:
-                    self._grants.popitem(last=False)
-        remaining = decision.remaining + max(0, spare)
-        return replace(decision, granted=min(1, decision.granted), remaining=remaining)
-
-    def drop(self, key: str) -> None:
-        """Forgets the permits of a key that starts anew."""
-        with self._lock:
-            self._grants.pop(key, None)
-
-    def drain(self, now: float) -> list[tuple[str, Rule, int]]:
-        """What is left and has not lapsed, to be given back."""
-        with self._lock:
-            left = [
-                (key, grant.rule, grant.permits)
-                for key, grant in self._grants.items()
-                if grant.permits > 0 and now < grant.lapses
-            ]
-            self._grants.clear()
-        return left

@@ -35,4 +35,21 @@ class Turn:
     timeout_s: float
 
 
-Steps = Generator[Send | Sleep | Turn, Any, T]
+@dataclass(slots=True)
+class Start:
+    """Do this for all who wait for its end, whatever becomes of the one who began it."""
+
+    steps: Steps[None]
+    ended: Any
+
+
+@dataclass(slots=True)
+class Wait:
+    """Wait for the end of what was started, which takes no longer than a call."""
+
+    ended: Any
+    timeout_s: float
+
+
+Step = Send | Sleep | Turn | Start | Wait
+Steps = Generator[Step, Any, T]

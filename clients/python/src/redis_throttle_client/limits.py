@@ -14,6 +14,7 @@ leaves a server that is away to the framework; the others decide as everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from typing import Any, Literal
@@ -24,7 +25,6 @@ from limits.storage import Storage
 from limits.strategies import STRATEGIES, RateLimiter
 from limits.util import WindowStats
 
-from . import _protocol
 from ._decision import Decision
 from ._errors import InvalidArgument, ThrottleError, Unavailable
 from ._limiter import Limiter
@@ -116,7 +116,9 @@ class ThrottleStorage(Storage):
                 args = ("SCAN", cursor.decode(), "MATCH", f"{escaped}{rule}:*", "COUNT", "1000")
                 cursor, keys = self.limiter._ask(args)
                 for key in keys:
-                    count += int(self.limiter._ask(("DEL", key)))
+                    # What is no text is none of ours.
+                    with contextlib.suppress(UnicodeDecodeError):
+                        count += self._forget(key.decode())
                 if cursor == b"0":
                     break
         return count
@@ -124,8 +126,10 @@ class ThrottleStorage(Storage):
     def clear(self, key: str) -> None:
         """The key starts anew, under both strategies."""
         for rule in _NAMES:
-            name = self.limiter._calls.keys.key(rule, key)
-            self.limiter._ask(_protocol.forget(name))
+            self._forget(self.limiter._calls.keys.key(rule, key))
+
+    def _forget(self, key: str) -> int:
+        return self.limiter._run(self.limiter._calls.forget_key(key))
 
 
 class GCRARateLimiter(RateLimiter):

@@ -1,0 +1,61 @@
+"""What holds without an answer: what the rules of a call say in their ``on_error``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from ._decision import Decision
+from ._local import LocalLimiter, local_decision
+from ._rules import OnError, Rule
+
+Keyed = tuple[Rule, str, int]
+"""Rule, key and cost."""
+
+_STRICTNESS: tuple[OnError, ...] = ("allow", "local", "deny")
+
+
+def strictest(policies: Iterable[OnError]) -> OnError:
+    """What several rules do together without an answer."""
+    return max(policies, key=_STRICTNESS.index)
+
+
+def without_answer(
+    calls: Sequence[Keyed], on_errors: Sequence[OnError], retry_ms: int, local: LocalLimiter,
+    now_us: int, *, peek: bool = False,
+) -> Decision:  # fmt: skip
+    """The strictest decides; ``retry_ms`` is when to come back after it has denied."""
+    chosen = strictest(on_errors)
+    bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
+    if chosen != "local":
+        return _nobodys(calls[bound[0]][0], chosen == "allow", retry_ms, bound[0])
+
+    def row(at: int, cost: int, peek: bool) -> Decision:
+        rule, key, _ = calls[at]
+        return local_decision(local, rule, key, cost, now_us, peek=peek)
+
+    # All or none: a denied call takes from none of them.
+    rows = [row(at, calls[at][2], True) for at in bound]
+    if not all(one.allowed for one in rows):
+        rows = [
+            row(at, 0, True) if one.allowed else one for at, one in zip(bound, rows, strict=True)
+        ]
+    elif not peek:
+        rows = [row(at, calls[at][2], False) for at in bound]
+    at = max(range(len(rows)), key=lambda row: _severity(rows[row]))
+    if len(calls) == 1:
+        return rows[0]
+    return replace(rows[at], rows=tuple(rows), deciding=bound[at])
+
+
+def _nobodys(rule: Rule, allowed: bool, retry_ms: int, deciding: int) -> Decision:
+    """A decision that nobody made. The limit is the rule's, where it has one."""
+    limit, retry_ms = (rule.default or rule).limit or 0, 0 if allowed else retry_ms
+    return Decision(
+        allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms,
+        deciding=deciding,
+    )  # fmt: skip
+
+
+def _severity(row: Decision) -> tuple[bool, bool, int, int]:
+    return not row.allowed, row.never, row.retry_after_ms, -row.remaining

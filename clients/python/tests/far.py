@@ -1,0 +1,118 @@
+"""Servers that are far, without a socket: what happens while a call is under way."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from redis_throttle_client import AsyncLimiter, Limiter, Unavailable
+from redis_throttle_client.testing import FakeServer
+
+PATIENT: Any = {"timeout_ms": 60_000}
+
+
+class Held(FakeServer):
+    """Decides at once; while it holds, its answers come later, but to what it lets pass."""
+
+    def __init__(self, *passing: str) -> None:
+        super().__init__()
+        self._passing = passing
+        self._lock = threading.RLock()
+        self._go = threading.Event()
+        self._go.set()
+        self.waits_s: list[float] = []
+
+    def hold(self) -> None:
+        self._go = threading.Event()
+
+    def let_go(self) -> None:
+        self._go.set()
+
+    def node(self, key: str) -> None:
+        return None
+
+    def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        with self._lock:
+            self.waits_s.append(timeout_s)
+            reply = self.reply(args)
+        if args[0] not in self._passing:
+            assert self._go.wait(60)
+        return reply
+
+    def close(self) -> None:
+        pass
+
+    def threads(self, **options: Any) -> Limiter:
+        return Limiter(self, clock=self.now, **PATIENT, **options)
+
+
+def begun(work: Callable[[], Any]) -> threading.Thread:
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
+
+
+def ended(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+class Loop(asyncio.SelectorEventLoop):
+    """Where all wait, its clock goes on to the next timer: no test waits for it."""
+
+    def __init__(self) -> None:
+        selector = selectors.DefaultSelector()
+        super().__init__(selector)
+        self._now_s, self._look = 0.0, selector.select
+        selector.select = self._jump  # type: ignore[method-assign]
+
+    def _jump(self, timeout: float | None = None) -> Any:
+        assert timeout is not None, "all wait, and nothing comes"
+        found = self._look(0)
+        if not found:
+            self._now_s += timeout
+        return found
+
+    def time(self) -> float:
+        return self._now_s
+
+
+class Far(FakeServer):
+    """A server of asyncio at so many ms for there and back, and what it let wait."""
+
+    def __init__(self, ms: float) -> None:
+        super().__init__()
+        self._s = ms / 1000
+        self.in_flight = self.most = 0
+
+    def node(self, key: str) -> None:
+        return None
+
+    async def call(self, node: None, args: tuple[str, ...], timeout_s: float) -> Any:
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.sleep(self._s / 2)
+                reply = self.reply(args)
+                await asyncio.sleep(self._s / 2)
+                return reply
+        except TimeoutError as error:
+            raise Unavailable("no answer in time") from error
+        finally:
+            self.in_flight -= 1
+
+    async def close(self) -> None:
+        pass
+
+    def limiter(self, **options: Any) -> Any:
+        return AsyncLimiter(self, clock=asyncio.get_running_loop().time, **options)
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=Loop) as runner:
+        runner.run(work)

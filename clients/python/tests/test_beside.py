@@ -1,0 +1,240 @@
+"""What happens beside a call that is under way: a forget, a close, a probe."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from redis_throttle_client import Limiter, Unavailable, fixed, gcra, policy
+from redis_throttle_client._policy import Gate
+from redis_throttle_client.testing import FakeServer
+
+from .conftest import until
+from .far import Far, Held, begun, ended, run
+
+API = gcra("api", 6, 10, "60s")
+HOT = fixed("hot", 10, "1h", prefetch=10)
+ONE = fixed("one", 1, "1h")
+
+
+# -- forget, refund and charge ------------------------------------------------------------------
+
+
+def use_up(limiter: Limiter) -> None:
+    for _ in range(6):
+        limiter.check(API, "42")
+
+
+def test_a_forgotten_denial_does_not_come_back_with_a_call_under_way() -> None:
+    server = Held("DEL")
+    limiter = server.threads(denial_cache=9)
+    use_up(limiter)
+    server.hold()
+    asked = [
+        begun(lambda: limiter.check(API, "42")),
+        begun(lambda: limiter.check_all([(ONE, "x"), (API, "42")])),
+    ]
+    until(lambda: len(server.calls) == 8)
+    limiter.forget(API, "42")
+    server.let_go()
+    ended(asked)
+    assert limiter.check(API, "42").allowed
+    assert limiter.check_all([(ONE, "x"), (API, "42")]).allowed
+
+
+@pytest.mark.parametrize("verb", ["forget", "refund", "charge"])
+def test_nor_with_one_that_the_server_answered_before(verb: str) -> None:
+    class Late(Held):
+        def reply(self, args: tuple[str, ...]) -> Any:
+            if args[0] in ("DEL", "RL.REFUND", "RL.CHARGE"):
+                # A denial that comes while the call is on its way to the server.
+                limiter.check(API, "42")
+            return super().reply(args)
+
+    limiter = Late().threads(denial_cache=9)
+    use_up(limiter)
+    getattr(limiter, verb)(API, "42")
+    after = limiter.check(API, "42")
+    assert (after.source, after.allowed) == ("server", verb != "charge")
+
+
+@pytest.mark.parametrize("verb", ["refund", "charge"])
+def test_what_is_given_or_taken_here_ends_a_denial_on_its_way(verb: str) -> None:
+    server = Held("RL.REFUND", "RL.CHARGE")
+    limiter = server.threads(denial_cache=9)
+    use_up(limiter)
+    server.hold()
+    asked = begun(lambda: limiter.check(API, "42"))
+    until(lambda: len(server.calls) == 7)
+    getattr(limiter, verb)(API, "42")
+    server.let_go()
+    ended([asked])
+    after = limiter.check(API, "42")
+    assert (after.source, after.allowed) == ("server", verb == "refund")
+
+
+def test_another_key_that_is_forgotten_ends_no_denial() -> None:
+    server = Held("DEL")
+    limiter = server.threads(denial_cache=9)
+    use_up(limiter)
+    cache, args = limiter._calls._denials, server.calls[-1]
+    server.hold()
+    asked = begun(lambda: limiter.check(API, "42"))
+    until(lambda: len(server.calls) == 7)
+    before = cache.drops(args)
+    limiter.forget(API, next(other for other in map(str, range(99)) if not meets(other, args)))
+    assert cache.drops(args) == before
+    server.let_go()
+    ended([asked])
+    assert limiter.check(API, "42").source == "local"
+
+
+def meets(subject: str, args: tuple[str, ...]) -> bool:
+    """Whether it is told apart from none of a call's words. That changes from run to run."""
+    return hash(f"rl:api:{subject}") % 1024 in {hash(word) % 1024 for word in args}
+
+
+def test_forgotten_permits_do_not_come_back_with_a_fetch_under_way() -> None:
+    server = Held("DEL")
+    limiter = server.threads()
+    server.hold()
+    asked = begun(lambda: limiter.check(HOT, "42"))
+    until(lambda: len(server.calls) == 1)
+    limiter.forget(HOT, "42")
+    server.let_go()
+    ended([asked])
+    # All are there again, and no more.
+    assert sum(limiter.check(HOT, "42").allowed for _ in range(40)) == 10
+
+
+def test_while_a_key_is_forgotten_nothing_is_taken_in_advance() -> None:
+    server = Held("RL.FIXED")
+    limiter = server.threads()
+    server.hold()
+    forgotten = begun(lambda: limiter.forget(HOT, "42"))
+    until(lambda: len(server.calls) == 1)
+    assert limiter.check(HOT, "42").allowed
+    server.let_go()
+    ended([forgotten])
+    assert sum(limiter.check(HOT, "42").allowed for _ in range(40)) == 9
+    assert [call[-2:] for call in server.calls[1:3]] == [("1", "PARTIAL"), ("10", "PARTIAL")]
+    assert limiter._calls._grants._forgetting == {}
+
+
+def test_who_comes_after_a_forget_does_not_wait_for_what_was_asked_before() -> None:
+    server = Held("DEL")
+    limiter = server.threads()
+    server.hold()
+    asked = [begun(lambda: limiter.check(HOT, "42"))]
+    until(lambda: len(server.calls) == 1)
+    limiter.forget(HOT, "42")
+    asked.append(begun(lambda: limiter.check(HOT, "42")))
+    until(lambda: len(server.calls) == 3)
+    server.let_go()
+    ended(asked)
+
+
+@pytest.mark.anyio
+async def test_forget_and_check_at_once_in_asyncio() -> None:
+    server = FakeServer()
+    limiter = server.async_limiter(denial_cache=9)
+    await limiter.check(API, "42", 6)
+    await asyncio.gather(
+        limiter.check(API, "42"), limiter.check(HOT, "42"),
+        limiter.forget(API, "42"), limiter.forget(HOT, "42"),
+    )  # fmt: skip
+    assert (await limiter.check(API, "42")).allowed
+    found = [await limiter.check(HOT, "42") for _ in range(40)]
+    assert 9 <= sum(one.allowed for one in found) <= 10
+
+
+# -- close --------------------------------------------------------------------------------------
+
+
+def test_what_comes_while_it_closes_is_given_back() -> None:
+    server = Held("RL.REFUND", "RL.PEEK")
+    limiter = server.threads()
+    server.hold()
+    hot = [gcra(f"hot{at}", 100, 100, "60s", prefetch=10) for at in range(3)]
+    asked = [begun(partial(limiter.check, rule, "42")) for rule in hot]
+    until(lambda: len(server.calls) == 3)
+    closed = begun(limiter.close)
+    until(lambda: limiter._calls._grants._closed)
+    assert closed.is_alive()
+    server.let_go()
+    ended([*asked, closed])
+    assert [call[-1] for call in server.calls if call[0] == "RL.REFUND"] == ["9"] * 3
+    assert [limiter.peek(rule, "42", 0).remaining for rule in hot] == [99] * 3
+    # What is asked afterwards is for nobody to give back.
+    assert limiter.check(hot[0], "42").remaining == 98
+    assert server.calls[-1][-2:] == ("1", "PARTIAL")
+
+
+def test_what_comes_while_it_closes_is_given_back_in_asyncio() -> None:
+    async def close() -> None:
+        server = Far(60)
+        limiter = server.limiter()
+        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        await asyncio.sleep(0.01)
+        await limiter.close()
+        assert (await asked).source == "server"
+        assert [call[0] for call in server.calls] == ["RL.FIXED", "RL.REFUND"]
+        assert server.calls[-1][-1] == "9"
+
+    run(close())
+
+
+def test_a_close_waits_no_longer_than_a_call_may_take() -> None:
+    async def close() -> None:
+        server = Far(10**6)
+        limiter = server.limiter()
+        asked = asyncio.create_task(limiter.check(HOT, "42"))
+        await asyncio.sleep(0.01)
+        await limiter.close()
+        assert asyncio.get_running_loop().time() < 0.2
+        assert (await asked).source == "error"
+
+    run(close())
+
+
+# -- the circuit breaker ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answered", [True, False, None])
+def test_one_call_is_the_probe_whatever_older_ones_end_meanwhile(answered: bool | None) -> None:
+    gate = Gate(9, 1, 1)
+    older = [gate.enter(0) for _ in range(2)]
+    gate.leave(0, gate.enter(0), answered=False)
+    assert gate.enter(1)
+    gate.leave(1, older[0], answered=answered)
+    if answered:
+        # It does answer, so they are let in; but the probe is still under way when it is shut.
+        assert gate.enter(1) is False
+        gate.leave(1, older[1], answered=False)
+    for now in (1, 2, 9):
+        with pytest.raises(Unavailable):
+            gate.enter(now)
+    gate.leave(9, True, answered=False)
+    assert gate.enter(10)
+
+
+# -- decisions that nobody made -----------------------------------------------------------------
+
+
+@pytest.mark.anyio
+async def test_the_limit_of_a_decision_that_nobody_made_is_the_rules() -> None:
+    server = FakeServer()
+    server.fail()
+    limiter = server.limiter()
+    closed = fixed("day", 9, "1d", on_error="deny")
+    named = [policy("search", default=API), policy("unknown")]
+    assert [limiter.check(rule, "42").limit for rule in (API, closed, *named)] == [6, 9, 6, 0]
+    assert limiter.check_all([(API, "42"), (closed, "42")]).limit == 9
+    assert limiter.peek(API, "42").limit == 6
+    with anyio.fail_after(60):
+        assert (await server.async_limiter(prefetch=9).check(API, "42")).limit == 6
+    assert limiter.check(closed, "42").headers() == {"Retry-After": "1"}
