@@ -91,7 +91,7 @@ export class Prefetcher {
         (grant) => this.#share(key, fetch, grant),
         (error) => {
           this.#close(key, fetch);
-          for (const one of fetch.waiters) if (one.isWaiting) one.reject(error);
+          for (const one of fetch.waiters) if (one.isWaiting) one.fail(error);
         },
       )
       .then(() => void this.#fetches.delete(ended));
@@ -118,7 +118,10 @@ export class Prefetcher {
     for (const waiter of others) {
       if (!grant.allowed) waiter.resolve(grant);
       else if (stock.left > 0) waiter.resolve(this.#permit(stock));
-      else this.#promise(key, waiter);
+      else {
+        waiter.smaller = grant;
+        this.#promise(key, waiter);
+      }
     }
     if (wasOpen && left > 0) this.#store(key, stock);
   }
@@ -180,10 +183,27 @@ function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number):
   return { rule, left, lapsesAtMs, remaining: grant.remaining, fields };
 }
 
+/** When there is more, a grant does not say; all of it is there at its reset. */
+function noneLeft(grant: Decision): Decision {
+  const retryAfterMs = grant.resetAfterMs;
+  return new Decision({
+    ...grant.fields(),
+    allowed: false,
+    remaining: 0,
+    retryAfterMs,
+    source: 'local',
+    wouldAllow: false,
+    wouldRetryAfterMs: retryAfterMs,
+    granted: 0,
+  });
+}
+
 /** Somebody who waits for a permit: until there is one, the deadline passes, or it is aborted. */
 class Waiter implements Due {
   place = -1;
   isWaiting = true;
+  /** A grant that was smaller than promised. */
+  smaller: Decision | undefined;
   readonly #onAbort: (() => void) | undefined;
 
   constructor(
@@ -214,7 +234,14 @@ class Waiter implements Due {
   }
 
   expire(): void {
-    this.reject(new UnavailableError('timeout', 'no permit in time'));
+    this.fail(new UnavailableError('timeout', 'no permit in time'));
+  }
+
+  /** Without an answer: the server did answer who was promised more than came. */
+  fail(reason: unknown): void {
+    if (this.smaller !== undefined && reason instanceof UnavailableError) {
+      this.resolve(noneLeft(this.smaller));
+    } else this.reject(reason);
   }
 
   #end(): void {

@@ -223,7 +223,8 @@ describe('prefetch', () => {
     expect(await first).toBe('waits');
     await server.advance(1);
     const sources = (await Promise.all(waiting)).map(({ source }) => source);
-    expect(sources).toEqual(['server', 'error']);
+    expect(sources).toEqual(['server', 'local']);
+    expect(await waiting[1]).toMatchObject({ allowed: false, retryAfterMs: 3_600_000, granted: 0 });
     await server.advance(60);
     expect((await late).error).toMatchObject({ reason: 'timeout' });
     expect(server.calls).toHaveLength(2);

@@ -76,7 +76,8 @@ pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisE
 }
 
 /// The connection of a limiter. Those of the driver are asked without a box around the answer: it
-/// is larger than what a thread keeps for its next allocation, and threads wait for each other there.
+/// would be larger than what a thread keeps for its next allocation, and for more than that threads
+/// wait for each other.
 pub(crate) enum Wire {
     Multiplexed(redis::aio::MultiplexedConnection),
     #[cfg(feature = "connection-manager")]

@@ -76,6 +76,22 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
     }
 }
 
+/// The denial of who was promised more than came, and has no time to ask again: the server did
+/// answer, and had no more. When it has, a grant does not say; all of it is there at its reset.
+fn none_left(grant: Decision) -> Decision {
+    let retry_ms = i64::try_from(grant.reset_after_ms).unwrap_or(i64::MAX);
+    Decision {
+        allowed: false,
+        remaining: 0,
+        retry_after_ms: retry_ms,
+        source: Source::Local,
+        would_allow: false,
+        would_retry_after_ms: retry_ms,
+        granted: 0,
+        ..grant
+    }
+}
+
 fn lapses(grant: &Decision, asked: Instant) -> Instant {
     asked + Duration::from_millis(grant.reset_after_ms)
 }
@@ -206,6 +222,7 @@ impl Limiter {
         if let Some(denial) = self.0.denials.get(&protocol::check(&many, true)?, began) {
             return Ok(denial);
         }
+        let mut smaller = None;
         let in_time = async {
             loop {
                 let (fetch, place) = match grants.claim(&many, clock::now()) {
@@ -220,12 +237,14 @@ impl Limiter {
                 if let Some(kept) = fetch.kept(place).await {
                     return (kept, place);
                 }
+                smaller = fetch.answer.get().and_then(|grant| grant.as_ref().ok()).cloned();
             }
         };
         match tokio::time::timeout_at(self.deadline(began), in_time).await {
-            Err(_) | Ok((Err(Error::Unavailable { .. }), _)) => {
-                Ok(self.fallback(std::slice::from_ref(call), false))
-            }
+            Err(_) | Ok((Err(Error::Unavailable { .. }), _)) => Ok(match smaller {
+                Some(grant) => none_left(grant),
+                None => self.fallback(std::slice::from_ref(call), false),
+            }),
             Ok((kept, place)) => {
                 // The call itself has counted one.
                 if kept.is_err() && place > 0 {

@@ -174,6 +174,19 @@ async fn who_is_promised_more_than_comes_asks_again() {
     assert_eq!(server.calls().len(), 2);
 }
 
+/// The server did answer: it is not for `on_error` to let in whom it had nothing for.
+#[tokio::test(start_paused = true)]
+async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
+    let server = FakeServer::new();
+    let limiter = far(&server, Options::default().prefetch(10));
+    let few = Rule::fixed("few", 3, "1h").unwrap();
+    let found = at_once(&limiter, &few, 10).await;
+    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
+    let denied = found.iter().find(|decision| !decision.allowed).unwrap();
+    assert_eq!((denied.source, denied.degraded), (Source::Local, false));
+    assert_eq!((denied.retry_after_ms, denied.remaining), (3_600_000, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_takes_nothing_from_those_who_wait() {
     let server = FakeServer::new();
