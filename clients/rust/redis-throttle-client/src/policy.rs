@@ -56,8 +56,10 @@ impl Gate {
             return Err(Error::away("too many calls wait for the server already"));
         }
         state.in_flight += 1;
-        state.probing = state.shut_until.is_some();
-        Ok(Pass { gate: self, probe: state.probing, answered: None })
+        let probe = state.shut_until.is_some();
+        // One may be on its way still, when an older call has opened the gate meanwhile.
+        state.probing |= probe;
+        Ok(Pass { gate: self, probe, answered: None })
     }
 }
 
@@ -85,5 +87,26 @@ impl Drop for Pass<'_> {
             }
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_probe_at_a_time_whatever_ends_that_was_sent_before() {
+        let pause = Duration::from_millis(10);
+        let gate = Gate::new(9, 1, pause);
+        let older = gate.enter(clock::now()).unwrap();
+        gate.enter(clock::now()).unwrap().end(false);
+        tokio::time::advance(pause).await;
+        let probe = gate.enter(clock::now()).unwrap();
+        older.end(true);
+        gate.enter(clock::now()).unwrap().end(false);
+        tokio::time::advance(pause).await;
+        assert!(gate.enter(clock::now()).is_err());
+        probe.end(true);
+        assert!(gate.enter(clock::now()).is_ok());
     }
 }
