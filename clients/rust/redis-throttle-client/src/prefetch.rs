@@ -36,7 +36,10 @@ struct Fetch {
     key: String,
     permits: u64,
     asked: Instant,
-    answer: SetOnce<Result<Decision, Error>>,
+    /// When its time is over.
+    ends: Instant,
+    /// None when it was given up with the runtime that it was begun in.
+    answer: SetOnce<Option<Result<Decision, Error>>>,
 }
 
 /// The fetch of a key whose permits are not all promised.
@@ -112,16 +115,18 @@ impl State {
         Some(permit(&grant.decision, grant.permits, grant.lapses, now))
     }
 
-    fn promise(&mut self, many: &Keyed<'_>, now: Instant) -> Claim {
+    fn promise(&mut self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
+        // One that is open beyond its end was begun in a runtime that nobody runs.
         if let Some(open) = self.open.get_mut(&many.key)
             && open.fetch.rule == *many.rule
             && open.promised < open.fetch.permits
+            && now < open.fetch.ends
         {
             open.promised += 1;
             return Claim::Promise(open.fetch.clone(), open.promised - 1);
         }
         let (rule, key, answer) = (many.rule.clone(), many.key.clone(), SetOnce::new());
-        let fetch = Arc::new(Fetch { rule, key, permits: many.cost, asked: now, answer });
+        let fetch = Arc::new(Fetch { rule, key, permits: many.cost, asked: now, ends, answer });
         self.open.insert(many.key.clone(), Open { fetch: fetch.clone(), promised: 1 });
         Claim::Promise(fetch, 0)
     }
@@ -140,23 +145,24 @@ impl Grants {
         self.state().spend(key, rule, now)
     }
 
-    fn claim(&self, many: &Keyed<'_>, now: Instant) -> Claim {
+    /// `ends`: when a fetch that begins now is over.
+    fn claim(&self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
         let mut state = self.state();
         // A fetch may have ended since there was none.
         match state.spend(&many.key, many.rule, now) {
             Some(spent) => Claim::Permit(spent),
-            None => state.promise(many, now),
+            None => state.promise(many, now, ends),
         }
     }
 
     /// Ends a fetch: those who wait have their answer, and what is promised to nobody is kept.
-    fn end(&self, fetch: &Arc<Fetch>, answer: Result<Decision, Error>) {
+    fn end(&self, fetch: &Arc<Fetch>, answer: Option<Result<Decision, Error>>) {
         let mut state = self.state();
         let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
         let open = state.open.get(&fetch.key).filter(|open| is_open(open));
         if let Some(promised) = open.map(|open| open.promised) {
             state.open.remove(&fetch.key);
-            if let Ok(decision) = &answer
+            if let Some(Ok(decision)) = &answer
                 && decision.granted > promised
             {
                 let (rule, decision) = (fetch.rule.clone(), decision.clone());
@@ -166,6 +172,7 @@ impl Grants {
                 state.grants.put(fetch.key.clone(), grant);
             }
         }
+        drop(state);
         // It may have ended before: then nobody waits for another answer.
         let _ = fetch.answer.set(answer);
     }
@@ -178,11 +185,12 @@ impl Grants {
         state.grants.pop(key);
     }
 
-    /// What is left and has not lapsed, taken out: to be given back. Waits for what is on its way.
+    /// What is left and has not lapsed, taken out: to be given back. Waits for what is on its way,
+    /// as long as that may take.
     pub async fn drain(&self) -> Vec<(String, Rule, u64)> {
         let open: Vec<_> = self.state().open.values().map(|open| open.fetch.clone()).collect();
         for fetch in open {
-            fetch.answer.wait().await;
+            let _ = tokio::time::timeout_at(fetch.ends, fetch.answer.wait()).await;
         }
         let now = clock::now();
         let grants = std::mem::replace(&mut self.state().grants, LruCache::new(KEYS_MAX));
@@ -192,11 +200,14 @@ impl Grants {
 }
 
 impl Fetch {
-    /// What became of a promise; nothing when fewer permits came than were promised.
+    /// What became of a promise; nothing when fewer permits came than were promised, or when it
+    /// was given up and this runtime goes on.
     async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
         let grant = match self.answer.wait().await {
-            Ok(grant) if grant.allowed => grant,
-            denied_or_failed => return Some(denied_or_failed.clone()),
+            Some(Ok(grant)) if grant.allowed => grant,
+            Some(denied_or_failed) => return Some(denied_or_failed.clone()),
+            None if place == 0 => return Some(Err(Error::away("the runtime has ended"))),
+            None => return None,
         };
         let left = grant.granted.checked_sub(place + 1)?;
         if place == 0 {
@@ -204,6 +215,10 @@ impl Fetch {
             return Some(Ok(Decision { granted: 1, remaining, ..grant.clone() }));
         }
         Some(Ok(permit(grant, left, lapses(grant, self.asked), clock::now())))
+    }
+
+    fn grant(&self) -> Option<Decision> {
+        self.answer.get()?.as_ref()?.as_ref().ok().cloned()
     }
 }
 
@@ -225,7 +240,8 @@ impl Limiter {
         let mut smaller = None;
         let in_time = async {
             loop {
-                let (fetch, place) = match grants.claim(&many, clock::now()) {
+                let now = clock::now();
+                let (fetch, place) = match grants.claim(&many, now, self.deadline(now)) {
                     Claim::Permit(permit) => return (Ok(permit), 0),
                     Claim::Promise(fetch, place) => (fetch, place),
                 };
@@ -237,7 +253,7 @@ impl Limiter {
                 if let Some(kept) = fetch.kept(place).await {
                     return (kept, place);
                 }
-                smaller = fetch.answer.get().and_then(|grant| grant.as_ref().ok()).cloned();
+                smaller = fetch.grant().or(smaller.take());
             }
         };
         match tokio::time::timeout_at(self.deadline(began), in_time).await {
@@ -265,7 +281,7 @@ struct Fetching {
 impl Fetching {
     async fn run(self) {
         let answer = self.answer().await;
-        self.limiter.0.grants.end(&self.fetch, answer);
+        self.limiter.0.grants.end(&self.fetch, Some(answer));
     }
 
     async fn answer(&self) -> Result<Decision, Error> {
@@ -281,6 +297,6 @@ impl Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        self.limiter.0.grants.end(&self.fetch, Err(Error::away("the runtime has ended")));
+        self.limiter.0.grants.end(&self.fetch, None);
     }
 }
