@@ -80,9 +80,16 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
 }
 
 /// The denial of who was promised more than came, and has no time to ask again: the server did
-/// answer, and had no more. When it has, a grant does not say; all of it is there at its reset.
-fn none_left(grant: Decision) -> Decision {
-    let retry_ms = i64::try_from(grant.reset_after_ms).unwrap_or(i64::MAX);
+/// answer, and had no more. A grant says when all is there again, and of a bucket, which fills
+/// evenly, that tells when one unit is; at the latest, for what has come meanwhile is not counted.
+fn none_left(rule: &Rule, grant: Decision) -> Decision {
+    let terms = rule.terms();
+    let others_us = u128::from(grant.limit.saturating_sub(1)) * u128::from(terms.period_us);
+    // Only a bucket has a rate.
+    let all_but_one_us = others_us.checked_div(u128::from(terms.rate)).unwrap_or(0);
+    let all_but_one_ms = u64::try_from(all_but_one_us / 1000).unwrap_or(u64::MAX);
+    let retry_ms = grant.reset_after_ms.saturating_sub(all_but_one_ms).max(1);
+    let retry_ms = i64::try_from(retry_ms).unwrap_or(i64::MAX);
     Decision {
         allowed: false,
         remaining: 0,
@@ -258,7 +265,7 @@ impl Limiter {
         };
         match tokio::time::timeout_at(self.deadline(began), in_time).await {
             Err(_) | Ok((Err(Error::Unavailable { .. }), _)) => Ok(match smaller {
-                Some(grant) => none_left(grant),
+                Some(grant) => none_left(call.rule, grant),
                 None => self.fallback(std::slice::from_ref(call), false),
             }),
             Ok((kept, place)) => {

@@ -180,12 +180,16 @@ async fn who_is_promised_more_than_comes_asks_again() {
 async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
-    let few = Rule::fixed("few", 3, "1h").unwrap();
-    let found = at_once(&limiter, &few, 10).await;
-    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
-    let denied = found.iter().find(|decision| !decision.allowed).unwrap();
-    assert_eq!((denied.source, denied.degraded), (Source::Local, false));
-    assert_eq!((denied.retry_after_ms, denied.remaining), (3_600_000, 0));
+    for (few, retry_ms) in [
+        (Rule::fixed("few", 3, "1h").unwrap(), 3_600_000),
+        (Rule::gcra("rate", 3, 1, "10s").unwrap(), 10_000),
+    ] {
+        let found = at_once(&limiter, &few, 10).await;
+        assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
+        let denied = found.iter().find(|decision| !decision.allowed).unwrap();
+        assert_eq!((denied.source, denied.degraded), (Source::Local, false));
+        assert_eq!((denied.retry_after_ms, denied.remaining), (retry_ms, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
