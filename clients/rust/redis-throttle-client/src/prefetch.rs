@@ -7,12 +7,14 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
 use redis::Value;
 use tokio::sync::SetOnce;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::call::Keyed;
@@ -38,7 +40,7 @@ struct Fetch {
     asked: Instant,
     /// When its time is over.
     ends: Instant,
-    /// None when it was given up with the runtime that it was begun in.
+    /// None when its task did not end: its runtime has ended, or the connection has panicked.
     answer: SetOnce<Option<Result<Decision, Error>>>,
 }
 
@@ -207,14 +209,12 @@ impl Grants {
 }
 
 impl Fetch {
-    /// What became of a promise; nothing when fewer permits came than were promised, or when it
-    /// was given up and this runtime goes on.
+    /// What became of a promise; nothing when fewer permits came than were promised, or the fetch
+    /// ended without an answer.
     async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
-        let grant = match self.answer.wait().await {
-            Some(Ok(grant)) if grant.allowed => grant,
-            Some(denied_or_failed) => return Some(denied_or_failed.clone()),
-            None if place == 0 => return Some(Err(Error::away("the runtime has ended"))),
-            None => return None,
+        let grant = match self.answer.wait().await.as_ref()? {
+            Ok(grant) if grant.allowed => grant,
+            denied_or_failed => return Some(denied_or_failed.clone()),
         };
         let left = grant.granted.checked_sub(place + 1)?;
         if place == 0 {
@@ -224,6 +224,7 @@ impl Fetch {
         Some(Ok(permit(grant, left, lapses(grant, self.asked), clock::now())))
     }
 
+    /// What has come of it.
     fn grant(&self) -> Option<Decision> {
         self.answer.get()?.as_ref()?.as_ref().ok().cloned()
     }
@@ -252,13 +253,14 @@ impl Limiter {
                     Claim::Permit(permit) => return (Ok(permit), 0),
                     Claim::Promise(fetch, place) => (fetch, place),
                 };
-                if place == 0 {
-                    // In a task of its own: others wait for it too.
-                    let fetching = Fetching { limiter: self.clone(), fetch: fetch.clone() };
-                    tokio::spawn(fetching.run());
-                }
+                let fetching = || Fetching { limiter: self.clone(), fetch: fetch.clone() };
+                // In a task of its own: others wait for it too.
+                let begun = (place == 0).then(|| tokio::spawn(fetching().run()));
                 if let Some(kept) = fetch.kept(place).await {
                     return (kept, place);
+                }
+                if let Some(begun) = begun {
+                    return (Err(without_answer(begun).await), place);
                 }
                 smaller = fetch.grant().or(smaller.take());
             }
@@ -276,6 +278,15 @@ impl Limiter {
                 kept
             }
         }
+    }
+}
+
+/// Why a fetch ended without an answer, for whoever began it. A connection that panics is a mistake
+/// of the program: it panics here as it would have without the task.
+async fn without_answer(fetching: JoinHandle<()>) -> Error {
+    match fetching.await.map_err(JoinError::try_into_panic) {
+        Err(Ok(panic)) => resume_unwind(panic),
+        _ => Error::away("the runtime has ended"),
     }
 }
 

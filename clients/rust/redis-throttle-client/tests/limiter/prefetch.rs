@@ -305,6 +305,26 @@ async fn a_mistake_is_told_to_all_who_wait_and_counted_for_each() {
     assert_eq!((server.calls().len(), limiter.counters().mistakes), (1, 2));
 }
 
+/// A connection of the user's own.
+struct Broken;
+
+impl Connection for Broken {
+    fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
+        panic!("a mistake of the program")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_panics_lets_nobody_in() {
+    let limiter = Limiter::with_options(Broken, Options::default().prefetch(4)).unwrap();
+    let asking = || {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.check(api().of("42")).await })
+    };
+    let (one, two) = tokio::join!(asking(), asking());
+    assert!(one.unwrap_err().is_panic() && two.unwrap_err().is_panic());
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_waits_for_a_fetch_waits_no_longer_than_the_time_out() {
     let server = FakeServer::new();
