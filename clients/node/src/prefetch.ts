@@ -6,7 +6,7 @@ import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
-import { isSame, type Rule } from './rules.js';
+import { isSame, microseconds, type Rule } from './rules.js';
 
 /** Keys with a stock; beyond it the oldest is dropped, which errs to the strict side. */
 const KEYS_MAX = 10_000;
@@ -183,9 +183,17 @@ function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number):
   return { rule, left, lapsesAtMs, remaining: grant.remaining, fields };
 }
 
-/** When there is more, a grant does not say; all of it is there at its reset. */
-function noneLeft(grant: Decision): Decision {
-  const retryAfterMs = grant.resetAfterMs;
+/**
+ * A grant says when all is there again, and of a bucket, which fills evenly, that tells when one
+ * unit is; at the latest, for what has come meanwhile is not counted.
+ */
+function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
+  let retryAfterMs = grant.resetAfterMs;
+  if (kind === 'gcra' || kind === 'token_bucket') {
+    const [, , rate, period] = words as [string, string, string, string];
+    const allButOneUs = ((limit - 1) * Number(microseconds('period', period))) / Number(rate);
+    retryAfterMs = Math.max(1, retryAfterMs - Math.floor(allButOneUs / 1000));
+  }
   return new Decision({
     ...grant.fields(),
     allowed: false,
@@ -240,7 +248,7 @@ class Waiter implements Due {
   /** Without an answer: the server did answer who was promised more than came. */
   fail(reason: unknown): void {
     if (this.smaller !== undefined && reason instanceof UnavailableError) {
-      this.resolve(noneLeft(this.smaller));
+      this.resolve(noneLeft(this.wanted.rule, this.smaller));
     } else this.reject(reason);
   }
 

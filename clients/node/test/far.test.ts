@@ -131,6 +131,17 @@ it('asks again when fewer permits come than were promised', async () => {
   expect(server.calls).toHaveLength(2);
 });
 
+it('says when a bucket has more to whom it had too little for and no time is left', async () => {
+  const { server, limiter } = far(60);
+  const rate = gcra('rate', 3, 1, '10s', { prefetch: 10 });
+  const ten = Array.from({ length: 10 }, () => limiter.check(rate, '42'));
+  const found = await after(server, 100, Promise.all(ten));
+  const denied = found.filter(({ allowed }) => !allowed);
+  expect(denied).toHaveLength(7);
+  const none = { source: 'local', degraded: false, retryAfterMs: 10_000, resetAfterMs: 30_000 };
+  for (const one of denied) expect(one).toMatchObject(none);
+});
+
 it('asks in turn for two rules of one name', async () => {
   const { server, limiter } = far(10);
   const plan = (limit: number) => fixed('plan', limit, '1h', { prefetch: 2 });

@@ -65,9 +65,9 @@ impl DenyCache {
     pub fn forget(&self, key: &str, now: Instant) {
         let Some(mut denials) = self.denials() else { return };
         denials.forgotten = Some(now);
-        let of_key = |words: &String| words.split('\0').skip(1).any(|word| word == key);
-        let stale: Vec<_> =
-            denials.by_words.iter().map(|(words, _)| words.clone()).filter(of_key).collect();
+        let of_key = |words: &&String| words.split('\0').skip(1).any(|word| word == key);
+        let all = denials.by_words.iter().map(|(words, _)| words);
+        let stale: Vec<_> = all.filter(of_key).cloned().collect();
         for words in stale {
             denials.by_words.pop(&words);
         }

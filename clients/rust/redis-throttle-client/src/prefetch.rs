@@ -7,12 +7,14 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
+use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use lru::LruCache;
 use redis::Value;
 use tokio::sync::SetOnce;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::Instant;
 
 use crate::call::Keyed;
@@ -36,7 +38,10 @@ struct Fetch {
     key: String,
     permits: u64,
     asked: Instant,
-    answer: SetOnce<Result<Decision, Error>>,
+    /// When its time is over.
+    ends: Instant,
+    /// None when its task did not end: its runtime has ended, or the connection has panicked.
+    answer: SetOnce<Option<Result<Decision, Error>>>,
 }
 
 /// The fetch of a key whose permits are not all promised.
@@ -77,9 +82,16 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
 }
 
 /// The denial of who was promised more than came, and has no time to ask again: the server did
-/// answer, and had no more. When it has, a grant does not say; all of it is there at its reset.
-fn none_left(grant: Decision) -> Decision {
-    let retry_ms = i64::try_from(grant.reset_after_ms).unwrap_or(i64::MAX);
+/// answer, and had no more. A grant says when all is there again, and of a bucket, which fills
+/// evenly, that tells when one unit is; at the latest, for what has come meanwhile is not counted.
+fn none_left(rule: &Rule, grant: Decision) -> Decision {
+    let terms = rule.terms();
+    let others_us = u128::from(grant.limit.saturating_sub(1)) * u128::from(terms.period_us);
+    // Only a bucket has a rate.
+    let all_but_one_us = others_us.checked_div(u128::from(terms.rate)).unwrap_or(0);
+    let all_but_one_ms = u64::try_from(all_but_one_us / 1000).unwrap_or(u64::MAX);
+    let retry_ms = grant.reset_after_ms.saturating_sub(all_but_one_ms).max(1);
+    let retry_ms = i64::try_from(retry_ms).unwrap_or(i64::MAX);
     Decision {
         allowed: false,
         remaining: 0,
@@ -112,16 +124,18 @@ impl State {
         Some(permit(&grant.decision, grant.permits, grant.lapses, now))
     }
 
-    fn promise(&mut self, many: &Keyed<'_>, now: Instant) -> Claim {
+    fn promise(&mut self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
+        // One that is open beyond its end was begun in a runtime that nobody runs.
         if let Some(open) = self.open.get_mut(&many.key)
             && open.fetch.rule == *many.rule
             && open.promised < open.fetch.permits
+            && now < open.fetch.ends
         {
             open.promised += 1;
             return Claim::Promise(open.fetch.clone(), open.promised - 1);
         }
         let (rule, key, answer) = (many.rule.clone(), many.key.clone(), SetOnce::new());
-        let fetch = Arc::new(Fetch { rule, key, permits: many.cost, asked: now, answer });
+        let fetch = Arc::new(Fetch { rule, key, permits: many.cost, asked: now, ends, answer });
         self.open.insert(many.key.clone(), Open { fetch: fetch.clone(), promised: 1 });
         Claim::Promise(fetch, 0)
     }
@@ -140,23 +154,24 @@ impl Grants {
         self.state().spend(key, rule, now)
     }
 
-    fn claim(&self, many: &Keyed<'_>, now: Instant) -> Claim {
+    /// `ends`: when a fetch that begins now is over.
+    fn claim(&self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
         let mut state = self.state();
         // A fetch may have ended since there was none.
         match state.spend(&many.key, many.rule, now) {
             Some(spent) => Claim::Permit(spent),
-            None => state.promise(many, now),
+            None => state.promise(many, now, ends),
         }
     }
 
     /// Ends a fetch: those who wait have their answer, and what is promised to nobody is kept.
-    fn end(&self, fetch: &Arc<Fetch>, answer: Result<Decision, Error>) {
+    fn end(&self, fetch: &Arc<Fetch>, answer: Option<Result<Decision, Error>>) {
         let mut state = self.state();
         let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
         let open = state.open.get(&fetch.key).filter(|open| is_open(open));
         if let Some(promised) = open.map(|open| open.promised) {
             state.open.remove(&fetch.key);
-            if let Ok(decision) = &answer
+            if let Some(Ok(decision)) = &answer
                 && decision.granted > promised
             {
                 let (rule, decision) = (fetch.rule.clone(), decision.clone());
@@ -166,6 +181,7 @@ impl Grants {
                 state.grants.put(fetch.key.clone(), grant);
             }
         }
+        drop(state);
         // It may have ended before: then nobody waits for another answer.
         let _ = fetch.answer.set(answer);
     }
@@ -178,11 +194,12 @@ impl Grants {
         state.grants.pop(key);
     }
 
-    /// What is left and has not lapsed, taken out: to be given back. Waits for what is on its way.
+    /// What is left and has not lapsed, taken out: to be given back. Waits for what is on its way,
+    /// as long as that may take.
     pub async fn drain(&self) -> Vec<(String, Rule, u64)> {
         let open: Vec<_> = self.state().open.values().map(|open| open.fetch.clone()).collect();
         for fetch in open {
-            fetch.answer.wait().await;
+            let _ = tokio::time::timeout_at(fetch.ends, fetch.answer.wait()).await;
         }
         let now = clock::now();
         let grants = std::mem::replace(&mut self.state().grants, LruCache::new(KEYS_MAX));
@@ -192,9 +209,10 @@ impl Grants {
 }
 
 impl Fetch {
-    /// What became of a promise; nothing when fewer permits came than were promised.
+    /// What became of a promise; nothing when fewer permits came than were promised, or the fetch
+    /// ended without an answer.
     async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
-        let grant = match self.answer.wait().await {
+        let grant = match self.answer.wait().await.as_ref()? {
             Ok(grant) if grant.allowed => grant,
             denied_or_failed => return Some(denied_or_failed.clone()),
         };
@@ -204,6 +222,11 @@ impl Fetch {
             return Some(Ok(Decision { granted: 1, remaining, ..grant.clone() }));
         }
         Some(Ok(permit(grant, left, lapses(grant, self.asked), clock::now())))
+    }
+
+    /// What has come of it.
+    fn grant(&self) -> Option<Decision> {
+        self.answer.get()?.as_ref()?.as_ref().ok().cloned()
     }
 }
 
@@ -225,24 +248,26 @@ impl Limiter {
         let mut smaller = None;
         let in_time = async {
             loop {
-                let (fetch, place) = match grants.claim(&many, clock::now()) {
+                let now = clock::now();
+                let (fetch, place) = match grants.claim(&many, now, self.deadline(now)) {
                     Claim::Permit(permit) => return (Ok(permit), 0),
                     Claim::Promise(fetch, place) => (fetch, place),
                 };
-                if place == 0 {
-                    // In a task of its own: others wait for it too.
-                    let fetching = Fetching { limiter: self.clone(), fetch: fetch.clone() };
-                    tokio::spawn(fetching.run());
-                }
+                let fetching = || Fetching { limiter: self.clone(), fetch: fetch.clone() };
+                // In a task of its own: others wait for it too.
+                let begun = (place == 0).then(|| tokio::spawn(fetching().run()));
                 if let Some(kept) = fetch.kept(place).await {
                     return (kept, place);
                 }
-                smaller = fetch.answer.get().and_then(|grant| grant.as_ref().ok()).cloned();
+                if let Some(begun) = begun {
+                    return (Err(without_answer(begun).await), place);
+                }
+                smaller = fetch.grant().or(smaller.take());
             }
         };
         match tokio::time::timeout_at(self.deadline(began), in_time).await {
             Err(_) | Ok((Err(Error::Unavailable { .. }), _)) => Ok(match smaller {
-                Some(grant) => none_left(grant),
+                Some(grant) => none_left(call.rule, grant),
                 None => self.fallback(std::slice::from_ref(call), false),
             }),
             Ok((kept, place)) => {
@@ -256,6 +281,15 @@ impl Limiter {
     }
 }
 
+/// Why a fetch ended without an answer, for whoever began it. A connection that panics is a mistake
+/// of the program: it panics here as it would have without the task.
+async fn without_answer(fetching: JoinHandle<()>) -> Error {
+    match fetching.await.map_err(JoinError::try_into_panic) {
+        Err(Ok(panic)) => resume_unwind(panic),
+        _ => Error::away("the runtime has ended"),
+    }
+}
+
 /// A fetch under way. It ends even when its task does not, with the runtime that it was begun in.
 struct Fetching {
     limiter: Limiter,
@@ -265,7 +299,7 @@ struct Fetching {
 impl Fetching {
     async fn run(self) {
         let answer = self.answer().await;
-        self.limiter.0.grants.end(&self.fetch, answer);
+        self.limiter.0.grants.end(&self.fetch, Some(answer));
     }
 
     async fn answer(&self) -> Result<Decision, Error> {
@@ -281,6 +315,6 @@ impl Fetching {
 
 impl Drop for Fetching {
     fn drop(&mut self) {
-        self.limiter.0.grants.end(&self.fetch, Err(Error::away("the runtime has ended")));
+        self.limiter.0.grants.end(&self.fetch, None);
     }
 }

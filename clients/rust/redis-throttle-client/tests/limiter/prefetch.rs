@@ -4,6 +4,7 @@ use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
     Command, Connection, Decision, Error, Limiter, OnError, Options, Reply, Rule, Source,
 };
+use tokio::runtime::Runtime;
 use tokio::time::{Instant, advance, sleep};
 
 use crate::{allowed, api, first_denied, ms, times};
@@ -179,12 +180,16 @@ async fn who_is_promised_more_than_comes_asks_again() {
 async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
-    let few = Rule::fixed("few", 3, "1h").unwrap();
-    let found = at_once(&limiter, &few, 10).await;
-    assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
-    let denied = found.iter().find(|decision| !decision.allowed).unwrap();
-    assert_eq!((denied.source, denied.degraded), (Source::Local, false));
-    assert_eq!((denied.retry_after_ms, denied.remaining), (3_600_000, 0));
+    for (few, retry_ms) in [
+        (Rule::fixed("few", 3, "1h").unwrap(), 3_600_000),
+        (Rule::gcra("rate", 3, 1, "10s").unwrap(), 10_000),
+    ] {
+        let found = at_once(&limiter, &few, 10).await;
+        assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 3);
+        let denied = found.iter().find(|decision| !decision.allowed).unwrap();
+        assert_eq!((denied.source, denied.degraded), (Source::Local, false));
+        assert_eq!((denied.retry_after_ms, denied.remaining), (retry_ms, 0));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,22 +205,64 @@ async fn who_gives_up_takes_nothing_from_those_who_wait() {
     assert_eq!(server.calls().len(), 1);
 }
 
+fn runtime() -> Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).build().unwrap()
+}
+
 /// As with a limiter that the tests of a program share.
 #[test]
 fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
-    let runtime =
-        || tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     server.hang();
-    runtime().unwrap().block_on(async {
+    runtime().block_on(async {
         let (asking, api) = (limiter.clone(), api.clone());
         tokio::spawn(async move { asking.check(api.of("42")).await });
         sleep(ms(10)).await;
     });
     server.recover();
-    let found = runtime().unwrap().block_on(limiter.check(api.of("42"))).unwrap();
+    let found = runtime().block_on(limiter.check(api.of("42"))).unwrap();
     assert_eq!(found.source, Source::Server);
+}
+
+/// As of a thread that runs async code now and then.
+#[test]
+fn nobody_waits_for_a_runtime_that_does_not_run() {
+    let server = FakeServer::new();
+    let (limiter, api) = (prefetching(&server, 4), api());
+    let resting = runtime();
+    resting.block_on(async {
+        let (asking, api) = (limiter.clone(), api.clone());
+        tokio::spawn(async move { asking.check(api.of("42")).await });
+        tokio::task::yield_now().await;
+    });
+    runtime().block_on(async {
+        limiter.close().await;
+        sleep(ms(100)).await;
+        assert_eq!(limiter.check(api.of("42")).await.unwrap().source, Source::Server);
+    });
+    drop(resting);
+}
+
+/// Their own goes on, and so does the server.
+#[test]
+fn who_waits_for_a_runtime_that_ends_begins_a_fetch() {
+    let server = FakeServer::new();
+    let (limiter, api) = (prefetching(&server, 4), api());
+    let ending = runtime();
+    ending.block_on(async {
+        let (asking, api) = (limiter.clone(), api.clone());
+        tokio::spawn(async move { asking.check(api.of("42")).await });
+        tokio::task::yield_now().await;
+    });
+    runtime().block_on(async {
+        let (asking, api) = (limiter.clone(), api.clone());
+        let asked = tokio::spawn(async move { asking.check(api.of("42")).await.unwrap() });
+        sleep(ms(10)).await;
+        ending.shutdown_background();
+        assert_eq!(asked.await.unwrap().source, Source::Server);
+    });
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,6 +303,26 @@ async fn a_mistake_is_told_to_all_who_wait_and_counted_for_each() {
     let (one, two) = tokio::join!(limiter.check(api.of("42")), limiter.check(api.of("42")));
     assert!(one.unwrap_err().is_mistake() && two.unwrap_err().is_mistake());
     assert_eq!((server.calls().len(), limiter.counters().mistakes), (1, 2));
+}
+
+/// A connection of the user's own.
+struct Broken;
+
+impl Connection for Broken {
+    fn send<'a>(&'a self, _: &'a Command<'a>) -> Reply<'a> {
+        panic!("a mistake of the program")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_panics_lets_nobody_in() {
+    let limiter = Limiter::with_options(Broken, Options::default().prefetch(4)).unwrap();
+    let asking = || {
+        let limiter = limiter.clone();
+        tokio::spawn(async move { limiter.check(api().of("42")).await })
+    };
+    let (one, two) = tokio::join!(asking(), asking());
+    assert!(one.unwrap_err().is_panic() && two.unwrap_err().is_panic());
 }
 
 #[tokio::test(start_paused = true)]
