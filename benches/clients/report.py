@@ -14,6 +14,7 @@ from typing import Any
 
 OURS = "ours"
 PREFETCHES = (1, 10, 100)
+ONE_AT_A_TIME = "one key, one at a time"
 
 
 @dataclass
@@ -168,7 +169,7 @@ def figures_table(all_results: dict[str, Results]) -> str:
 def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
     """Scenarios as they are measured, ours first."""
     (contestant, scenario), _ = item
-    names = ["one key", *(f"one key, prefetch {n}" for n in PREFETCHES), "flood"]
+    names = ["one key", ONE_AT_A_TIME, *(f"one key, prefetch {n}" for n in PREFETCHES), "flood"]
     at = names.index(scenario) if scenario in names else len(names)
     return at, not is_ours(contestant), contestant
 
@@ -200,9 +201,10 @@ TEXT = """# The clients beside the usual ways
 `make bench-clients` wrote this page. All contestants of a language have one process, one driver
 underneath and as many calls in flight; figures are medians of the rounds, what is compared are the
 medians of the ratios within a round. Server and programs share the machine's cores. In a flood one
-call of a hundred may pass. `ask the server` is how many calls reached it, for each call of the
-program. "Over" is what a limit let through too many, "not given back" what its key lacks after the
-limiter was closed.
+call of a hundred may pass. One at a time, a call lasts as long as a round trip: in that time come
+no more permits than `prefetch`, and one for each call in flight. `ask the server` is how many calls
+reached it, for each call of the program. "Over" is what a limit let through too many, "not given
+back" what its key lacks after the limiter was closed.
 """
 
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from report import PREFETCHES, Excess, Figures, Results, is_ours, report
+from report import ONE_AT_A_TIME, PREFETCHES, Excess, Figures, Results, is_ours, report
 from server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +92,8 @@ def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job
 
     for contestant in program.contestants:
         yield job("one key", contestant, "check")
+    for contestant in program.contestants:
+        yield job(ONE_AT_A_TIME, contestant, "check", in_flight=1)
     ours = [contestant for contestant in program.contestants if is_ours(contestant)]
     for contestant in ours:
         for prefetch in PREFETCHES[1:]:
