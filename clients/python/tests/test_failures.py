@@ -269,7 +269,13 @@ async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
     ]
     assert len(answered) > 10
     assert all(limit == at for limit, at in answered)
+    pool = waiting._transport._sockets._pool  # type: ignore[attr-defined]
+    sockets = [one._writer.transport.get_extra_info("socket") for one in pool.idle]
     await waiting.close()
+    # A turn of the loop, and not the server's goodbye.
+    await asyncio.sleep(0)
+    assert sockets
+    assert all(one.fileno() == -1 for one in sockets)
     limiter.close()
 
 

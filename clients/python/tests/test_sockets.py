@@ -82,6 +82,36 @@ def test_a_thread_that_finds_no_socket_has_sent_nothing(shared_server: Server) -
         assert (sockets._open, sockets._dialling, len(sockets._idle)) == (1, 0, 1)
 
 
+@pytest.mark.live
+def test_a_connection_that_comes_after_the_end_is_closed(shared_server: Server) -> None:
+    limiter = Limiter(shared_server.client(), **PATIENT)
+    sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
+    make, goes, made = sockets._make, threading.Event(), []
+
+    def slow() -> Any:
+        goes.wait()
+        made.append(make())
+        return made[-1]
+
+    assert limiter.check(API, "42").source == "server"
+    sockets._make = slow
+    in_use = sockets._take(time.monotonic() + 60)
+    with pytest.raises(Unsent):
+        sockets.call(("PING",), time.monotonic())
+    limiter.close()
+    sockets._give(in_use)
+    goes.set()
+    ends = time.monotonic() + 30
+    while sockets._dialling or sockets._open:
+        assert time.monotonic() < ends
+        time.sleep(0.001)
+    assert not in_use.connected
+    assert [one._sock for one in made] == [None]
+    # Who asks again begins anew.
+    assert limiter.check(API, "42").source == "server"
+    limiter.close()
+
+
 # -- connections whose steps a test decides on ---------------------------------------------------
 
 
@@ -89,7 +119,8 @@ class Connection:
     """Of a driver, as far as it is looked at."""
 
     def __init__(self, dials: Dials) -> None:
-        self._dials, self.is_connected, self._reader = dials, False, asyncio.StreamReader()
+        self._dials, self.is_connected = dials, False
+        self._reader, self._writer = asyncio.StreamReader(), None
 
     async def connect(self) -> None:
         dials = self._dials

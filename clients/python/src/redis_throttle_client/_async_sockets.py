@@ -42,6 +42,14 @@ class _Pool:
                 return
 
 
+async def _hang_up(connection: Any) -> None:
+    """Ends it at once: by TLS, a goodbye would last until the server has answered it."""
+    writer = connection._writer
+    await connection.disconnect(nowait=True)
+    if writer is not None:
+        writer.transport.abort()
+
+
 class AsyncSockets:
     """The connections to one server, those of each event loop apart."""
 
@@ -94,6 +102,8 @@ class AsyncSockets:
             if connection.is_connected and reader is not None and not reader.at_eof():
                 return connection
             await self._drop(pool, connection)
+        if pool.closed:
+            raise Unsent("closed")
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         pool.waiters.append(waiter)
         self._dial_more(pool, 1)
@@ -112,6 +122,8 @@ class AsyncSockets:
 
     def _dial_more(self, pool: _Pool, more: int = 0) -> None:
         """For those who wait; ``more`` beside the dials on their way, which may be stuck."""
+        if pool.closed:
+            return
         wanted = min(max(len(pool.waiters), len(pool.dials) + more), MOST_DIALS)
         while len(pool.dials) < wanted and pool.open + len(pool.dials) < self._most:
             dial = asyncio.get_running_loop().create_task(self._connect())
@@ -124,7 +136,7 @@ class AsyncSockets:
             async with asyncio.timeout(self._dial.patience_s):
                 await connection.connect()
         except BaseException:
-            await connection.disconnect(nowait=True)
+            await _hang_up(connection)
             raise
         return connection
 
@@ -153,7 +165,7 @@ class AsyncSockets:
     async def _drop(self, pool: _Pool, connection: Any) -> None:
         pool.open -= 1
         self._dial_more(pool)
-        await connection.disconnect(nowait=True)
+        await _hang_up(connection)
 
     async def close(self) -> None:
         """Closes what is idle or on its way; what is in use is closed when its call ends."""

@@ -103,6 +103,7 @@ class Sockets:
         self._idle: list[_Line] = []
         self._waiters: deque[_Waiter] = deque()
         self._open = self._dialling = 0
+        self._closed = False
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
         """Sends the call on one connection and reads its reply, by ``deadline``."""
@@ -129,6 +130,8 @@ class Sockets:
     def _take(self, deadline: float) -> _Line:
         while True:
             with self._lock:
+                # Who asks after the end begins anew.
+                self._closed = False
                 if not self._idle:
                     waiter = _Waiter()
                     self._waiters.append(waiter)
@@ -169,13 +172,17 @@ class Sockets:
                 return
             self._dialling += 1
 
-    def _offer(self, line: _Line) -> None:
-        if not self._waiters:
+    def _offer(self, line: _Line) -> bool:
+        """Whether it is kept: after the end, only who waits still takes one."""
+        if self._waiters:
+            waiter = self._waiters.popleft()
+            waiter.line = line
+            waiter.done.set()
+        elif self._closed:
+            return False
+        else:
             self._idle.append(line)
-            return
-        waiter = self._waiters.popleft()
-        waiter.line = line
-        waiter.done.set()
+        return True
 
     def _connect(self) -> None:
         """A connection that comes late is used by the next caller."""
@@ -186,11 +193,12 @@ class Sockets:
             line = _Line(connection)
         except BaseException as error:
             failure = error
+        kept = False
         with self._lock:
             self._dialling -= 1
             if line is not None:
                 self._open += 1
-                self._offer(line)
+                kept = self._offer(line)
             elif self._open:
                 # Such as one more than the server takes: who waits takes one of those in use.
                 return
@@ -199,13 +207,14 @@ class Sockets:
                 waiter.error = failure
                 waiter.done.set()
             self._dial_more()
+        if line is not None and not kept:
+            self._drop(line)
 
     def _give(self, line: _Line) -> None:
-        if not line.connected:
-            self._drop(line)
-            return
         with self._lock:
-            self._offer(line)
+            kept = line.connected and self._offer(line)
+        if not kept:
+            self._drop(line)
 
     def _drop(self, line: _Line) -> None:
         line.close()
@@ -214,8 +223,9 @@ class Sockets:
             self._dial_more()
 
     def close(self) -> None:
-        """Closes what is idle."""
+        """Closes what is idle; what is in use or on its way is closed when it comes back."""
         with self._lock:
+            self._closed = True
             idle, self._idle = self._idle, []
         for line in idle:
             self._drop(line)
