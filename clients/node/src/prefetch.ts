@@ -108,7 +108,6 @@ export class Prefetcher {
     const { rule, askedAtMs } = fetch;
     const waiters = fetch.waiters.filter((one) => one.isWaiting);
     const [first, ...others] = waiters;
-    const left = grant.granted - waiters.length;
     const wasOpen = this.#close(key, fetch);
     const granted = grant.allowed ? 1 : 0;
     const permits = first === undefined ? grant.granted : Math.max(0, grant.granted - 1);
@@ -123,7 +122,7 @@ export class Prefetcher {
         this.#promise(key, waiter);
       }
     }
-    if (wasOpen && left > 0) this.#store(key, stock);
+    if (wasOpen && stock.left > 0) this.#store(key, stock);
   }
 
   #store(key: string, stock: Stock): void {

@@ -94,15 +94,11 @@ impl Limiter {
         let decision = if prefetched {
             self.prefetched(&keyed, began).await?
         } else {
-            self.check_one(&keyed, began).await?
+            let command = protocol::check(&keyed, false)?;
+            let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
+            self.decide(&command, std::slice::from_ref(&keyed), began, read).await?
         };
         Ok(self.told(decision, &call, began))
-    }
-
-    async fn check_one(&self, call: &Keyed<'_>, began: Instant) -> Result<Decision, Error> {
-        let command = protocol::check(call, false)?;
-        let read = |reply: &Value| protocol::decision(call.rule, reply, 1);
-        self.decide(&command, std::slice::from_ref(call), began, read).await
     }
 
     /// What [`check`](Limiter::check) would answer, taking nothing. Cost 0 asks for the status.

@@ -5,6 +5,7 @@ use redis_throttle_client::{
     Command, Connection, Decision, Error, Limiter, OnError, Options, Reply, Rule, Source,
 };
 use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, advance, sleep};
 
 use crate::{allowed, api, first_denied, ms, times};
@@ -119,12 +120,14 @@ async fn some_are_not_fetched_in_advance() {
     assert!(server.calls().iter().flatten().all(|word| word != "PARTIAL"));
 }
 
+/// A call on its way.
+fn begun(limiter: &Limiter, rule: &Rule) -> JoinHandle<Decision> {
+    let (limiter, rule) = (limiter.clone(), rule.clone());
+    tokio::spawn(async move { limiter.check(rule.of("42")).await.unwrap() })
+}
+
 async fn at_once(limiter: &Limiter, rule: &Rule, count: usize) -> Vec<Decision> {
-    let ask = |_| {
-        let (limiter, rule) = (limiter.clone(), rule.clone());
-        tokio::spawn(async move { limiter.check(rule.of("42")).await.unwrap() })
-    };
-    let asking: Vec<_> = (0..count).map(ask).collect();
+    let asking: Vec<_> = (0..count).map(|_| begun(limiter, rule)).collect();
     let mut found = Vec::new();
     for asked in asking {
         found.push(asked.await.unwrap());
@@ -196,8 +199,7 @@ async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
 async fn who_gives_up_takes_nothing_from_those_who_wait() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(4));
-    let (asking, api) = (limiter.clone(), api());
-    let first = tokio::spawn(async move { asking.check(api.of("42")).await });
+    let first = begun(&limiter, &api());
     sleep(ms(10)).await;
     first.abort();
     let found = at_once(&limiter, &crate::api(), 3).await;
@@ -217,8 +219,7 @@ fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
     let (limiter, api) = (prefetching(&server, 4), api());
     server.hang();
     runtime().block_on(async {
-        let (asking, api) = (limiter.clone(), api.clone());
-        tokio::spawn(async move { asking.check(api.of("42")).await });
+        begun(&limiter, &api);
         sleep(ms(10)).await;
     });
     server.recover();
@@ -233,8 +234,7 @@ fn nobody_waits_for_a_runtime_that_does_not_run() {
     let (limiter, api) = (prefetching(&server, 4), api());
     let resting = runtime();
     resting.block_on(async {
-        let (asking, api) = (limiter.clone(), api.clone());
-        tokio::spawn(async move { asking.check(api.of("42")).await });
+        begun(&limiter, &api);
         tokio::task::yield_now().await;
     });
     runtime().block_on(async {
@@ -252,13 +252,11 @@ fn who_waits_for_a_runtime_that_ends_begins_a_fetch() {
     let (limiter, api) = (prefetching(&server, 4), api());
     let ending = runtime();
     ending.block_on(async {
-        let (asking, api) = (limiter.clone(), api.clone());
-        tokio::spawn(async move { asking.check(api.of("42")).await });
+        begun(&limiter, &api);
         tokio::task::yield_now().await;
     });
     runtime().block_on(async {
-        let (asking, api) = (limiter.clone(), api.clone());
-        let asked = tokio::spawn(async move { asking.check(api.of("42")).await.unwrap() });
+        let asked = begun(&limiter, &api);
         sleep(ms(10)).await;
         ending.shutdown_background();
         assert_eq!(asked.await.unwrap().source, Source::Server);
@@ -269,8 +267,7 @@ fn who_waits_for_a_runtime_that_ends_begins_a_fetch() {
 async fn what_comes_while_it_closes_is_given_back() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(4));
-    let (asking, api) = (limiter.clone(), api());
-    let asked = tokio::spawn(async move { asking.check(api.of("42")).await.unwrap() });
+    let asked = begun(&limiter, &api());
     sleep(ms(10)).await;
     limiter.close().await;
     assert!(asked.await.unwrap().allowed);
@@ -283,10 +280,7 @@ async fn forget_leaves_none_of_what_was_on_its_way() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
     let hot = Rule::fixed("hot", 10, "1h").unwrap();
-    let asked = {
-        let (asking, hot) = (limiter.clone(), hot.clone());
-        tokio::spawn(async move { asking.check(hot.of("42")).await.unwrap() })
-    };
+    let asked = begun(&limiter, &hot);
     sleep(ms(1)).await;
     limiter.forget(hot.of("42")).await.unwrap();
     assert!(asked.await.unwrap().allowed);
