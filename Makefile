@@ -26,14 +26,14 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export SERVER ROUNDS ONLY UPDATE
 
 cargo_build := cargo build --release --locked
-bench := cargo bench --locked --no-default-features --target-dir '$(target)/bench'
+bench := cargo bench --locked --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
 # Their suites, and then the examples as a reader starts them.
 define test_clients
 $(for_clients) test $(ONLY)
 $(for_clients) example $(ONLY)
 CARGO_TARGET_DIR='$(target)' RL_CLIENTS='$(clients)' RL_MODULE='$(module)' \
-	cargo test --locked --no-default-features --test examples $(example_of_$(ONLY))
+	cargo test --locked --test examples $(example_of_$(ONLY))
 endef
 example_of_python := fastapi
 example_of_node := express
@@ -63,7 +63,7 @@ dist: ## pack a tarball and Debian packages into target/dist, then install and l
 	@scripts/install-prerequisites.sh rust build server dist
 	@scripts/dist.sh '$(target)'
 	RL_DIST='$(target)/dist' RL_MODULE='$(target)/dist-build/release/libredis_throttle.so' \
-		cargo test --locked --no-default-features --test dist
+		cargo test --locked --test dist
 
 run: ## build, then start a server with the module on PORT, in the foreground
 	@scripts/install-prerequisites.sh rust build server
@@ -92,23 +92,22 @@ plots: ## draw docs/plots anew, from what a server lets through; CHECK=1 only co
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	DRAW='$(if $(CHECK),0,1)' RL_MODULE='$(module)' \
-		cargo test --locked --no-default-features --test plots
+		cargo test --locked --test plots
 	@ls docs/plots/*.svg
 
 test: ## build and run everything that has to pass
 	@scripts/install-prerequisites.sh rust build server promtool clients
 	@scripts/fetch-clients.sh .cache/clients
-	cargo test --locked --no-default-features --lib --test house --test pages --test release
+	cargo test --locked --package redis-throttle-engine --features oracle
+	cargo test --locked --lib --test house --test pages --test release
 	cargo test --release --locked --package redis-throttle-exporter
-	cargo test --locked --lib server::
-	cargo test --locked --no-default-features --features oracle --test simulation --test allocations
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
-		cargo test --locked --no-default-features --test e2e --test functions --test snippets --test plots
+		cargo test --locked --test e2e --test functions --test snippets --test plots
 	$(cargo_build) --package redis-throttle-exporter
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' RL_EXPORTER='$(exporter)' \
-		cargo test --locked --no-default-features --test monitoring
+		cargo test --locked --test monitoring
 	$(test_clients)
 
 test-clients: ## the suites of the clients in Python, Node and Rust; ONLY=node for one of them
@@ -124,7 +123,7 @@ soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the 
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	SOAK_MINUTES=$(MINUTES) RL_MODULE='$(module)' \
-		cargo test --locked --no-default-features --features oracle --test soak
+		cargo test --locked --test soak
 
 fuzz: ## run each fuzz target for SECONDS=20
 	@scripts/install-prerequisites.sh rust build
@@ -145,9 +144,9 @@ bench-full: bench-module ## everything else one may want to know; takes most of 
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
 		$(bench) --bench server -- full
 
-bench-pure: ## the steps of the pure part, timed
+bench-pure: ## the steps of the engine, timed
 	@scripts/install-prerequisites.sh rust build
-	$(bench) --bench pure
+	$(bench) --package redis-throttle-engine --bench pure
 
 bench-instructions: ## instructions of each step and command, beside the baseline; UPDATE=1 writes it
 	@scripts/install-prerequisites.sh rust build server valgrind
@@ -172,9 +171,7 @@ check: ## check the format, and clippy and the docs with warnings as errors; the
 	@scripts/install-prerequisites.sh rust lint build clients
 	cargo fmt --all --check
 	scripts/lua-script.py --check
-	$(clippy) -- -D warnings
-	$(clippy) --no-default-features --features oracle -- -D warnings
-	$(clippy) --package redis-throttle-exporter -- -D warnings
+	$(clippy) --workspace -- -D warnings
 	$(clippy) --features fault-injection,noop-command -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	$(for_clients) check

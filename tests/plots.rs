@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! make plots
-//! cargo test --locked --no-default-features --test plots
+//! cargo test --locked --test plots
 //! ```
 //!
 //! `DRAW=1`, which `make plots` sets, writes them; without it they are drawn in memory and compared

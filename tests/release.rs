@@ -71,7 +71,7 @@ fn module_list_shows_the_version_as_one_number() {
     let parts: Vec<u32> = VERSION.split('.').map(|part| part.parse().expect("a number")).collect();
     let number = parts[0] * 10_000 + parts[1] * 100 + parts[2];
     assert!(parts[1..].iter().all(|part| *part < 100), "{VERSION} has no such number");
-    let entry = text("src/server/entry.rs");
+    let entry = text("src/entry.rs");
     assert_eq!(behind(&entry, "    version: "), format!("{number},"));
 }
 
@@ -90,7 +90,7 @@ fn fixes_go_to_the_version_and_images_are_named_for_it() {
 #[test]
 fn every_command_is_since_a_version_that_was_released() {
     let changelog = text("CHANGELOG.md");
-    let commands = text("src/server/commands.rs");
+    let commands = text("src/commands/table.rs");
     let since: Vec<_> = commands.split("c\"0.").skip(1).collect();
     assert!(since.len() > 5, "{}", since.len());
     for rest in since {

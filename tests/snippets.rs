@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! scripts/fetch-clients.sh .cache/clients
-//! cargo test --locked --no-default-features --test snippets
+//! cargo test --locked --test snippets
 //! ```
 
 // The end-to-end suite needs more of it than the snippets do.

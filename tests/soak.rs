@@ -2,15 +2,12 @@
 //! every answer compared with the naive models.
 //!
 //! ```text
-//! SOAK_MINUTES=5 cargo test --locked --no-default-features --features oracle --test soak
+//! SOAK_MINUTES=5 cargo test --locked --test soak
 //! ```
 //!
 //! `SOAK_MINUTES` may be a fraction; without it a few seconds are enough to see that it works.
 //! `SOAK_SEED` makes the same calls and the same faults again. `SERVER` and `RL_MODULE` choose what
 //! is tested, as for the end-to-end suite. It ends with its counts, and fails on any difference.
-
-#[cfg(feature = "module")]
-compile_error!("the library's allocator needs a server: add --no-default-features");
 
 // The end-to-end suite needs more of it than a soak does.
 #[path = "e2e/support/mod.rs"]
@@ -35,7 +32,7 @@ use std::env;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use redis_throttle::limiter::oracle::{CLOCK_MAX_US, Source, Step};
+use redis_throttle_engine::oracle::{CLOCK_MAX_US, Source, Step};
 
 use fleet::{FAULTS, Fleet};
 use support::{BASE_US, Random};

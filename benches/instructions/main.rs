@@ -8,7 +8,7 @@
 //! Set by the make target: `RL_MODULE` is the module with its symbols, `SERVER` the server;
 //! `UPDATE=1` writes the baseline.
 
-#[path = "../cases.rs"]
+#[path = "../../engine/benches/cases.rs"]
 mod cases;
 mod command;
 mod count;

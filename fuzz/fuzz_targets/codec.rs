@@ -4,14 +4,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle::limiter::oracle::{
-    AnyCall, CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Quotas, Reserved,
-    Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, Verb, WindowModel, Wrote,
-};
-use redis_throttle::limiter::{
-    Cost, Instant, NewState, Rule, State, Windowed, reserved, sliding_log::Edit,
-};
-use redis_throttle::state::{Change, decode, decode_decimal, encode, encode_decimal};
+use redis_throttle_engine::algorithms::{NewState, Rule, State};
+use redis_throttle_engine::algorithms::sliding_log::Edit;
+use redis_throttle_engine::bounds::Cost;
+use redis_throttle_engine::oracle::{AnyCall, CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Quotas, Reserved, Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, Verb, WindowModel, Wrote};
+use redis_throttle_engine::reservations::stored;
+use redis_throttle_engine::reservations::stored::Windowed;
+use redis_throttle_engine::state::{decode, encode, Change};
+use redis_throttle_engine::state::decimal::{decode_decimal, encode_decimal};
+use redis_throttle_engine::time::Instant;
 
 /// So many bytes say what is called; the rest is what the key holds.
 const CALLS_LEN: usize = 40;
@@ -80,7 +81,7 @@ fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
 /// Plain calls, and steps, around the time of a reservation.
 fn reserve<S: Subject<Model: WindowModel>>(
     stored: &[u8],
-    state: reserved::State<'_>,
+    state: stored::State<'_>,
     limits: Limits,
     mut calls: &[u8],
 ) {

@@ -5,13 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle::limiter::oracle::{
-    AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, CellRate, Delays, Fixed, Leaky, Limits,
-    Log, Quotas, Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, TwinOfAny,
-    TwinPart, Verb, WindowModel, call_all,
-};
-use redis_throttle::limiter::redis_cell::Verdict;
-use redis_throttle::limiter::{Cost, Instant};
+use redis_throttle_engine::bounds::Cost;
+use redis_throttle_engine::oracle::{call_all, AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, CellRate, Delays, Fixed, Leaky, Limits, Log, Quotas, Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb, WindowModel};
+use redis_throttle_engine::redis_cell::Verdict;
+use redis_throttle_engine::time::Instant;
 
 const START_US: i128 = 1_800_000_000_000_000;
 

@@ -4,18 +4,22 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle::grammar::{
-    Algorithm, Asked, ClockAction, GrammarError, LeaseRequest, Request, ThrottleRequest, lease,
-    packed_rule, release, renew, request, rule as any_rule, rule_with_cost, throttle,
-};
-use redis_throttle::limiter::oracle::{
-    CellLimits, CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token,
-    UNITS_MAX,
-};
-use redis_throttle::limiter::{
-    Backoff, Calendar, CalendarQuota, Cost, Instant, Lease, Limit, Period, Rule, Slots, Span, Unit,
-    Zone,
-};
+use redis_throttle_engine::algorithms::{Algorithm, Rule};
+use redis_throttle_engine::algorithms::backoff::Backoff;
+use redis_throttle_engine::algorithms::quota::CalendarQuota;
+use redis_throttle_engine::bounds::{Cost, Limit, Period, Slots};
+use redis_throttle_engine::calendar::{Calendar, Unit};
+use redis_throttle_engine::calendar::zone::Zone;
+use redis_throttle_engine::grammar::clock::ClockAction;
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::lease::{lease, release, renew, LeaseRequest};
+use redis_throttle_engine::grammar::packed::packed_rule;
+use redis_throttle_engine::grammar::redis_cell::{throttle, ThrottleRequest};
+use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_cost};
+use redis_throttle_engine::leases::Lease;
+use redis_throttle_engine::oracle::{CellLimits, CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX};
+use redis_throttle_engine::time::{Instant, Span};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;

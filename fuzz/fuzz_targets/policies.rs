@@ -4,9 +4,15 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle::grammar::{Definition, LineFault, definition, policy_file};
-use redis_throttle::limiter::{Instant, Rule, Slots};
-use redis_throttle::policy::{Enforcement, Pattern, Policies, Refusal};
+use redis_throttle_engine::algorithms::Rule;
+use redis_throttle_engine::bounds::Slots;
+use redis_throttle_engine::grammar::policy::{definition, Definition};
+use redis_throttle_engine::grammar::policy_file::{policy_file, LineFault};
+use redis_throttle_engine::policy::definition::Enforcement;
+use redis_throttle_engine::policy::families::Refusal;
+use redis_throttle_engine::policy::pattern::Pattern;
+use redis_throttle_engine::policy::table::Policies;
+use redis_throttle_engine::time::Instant;
 
 fuzz_target!(|bytes: &[u8]| {
     let args: Vec<&[u8]> = bytes.split(|byte| *byte == b' ').collect();

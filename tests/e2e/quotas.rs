@@ -297,7 +297,7 @@ fn any_name_of_a_zone_costs_bounded_memory_and_any_other_none() {
     client.freeze(utc("2026-07-15T12:00"));
     let used = |client: &mut Client| client.info_number("memory", "used_memory");
     let before = used(&mut client);
-    let names = include_str!("../../src/limiter/calendar/boundaries.txt").lines();
+    let names = include_str!("../../engine/testdata/boundaries.txt").lines();
     let names: Vec<_> = names.filter(|line| !line.contains(' ')).collect();
     assert!(names.len() > 500);
     for name in &names {

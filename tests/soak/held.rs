@@ -1,7 +1,7 @@
 //! A key of leases in a soak, and who is known to hold one.
 
 use redis::Value;
-use redis_throttle::limiter::oracle::{Answer, DAY_US, Leases, Source as _};
+use redis_throttle_engine::oracle::{Answer, DAY_US, Leases, Source as _};
 
 use crate::Counts;
 use crate::support::Random;

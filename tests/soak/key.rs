@@ -1,9 +1,8 @@
 //! A key of a soak: the rules that it is called by, in words, and what it is known to hold.
 
-use redis_throttle::limiter::oracle::{
-    AnyOracle, AnySubject, Limits, Share, Verb, calendar, delays,
-};
-use redis_throttle::limiter::{Algorithm, Unit};
+use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::calendar::Unit;
+use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb, calendar, delays};
 
 use crate::support::Random;
 

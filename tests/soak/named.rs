@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use redis::Value;
-use redis_throttle::limiter::oracle::{AnySubject, Limits, Share, Verb, Wrote};
+use redis_throttle_engine::oracle::{AnySubject, Limits, Share, Verb, Wrote};
 
 use crate::Counts;
 use crate::fleet::Fleet;

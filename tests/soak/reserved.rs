@@ -1,6 +1,6 @@
 //! A key with reservations in a soak, and what is known to be held and settled.
 
-use redis_throttle::limiter::oracle::{
+use redis_throttle_engine::oracle::{
     AnyCall, AnySubject, ReservationStep as Step, Reserved, Subject, Verb, WindowModel, act,
     take_step,
 };

@@ -1,7 +1,7 @@
 //! The calls of a soak: which there are, how they are sent, and what has to be answered.
 
 use redis::Value;
-use redis_throttle::limiter::oracle::{
+use redis_throttle_engine::oracle::{
     Answer, AnyOracle, AnySubject, Fixed, Limits, Part, Quotas, Source as _, Verb, Wrote, act_all,
 };
 

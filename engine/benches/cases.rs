@@ -1,0 +1,135 @@
+//! What the benches of the pure part do: one call of each algorithm, allowed and denied, taken
+//! apart into its steps. Nothing here is random or reads a clock, so the work is always the same.
+
+use redis_throttle_engine::algorithms::{Algorithm, NewState, State};
+use redis_throttle_engine::bounds::Slots;
+use redis_throttle_engine::decision::Outcome;
+use redis_throttle_engine::grammar;
+use redis_throttle_engine::grammar::request::Request;
+use redis_throttle_engine::state::{self, Change};
+use redis_throttle_engine::time::Instant;
+use std::hint::black_box;
+
+/// 2027-01-15 08:00:00 UTC, in microseconds.
+const NOW_US: u64 = 1_800_000_000_000_000;
+
+/// One algorithm with a state on which the next call is allowed or denied.
+pub struct Case {
+    pub name: String,
+    algorithm: Algorithm,
+    args: Vec<&'static [u8]>,
+    bytes: Vec<u8>,
+}
+
+/// What a call is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Arguments to a request.
+    Parse,
+    /// Bytes to a state.
+    Decode,
+    /// State, now and cost to an outcome.
+    Decide,
+    /// A new state to bytes.
+    Encode,
+}
+
+impl Step {
+    pub const ALL: [Self; 4] = [Self::Parse, Self::Decode, Self::Decide, Self::Encode];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Parse => "parse",
+            Self::Decode => "decode",
+            Self::Decide => "decide",
+            Self::Encode => "encode",
+        }
+    }
+}
+
+/// Each algorithm twice: with all but everything left, and with nothing left.
+pub fn all() -> Vec<Case> {
+    let cases = |algorithm: Algorithm| {
+        let args: Vec<&[u8]> = match algorithm {
+            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+                vec![b"100", b"1h"]
+            }
+            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+                vec![b"100", b"100", b"1h"]
+            }
+            Algorithm::Backoff => vec![b"100", b"1h", b"2h", b"1d"],
+            Algorithm::CalendarQuota => vec![b"100", b"month", b"ZONE", b"Europe/Berlin"],
+        };
+        [("allowed", 1), ("denied", 100)].map(|(verdict, calls_before)| {
+            let name = format!("{}/{verdict}", algorithm.name().to_ascii_lowercase());
+            Case { name, algorithm, args: args.clone(), bytes: vec![] }.after(calls_before)
+        })
+    };
+    Algorithm::ALL.into_iter().flat_map(cases).collect()
+}
+
+impl Case {
+    /// The same once so many calls were allowed, a millisecond apart.
+    fn after(mut self, calls: u64) -> Self {
+        for call in 0..calls {
+            let now = Instant::from_us(NOW_US + call * 1_000);
+            let stored = (!self.bytes.is_empty()).then(|| self.state());
+            let outcome = decide(&self.request(), stored, now);
+            let change = state::encode(&outcome.next.kept().expect("an allowed call").state);
+            match change {
+                Change::Whole(bytes) => self.bytes = bytes.as_slice().to_vec(),
+                Change::Rewrite(bytes) => self.bytes = bytes,
+                Change::Patch { offset, entry } => {
+                    self.bytes.truncate(offset);
+                    self.bytes.extend_from_slice(&entry);
+                }
+                Change::Tail { .. } => panic!("nothing is refunded"),
+            }
+        }
+        self
+    }
+
+    fn request(&self) -> Request {
+        grammar::rule::request(self.algorithm, &self.args, Slots::DEFAULT).expect("a valid call")
+    }
+
+    fn state(&self) -> State<'_> {
+        state::decode(&self.bytes).expect("a state")
+    }
+
+    /// Does one step so many times. A denied call has nothing to encode: `false`, and nothing done.
+    pub fn repeat(&self, step: Step, times: u64) -> bool {
+        let (request, stored) = (self.request(), self.state());
+        let now = Instant::from_us(NOW_US + 100_000);
+        let outcome = decide(&request, Some(stored), now);
+        match step {
+            Step::Parse => {
+                for _ in 0..times {
+                    let args = black_box(self.args.as_slice());
+                    let _ = black_box(grammar::rule::request(self.algorithm, args, Slots::DEFAULT));
+                }
+            }
+            Step::Decode => {
+                for _ in 0..times {
+                    let _ = black_box(state::decode(black_box(&self.bytes)));
+                }
+            }
+            Step::Decide => {
+                for _ in 0..times {
+                    black_box(decide(black_box(&request), black_box(Some(stored)), now));
+                }
+            }
+            Step::Encode => {
+                let Some(next) = outcome.next.kept() else { return false };
+                for _ in 0..times {
+                    black_box(state::encode(black_box(&next.state)));
+                }
+            }
+        }
+        true
+    }
+}
+
+fn decide<'a>(request: &Request, stored: Option<State<'a>>, now: Instant) -> Outcome<NewState<'a>> {
+    request.rule.decide(stored, now, request.cost).expect("its own state")
+}

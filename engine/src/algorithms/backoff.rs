@@ -1,0 +1,207 @@
+//! Growing delays: some attempts are free, each further one has to wait, and longer each time.
+//!
+//! The state is how many attempts were allowed, or charged, and when the last one was. With all
+//! free ones used, the first that is not waits `base` since the last one, the next twice as long,
+//! and so on up to `max`. After `forget` without an allowed attempt all is forgotten.
+//!
+//! ```text
+//! attempts 3, base 1 s, max 8 s:   0 0 0   1   3       7               15       23 s ...
+//!                                  free    +1  +2      +4              +8       +8
+//! ```
+//!
+//! It counts one by one: there is no cost. Denied attempts change nothing; who wants them to count
+//! charges them, which restarts the delay. A refund takes one back and leaves the last instant.
+//!
+//! Never more than `attempts`, and one for each delay that is over, in less than `forget`.
+//!
+//! Source: the truncated exponential backoff of Ethernet, IEEE 802.3, turned from the sender's own
+//! restraint into a rule for it.
+
+use crate::bounds::{Cost, Limit, Period};
+use crate::call::{Limiter, Standing};
+use crate::decision::{Decision, Next};
+use crate::fields::{Field, Fields};
+use crate::time::{Instant, Span};
+
+/// The rule: `attempts` are free, then delays grow from `base` to `max`, until `forget`.
+///
+/// Packed, so that it does not make a rule of any other algorithm larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(Rust, packed(4))]
+pub struct Backoff {
+    attempts: u32,
+    base: Period,
+    max: Period,
+    forget: Period,
+}
+
+/// Why four values in range do not make a [`Backoff`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackoffError {
+    /// More than [`Backoff::ATTEMPTS_MAX`] free attempts.
+    TooManyAttempts,
+    /// `base` is above `max`.
+    BaseAboveMax,
+    /// `max` is not below `forget`.
+    MaxNotBelowForget,
+}
+
+/// What is remembered of the attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// When the last of them was.
+    pub last: Instant,
+    /// How many there were: at least 1, or there would be no state.
+    pub count: u64,
+}
+
+impl State {
+    /// Where the count stops. The longest delay is reached long before.
+    pub const COUNT_MAX: u64 = u32::MAX as u64;
+}
+
+/// The attempts at one instant.
+struct View<'a> {
+    rule: &'a Backoff,
+    now: Instant,
+    last: Instant,
+    count: u64,
+    repaired: bool,
+}
+
+impl Limiter<'_> for Backoff {
+    type State = State;
+    type NewState = State;
+
+    /// An attempt ahead of `now` was the last one; ahead by more than `forget`, it is moved to
+    /// `now`.
+    #[inline(always)]
+    fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
+        let none = View { rule: self, now, last: now, count: 0, repaired: false };
+        let forget = { self.forget }.span();
+        match stored {
+            Some(State { last, count }) if last.since(now) > forget => {
+                View { last: now, count, repaired: true, ..none }
+            }
+            Some(State { last, count }) if now < last.after(forget) => View { last, count, ..none },
+            _ => none,
+        }
+    }
+}
+
+impl Standing for View<'_> {
+    type NewState = State;
+
+    fn limit(&self) -> Limit {
+        self.rule.attempts()
+    }
+
+    fn is_repaired(&self) -> bool {
+        self.repaired
+    }
+
+    fn has_room_for(&self, _cost: Cost) -> bool {
+        self.clear_in().is_zero()
+    }
+
+    fn room_in(&self, _cost: Cost) -> Span {
+        self.clear_in()
+    }
+
+    fn used(&self) -> u128 {
+        self.count.into()
+    }
+
+    /// How long until the next attempt may be.
+    fn clear_in(&self) -> Span {
+        match self.count.checked_sub(self.rule.attempts.into()) {
+            Some(paid) => self.last.after(self.rule.delay(paid)).since(self.now),
+            None => Span::ZERO,
+        }
+    }
+
+    fn take(&mut self, cost: Cost) {
+        self.count = self.count.saturating_add(cost.units()).min(State::COUNT_MAX);
+        // Set back, the clock does not shorten a delay.
+        self.last = self.last.max(self.now);
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        self.count = self.count.saturating_sub(cost.units());
+    }
+
+    fn remaining(&self) -> u64 {
+        u64::from(self.rule.attempts).saturating_sub(self.count)
+    }
+
+    fn reset_after(&self) -> Span {
+        match self.count {
+            0 => Span::ZERO,
+            _ => self.last.after({ self.rule.forget }.span()).since(self.now),
+        }
+    }
+
+    fn next(self, _decision: &Decision) -> Next<State> {
+        let forget = { self.rule.forget }.span();
+        let state = State { last: self.last, count: self.count };
+        Next::drifting(self.last.after(forget), forget, state)
+    }
+}
+
+impl Fields<2> for Backoff {
+    type Stored = State;
+    const FIELDS: [Field; 2] =
+        [Field::instant("last_us"), Field::new("attempts", 1, State::COUNT_MAX)];
+
+    fn numbers(state: &State) -> [u64; 2] {
+        [state.last.as_us(), state.count]
+    }
+
+    fn state([last_us, count]: [u64; 2]) -> Option<State> {
+        Some(State { last: Instant::from_us(last_us), count })
+    }
+}
+
+impl Backoff {
+    /// The most free attempts.
+    pub const ATTEMPTS_MAX: Limit = Limit::ATTEMPTS_MAX;
+
+    /// So many free attempts, then delays from `base` to `max`, until after `forget`.
+    ///
+    /// # Errors
+    ///
+    /// [`BackoffError`]: the first that holds, in its order.
+    pub fn new(
+        attempts: Limit,
+        base: Period,
+        max: Period,
+        forget: Period,
+    ) -> Result<Self, BackoffError> {
+        let few = u32::try_from(attempts.units()).ok().filter(|_| attempts <= Self::ATTEMPTS_MAX);
+        let Some(attempts) = few else {
+            return Err(BackoffError::TooManyAttempts);
+        };
+        if base > max {
+            Err(BackoffError::BaseAboveMax)
+        } else if max >= forget {
+            Err(BackoffError::MaxNotBelowForget)
+        } else {
+            Ok(Self { attempts, base, max, forget })
+        }
+    }
+
+    fn attempts(&self) -> Limit {
+        Limit::new(self.attempts.into()).unwrap_or(Self::ATTEMPTS_MAX)
+    }
+
+    /// How long the next attempt has to wait since the last one, when so many had to wait before.
+    fn delay(&self, paid: u64) -> Span {
+        let base_us = { self.base }.as_us();
+        // Doubled as often as 64 bits have room for.
+        let doubled_us = match u32::try_from(paid) {
+            Ok(paid) if paid < base_us.leading_zeros() => base_us << paid,
+            _ => u64::MAX,
+        };
+        { self.max }.span().min(Span::from_us(doubled_us))
+    }
+}

@@ -1,0 +1,262 @@
+//! What the two buckets share: a fluid that is measured exactly and flows at a rate.
+//!
+//! A token bucket counts what is left and gains it, a leaky bucket counts what is used and loses
+//! it; otherwise they are the same. So both are decided on by what is *used*, in parts: a unit has
+//! as many as the period has microseconds, and time drains exactly `rate` parts a microsecond.
+//!
+//! The state is when it was last written, the whole units counted then, and the fraction of a unit
+//! beside them, as a numerator over the period in microseconds: nothing is ever lost to rounding.
+//! A fraction that another period wrote, and this one cannot hold, counts as used.
+//!
+//! What was charged beyond the capacity is debt, and is kept apart from what the bucket held then:
+//! another capacity caps that, and leaves the debt. Beside the whole units of a debt, the one that
+//! is begun included, the fraction says what of them is paid.
+//!
+//! Never more than `capacity + rate x t` in any stretch `t`.
+
+use crate::bounds::{Cost, Limit, Refill};
+use crate::call::{Limiter, Standing};
+use crate::decision::{Decision, Next};
+use crate::fields::{Field, Fields};
+use crate::time::{Instant, Span};
+
+/// A bucket that somebody has used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// When the units were counted.
+    pub updated: Instant,
+    /// Whole units: of a token bucket those that are left, of a leaky bucket those in the queue.
+    pub units: u64,
+    /// The fraction of a unit beside them: a numerator over the period in microseconds.
+    pub fraction: u64,
+    /// Units charged beyond the capacity, rounded up; mostly none. If there are any, the token
+    /// bucket has no tokens left, the queue is as long as it may be, and the fraction is what is
+    /// paid of the debt.
+    pub debt: u64,
+}
+
+/// In what the two differ: the sign.
+pub trait Bucket {
+    /// What the whole units of a state count, and how many of them are one.
+    const UNITS: Field;
+    /// Whether an allowed call waits until what was used before it has drained.
+    const QUEUES: bool;
+
+    /// Capacity and rate.
+    fn quota(&self) -> &Refill;
+
+    /// What is used in a bucket of `full` parts that was left as `state`, its debt aside; at most
+    /// all of it.
+    fn used(&self, full: u128, state: &State) -> u128;
+
+    /// The units and the fraction that a state counts when so much is used of `full` parts, which
+    /// leaves `remaining` whole units.
+    fn counted(&self, full: u128, used: u128, remaining: u64) -> (u64, u64);
+
+    /// Whether numbers within their bounds say that something was used.
+    fn is_used(state: &State) -> bool;
+}
+
+/// What is `used` at `origin`, from where on it drains.
+struct View<'a, B> {
+    bucket: &'a B,
+    now: Instant,
+    full: u128,
+    used: u128,
+    origin: Instant,
+    repaired: bool,
+}
+
+impl<B: Bucket> Limiter<'_> for B {
+    type State = State;
+    type NewState = State;
+
+    /// Nothing drains until the state's own instant is reached. Its span is the time to drain a
+    /// full bucket.
+    #[inline(always)]
+    fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
+        let quota = self.quota();
+        let full = quota.full();
+        let used = stored.map_or(0, |state| match state.debt {
+            0 => self.used(full, &state),
+            _ => used_in_debt(self, full, &state),
+        });
+        let view = View { bucket: self, now, full, used, origin: now, repaired: false };
+        let Some(state) = stored.filter(|_| used > 0) else {
+            // Also what a lowered capacity makes whole: that is no state at all, whatever its time.
+            return view;
+        };
+        let ahead = state.updated.since(now);
+        if !ahead.is_zero() && ahead > quota.refill() {
+            return View { repaired: true, ..view };
+        }
+        let drained = quota.earned(now.since(state.updated));
+        View { used: used.saturating_sub(drained), origin: now.max(state.updated), ..view }
+    }
+}
+
+impl<B: Bucket> View<'_, B> {
+    fn asked(&self, cost: Cost) -> u128 {
+        self.bucket.quota().parts(cost.units())
+    }
+
+    /// The state of a bucket of which more is used than it holds.
+    #[cold]
+    fn in_debt(&self) -> State {
+        let period = u128::from(self.bucket.quota().period().as_us());
+        let owed = self.used.saturating_sub(self.full);
+        let debt = owed.div_ceil(period);
+        let (units, _) = self.bucket.counted(self.full, self.full, 0);
+        State {
+            updated: self.origin,
+            units,
+            fraction: u64::try_from(debt * period - owed).unwrap_or(0),
+            debt: u64::try_from(debt).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// How long until so many parts have drained.
+    fn drained_in(&self, parts: u128) -> Span {
+        match parts {
+            0 => Span::ZERO,
+            _ => self.origin.since(self.now).plus(self.bucket.quota().time_to_earn(parts)),
+        }
+    }
+}
+
+impl<B: Bucket> Standing for View<'_, B> {
+    type NewState = State;
+
+    #[inline(always)]
+    fn limit(&self) -> Limit {
+        self.bucket.quota().capacity()
+    }
+
+    #[inline(always)]
+    fn is_repaired(&self) -> bool {
+        self.repaired
+    }
+
+    #[inline(always)]
+    fn has_room_for(&self, cost: Cost) -> bool {
+        self.used + self.asked(cost) <= self.full
+    }
+
+    #[inline(always)]
+    fn room_in(&self, cost: Cost) -> Span {
+        self.drained_in(self.used + self.asked(cost) - self.full)
+    }
+
+    #[inline(always)]
+    fn wait(&self) -> Span {
+        if B::QUEUES { self.drained_in(self.used) } else { Span::ZERO }
+    }
+
+    fn used(&self) -> u128 {
+        self.used.div_ceil(u128::from(self.bucket.quota().period().as_us()))
+    }
+
+    #[inline(always)]
+    fn take(&mut self, cost: Cost) {
+        self.used += self.asked(cost);
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        self.used = self.used.saturating_sub(self.asked(cost));
+    }
+
+    #[inline(always)]
+    fn remaining(&self) -> u64 {
+        self.bucket.quota().units(self.full.saturating_sub(self.used)).0
+    }
+
+    #[inline(always)]
+    fn reset_after(&self) -> Span {
+        self.drained_in(self.used)
+    }
+
+    #[inline(always)]
+    fn next(self, decision: &Decision) -> Next<State> {
+        let state = if self.used <= self.full {
+            let (units, fraction) = self.bucket.counted(self.full, self.used, decision.remaining);
+            State { updated: self.origin, units, fraction, debt: 0 }
+        } else {
+            self.in_debt()
+        };
+        let lapses_at = self.now.after(decision.reset_after);
+        Next::drifting(lapses_at, self.bucket.quota().refill(), state)
+    }
+}
+
+/// What is used in a bucket that was left in debt. What is paid in parts of another period, and
+/// does not fit, counts as unpaid.
+#[cold]
+fn used_in_debt(bucket: &impl Bucket, full: u128, state: &State) -> u128 {
+    let quota = bucket.quota();
+    let held = bucket.used(full, &State { fraction: 0, ..*state });
+    let paid = if state.fraction < quota.period().as_us() { state.fraction } else { 0 };
+    held + quota.parts(state.debt) - u128::from(paid)
+}
+
+impl<B: Bucket> Fields<3> for B {
+    type Stored = State;
+    const FIELDS: [Field; 3] =
+        [Field::instant("updated_us"), B::UNITS, Field::fraction("fraction")];
+    fn numbers(state: &State) -> [u64; 3] {
+        [state.updated.as_us(), state.units, state.fraction]
+    }
+
+    fn state([updated_us, units, fraction]: [u64; 3]) -> Option<State> {
+        let state = State { updated: Instant::from_us(updated_us), units, fraction, debt: 0 };
+        B::is_used(&state).then_some(state)
+    }
+
+    fn shown(state: &State) -> Vec<(&'static str, u64)> {
+        let units = (B::UNITS.name, state.units);
+        let updated = ("updated_us", state.updated.as_us());
+        match state.debt {
+            0 => vec![units, ("fraction", state.fraction), updated],
+            debt => vec![units, ("debt", debt), ("paid_fraction", state.fraction), updated],
+        }
+    }
+}
+
+const DEBT: Field = Field::new("debt", 1, Cost::TOTAL_MAX);
+
+/// A token bucket in debt, as it is stored: no token is left.
+pub struct TokenDebt;
+
+impl Fields<3> for TokenDebt {
+    type Stored = State;
+    const FIELDS: [Field; 3] =
+        [Field::instant("updated_us"), DEBT, Field::fraction("paid_fraction")];
+
+    fn numbers(state: &State) -> [u64; 3] {
+        [state.updated.as_us(), state.debt, state.fraction]
+    }
+
+    fn state([updated_us, debt, fraction]: [u64; 3]) -> Option<State> {
+        Some(State { updated: Instant::from_us(updated_us), units: 0, fraction, debt })
+    }
+}
+
+/// A leaky bucket in debt, as it is stored: its queue has the length that was the capacity then.
+pub struct LeakyDebt;
+
+impl Fields<4> for LeakyDebt {
+    type Stored = State;
+    const FIELDS: [Field; 4] = [
+        Field::instant("updated_us"),
+        Field::new("level", 1, Limit::MAX),
+        DEBT,
+        Field::fraction("paid_fraction"),
+    ];
+
+    fn numbers(state: &State) -> [u64; 4] {
+        [state.updated.as_us(), state.units, state.debt, state.fraction]
+    }
+
+    fn state([updated_us, units, debt, fraction]: [u64; 4]) -> Option<State> {
+        Some(State { updated: Instant::from_us(updated_us), units, fraction, debt })
+    }
+}

@@ -1,0 +1,45 @@
+//! Leaky bucket as a queue: a call joins the queue if there is room, and is told when its turn is.
+//!
+//! The state is when it was last written and how much stood in the queue then, exactly: whole
+//! units and the fraction of one. What it has in common with the token bucket stands in `bucket`.
+//!
+//! An allowed call is told how long to wait until what stood in the queue before it has drained;
+//! so is a call of cost 0, which only asks.
+//!
+//! Never more than `capacity + rate x t` enter in any stretch `t`; who waits as told acts at the
+//! rate, evenly spaced.
+//!
+//! Source: Turner, "New directions in communications", 1986, in its form as a queue.
+
+use crate::algorithms::bucket::{Bucket, State};
+use crate::bounds::{Limit, Refill};
+use crate::fields::Field;
+
+/// The rule: a queue of depth `capacity` that drains `rate` units per `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeakyBucket(pub Refill);
+
+impl Bucket for LeakyBucket {
+    const UNITS: Field = Field::new("level", 0, Limit::MAX);
+    const QUEUES: bool = true;
+
+    fn quota(&self) -> &Refill {
+        &self.0
+    }
+
+    fn used(&self, full: u128, state: &State) -> u128 {
+        // A fraction that does not fit counts as a whole unit, and a level above a lowered
+        // capacity as full.
+        let fraction = state.fraction.min(self.0.period().as_us());
+        (self.0.parts(state.units) + u128::from(fraction)).min(full)
+    }
+
+    fn counted(&self, _full: u128, used: u128, _remaining: u64) -> (u64, u64) {
+        self.0.units(used)
+    }
+
+    fn is_used(state: &State) -> bool {
+        // An empty queue is no state.
+        state.units > 0 || state.fraction > 0
+    }
+}

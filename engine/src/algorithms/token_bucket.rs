@@ -1,0 +1,42 @@
+//! Token bucket: starts full, a call takes tokens out, time puts them back.
+//!
+//! The state is when it was last written and how many tokens were left then, exactly: whole ones
+//! and the fraction of one. What it has in common with the leaky bucket stands in `bucket`.
+//!
+//! Never more than `capacity + rate x t` in any stretch `t`.
+//!
+//! Source: the token bucket of RFC 2697 and RFC 2698, refilled continuously.
+
+use crate::algorithms::bucket::{Bucket, State};
+use crate::bounds::{Limit, Refill};
+use crate::fields::Field;
+
+/// The rule: a bucket of `capacity` that gains `rate` tokens per `period`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokenBucket(pub Refill);
+
+impl Bucket for TokenBucket {
+    // A full bucket is no state.
+    const UNITS: Field = Field::new("tokens", 0, Limit::MAX - 1);
+    const QUEUES: bool = false;
+
+    fn quota(&self) -> &Refill {
+        &self.0
+    }
+
+    fn used(&self, full: u128, state: &State) -> u128 {
+        // A fraction that does not fit is given up.
+        let fits = state.fraction < self.0.period().as_us();
+        let fraction = if fits { u128::from(state.fraction) } else { 0 };
+        full.saturating_sub(self.0.parts(state.units) + fraction)
+    }
+
+    fn counted(&self, full: u128, used: u128, remaining: u64) -> (u64, u64) {
+        let fraction = full - used - self.0.parts(remaining);
+        (remaining, u64::try_from(fraction).unwrap_or(0))
+    }
+
+    fn is_used(_state: &State) -> bool {
+        true
+    }
+}

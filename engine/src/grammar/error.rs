@@ -1,0 +1,406 @@
+//! What can be wrong with arguments. Each text stands here once, names the argument and what is
+//! accepted, and never echoes what the client sent.
+
+use crate::algorithms::Algorithm;
+use std::ffi::CStr;
+
+/// One thing wrong with the arguments of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrammarError {
+    /// Too few or too many arguments; the server has a text of its own for that.
+    Arity,
+    /// Too few words in a rule that is one argument.
+    RuleArity(Algorithm),
+    /// More rules than a call may have.
+    TooManyRules,
+    /// Not a limit.
+    Limit,
+    /// Not a burst.
+    Burst,
+    /// Not a capacity.
+    Capacity,
+    /// Not a rate.
+    Rate,
+    /// Not a cost.
+    Cost,
+    /// Not a window.
+    Window,
+    /// Not a period.
+    Period,
+    /// Too many units a second.
+    RateTooHigh,
+    /// The burst takes too long to come back.
+    BurstRefill,
+    /// The capacity takes too long to come back.
+    CapacityRefill,
+    /// Not a number of free attempts.
+    Attempts,
+    /// Not a shortest delay.
+    Base,
+    /// Not a longest delay.
+    Max,
+    /// Not a time to forget after.
+    Forget,
+    /// The shortest delay is above the longest.
+    BaseAboveMax,
+    /// All would be forgotten before the longest delay is over.
+    MaxNotBelowForget,
+    /// Not a unit of a calendar.
+    Unit,
+    /// Not a time zone.
+    Zone,
+    /// Not a day that a week may start on.
+    StartOfWeek,
+    /// Not a day that a month may start on.
+    StartOfMonth,
+    /// Not a month that a year may start in.
+    StartOfYear,
+    /// A day and a quarter start where they do.
+    StartNotHere,
+    /// Not the id of a holder.
+    LeaseId,
+    /// Not a number of holders.
+    LeaseLimit,
+    /// Not how long a lease or a reservation lasts.
+    Ttl,
+    /// `LEASE` has no options.
+    LeaseOption,
+    /// Too few words in a lease that is one argument.
+    LeaseArity,
+    /// `LEASE` where a cost is settled.
+    LeaseNotHere,
+    /// `USE` where no policy can be named.
+    UseNotHere,
+    /// Not the name of a policy to use.
+    UsedPolicy,
+    /// Not a variant of a policy.
+    Variant,
+    /// `FOR` without a variant.
+    MissingVariant,
+    /// `FOR` three times.
+    RepeatedFor,
+    /// `DEFAULT` without a rule.
+    MissingDefault,
+    /// Not an option of `USE`.
+    OptionOfUse,
+    /// Too few words in a use of a policy that is one argument.
+    UseArity,
+    /// Not the name of an algorithm that a policy can have.
+    AlgorithmOfPolicy,
+    /// `COST` or `PARTIAL` with a policy whose rule is `BACKOFF`.
+    CostOfBackoff,
+    /// Not an option of this command.
+    Option,
+    /// Not an option of `FIXED`.
+    OptionOrAligned,
+    /// Not an option of `QUOTA`.
+    OptionOfQuota,
+    /// `BACKOFF` has no options.
+    NoOption,
+    /// `COST` twice.
+    RepeatedCost,
+    /// `ALIGNED` twice.
+    RepeatedAligned,
+    /// `PARTIAL` twice.
+    RepeatedPartial,
+    /// `ZONE` twice.
+    RepeatedZone,
+    /// `START` twice.
+    RepeatedStart,
+    /// `ZONE` without a name.
+    MissingZone,
+    /// `START` without what it is.
+    MissingStart,
+    /// `COST` without a number.
+    MissingCost,
+    /// `COST 0 PARTIAL`.
+    PartialOfNothing,
+    /// `PARTIAL` where nothing is decided, but settled.
+    PartialNotHere,
+    /// Not the name of an algorithm.
+    Algorithm,
+    /// Not a burst as redis-cell counts it, without the call itself.
+    MaxBurst,
+    /// Not how many redis-cell is to let through in a period.
+    CountPerPeriod,
+    /// Not a period as redis-cell takes it, in whole seconds.
+    PeriodInSeconds,
+    /// Not what a call of redis-cell takes.
+    Quantity,
+    /// Too many a second, of redis-cell.
+    CountTooHigh,
+    /// The burst takes too long to come back, of redis-cell.
+    MaxBurstRefill,
+    /// Not an id of a reservation.
+    ReservationId,
+    /// Not the name of an algorithm that can have reservations.
+    NotReservable,
+    /// Not the name of a policy, or of a variant of one.
+    PolicyName,
+    /// More names than a call may have.
+    TooManyNames,
+    /// Not a pattern of names.
+    Pattern,
+    /// Neither a mode nor the rule of a policy.
+    PolicyRule,
+    /// A policy without a rule.
+    MissingPolicyRule,
+    /// Not an option of the rule of a policy.
+    OptionOfPolicy,
+    /// `COST` or `PARTIAL` in the rule of a policy.
+    CostOfPolicy,
+    /// Not a percentage.
+    Percent,
+    /// A mode after another.
+    RepeatedMode,
+    /// Not how long a policy lasts.
+    Ex,
+    /// `EX` twice.
+    RepeatedEx,
+    /// `RL.DEBUG` of something else.
+    Subcommand,
+    /// `RL.DEBUG CLOCK` with an unknown action.
+    ClockAction,
+    /// Not a time to freeze the clock at.
+    UnixTime,
+    /// Not a duration to move the clock by.
+    Duration,
+}
+
+/// `text` as the C string that the server takes.
+const fn c_str(text_and_nul: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text_and_nul.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a text needs one NUL, at its end"),
+    }
+}
+
+macro_rules! integer {
+    ($argument:literal, $min:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ",
+                $argument,
+                ": expected an integer from ",
+                $min,
+                " to 1000000000000\0"
+            ))
+        }
+    };
+}
+
+macro_rules! duration {
+    ($argument:literal $(, $more:literal)?) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ", $argument, ": expected a duration from 1ms to 366d, ",
+                "such as 60, 0.5, 500ms or 1h", $($more,)? "\0"
+            ))
+        }
+    };
+}
+
+macro_rules! name {
+    ($argument:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ",
+                $argument,
+                ": expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -\0"
+            ))
+        }
+    };
+}
+
+macro_rules! rule {
+    ($syntax:literal) => {
+        const { c_str(concat!("ERR wrong number of arguments: expected ", $syntax, "\0")) }
+    };
+}
+
+macro_rules! zone {
+    ($expected:literal) => {
+        const {
+            c_str(concat!(
+                "ERR ",
+                $expected,
+                " a name of the IANA time zone database, such as UTC or Europe/Berlin\0"
+            ))
+        }
+    };
+}
+
+macro_rules! refill {
+    ($argument:literal) => {
+        const {
+            c_str(concat!(
+                "ERR invalid ",
+                $argument,
+                ": ",
+                $argument,
+                " x period / rate, the time to refill from empty, must not exceed 36525d\0"
+            ))
+        }
+    };
+}
+
+/// What a rule of this algorithm needs.
+const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
+    match algorithm {
+        Algorithm::FixedWindow => rule!("FIXED limit window"),
+        Algorithm::SlidingWindow => rule!("SLIDING limit window"),
+        Algorithm::SlidingLog => rule!("SLIDINGLOG limit window"),
+        Algorithm::TokenBucket => rule!("TOKENBUCKET capacity rate period"),
+        Algorithm::LeakyBucket => rule!("LEAKYBUCKET capacity rate period"),
+        Algorithm::Gcra => rule!("GCRA burst rate period"),
+        Algorithm::Backoff => rule!("BACKOFF attempts base max forget"),
+        Algorithm::CalendarQuota => rule!("QUOTA limit unit"),
+    }
+}
+
+impl GrammarError {
+    /// The text of the error reply; `None` where the server's own has to serve.
+    pub const fn text(self) -> Option<&'static CStr> {
+        Some(match self {
+            Self::Arity => return None,
+            Self::RuleArity(algorithm) => rule_arity(algorithm),
+            Self::TooManyRules => {
+                c"ERR too many rules: expected 1 to 16 pairs of a key and a rule"
+            }
+            Self::Limit => integer!("limit", "1"),
+            Self::Burst => integer!("burst", "1"),
+            Self::Capacity => integer!("capacity", "1"),
+            Self::Rate => integer!("rate", "1"),
+            Self::Cost => integer!("cost", "0"),
+            Self::Window => duration!("window"),
+            Self::Period => duration!("period"),
+            Self::RateTooHigh => {
+                c"ERR invalid rate: rate / period must not exceed 1000000000 per second"
+            }
+            Self::BurstRefill => refill!("burst"),
+            Self::CapacityRefill => refill!("capacity"),
+            Self::Attempts => c"ERR invalid attempts: expected an integer from 1 to 1000000",
+            Self::Base => duration!("base"),
+            Self::Max => duration!("max"),
+            Self::Forget => duration!("forget"),
+            Self::BaseAboveMax => c"ERR invalid base: must not exceed max",
+            Self::MaxNotBelowForget => c"ERR invalid max: must be less than forget",
+            Self::Unit => c"ERR invalid unit: expected day, week, month, quarter or year",
+            Self::Zone => zone!("invalid zone: expected"),
+            Self::StartOfWeek => {
+                c"ERR invalid start: of a week, expected mon, tue, wed, thu, fri, sat or sun"
+            }
+            Self::StartOfMonth => {
+                c"ERR invalid start: of a month, expected an integer from 1 to 31"
+            }
+            Self::StartOfYear => c"ERR invalid start: of a year, expected an integer from 1 to 12",
+            Self::StartNotHere => c"ERR invalid start: only a week, month or year may be given one",
+            Self::LeaseId => c"ERR invalid id: expected 1 to 128 bytes",
+            Self::LeaseLimit => c"ERR invalid limit: expected an integer from 1 to 1000000",
+            Self::Ttl => duration!("ttl"),
+            Self::LeaseOption => c"ERR invalid option: LEASE takes none, a holder has one permit",
+            Self::LeaseArity => rule!("LEASE id limit ttl"),
+            Self::LeaseNotHere => {
+                c"ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
+            }
+            Self::UseNotHere => c"ERR invalid algorithm: USE names a policy, which is none",
+            Self::UsedPolicy => name!("policy"),
+            Self::Variant => name!("variant"),
+            Self::MissingVariant => {
+                c"ERR missing variant: expected FOR followed by a variant of the policy"
+            }
+            Self::RepeatedFor => c"ERR repeated option: FOR may be given twice",
+            Self::MissingDefault => {
+                c"ERR missing rule: expected DEFAULT followed by an algorithm and its limits"
+            }
+            Self::OptionOfUse => {
+                c"ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule"
+            }
+            Self::UseArity => rule!("USE policy"),
+            Self::AlgorithmOfPolicy => {
+                c"ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
+            }
+            Self::CostOfBackoff => {
+                c"ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither COST nor PARTIAL"
+            }
+            Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
+            Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
+            Self::OptionOfQuota => {
+                c"ERR invalid option: expected ZONE name, START n, COST n or PARTIAL"
+            }
+            Self::NoOption => c"ERR invalid option: BACKOFF counts one by one and takes none",
+            Self::RepeatedCost => c"ERR repeated option: COST may be given once",
+            Self::RepeatedAligned => c"ERR repeated option: ALIGNED may be given once",
+            Self::RepeatedPartial => c"ERR repeated option: PARTIAL may be given once",
+            Self::RepeatedZone => c"ERR repeated option: ZONE may be given once",
+            Self::RepeatedStart => c"ERR repeated option: START may be given once",
+            Self::MissingZone => zone!("missing zone: expected ZONE followed by"),
+            Self::MissingStart => {
+                c"ERR missing start: expected START followed by a weekday, a day of the month or a month"
+            }
+            Self::PartialOfNothing => {
+                c"ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000"
+            }
+            Self::PartialNotHere => {
+                c"ERR invalid option: PARTIAL is for RL.PEEK and for what decides by one rule"
+            }
+            Self::MissingCost => {
+                c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
+            }
+            Self::Algorithm => {
+                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE"
+            }
+            Self::MaxBurst => {
+                c"ERR invalid max_burst: expected an integer from 0 to 999999999999"
+            }
+            Self::CountPerPeriod => integer!("count_per_period", "1"),
+            Self::PeriodInSeconds => {
+                c"ERR invalid period: expected whole seconds, an integer from 1 to 31622400"
+            }
+            Self::Quantity => integer!("quantity", "0"),
+            Self::CountTooHigh => {
+                c"ERR invalid count_per_period: count_per_period / period must not exceed 1000000000 per second"
+            }
+            Self::MaxBurstRefill => {
+                c"ERR invalid max_burst: (max_burst + 1) x period / count_per_period, the time to refill from empty, must not exceed 36525d"
+            }
+            Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
+            Self::NotReservable => {
+                c"ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve"
+            },
+            Self::PolicyName => {
+                c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
+            }
+            Self::TooManyNames => c"ERR too many names: expected 1 to 32",
+            Self::Pattern => c"ERR invalid pattern: expected at most 256 bytes",
+            Self::PolicyRule => {
+                c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"
+            }
+            Self::MissingPolicyRule => {
+                c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
+            }
+            Self::OptionOfPolicy => {
+                c"ERR invalid option: the rule of a policy ends with its limits, but for ALIGNED of FIXED, ZONE and START of QUOTA"
+            }
+            Self::CostOfPolicy => {
+                c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
+            }
+            Self::Percent => {
+                c"ERR invalid percent: expected ENFORCE followed by an integer from 0 to 100"
+            }
+            Self::RepeatedMode => {
+                c"ERR repeated mode: one of SHADOW, OFF, BLOCK and ENFORCE may be given once"
+            }
+            Self::Ex => duration!("EX"),
+            Self::RepeatedEx => c"ERR repeated option: EX may be given once",
+            Self::Subcommand => c"ERR invalid subcommand: expected CLOCK",
+            Self::ClockAction => {
+                c"ERR invalid clock action: expected FREEZE [unix-us], ADVANCE duration or RESUME"
+            }
+            Self::UnixTime => {
+                c"ERR invalid unix-us: expected an integer from 0 to 7258118400000000"
+            }
+            Self::Duration => duration!("duration", ", with a leading - to move back"),
+        })
+    }
+}

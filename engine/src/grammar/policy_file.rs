@@ -1,0 +1,79 @@
+//! The file of policies: a line each as after `RL.POLICY SET`, empty lines, and `#` with what
+//! follows it to the end of its line.
+//!
+//! ```text
+//! # what a caller may search for
+//! search             GCRA 6 10 1m
+//! search@plan:gold   SHADOW GCRA 60 100 1m   # until the first of the month
+//! ```
+
+#[cfg(test)]
+mod tests;
+
+use crate::grammar::error::GrammarError;
+use crate::grammar::policy::definition;
+use crate::policy::families::Refusal;
+use crate::policy::file_set::Bases;
+
+/// The longest file, in bytes.
+pub const FILE_LEN_MAX: usize = 4 << 20;
+
+/// The longest line, in bytes, without its comment.
+const LINE_LEN_MAX: usize = 1_024;
+
+/// How many words are looked at. The longest definition has twelve, so that one cut off here is in
+/// error before.
+const WORDS_MAX: usize = 16;
+
+/// What is wrong with a file, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineError {
+    /// Which line, counted from 1.
+    pub line: u32,
+    /// What is wrong with it.
+    pub fault: LineFault,
+}
+
+/// What can be wrong with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineFault {
+    /// Its words.
+    Grammar(GrammarError),
+    /// It cannot stand beside those before it.
+    Refused(Refusal),
+    /// It would end.
+    Ends,
+    /// It is longer than a line may be.
+    TooLong,
+}
+
+/// Reads a file. A line ends with a line feed, before which a carriage return may stand; the last
+/// one may have none.
+///
+/// # Errors
+///
+/// The first thing wrong, from top to bottom.
+pub fn policy_file(text: &[u8]) -> Result<Bases, LineError> {
+    let mut bases = Bases::default();
+    for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        add(&mut bases, line).map_err(|fault| LineError { line: number, fault })?;
+    }
+    Ok(bases)
+}
+
+fn add(bases: &mut Bases, line: &[u8]) -> Result<(), LineFault> {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
+    if line.len() > LINE_LEN_MAX {
+        return Err(LineFault::TooLong);
+    }
+    let mut words = [[].as_slice(); WORDS_MAX];
+    let found = line.split(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+    let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();
+    let Some(words @ [_, ..]) = words.get(..len) else { return Ok(()) };
+    let definition = definition(words).map_err(LineFault::Grammar)?;
+    if definition.lasts.is_some() {
+        return Err(LineFault::Ends);
+    }
+    bases.add(definition.name, definition.setting).map_err(LineFault::Refused)
+}

@@ -1,0 +1,84 @@
+//! Files: what is read of them, and which line is wrong.
+
+use crate::grammar::error::GrammarError;
+use crate::grammar::policy_file::{LINE_LEN_MAX, LineError, LineFault, policy_file};
+use crate::policy::families::Refusal;
+use crate::policy::pattern::Pattern;
+use crate::policy::table::Policies;
+use crate::time::Instant;
+
+/// The lines that a table has after it was loaded with a file.
+fn lines(text: &str) -> Vec<String> {
+    let bases = policy_file(text.as_bytes()).expect(text);
+    let mut table = Policies::default();
+    table.load(bases, Instant::from_us(0));
+    table.list(Pattern::ANY)
+}
+
+#[test]
+fn comments_empty_lines_tabs_and_line_ends_do_not_matter() {
+    let expected = ["a GCRA 6 10 1m", "a@b SHADOW GCRA 6 10 1m", "c OFF FIXED 5 1h"];
+    let files = [
+        "a GCRA 6 10 60\na@b SHADOW GCRA 6 10 60\nc OFF FIXED 5 1h\n",
+        "c OFF FIXED 5 1h\na@b SHADOW GCRA 6 10 60\na GCRA 6 10 60",
+        "# a comment\r\na GCRA 6 10 60\r\n\r\na@b SHADOW GCRA 6 10 60\r\nc OFF FIXED 5 1h\r\n",
+        "\n\n  \t\n\ta \t GCRA 6 10 60 #, so\na@b shadow gcra 6 10 60#\n#\n#c\nc off fixed 5 1h",
+    ];
+    for file in files {
+        assert_eq!(lines(file), expected, "{file:?}");
+    }
+    for nothing in ["", "\n", "#", "\r\n", " \n\t\n# GCRA 6 10 60"] {
+        assert_eq!(lines(nothing), [""; 0], "{nothing:?}");
+    }
+}
+
+#[test]
+fn what_was_listed_reads_as_the_same() {
+    let text = "a ENFORCE 10 QUOTA 5 week ZONE Asia/Tokyo START tue\na@x QUOTA 1 day\n\
+                b BACKOFF 3 1.5ms 8s 1h\nc BLOCK SLIDINGLOG 5 90s";
+    assert_eq!(lines(text).join("\n"), text);
+}
+
+#[test]
+fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
+    use GrammarError::*;
+    let grammar = LineFault::Grammar;
+    let refused = LineFault::Refused;
+    let long = format!("# {0}\n{0}x", "x".repeat(LINE_LEN_MAX));
+    let rows: [(&[u8], u32, LineFault); 15] = [
+        (b"a GCRA 6 10 60\n\n\na GCRA 0 10 60\nb", 4, grammar(Burst)),
+        (b"a GCRA 6 10 60\na SHADOW GCRA 6 10 60", 2, refused(Refusal::Repeated)),
+        (b"a GCRA 6 10 60\n\na@b FIXED 5 60", 3, refused(Refusal::OtherAlgorithm)),
+        (b"a@c FIXED 6 10\n\na@b GCRA 6 10 60", 3, refused(Refusal::OtherAlgorithm)),
+        (b"a EX 60 GCRA 6 10 60", 1, LineFault::Ends),
+        (b"# one\na", 2, grammar(MissingPolicyRule)),
+        (b"\0", 1, grammar(PolicyName)),
+        (b"a\0 GCRA 6 10 60", 1, grammar(PolicyName)),
+        (b"a GCRA 6 10 60\0", 1, grammar(Period)),
+        (b"\xef\xbb\xbfa GCRA 6 10 60", 1, grammar(PolicyName)),
+        (b"a GCRA 6 10 60\rb GCRA 6 10 60", 1, grammar(Period)),
+        (b"a GCRA 6 10 60\r\r\n", 1, grammar(Period)),
+        (b"RL.POLICY SET a GCRA 6 10 60", 1, grammar(PolicyRule)),
+        (long.as_bytes(), 2, LineFault::TooLong),
+        // A carriage return ends a line only at its end.
+        (b"\r# c", 1, grammar(PolicyName)),
+    ];
+    for (text, line, fault) in rows {
+        let shown = text.escape_ascii();
+        assert_eq!(policy_file(text).err(), Some(LineError { line, fault }), "{shown}");
+    }
+    // What is cut off of many words was wrong before.
+    let many = format!("a QUOTA 5 week{}", " ZONE UTC".repeat(50));
+    let expected = LineError { line: 1, fault: grammar(RepeatedZone) };
+    assert_eq!(policy_file(many.as_bytes()).err(), Some(expected));
+}
+
+#[test]
+fn a_file_has_at_most_ten_thousand_policies() {
+    let file = |count: usize| -> String {
+        (0..count).map(|number| format!("p{number} GCRA 6 10 60\n")).collect()
+    };
+    assert_eq!(policy_file(file(10_000).as_bytes()).map(|bases| bases.len()), Ok(10_000));
+    let expected = LineError { line: 10_001, fault: LineFault::Refused(Refusal::TooMany) };
+    assert_eq!(policy_file(file(10_001).as_bytes()).err(), Some(expected));
+}

@@ -1,0 +1,100 @@
+//! The arguments of `QUOTA`: a limit, a unit of the calendar, and where its periods lie.
+
+use crate::algorithms::Rule;
+use crate::algorithms::quota::CalendarQuota;
+use crate::bounds::Cost;
+use crate::calendar::zone::Zone;
+use crate::calendar::{Calendar, Unit};
+use crate::grammar::error::GrammarError;
+use crate::grammar::number;
+use crate::grammar::options::{cost_of, set_cost};
+use crate::grammar::request::Request;
+
+/// The days of a week, from the first that it starts on if nothing is said.
+pub(super) const WEEKDAYS: [&[u8]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
+
+/// All there is of `QUOTA`.
+pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {
+    let [limit, unit, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let limit = number::limit(limit).ok_or(GrammarError::Limit)?;
+    let unit = unit_named(unit).ok_or(GrammarError::Unit)?;
+    let Options { zone, start, cost, partial } = options(rest, unit)?;
+    let calendar = Calendar::new(unit, start, zone).ok_or_else(|| start_error(unit))?;
+    Ok(Request { rule: Rule::CalendarQuota(CalendarQuota { limit, calendar }), cost, partial })
+}
+
+struct Options {
+    zone: Zone,
+    start: u8,
+    cost: Cost,
+    partial: bool,
+}
+
+#[inline(always)]
+fn options(mut args: &[&[u8]], unit: Unit) -> Result<Options, GrammarError> {
+    let (mut zone, mut start, mut cost, mut partial) = (None, None, None, false);
+    while let [name, rest @ ..] = args {
+        args = rest;
+        if name.eq_ignore_ascii_case(b"ZONE") {
+            if zone.is_some() {
+                return Err(GrammarError::RepeatedZone);
+            }
+            let [name, rest @ ..] = args else {
+                return Err(GrammarError::MissingZone);
+            };
+            zone = Some(Zone::named(name).ok_or(GrammarError::Zone)?);
+            args = rest;
+        } else if name.eq_ignore_ascii_case(b"START") {
+            if start.is_some() {
+                return Err(GrammarError::RepeatedStart);
+            }
+            let [value, rest @ ..] = args else {
+                return Err(GrammarError::MissingStart);
+            };
+            start = Some(start_of(unit, value).ok_or_else(|| start_error(unit))?);
+            args = rest;
+        } else if name.eq_ignore_ascii_case(b"COST") {
+            args = set_cost(&mut cost, args)?;
+        } else if name.eq_ignore_ascii_case(b"PARTIAL") {
+            if partial {
+                return Err(GrammarError::RepeatedPartial);
+            }
+            partial = true;
+        } else {
+            return Err(GrammarError::OptionOfQuota);
+        }
+    }
+    let cost = cost_of(cost, partial)?;
+    Ok(Options { zone: zone.unwrap_or(Zone::UTC), start: start.unwrap_or(1), cost, partial })
+}
+
+#[inline(always)]
+fn unit_named(name: &[u8]) -> Option<Unit> {
+    Unit::ALL.into_iter().find(|unit| name.eq_ignore_ascii_case(unit.name().as_bytes()))
+}
+
+/// Where a period starts; `None` when one of this unit cannot start there.
+fn start_of(unit: Unit, value: &[u8]) -> Option<u8> {
+    match unit {
+        Unit::Day | Unit::Quarter => None,
+        Unit::Week => {
+            let named = |weekday: &(u8, &[u8])| value.eq_ignore_ascii_case(weekday.1);
+            (1..).zip(WEEKDAYS).find(named).map(|(number, _)| number)
+        }
+        Unit::Month | Unit::Year => {
+            let number = u8::try_from(number::integer(value)?).ok()?;
+            unit.starts().contains(&number).then_some(number)
+        }
+    }
+}
+
+const fn start_error(unit: Unit) -> GrammarError {
+    match unit {
+        Unit::Day | Unit::Quarter => GrammarError::StartNotHere,
+        Unit::Week => GrammarError::StartOfWeek,
+        Unit::Month => GrammarError::StartOfMonth,
+        Unit::Year => GrammarError::StartOfYear,
+    }
+}

@@ -1,0 +1,48 @@
+//! The arguments of redis-cell's command: all of them numbers, by their places.
+
+use crate::bounds::{Cost, Limit, Period, Refill, RefillError};
+use crate::grammar::error::GrammarError;
+use crate::grammar::number;
+use crate::redis_cell::RedisCell;
+use crate::time::Span;
+
+/// A call of `CL.THROTTLE` as it is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThrottleRequest {
+    /// The limits.
+    pub rule: RedisCell,
+    /// What the call takes.
+    pub quantity: Cost,
+}
+
+/// Reads what follows the key of `CL.THROTTLE`.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right.
+pub fn throttle(args: &[&[u8]]) -> Result<ThrottleRequest, GrammarError> {
+    let ([max_burst, count, period] | [max_burst, count, period, _]) = args else {
+        return Err(GrammarError::Arity);
+    };
+    let limit = number::integer(max_burst).and_then(|burst| Limit::new(burst.checked_add(1)?));
+    let limit = limit.ok_or(GrammarError::MaxBurst)?;
+    let count = number::limit(count).ok_or(GrammarError::CountPerPeriod)?;
+    let period = number::integer(period).and_then(seconds).ok_or(GrammarError::PeriodInSeconds)?;
+    let quantity = match args.get(3) {
+        Some(quantity) => number::cost(quantity).ok_or(GrammarError::Quantity)?,
+        None => Cost::ONE,
+    };
+    let quota = Refill::new(limit, count, period).map_err(|error| match error {
+        RefillError::RateTooHigh => GrammarError::CountTooHigh,
+        RefillError::RefillTooLong => GrammarError::MaxBurstRefill,
+    })?;
+    Ok(ThrottleRequest { rule: RedisCell::new(quota), quantity })
+}
+
+/// A period of so many seconds, from one on.
+fn seconds(seconds: u64) -> Option<Period> {
+    Period::new(Span::from_ms(seconds.checked_mul(1_000)?))
+}
+
+#[cfg(test)]
+mod tests;

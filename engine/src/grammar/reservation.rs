@@ -1,0 +1,75 @@
+//! What is done with a reservation: its id, perhaps for how long, and the rule it is under.
+
+use crate::algorithms::{Algorithm, Rule};
+use crate::bounds::Slots;
+use crate::grammar::error::GrammarError;
+use crate::grammar::number;
+use crate::grammar::request::Request;
+use crate::grammar::rule::{named, request};
+use crate::reservations::one::Reservation;
+use crate::reservations::window::Step;
+
+/// Which of the three commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationVerb {
+    /// `RL.RESERVE key id ttl rule...`
+    Reserve,
+    /// `RL.COMMIT key id rule...`
+    Commit,
+    /// `RL.CANCEL key id rule...`
+    Cancel,
+}
+
+/// A step with a reservation, as it is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReservationRequest<'a> {
+    /// Whose reservation.
+    pub id: &'a [u8],
+    /// The algorithm and its limits.
+    pub rule: Rule,
+    /// What is done with it.
+    pub step: Step,
+}
+
+/// Reads what follows the key.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right.
+pub fn reservation<'a>(
+    verb: ReservationVerb,
+    args: &[&'a [u8]],
+    slots: Slots,
+) -> Result<ReservationRequest<'a>, GrammarError> {
+    let (id, args) = args.split_first().ok_or(GrammarError::Arity)?;
+    if !(1..=Reservation::ID_LEN_MAX).contains(&id.len()) {
+        return Err(GrammarError::ReservationId);
+    }
+    let (step, request) = match verb {
+        ReservationVerb::Reserve => {
+            let (ttl, args) = args.split_first().ok_or(GrammarError::Arity)?;
+            let ttl = number::period(ttl).ok_or(GrammarError::Ttl)?;
+            let request = request_of(args, slots)?;
+            (Step::Reserve { ttl, cost: request.cost }, request)
+        }
+        ReservationVerb::Commit => {
+            let request = request_of(args, slots)?;
+            // Where all is well spelled, the word can only be the option.
+            let is_given = args.iter().any(|word| word.eq_ignore_ascii_case(b"COST"));
+            (Step::Commit { cost: is_given.then_some(request.cost) }, request)
+        }
+        ReservationVerb::Cancel => (Step::Cancel, request_of(args, slots)?),
+    };
+    Ok(ReservationRequest { id, rule: request.rule, step })
+}
+
+/// Reads a rule under which something can be reserved.
+fn request_of(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
+    let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
+    match named(name) {
+        Ok(algorithm @ (Algorithm::FixedWindow | Algorithm::CalendarQuota)) => {
+            request(algorithm, args, slots)?.in_full()
+        }
+        _ => Err(GrammarError::NotReservable),
+    }
+}

@@ -1,0 +1,171 @@
+//! A rule as a call spells it: the name of an algorithm, its arguments and options.
+//!
+//! Positional arguments are read from left to right, then checked against each other, then come
+//! the options in any order.
+
+use super::error::GrammarError;
+use super::lease::lease;
+use super::options::{Options, options};
+use super::request::{Asked, Request};
+use super::{number, quota, usage};
+use crate::algorithms::backoff::{Backoff, BackoffError};
+use crate::algorithms::fixed_window::FixedWindow;
+use crate::algorithms::gcra::Gcra;
+use crate::algorithms::leaky_bucket::LeakyBucket;
+use crate::algorithms::sliding_log::SlidingLog;
+use crate::algorithms::sliding_window::SlidingWindow;
+use crate::algorithms::token_bucket::TokenBucket;
+use crate::algorithms::{Algorithm, Rule};
+use crate::bounds::{Cost, Limit, Period, Refill, RefillError, Slots};
+
+/// The name of the rule that is no algorithm: it has a holder, and no cost.
+const LEASE: &[u8] = b"LEASE";
+
+/// Reads what follows the key of `RL.PEEK`: the name of a rule, then its arguments.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right; [`GrammarError::UseNotHere`] for a policy.
+#[inline]
+pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
+    match rule_with_cost(args, slots) {
+        Err(GrammarError::LeaseNotHere) => {
+            lease(args.get(1..).unwrap_or_default()).map(Asked::Lease)
+        }
+        request => request.map(Asked::Units),
+    }
+}
+
+/// Reads what follows the key where a cost is settled: an algorithm's name, then its arguments.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease, and
+/// [`GrammarError::UseNotHere`] for a policy.
+pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
+    let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
+    request(named(name)?, args, slots)
+}
+
+/// Reads what follows the key of a deciding command. A sliding log will round to `slots`.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right.
+pub fn request(
+    algorithm: Algorithm,
+    args: &[&[u8]],
+    slots: Slots,
+) -> Result<Request, GrammarError> {
+    match algorithm {
+        Algorithm::FixedWindow => {
+            let (limit, window, rest) = limit_and_window(args)?;
+            let Options { cost, partial, aligned } = options(rest, true)?;
+            let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
+            Ok(Request { rule, cost, partial })
+        }
+        Algorithm::SlidingWindow => {
+            let (limit, window, rest) = limit_and_window(args)?;
+            let Options { cost, partial, .. } = options(rest, false)?;
+            let rule = Rule::SlidingWindow(SlidingWindow { limit, window });
+            Ok(Request { rule, cost, partial })
+        }
+        Algorithm::SlidingLog => {
+            let (limit, window, rest) = limit_and_window(args)?;
+            let Options { cost, partial, .. } = options(rest, false)?;
+            let rule = Rule::SlidingLog(SlidingLog { limit, window, slots });
+            Ok(Request { rule, cost, partial })
+        }
+        Algorithm::TokenBucket => {
+            let (quota, Options { cost, partial, .. }) = quota_and_options(args, CAPACITY)?;
+            Ok(Request { rule: Rule::TokenBucket(TokenBucket(quota)), cost, partial })
+        }
+        Algorithm::LeakyBucket => {
+            let (quota, Options { cost, partial, .. }) = quota_and_options(args, CAPACITY)?;
+            Ok(Request { rule: Rule::LeakyBucket(LeakyBucket(quota)), cost, partial })
+        }
+        Algorithm::Gcra => {
+            let (quota, Options { cost, partial, .. }) = quota_and_options(args, BURST)?;
+            Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), cost, partial })
+        }
+        Algorithm::Backoff => {
+            Ok(Request { rule: Rule::Backoff(backoff(args)?), cost: Cost::ONE, partial: false })
+        }
+        Algorithm::CalendarQuota => quota::request(args),
+    }
+}
+
+/// Finds the algorithm of a name, in any case.
+///
+/// # Errors
+///
+/// [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::UseNotHere`] for `USE`, and
+/// [`GrammarError::Algorithm`] for any other name.
+pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
+    Algorithm::ALL
+        .into_iter()
+        .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
+        .ok_or_else(|| unnamed(name))
+}
+
+/// What is wrong with a name that is no algorithm's.
+#[cold]
+fn unnamed(name: &[u8]) -> GrammarError {
+    if name.eq_ignore_ascii_case(LEASE) {
+        GrammarError::LeaseNotHere
+    } else if name.eq_ignore_ascii_case(usage::USE) {
+        GrammarError::UseNotHere
+    } else {
+        GrammarError::Algorithm
+    }
+}
+
+/// The two errors about a quota's size, under the name the command gives it.
+type SizeErrors = (GrammarError, GrammarError);
+const CAPACITY: SizeErrors = (GrammarError::Capacity, GrammarError::CapacityRefill);
+const BURST: SizeErrors = (GrammarError::Burst, GrammarError::BurstRefill);
+
+fn limit_and_window<'a, 'b>(
+    args: &'b [&'a [u8]],
+) -> Result<(Limit, Period, &'b [&'a [u8]]), GrammarError> {
+    let [limit, window, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let limit = number::limit(limit).ok_or(GrammarError::Limit)?;
+    let window = number::period(window).ok_or(GrammarError::Window)?;
+    Ok((limit, window, rest))
+}
+
+fn quota_and_options(args: &[&[u8]], size: SizeErrors) -> Result<(Refill, Options), GrammarError> {
+    let [capacity, rate, period, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let (out_of_bounds, refill_too_long) = size;
+    let capacity = number::limit(capacity).ok_or(out_of_bounds)?;
+    let rate = number::limit(rate).ok_or(GrammarError::Rate)?;
+    let period = number::period(period).ok_or(GrammarError::Period)?;
+    let quota = Refill::new(capacity, rate, period).map_err(|error| match error {
+        RefillError::RateTooHigh => GrammarError::RateTooHigh,
+        RefillError::RefillTooLong => refill_too_long,
+    })?;
+    Ok((quota, options(rest, false)?))
+}
+
+/// All there is of `BACKOFF`.
+fn backoff(args: &[&[u8]]) -> Result<Backoff, GrammarError> {
+    let [attempts, base, max, forget, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let attempts = number::limit(attempts)
+        .filter(|attempts| *attempts <= Backoff::ATTEMPTS_MAX)
+        .ok_or(GrammarError::Attempts)?;
+    let base = number::period(base).ok_or(GrammarError::Base)?;
+    let max = number::period(max).ok_or(GrammarError::Max)?;
+    let forget = number::period(forget).ok_or(GrammarError::Forget)?;
+    let rule = Backoff::new(attempts, base, max, forget).map_err(|error| match error {
+        BackoffError::TooManyAttempts => GrammarError::Attempts,
+        BackoffError::BaseAboveMax => GrammarError::BaseAboveMax,
+        BackoffError::MaxNotBelowForget => GrammarError::MaxNotBelowForget,
+    })?;
+    if rest.is_empty() { Ok(rule) } else { Err(GrammarError::NoOption) }
+}

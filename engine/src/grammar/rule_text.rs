@@ -1,0 +1,70 @@
+//! A rule in words again: the same words for what means the same, so that lines can be compared.
+
+use crate::algorithms::{Algorithm, Rule};
+use crate::calendar::Unit;
+use crate::calendar::zone::Zone;
+use crate::grammar::{number, quota};
+use crate::policy::duration::duration_text;
+use std::fmt::Write;
+
+/// What a positional argument is.
+pub(super) enum Kind {
+    Number,
+    Duration,
+}
+
+/// The arguments of an algorithm that are numbers and durations: its first ones.
+pub(super) const fn kinds(algorithm: Algorithm) -> &'static [Kind] {
+    use Kind::{Duration, Number};
+    match algorithm {
+        Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
+            &[Number, Duration]
+        }
+        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
+            &[Number, Number, Duration]
+        }
+        Algorithm::Backoff => &[Number, Duration, Duration, Duration],
+        Algorithm::CalendarQuota => &[Number],
+    }
+}
+
+/// The words of `rule`, which was read from its name and `args`. They are needed because a rule of
+/// `GCRA` does not keep its rate and period.
+///
+/// Numbers are plain and durations in the largest whole unit; options stand in one order, and only
+/// where they are not the default: `GCRA 6 10 1m`, `QUOTA 1000 month ZONE Europe/Berlin START 15`.
+pub fn rule_text(rule: &Rule, args: &[&[u8]]) -> String {
+    let algorithm = rule.algorithm();
+    let mut text = algorithm.name().to_owned();
+    for (kind, word) in kinds(algorithm).iter().zip(args) {
+        text.push(' ');
+        // What was read before is read again, so neither of them fails.
+        match kind {
+            Kind::Number => {
+                let _ = write!(text, "{}", number::integer(word).unwrap_or_default());
+            }
+            Kind::Duration => {
+                text.extend(number::period(word).map(|period| duration_text(period.span())));
+            }
+        }
+    }
+    match rule {
+        Rule::FixedWindow(window) if window.aligned => text.push_str(" ALIGNED"),
+        Rule::CalendarQuota(quota) => {
+            let (unit, start, zone) = quota.calendar.parts();
+            let _ = write!(text, " {}", unit.name());
+            if zone != Zone::UTC {
+                let _ = write!(text, " ZONE {}", zone.name());
+            }
+            if start != 1 {
+                text.push_str(" START ");
+                match quota::WEEKDAYS.get(usize::from(start) - 1).filter(|_| unit == Unit::Week) {
+                    Some(weekday) => text.push_str(&String::from_utf8_lossy(weekday)),
+                    None => text.push_str(&start.to_string()),
+                }
+            }
+        }
+        _ => {}
+    }
+    text
+}

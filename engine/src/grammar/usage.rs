@@ -1,0 +1,143 @@
+//! A policy as a call uses it: its name, what the call costs, whose limits come first, and the rule
+//! where there is no such policy.
+
+use crate::algorithms::{Algorithm, Rule};
+use crate::bounds::Cost;
+use crate::grammar::error::GrammarError;
+use crate::grammar::options::{cost_of, set_cost};
+use crate::grammar::policy::rule_of_policy;
+use crate::grammar::request::Request;
+use crate::grammar::rule::named;
+use crate::policy::name::Name;
+
+/// The name of the rule that is a policy's.
+pub(super) const USE: &[u8] = b"USE";
+
+/// The most variants that a call names, and with the policy itself the most names that are tried.
+const VARIANTS_MAX: usize = 2;
+
+/// How many words are looked at. The longest sentence has seventeen, so that one cut off here is in
+/// error before: a policy, its cost in part and two variants, and a `DEFAULT` with all of `QUOTA`.
+const WORDS_MAX: usize = 20;
+
+/// A policy as a call uses it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage<'a> {
+    /// Which.
+    pub policy: Name<'a>,
+    /// Whose limits are taken where there are any, the first ones first.
+    pub variants: [Option<Name<'a>>; VARIANTS_MAX],
+    /// What the call takes; `None` when it does not say.
+    pub cost: Option<Cost>,
+    /// Whether it takes what is there, up to its cost, which is then at least one.
+    pub partial: bool,
+    /// The rule where there is no such policy.
+    pub default: Option<Rule>,
+}
+
+impl Usage<'_> {
+    /// The same, where it cannot be granted in part.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError::PartialNotHere`] when it asks for that.
+    pub fn in_full(self) -> Result<Self, GrammarError> {
+        if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(self) }
+    }
+
+    /// The call under a rule.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError::CostOfBackoff`] when the rule counts one by one and the call has a cost.
+    pub fn request(&self, rule: Rule) -> Result<Request, GrammarError> {
+        if rule.algorithm() == Algorithm::Backoff && (self.cost.is_some() || self.partial) {
+            return Err(GrammarError::CostOfBackoff);
+        }
+        Ok(Request { rule, cost: self.cost.unwrap_or(Cost::ONE), partial: self.partial })
+    }
+}
+
+/// Reads what follows the key of `RL.USE`, or the name of the rule.
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right.
+#[inline]
+pub fn usage<'a>(args: &[&'a [u8]]) -> Result<Usage<'a>, GrammarError> {
+    let [policy, rest @ ..] = args else {
+        return Err(GrammarError::Arity);
+    };
+    let policy = Name::new(policy).ok_or(GrammarError::UsedPolicy)?;
+    let mut usage =
+        Usage { policy, variants: [None; VARIANTS_MAX], cost: None, partial: false, default: None };
+    if !rest.is_empty() {
+        read_options(&mut usage, rest)?;
+    }
+    Ok(usage)
+}
+
+fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), GrammarError> {
+    while let [name, rest @ ..] = args {
+        args = rest;
+        if name.eq_ignore_ascii_case(b"COST") {
+            args = set_cost(&mut usage.cost, args)?;
+        } else if name.eq_ignore_ascii_case(b"FOR") {
+            args = add_variant(usage, args)?;
+        } else if name.eq_ignore_ascii_case(b"PARTIAL") {
+            if usage.partial {
+                return Err(GrammarError::RepeatedPartial);
+            }
+            usage.partial = true;
+        } else if name.eq_ignore_ascii_case(b"DEFAULT") {
+            usage.default = Some(default(args)?);
+            break;
+        } else {
+            return Err(GrammarError::OptionOfUse);
+        }
+    }
+    cost_of(usage.cost, usage.partial)?;
+    Ok(())
+}
+
+/// Takes the variant that follows `FOR`; what is left are the arguments after it.
+fn add_variant<'a, 'b>(
+    usage: &mut Usage<'a>,
+    args: &'b [&'a [u8]],
+) -> Result<&'b [&'a [u8]], GrammarError> {
+    let free = usage.variants.iter_mut().find(|variant| variant.is_none());
+    let free = free.ok_or(GrammarError::RepeatedFor)?;
+    let [variant, rest @ ..] = args else {
+        return Err(GrammarError::MissingVariant);
+    };
+    *free = Some(Name::new(variant).ok_or(GrammarError::Variant)?);
+    Ok(rest)
+}
+
+/// The rule that follows `DEFAULT`.
+fn default(args: &[&[u8]]) -> Result<Rule, GrammarError> {
+    let (name, args) = args.split_first().ok_or(GrammarError::MissingDefault)?;
+    let algorithm = named(name).map_err(|_| GrammarError::AlgorithmOfPolicy)?;
+    rule_of_policy(algorithm, args)
+}
+
+/// Reads the use of a policy that is one argument, its name in front as in [`packed_rule`].
+///
+/// # Errors
+///
+/// The first thing wrong, from left to right; [`GrammarError::UseArity`] for too few words.
+///
+/// [`packed_rule`]: super::packed_rule
+#[cold]
+pub fn packed_usage(rule: &[u8]) -> Result<Usage<'_>, GrammarError> {
+    let mut words = [[].as_slice(); WORDS_MAX];
+    let found = rule.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(1);
+    let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();
+    usage(words.get(..len).unwrap_or_default()).map_err(|error| match error {
+        GrammarError::Arity => GrammarError::UseArity,
+        error => error,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Leases by tables with worked numbers, and against the naive list over random schedules.
+
+use crate::call::Mode;
+use crate::decision::Verdict;
+use crate::leases::{Grant, Holders, renew};
+use crate::oracle::answer::Answer;
+use crate::oracle::draw::CLOCK_MAX_US;
+use crate::oracle::leases::{Leases, Seen, lease_rule};
+use crate::properties::config;
+use crate::time::Instant;
+use proptest::prelude::*;
+
+const NOW: i128 = 1_800_000_000_000_000;
+const SECOND: i128 = 1_000_000;
+
+fn instant(us: i128) -> Instant {
+    Instant::from_us(us.try_into().unwrap())
+}
+
+/// What the rule answers, and what it would store.
+fn decide(
+    leases: &Leases,
+    id: &[u8],
+    (limit, ttl_us): (i128, i128),
+    now: i128,
+    mode: Mode,
+) -> (Answer, Option<Grant>) {
+    let rule = lease_rule(limit, ttl_us);
+    let Ok((decision, grant)) = rule.decide(&mut Seen::new(leases, id, now), instant(now), mode);
+    (decision.into(), grant)
+}
+
+/// When in us, who, the limit, the ttl in us, and the reply.
+type Row = (i128, &'static [u8], i128, i128, [i128; 5]);
+
+#[test]
+fn a_lease_is_taken_renewed_and_lapses_to_the_microsecond() {
+    let table: [Row; 12] = [
+        (0, b"job-1", 3, 60 * SECOND, [1, 3, 2, 0, 60_000]),
+        (SECOND, b"job-2", 3, 60 * SECOND, [1, 3, 1, 0, 60_000]),
+        (2 * SECOND, b"job-3", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
+        // The first to lapse is the first to make room; the last tells when all are gone.
+        (2 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
+        // Who holds one is allowed again, and holds one still: its lapse is later now.
+        (3 * SECOND, b"job-1", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
+        (3 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
+        // Sooner, if it says so: then the last is another.
+        (3 * SECOND, b"job-1", 3, 10 * SECOND, [1, 3, 0, 0, 59_000]),
+        // Up to the instant it lapses, and not at it.
+        (13 * SECOND - 1, b"job-4", 3, SECOND, [0, 3, 0, 1, 49_001]),
+        (13 * SECOND, b"job-4", 3, SECOND, [1, 3, 0, 0, 49_000]),
+        // Under a lowered limit nobody loses a lease, and two have to lapse for one to come.
+        (13 * SECOND, b"job-5", 2, SECOND, [0, 2, 0, 48_000, 49_000]),
+        (13 * SECOND, b"job-2", 1, 60 * SECOND, [1, 1, 0, 0, 60_000]),
+        (13 * SECOND, b"job-5", 1, SECOND, [0, 1, 0, 60_000, 60_000]),
+    ];
+    let mut leases = Leases::default();
+    for (row, (at, id, limit, ttl_us, expected)) in table.into_iter().enumerate() {
+        let (answer, grant) = decide(&leases, id, (limit, ttl_us), NOW + at, Mode::Take);
+        assert_eq!(answer, leases.lease(id, limit, ttl_us, NOW + at), "row {row}: the list");
+        let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
+        let fields = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
+        assert_eq!(fields, expected, "row {row}");
+        assert_eq!(grant.is_some(), allowed == 1, "row {row}: a denial leaves nothing");
+        if let Some(grant) = grant {
+            assert_eq!(grant.lapses_at, instant(NOW + at + ttl_us), "row {row}");
+        }
+    }
+}
+
+#[test]
+fn who_holds_back_takes_no_permit_and_renews_none() {
+    let mut leases = Leases::default();
+    let nobody = decide(&leases, b"a", (3, SECOND), NOW, Mode::HoldBack);
+    leases.lease(b"a", 3, 60 * SECOND, NOW);
+    let one = decide(&leases, b"b", (3, 90 * SECOND), NOW, Mode::HoldBack);
+    let own = decide(&leases, b"a", (3, 90 * SECOND), NOW, Mode::HoldBack);
+    let answer = |remaining, reset_after_ms| {
+        let (allowed, limit, retry_after_ms) = (1, 3, 0);
+        (Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms }, None)
+    };
+    assert_eq!([nobody, one, own], [answer(3, 0), answer(2, 60_000), answer(2, 60_000)]);
+}
+
+#[test]
+fn holders_that_vanish_while_they_are_counted_leave_nothing_to_wait_for() {
+    struct Vanishing;
+    impl Holders for Vanishing {
+        type Error = ();
+        fn live(&mut self) -> Result<u64, ()> {
+            Ok(5)
+        }
+        fn mine(&mut self) -> Result<Option<Instant>, ()> {
+            Ok(None)
+        }
+        fn last_of_others(&mut self) -> Result<Option<Instant>, ()> {
+            Ok(None)
+        }
+        fn lapse_at_rank(&mut self, _: u64) -> Result<Option<Instant>, ()> {
+            Ok(None)
+        }
+    }
+    let rule = lease_rule(5, SECOND);
+    let (decision, grant) = rule.decide(&mut Vanishing, instant(NOW), Mode::Take).unwrap();
+    let retry_after = crate::time::Span::ZERO;
+    assert_eq!((decision.verdict, grant), (Verdict::Denied { retry_after }, None));
+}
+
+/// One call: how far the clock moves before it, who makes it, and what it asks for.
+#[derive(Clone, Debug)]
+struct Call {
+    step_us: i128,
+    id: u8,
+    limit: i128,
+    ttl_us: i128,
+    kind: u8,
+}
+
+fn calls(steps: impl Strategy<Value = i128>) -> impl Strategy<Value = Vec<Call>> {
+    let ttls = prop_oneof![
+        4 => (1..=8_i128).prop_map(|seconds| seconds * SECOND),
+        2 => 1_000..=3_000_i128,
+        1 => Just(366 * 86_400 * SECOND),
+    ];
+    let call = (steps, 0..8_u8, 1..=5_i128, ttls, 0..8_u8);
+    let call = call.prop_map(|(step_us, id, limit, ttl_us, kind)| Call {
+        step_us,
+        id,
+        limit,
+        ttl_us,
+        kind,
+    });
+    prop::collection::vec(call, 1..60)
+}
+
+fn good_steps() -> impl Strategy<Value = i128> {
+    prop_oneof![
+        3 => Just(0_i128),
+        4 => (0..=4_i128, -1..=1_i128).prop_map(|(seconds, us)| (seconds * SECOND + us).max(0)),
+        2 => 0..=4_000_i128,
+    ]
+}
+
+fn any_steps() -> impl Strategy<Value = i128> {
+    prop_oneof![
+        6 => good_steps(),
+        2 => -20 * SECOND..=0,
+        1 => -3_653 * 86_400 * SECOND..=3_653 * 86_400 * SECOND,
+    ]
+}
+
+/// Plays calls by the rule and by the list, which have to agree; `limit` overrides theirs.
+fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
+    let mut leases = Leases::default();
+    let mut now = NOW;
+    for call in calls {
+        now = (now + call.step_us).clamp(0, CLOCK_MAX_US);
+        let id = [call.id];
+        let limit = limit.unwrap_or(call.limit);
+        let is_live = leases.of(&id, now).is_some();
+        match call.kind {
+            0 => prop_assert_eq!(leases.release(&id, now), is_live),
+            1 | 2 => {
+                let ttl = lease_rule(1, call.ttl_us).ttl;
+                let Ok(renewed) = renew(&mut Seen::new(&leases, &id, now), ttl, instant(now));
+                prop_assert_eq!(leases.renew(&id, call.ttl_us, now), renewed.is_some());
+                prop_assert_eq!(
+                    renewed.map(|grant| grant.lapses_at),
+                    of(&leases, &id, now, renewed)
+                );
+            }
+            _ => {
+                let before = leases.live(now).len() as i128;
+                let rule = (limit, call.ttl_us);
+                let (answer, grant) = decide(&leases, &id, rule, now, Mode::Take);
+                let expected = leases.lease(&id, limit, call.ttl_us, now);
+                prop_assert_eq!(&answer, &expected);
+                let live = leases.live(now);
+                prop_assert_eq!(grant.is_some(), answer.allowed == 1);
+                if let Some(grant) = grant {
+                    prop_assert_eq!(Some(grant.last_lapse), live.last().copied().map(instant));
+                    prop_assert!(is_live || live.len() as i128 <= limit);
+                } else {
+                    prop_assert_eq!(live.len() as i128, before);
+                    // Allowed after so many ms, and not one earlier.
+                    let at = |ms: i128| decide(&leases, &id, rule, now + ms * 1_000, Mode::Take);
+                    let retry_after_ms = answer.retry_after_ms;
+                    prop_assert_eq!(at(retry_after_ms).0.allowed, 1);
+                    prop_assert_eq!(at(retry_after_ms - 1).0.allowed, 0);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// When a lease lapses that was just renewed.
+fn of(leases: &Leases, id: &[u8], now: i128, renewed: Option<Grant>) -> Option<Instant> {
+    renewed.and_then(|_| leases.of(id, now)).map(instant)
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_lease_answers_as_the_naive_list_whatever_the_clock_does(calls in calls(any_steps())) {
+        play(&calls, None)?;
+    }
+
+    #[test]
+    fn there_are_never_more_holders_than_the_limit(
+        calls in calls(good_steps()),
+        limit in 1..=4_i128,
+    ) {
+        play(&calls, Some(limit))?;
+        let mut leases = Leases::default();
+        let mut now = NOW;
+        for call in &calls {
+            now += call.step_us;
+            leases.lease(&[call.id], limit, call.ttl_us, now);
+            prop_assert!(leases.live(now).len() as i128 <= limit);
+        }
+    }
+}

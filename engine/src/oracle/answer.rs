@@ -1,0 +1,188 @@
+//! The whole answer of a model, found by asking it one question again and again.
+
+use crate::bounds::{Cost, Refill};
+use crate::decision::{Decision, Verdict};
+use crate::oracle::model::{Limits, Oracle, SPAN_MAX_US, div_ceil, smallest};
+use crate::time::Span;
+
+/// In which way a subject is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// Takes the cost where it is there.
+    Decide,
+    /// Takes what is there, up to the cost.
+    Partly,
+    /// Takes the cost in any case.
+    Charge,
+    /// Gives the cost back.
+    Refund,
+}
+
+/// What becomes of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    /// It stays as it is.
+    Nothing,
+    /// It is written.
+    State,
+    /// It is deleted.
+    Deletion,
+}
+
+/// What a client sees: the five integers of the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// 1 or 0, or how much of the cost was granted.
+    pub allowed: i128,
+    /// The capacity asked for.
+    pub limit: i128,
+    /// What would still be allowed.
+    pub remaining: i128,
+    /// Milliseconds; -1 for never.
+    pub retry_after_ms: i128,
+    /// Milliseconds.
+    pub reset_after_ms: i128,
+}
+
+/// After how many ms `holds` of a time.
+pub(super) fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
+    let longest_ms = div_ceil(SPAN_MAX_US, 1_000);
+    smallest(longest_ms, |ms| holds(now + ms * 1_000)).unwrap_or(longest_ms)
+}
+
+/// After how many ms the call would be allowed.
+fn retry_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> i128 {
+    ms_until(now, |at| oracle.would_allow(limits, at, cost))
+}
+
+/// What a call must answer and write, `None` when it is to be refused; `oracle` becomes what it
+/// leaves.
+pub fn act<O: Oracle>(
+    oracle: &mut O,
+    verb: Verb,
+    limits: &Limits,
+    now: i128,
+    cost: i128,
+) -> Option<(Answer, Wrote)> {
+    let mut settled = oracle.clone();
+    let repaired = cost > 0 && settled.clone().repair(limits, now);
+    settled.repair(limits, now);
+    let had_nothing = settled.finds_nothing(limits, now);
+    let (allowed, retry_after_ms) = match verb {
+        Verb::Decide => decide(&mut settled, limits, now, cost),
+        Verb::Partly => decide_partly(&mut settled, limits, now, cost),
+        Verb::Charge => charge(&mut settled, limits, now, cost)?,
+        Verb::Refund => refund(&mut settled, limits, now, cost),
+    };
+    let changed = match verb {
+        Verb::Decide | Verb::Partly => allowed > 0 && cost > 0,
+        Verb::Charge => cost > 0,
+        Verb::Refund => cost > 0 && !had_nothing,
+    };
+    let answer = Answer {
+        allowed,
+        limit: O::limit(limits),
+        remaining: settled.remaining(limits, now),
+        retry_after_ms,
+        reset_after_ms: ms_until(now, |at| settled.is_unused(limits, at)),
+    };
+    if verb == Verb::Refund && changed && settled.is_blank(limits, now) {
+        *oracle = O::default();
+        return Some((answer, Wrote::Deletion));
+    }
+    if changed || repaired {
+        settled.stored(limits, now);
+    }
+    if cost > 0 {
+        *oracle = settled;
+    }
+    Some((answer, if changed || repaired { Wrote::State } else { Wrote::Nothing }))
+}
+
+fn decide<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) -> (i128, i128) {
+    if cost > O::limit(limits) {
+        (0, -1)
+    } else if cost == 0 || subject.would_allow(limits, now, cost) {
+        let wait_ms = div_ceil(subject.wait_us(limits, now), 1_000);
+        if cost > 0 {
+            subject.take(limits, now, cost);
+        }
+        (1, wait_ms)
+    } else {
+        (0, retry_after_ms(subject, limits, now, cost))
+    }
+}
+
+fn decide_partly<O: Oracle>(
+    subject: &mut O,
+    limits: &Limits,
+    now: i128,
+    cost: i128,
+) -> (i128, i128) {
+    if cost == 0 {
+        return decide(subject, limits, now, cost);
+    }
+    // As much as a call of its own would be allowed.
+    match subject.remaining(limits, now).min(cost) {
+        0 => (0, retry_after_ms(subject, limits, now, 1)),
+        units => (units, decide(subject, limits, now, units).1),
+    }
+}
+
+fn charge<O: Oracle>(
+    subject: &mut O,
+    limits: &Limits,
+    now: i128,
+    cost: i128,
+) -> Option<(i128, i128)> {
+    let fits = if cost > 0 {
+        let had_room = subject.would_allow(limits, now, cost);
+        subject.take(limits, now, cost);
+        had_room
+    } else {
+        subject.is_clear(limits, now)
+    };
+    let is_beyond = subject.uses_more_than(limits, now, Cost::TOTAL_MAX.into())
+        || !subject.is_unused(limits, now + i128::from(Refill::SPAN_MAX.as_us()));
+    let is_refused = cost > 0 && !fits && is_beyond;
+    let clear_after_ms = ms_until(now, |at| subject.is_clear(limits, at));
+    (!is_refused).then_some((fits.into(), clear_after_ms))
+}
+
+fn refund<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) -> (i128, i128) {
+    if cost > 0 && !subject.finds_nothing(limits, now) {
+        subject.give(limits, now, cost);
+    }
+    let clear_after_ms = ms_until(now, |at| subject.is_clear(limits, at));
+    ((clear_after_ms == 0).into(), clear_after_ms)
+}
+
+/// What a deciding call must answer, and whether it must write; `oracle` becomes what it leaves.
+pub fn call<O: Oracle>(oracle: &mut O, limits: &Limits, now: i128, cost: i128) -> (Answer, bool) {
+    let (answer, wrote) = act(oracle, Verb::Decide, limits, now, cost).expect("a decision");
+    (answer, wrote != Wrote::Nothing)
+}
+
+/// What PEEK must answer: the same, and nothing is left behind.
+pub fn peek<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> Answer {
+    call(&mut oracle.clone(), limits, now, cost).0
+}
+
+impl From<Decision> for Answer {
+    fn from(decision: Decision) -> Self {
+        let ms = |span: Span| i128::from(span.as_ms_ceil());
+        let (allowed, retry_after_ms) = match decision.verdict {
+            Verdict::Allowed { wait } => (1, ms(wait)),
+            Verdict::Granted { units, wait } => (units.into(), ms(wait)),
+            Verdict::Denied { retry_after } => (0, ms(retry_after)),
+            Verdict::Impossible => (0, -1),
+        };
+        Self {
+            allowed,
+            limit: decision.limit.units().into(),
+            remaining: decision.remaining.into(),
+            retry_after_ms,
+            reset_after_ms: ms(decision.reset_after),
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The model of growing delays: the attempts that count, and when the last one was.
+
+use crate::oracle::model::{Limits, Oracle};
+
+/// The arguments that limits stand for: free attempts, base, max and forget. Any limits make some.
+pub fn delays(limits: &Limits) -> (i128, i128, i128, i128) {
+    let attempts = limits.capacity.min(1_000_000);
+    let forget_us = limits.period_us.max(1_001);
+    let base_us = (forget_us / (limits.rate % 97 + 2)).max(1_000);
+    let longest_us = forget_us - 1;
+    let max_us = if limits.aligned { longest_us } else { base_us * (limits.slots % 13 + 1) };
+    (attempts, base_us, max_us.clamp(base_us, longest_us), forget_us)
+}
+
+/// The attempts that were allowed or charged, and the last of them.
+#[derive(Clone, Default)]
+pub struct Backoff {
+    pub(super) count: i128,
+    pub(super) last: i128,
+}
+
+impl Backoff {
+    /// How many attempts are not forgotten.
+    fn remembered(&self, limits: &Limits, now: i128) -> i128 {
+        let (.., forget_us) = delays(limits);
+        if now < self.last + forget_us { self.count } else { 0 }
+    }
+
+    /// When the next attempt may be.
+    fn next_at(&self, limits: &Limits, now: i128) -> i128 {
+        let (attempts, base_us, max_us, _) = delays(limits);
+        let paid = self.remembered(limits, now) - attempts;
+        if paid < 0 {
+            return now;
+        }
+        let mut delay_us = base_us;
+        for _ in 0..paid {
+            delay_us = (delay_us * 2).min(max_us);
+            if delay_us == max_us {
+                break;
+            }
+        }
+        self.last + delay_us.min(max_us)
+    }
+}
+
+impl Oracle for Backoff {
+    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
+        let (.., forget_us) = delays(limits);
+        let ahead = self.count > 0 && self.last - now > forget_us;
+        if ahead {
+            self.last = now;
+        }
+        ahead
+    }
+
+    fn would_allow(&self, limits: &Limits, now: i128, _cost: i128) -> bool {
+        self.next_at(limits, now) <= now
+    }
+
+    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
+        let remembered = self.remembered(limits, now);
+        self.last = if remembered > 0 { self.last.max(now) } else { now };
+        self.count = (remembered + cost).min(u32::MAX.into());
+    }
+
+    fn give(&mut self, _limits: &Limits, _now: i128, cost: i128) {
+        self.count -= cost.min(self.count);
+    }
+
+    fn limit(limits: &Limits) -> i128 {
+        delays(limits).0
+    }
+
+    fn is_unused(&self, limits: &Limits, now: i128) -> bool {
+        self.remembered(limits, now) == 0
+    }
+
+    fn remaining(&self, limits: &Limits, now: i128) -> i128 {
+        (Self::limit(limits) - self.remembered(limits, now)).max(0)
+    }
+
+    fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {
+        self.remembered(limits, now) > units
+    }
+}

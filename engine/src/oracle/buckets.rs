@@ -1,0 +1,133 @@
+//! The models of the two buckets: amounts in whole units and fractions.
+
+use crate::oracle::model::{Limits, Oracle, SPAN_MAX_US, div_ceil, smallest};
+
+/// An exact amount: whole units and a fraction over the period of those who left it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Amount {
+    pub(super) at: i128,
+    pub(super) whole: i128,
+    pub(super) numerator: i128,
+}
+
+/// How many parts, of which the period has one a microsecond, make the full capacity.
+fn full(limits: &Limits) -> i128 {
+    limits.capacity * limits.period_us
+}
+
+fn span_us(limits: &Limits) -> i128 {
+    div_ceil(full(limits), limits.rate)
+}
+
+fn amount(limits: &Limits, at: i128, parts: i128) -> Amount {
+    let whole = parts.div_euclid(limits.period_us);
+    Amount { at, whole, numerator: parts.rem_euclid(limits.period_us) }
+}
+
+/// The tokens left, unless the bucket is full.
+#[derive(Clone, Default)]
+pub struct TokenBucket {
+    pub(super) left: Option<Amount>,
+}
+
+impl TokenBucket {
+    fn parts(&self, limits: &Limits, now: i128) -> i128 {
+        let Some(left) = self.left else {
+            return full(limits);
+        };
+        let fits = left.numerator < limits.period_us;
+        let fraction = if fits { left.numerator } else { 0 };
+        let held = left.whole * limits.period_us + fraction;
+        (held + limits.rate * (now - left.at).max(0)).min(full(limits))
+    }
+}
+
+impl Oracle for TokenBucket {
+    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
+        let parts = self.parts(limits, now);
+        let ahead = self.left.is_some_and(|left| left.at - now > span_us(limits));
+        if ahead && parts < full(limits) {
+            self.left = Some(amount(limits, now, parts));
+        }
+        ahead && parts < full(limits)
+    }
+
+    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
+        cost * limits.period_us <= self.parts(limits, now)
+    }
+
+    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
+        let parts = self.parts(limits, now);
+        // A full bucket is no state: when it was last looked at does not matter.
+        let left = self.left.filter(|_| parts < full(limits));
+        let at = left.map_or(now, |left| left.at.max(now));
+        self.left = Some(amount(limits, at, parts - cost * limits.period_us));
+    }
+
+    fn give(&mut self, limits: &Limits, now: i128, cost: i128) {
+        self.take(limits, now, -cost);
+        self.left = self.left.filter(|_| self.parts(limits, now) < full(limits));
+    }
+}
+
+/// What stands in the queue, unless it is empty.
+#[derive(Clone, Default)]
+pub struct LeakyBucket {
+    pub(super) queued: Option<Amount>,
+    /// What was charged beyond the capacity: whole units, and what of them is paid.
+    pub(super) debt: Amount,
+}
+
+impl LeakyBucket {
+    fn parts(&self, limits: &Limits, now: i128) -> i128 {
+        let Some(queued) = self.queued else {
+            return 0;
+        };
+        let fits = queued.numerator < limits.period_us;
+        let fraction = if fits { queued.numerator } else { limits.period_us };
+        let held = (queued.whole * limits.period_us + fraction).min(full(limits));
+        let fits = self.debt.numerator < limits.period_us;
+        let paid = if fits { self.debt.numerator } else { 0 };
+        let owed = self.debt.whole * limits.period_us - paid;
+        (held + owed - limits.rate * (now - queued.at).max(0)).max(0)
+    }
+
+    fn holding(limits: &Limits, at: i128, parts: i128) -> Self {
+        let queued = Some(amount(limits, at, parts.min(full(limits))));
+        let owed = (parts - full(limits)).max(0);
+        let whole = div_ceil(owed, limits.period_us);
+        let debt = Amount { at, whole, numerator: whole * limits.period_us - owed };
+        Self { queued, debt }
+    }
+}
+
+impl Oracle for LeakyBucket {
+    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
+        let ahead = self.queued.is_some_and(|queued| queued.at - now > span_us(limits));
+        if ahead {
+            *self = Self::holding(limits, now, self.parts(limits, now));
+        }
+        ahead
+    }
+
+    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
+        self.parts(limits, now) + cost * limits.period_us <= full(limits)
+    }
+
+    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
+        let parts = self.parts(limits, now) + cost * limits.period_us;
+        let at = self.queued.map_or(now, |queued| queued.at.max(now));
+        *self = Self::holding(limits, at, parts);
+    }
+
+    fn give(&mut self, limits: &Limits, now: i128, cost: i128) {
+        let parts = self.parts(limits, now) - cost * limits.period_us;
+        let at = self.queued.map_or(now, |queued| queued.at.max(now));
+        *self = if parts > 0 { Self::holding(limits, at, parts) } else { Self::default() };
+    }
+
+    /// The first time at which nothing is left of what stands in the queue now.
+    fn wait_us(&self, limits: &Limits, now: i128) -> i128 {
+        smallest(SPAN_MAX_US, |us| self.parts(limits, now + us) == 0).unwrap_or(SPAN_MAX_US)
+    }
+}

@@ -1,0 +1,173 @@
+//! A key as a server holds it: bytes, read and written through the codec.
+
+use crate::algorithms::{NewState, Rule, State};
+use crate::bounds::Cost;
+use crate::call::{ChargeError, Mode};
+use crate::oracle::answer::{Answer, Verb, Wrote};
+use crate::rule_set::Row;
+use crate::state::{self, Change};
+use crate::time::Instant;
+
+/// The bytes behind a key, and when their state lapses under the rule that wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Key {
+    /// `None` when there is no key.
+    pub bytes: Option<Vec<u8>>,
+    /// Microseconds.
+    pub lapses_at: i128,
+}
+
+/// What a call leaves to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// A state.
+    Keep {
+        /// How the bytes change.
+        change: Change,
+        /// When the state lapses, in microseconds.
+        lapses_at: i128,
+        /// How much longer the key may live, in microseconds.
+        ttl_slack: i128,
+    },
+    /// Nothing: the key is deleted.
+    Forget,
+}
+
+impl Key {
+    /// What a deciding call answers and what it leaves to be stored. Nothing is stored yet.
+    pub fn decide(&self, rule: &Rule, now: i128, cost: i128) -> (Answer, Option<Write>) {
+        self.act(Verb::Decide, rule, now, cost).expect("a decision")
+    }
+
+    /// What a call answers and what it leaves to be stored. Nothing is stored yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] when a charge is refused.
+    pub fn act(
+        &self,
+        verb: Verb,
+        rule: &Rule,
+        now: i128,
+        cost: i128,
+    ) -> Result<(Answer, Option<Write>), ChargeError> {
+        let stored = self.state();
+        let (now, cost) = (instant(now), units(cost));
+        let outcome = match verb {
+            Verb::Decide => rule.decide(stored, now, cost).expect("same algorithm"),
+            Verb::Partly => rule.decide_partly(stored, now, cost).expect("same algorithm"),
+            Verb::Charge => rule.charge(stored, now, cost)?,
+            Verb::Refund => rule.refund(stored, now, cost).expect("same algorithm"),
+        };
+        Ok((outcome.decision.into(), Write::of(&outcome.next)))
+    }
+
+    /// What a rule that is one of several answers, and what it leaves to be stored. Nothing is
+    /// stored yet.
+    pub fn decide_as(
+        &self,
+        mode: Mode,
+        rule: &Rule,
+        now: i128,
+        cost: i128,
+    ) -> (Row, Option<Write>) {
+        let (now, cost) = (instant(now), units(cost));
+        let outcome = rule.decide_as(mode, self.state(), now, cost).expect("same algorithm");
+        (Row { decision: outcome.decision, cost, force: None }, Write::of(&outcome.next))
+    }
+
+    /// The state behind the key.
+    pub(super) fn state(&self) -> Option<State<'_>> {
+        self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"))
+    }
+
+    /// A call that is stored: what it answers, and what became of the key.
+    ///
+    /// # Errors
+    ///
+    /// [`ChargeError`] when a charge is refused; nothing is stored then.
+    pub fn carry_out(
+        &mut self,
+        verb: Verb,
+        rule: &Rule,
+        now: i128,
+        cost: i128,
+    ) -> Result<(Answer, Wrote), ChargeError> {
+        let (answer, write) = self.act(verb, rule, now, cost)?;
+        if let Some(write) = &write {
+            self.store(write);
+        }
+        Ok((answer, Wrote::of(write.as_ref())))
+    }
+
+    /// A deciding call: what it answers, and whether it wrote.
+    pub fn call(&mut self, rule: &Rule, now: i128, cost: i128) -> (Answer, bool) {
+        let (answer, wrote) = self.carry_out(Verb::Decide, rule, now, cost).expect("a decision");
+        (answer, wrote != Wrote::Nothing)
+    }
+
+    /// What a deciding call would answer.
+    pub fn peek(&self, rule: &Rule, now: i128, cost: i128) -> Answer {
+        self.decide(rule, now, cost).0
+    }
+
+    /// Changes the bytes as the server does.
+    pub fn store(&mut self, write: &Write) {
+        let Write::Keep { change, lapses_at, .. } = write else {
+            *self = Self::default();
+            return;
+        };
+        let bytes = self.bytes.get_or_insert_default();
+        match change {
+            Change::Whole(whole) => *bytes = whole.as_slice().to_vec(),
+            Change::Rewrite(whole) => bytes.clone_from(whole),
+            Change::Patch { offset, entry } => overwrite(bytes, *offset, entry),
+            Change::Tail { offset, entries } => overwrite(bytes, *offset, entries),
+        }
+        self.lapses_at = *lapses_at;
+    }
+}
+
+impl Write {
+    /// What an outcome leaves to be stored; `None` when that is nothing.
+    pub fn of(next: &crate::decision::Write<NewState<'_>>) -> Option<Self> {
+        match next {
+            crate::decision::Write::Nothing => None,
+            crate::decision::Write::Forget => Some(Self::Forget),
+            crate::decision::Write::Keep(next) => Some(Self::Keep {
+                change: state::encode(&next.state),
+                lapses_at: next.lapses_at.as_us().into(),
+                ttl_slack: next.ttl_slack.as_us().into(),
+            }),
+        }
+    }
+}
+
+impl Wrote {
+    /// What a write makes of a key.
+    pub const fn of(write: Option<&Write>) -> Self {
+        match write {
+            None => Self::Nothing,
+            Some(Write::Keep { .. }) => Self::State,
+            Some(Write::Forget) => Self::Deletion,
+        }
+    }
+}
+
+/// `SETRANGE`: writes over what is there and past its end. It cannot shorten, so a patch must
+/// reach the end.
+pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, patch: &[u8]) {
+    let end = offset + patch.len();
+    assert!(offset <= bytes.len(), "a patch leaves no gap");
+    assert!(end >= bytes.len(), "a patch leaves no old bytes behind it");
+    bytes.resize(end, 0);
+    bytes[offset..].copy_from_slice(patch);
+}
+
+fn instant(us: i128) -> Instant {
+    Instant::from_us(us.try_into().expect("a time after 1970"))
+}
+
+fn units(cost: i128) -> Cost {
+    Cost::new(cost.try_into().expect("no negative cost")).expect("a cost in bounds")
+}

@@ -1,0 +1,138 @@
+//! Leases, naively: a list of who holds until when, looked through for every question.
+
+use crate::bounds::{Limit, Period};
+use crate::leases::{Holders, Lease};
+use crate::oracle::answer::Answer;
+use crate::oracle::model::div_ceil;
+use crate::time::{Instant, Span};
+use std::convert::Infallible;
+
+/// How many of the earliest leases whoever is given one looks at, to drop what has lapsed: a clock
+/// that is set back finds those again that were not dropped.
+const LOOKED_AT: usize = 8;
+
+/// Every lease that was given and neither released nor dropped, by its holder. Times are in
+/// microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leases {
+    held: Vec<(Vec<u8>, i128)>,
+}
+
+impl Leases {
+    /// When each live lease lapses, in the order of lapsing.
+    pub fn live(&self, now: i128) -> Vec<i128> {
+        let lapses = self.held.iter().map(|(_, lapse)| *lapse);
+        let mut live: Vec<_> = lapses.filter(|lapse| *lapse > now).collect();
+        live.sort_unstable();
+        live
+    }
+
+    /// When the live lease of a holder lapses.
+    pub fn of(&self, id: &[u8], now: i128) -> Option<i128> {
+        let held = self.held.iter().find(|(holder, lapse)| holder == id && *lapse > now);
+        held.map(|(_, lapse)| *lapse)
+    }
+
+    /// Asks for a lease.
+    pub fn lease(&mut self, id: &[u8], limit: i128, ttl_us: i128, now: i128) -> Answer {
+        let is_full = |at| self.live(at).len() as i128 >= limit;
+        let is_allowed = self.of(id, now).is_some() || !is_full(now);
+        let ms_until = |lapse: i128| div_ceil(lapse - now, 1_000);
+        let retry_after_ms = if is_allowed {
+            0
+        } else {
+            let lapses = self.live(now).into_iter().map(ms_until);
+            lapses.filter(|ms| !is_full(now + ms * 1_000)).min().expect("all lapse")
+        };
+        if is_allowed {
+            self.drop_lapsed(id, now);
+            self.hold(id, now + ttl_us);
+        }
+        let live = self.live(now);
+        Answer {
+            allowed: is_allowed.into(),
+            limit,
+            remaining: (limit - live.len() as i128).max(0),
+            retry_after_ms,
+            reset_after_ms: live.last().map_or(0, |lapse| ms_until(*lapse)),
+        }
+    }
+
+    /// Renews a live lease; tells whether there was one.
+    pub fn renew(&mut self, id: &[u8], ttl_us: i128, now: i128) -> bool {
+        let is_live = self.of(id, now).is_some();
+        if is_live {
+            self.hold(id, now + ttl_us);
+        }
+        is_live
+    }
+
+    /// Gives a live lease back; tells whether there was one.
+    pub fn release(&mut self, id: &[u8], now: i128) -> bool {
+        let is_live = self.of(id, now).is_some();
+        self.held.retain(|(holder, _)| !is_live || holder != id);
+        is_live
+    }
+
+    /// Drops others that have lapsed, of the earliest.
+    fn drop_lapsed(&mut self, id: &[u8], now: i128) {
+        self.held.sort_by(|(id, lapse), other| (lapse, id).cmp(&(&other.1, &other.0)));
+        let earliest = self.held.drain(..LOOKED_AT.min(self.held.len()));
+        let kept: Vec<_> =
+            earliest.filter(|(holder, lapse)| *lapse > now || holder == id).collect();
+        self.held.splice(..0, kept);
+    }
+
+    fn hold(&mut self, id: &[u8], lapse: i128) {
+        self.held.retain(|(holder, _)| holder != id);
+        self.held.push((id.to_vec(), lapse));
+    }
+}
+
+/// The list as one of its holders sees it at one time.
+#[derive(Debug)]
+pub struct Seen<'a> {
+    leases: &'a Leases,
+    me: &'a [u8],
+    now: i128,
+}
+
+impl<'a> Seen<'a> {
+    /// As `me` sees it.
+    pub const fn new(leases: &'a Leases, me: &'a [u8], now: i128) -> Self {
+        Self { leases, me, now }
+    }
+}
+
+impl Holders for Seen<'_> {
+    type Error = Infallible;
+
+    fn live(&mut self) -> Result<u64, Infallible> {
+        Ok(self.leases.live(self.now).len() as u64)
+    }
+
+    fn mine(&mut self) -> Result<Option<Instant>, Infallible> {
+        Ok(self.leases.of(self.me, self.now).map(instant))
+    }
+
+    fn last_of_others(&mut self) -> Result<Option<Instant>, Infallible> {
+        let others = self.leases.held.iter().filter(|(id, _)| id != self.me);
+        let live = others.map(|(_, lapse)| *lapse).filter(|lapse| *lapse > self.now);
+        Ok(live.max().map(instant))
+    }
+
+    fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {
+        Ok(self.leases.live(self.now).get(rank as usize).copied().map(instant))
+    }
+}
+
+/// The rule of so many holders for so long.
+pub fn lease_rule(limit: i128, ttl_us: i128) -> Lease {
+    let limit = Limit::new(limit.try_into().expect("not negative")).expect("in bounds");
+    let ttl = Span::from_us(ttl_us.try_into().expect("not negative"));
+    Lease { limit, ttl: Period::new(ttl).expect("in bounds") }
+}
+
+fn instant(us: i128) -> Instant {
+    Instant::from_us(us.try_into().expect("a time after 1970"))
+}

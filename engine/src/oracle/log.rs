@@ -1,0 +1,170 @@
+//! The model of the sliding log: every call, and what refunds leave between them.
+
+use crate::oracle::model::{Limits, Oracle, div_ceil};
+
+/// Every call with the instant it counts from.
+#[derive(Clone, Default)]
+pub struct SlidingLog {
+    pub(super) calls: Vec<(i128, i128)>,
+    /// Entries that say again what one of a call said: what stands where a refund left nothing,
+    /// each with its instant and the total of all calls then.
+    pub(super) echoes: Vec<(i128, i128)>,
+    pub(super) coarsest_slot: i128,
+    /// Whether the clock stepped back before the call that is being made.
+    pub(super) is_repaired: bool,
+}
+
+impl SlidingLog {
+    fn slot(limits: &Limits) -> i128 {
+        let exact = limits.capacity <= limits.slots;
+        if exact { 1 } else { div_ceil(limits.period_us, limits.slots) }
+    }
+
+    fn rounded(limits: &Limits, now: i128) -> i128 {
+        let slot = Self::slot(limits);
+        div_ceil(now, slot) * slot
+    }
+
+    fn newest(&self) -> i128 {
+        self.calls.iter().map(|(at, _)| *at).max().unwrap_or(0)
+    }
+
+    fn counts(limits: &Limits, at: i128, now: i128) -> bool {
+        now < at + limits.period_us
+    }
+
+    fn total(&self) -> i128 {
+        self.calls.iter().map(|(_, cost)| cost).sum()
+    }
+
+    /// The entries, each with its instant and the total up to it: one for all calls of an instant,
+    /// and the echoes.
+    fn entries(&self) -> Vec<(i128, i128)> {
+        let mut entries: Vec<(i128, i128)> = Vec::new();
+        let mut total = 0;
+        for (at, cost) in &self.calls {
+            total += cost;
+            match entries.last_mut() {
+                Some(last) if last.0 == *at => last.1 = total,
+                _ => entries.push((*at, total)),
+            }
+        }
+        entries.extend(&self.echoes);
+        entries
+    }
+
+    /// How many entries have such an instant.
+    fn count(&self, of_kind: impl Fn(i128) -> bool) -> usize {
+        self.entries().iter().filter(|(at, _)| of_kind(*at)).count()
+    }
+
+    fn forget(&mut self, limits: &Limits, now: i128) {
+        self.calls.retain(|(at, _)| Self::counts(limits, *at, now));
+        self.echoes.clear();
+        if self.calls.is_empty() {
+            self.coarsest_slot = 0;
+        }
+    }
+
+    /// Forgets the dead once they are half as many as the others.
+    fn forget_many(&mut self, limits: &Limits, now: i128) -> bool {
+        let dead = self.count(|at| !Self::counts(limits, at, now));
+        let forgets = dead > 0 && dead * 2 >= self.count(|at| Self::counts(limits, at, now));
+        if forgets {
+            self.forget(limits, now);
+        }
+        forgets
+    }
+
+    /// Another rounding is written with the whole log, and without echoes.
+    fn round_to(&mut self, slot: i128) {
+        if slot != self.coarsest_slot {
+            self.echoes.clear();
+        }
+        self.coarsest_slot = slot;
+    }
+}
+
+impl Oracle for SlidingLog {
+    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
+        let span = limits.period_us.max(self.coarsest_slot);
+        let ahead = !self.calls.is_empty() && self.newest() - now > span;
+        self.is_repaired = ahead;
+        if ahead {
+            let moved = Self::rounded(limits, now);
+            let live = |at: i128| at <= now && Self::counts(limits, at, now);
+            let echoed = self.count(|at| live(at) && at == moved) > 1;
+            self.forget(limits, now);
+            let others = self.calls.iter().any(|(at, _)| *at <= now && *at != moved);
+            let survivors = others || echoed;
+            self.calls.iter_mut().filter(|(at, _)| *at > now).for_each(|(at, _)| *at = moved);
+            let slot = Self::slot(limits);
+            self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
+        }
+        ahead
+    }
+
+    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
+        let counting = self.calls.iter().filter(|(at, _)| Self::counts(limits, *at, now));
+        counting.map(|(_, cost)| cost).sum::<i128>() + cost <= limits.capacity
+    }
+
+    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
+        self.forget_many(limits, now);
+        let at = if self.calls.is_empty() {
+            Self::rounded(limits, now)
+        } else {
+            Self::rounded(limits, now).max(self.newest())
+        };
+        // Whatever still counts keeps its rounding, also what the new call shares an instant with.
+        let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
+        let slot = Self::slot(limits);
+        self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
+        self.calls.push((at, cost));
+    }
+
+    fn give(&mut self, limits: &Limits, now: i128, mut cost: i128) {
+        let forgot = self.forget_many(limits, now);
+        let before = self.clone();
+        let dead: i128 = before.count(|at| !Self::counts(limits, at, now)) as i128;
+        while let Some((at, units)) = self.calls.pop() {
+            let dead = !Self::counts(limits, at, now);
+            if dead || units > cost {
+                self.calls.push((at, if dead { units } else { units - cost }));
+                break;
+            }
+            cost -= units;
+        }
+        let (last, left) = (self.newest(), self.total());
+        self.round_to(self.coarsest_slot.max(Self::slot(limits)));
+        let entries = before.entries();
+        let more_than =
+            |total: i128| entries.iter().filter(|entry| entry.1 > total).count() as i128;
+        let count = entries.len() as i128;
+        let gone = more_than(left);
+        let stays = count - gone - dead;
+        let stale = more_than(before.total() - 1) - 1;
+        let counting = self.calls.iter().filter(|(at, _)| Self::counts(limits, *at, now));
+        let used = counting.map(|(_, cost)| cost).sum::<i128>();
+        let is_rounded = Self::slot(limits) > 1;
+        let most = if is_rounded { used.min(limits.slots + 1) } else { used };
+        let has_waste = count > (most + 1) * 3 / 2 + 1;
+        let root = (0..).find(|root| (root + 1) * (root + 1) > 2 * stays).expect("there is one");
+        if forgot || self.is_repaired || has_waste || gone > stays + 1 || stale > root + 1 {
+            self.forget(limits, now);
+        } else if self.coarsest_slot != before.coarsest_slot {
+            self.echoes.clear();
+        } else {
+            self.echoes.retain(|(_, total)| *total <= left);
+            // An entry of the same instant that tells less is overwritten as well.
+            let told = entries.iter().filter(|entry| entry.1 <= left).max();
+            let less = told.filter(|entry| entry.0 == last && entry.1 < left);
+            if let Some(at) = self.echoes.iter().position(|echo| Some(echo) == less) {
+                self.echoes.remove(at);
+            }
+            while (self.entries().len() as i128) < count {
+                self.echoes.push((last, left));
+            }
+        }
+    }
+}

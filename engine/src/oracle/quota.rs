@@ -1,0 +1,100 @@
+//! The model of calendar quotas: the calls of the open period. Where periods begin and end is not
+//! its business: that is compared with a table of another make.
+
+use crate::calendar::zone::Zone;
+use crate::calendar::{Calendar, Unit};
+use crate::oracle::model::{Limits, Oracle, take_off};
+use crate::time::Instant;
+
+/// The calendars that limits stand for: every unit, and zones of every kind.
+const CALENDARS: [(Unit, u8, &str); 14] = [
+    (Unit::Day, 1, "UTC"),
+    (Unit::Day, 1, "Europe/Berlin"),
+    (Unit::Day, 1, "America/Santiago"),
+    (Unit::Day, 1, "Australia/Lord_Howe"),
+    (Unit::Day, 1, "America/St_Johns"),
+    (Unit::Day, 1, "Pacific/Apia"),
+    (Unit::Week, 7, "America/Havana"),
+    (Unit::Week, 1, "UTC"),
+    (Unit::Month, 1, "Europe/Berlin"),
+    (Unit::Month, 31, "America/New_York"),
+    (Unit::Month, 29, "Africa/Cairo"),
+    (Unit::Quarter, 1, "Asia/Kathmandu"),
+    (Unit::Year, 1, "Pacific/Kiritimati"),
+    (Unit::Year, 4, "Asia/Tokyo"),
+];
+
+/// A unit, where it starts, and a zone. Any limits make some.
+pub fn calendar(limits: &Limits) -> (Unit, u8, &'static str) {
+    let many = CALENDARS.len() as i128;
+    let drawn = limits.rate * 2 + i128::from(limits.aligned) + limits.period_us;
+    CALENDARS[usize::try_from(drawn % many).expect("a place in the list")]
+}
+
+/// The calendar itself.
+pub fn calendar_of(limits: &Limits) -> Calendar {
+    let (unit, start, zone) = calendar(limits);
+    let zone = Zone::named(zone.as_bytes()).expect("a zone of the database");
+    Calendar::new(unit, start, zone).expect("a start of the unit")
+}
+
+/// The hours of the shortest and of the longest period.
+pub fn hours(limits: &Limits) -> (i128, i128) {
+    let (unit, ..) = calendar(limits);
+    let (shortest, longest) = match unit {
+        Unit::Day => (1, 1),
+        Unit::Week => (7, 7),
+        Unit::Month => (28, 31),
+        Unit::Quarter => (90, 92),
+        Unit::Year => (365, 366),
+    };
+    (shortest * 24 - 1, longest * 24 + 2)
+}
+
+/// When the period that holds `at` begins, and the next one.
+fn period(limits: &Limits, at: i128) -> (i128, i128) {
+    let at = Instant::from_us(u64::try_from(at).unwrap_or(u64::MAX));
+    let period = calendar_of(limits).period_at(at);
+    (period.start.as_us().into(), period.end.as_us().into())
+}
+
+/// The cost of each call of a period, and when that began.
+#[derive(Clone, Default)]
+pub struct CalendarQuota {
+    pub(super) start: i128,
+    pub(super) calls: Vec<i128>,
+}
+
+impl CalendarQuota {
+    /// Whether what was used counts: its period is the current one, or is ahead.
+    pub(super) fn is_open(&self, limits: &Limits, now: i128) -> bool {
+        !self.calls.is_empty() && self.start >= period(limits, now).0
+    }
+}
+
+impl Oracle for CalendarQuota {
+    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
+        let (start, end) = period(limits, now);
+        let ahead = !self.calls.is_empty() && self.start - now > end - start;
+        if ahead {
+            self.start = start;
+        }
+        ahead
+    }
+
+    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
+        let used = if self.is_open(limits, now) { self.calls.iter().sum() } else { 0 };
+        used + cost <= limits.capacity
+    }
+
+    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
+        if !self.is_open(limits, now) {
+            *self = Self { start: period(limits, now).0, calls: Vec::new() };
+        }
+        self.calls.push(cost);
+    }
+
+    fn give(&mut self, _limits: &Limits, _now: i128, cost: i128) {
+        take_off(&mut self.calls, cost);
+    }
+}

@@ -1,0 +1,95 @@
+//! The model of redis-cell's command: an arrival time in exact nanoseconds, and one question.
+
+use crate::bounds::{Limit, Period, Refill};
+use crate::oracle::model::Limits;
+use crate::redis_cell::RedisCell;
+use crate::time::Span;
+
+/// The arguments of redis-cell's command, `limit` being its `max_burst` and one.
+#[derive(Clone, Copy, Debug)]
+pub struct CellLimits {
+    /// Units at once.
+    pub limit: i128,
+    /// Units per period.
+    pub count: i128,
+    /// The period in seconds.
+    pub period_s: i128,
+}
+
+impl CellLimits {
+    /// The same limits for redis-cell, which knows whole seconds alone.
+    pub fn of(limits: &Limits) -> Self {
+        let period_s = (limits.period_us / 1_000_000).max(1);
+        Self { limit: limits.capacity, count: limits.rate, period_s }
+    }
+
+    /// The rule of these limits; `None` when they make none.
+    pub fn rule(&self) -> Option<RedisCell> {
+        let limit = |units: i128| Limit::new(u64::try_from(units).ok()?);
+        let period_us = u64::try_from(self.period_s * 1_000_000).ok()?;
+        let period = Period::new(Span::from_us(period_us))?;
+        let quota = Refill::new(limit(self.limit)?, limit(self.count)?, period).ok()?;
+        Some(RedisCell::new(quota))
+    }
+}
+
+/// One key of redis-cell.
+#[derive(Clone, Debug, Default)]
+pub struct CellKey {
+    /// The theoretical arrival time; `None` when there is no key.
+    pub arrival_ns: Option<i128>,
+}
+
+/// Longer than any wait.
+const LONGEST_NS: i128 = 1 << 64;
+
+impl CellKey {
+    /// Whether a call of `quantity` would be allowed at that time.
+    pub fn would_allow(&self, limits: &CellLimits, now_ns: i128, quantity: i128) -> bool {
+        let interval_ns = limits.period_s * 1_000_000_000 / limits.count;
+        let arrival_ns = self.arrival_ns.unwrap_or(now_ns).max(now_ns);
+        // Each unit is one interval later, and may come early by as many as the limit has.
+        arrival_ns + quantity * interval_ns - limits.limit * interval_ns <= now_ns
+    }
+
+    /// The five integers that a call answers, and whether it takes what it asks for.
+    pub fn call(&mut self, limits: &CellLimits, now_us: i128, quantity: i128) -> ([i128; 5], bool) {
+        let now_ns = now_us * 1_000;
+        let allowed = self.would_allow(limits, now_ns, quantity);
+        let wait_ns = |key: &Self, quantity: i128| {
+            first(LONGEST_NS, |wait| key.would_allow(limits, now_ns + wait, quantity))
+        };
+        let retry_after_s = if allowed || quantity > limits.limit {
+            -1
+        } else {
+            seconds(wait_ns(self, quantity)).max(1)
+        };
+        let takes = allowed && quantity > 0;
+        if takes {
+            let interval_ns = limits.period_s * 1_000_000_000 / limits.count;
+            let from_ns = self.arrival_ns.unwrap_or(now_ns).max(now_ns);
+            self.arrival_ns = Some(from_ns + quantity * interval_ns);
+        }
+        let too_much = first(limits.limit + 1, |units| !self.would_allow(limits, now_ns, units));
+        let remaining = (too_much - 1).max(0);
+        let reset_after_s = seconds(wait_ns(self, limits.limit));
+        let limited = i128::from(!allowed);
+        ([limited, limits.limit, remaining, retry_after_s, reset_after_s], takes)
+    }
+}
+
+/// The first number from 0 on for which it holds; `last` when it holds for none before.
+fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
+    let (mut from, mut to) = (0, last);
+    while from < to {
+        let middle = (from + to) / 2;
+        if holds(middle) { to = middle } else { from = middle + 1 }
+    }
+    from
+}
+
+/// Whole seconds, the last one counted from a millisecond on.
+fn seconds(ns: i128) -> i128 {
+    let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    if rest < 1_000_000 { whole } else { whole + 1 }
+}

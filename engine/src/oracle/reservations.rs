@@ -1,0 +1,403 @@
+//! The model of a window with reservations: the window's own model and a list of what is held.
+
+use crate::algorithms::State;
+use crate::bounds::{Cost, Period};
+use crate::msgpack::NotAState;
+use crate::oracle::answer::{Answer, Verb, Wrote, ms_until};
+use crate::oracle::draw::{DAY_US, Share, Source};
+use crate::oracle::key::Key;
+use crate::oracle::model::{Limits, Oracle};
+use crate::oracle::quota::CalendarQuota;
+use crate::oracle::read::Unexplained;
+use crate::oracle::subject::{Subject, Twin};
+use crate::oracle::windows::FixedWindow;
+use crate::reservations::one::Reservation;
+use crate::reservations::stored::Windowed;
+use crate::reservations::window::ReservationError;
+use crate::time::{Instant, Span};
+use std::marker::PhantomData;
+
+/// The model of a window, which may have reservations.
+pub trait WindowModel: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static {
+    /// Whose window it is.
+    const OF: Windowed;
+    /// A window with so much used in it, by one call.
+    fn used_since(start: i128, used: i128) -> Self;
+    /// Whether what is used in it counts.
+    fn is_open(&self, limits: &Limits, now: i128) -> bool;
+}
+
+impl WindowModel for FixedWindow {
+    const OF: Windowed = Windowed::Fixed;
+    fn used_since(start: i128, used: i128) -> Self {
+        Self { start, calls: vec![used] }
+    }
+    fn is_open(&self, limits: &Limits, now: i128) -> bool {
+        self.is_open(limits, now)
+    }
+}
+
+impl WindowModel for CalendarQuota {
+    const OF: Windowed = Windowed::Quota;
+    fn used_since(start: i128, used: i128) -> Self {
+        Self { start, calls: vec![used] }
+    }
+    fn is_open(&self, limits: &Limits, now: i128) -> bool {
+        self.is_open(limits, now)
+    }
+}
+
+/// What is remembered of an id.
+#[derive(Clone, Debug)]
+struct Held {
+    id: Vec<u8>,
+    since: i128,
+    ttl: i128,
+    /// `None` once it is settled.
+    amount: Option<i128>,
+}
+
+impl Held {
+    fn is_remembered(&self, now: i128) -> bool {
+        now < self.since + self.ttl
+    }
+}
+
+/// The window, and all that is held or settled, lapsed ones too until they are dropped.
+#[derive(Clone, Default)]
+pub struct Reserved<W> {
+    window: W,
+    list: Vec<Held>,
+}
+
+impl<W> Reserved<W> {
+    fn open(&self, now: i128) -> i128 {
+        let open = self.list.iter().filter(|held| held.is_remembered(now));
+        open.filter_map(|held| held.amount).sum()
+    }
+
+    fn count(&self, now: i128) -> usize {
+        self.list.iter().filter(|held| held.is_remembered(now)).count()
+    }
+
+    fn tidy(&mut self, now: i128) {
+        self.list.retain(|held| held.is_remembered(now));
+    }
+
+    /// What is remembered of an id, taken out.
+    fn take_out(&mut self, id: &[u8], now: i128) -> Option<Held> {
+        self.tidy(now);
+        let at = self.list.iter().position(|held| held.id == id)?;
+        Some(self.list.remove(at))
+    }
+}
+
+impl<W: WindowModel> Oracle for Reserved<W> {
+    fn repair(&mut self, limits: &Limits, now: i128) -> bool {
+        let mut moved = false;
+        for held in &mut self.list {
+            if held.since - now > held.ttl {
+                (held.since, moved) = (now, true);
+            }
+        }
+        if moved {
+            self.tidy(now);
+        }
+        self.window.repair(limits, now) || moved
+    }
+
+    fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool {
+        self.window.would_allow(limits, now, self.open(now) + cost)
+    }
+
+    fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
+        self.window.take(limits, now, cost);
+    }
+
+    fn give(&mut self, limits: &Limits, now: i128, cost: i128) {
+        self.window.give(limits, now, cost);
+    }
+
+    fn finds_nothing(&self, limits: &Limits, now: i128) -> bool {
+        self.window.is_unused(limits, now)
+    }
+
+    fn is_blank(&self, limits: &Limits, now: i128) -> bool {
+        self.window.is_unused(limits, now) && self.count(now) == 0
+    }
+
+    fn stored(&mut self, limits: &Limits, now: i128) {
+        if !self.window.is_open(limits, now) {
+            self.window = W::default();
+        }
+        if self.count(now) == 0 {
+            self.list.clear();
+        }
+    }
+}
+
+impl<W: WindowModel> TryFrom<State<'_>> for Reserved<W> {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let State::Reserved(state) = state else {
+            return Ok(Self { window: W::try_from(state)?, list: Vec::new() });
+        };
+        let crate::reservations::stored::State {
+            of,
+            list,
+            window: crate::algorithms::window::Window { start, used },
+        } = state;
+        if of != W::OF {
+            return Err(Unexplained);
+        }
+        let window = match used {
+            0 => W::default(),
+            _ => W::used_since(start.as_us().into(), used.into()),
+        };
+        let held = |reservation: Reservation<'_>| Held {
+            id: reservation.id.to_vec(),
+            since: reservation.since.as_us().into(),
+            ttl: reservation.ttl.as_us().into(),
+            amount: reservation.held.map(|held| held.units().into()),
+        };
+        let mut model = Self { window, list: Vec::new() };
+        let read = list.read(|reservation, _| model.list.push(held(reservation)));
+        read.map(|_| model).map_err(|NotAState| Unexplained)
+    }
+}
+
+/// An algorithm that counts in a window, on a key that may have reservations.
+pub struct Reserving<S>(PhantomData<S>);
+
+impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
+    type Model = Reserved<S::Model>;
+    fn rule(limits: &Limits) -> crate::algorithms::Rule {
+        S::rule(limits)
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        S::span_us(limits)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        S::longest_wait_us(limits, cost)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        S::most(limits, elapsed_us)
+    }
+}
+
+/// A step with a reservation, its numbers as models take them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Holds a cost for so many microseconds.
+    Reserve(i128, i128),
+    /// Settles with a cost, or as reserved.
+    Commit(Option<i128>),
+    /// Frees it.
+    Cancel,
+}
+
+/// What a step must answer and write; `model` becomes what it leaves.
+///
+/// # Errors
+///
+/// Why it is to be refused.
+pub fn take_step<W: WindowModel>(
+    model: &mut Reserved<W>,
+    id: &[u8],
+    step: Step,
+    limits: &Limits,
+    now: i128,
+) -> Result<(Answer, Wrote), ReservationError> {
+    let mut left = model.clone();
+    let repaired = left.repair(limits, now);
+    let mut others = left.clone();
+    let own = others.take_out(id, now);
+    let open = own.as_ref().and_then(|own| own.amount);
+    let (allowed, changed, mut retry_after_ms) = match step {
+        Step::Reserve(ttl, amount) => {
+            if own.is_some() && open.is_none() {
+                return Err(ReservationError::Settled);
+            } else if own.is_none() && others.count(now) >= 1_024 {
+                return Err(ReservationError::TooMany);
+            }
+            let fits = |at| amount == 0 || others.would_allow(limits, at, amount);
+            let retry_after_ms = if amount > limits.capacity { -1 } else { ms_until(now, fits) };
+            let allowed = retry_after_ms == 0;
+            if allowed {
+                let amount = Some(amount);
+                others.list.push(Held { id: id.to_vec(), since: now, ttl, amount });
+                left = others;
+            }
+            (allowed, allowed, Some(retry_after_ms))
+        }
+        Step::Commit(cost) => {
+            if let (Some(own), Some(amount)) = (&own, open) {
+                let cost = cost.unwrap_or(amount);
+                let fits = others.would_allow(limits, now, cost);
+                if cost > 0 {
+                    others.take(limits, now, cost);
+                }
+                if !fits && others.uses_more_than(limits, now, Cost::TOTAL_MAX.into()) {
+                    return Err(crate::call::ChargeError::TooManyUnits.into());
+                }
+                others.list.push(Held { amount: None, ..own.clone() });
+                left = others;
+            }
+            (own.is_some(), open.is_some(), None)
+        }
+        Step::Cancel => {
+            if open.is_some() {
+                left = others;
+            }
+            (open.is_some(), open.is_some(), None)
+        }
+    };
+    let answer = Answer {
+        allowed: allowed.into(),
+        limit: limits.capacity,
+        remaining: left.remaining(limits, now),
+        retry_after_ms: *retry_after_ms
+            .get_or_insert_with(|| ms_until(now, |at| left.is_clear(limits, at))),
+        reset_after_ms: ms_until(now, |at| left.is_unused(limits, at)),
+    };
+    let writes = changed || repaired;
+    if writes && left.is_blank(limits, now) {
+        *model = Reserved::default();
+        return Ok((answer, Wrote::Deletion));
+    }
+    if writes {
+        left.stored(limits, now);
+    }
+    *model = left;
+    Ok((answer, if writes { Wrote::State } else { Wrote::Nothing }))
+}
+
+impl Key {
+    /// What a step with a reservation answers and what it leaves to be stored. Nothing is stored
+    /// yet.
+    ///
+    /// # Errors
+    ///
+    /// [`ReservationError`] when it is refused.
+    pub fn step(
+        &self,
+        rule: &crate::algorithms::Rule,
+        now: i128,
+        id: &[u8],
+        step: Step,
+    ) -> Result<(Answer, Option<super::Write>), ReservationError> {
+        let units = |cost: i128| Cost::new(cost.try_into().expect("small")).expect("a cost");
+        let us = |us: i128| u64::try_from(us).expect("not negative");
+        let step = match step {
+            Step::Reserve(ttl, cost) => crate::reservations::window::Step::Reserve {
+                ttl: Period::new(Span::from_us(us(ttl))).expect("a ttl"),
+                cost: units(cost),
+            },
+            Step::Commit(cost) => {
+                crate::reservations::window::Step::Commit { cost: cost.map(units) }
+            }
+            Step::Cancel => crate::reservations::window::Step::Cancel,
+        };
+        let outcome = rule.take_step(self.state(), Instant::from_us(us(now)), id, step)?;
+        Ok((outcome.decision.into(), super::Write::of(&outcome.next)))
+    }
+}
+
+impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
+    /// Takes a step on both and compares. No answer: both refuse it, for the same reason, and
+    /// nothing is changed.
+    ///
+    /// # Errors
+    ///
+    /// The difference: in a number, in whether something is written, or in the retry promised.
+    pub fn step(
+        &mut self,
+        limits: &Limits,
+        now: i128,
+        id: &[u8],
+        step: Step,
+    ) -> Result<Option<Answer>, String> {
+        let rule = S::rule(limits);
+        let before = self.key.clone();
+        let expected = take_step(&mut self.model, id, step, limits, now);
+        let done = before.step(&rule, now, id, step);
+        let said = match (done, expected) {
+            (Err(error), Err(expected)) if error == expected => return Ok(None),
+            (Ok((answer, write)), Ok(expected)) => {
+                if let Some(write) = &write {
+                    self.key.store(write);
+                }
+                let wrote = Wrote::of(write.as_ref());
+                let promised = now + answer.retry_after_ms * 1_000;
+                let allowed_at =
+                    |at| self.key.step(&rule, at, id, step).is_ok_and(|(then, _)| then.allowed > 0);
+                let waits = matches!(step, Step::Reserve(..)) && answer.retry_after_ms > 0;
+                let is_kept = !waits
+                    || promised > super::CLOCK_MAX_US
+                    || allowed_at(promised) && !allowed_at(promised - 1_000);
+                match wrote {
+                    _ if (answer, wrote) != expected => {
+                        format!("{answer:?} {wrote:?}, {expected:?}")
+                    }
+                    Wrote::State if self.key.lapses_at <= now => "what it stored has lapsed".into(),
+                    _ if !is_kept => format!("the promise of {answer:?} is not kept"),
+                    _ => return Ok(Some(answer)),
+                }
+            }
+            (done, expected) => format!("{done:?}, expected {expected:?}"),
+        };
+        Err(format!("{step:?} of {id:02x?} at {now} of {limits:?} on {before:02x?}: {said}"))
+    }
+}
+
+/// A call on a key that may have reservations: a plain one, or a step by an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnyCall {
+    /// A plain call and its cost.
+    Plain(Verb, i128),
+    /// A step with the reservation of one of [`IDS`].
+    Step(usize, Step),
+}
+
+/// The ids that are drawn: few, so that they meet, and some that sort and spell unlike others.
+pub const IDS: [&[u8]; 6] = [b"a", b"b", b"job-17", b"\0", b"\xff\xfe", &[b'z'; 64]];
+
+impl AnyCall {
+    /// Any call, for a while that is often about as long as the window, `span_us`.
+    pub fn draw(source: &mut impl Source, limits: &Limits, span_us: i128) -> Self {
+        let share = |source: &mut _| Share::draw(source).of(limits);
+        let id = source.below(IDS.len() as u64) as usize;
+        match source.below(9) {
+            0..3 => Self::Plain(Verb::draw(source), share(source)),
+            3..6 => {
+                let ttl = match source.below(4) {
+                    0 => source.between(1_000, 10_000_000),
+                    _ => span_us * source.between(1, 40) / 16,
+                };
+                Self::Step(id, Step::Reserve(ttl.clamp(1_000, 366 * DAY_US), share(source)))
+            }
+            6 => Self::Step(id, Step::Commit(None)),
+            7 => Self::Step(id, Step::Commit(Some(share(source)))),
+            _ => Self::Step(id, Step::Cancel),
+        }
+    }
+}
+
+impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
+    /// Makes a call of any kind on both and compares.
+    ///
+    /// # Errors
+    ///
+    /// The difference.
+    pub fn any_call(
+        &mut self,
+        limits: &Limits,
+        now: i128,
+        call: AnyCall,
+    ) -> Result<Option<Answer>, String> {
+        match call {
+            AnyCall::Plain(verb, cost) => self.call(verb, limits, now, cost),
+            AnyCall::Step(id, step) => self.step(limits, now, IDS[id], step),
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Several rules for one call: the models of its keys, and the keys themselves, put together as
+//! the design says. All of them decide, then all of them take, or none.
+
+use crate::algorithms::Rule;
+use crate::call::Mode;
+use crate::oracle::answer::{Answer, Verb, Wrote, act};
+use crate::oracle::key::{Key, Write};
+use crate::oracle::model::{Limits, Oracle};
+use crate::oracle::subject::{Subject, call_both, check_promise};
+use crate::rule_set as several;
+use crate::rule_set::Row;
+use crate::time::Instant;
+
+/// The model of any algorithm.
+pub trait AnyOracle {
+    /// See [`act`].
+    fn act(
+        &mut self,
+        verb: Verb,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> Option<(Answer, Wrote)>;
+    /// What it answers where another rule denies the call: what stands now. It takes nothing.
+    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
+    /// Another one, in the same state.
+    fn copy(&self) -> Box<dyn AnyOracle>;
+}
+
+impl<O: Oracle + 'static> AnyOracle for O {
+    fn act(
+        &mut self,
+        verb: Verb,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> Option<(Answer, Wrote)> {
+        act(self, verb, limits, now, cost)
+    }
+
+    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
+        let repaired = cost > 0 && self.repair(limits, now);
+        let (answer, _) = act(self, Verb::Decide, limits, now, 0).expect("a decision");
+        let wrote = if repaired { Wrote::State } else { Wrote::Nothing };
+        (Answer { retry_after_ms: 0, ..answer }, wrote)
+    }
+
+    fn copy(&self) -> Box<dyn AnyOracle> {
+        Box::new(self.clone())
+    }
+}
+
+/// An algorithm under test that is chosen at run time: what [`Subject`] says of it.
+#[derive(Clone, Copy)]
+pub struct AnySubject {
+    /// [`Subject::rule`]
+    pub rule: fn(&Limits) -> Rule,
+    /// [`Subject::cost`]
+    pub cost: fn(i128) -> i128,
+    /// [`Subject::verb`]
+    pub verb: fn(Verb) -> Verb,
+    /// [`Subject::span_us`]
+    pub span_us: fn(&Limits) -> i128,
+    /// The model of a key that is not there.
+    pub none: fn() -> Box<dyn AnyOracle>,
+}
+
+impl AnySubject {
+    /// All of them, in the order of the pages.
+    pub const ALL: [Self; 8] = [
+        Self::of::<super::Fixed>(),
+        Self::of::<super::Sliding>(),
+        Self::of::<super::Log>(),
+        Self::of::<super::Token>(),
+        Self::of::<super::Leaky>(),
+        Self::of::<super::CellRate>(),
+        Self::of::<super::Delays>(),
+        Self::of::<super::Quotas>(),
+    ];
+
+    const fn of<S: Subject>() -> Self {
+        let none = || Box::new(S::Model::default()) as Box<dyn AnyOracle>;
+        Self { rule: S::rule, cost: S::cost, verb: S::verb, span_us: S::span_us, none }
+    }
+}
+
+/// What several rules answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Together {
+    /// The rule that the answer comes from, counted from 1.
+    pub rule: usize,
+    /// What each of them answers.
+    pub rows: Vec<Answer>,
+    /// What becomes of the key of each.
+    pub wrote: Vec<Wrote>,
+}
+
+impl Together {
+    /// The answer of the whole call.
+    pub fn answer(&self) -> Answer {
+        let answer = self.rows[self.rule - 1];
+        let longest_ms = self.rows.iter().map(|row| row.retry_after_ms).max().unwrap_or(0);
+        let retry_after_ms = if answer.allowed > 0 { longest_ms } else { answer.retry_after_ms };
+        Answer { retry_after_ms, ..answer }
+    }
+}
+
+/// One rule of a call on the model of its key: the limits and the cost.
+pub type Part<'a> = (&'a dyn AnyOracle, Limits, i128);
+
+/// What a call by several rules must answer, and the models as it leaves them.
+pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracle>>) {
+    let mut models: Vec<_> = parts.iter().map(|(model, ..)| model.copy()).collect();
+    let decided = models.iter_mut().zip(parts).map(|(model, (_, limits, cost))| {
+        model.act(Verb::Decide, limits, now, *cost).expect("a decision")
+    });
+    let mut decided: Vec<_> = decided.collect();
+    if decided.iter().any(|(answer, _)| answer.allowed == 0) {
+        for ((model, answered), (before, limits, cost)) in
+            models.iter_mut().zip(&mut decided).zip(parts)
+        {
+            if answered.0.allowed > 0 {
+                *model = before.copy();
+                *answered = model.hold_back(limits, now, *cost);
+            }
+        }
+    }
+    let (rows, wrote): (Vec<_>, _) = decided.into_iter().unzip();
+    let costs: Vec<_> = parts.iter().map(|(.., cost)| *cost).collect();
+    (Together { rule: 1 + deciding(&rows, &costs), rows, wrote }, models)
+}
+
+/// Which of the rules decides: denied, the first of those with the longest wait; allowed, the
+/// first of those with the least left, of those under which the fewest such calls are left.
+fn deciding(rows: &[Answer], costs: &[i128]) -> usize {
+    const EVER: i128 = i128::MAX;
+    let wait = |row: &Answer| match row {
+        Answer { allowed: 1.., .. } => -1,
+        Answer { retry_after_ms: -1, .. } => EVER,
+        row => row.retry_after_ms,
+    };
+    let longest = rows.iter().map(wait).max().expect("at least one rule");
+    if longest >= 0 {
+        return rows.iter().position(|row| wait(row) == longest).expect("the longest");
+    }
+    let left = |at: usize| match costs[at] {
+        0 => (EVER, rows[at].remaining),
+        cost => (rows[at].remaining / cost, rows[at].remaining),
+    };
+    (0..rows.len()).min_by_key(|at| left(*at)).expect("at least one rule")
+}
+
+/// A key and its model, side by side, of an algorithm that is chosen at run time.
+pub struct TwinOfAny {
+    /// The algorithm.
+    pub subject: AnySubject,
+    key: Key,
+    model: Box<dyn AnyOracle>,
+}
+
+/// One rule of a call on such a pair: the limits and the cost.
+pub type TwinPart<'a> = (&'a mut TwinOfAny, Limits, i128);
+
+impl TwinOfAny {
+    /// A key that is not there.
+    pub fn new(subject: AnySubject) -> Self {
+        Self { subject, key: Key::default(), model: (subject.none)() }
+    }
+
+    /// See [`super::Twin::call`].
+    ///
+    /// # Errors
+    ///
+    /// The difference.
+    pub fn call(
+        &mut self,
+        verb: Verb,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> Result<Option<Answer>, String> {
+        let rule = (self.subject.rule)(limits);
+        call_both(&mut self.key, &mut *self.model, verb, (&rule, limits), now, cost)
+    }
+
+    fn decide_as(
+        &self,
+        mode: Mode,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> (Row, Option<Write>) {
+        self.key.decide_as(mode, &(self.subject.rule)(limits), now, cost)
+    }
+}
+
+/// Makes a call by several rules on the keys and on the models, and compares.
+///
+/// # Errors
+///
+/// The difference: in a number, in what is written, or in the retry promised.
+pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, String> {
+    let parts: Vec<Part<'_>> =
+        calls.iter().map(|(twin, limits, cost)| (&*twin.model, *limits, *cost)).collect();
+    let (expected, models) = act_all(&parts, now);
+    let (answered, writes) = decide_all(calls, now);
+    for (((twin, ..), model), write) in calls.iter_mut().zip(models).zip(writes) {
+        twin.model = model;
+        if let Some(write) = write {
+            twin.key.store(&write);
+        }
+    }
+    let said = match check_retry_of_all(calls, now, answered.answer()) {
+        _ if answered != expected => format!("{answered:?}, expected {expected:?}"),
+        Ok(()) => return Ok(answered),
+        Err(said) => format!("{answered:?}: {said}"),
+    };
+    let rules: Vec<_> =
+        calls.iter().map(|(twin, limits, cost)| ((twin.subject.rule)(limits), *cost)).collect();
+    Err(format!("{rules:?} at {now}: {said}"))
+}
+
+/// What the keys of a server answer, and what is to be stored. Nothing is stored yet.
+fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>>) {
+    let decide = |mode| -> (Vec<Row>, Vec<Option<Write>>) {
+        let one = |(twin, limits, cost): &TwinPart<'_>| twin.decide_as(mode, limits, now, *cost);
+        calls.iter().map(one).unzip()
+    };
+    let (mut rows, mut writes) = decide(Mode::Take);
+    let all_allow = rows.iter().all(|row| row.decision.verdict.is_allowed());
+    if !all_allow {
+        (rows, writes) = decide(Mode::HoldBack);
+    }
+    let answer = |row: &Row| {
+        let answer = Answer::from(row.decision);
+        // Who would have allowed has nothing to wait for.
+        let held_back = !all_allow && answer.allowed > 0;
+        Answer { retry_after_ms: if held_back { 0 } else { answer.retry_after_ms }, ..answer }
+    };
+    let together = Together {
+        rule: 1 + several::deciding(&rows),
+        rows: rows.iter().map(answer).collect(),
+        wrote: writes.iter().map(|write| Wrote::of(write.as_ref())).collect(),
+    };
+    (together, writes)
+}
+
+/// Denied until exactly the promised instant; from then on all allow.
+fn check_retry_of_all(calls: &[TwinPart<'_>], now: i128, answer: Answer) -> Result<(), String> {
+    let after_ms = answer.retry_after_ms;
+    let retry_at = now + after_ms * 1_000;
+    let never = after_ms < 0 || retry_at > Instant::CLOCK_MAX.as_us().into();
+    if answer.allowed > 0 || never {
+        return Ok(());
+    }
+    let allowed_at = |at| decide_all(calls, at).0.answer().allowed > 0;
+    check_promise(now, after_ms, allowed_at)
+}

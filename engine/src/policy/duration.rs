@@ -1,0 +1,25 @@
+//! A duration as the grammar reads it.
+
+use crate::time::Span;
+
+/// A duration in the largest unit of which it is a whole number; what is no whole number of
+/// milliseconds, in milliseconds with up to three digits after the point.
+///
+/// `60` and `1m` are `1m`, `90` is `90s`, `0.5` is `500ms`, `0.0015` is `1.5ms`.
+pub fn duration_text(duration: Span) -> String {
+    const UNITS: [(u64, &str); 5] = [
+        (86_400_000_000, "d"),
+        (3_600_000_000, "h"),
+        (60_000_000, "m"),
+        (1_000_000, "s"),
+        (1_000, "ms"),
+    ];
+    let us = duration.as_us();
+    match UNITS.into_iter().find(|(unit_us, _)| us.is_multiple_of(*unit_us)) {
+        Some((unit_us, name)) => format!("{}{name}", us / unit_us),
+        None => {
+            let decimals = format!("{:03}", us % 1_000);
+            format!("{}.{}ms", us / 1_000, decimals.trim_end_matches('0'))
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The policies of a file, checked against each other before any of them is used.
+
+use crate::policy::definition::Setting;
+use crate::policy::families::{Families, Refusal};
+use crate::policy::name::FullName;
+use crate::policy::table::Policies;
+use std::collections::HashMap;
+
+/// Policies that can be in one table together, none of which ends.
+#[derive(Debug, Default)]
+pub struct Bases {
+    by_name: HashMap<Box<[u8]>, (FullName, Setting)>,
+    families: Families,
+}
+
+impl Bases {
+    /// Adds one.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], and it is not added.
+    pub fn add(&mut self, name: FullName, setting: Setting) -> Result<(), Refusal> {
+        if self.by_name.contains_key(name.as_bytes()) {
+            return Err(Refusal::Repeated);
+        }
+        let algorithm = setting.rule.algorithm();
+        if !self.families.admit(&name, false, algorithm) {
+            return Err(Refusal::OtherAlgorithm);
+        }
+        if self.by_name.len() >= Policies::COUNT_MAX {
+            return Err(Refusal::TooMany);
+        }
+        self.families.put(&name, false, algorithm);
+        self.by_name.insert(name.as_bytes().into(), (name, setting));
+        Ok(())
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Whether one is called so.
+    pub(super) fn has(&self, name: &FullName) -> bool {
+        self.by_name.contains_key(name.as_bytes())
+    }
+
+    /// All of them, and who belongs together.
+    pub(super) fn into_parts(self) -> (impl Iterator<Item = (FullName, Setting)>, Families) {
+        (self.by_name.into_values(), self.families)
+    }
+}

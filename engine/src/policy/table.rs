@@ -1,0 +1,277 @@
+//! All policies of a server, and which one a call gets.
+//!
+//! A name has a base, an override that lasts until an instant, or both. What is over is dropped at
+//! the next change, with what was counted of it.
+
+#[cfg(test)]
+mod tests;
+
+use crate::algorithms::Rule;
+use crate::policy::definition::{Enforcement, Setting};
+use crate::policy::digest;
+use crate::policy::duration::duration_text;
+use crate::policy::families::{Families, Refusal};
+use crate::policy::file_set::Bases;
+use crate::policy::name::{FullName, Name};
+use crate::policy::pattern::Pattern;
+use crate::policy::statistics::{Key, Statistics};
+use crate::time::{Instant, Span};
+use std::collections::HashMap;
+
+/// The policies of a server.
+#[derive(Debug, Default)]
+pub struct Policies {
+    by_name: HashMap<Box<[u8]>, Entry>,
+    families: Families,
+    /// When the first of the overrides ends; nothing is over before.
+    first_end: Option<Instant>,
+    /// What became of their calls.
+    pub statistics: Statistics,
+}
+
+/// One policy, or one variant of it.
+#[derive(Debug)]
+struct Entry {
+    name: FullName,
+    /// What holds when no override does; `None` when there is only an override.
+    base: Option<Held>,
+    /// What holds until then instead.
+    override_until: Option<(Held, Instant)>,
+    /// Where its calls are counted.
+    statistics: Key,
+}
+
+/// A setting, and its part of the digest.
+#[derive(Clone, Debug)]
+struct Held {
+    setting: Setting,
+    digest: u64,
+}
+
+/// What a call gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whether the rule bites.
+    pub enforcement: Enforcement,
+    /// The rule.
+    pub rule: Rule,
+    /// When that ends, if it is an override.
+    pub ends_at: Option<Instant>,
+    /// Where the call is counted.
+    pub statistics: Key,
+}
+
+/// A change of one policy, in words for the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which policy.
+    pub name: FullName,
+    /// What it was; `none` when there was none.
+    pub before: String,
+    /// What it is.
+    pub after: String,
+}
+
+impl Policies {
+    /// The most that there may be, variants and overrides among them.
+    pub const COUNT_MAX: usize = 10_000;
+
+    /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
+    /// does. One hash of the name. An override that was seen to be over stays so, also when the
+    /// clock steps back.
+    #[inline]
+    pub fn find(
+        &mut self,
+        policy: Name<'_>,
+        variant: Option<Name<'_>>,
+        now: Instant,
+    ) -> Option<Found> {
+        let entry = match variant {
+            // Most calls name none, and have nothing to join.
+            None => self.by_name.get_mut(policy.as_bytes()),
+            Some(_) => self.by_name.get_mut(FullName::new(policy, variant).as_bytes()),
+        };
+        let entry = entry?;
+        if entry.override_until.as_ref().is_some_and(|(_, end)| *end <= now) {
+            entry.override_until = None;
+        }
+        let (Held { setting, .. }, ends_at) = entry.at(now)?;
+        let (enforcement, rule) = (setting.enforcement, setting.rule);
+        Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })
+    }
+
+    /// How many apply at `now`, variants counted as well, and the digest of them: equal where the
+    /// same applies, whatever the order it was set in and the time an override has left.
+    pub fn count_and_digest(&self, now: Instant) -> (usize, u64) {
+        let held = self.by_name.values().filter_map(|entry| entry.at(now));
+        held.fold((0, 0), |(count, digest), (held, _)| {
+            (count + 1, digest.wrapping_add(held.digest))
+        })
+    }
+
+    /// What applies under `name` at `now`, as `SET` takes it: `search EX 1m OFF GCRA 2 1 1m`.
+    pub fn get(&self, name: &FullName, now: Instant) -> Option<String> {
+        let entry = self.by_name.get(name.as_bytes())?;
+        let (held, ends_at) = entry.at(now)?;
+        let text = match ends_at {
+            None => held.setting.text.to_string(),
+            Some(end) => with_end(held, end, now),
+        };
+        Some(format!("{} {text}", name.as_str()))
+    }
+
+    /// The bases of this pattern as lines of the file, sorted by name.
+    pub fn list(&self, pattern: Pattern<'_>) -> Vec<String> {
+        let entries = self.by_name.values().filter(|entry| pattern.matches(entry.name.as_bytes()));
+        let mut bases: Vec<_> =
+            entries.filter_map(|entry| Some((&entry.name, entry.base.as_ref()?))).collect();
+        bases.sort_unstable_by_key(|(name, _)| name.as_bytes());
+        let line =
+            |(name, held): (&FullName, &Held)| format!("{} {}", name.as_str(), held.setting.text);
+        bases.into_iter().map(line).collect()
+    }
+
+    /// Sets what holds under `name`: until `ends_at` over what is there, or instead of all that is.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], and nothing changes.
+    pub fn set(
+        &mut self,
+        name: &FullName,
+        setting: Setting,
+        ends_at: Option<Instant>,
+        now: Instant,
+    ) -> Result<Change, Refusal> {
+        self.drop_what_is_over(now);
+        let algorithm = setting.rule.algorithm();
+        let old = self.by_name.get(name.as_bytes());
+        let is_member = old.is_some();
+        let kept = old.and_then(|old| old.base.as_ref()).filter(|_| ends_at.is_some());
+        if kept.is_some_and(|base| base.setting.rule.algorithm() != algorithm)
+            || !self.families.admit(name, is_member, algorithm)
+        {
+            return Err(Refusal::OtherAlgorithm);
+        }
+        if !is_member && self.by_name.len() >= Self::COUNT_MAX {
+            return Err(Refusal::TooMany);
+        }
+        let before = shown(old, now);
+        let held = Held::new(name, setting, ends_at.is_some());
+        let (base, override_until) = match ends_at {
+            None => (Some(held), None),
+            Some(end) => (kept.cloned(), Some((held, end))),
+        };
+        let statistics = match old {
+            Some(old) => old.statistics,
+            None => self.statistics.key_of_policy(name.as_bytes()),
+        };
+        let entry = Entry { name: *name, base, override_until, statistics };
+        let after = shown(Some(&entry), now);
+        self.families.put(name, is_member, algorithm);
+        self.first_end = self.first_end.into_iter().chain(ends_at).min();
+        self.by_name.insert(name.as_bytes().into(), entry);
+        Ok(Change { name: *name, before, after })
+    }
+
+    /// Deletes what is there under `names`, and tells what that was.
+    pub fn delete(&mut self, names: &[FullName], now: Instant) -> Vec<Change> {
+        self.drop_what_is_over(now);
+        let deleted = names.iter().filter_map(|name| {
+            let entry = self.by_name.remove(name.as_bytes())?;
+            self.families.remove(name);
+            self.statistics.forget(name.as_bytes());
+            Some(Change { name: *name, before: shown(Some(&entry), now), after: shown(None, now) })
+        });
+        deleted.collect()
+    }
+
+    /// Puts `bases` in the place of all that is there, overrides included, and tells what that
+    /// changes, sorted by name.
+    pub fn load(&mut self, bases: Bases, now: Instant) -> Vec<Change> {
+        self.drop_what_is_over(now);
+        let gone = self.by_name.values().filter(|entry| !bases.has(&entry.name));
+        let mut changes: Vec<_> = gone
+            .map(|entry| {
+                let before = shown(Some(entry), now);
+                Change { name: entry.name, before, after: shown(None, now) }
+            })
+            .collect();
+        for change in &changes {
+            self.statistics.forget(change.name.as_bytes());
+        }
+        let (bases, families) = bases.into_parts();
+        let mut by_name = HashMap::new();
+        for (name, setting) in bases {
+            let before = shown(self.by_name.get(name.as_bytes()), now);
+            let statistics = self.statistics.key_of_policy(name.as_bytes());
+            let base = Some(Held::new(&name, setting, false));
+            let entry = Entry { name, base, override_until: None, statistics };
+            let after = shown(Some(&entry), now);
+            if before != after {
+                changes.push(Change { name, before, after });
+            }
+            by_name.insert(name.as_bytes().into(), entry);
+        }
+        (self.by_name, self.families, self.first_end) = (by_name, families, None);
+        changes.sort_unstable_by(|a, b| a.name.as_bytes().cmp(b.name.as_bytes()));
+        changes
+    }
+
+    /// Lets go of the overrides that are over.
+    fn drop_what_is_over(&mut self, now: Instant) {
+        if self.first_end.is_none_or(|end| now < end) {
+            return;
+        }
+        let Self { by_name, families, first_end, statistics } = self;
+        by_name.retain(|_, entry| {
+            entry.override_until.take_if(|(_, end)| *end <= now);
+            let stays = entry.base.is_some() || entry.override_until.is_some();
+            if !stays {
+                families.remove(&entry.name);
+                statistics.forget(entry.name.as_bytes());
+            }
+            stays
+        });
+        let ends = by_name.values().filter_map(|entry| entry.override_until.as_ref());
+        *first_end = ends.map(|(_, end)| *end).min();
+    }
+}
+
+impl Entry {
+    /// What holds at `now`, and until when if not for good.
+    fn at(&self, now: Instant) -> Option<(&Held, Option<Instant>)> {
+        match &self.override_until {
+            Some((held, end)) if now < *end => Some((held, Some(*end))),
+            _ => self.base.as_ref().map(|held| (held, None)),
+        }
+    }
+}
+
+impl Held {
+    fn new(name: &FullName, setting: Setting, ends: bool) -> Self {
+        let digest = digest::part(name, &setting, ends);
+        Self { setting, digest }
+    }
+}
+
+/// What a policy is at `now`, in words: `EX 1m OFF GCRA 2 1 1m over GCRA 2 1 1m`.
+fn shown(entry: Option<&Entry>, now: Instant) -> String {
+    let Some((entry, (held, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
+    else {
+        return "none".to_owned();
+    };
+    match (ends_at, &entry.base) {
+        (None, _) => held.setting.text.to_string(),
+        (Some(end), None) => with_end(held, end, now),
+        (Some(end), Some(base)) => {
+            format!("{} over {}", with_end(held, end, now), base.setting.text)
+        }
+    }
+}
+
+/// An override with the time that it has left, rounded up to the millisecond.
+fn with_end(held: &Held, end: Instant, now: Instant) -> String {
+    let left = Span::from_ms(end.since(now).as_ms_ceil());
+    format!("EX {} {}", duration_text(left), held.setting.text)
+}

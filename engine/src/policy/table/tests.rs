@@ -1,0 +1,274 @@
+//! The table: what applies when, what is refused, and what a change says of itself.
+
+use crate::grammar::policy::definition;
+use crate::grammar::policy_file::policy_file;
+use crate::policy::families::Refusal;
+use crate::policy::file_set::Bases;
+use crate::policy::name::{FullName, Name};
+use crate::policy::pattern::Pattern;
+use crate::policy::table::{Change, Found, Policies};
+use crate::time::Instant;
+use proptest::prelude::*;
+
+fn at(seconds: u64) -> Instant {
+    Instant::from_us(seconds * 1_000_000)
+}
+
+fn name(text: &str) -> FullName {
+    FullName::parse(text.as_bytes()).expect(text)
+}
+
+fn set(table: &mut Policies, line: &str, now: Instant) -> Result<Change, Refusal> {
+    let words: Vec<_> = line.split(' ').map(str::as_bytes).collect();
+    let read = definition(&words).expect(line);
+    table.set(&read.name, read.setting, read.lasts.map(|span| now.after(span)), now)
+}
+
+fn bases(text: &str) -> Bases {
+    policy_file(text.as_bytes()).expect(text)
+}
+
+fn found(table: &mut Policies, text: &str, now: Instant) -> Option<Found> {
+    let mut parts = text.split('@').map(|part| Name::new(part.as_bytes()).expect(text));
+    table.find(parts.next().expect(text), parts.next(), now)
+}
+
+fn got(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
+    let line = table.get(&name(text), now);
+    // Both look at the same thing.
+    assert_eq!(found(table, text, now).is_some(), line.is_some());
+    line
+}
+
+#[test]
+fn an_override_holds_until_its_end_and_gives_the_base_back() {
+    let mut table = Policies::default();
+    let said = |change: Result<Change, Refusal>| {
+        let change = change.expect("taken");
+        (change.before, change.after)
+    };
+    let words = |before: &str, after: &str| (before.to_owned(), after.to_owned());
+    let first = set(&mut table, "a GCRA 6 10 60", at(0));
+    assert_eq!(said(first), words("none", "GCRA 6 10 1m"));
+    let over = set(&mut table, "a EX 60 OFF GCRA 1 1 60", at(10));
+    let text = "EX 1m OFF GCRA 1 1 1m over GCRA 6 10 1m";
+    assert_eq!(said(over), words("GCRA 6 10 1m", text));
+    assert_eq!(got(&mut table, "a", at(10)).as_deref(), Some("a EX 1m OFF GCRA 1 1 1m"));
+    assert_eq!(got(&mut table, "a", at(69)).as_deref(), Some("a EX 1s OFF GCRA 1 1 1m"));
+    assert_eq!(found(&mut table, "a", at(69)).and_then(|found| found.ends_at), Some(at(70)));
+    // A microsecond before the end it is still there; rounded up to the millisecond.
+    let last = Instant::from_us(69_999_999);
+    assert_eq!(got(&mut table, "a", last).as_deref(), Some("a EX 1ms OFF GCRA 1 1 1m"));
+    let over = table.get(&name("a"), at(70));
+    assert_eq!(over.as_deref(), Some("a GCRA 6 10 1m"));
+    // The list knows bases only.
+    assert_eq!(table.list(Pattern::ANY), ["a GCRA 6 10 1m"]);
+    // Another override takes its place; one without an end that of both.
+    let text_before = "EX 30s OFF GCRA 1 1 1m over GCRA 6 10 1m";
+    let again = set(&mut table, "a EX 60 BLOCK GCRA 1 1 60", at(40));
+    assert_eq!(said(again), words(text_before, "EX 1m BLOCK GCRA 1 1 1m over GCRA 6 10 1m"));
+    let base = set(&mut table, "a SHADOW GCRA 6 10 60", at(50));
+    let text_before = "EX 50s BLOCK GCRA 1 1 1m over GCRA 6 10 1m";
+    assert_eq!(said(base), words(text_before, "SHADOW GCRA 6 10 1m"));
+    assert_eq!(got(&mut table, "a", at(50)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
+    // One that a call has seen to be over does not come back with a clock that steps back.
+    set(&mut table, "a EX 10 OFF GCRA 1 1 60", at(50)).expect("taken");
+    assert_eq!(found(&mut table, "a", at(60)).and_then(|found| found.ends_at), None);
+    assert_eq!(got(&mut table, "a", at(51)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
+    // Deleted are both.
+    set(&mut table, "a EX 60 OFF GCRA 1 1 60", at(60)).expect("taken");
+    assert_eq!(table.delete(&[name("a"), name("a"), name("b")], at(60)).len(), 1);
+    assert_eq!(got(&mut table, "a", at(60)), None);
+    assert_eq!(table.count_and_digest(at(60)), (0, 0));
+}
+
+#[test]
+fn an_override_without_a_base_leaves_nothing() {
+    let mut table = Policies::default();
+    set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
+    assert_eq!(table.list(Pattern::ANY), [""; 0]);
+    assert_eq!(table.count_and_digest(at(59)).0, 1);
+    assert_eq!((got(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
+    // Over, it holds nothing back: neither its algorithm nor a place, nor is it there to delete.
+    assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
+    assert!(table.delete(&[name("a")], at(60)).is_empty());
+    let change = set(&mut table, "a@x FIXED 5 60", at(60)).expect("taken");
+    assert_eq!(change.before, "none");
+    // A clock that steps back finds it gone.
+    assert_eq!(got(&mut table, "a", at(1)), None);
+}
+
+#[test]
+fn a_family_has_one_algorithm() {
+    let mut table = Policies::default();
+    let other = Err(Refusal::OtherAlgorithm);
+    let take = |table: &mut Policies, line| set(table, line, at(0)).map(|change| change.after);
+    take(&mut table, "a GCRA 6 10 60").expect("the first");
+    // Alone it may change, but not for a while.
+    assert_eq!(take(&mut table, "a EX 60 FIXED 5 60"), other);
+    take(&mut table, "a FIXED 5 60").expect("nobody else has it");
+    take(&mut table, "a@x FIXED 6 60").expect("the same");
+    for line in ["a GCRA 6 10 60", "a@x GCRA 6 10 60", "a@y GCRA 6 10 60", "a@x EX 60 GCRA 6 10 60"]
+    {
+        assert_eq!(take(&mut table, line), other, "{line}");
+    }
+    // Others go by another name.
+    take(&mut table, "ab GCRA 6 10 60").expect("another policy");
+    // The variant alone keeps it.
+    table.delete(&[name("a")], at(0));
+    assert_eq!(take(&mut table, "a GCRA 6 10 60"), other);
+    take(&mut table, "a@x GCRA 6 10 60").expect("alone");
+    take(&mut table, "a GCRA 6 10 60").expect("the same");
+    // An override alone may be replaced by one of another algorithm.
+    take(&mut table, "c EX 60 GCRA 6 10 60").expect("the first");
+    take(&mut table, "c EX 60 FIXED 5 60").expect("alone");
+    take(&mut table, "c FIXED 5 60").expect("the same");
+    // Bases of a file stand for all that was there.
+    table.load(bases("a FIXED 5 60\nc QUOTA 1 day"), at(0));
+    assert_eq!(take(&mut table, "a@x GCRA 6 10 60"), other);
+    take(&mut table, "ab FIXED 5 60").expect("it is gone");
+}
+
+#[test]
+fn there_are_at_most_ten_thousand() {
+    let mut table = Policies::default();
+    let all: String = (0..9_999).map(|number| format!("p{number} GCRA 6 10 60\n")).collect();
+    assert_eq!(table.load(bases(&all), at(0)).len(), 9_999);
+    set(&mut table, "last EX 60 GCRA 6 10 60", at(0)).expect("the last one");
+    assert_eq!(set(&mut table, "more GCRA 6 10 60", at(59)), Err(Refusal::TooMany));
+    assert_eq!(set(&mut table, "p0@v GCRA 6 10 60", at(59)), Err(Refusal::TooMany));
+    // What is there can be changed, and what is over makes room.
+    set(&mut table, "p0 SHADOW GCRA 6 10 60", at(59)).expect("it is there");
+    set(&mut table, "more GCRA 6 10 60", at(60)).expect("there is room");
+    assert_eq!(table.count_and_digest(at(60)).0, 10_000);
+}
+
+#[test]
+fn load_takes_the_place_of_everything_and_tells_what_changes() {
+    let mut table = Policies::default();
+    table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60\nc GCRA 6 10 60"), at(0));
+    set(&mut table, "c EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
+    set(&mut table, "d EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
+    let changes = table
+        .load(bases("c GCRA 6 10 60\nb GCRA 6 10 1m\nz FIXED 1 1\na OFF GCRA 6 10 60"), at(30));
+    let said: Vec<_> = changes
+        .iter()
+        .map(|Change { name, before, after }| format!("{}: {before} -> {after}", name.as_str()))
+        .collect();
+    let expected = [
+        "a: GCRA 6 10 1m -> OFF GCRA 6 10 1m",
+        "c: EX 30s OFF GCRA 1 1 1s over GCRA 6 10 1m -> GCRA 6 10 1m",
+        "d: EX 30s OFF GCRA 1 1 1s -> none",
+        "z: none -> FIXED 1 1s",
+    ];
+    assert_eq!(said, expected);
+    assert_eq!(table.load(bases("z FIXED 1 1"), at(30)).len(), 3);
+    assert!(table.load(bases("z FIXED 1 1000ms"), at(30)).is_empty());
+}
+
+#[test]
+fn who_stays_keeps_what_was_counted() {
+    let mut table = Policies::default();
+    table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60"), at(0));
+    let key = |table: &mut Policies, text| found(table, text, at(0)).map(|found| found.statistics);
+    let (a, b) = (key(&mut table, "a"), key(&mut table, "b"));
+    set(&mut table, "a SHADOW GCRA 1 1 1", at(0)).expect("taken");
+    assert_eq!(key(&mut table, "a"), a);
+    table.load(bases("b FIXED 1 1\nc FIXED 1 1"), at(0));
+    assert_eq!((key(&mut table, "a"), key(&mut table, "b")), (None, b));
+    table.load(bases("a FIXED 1 1\nb FIXED 1 1"), at(0));
+    assert_ne!(key(&mut table, "a"), a, "what was counted of the one before is not its own");
+}
+
+#[test]
+fn the_digest_is_a_fixed_number() {
+    let mut table = Policies::default();
+    table.load(bases("search GCRA 6 10 60\nsearch@plan:gold SHADOW GCRA 60 100 60"), at(0));
+    // Of another program.
+    assert_eq!(table.count_and_digest(at(0)), (2, 0x0f6b_f906_4498_5521));
+}
+
+#[test]
+fn an_override_is_in_the_digest_while_it_lasts() {
+    let mut table = Policies::default();
+    let mut other = Policies::default();
+    set(&mut table, "a GCRA 6 10 60", at(0)).expect("taken");
+    let before = table.count_and_digest(at(0));
+    set(&mut table, "a EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
+    set(&mut other, "a EX 90 OFF GCRA 1 1 1", at(0)).expect("taken");
+    // The same applies, for however long, but not for good.
+    assert_eq!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
+    set(&mut other, "a OFF GCRA 1 1 1", at(0)).expect("taken");
+    assert_ne!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
+    assert_eq!(table.count_and_digest(at(60)), before);
+}
+
+/// Changes of a few names, a second apart.
+fn changes() -> impl Strategy<Value = Vec<(u8, u8, u8, bool)>> {
+    prop::collection::vec((0..4_u8, 0..6_u8, 0..4_u8, any::<bool>()), 0..24)
+}
+
+/// What a table tells of every name.
+fn told(table: &Policies, now: Instant) -> Vec<String> {
+    let names = ["a", "a@x", "b", "a@y"];
+    let found = names.iter().filter_map(|text| {
+        let line = table.get(&name(text), now)?;
+        // Without the time that is left.
+        let words: Vec<_> = line.split(' ').collect();
+        Some(if words[1] == "EX" { [&words[..2], &words[3..]].concat() } else { words }.join(" "))
+    });
+    found.collect()
+}
+
+fn played(changes: &[(u8, u8, u8, bool)]) -> (Policies, Instant) {
+    let mut table = Policies::default();
+    for (second, (which, what, lasts, all)) in (0..).zip(changes) {
+        let name = ["a", "a@x", "b", "a@y"][usize::from(*which)];
+        let ends = if *lasts > 0 { format!("EX {lasts} ") } else { String::new() };
+        let line = match what {
+            0 => {
+                table.delete(&[self::name(name)], at(second));
+                continue;
+            }
+            1 if *all => {
+                table.load(bases("b GCRA 1 1 1\na GCRA 1 1 1"), at(second));
+                continue;
+            }
+            1 => format!("{name} {ends}GCRA 1 1 1"),
+            2 => format!("{name} {ends}GCRA 2 1 1"),
+            3 => format!("{name} {ends}OFF GCRA 1 1 1"),
+            4 => format!("{name} {ends}FIXED 1 1"),
+            _ => format!("{name} {ends}SHADOW FIXED 1 1"),
+        };
+        let _ = set(&mut table, &line, at(second));
+    }
+    (table, at(changes.len() as u64))
+}
+
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    /// Two tables have one digest exactly when the same applies, however it came to that; and what
+    /// applies of one policy is always of one algorithm.
+    #[test]
+    fn digests_are_equal_when_what_applies_is(one in changes(), other in changes()) {
+        let ((one, now), (other, then)) = (played(&one), played(&other));
+        let (told_one, told_other) = (told(&one, now), told(&other, then));
+        let (count, digest) = one.count_and_digest(now);
+        prop_assert_eq!(count, told_one.len());
+        prop_assert_eq!(digest == other.count_and_digest(then).1, told_one == told_other);
+        let of_a = told_one.iter().filter(|line| line.starts_with('a'));
+        let fixed = of_a.clone().filter(|line| line.contains("FIXED")).count();
+        prop_assert!(fixed == 0 || fixed == of_a.count(), "{:?}", told_one);
+    }
+
+    /// What a table lists is a file that makes the same list.
+    #[test]
+    fn a_list_is_a_file(changes in changes()) {
+        let (table, now) = played(&changes);
+        let lines = table.list(Pattern::ANY);
+        let mut other = Policies::default();
+        other.load(bases(&lines.join("\n")), now);
+        prop_assert_eq!(other.list(Pattern::ANY), lines);
+    }
+}

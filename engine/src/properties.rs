@@ -1,0 +1,418 @@
+//! One property suite for all limiters, against the naive models of `oracle.rs`.
+//!
+//! A case is a rule or two on one key and a schedule of calls, with a clock that moves as it likes.
+//! Calls go through the codec, as in the server: what is compared is what a client would see. Ten
+//! thousand cases each; `PROPTEST_CASES=100000` runs more.
+
+mod rule_set;
+
+use crate::algorithms::State;
+use crate::oracle::answer::{Verb, Wrote};
+use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Step, UNITS_MAX};
+use crate::oracle::key::Key;
+use crate::oracle::model::Limits;
+use crate::oracle::subject::{
+    CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token, Twin,
+};
+use crate::{oracle, state};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestCaseResult};
+
+/// One call: how far the clock moves before it, which rule makes it and how, what it takes.
+#[derive(Clone, Debug)]
+struct Call {
+    step: Step,
+    rule: usize,
+    verb: Verb,
+    cost: Share,
+}
+
+/// Never more than the algorithm's bound in any stretch that ends with the last of `calls`.
+fn check_bound<S: Subject>(limits: &Limits, calls: &[(i128, i128)]) -> TestCaseResult {
+    let Some((end, _)) = calls.last() else { return Ok(()) };
+    let mut sum = 0;
+    for (start, cost) in calls.iter().rev() {
+        sum += cost;
+        let Some(most) = S::most(limits, end - start) else { break };
+        prop_assert!(sum <= most, "{sum} units from {start} to {end}, more than {most}");
+    }
+    Ok(())
+}
+
+const NOW: i128 = 1_800_000_000_000_000;
+
+fn units() -> impl Strategy<Value = i128> {
+    prop_oneof![
+        6 => 1..=12_i128,
+        2 => 1..=5_000_i128,
+        1 => 1..=UNITS_MAX,
+        1 => Just(UNITS_MAX),
+    ]
+}
+
+fn periods_us() -> impl Strategy<Value = i128> {
+    prop_oneof![
+        4 => (1..=120_i128).prop_map(|seconds| seconds * 1_000_000),
+        2 => 1_000..=2_000_000_i128,
+        1 => 1_000..=366 * DAY_US,
+        1 => prop_oneof![Just(1_000), Just(366 * DAY_US)],
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let slots = prop_oneof![Just(16_i128), Just(1_024), Just(65_536)];
+    (units(), units(), periods_us(), any::<bool>(), slots).prop_map(
+        |(capacity, rate, period_us, aligned, slots)| {
+            Limits { capacity, rate, period_us, aligned, slots }.in_bounds()
+        },
+    )
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => Just(Step::By { sixteenths: 0, us: 0 }),
+        6 => (0..=8_i128, -2..=1_000_i128).prop_map(|(sixteenths, us)| Step::By { sixteenths, us }),
+        3 => (0..=40_i128, -1..=1_i128).prop_map(|(sixteenths, us)| Step::By { sixteenths, us }),
+    ]
+}
+
+fn any_steps() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => steps(),
+        2 => (-40..=0_i128, -1..=1_i128).prop_map(|(sixteenths, us)| Step::By { sixteenths, us }),
+        1 => (-3_653..=3_653_i128).prop_map(Step::Days),
+    ]
+}
+
+fn costs() -> impl Strategy<Value = Share> {
+    let shares = prop_oneof![
+        8 => Just((0, 1)),
+        3 => (0..=16_i128, 0..=3_i128),
+        1 => Just((0, 0)),
+        1 => Just((17, 1)),
+    ];
+    shares.prop_map(|(sixteenths, units)| Share { sixteenths, units })
+}
+
+/// Calls that are decided, as a whole or in part.
+fn calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
+    let verbs = prop_oneof![5 => Just(Verb::Decide), 1 => Just(Verb::Partly)];
+    schedule(steps, rules, verbs)
+}
+
+/// Calls of any kind.
+fn any_calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
+    let verbs = prop_oneof![
+        4 => Just(Verb::Decide),
+        1 => Just(Verb::Partly),
+        3 => Just(Verb::Charge),
+        3 => Just(Verb::Refund),
+    ];
+    schedule(steps, rules, verbs)
+}
+
+fn schedule(
+    steps: impl Strategy<Value = Step>,
+    rules: usize,
+    verbs: impl Strategy<Value = Verb>,
+) -> impl Strategy<Value = Vec<Call>> {
+    let call = (steps, 0..rules, verbs, costs());
+    let call = call.prop_map(|(step, rule, verb, cost)| Call { step, rule, verb, cost });
+    prop::collection::vec(call, 1..40)
+}
+
+impl Call {
+    fn now<S: Subject>(&self, limits: &Limits, now: i128) -> i128 {
+        (now + self.step.us(S::span_us(limits))).clamp(0, CLOCK_MAX_US)
+    }
+
+    /// Makes the call; `None` when it is refused.
+    fn make<S: Subject>(
+        &self,
+        key: &mut Key,
+        limits: &Limits,
+        now: i128,
+    ) -> Option<(oracle::Answer, Wrote)> {
+        key.carry_out(S::verb(self.verb), &S::rule(limits), now, S::cost(self.cost.of(limits))).ok()
+    }
+}
+
+/// Ten thousand cases, or as many more as `PROPTEST_CASES` asks for.
+pub(crate) fn config() -> Config {
+    let cases = Config::default().cases.max(10_000);
+    Config { cases, failure_persistence: None, ..Config::default() }
+}
+
+/// Verdict and numbers are the model's, whatever the clock does and whichever rule calls; nothing
+/// is written but by what takes or gives something and by repairs; a retry, or the end of a debt,
+/// is neither too late nor too early.
+fn agrees_with_its_model<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
+    let (mut twin, mut now) = (Twin::<S>::default(), NOW);
+    for call in calls {
+        let limits = &rules[call.rule];
+        now = call.now::<S>(limits, now);
+        let cost = S::cost(call.cost.of(limits));
+        twin.call(S::verb(call.verb), limits, now, cost).map_err(TestCaseError::fail)?;
+    }
+    Ok(())
+}
+
+/// Under one rule and a good clock, never more than the algorithm's bound.
+fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
+    let (mut key, mut now, mut allowed) = (Key::default(), NOW, Vec::new());
+    for call in calls {
+        now = now.max(call.now::<S>(limits, now));
+        let cost = S::cost(call.cost.of(limits));
+        let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
+        if answer.allowed > 0 {
+            let granted = if S::verb(call.verb) == Verb::Partly { answer.allowed } else { cost };
+            prop_assert!(cost == 0 || granted <= cost);
+            allowed.push((now, granted.min(cost)));
+            check_bound::<S>(limits, &allowed)?;
+        }
+    }
+    Ok(())
+}
+
+/// A state that has lapsed under the rule that wrote it decides as if there were none.
+fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    let rule = S::rule(limits);
+    for call in calls {
+        now = call.now::<S>(limits, now);
+        call.make::<S>(&mut key, limits, now);
+        let later = key.lapses_at.max(now);
+        if key.bytes.is_none() || later > CLOCK_MAX_US {
+            continue;
+        }
+        let mut none = Key::default();
+        let mut lapsed = key.clone();
+        let of_none = call.make::<S>(&mut none, limits, later);
+        prop_assert_eq!(call.make::<S>(&mut lapsed, limits, later), of_none);
+        if of_none.is_some_and(|(_, wrote)| wrote == Wrote::State) {
+            prop_assert_eq!(&lapsed.bytes, &none.bytes);
+        }
+        // One microsecond before, something is still owed.
+        if key.lapses_at > now {
+            let before = key.peek(&rule, key.lapses_at - 1, 0);
+            prop_assert!(before.reset_after_ms > 0);
+        }
+    }
+    Ok(())
+}
+
+/// However the clock steps, nobody waits longer than under a good one plus one span.
+fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    for call in calls {
+        now = call.now::<S>(limits, now);
+        let cost = S::cost(call.cost.of(limits));
+        let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
+        // In part, it waits for one unit.
+        let waits_for = if call.verb == Verb::Partly { cost.min(1) } else { cost };
+        let longest_us = S::longest_wait_us(limits, waits_for) + S::span_us(limits);
+        prop_assert!(answer.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
+    }
+    Ok(())
+}
+
+/// While the clock never steps back, whichever rule calls: only what is allowed is written.
+fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    for call in calls {
+        let limits = &rules[call.rule];
+        now = now.max(call.now::<S>(limits, now));
+        let cost = S::cost(call.cost.of(limits));
+        let Some((answer, wrote)) = call.make::<S>(&mut key, limits, now) else { continue };
+        let takes = answer.allowed > 0 && cost > 0;
+        let expected = if takes { Wrote::State } else { Wrote::Nothing };
+        prop_assert_eq!(wrote, expected, "{:?} of {:?}", call, limits);
+    }
+    Ok(())
+}
+
+/// What is charged and given back at once leaves no trace in what is answered, then or later.
+fn a_refund_undoes_a_charge<S: Subject>(
+    limits: &Limits,
+    calls: &[Call],
+    charged: Share,
+) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    for call in calls {
+        now = now.max(call.now::<S>(limits, now));
+        call.make::<S>(&mut key, limits, now);
+    }
+    let (rule, cost) = (S::rule(limits), S::cost(charged.of(limits)));
+    let before = key.clone();
+    if key.carry_out(Verb::Charge, &rule, now, cost).is_err() {
+        prop_assert_eq!(key, before);
+        return Ok(());
+    }
+    let refunded = key.carry_out(Verb::Refund, &rule, now, cost).expect("is never refused");
+    prop_assert_eq!(refunded.0, before.act(Verb::Refund, &rule, now, 0).expect("nothing").0);
+    let span_us = S::span_us(limits);
+    for later in (0..40).map(|sixteenths| now + span_us * sixteenths / 16) {
+        for cost in [0, 1, limits.capacity / 2, limits.capacity].map(S::cost) {
+            let later = later.min(CLOCK_MAX_US);
+            prop_assert_eq!(key.peek(&rule, later, cost), before.peek(&rule, later, cost));
+        }
+    }
+    Ok(())
+}
+
+/// What is stored stays within the bytes that the design allows.
+fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
+    let (mut key, mut now) = (Key::default(), NOW);
+    for call in calls {
+        now = call.now::<S>(limits, now);
+        call.make::<S>(&mut key, limits, now);
+        let Some(bytes) = &key.bytes else { continue };
+        let most = match state::decode(bytes).expect("a state") {
+            State::LeakyBucket(bucket) if bucket.debt > 0 => 38,
+            State::Gcra(_) => 12,
+            State::FixedWindow(_) | State::CalendarQuota(_) => 24,
+            State::SlidingLog(log) => 24 + 12 * log.entries.len(),
+            _ => 32,
+        };
+        prop_assert!(bytes.len() <= most);
+    }
+    Ok(())
+}
+
+macro_rules! suite {
+    ($name:ident, $subject:ty) => {
+        mod $name {
+            use super::*;
+
+            proptest! {
+                #![proptest_config(config())]
+
+                #[test]
+                fn agrees_with_its_model_under_any_clock_and_changing_limits(
+                    rules in prop::collection::vec(limits(), 2),
+                    calls in any_calls(any_steps(), 2),
+                ) {
+                    agrees_with_its_model::<$subject>(&rules, &calls)?;
+                }
+
+                #[test]
+                fn agrees_with_its_model_under_one_rule(
+                    rule in limits(),
+                    calls in calls(any_steps(), 1),
+                ) {
+                    agrees_with_its_model::<$subject>(&[rule], &calls)?;
+                }
+
+                #[test]
+                fn agrees_with_its_model_of_charges_and_refunds(
+                    rule in limits(),
+                    calls in any_calls(any_steps(), 1),
+                ) {
+                    agrees_with_its_model::<$subject>(&[rule], &calls)?;
+                }
+
+                #[test]
+                fn keeps_its_bound_under_a_good_clock(
+                    rule in limits(),
+                    calls in calls(steps(), 1),
+                ) {
+                    keeps_its_bound::<$subject>(&rule, &calls)?;
+                }
+
+                #[test]
+                fn takes_a_lapsed_state_for_none(
+                    rule in limits(),
+                    calls in any_calls(any_steps(), 1),
+                ) {
+                    a_lapsed_state_is_none::<$subject>(&rule, &calls)?;
+                }
+
+                #[test]
+                fn adds_at_most_one_span_when_the_clock_steps_back(
+                    rule in limits(),
+                    calls in calls(any_steps(), 1),
+                ) {
+                    a_step_back_adds_one_span::<$subject>(&rule, &calls)?;
+                }
+
+                #[test]
+                fn writes_only_what_it_allows_while_the_clock_runs_forward(
+                    rules in prop::collection::vec(limits(), 2),
+                    calls in calls(steps(), 2),
+                ) {
+                    a_denial_writes_nothing::<$subject>(&rules, &calls)?;
+                }
+
+                #[test]
+                fn keeps_its_state_small(
+                    rule in limits(),
+                    calls in any_calls(any_steps(), 1),
+                ) {
+                    stays_small::<$subject>(&rule, &calls)?;
+                }
+            }
+        }
+    };
+}
+
+suite!(fixed_window, Fixed);
+suite!(sliding_window, Sliding);
+suite!(sliding_log, Log);
+suite!(token_bucket, Token);
+suite!(leaky_bucket, Leaky);
+suite!(gcra, CellRate);
+suite!(backoff, Delays);
+suite!(calendar_quota, Quotas);
+
+/// Not of delays: a refund leaves the instant from which they are counted.
+macro_rules! undone {
+    ($($name:ident: $subject:ty,)*) => {
+        proptest! {
+            #![proptest_config(config())]
+            $(
+                #[test]
+                fn $name(
+                    rule in limits(),
+                    calls in any_calls(steps(), 1),
+                    charged in costs(),
+                ) {
+                    a_refund_undoes_a_charge::<$subject>(&rule, &calls, charged)?;
+                }
+            )*
+        }
+    };
+}
+
+undone! {
+    fixed_window_answers_after_a_charge_and_its_refund_as_before: Fixed,
+    sliding_window_answers_after_a_charge_and_its_refund_as_before: Sliding,
+    sliding_log_answers_after_a_charge_and_its_refund_as_before: Log,
+    token_bucket_answers_after_a_charge_and_its_refund_as_before: Token,
+    leaky_bucket_answers_after_a_charge_and_its_refund_as_before: Leaky,
+    gcra_answers_after_a_charge_and_its_refund_as_before: CellRate,
+    calendar_quota_answers_after_a_charge_and_its_refund_as_before: Quotas,
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The trap of a debt forgiven because a caller's limit is smaller: two rules on one key would
+    /// refill each other without end.
+    #[test]
+    fn two_rules_on_one_key_never_earn_gcra_more_than_its_own_rate(
+        rules in prop::collection::vec(limits(), 2),
+        calls in calls(steps(), 2),
+    ) {
+        let (mut key, mut now) = (Key::default(), NOW);
+        let mut allowed = [Vec::new(), Vec::new()];
+        for call in &calls {
+            let limits = &rules[call.rule];
+            now = now.max(call.now::<CellRate>(limits, now));
+            let cost = call.cost.of(limits);
+            if key.call(&CellRate::rule(limits), now, cost).0.allowed > 0 {
+                allowed[call.rule].push((now, cost));
+                check_bound::<CellRate>(limits, &allowed[call.rule])?;
+            }
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! redis-cell's command by tables with worked numbers, and against the naive key over random
+//! schedules.
+
+use crate::bounds::Cost;
+use crate::msgpack::Array;
+use crate::oracle::redis_cell::{CellKey, CellLimits};
+use crate::properties::config;
+use crate::redis_cell::{Outcome, State, Verdict};
+use crate::state::Change;
+use crate::state::decimal::{decode_decimal, encode_decimal};
+use crate::time::{Instant, Span};
+use proptest::prelude::*;
+
+const NOW_US: i128 = 1_800_000_000_000_000;
+const DAY_US: i128 = 86_400_000_000;
+
+fn instant(us: i128) -> Instant {
+    Instant::from_us(us.try_into().expect("an instant"))
+}
+
+fn cost(quantity: i128) -> Cost {
+    Cost::new(quantity.try_into().expect("a quantity")).expect("in range")
+}
+
+fn integers(outcome: &Outcome) -> [i128; 5] {
+    let decision = outcome.decision;
+    let (limited, retry_after_s) = match decision.verdict {
+        Verdict::Allowed => (0, -1),
+        Verdict::Limited { retry_after_s } => (1, retry_after_s.into()),
+        Verdict::Impossible => (1, -1),
+    };
+    let limit = decision.limit.units().into();
+    [limited, limit, decision.remaining.into(), retry_after_s, decision.reset_after_s.into()]
+}
+
+/// What is kept, as it is read again.
+fn kept(outcome: &Outcome) -> Option<State> {
+    let next = outcome.next.as_ref()?;
+    let Change::Whole(digits) = encode_decimal(&next.state) else { panic!("a small state") };
+    assert_eq!(digits, Array::digits(next.state.arrival_ns));
+    let read = decode_decimal(digits.as_slice()).expect("what is written reads");
+    assert_eq!(read, next.state);
+    // It means something up to its own instant, and nothing from then on.
+    let ends_ns = i128::from(next.lapses_at.as_us()) * 1_000;
+    assert!((0..1_000).contains(&(ends_ns - i128::from(read.arrival_ns))), "{next:?}");
+    assert!(next.ttl_slack.is_zero());
+    Some(read)
+}
+
+/// When in us, what is asked for, and the reply.
+type Row = (i128, i128, [i128; 5]);
+
+/// Plays a table on one key, and on its model.
+fn play(limits: CellLimits, table: &[Row]) {
+    let rule = limits.rule().expect("a rule");
+    let (mut state, mut model) = (None, CellKey::default());
+    for (row, (at_us, quantity, expected)) in table.iter().enumerate() {
+        let outcome = rule.decide(state, instant(NOW_US + at_us), cost(*quantity));
+        assert_eq!(integers(&outcome), *expected, "row {row}");
+        let (answer, takes) = model.call(&limits, NOW_US + at_us, *quantity);
+        assert_eq!(answer, *expected, "row {row}: the model");
+        assert_eq!(outcome.next.is_some(), takes, "row {row}: what is stored");
+        state = kept(&outcome).or(state);
+    }
+}
+
+const fn limits(max_burst: i128, count: i128, period_s: i128) -> CellLimits {
+    CellLimits { limit: max_burst + 1, count, period_s }
+}
+
+#[test]
+fn one_instant_answers_the_numbers_of_redis_cell() {
+    play(limits(15, 30, 60), &[(0, 1, [0, 16, 15, -1, 2])]);
+    // More than the limit: never, and the allowance is whole.
+    play(limits(4, 1, 1), &[(0, 6, [1, 5, 5, -1, 0])]);
+    // An interval of 8,571,428,571.4 ns: seven of them are 3 ns short of a minute.
+    let resets = [9, 18, 26, 35, 43, 52, 60].into_iter().zip((0..7).rev());
+    let mut rows: Vec<Row> = resets.map(|(reset, left)| (0, 1, [0, 7, left, -1, reset])).collect();
+    rows.push((0, 1, [1, 7, 0, 9, 60]));
+    play(limits(6, 7, 60), &rows);
+}
+
+#[test]
+fn units_come_back_one_by_one_and_a_denial_takes_nothing() {
+    const MS: i128 = 1_000;
+    let rows = [
+        // Above the limit, whatever there is.
+        (0, 6, [1, 5, 5, -1, 0]),
+        (0, 1, [0, 5, 4, -1, 1]),
+        (0, 1, [0, 5, 3, -1, 2]),
+        (0, 1, [0, 5, 2, -1, 3]),
+        (0, 1, [0, 5, 1, -1, 4]),
+        (0, 1, [0, 5, 0, -1, 5]),
+        (0, 1, [1, 5, 0, 1, 5]),
+        (0, 1, [1, 5, 0, 1, 5]),
+        // Three came back, and one is taken again.
+        (3_000 * MS, 1, [0, 5, 2, -1, 3]),
+        (3_100 * MS, 1, [0, 5, 1, -1, 4]),
+        (4_000 * MS, 1, [0, 5, 1, -1, 4]),
+        (8_000 * MS, 1, [0, 5, 4, -1, 1]),
+        (9_500 * MS, 1, [0, 5, 4, -1, 1]),
+        // Nothing asked for: what there is, and nothing is written.
+        (9_500 * MS, 0, [0, 5, 4, -1, 1]),
+        (9_500 * MS, 2, [0, 5, 2, -1, 3]),
+        // More than there is, less than the limit.
+        (9_500 * MS, 5, [1, 5, 2, 3, 3]),
+        // Up to the microsecond, and in a wait of less than a millisecond not 0.
+        (12_500 * MS - 1, 5, [1, 5, 4, 1, 0]),
+        (12_500 * MS, 5, [0, 5, 0, -1, 5]),
+    ];
+    play(limits(4, 1, 1), &rows);
+}
+
+#[test]
+fn a_second_is_counted_from_a_millisecond_on() {
+    // Intervals of 1.000 s, 1.001001001 s, 1.000400160 s, and 0.999000999 s.
+    for (count, period_s, reset) in
+        [(1, 1, 1), (999, 1_000, 2), (2_499, 2_500, 1), (1_001, 1_000, 1)]
+    {
+        play(limits(9, count, period_s), &[(0, 1, [0, 10, 9, -1, reset])]);
+    }
+    // Half a millisecond, to its last nanosecond: below what is counted.
+    play(limits(0, 2_001, 1), &[(0, 1, [0, 1, 0, -1, 0]), (0, 1, [1, 1, 0, 1, 0])]);
+}
+
+#[test]
+fn rates_faster_than_a_millisecond_hold() {
+    for (count, period_s, interval_us) in [(6_000, 1, 167), (700_000, 1_000, 1_429)] {
+        let rows = [
+            (0, 1, [0, 1, 0, -1, interval_us / 1_000]),
+            (0, 1, [1, 1, 0, 1, interval_us / 1_000]),
+            (interval_us - 1, 1, [1, 1, 0, 1, 0]),
+            (interval_us, 1, [0, 1, 0, -1, interval_us / 1_000]),
+        ];
+        play(limits(0, count, period_s), &rows);
+    }
+}
+
+#[test]
+fn a_lowered_limit_leaves_the_debt_and_a_question_tells_it() {
+    let mut model = CellKey::default();
+    let (wide, narrow) = (limits(9, 1, 1), limits(1, 1, 1));
+    let outcome = wide.rule().unwrap().decide(None, instant(NOW_US), cost(10));
+    model.call(&wide, NOW_US, 10);
+    for (quantity, expected) in
+        [(0, [1, 2, 0, 8, 10]), (1, [1, 2, 0, 9, 10]), (3, [1, 2, 0, -1, 10])]
+    {
+        let asked = narrow.rule().unwrap().decide(kept(&outcome), instant(NOW_US), cost(quantity));
+        assert_eq!(integers(&asked), expected, "{quantity}");
+        assert_eq!(
+            model.call(&narrow, NOW_US, quantity),
+            (expected, false),
+            "{quantity}: the model"
+        );
+        assert_eq!(asked.next, None);
+    }
+}
+
+#[test]
+fn a_clock_that_steps_back_is_not_repaired_and_takes_nothing() {
+    let rule = limits(4, 1, 1).rule().unwrap();
+    let first = kept(&rule.decide(None, instant(NOW_US), cost(1)));
+    let back = rule.decide(first, instant(NOW_US - DAY_US), cost(1));
+    assert_eq!(integers(&back), [1, 5, 0, 86_397, 86_401]);
+    assert_eq!(back.next, None);
+}
+
+#[test]
+fn no_arrival_is_stored_that_others_could_not_read() {
+    // A century's allowance at the end of the clock: the form ends in the year 2262.
+    let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
+    let now = Instant::CLOCK_MAX;
+    let ends_ns = u64::try_from(i64::MAX).unwrap();
+    let days = (ends_ns - now.as_us() * 1_000) / 86_400_000_000_000;
+    let mut state = None;
+    let mut taken = 0;
+    loop {
+        let outcome = rule.decide(state, now, cost(1_000));
+        let Some(kept) = kept(&outcome) else { break };
+        assert!(kept.arrival_ns <= ends_ns);
+        (state, taken) = (Some(kept), taken + 1_000);
+        assert_eq!(outcome.decision.remaining, days - taken);
+    }
+    assert_eq!(taken, days / 1_000 * 1_000);
+}
+
+/// A step of a schedule: the clock, the limits from then on, and what is asked for.
+fn steps() -> impl Strategy<Value = Vec<(i128, CellLimits, i128)>> {
+    let size = prop_oneof![
+        (1..=10_i128).boxed(),
+        (1..=1_000_000_i128).boxed(),
+        (1..=1_000_000_000_000_i128).boxed()
+    ];
+    let period_s = prop_oneof![(1..=100_i128).boxed(), (1..=31_622_400_i128).boxed()];
+    let limits = (size.clone(), size, period_s)
+        .prop_map(|(limit, count, period_s)| CellLimits { limit, count, period_s })
+        .prop_filter("a rule", |limits| limits.rule().is_some());
+    let limits = prop::collection::vec(limits, 1..3);
+    let forward_us = prop_oneof![
+        (0..=1_i128).boxed(),
+        (0..=2_000_000_i128).boxed(),
+        (-DAY_US..=30 * DAY_US).boxed()
+    ];
+    let quantity = prop_oneof![
+        (0..=1_i128).boxed(),
+        (0..=12_i128).boxed(),
+        (0..=1_000_000_000_000_i128).boxed()
+    ];
+    limits.prop_flat_map(move |limits| {
+        let limits = prop::sample::select(limits);
+        prop::collection::vec((forward_us.clone(), limits, quantity.clone()), 1..30)
+    })
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn every_answer_is_that_of_the_naive_key(steps in steps()) {
+        let (mut state, mut model, mut now_us) = (None, CellKey::default(), NOW_US);
+        for (forward_us, limits, quantity) in steps {
+            now_us = (now_us + forward_us).max(0);
+            let rule = limits.rule().expect("a rule");
+            let outcome = rule.decide(state, instant(now_us), cost(quantity));
+            let (answer, takes) = model.call(&limits, now_us, quantity);
+            prop_assert_eq!(integers(&outcome), answer);
+            prop_assert_eq!(outcome.next.is_some(), takes);
+            state = kept(&outcome).or(state);
+            prop_assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);
+            if let Some(next) = &outcome.next {
+                // Lapsed and missing decide alike.
+                let later = next.lapses_at.after(Span::from_us(quantity.unsigned_abs() as u64));
+                let at = |state| rule.decide(state, later, cost(1));
+                prop_assert_eq!(at(state), at(None));
+            }
+            if let Verdict::Limited { retry_after_s } = outcome.decision.verdict {
+                let at = |us: i128| rule.decide(state, instant(now_us + us), cost(quantity));
+                let retry_us = i128::from(retry_after_s) * 1_000_000;
+                prop_assert_eq!(at(retry_us + 1_000).decision.verdict, Verdict::Allowed);
+                let early = at((retry_us - 1_000_000 + 999).max(0)).decision.verdict;
+                prop_assert!(retry_after_s == 1 || early != Verdict::Allowed);
+            }
+        }
+    }
+
+    #[test]
+    fn no_stretch_lets_more_through_than_the_limit_and_what_comes_back(
+        steps in prop::collection::vec((0..=3_000_000_i128, 1..=6_i128), 1..60),
+        (limit, count, period_s) in (1..=20_i128, 1..=50_i128, 1..=30_i128),
+    ) {
+        let limits = CellLimits { limit, count, period_s };
+        let rule = limits.rule().expect("a rule");
+        let (mut state, mut now_us, mut taken) = (None, NOW_US, Vec::new());
+        for (forward_us, quantity) in steps {
+            now_us += forward_us;
+            let outcome = rule.decide(state, instant(now_us), cost(quantity));
+            if outcome.next.is_some() {
+                taken.push((now_us, quantity));
+            }
+            state = kept(&outcome).or(state);
+        }
+        let interval_ns = period_s * 1_000_000_000 / count;
+        for (from, (begin_us, _)) in taken.iter().enumerate() {
+            let mut sum = 0;
+            for (end_us, quantity) in &taken[from..] {
+                sum += quantity;
+                let most = limit + (end_us - begin_us) * 1_000 / interval_ns;
+                prop_assert!(sum <= most, "{sum} in {begin_us}..{end_us}");
+            }
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A window with reservations as it is stored: as read, and as it is to be.
+
+use crate::algorithms::window::Window;
+use crate::bounds::{Cost, Period};
+use crate::msgpack::NotAState;
+use crate::reservations::list::{
+    ARRAY16, FIXARRAY, FIXARRAY_MAX, Iter, Reservations, Unread, WINDOW_FRONT,
+};
+use crate::reservations::one::Reservation;
+use crate::time::{Instant, Span};
+use serde::ser::{Serialize, SerializeTuple, Serializer};
+
+/// The algorithms that can have reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Windowed {
+    /// `FIXED`
+    Fixed,
+    /// `QUOTA`
+    Quota,
+}
+
+/// A window with at least one reservation, as read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State<'a> {
+    /// Whose window it is.
+    pub of: Windowed,
+    /// The reservations.
+    pub list: Unread<'a>,
+    /// The window; with nothing used, it starts at the epoch.
+    pub window: Window,
+}
+
+/// What becomes of a window and its reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edit<'a> {
+    /// Whose window it is.
+    pub of: Windowed,
+    /// What becomes of the list.
+    pub list: ListEdit,
+    /// Whether some in it have lapsed, or are re-based.
+    pub tidies: bool,
+    /// How many are in it then.
+    pub count: u16,
+    /// How many bytes of reservations come before that of the id, or would.
+    pub len_before: u32,
+    /// The window; with nothing used, it starts at the epoch.
+    pub window: Window,
+    /// The list as it is stored.
+    pub stored: Reservations<'a>,
+    /// Whose reservation changes.
+    pub id: &'a [u8],
+    /// For how long it is to hold something from `now` on.
+    pub ttl: Span,
+    /// How much it is to hold.
+    pub held: Cost,
+    /// What has lapsed by then is dropped.
+    pub now: Instant,
+}
+
+/// What becomes of a list of reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListEdit {
+    /// It is gone, for all have lapsed: the state is the plain one of the algorithm.
+    Drop,
+    /// It stays as it is stored.
+    Keep,
+    /// What has lapsed is dropped, and what is too far ahead re-based.
+    Tidy,
+    /// The same, and that of the id is put in, where none is.
+    Insert,
+    /// The same, and that of the id is made anew.
+    Replace,
+    /// The same, and that of the id is settled.
+    Settle,
+    /// The same, and that of the id is taken out.
+    Remove,
+}
+
+impl<'a> Edit<'a> {
+    /// The reservation that is put in.
+    pub fn put(&self) -> Option<Reservation<'a>> {
+        let Self { id, now: since, held, .. } = *self;
+        let puts = matches!(self.list, ListEdit::Insert | ListEdit::Replace);
+        let ttl = Period::new(self.ttl).filter(|_| puts)?;
+        Some(Reservation { id, since, ttl, held: Some(held) })
+    }
+
+    /// Whether the list has one of the id, which does not stay as it is.
+    pub const fn changes_own(&self) -> bool {
+        matches!(self.list, ListEdit::Replace | ListEdit::Settle | ListEdit::Remove)
+    }
+
+    /// What becomes of that of the id; `None` when it is replaced or taken out.
+    pub fn made_of(&self, own: Reservation<'a>) -> Option<Reservation<'a>> {
+        let settles = self.list == ListEdit::Settle;
+        own.at(self.now).filter(|_| settles).map(|own| Reservation { held: None, ..own })
+    }
+}
+
+impl State<'_> {
+    /// The state at `now` as names and numbers, for people.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAState`] when its list is none.
+    pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
+        let (mut reserved, mut open, mut settled) = (0, 0, 0);
+        self.list.read(|stored, _| match stored.at(now).map(|seen| seen.held) {
+            Some(Some(held)) => (reserved, open) = (reserved + held.units(), open + 1),
+            Some(None) => settled += 1,
+            None => {}
+        })?;
+        let start_us = match self.of {
+            Windowed::Fixed => "window_start_us",
+            Windowed::Quota => "period_start_us",
+        };
+        Ok(vec![
+            (start_us, self.window.start.as_us()),
+            ("used", self.window.used),
+            ("reserved", reserved),
+            ("reservations_open", open),
+            ("reservations_settled", settled),
+        ])
+    }
+}
+
+/// A whole state with its list edited, and the window.
+pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
+    let [kind] = kind.to_be_bytes();
+    // A reservation has at most 68 bytes but its id.
+    let len_max = edit.stored.window_offset() + edit.id.len() + 128;
+    let mut bytes = Vec::with_capacity(len_max);
+    bytes.extend_from_slice(&[FIXARRAY + 3, kind]);
+    match u8::try_from(edit.count) {
+        Ok(count) if usize::from(count) <= FIXARRAY_MAX => bytes.push(FIXARRAY + count),
+        _ => {
+            bytes.push(ARRAY16);
+            bytes.extend(edit.count.to_be_bytes());
+        }
+    }
+    let all = edit.stored.iter().0;
+    let len_before = usize::try_from(edit.len_before).unwrap_or(usize::MAX);
+    let (before, rest) = all.split_at_checked(len_before).unwrap_or((all, &[]));
+    let mut after = Iter(rest);
+    keep(before, edit, &mut bytes);
+    if edit.changes_own() {
+        push(&mut bytes, after.next().and_then(|own| edit.made_of(own)));
+    }
+    push(&mut bytes, edit.put());
+    keep(after.0, edit, &mut bytes);
+    bytes.extend_from_slice(&WINDOW_FRONT);
+    bytes.extend_from_slice(&spelled_window(window));
+    bytes
+}
+
+/// Writes those that do not change, but for what the clock has made of them.
+fn keep(list: &[u8], edit: &Edit<'_>, bytes: &mut Vec<u8>) {
+    if !edit.tidies {
+        return bytes.extend_from_slice(list);
+    }
+    let (mut rest, mut kept) = (list, Iter(list));
+    while let Some(stored) = kept.next() {
+        let (spelled, after) = rest.split_at(rest.len() - kept.0.len());
+        match stored.at(edit.now) {
+            Some(seen) if seen.since == stored.since => bytes.extend_from_slice(spelled),
+            changed => push(bytes, changed),
+        }
+        rest = after;
+    }
+}
+
+/// The two numbers of a window.
+pub fn spelled_window([start_us, used]: [u64; 2]) -> [u8; 16] {
+    (u128::from(start_us) << 64 | u128::from(used)).to_be_bytes()
+}
+
+/// Writes a reservation, if there is one.
+pub(super) fn push(bytes: &mut Vec<u8>, reservation: Option<Reservation<'_>>) {
+    if let Some(reservation) = reservation {
+        let written = rmp_serde::encode::write(bytes, &Spelled(&reservation));
+        debug_assert!(written.is_ok(), "memory takes it");
+    }
+}
+
+/// A reservation as `rmp-serde` takes it.
+struct Spelled<'a>(&'a Reservation<'a>);
+
+impl Serialize for Spelled<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Reservation { id, since, ttl, held } = self.0;
+        let mut tuple = serializer.serialize_tuple(4)?;
+        tuple.serialize_element(&Binary(id))?;
+        tuple.serialize_element(&since.as_us())?;
+        tuple.serialize_element(&ttl.as_us())?;
+        tuple.serialize_element(&held.map(Cost::units))?;
+        tuple.end()
+    }
+}
+
+/// Bytes, where a slice would be an array of numbers.
+struct Binary<'a>(&'a [u8]);
+
+impl Serialize for Binary<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.0)
+    }
+}

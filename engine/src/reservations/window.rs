@@ -1,0 +1,376 @@
+//! A window with reservations: what is held for somebody counts as used for everybody.
+//!
+//! An expensive job holds its estimate before it starts, under an id and for a while
+//! ([`Step::Reserve`]), and then tells what it really took ([`Step::Commit`]), or that it takes
+//! nothing ([`Step::Cancel`]). What is open lapses by itself, so that a job that died holds nothing
+//! for ever. A settled id is remembered until its time is over, so that to settle it again changes
+//! nothing.
+//!
+//! The state is a window, as of the algorithm without reservations, and the list of them. When the
+//! window turns, what is open goes along; what is settled counts in the window of that moment. Any
+//! limiter that counts in a window can have them: all it has to tell is which window is open, and
+//! when that ends ([`OpenWindow`]).
+//!
+//! Never more used in one window than the limit and what was settled above its reservation.
+
+use crate::algorithms::window::{OpenWindow, Window};
+use crate::bounds::{Cost, Limit, Period};
+use crate::call::{ChargeError, Standing, conclude};
+use crate::decision::{Decision, Next, Outcome, Verdict, Write};
+use crate::msgpack::NotAState;
+use crate::reservations::list::{Reservations, Unread};
+use crate::reservations::one::Reservation;
+use crate::reservations::stored::{Edit, ListEdit, Windowed};
+use crate::time::{Instant, Span};
+use std::cmp::Ordering;
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
+/// Why a reservation is not made, or not settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationError {
+    /// The key holds the state of another algorithm, or the rule is one of it.
+    OtherAlgorithm,
+    /// The id is settled, and not forgotten yet.
+    Settled,
+    /// So many are remembered already.
+    TooMany,
+    /// What is committed would owe more than can be owed.
+    Charge(ChargeError),
+}
+
+impl From<ChargeError> for ReservationError {
+    fn from(error: ChargeError) -> Self {
+        Self::Charge(error)
+    }
+}
+
+/// What is done with a reservation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Holds `cost` for `ttl`, if it fits.
+    Reserve {
+        /// For how long.
+        ttl: Period,
+        /// How much.
+        cost: Cost,
+    },
+    /// What was held is used: `cost`, or as much as was held.
+    Commit {
+        /// How much it was.
+        cost: Option<Cost>,
+    },
+    /// What was held is free again.
+    Cancel,
+}
+
+/// A window and its reservations at one instant, perhaps seen by one id.
+pub struct View<'a> {
+    of: Windowed,
+    limit: Limit,
+    now: Instant,
+    window: OpenWindow,
+    stored: Reservations<'a>,
+    others: Totals,
+    /// Whose reservation is not among the others; empty when nobody's.
+    id: &'a [u8],
+    own: Option<Reservation<'a>>,
+    edit: ListEdit,
+    /// How many bytes of reservations come before that of the id, or would.
+    len_before: usize,
+    /// Whether some have lapsed, or are re-based.
+    tidies: bool,
+}
+
+/// What is remembered of several reservations together.
+#[derive(Clone, Copy, Debug)]
+struct Totals {
+    count: usize,
+    held: u64,
+    /// When the last of those lapses that hold something.
+    held_until: Instant,
+    /// When the last of all lapses.
+    until: Instant,
+}
+
+impl Totals {
+    const NONE: Self =
+        Self { count: 0, held: 0, held_until: Instant::from_us(0), until: Instant::from_us(0) };
+
+    #[inline]
+    fn add(&mut self, reservation: &Reservation<'_>) {
+        let lapses_at = reservation.lapses_at();
+        self.count += 1;
+        self.until = self.until.max(lapses_at);
+        if let Some(held) = reservation.held.filter(|held| !held.is_zero()) {
+            // At most 1,024 x 10^12.
+            self.held += held.units();
+            self.held_until = self.held_until.max(lapses_at);
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// What a window and a list of reservations are at `now`, under a limit. Of the list, that of
+    /// `id` is told apart.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAState`] when the list is none.
+    pub fn new(
+        of: Windowed,
+        limit: Limit,
+        window: OpenWindow,
+        list: Unread<'a>,
+        now: Instant,
+        id: &'a [u8],
+    ) -> Result<Self, NotAState> {
+        let (mut others, mut own) = (Totals::NONE, None);
+        let (mut len_before, mut lapsed, mut rebased) = (0, false, false);
+        // They come by their ids: compared until that of the id is reached, or would be.
+        let mut is_to_come = true;
+        let stored = list.read(|reservation, len| {
+            let mut is_own = false;
+            if is_to_come {
+                match reservation.id.cmp(id) {
+                    Ordering::Less => len_before += len,
+                    order => (is_to_come, is_own) = (false, order == Ordering::Equal),
+                }
+            }
+            let Some(seen) = reservation.at(now) else {
+                lapsed = true;
+                return;
+            };
+            rebased |= seen.since != reservation.since;
+            if is_own {
+                own = Some(seen);
+            } else {
+                others.add(&seen);
+            }
+        })?;
+        let edit = match (rebased, others.count) {
+            (true, _) => ListEdit::Tidy,
+            (false, 0) if own.is_none() => ListEdit::Drop,
+            _ => ListEdit::Keep,
+        };
+        let tidies = lapsed || rebased;
+        Ok(Self { of, limit, now, window, stored, others, id, own, edit, len_before, tidies })
+    }
+
+    /// What is remembered, that of the id included.
+    fn totals(&self) -> Totals {
+        let mut totals = self.others;
+        if let Some(own) = &self.own {
+            totals.add(own);
+        }
+        totals
+    }
+
+    /// What is used, and held by others.
+    fn taken(&self) -> u128 {
+        u128::from(self.window.used) + u128::from(self.others.held)
+    }
+
+    /// Whether there is room for `cost` beside what others hold.
+    fn has_room_beside_others(&self, cost: Cost) -> bool {
+        self.taken() + u128::from(cost.units()) <= self.limit.units().into()
+    }
+
+    /// What is written of a key of which something is left, and what becomes of one of which
+    /// nothing is.
+    fn concluded(self, verdict: Verdict, writes: bool) -> Outcome<Edit<'a>> {
+        let forgets = writes && self.is_blank();
+        let outcome = conclude(self, verdict, writes && !forgets);
+        if forgets { Outcome { next: Write::Forget, ..outcome } } else { outcome }
+    }
+}
+
+impl<'a> Standing for View<'a> {
+    type NewState = Edit<'a>;
+
+    fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    fn is_repaired(&self) -> bool {
+        self.window.repaired || self.edit == ListEdit::Tidy
+    }
+
+    fn has_room_for(&self, cost: Cost) -> bool {
+        self.used() + u128::from(cost.units()) <= self.limit.units().into()
+    }
+
+    /// Until enough has lapsed, the window's end being one lapse of many. That of the id, if there
+    /// is one, does not count.
+    fn room_in(&self, cost: Cost) -> Span {
+        let open = self.stored.iter().filter_map(|reservation| {
+            let seen = reservation.at(self.now).filter(|seen| seen.id != self.id)?;
+            Some((seen.lapses_at().since(self.now), seen.held?.units()))
+        });
+        let mut freed: Vec<(Span, u64)> = open.collect();
+        freed.push((self.window.until_end, self.window.used));
+        freed.sort_unstable();
+        let room = u128::from(self.limit.units().saturating_sub(cost.units()));
+        let mut taken = self.taken();
+        for (after, units) in freed {
+            if taken <= room {
+                break;
+            }
+            taken = taken.saturating_sub(units.into());
+            if taken <= room {
+                return after;
+            }
+        }
+        Span::ZERO
+    }
+
+    fn used(&self) -> u128 {
+        u128::from(self.window.used) + u128::from(self.totals().held)
+    }
+
+    fn refundable(&self) -> u128 {
+        self.window.used.into()
+    }
+
+    fn is_blank(&self) -> bool {
+        self.window.used == 0 && self.others.count == 0 && self.own.is_none()
+    }
+
+    fn take(&mut self, cost: Cost) {
+        self.window.used = self.window.used.saturating_add(cost.units());
+    }
+
+    fn give_back(&mut self, cost: Cost) {
+        self.window.used = self.window.used.saturating_sub(cost.units());
+    }
+
+    fn remaining(&self) -> u64 {
+        let left = u128::from(self.limit.units()).saturating_sub(self.used());
+        u64::try_from(left).unwrap_or(u64::MAX)
+    }
+
+    fn reset_after(&self) -> Span {
+        let held = self.totals().held_until.since(self.now);
+        if self.window.used == 0 { held } else { held.max(self.window.until_end) }
+    }
+
+    fn next(self, _decision: &Decision) -> Next<Edit<'a>> {
+        let totals = self.totals();
+        let OpenWindow { start, used, lapses_at, .. } = self.window;
+        let (window, lapses_at) = if used == 0 {
+            (Window { start: Instant::from_us(0), used }, totals.until)
+        } else {
+            (Window { start, used }, totals.until.max(lapses_at))
+        };
+        let (ttl, held) = match self.own {
+            Some(own) => (own.ttl.span(), own.held.unwrap_or(Cost::ZERO)),
+            None => (Span::ZERO, Cost::ZERO),
+        };
+        let list = if totals.count == 0 { ListEdit::Drop } else { self.edit };
+        let (of, stored, id, now) = (self.of, self.stored, self.id, self.now);
+        let count = u16::try_from(totals.count).unwrap_or(u16::MAX);
+        let len_before = u32::try_from(self.len_before).unwrap_or(u32::MAX);
+        let tidies = self.tidies;
+        let edit = Edit { of, list, tidies, count, len_before, window, stored, id, ttl, held, now };
+        Next::until(lapses_at, edit)
+    }
+}
+
+/// Takes a step with the reservation of the id by which `view` sees.
+///
+/// # Errors
+///
+/// [`ReservationError`], and nothing is changed.
+#[cold]
+pub fn take_step<'a>(view: View<'a>, step: Step) -> Result<Outcome<Edit<'a>>, ReservationError> {
+    match step {
+        Step::Reserve { ttl, cost } => reserve(view, ttl, cost),
+        Step::Commit { cost } => Ok(commit(view, cost)?),
+        Step::Cancel => Ok(cancel(view)),
+    }
+}
+
+/// Holds `cost` for the id for `ttl` from now on, if it fits beside what is used and what others
+/// hold. What the id holds already is replaced, its time too, or, when it does not fit, stays. Cost
+/// 0 holds nothing, and the id is remembered.
+///
+/// # Errors
+///
+/// [`ReservationError::Settled`] first, then [`ReservationError::TooMany`].
+fn reserve<'a>(
+    mut view: View<'a>,
+    ttl: Period,
+    cost: Cost,
+) -> Result<Outcome<Edit<'a>>, ReservationError> {
+    match view.own {
+        Some(Reservation { held: None, .. }) => return Err(ReservationError::Settled),
+        None if view.others.count >= Reservation::COUNT_MAX => {
+            return Err(ReservationError::TooMany);
+        }
+        _ => {}
+    }
+    let verdict = if cost.units() > view.limit.units() {
+        Verdict::Impossible
+    } else if cost.is_zero() || view.has_room_beside_others(cost) {
+        Verdict::ALLOWED
+    } else {
+        Verdict::Denied { retry_after: view.room_in(cost) }
+    };
+    let repairs = view.is_repaired();
+    if verdict.is_allowed() {
+        let (id, since) = (view.id, view.now);
+        view.edit = if view.own.is_some() { ListEdit::Replace } else { ListEdit::Insert };
+        view.own = Some(Reservation { id, since, ttl, held: Some(cost) });
+    }
+    Ok(view.concluded(verdict, verdict.is_allowed() || repairs))
+}
+
+/// Uses `cost`, or what the id holds, and settles the id. Allowed is what was open, or is settled
+/// already; its wait is the time until the subject is in no debt. Otherwise nothing is used.
+///
+/// # Errors
+///
+/// [`ChargeError`] as for a charge: only of a cost for which there is no room.
+fn commit<'a>(mut view: View<'a>, cost: Option<Cost>) -> Result<Outcome<Edit<'a>>, ChargeError> {
+    let is_known = view.own.is_some();
+    let open = view.own.and_then(|own| own.held);
+    if let (Some(own), Some(held)) = (&mut view.own, open) {
+        let cost = cost.unwrap_or(held);
+        own.held = None;
+        view.edit = ListEdit::Settle;
+        let fits = view.has_room_beside_others(cost);
+        view.take(cost);
+        if !fits && view.used() > Cost::TOTAL_MAX.into() {
+            return Err(ChargeError::TooManyUnits);
+        }
+    }
+    let clear_in = view.clear_in();
+    let verdict = if is_known {
+        Verdict::Allowed { wait: clear_in }
+    } else {
+        Verdict::Denied { retry_after: clear_in }
+    };
+    let writes = open.is_some() || view.is_repaired();
+    Ok(view.concluded(verdict, writes))
+}
+
+/// Frees what the id holds, and forgets it. Allowed is what was open; the span of the verdict is
+/// the time until the subject is in no debt.
+fn cancel<'a>(mut view: View<'a>) -> Outcome<Edit<'a>> {
+    let is_open = view.own.is_some_and(|own| own.held.is_some());
+    let repairs = view.is_repaired();
+    if is_open {
+        view.own = None;
+        view.edit = ListEdit::Remove;
+    }
+    let clear_in = view.clear_in();
+    let verdict = if is_open {
+        Verdict::Allowed { wait: clear_in }
+    } else {
+        Verdict::Denied { retry_after: clear_in }
+    };
+    view.concluded(verdict, is_open || repairs)
+}

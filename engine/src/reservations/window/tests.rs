@@ -1,0 +1,339 @@
+//! Reservations: worked numbers.
+
+use crate::algorithms::State;
+use crate::calendar::Unit;
+use crate::call::ChargeError;
+use crate::oracle;
+use crate::oracle::answer::{Answer, Verb};
+use crate::oracle::key::Key;
+use crate::oracle::model::Limits;
+use crate::oracle::quota::calendar;
+use crate::oracle::reservations::{Reserving, Step, WindowModel};
+use crate::oracle::subject::{Fixed, Quotas, Subject};
+use crate::reservations::one::Reservation;
+use crate::reservations::window::ReservationError;
+use crate::state::decode;
+
+type Twin<S = Fixed> = oracle::Twin<Reserving<S>>;
+
+pub(super) const NOW: i128 = 1_800_000_000_000_000;
+pub(super) const SECOND: i128 = 1_000_000;
+
+/// `FIXED 10 60`
+pub(super) const TEN_A_MINUTE: Limits =
+    Limits { capacity: 10, rate: 1, period_us: 60 * SECOND, aligned: false, slots: 16 };
+
+pub(super) fn reserve(seconds: i128, cost: i128) -> Step {
+    Step::Reserve(seconds * SECOND, cost)
+}
+
+enum Call {
+    Plain(Verb, i128),
+    Step(&'static str, Step),
+}
+use Call::Plain;
+
+type Row = (i128, Call, [i128; 5]);
+
+/// Makes the calls of a table on one key, at these ms, and compares with it and with the model.
+fn check(limits: &Limits, rows: &[Row]) -> Twin {
+    check_from::<Fixed>(NOW, limits, rows)
+}
+
+fn check_from<S: Subject<Model: WindowModel>>(
+    start: i128,
+    limits: &Limits,
+    rows: &[Row],
+) -> Twin<S> {
+    let mut twin = Twin::<S>::default();
+    for (number, (at_ms, call, expected)) in rows.iter().enumerate() {
+        let now = start + at_ms * 1_000;
+        let answer = match call {
+            Plain(verb, cost) => twin.call(*verb, limits, now, *cost),
+            Call::Step(id, step) => twin.step(limits, now, id.as_bytes(), *step),
+        };
+        let answer = answer.unwrap().expect("not refused");
+        let Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms } = answer;
+        let integers = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
+        assert_eq!(integers, *expected, "row {}", number + 1);
+    }
+    twin
+}
+
+#[test]
+fn what_is_open_counts_as_used_for_everybody_until_it_lapses() {
+    check(
+        &TEN_A_MINUTE,
+        &[
+            // It opens no window: what is held lapses with its own time.
+            (0, Call::Step("a", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
+            (0, Plain(Verb::Decide, 1), [1, 10, 5, 0, 90_000]),
+            (0, Call::Step("b", reserve(30, 5)), [1, 10, 0, 0, 90_000]),
+            // Denied until the first of the two lapses, and one of two until both have.
+            (0, Plain(Verb::Decide, 1), [0, 10, 0, 30_000, 90_000]),
+            (0, Plain(Verb::Decide, 6), [0, 10, 0, 60_000, 90_000]),
+            (0, Plain(Verb::Decide, 7), [0, 10, 0, 90_000, 90_000]),
+            (0, Plain(Verb::Decide, 11), [0, 10, 0, -1, 90_000]),
+            // In part, a charge, and what a refund finds: one is used.
+            (0, Plain(Verb::Partly, 9), [0, 10, 0, 30_000, 90_000]),
+            (0, Plain(Verb::Charge, 1), [0, 10, 0, 30_000, 90_000]),
+            (0, Plain(Verb::Refund, 9), [1, 10, 1, 0, 90_000]),
+            (29_999, Plain(Verb::Decide, 2), [0, 10, 1, 1, 60_001]),
+            (30_000, Plain(Verb::Decide, 2), [1, 10, 4, 0, 60_000]),
+            // The end of a window frees what was used in it, and no more.
+            (89_999, Plain(Verb::Decide, 5), [0, 10, 4, 1, 1]),
+            (90_000, Plain(Verb::Decide, 8), [1, 10, 2, 0, 60_000]),
+        ],
+    );
+}
+
+#[test]
+fn a_reservation_is_settled_once_and_for_what_it_took() {
+    check(
+        &TEN_A_MINUTE,
+        &[
+            (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
+            (0, Call::Step("b", reserve(60, 4)), [1, 10, 2, 0, 60_000]),
+            // Less than reserved: the rest is free again. A second time changes nothing.
+            (10_000, Call::Step("a", Step::Commit(Some(1))), [1, 10, 5, 0, 60_000]),
+            (10_000, Call::Step("a", Step::Commit(Some(1))), [1, 10, 5, 0, 60_000]),
+            (10_000, Call::Step("a", Step::Commit(Some(9))), [1, 10, 5, 0, 60_000]),
+            (10_000, Call::Step("a", Step::Cancel), [0, 10, 5, 0, 60_000]),
+            // As reserved.
+            (10_000, Call::Step("b", Step::Commit(None)), [1, 10, 5, 0, 60_000]),
+            // More than reserved, and than there is: debt.
+            (20_000, Call::Step("c", reserve(60, 5)), [1, 10, 0, 0, 60_000]),
+            (20_000, Call::Step("c", Step::Commit(Some(8))), [1, 10, 0, 50_000, 50_000]),
+            (20_000, Plain(Verb::Decide, 1), [0, 10, 0, 50_000, 50_000]),
+            // Unknown.
+            (20_000, Call::Step("d", Step::Commit(Some(8))), [0, 10, 0, 50_000, 50_000]),
+            (20_000, Call::Step("d", Step::Cancel), [0, 10, 0, 50_000, 50_000]),
+            // Once its time is over, a settled id is unknown too.
+            (59_999, Call::Step("a", Step::Commit(None)), [1, 10, 0, 10_001, 10_001]),
+            (60_000, Call::Step("a", Step::Commit(None)), [0, 10, 0, 10_000, 10_000]),
+        ],
+    );
+}
+
+#[test]
+fn a_commit_after_its_reservation_lapsed_charges_nothing() {
+    check(
+        &TEN_A_MINUTE,
+        &[
+            (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
+            (60_000, Call::Step("a", Step::Commit(Some(9))), [0, 10, 10, 0, 0]),
+            (60_000, Call::Step("a", Step::Commit(Some(9))), [0, 10, 10, 0, 0]),
+            (60_000, Plain(Verb::Decide, 10), [1, 10, 0, 0, 60_000]),
+        ],
+    );
+}
+
+#[test]
+fn a_reservation_goes_along_when_the_window_turns_and_counts_where_it_is_settled() {
+    let aligned = Limits { aligned: true, ..TEN_A_MINUTE };
+    // The clock stands on a boundary at 0.
+    check(
+        &aligned,
+        &[
+            (50_000, Plain(Verb::Decide, 3), [1, 10, 7, 0, 10_000]),
+            (50_000, Call::Step("a", reserve(30, 5)), [1, 10, 2, 0, 30_000]),
+            // The old window is over; what is held is not.
+            (60_000, Plain(Verb::Decide, 6), [0, 10, 5, 20_000, 20_000]),
+            (60_000, Plain(Verb::Decide, 1), [1, 10, 4, 0, 60_000]),
+            (70_000, Call::Step("a", Step::Commit(Some(4))), [1, 10, 5, 0, 50_000]),
+            (120_000, Plain(Verb::Decide, 10), [1, 10, 0, 0, 60_000]),
+        ],
+    );
+    // A commit opens a window where none is.
+    check(
+        &TEN_A_MINUTE,
+        &[
+            (0, Call::Step("a", reserve(100, 5)), [1, 10, 5, 0, 100_000]),
+            (30_000, Call::Step("a", Step::Commit(None)), [1, 10, 5, 0, 60_000]),
+        ],
+    );
+}
+
+#[test]
+fn to_reserve_again_replaces_amount_and_time_if_that_fits() {
+    check(
+        &TEN_A_MINUTE,
+        &[
+            (0, Plain(Verb::Decide, 2), [1, 10, 8, 0, 60_000]),
+            (0, Call::Step("a", reserve(30, 6)), [1, 10, 2, 0, 60_000]),
+            // Its own amount is not counted.
+            (0, Call::Step("a", reserve(90, 8)), [1, 10, 0, 0, 90_000]),
+            (0, Call::Step("a", reserve(30, 7)), [1, 10, 1, 0, 60_000]),
+            // What does not fit leaves the old one, and waits for the others alone.
+            (0, Call::Step("a", reserve(30, 9)), [0, 10, 1, 60_000, 60_000]),
+            (0, Call::Step("a", reserve(30, 11)), [0, 10, 1, -1, 60_000]),
+            (0, Plain(Verb::Decide, 2), [0, 10, 1, 30_000, 60_000]),
+            // Nothing is held for the id, which is remembered.
+            (0, Call::Step("a", reserve(30, 0)), [1, 10, 8, 0, 60_000]),
+            (0, Call::Step("a", Step::Commit(None)), [1, 10, 8, 0, 60_000]),
+            (0, Call::Step("a", Step::Commit(None)), [1, 10, 8, 0, 60_000]),
+        ],
+    );
+}
+
+#[test]
+fn a_settled_id_cannot_be_reserved_before_its_time_is_over() {
+    let mut twin = check(
+        &TEN_A_MINUTE,
+        &[
+            (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
+            (0, Call::Step("a", Step::Commit(Some(0))), [1, 10, 10, 0, 0]),
+        ],
+    );
+    let rule = Fixed::rule(&TEN_A_MINUTE);
+    let refused = twin.key.step(&rule, NOW + 59_999_999, b"a", reserve(1, 1));
+    assert_eq!(refused, Err(ReservationError::Settled));
+    let answer = twin.step(&TEN_A_MINUTE, NOW + 60_000_000, b"a", reserve(1, 1));
+    assert_eq!(answer.unwrap().unwrap().allowed, 1);
+}
+
+#[test]
+fn a_key_remembers_1024_ids_and_what_has_lapsed_makes_room() {
+    let limits = Limits { capacity: 5_000, ..TEN_A_MINUTE };
+    let mut twin = <Twin>::default();
+    for number in 0..1_024 {
+        let ttl = if number == 77 { 30 } else { 60 };
+        let id = format!("job-{number}");
+        twin.step(&limits, NOW, id.as_bytes(), reserve(ttl, 2)).unwrap().expect("fits");
+    }
+    assert_eq!(twin.key.bytes.as_ref().unwrap().len(), 25_537);
+    let rule = Fixed::rule(&limits);
+    let more = |at, id: &str| twin.key.step(&rule, at, id.as_bytes(), reserve(60, 0)).map(|_| ());
+    assert_eq!(more(NOW, "one more"), Err(ReservationError::TooMany));
+    // Also one that would not fit, for it would never come to that.
+    assert_eq!(more(NOW, "job-3"), Ok(()));
+    assert_eq!(more(NOW + 30 * SECOND, "one more"), Ok(()));
+    // A plain call writes its 16 bytes, however many there are.
+    let (_, write) = twin.key.act(Verb::Decide, &rule, NOW, 1).unwrap();
+    let Some(oracle::Write::Keep {
+        change: crate::state::Change::Tail { offset, entries }, ..
+    }) = write
+    else {
+        panic!("{write:?}")
+    };
+    assert_eq!((offset, entries.len()), (25_537 - 16, 16));
+}
+
+#[test]
+fn what_cannot_be_owed_is_not_committed_and_stays_open() {
+    let limits = Limits { capacity: 1_000_000_000_000, ..TEN_A_MINUTE };
+    let mut twin = <Twin>::default();
+    twin.call(Verb::Charge, &limits, NOW, 1_000_000_000_000).unwrap();
+    twin.step(&limits, NOW + 1, b"a", reserve(90, 0)).unwrap().expect("holds nothing");
+    twin.call(Verb::Charge, &limits, NOW, 1).unwrap();
+    let before = twin.key.clone();
+    let commit = Step::Commit(Some(1_000_000_000_000));
+    assert_eq!(twin.step(&limits, NOW, b"a", commit), Ok(None));
+    let refused = ReservationError::Charge(ChargeError::TooManyUnits);
+    assert_eq!(before.step(&Fixed::rule(&limits), NOW, b"a", commit), Err(refused));
+    assert_eq!(twin.key, before);
+}
+
+#[test]
+fn the_last_that_is_forgotten_deletes_the_key_or_leaves_its_plain_form() {
+    let limits = &TEN_A_MINUTE;
+    let mut twin = <Twin>::default();
+    twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
+    twin.step(limits, NOW, b"a", Step::Cancel).unwrap();
+    assert_eq!(twin.key, Key::default());
+
+    let kind = |twin: &Twin| twin.key.bytes.as_ref().map(|bytes| bytes[1] as i8);
+    twin.call(Verb::Decide, limits, NOW, 1).unwrap();
+    assert_eq!(kind(&twin), Some(-1));
+    twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
+    assert_eq!(kind(&twin), Some(-11));
+    twin.step(limits, NOW, b"a", Step::Cancel).unwrap();
+    assert_eq!(kind(&twin), Some(-1));
+    twin.step(limits, NOW, b"a", reserve(10, 4)).unwrap();
+    twin.call(Verb::Decide, limits, NOW + 9_999_999, 1).unwrap();
+    assert_eq!(kind(&twin), Some(-11));
+    twin.call(Verb::Decide, limits, NOW + 10_000_000, 1).unwrap();
+    assert_eq!(kind(&twin), Some(-1));
+    // A refund of all that was used leaves what is remembered.
+    twin.step(limits, NOW + 10_000_000, b"a", reserve(10, 4)).unwrap();
+    twin.call(Verb::Refund, limits, NOW + 10_000_000, 9).unwrap();
+    assert_eq!(kind(&twin), Some(-11));
+    twin.step(limits, NOW + 10_000_000, b"a", Step::Cancel).unwrap();
+    assert_eq!(twin.key, Key::default());
+}
+
+#[test]
+fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
+    let limits = &TEN_A_MINUTE;
+    let mut twin = <Twin>::default();
+    twin.step(limits, NOW, b"a", reserve(20, 8)).unwrap();
+    // Back by its time: it stays, and waits that much longer.
+    let denied = twin.call(Verb::Decide, limits, NOW - 20 * SECOND, 3).unwrap().unwrap();
+    assert_eq!(denied.retry_after_ms, 40_000);
+    // Further: it begins now, and that is written though the call is denied.
+    let before = twin.key.clone();
+    let back = NOW - 20 * SECOND - 1;
+    let peeked = twin.call(Verb::Decide, limits, back, 0).unwrap().unwrap();
+    assert_eq!((peeked.remaining, &twin.key), (2, &before));
+    let denied = twin.call(Verb::Decide, limits, back, 3).unwrap().unwrap();
+    assert_eq!((denied.allowed, denied.retry_after_ms), (0, 20_000));
+    assert_ne!(twin.key, before);
+    let State::Reserved(state) = decode(twin.key.bytes.as_ref().unwrap()).unwrap() else {
+        panic!("reserved")
+    };
+    let list = state.list.read(|_, _| ()).unwrap();
+    let Reservation { since, .. } = list.iter().next().unwrap();
+    assert_eq!(i128::from(since.as_us()), back);
+}
+
+/// `QUOTA 10 day ZONE Europe/Berlin`
+const TEN_A_DAY: Limits = Limits { rate: 5, period_us: 60 * SECOND + 1, ..TEN_A_MINUTE };
+
+#[test]
+fn a_reservation_goes_along_at_midnight_also_of_a_day_of_23_hours() {
+    assert_eq!(calendar(&TEN_A_DAY), (Unit::Day, 1, "Europe/Berlin"));
+    // 2026-03-28T22:00:00Z: an hour before midnight, after which an hour is left out.
+    let start = 1_774_735_200 * SECOND;
+    let hour = 3_600_000;
+    check_from::<Quotas>(
+        start,
+        &TEN_A_DAY,
+        &[
+            (0, Plain(Verb::Decide, 6), [1, 10, 4, 0, hour]),
+            (0, Call::Step("a", reserve(7_200, 3)), [1, 10, 1, 0, 2 * hour]),
+            // The end of the day is one lapse of two.
+            (0, Plain(Verb::Decide, 7), [0, 10, 1, hour, 2 * hour]),
+            (0, Plain(Verb::Decide, 8), [0, 10, 1, 2 * hour, 2 * hour]),
+            // Nothing is used any more; what is held is.
+            (hour, Plain(Verb::Decide, 8), [0, 10, 7, hour, hour]),
+            (hour, Plain(Verb::Decide, 7), [1, 10, 0, 0, 23 * hour]),
+            // More than reserved, in the new day: out of debt with its end, after 23 hours.
+            (hour, Call::Step("a", Step::Commit(Some(5))), [1, 10, 0, 23 * hour, 23 * hour]),
+            (hour, Call::Step("a", Step::Commit(Some(9))), [1, 10, 0, 23 * hour, 23 * hour]),
+            (24 * hour - 1, Plain(Verb::Decide, 1), [0, 10, 0, 1, 1]),
+            (24 * hour, Plain(Verb::Decide, 10), [1, 10, 0, 0, 24 * hour]),
+        ],
+    );
+}
+
+#[test]
+fn under_another_calendar_what_is_open_stays_and_what_is_used_counts_if_its_period_does() {
+    // 2027-01-15T08:00:00Z: nine in Berlin; a day of UTC ends an hour later than one there.
+    let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
+    assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));
+    let mut twin = Twin::<Quotas>::default();
+    let hour = 3_600 * SECOND;
+    let step = |twin: &mut Twin<Quotas>, limits, at, step| {
+        let answer = twin.step(limits, NOW + at, b"a", step).unwrap().expect("not refused");
+        (answer.remaining, answer.reset_after_ms)
+    };
+    twin.call(Verb::Decide, &TEN_A_DAY, NOW, 3).unwrap();
+    assert_eq!(step(&mut twin, &TEN_A_DAY, 0, reserve(86_400, 4)), (3, 86_400_000));
+    // The day of Berlin began before that of UTC did.
+    let peeked = twin.call(Verb::Decide, &utc, NOW, 0).unwrap().unwrap();
+    assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 86_400_000));
+    assert_eq!(step(&mut twin, &utc, hour, Step::Commit(None)), (6, 54_000_000));
+    // And that of UTC within that of Berlin.
+    let peeked = twin.call(Verb::Decide, &TEN_A_DAY, NOW + hour, 0).unwrap().unwrap();
+    assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 50_400_000));
+}

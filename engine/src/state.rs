@@ -1,0 +1,248 @@
+//! The codec: state <-> MessagePack. The only place that knows the bytes behind a key.
+//!
+//! A state is an ordinary Redis string that holds one array, its kind first:
+//!
+//! ```text
+//! FIXED        93 ff  start_us used                     at most 20 bytes
+//! SLIDING      94 fe  start_us previous current         at most 29
+//! SLIDINGLOG   93 fd  base_us  slot_us  entry entry ..  at most 20, and 12 an entry
+//! TOKENBUCKET  94 fc  updated_us tokens fraction        at most 29
+//! LEAKYBUCKET  94 fb  updated_us level  fraction        at most 29
+//! GCRA         93 fa  arrival_ns tolerance_log2         at most 12
+//! BACKOFF      93 f7  last_us attempts                  at most 16
+//! QUOTA        93 f6  period_start_us used              at most 20
+//!
+//! with reservations:
+//! FIXED        93 f5  reservations, start_us and used   see `reservations`
+//! QUOTA        93 f4  the same
+//!
+//! in debt, which only a charge leaves behind:
+//! TOKENBUCKET  94 f9  updated_us debt paid_fraction         at most 29
+//! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
+//! ```
+//!
+//! A key of redis-cell is no array, but a number in decimal digits: see `decimal`.
+//!
+//! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
+//! same algorithm will have another kind. Decoding is strict: what this module would not have
+//! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
+//! Of a log's entries only the first and the last are looked at, or a call would cost as much as
+//! the log is long. A list of reservations is looked at by whoever uses it, in one go ([`Unread`]).
+//!
+//! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
+//! and the header of a log, is read and written by [`Array`], because every call goes through it;
+//! `array` says what that saves. What nests, the list of reservations, is written by `rmp-serde`,
+//! its shape being more than is wise to spell by hand; `reservations` says why it is read by hand
+//! all the same. A key without anything nested keeps a kind of this side. Both sides spell a number
+//! alike; the tests compare them.
+
+use crate::algorithms::backoff::Backoff;
+use crate::algorithms::bucket::{LeakyDebt, TokenDebt};
+use crate::algorithms::fixed_window::FixedWindow;
+use crate::algorithms::gcra::Gcra;
+use crate::algorithms::leaky_bucket::LeakyBucket;
+use crate::algorithms::quota::CalendarQuota;
+use crate::algorithms::sliding_log::{Edit, Entry, Log, RawEntry, SlidingLog};
+use crate::algorithms::sliding_window::SlidingWindow;
+use crate::algorithms::token_bucket::TokenBucket;
+use crate::algorithms::window::Window;
+use crate::algorithms::{NewState, State};
+use crate::bounds::Cost;
+use crate::fields::{Field, Fields};
+use crate::msgpack::{Array, NotAState, long_array, split_numbers};
+use crate::reservations::list;
+use crate::reservations::stored::{self, ListEdit, Windowed};
+use crate::time::{Instant, Span};
+
+pub mod decimal;
+#[cfg(test)]
+pub(crate) mod tests;
+
+const FIXED_WINDOW: i8 = -1;
+const SLIDING_WINDOW: i8 = -2;
+const SLIDING_LOG: i8 = -3;
+const TOKEN_BUCKET: i8 = -4;
+const LEAKY_BUCKET: i8 = -5;
+const GCRA: i8 = -6;
+const TOKEN_DEBT: i8 = -7;
+const LEAKY_DEBT: i8 = -8;
+const BACKOFF: i8 = -9;
+const CALENDAR_QUOTA: i8 = -10;
+const FIXED_RESERVED: i8 = -11;
+const QUOTA_RESERVED: i8 = -12;
+
+/// How the bytes behind a key change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// They become these: the whole of a fixed-size state.
+    Whole(Array),
+    /// They become these: a log that is new, shorter or on another base, or a queue in debt.
+    Rewrite(Vec<u8>),
+    /// From `offset` on, which is at most their length, they become this entry and end there.
+    Patch {
+        /// Where the entry begins.
+        offset: usize,
+        /// The entry.
+        entry: RawEntry,
+    },
+    /// From `offset` on they become these entries and end there: a log whose end was refunded.
+    Tail {
+        /// Where the first of the entries begins.
+        offset: usize,
+        /// The entries.
+        entries: Vec<u8>,
+    },
+}
+
+/// Reads a state in place.
+///
+/// # Errors
+///
+/// [`NotAState`] for anything that [`encode`] would not have written, but for the middle of a log,
+/// and for a list of reservations, which tells when it is read.
+pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
+    let kind = bytes.get(1).ok_or(NotAState)?;
+    match i8::from_be_bytes([*kind]) {
+        FIXED_WINDOW => read::<FixedWindow, _>(bytes).map(State::FixedWindow),
+        SLIDING_WINDOW => read::<SlidingWindow, _>(bytes).map(State::SlidingWindow),
+        SLIDING_LOG => read_log(bytes).map(State::SlidingLog),
+        TOKEN_BUCKET => read::<TokenBucket, _>(bytes).map(State::TokenBucket),
+        LEAKY_BUCKET => read::<LeakyBucket, _>(bytes).map(State::LeakyBucket),
+        GCRA => read::<Gcra, _>(bytes).map(State::Gcra),
+        BACKOFF => read::<Backoff, _>(bytes).map(State::Backoff),
+        CALENDAR_QUOTA => read::<CalendarQuota, _>(bytes).map(State::CalendarQuota),
+        TOKEN_DEBT => read::<TokenDebt, _>(bytes).map(State::TokenBucket),
+        LEAKY_DEBT => read::<LeakyDebt, _>(bytes).map(State::LeakyBucket),
+        FIXED_RESERVED => read_reserved(Windowed::Fixed, bytes).map(State::Reserved),
+        QUOTA_RESERVED => read_reserved(Windowed::Quota, bytes).map(State::Reserved),
+        _ => Err(NotAState),
+    }
+}
+
+/// The change of bytes that stores `state`.
+pub fn encode(state: &NewState<'_>) -> Change {
+    match state {
+        NewState::FixedWindow(state) => write::<FixedWindow, _>(FIXED_WINDOW, state),
+        NewState::SlidingWindow(state) => write::<SlidingWindow, _>(SLIDING_WINDOW, state),
+        NewState::SlidingLog(edit) => write_log(edit),
+        NewState::TokenBucket(state) => match state.debt {
+            0 => write::<TokenBucket, _>(TOKEN_BUCKET, state),
+            _ => write::<TokenDebt, _>(TOKEN_DEBT, state),
+        },
+        NewState::LeakyBucket(state) => match state.debt {
+            0 => write::<LeakyBucket, _>(LEAKY_BUCKET, state),
+            _ => Change::Rewrite(long_array(LEAKY_DEBT, LeakyDebt::numbers(state))),
+        },
+        NewState::Gcra(state) => write::<Gcra, _>(GCRA, state),
+        NewState::Backoff(state) => write::<Backoff, _>(BACKOFF, state),
+        NewState::CalendarQuota(state) => write::<CalendarQuota, _>(CALENDAR_QUOTA, state),
+        NewState::Reserved(edit) => write_reserved(edit),
+    }
+}
+
+/// A state of fixed size that fills `bytes`, each number within its bounds.
+fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::Stored, NotAState> {
+    let (numbers, rest) = split_fields(&L::FIELDS, bytes)?;
+    if !rest.is_empty() {
+        return Err(NotAState);
+    }
+    L::state(numbers).ok_or(NotAState)
+}
+
+fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Change {
+    Change::Whole(Array::new(kind, L::numbers(state)))
+}
+
+/// The numbers of the array at the front of `bytes`, each within its bounds, and what comes after.
+// Inlined, or the bounds of a kind are looked up by every call.
+#[inline(always)]
+fn split_fields<'a, const N: usize>(
+    fields: &[Field; N],
+    bytes: &'a [u8],
+) -> Result<([u64; N], &'a [u8]), NotAState> {
+    let (numbers, rest) = split_numbers(bytes)?;
+    let in_bounds = fields.iter().zip(numbers).all(|(field, number)| field.admits(number));
+    if in_bounds { Ok((numbers, rest)) } else { Err(NotAState) }
+}
+
+/// The header and, in place, the entries. Only the ends of the list are looked at: what lies
+/// between is trusted no further than that no arithmetic on it can fail.
+fn read_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
+    let ([base_us, slot_us], rest) = split_fields(&SlidingLog::HEADER, bytes)?;
+    let (entries, cut_off) = rest.as_chunks();
+    let log = Log { base: Instant::from_us(base_us), slot: Span::from_us(slot_us), entries };
+    let (first, last) = (log.entry(0), log.last());
+    let ordered = first.instant == log.base && first.total <= last.total && first.total > 0;
+    if entries.is_empty() || !cut_off.is_empty() || !ordered || last.instant > Instant::MAX {
+        return Err(NotAState);
+    }
+    Ok(log)
+}
+
+fn write_log(edit: &Edit<'_>) -> Change {
+    let header = |base: Instant| Array::new(SLIDING_LOG, [base.as_us(), edit.slot.as_us()]);
+    let Some(log) = edit.log else {
+        let base = edit.last.instant;
+        let entry = edit.last.pack(base, 0);
+        return Change::Rewrite([header(base).as_slice(), &entry].concat());
+    };
+    if let Some(count) = edit.overwritten() {
+        let offset = header(log.base).as_slice().len() + edit.kept.end * size_of::<RawEntry>();
+        let entry = edit.last.pack(log.base, 0);
+        return match count {
+            0 | 1 => Change::Patch { offset, entry },
+            _ => Change::Tail { offset, entries: entry.repeat(count) },
+        };
+    }
+    // Between its ends a log is trusted, so a forged one may be out of order there. What is written
+    // has to read again: nothing in it comes before its front or after its last entry.
+    let passed = log.total_before(edit.kept.start);
+    let last = Entry { total: edit.last.total.max(passed.saturating_add(1)), ..edit.last };
+    let kept = edit.kept.clone().map(|index| log.entry(index)).map(|entry| Entry {
+        instant: entry.instant.min(last.instant),
+        total: entry.total.max(passed.saturating_add(1)).min(last.total),
+    });
+    // Of entries of one instant the last one says what all of them say.
+    let following = kept.clone().skip(1).chain([last]);
+    let telling = kept.zip(following).filter(|(entry, next)| entry.instant != next.instant);
+    let entries = telling.map(|(entry, _)| entry).chain([last]);
+    let base = entries.clone().next().unwrap_or(last).instant;
+    let mut bytes = header(base).as_slice().to_vec();
+    bytes.reserve_exact((edit.kept.len() + 1) * size_of::<RawEntry>());
+    for entry in entries {
+        bytes.extend_from_slice(&entry.pack(base, passed));
+    }
+    Change::Rewrite(bytes)
+}
+
+/// A window with reservations.
+#[cold]
+fn read_reserved(of: Windowed, bytes: &[u8]) -> Result<stored::State<'_>, NotAState> {
+    let (list, [start_us, used]) = list::split(bytes)?;
+    let window = Window { start: Instant::from_us(start_us), used };
+    // With nothing used there is no window, and only one way to say so.
+    let is_open = (1..=Cost::TOTAL_MAX).contains(&used) && window.start <= Instant::MAX;
+    if is_open || (start_us, used) == (0, 0) {
+        Ok(stored::State { of, list, window })
+    } else {
+        Err(NotAState)
+    }
+}
+
+#[cold]
+fn write_reserved(edit: &stored::Edit<'_>) -> Change {
+    let Window { start, used } = edit.window;
+    let window = [start.as_us(), used];
+    let (plain, kind) = match edit.of {
+        Windowed::Fixed => (FIXED_WINDOW, FIXED_RESERVED),
+        Windowed::Quota => (CALENDAR_QUOTA, QUOTA_RESERVED),
+    };
+    if edit.list == ListEdit::Drop {
+        return Change::Whole(Array::new(plain, window));
+    }
+    if edit.list == ListEdit::Keep {
+        let offset = edit.stored.window_offset();
+        return Change::Tail { offset, entries: stored::spelled_window(window).to_vec() };
+    }
+    Change::Rewrite(stored::write(kind, edit, window))
+}

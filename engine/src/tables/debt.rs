@@ -1,0 +1,387 @@
+//! Charges, refunds, what is granted in part and growing delays, by worked numbers: tables of
+//! (time, call, cost, expected).
+
+use crate::algorithms::backoff::{Backoff, BackoffError};
+use crate::bounds::{Limit, Period};
+use crate::call::ChargeError;
+use crate::oracle::answer::{Verb, Verb::Charge, Verb::Decide, Verb::Partly, Verb::Refund, Wrote};
+use crate::tables::*;
+use crate::time::{Instant, Span};
+
+impl Key {
+    fn act(&mut self, verb: Verb, rule: &Rule, at_ms: i128, cost: u64) -> (Answer, Wrote) {
+        let now = i128::from(START_US) + at_ms * 1_000;
+        let (answer, wrote) =
+            self.0.carry_out(verb, rule, now, cost.into()).expect("within bounds");
+        let reply =
+            (answer.allowed, answer.remaining, answer.retry_after_ms, answer.reset_after_ms);
+        (reply, wrote)
+    }
+
+    fn charge_error(&self, rule: &Rule, at_ms: i128, cost: u64) -> Option<ChargeError> {
+        let now = i128::from(START_US) + at_ms * 1_000;
+        self.0.act(Charge, rule, now, cost.into()).err()
+    }
+}
+
+/// Calls of one key, row by row.
+fn check(rule: &Rule, rows: &[(i128, Verb, u64, Answer)]) {
+    let mut key = Key::default();
+    for (row, (at_ms, verb, cost, expected)) in rows.iter().enumerate() {
+        let (answer, _) = key.act(*verb, rule, *at_ms, *cost);
+        assert_eq!(answer, *expected, "row {row}: {verb:?} {cost} at {at_ms} ms of {rule:?}");
+    }
+}
+
+#[test]
+fn a_charged_fixed_window_is_in_debt_until_it_ends_or_is_refunded() {
+    check(
+        &fixed(10, seconds(60), false),
+        &[
+            (0, Charge, 12, (0, 0, 60_000, 60_000)), // two more than there are
+            (0, Decide, 1, (0, 0, 60_000, 60_000)),
+            (0, Refund, 5, (1, 3, 0, 60_000)), // seven are used
+            (0, Charge, 3, (1, 0, 0, 60_000)), // ten fit
+            (0, Charge, 0, (1, 0, 0, 60_000)), // and are no debt
+            (0, Charge, 1, (0, 0, 60_000, 60_000)),
+            (1_000, Charge, 0, (0, 0, 59_000, 59_000)), // cost 0 asks
+            (59_999, Refund, 0, (0, 0, 1, 1)),          // of a refund, too
+            (60_000, Charge, 0, (1, 10, 0, 0)),         // a new window owes nothing
+        ],
+    );
+}
+
+#[test]
+fn buckets_and_gcra_pay_a_debt_off_before_they_allow_again() {
+    let minute = seconds(60);
+    for rule in [token(10, 10, minute), leaky(10, 10, minute), gcra(10, 10, minute)] {
+        check(
+            &rule,
+            &[
+                (0, Charge, 12, (0, 0, 12_000, 72_000)), // two units of 6 s
+                (0, Decide, 1, (0, 0, 18_000, 72_000)),  // and one more
+                (0, Decide, 10, (0, 0, 72_000, 72_000)),
+                (0, Decide, 11, (0, 0, -1, 72_000)),
+                (11_999, Charge, 0, (0, 0, 1, 60_001)),
+                (12_000, Charge, 0, (1, 0, 0, 60_000)), // out of debt, and still empty
+                (18_000, Charge, 3, (0, 0, 12_000, 72_000)),
+                (18_000, Refund, 1, (0, 0, 6_000, 66_000)), // still in debt
+                (18_000, Refund, 1, (1, 0, 0, 60_000)),
+                (18_000, Refund, 100, (1, 10, 0, 0)), // never past full
+                (18_000, Refund, 1, (1, 10, 0, 0)),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_charged_sliding_window_is_in_debt_until_enough_has_faded() {
+    // 1,700,000,040 s is a multiple of 60 s.
+    let window = 40_000;
+    check(
+        &sliding(100, seconds(60)),
+        &[
+            (window, Charge, 150, (0, 0, 80_000, 120_000)), // 100 are left a third into the next
+            (window + 60_000 + 19_999, Charge, 0, (0, 0, 1, 40_001)),
+            (window + 60_000 + 20_000, Charge, 0, (1, 0, 0, 40_000)),
+            (window + 60_000 + 30_000, Charge, 30, (0, 0, 2_000, 90_000)), // 75 + 30
+            (window + 60_000 + 30_000, Refund, 40, (1, 30, 0, 30_000)),    // 30, and 10 of the 150
+            (window + 60_000 + 30_000, Decide, 30, (1, 0, 0, 90_000)),     // 140 x 30/60 + 30
+        ],
+    );
+}
+
+#[test]
+fn a_sliding_log_is_refunded_newest_first() {
+    check(
+        &log(3, seconds(10), 1_024),
+        &[
+            (0, Decide, 1, (1, 2, 0, 10_000)),
+            (1_000, Decide, 2, (1, 0, 0, 10_000)),
+            (2_000, Charge, 2, (0, 0, 9_000, 10_000)), // out of debt when the first two are gone
+            (2_000, Refund, 3, (1, 1, 0, 9_000)),      // one at 0 s, one at 1 s
+            (10_000, Decide, 3, (0, 2, 1_000, 1_000)),
+            (10_000, Decide, 2, (1, 0, 0, 10_000)),
+            (11_000, Decide, 1, (1, 0, 0, 10_000)),
+            (11_000, Refund, 1, (1, 1, 0, 9_000)), // the end is that of the call before
+        ],
+    );
+}
+
+/// How many bytes of a change are sent.
+fn sent(write: Option<oracle::Write>) -> usize {
+    match write {
+        Some(oracle::Write::Keep { change, .. }) => match change {
+            state::Change::Whole(bytes) => bytes.as_slice().len(),
+            state::Change::Rewrite(bytes) => bytes.len(),
+            state::Change::Patch { entry, .. } => entry.len(),
+            state::Change::Tail { entries, .. } => entries.len(),
+        },
+        _ => 0,
+    }
+}
+
+/// The largest log, in entries, and the bytes that are sent for a call that is given back, of
+/// traffic that fills a log and then again and again takes a row of calls and gives them back.
+fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
+    let mut key = Key::default();
+    let (mut at_ms, mut most_entries, mut bytes) = (0, 0, 0);
+    let mut call = |key: &mut Key| {
+        at_ms += 1;
+        key.call(rule, at_ms, 1);
+        most_entries = most_entries.max(key.bytes().expect("a log").len() / sliding_log::ENTRY_LEN);
+        at_ms
+    };
+    for _ in 0..filled {
+        call(&mut key);
+    }
+    for _ in 0..rows {
+        let at_ms = (0..row).map(|_| call(&mut key)).last().expect("a row of one or more");
+        for _ in 0..row {
+            let at_us = i128::from(START_US) + at_ms * 1_000;
+            bytes += sent(key.0.act(Refund, rule, at_us, 1).expect("never refused").1);
+            key.act(Refund, rule, at_ms, 1);
+        }
+    }
+    (most_entries, bytes / (row * rows))
+}
+
+#[test]
+fn a_log_that_is_called_and_refunded_without_end_stays_small() {
+    let hour = seconds(3_600);
+    for (limit, filled) in [(2, 1), (20, 10), (1_024, 10), (1_024, 900)] {
+        for row in [1, 7, 40].into_iter().filter(|row| filled + row <= limit) {
+            let rule = log(limit as u64, hour, 1_024);
+            let (entries, bytes) = called_and_refunded(&rule, filled, row, 2_000 / row);
+            let case = format!("{entries} entries, {bytes} bytes: {filled} + {row} of {limit}");
+            // Those that are remembered, and half as many that say nothing more.
+            assert!(entries <= (filled + row + 1) * 3 / 2 + 2, "{case}");
+            // One entry, and its share of getting rid of it; in a row, the root of all.
+            let most = if row == 1 { 60 } else { 60 + 12 * (2 * (filled + row)).isqrt() };
+            assert!(bytes <= most, "{case}");
+        }
+    }
+}
+
+#[test]
+fn what_is_refunded_to_nothing_is_deleted_and_nothing_is_not_written() {
+    let ten = seconds(10);
+    for rule in [
+        fixed(3, ten, false),
+        sliding(3, ten),
+        log(3, ten, 1_024),
+        token(3, 3, ten),
+        leaky(3, 3, ten),
+        gcra(3, 3, ten),
+    ] {
+        let mut key = Key::default();
+        let whole = (1, 3, 0, 0);
+        assert_eq!(key.act(Refund, &rule, 0, 1), (whole, Wrote::Nothing), "{rule:?}: no key");
+        key.call(&rule, 0, 2);
+        assert_eq!(key.act(Refund, &rule, 0, 0).1, Wrote::Nothing, "{rule:?}: cost 0");
+        assert_eq!(key.act(Refund, &rule, 0, 1).1, Wrote::State, "{rule:?}");
+        assert_eq!(key.act(Refund, &rule, 0, 2), (whole, Wrote::Deletion), "{rule:?}");
+        assert_eq!(key.bytes(), None, "{rule:?}");
+        key.call(&rule, 0, 3);
+        let lapsed = key.act(Refund, &rule, 60_000, 1);
+        assert_eq!(lapsed, (whole, Wrote::Nothing), "{rule:?}: lapsed");
+    }
+}
+
+#[test]
+fn what_is_there_is_granted_up_to_what_is_asked_for() {
+    let ten = seconds(10);
+    for (rule, retry) in [
+        (fixed(5, ten, false), 10_000),
+        (log(5, ten, 1_024), 10_000),
+        (token(5, 5, ten), 2_000),
+        (gcra(5, 5, ten), 2_000),
+    ] {
+        let mut key = Key::default();
+        assert_eq!(key.act(Partly, &rule, 0, 3).0.0, 3, "{rule:?}: as much as asked for");
+        assert_eq!(key.act(Partly, &rule, 0, 9).0.0, 2, "{rule:?}: what is left, though 9 > 5");
+        let (denied, wrote) = key.act(Partly, &rule, 0, 9);
+        assert_eq!(denied, (0, 0, retry, 10_000), "{rule:?}: retry is for one unit");
+        assert_eq!(wrote, Wrote::Nothing, "{rule:?}");
+    }
+}
+
+#[test]
+fn a_leaky_bucket_tells_the_wait_of_the_first_unit_granted() {
+    check(
+        &leaky(4, 2, seconds(1)),
+        &[
+            (0, Partly, 3, (3, 1, 0, 1_500)),
+            (0, Partly, 3, (1, 0, 1_500, 2_000)),
+            (0, Partly, 3, (0, 0, 500, 2_000)),
+        ],
+    );
+}
+
+#[test]
+fn another_capacity_caps_the_level_and_leaves_the_debt() {
+    let each = seconds(1);
+    // Ten and two more, at one a second; asked again under another capacity, for nothing.
+    type Bucket = fn(u64, u64, Period) -> Rule;
+    let rows: [(Bucket, u64, i128, i128, i128); 4] = [
+        (token, 5, 0, 2_000, 7_000),
+        (token, 20, 0, 2_000, 22_000), // no token was left, and none is now
+        (leaky, 5, 0, 2_000, 7_000),   // the queue is cut to five
+        (leaky, 20, 8, 0, 12_000),     // twelve stand in a queue of twenty
+    ];
+    for (rule, capacity, remaining, clear_ms, reset_ms) in rows {
+        let mut key = Key::default();
+        key.act(Charge, &rule(10, 1, each), 0, 12);
+        let allowed = i128::from(clear_ms == 0);
+        let answer = key.act(Charge, &rule(capacity, 1, each), 0, 0).0;
+        assert_eq!(answer, (allowed, remaining, clear_ms, reset_ms), "of {capacity}");
+    }
+}
+
+#[test]
+fn half_a_unit_of_debt_is_kept_exactly() {
+    let minute = seconds(60);
+    for rule in [token(10, 10, minute), leaky(10, 10, minute)] {
+        check(
+            &rule,
+            &[
+                (0, Charge, 12, (0, 0, 12_000, 72_000)),
+                (9_000, Charge, 1, (0, 0, 9_000, 69_000)), // half a unit, and one more
+                (17_999, Charge, 0, (0, 0, 1, 60_001)),
+                (18_000, Charge, 0, (1, 0, 0, 60_000)),
+            ],
+        );
+    }
+}
+
+#[test]
+fn a_charge_beyond_all_bounds_is_refused_and_changes_nothing() {
+    use ChargeError::{TooLong, TooManyUnits};
+    let (most, day) = (Limit::MAX, Period::new(Span::from_days(1)).unwrap());
+    let hundred_years = 36_525;
+    let rows = [
+        (fixed(1, seconds(60), false), most, most, Some(TooManyUnits)),
+        (sliding(1, seconds(60)), most, most, Some(TooManyUnits)),
+        (log(1, seconds(60), 1_024), most, most, Some(TooManyUnits)),
+        (token(1, most, day), most, most, Some(TooManyUnits)),
+        (leaky(1, most, day), most, most, Some(TooManyUnits)),
+        (gcra(1, most, day), most, most, Some(TooManyUnits)),
+        (token(1, 1, day), hundred_years - 1, 1, Some(TooLong)),
+        (leaky(1, 1, day), hundred_years - 1, 1, Some(TooLong)),
+        (gcra(1, 1, day), hundred_years - 1, 1, Some(TooLong)),
+    ];
+    for (rule, charged, fits, refused) in rows {
+        let mut key = Key::default();
+        key.act(Charge, &rule, 0, charged);
+        key.act(Charge, &rule, 0, fits);
+        let before = key.bytes();
+        assert_eq!(key.charge_error(&rule, 0, 1), refused, "{rule:?}");
+        assert_eq!(key.bytes(), before, "{rule:?}");
+        assert_eq!(key.act(Charge, &rule, 0, 0).0.0, 0, "{rule:?}: a question is not refused");
+    }
+}
+
+#[test]
+fn a_debt_longer_than_the_tolerance_is_not_taken_for_a_clock_that_stepped_back() {
+    // 60 s fit in 2^36 ns, 68.7 s; a debt of 72 s does not.
+    let rule = gcra(10, 10, seconds(60));
+    let mut key = Key::default();
+    key.act(Charge, &rule, 0, 12);
+    assert_eq!(key.act(Decide, &rule, 0, 1), ((0, 0, 18_000, 72_000), Wrote::Nothing));
+    assert_eq!(key.act(Decide, &rule, -1, 1), ((0, 0, 18_001, 72_001), Wrote::Nothing));
+    // Far ahead of the clock it is one tolerance from now.
+    assert_eq!(key.act(Decide, &rule, -86_400_000, 1), ((0, 0, 6_000, 60_000), Wrote::State));
+}
+
+fn backoff(attempts: u64, base_ms: u64, max_ms: u64, forget_ms: u64) -> Rule {
+    let [base, max, forget] =
+        [base_ms, max_ms, forget_ms].map(|ms| Period::new(Span::from_ms(ms)).unwrap());
+    Rule::Backoff(Backoff::new(limit(attempts), base, max, forget).unwrap())
+}
+
+#[test]
+fn after_the_free_attempts_each_waits_twice_as_long_as_the_one_before() {
+    let hour = 3_600_000;
+    check(
+        &backoff(3, 1_000, 8_000, hour as u64),
+        &[
+            (0, Decide, 1, (1, 2, 0, hour)),
+            (0, Decide, 1, (1, 1, 0, hour)),
+            (0, Decide, 1, (1, 0, 0, hour)), // the last free one
+            (0, Decide, 1, (0, 0, 1_000, hour)),
+            (999, Decide, 1, (0, 0, 1, hour - 999)),
+            (1_000, Decide, 1, (1, 0, 0, hour)),
+            (2_999, Decide, 1, (0, 0, 1, hour - 1_999)),
+            (3_000, Decide, 1, (1, 0, 0, hour)),
+            (7_000, Decide, 1, (1, 0, 0, hour)),
+            (14_999, Decide, 1, (0, 0, 1, hour - 7_999)),
+            (15_000, Decide, 1, (1, 0, 0, hour)),
+            (22_999, Decide, 1, (0, 0, 1, hour - 7_999)), // 8 s at most
+            (23_000, Decide, 1, (1, 0, 0, hour)),
+            (31_000, Decide, 1, (1, 0, 0, hour)),
+            (31_000 + hour - 1, Decide, 1, (1, 0, 0, hour)), // an hour from here
+            (31_000 + 2 * hour - 1, Decide, 1, (1, 2, 0, hour)), // all is forgotten
+        ],
+    );
+}
+
+#[test]
+fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
+    let hour = 3_600_000;
+    check(
+        &backoff(3, 1_000, 8_000, hour as u64),
+        &[
+            (0, Charge, 1, (1, 2, 0, hour)),
+            (0, Decide, 1, (1, 1, 0, hour)),
+            (0, Charge, 1, (1, 0, 1_000, hour)), // it would have been allowed; the next waits
+            (0, Charge, 1, (0, 0, 2_000, hour)),
+            (500, Charge, 1, (0, 0, 4_000, hour)), // from here on
+            (500, Refund, 1, (0, 0, 2_000, hour)),
+            (2_500, Refund, 0, (1, 0, 0, hour - 2_000)),
+            (2_500, Refund, 1, (1, 0, 0, hour - 2_000)), // the last instant stays
+            (2_500, Refund, 1, (1, 1, 0, hour - 2_000)),
+        ],
+    );
+}
+
+#[test]
+fn under_new_delays_count_and_last_instant_stay() {
+    let mut key = Key::default();
+    let hour = 3_600_000;
+    let many = backoff(5, 1_000, 8_000, hour);
+    (0..5).for_each(|_| assert_eq!(key.call(&many, 0, 1).0, 1));
+    let few = backoff(3, 2_000, 60_000, hour);
+    let (answer, _) = key.act(Decide, &few, 0, 1);
+    assert_eq!(answer, (0, 0, 8_000, 3_600_000), "two of five were not free");
+    let (answer, _) = key.act(Decide, &backoff(9, 1_000, 8_000, hour), 0, 1);
+    assert_eq!(answer, (1, 3, 0, 3_600_000));
+}
+
+#[test]
+fn attempts_without_end_are_counted_up_to_the_largest_number() {
+    let rule = backoff(1, 1, 1_000, 10_000);
+    let stored = crate::algorithms::backoff::State {
+        last: Instant::from_us(START_US),
+        count: u32::MAX.into(),
+    };
+    let bytes = match state::encode(&NewState::Backoff(stored)) {
+        state::Change::Whole(bytes) => bytes.as_slice().to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let mut key = Key::default();
+    key.0.bytes = Some(bytes.clone());
+    assert_eq!(key.act(Charge, &rule, 0, 1), ((0, 0, 1_000, 10_000), Wrote::State));
+    assert_eq!(key.bytes(), Some(bytes));
+}
+
+#[test]
+fn delays_are_refused_where_they_make_no_sense() {
+    let new = |attempts, base, max, forget| {
+        let [base, max, forget] = [base, max, forget].map(seconds);
+        Backoff::new(limit(attempts), base, max, forget).map(|_| ())
+    };
+    assert_eq!(new(1_000_000, 1, 1, 2), Ok(()));
+    assert_eq!(new(1_000_001, 1, 1, 2), Err(BackoffError::TooManyAttempts));
+    assert_eq!(new(1, 2, 1, 3), Err(BackoffError::BaseAboveMax));
+    assert_eq!(new(1, 1, 2, 2), Err(BackoffError::MaxNotBelowForget));
+}

@@ -1,0 +1,111 @@
+//! Calendar quotas by worked numbers, and what becomes of them when the clock or the rule changes.
+
+use crate::algorithms::quota::CalendarQuota;
+use crate::algorithms::window::Window;
+use crate::calendar::zone::Zone;
+use crate::calendar::{Calendar, Unit};
+use crate::oracle::answer::{Verb, Wrote};
+use crate::tables::*;
+use crate::time::Instant;
+
+const HOUR_MS: i128 = 3_600_000;
+const DAY_MS: i128 = 24 * HOUR_MS;
+/// 2023-11-14 00:00 UTC: [`START_US`] is 22:13:20 of that day.
+const MIDNIGHT_US: u64 = 1_699_920_000_000_000;
+/// From there to [`START_US`].
+const LATE_MS: i128 = 22 * HOUR_MS + 800_000;
+
+fn per(unit: Unit, start: u8, zone: &str, units: u64) -> Rule {
+    let zone = Zone::named(zone.as_bytes()).unwrap();
+    let calendar = Calendar::new(unit, start, zone).unwrap();
+    Rule::CalendarQuota(CalendarQuota { limit: limit(units), calendar })
+}
+
+fn day(units: u64) -> Rule {
+    per(Unit::Day, 1, "UTC", units)
+}
+
+/// A key that holds the state of a period which began so long after that midnight.
+fn holding(start_ms: i128, used: u64) -> Key {
+    let start_us = i128::from(MIDNIGHT_US) + start_ms * 1_000;
+    let start = Instant::from_us(start_us.try_into().unwrap());
+    let bytes = match state::encode(&NewState::CalendarQuota(Window { start, used })) {
+        state::Change::Whole(bytes) => bytes.as_slice().to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let mut key = Key::default();
+    key.0.bytes = Some(bytes);
+    key
+}
+
+impl Key {
+    /// A deciding call so long after that midnight, and what was written.
+    fn at(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> (Answer, Wrote) {
+        let now = i128::from(MIDNIGHT_US) + at_ms * 1_000;
+        let carried_out = self.0.carry_out(Verb::Decide, rule, now, cost.into());
+        let (answer, wrote) = carried_out.expect("a decision");
+        let reply =
+            (answer.allowed, answer.remaining, answer.retry_after_ms, answer.reset_after_ms);
+        (reply, wrote)
+    }
+}
+
+#[test]
+fn a_quota_counts_to_the_end_of_its_day_and_begins_anew() {
+    let left = DAY_MS - LATE_MS;
+    check(
+        &day(3),
+        &[
+            (0, 2, (1, 1, 0, left)),
+            (1_000, 2, (0, 1, left - 1_000, left - 1_000)), // one is left, two asked
+            (1_000, 4, (0, 1, -1, left - 1_000)),           // more than the limit: never
+            (1_000, 0, (1, 1, 0, left - 1_000)),            // cost 0 only asks
+            (2_000, 1, (1, 0, 0, left - 2_000)),
+            (left - 1, 1, (0, 0, 1, 1)), // the last ms
+            (left, 3, (1, 0, 0, DAY_MS)),
+            (left + 5 * DAY_MS, 1, (1, 2, 0, DAY_MS)),
+        ],
+    );
+}
+
+#[test]
+fn a_period_ahead_is_open_up_to_the_length_of_the_current_one_and_repaired_beyond() {
+    let rule = day(2);
+    let wait = |at_ms: i128| 2 * DAY_MS - at_ms;
+    // The 15th is stored, and it is the 14th: the very beginning of it is one day behind.
+    let mut key = holding(DAY_MS, 2);
+    assert_eq!(key.at(&rule, 0, 1), ((0, 0, wait(0), wait(0)), Wrote::Nothing));
+    assert_eq!(key.at(&rule, HOUR_MS, 1), ((0, 0, wait(HOUR_MS), wait(HOUR_MS)), Wrote::Nothing));
+    // A ms earlier it is the 13th, and more than a day.
+    assert_eq!(key.at(&rule, -1, 0), ((1, 0, 0, 1), Wrote::Nothing));
+    assert_eq!(key.at(&rule, -1, 1), ((0, 0, 1, 1), Wrote::State));
+    assert_eq!(key.bytes(), holding(-DAY_MS, 2).bytes(), "what was used is the 13th's");
+    assert_eq!(key.at(&rule, 0, 1), ((1, 1, 0, DAY_MS), Wrote::State));
+    // What is open ahead takes what it has room for, and stays where it is.
+    let mut key = holding(DAY_MS, 1);
+    assert_eq!(key.at(&rule, HOUR_MS, 1), ((1, 0, 0, wait(HOUR_MS)), Wrote::State));
+    assert_eq!(key.bytes(), holding(DAY_MS, 2).bytes());
+}
+
+#[test]
+fn a_start_that_counts_stays_and_one_that_does_not_is_the_new_periods() {
+    let month = per(Unit::Month, 1, "UTC", 9);
+    let mut key = holding(0, 4);
+    // The 14th is in November; the start stays that of the day.
+    assert_eq!(key.at(&month, HOUR_MS, 1).0.1, 4);
+    assert_eq!(key.bytes(), holding(0, 5).bytes());
+    assert_eq!(key.at(&day(9), HOUR_MS, 1).0.1, 3);
+    // In a month from the 15th of October on, of which a day is left.
+    let mut key = holding(0, 4);
+    assert_eq!(key.at(&per(Unit::Month, 15, "UTC", 9), HOUR_MS, 1).0, (1, 4, 0, 23 * HOUR_MS));
+    // The day in Tokyo began at 15:00 UTC the day before, the one in New York at 05:00.
+    assert_eq!(key.at(&per(Unit::Day, 1, "Asia/Tokyo", 9), 6 * HOUR_MS, 1).0.1, 3);
+    assert_eq!(key.at(&per(Unit::Day, 1, "America/New_York", 9), 6 * HOUR_MS, 1).0.1, 8);
+    assert_eq!(key.bytes(), holding(5 * HOUR_MS, 1).bytes());
+}
+
+#[test]
+fn no_rule_or_request_is_larger_than_it_was_without_quotas() {
+    assert!(size_of::<CalendarQuota>() <= 16);
+    assert!(size_of::<Rule>() <= 32);
+}

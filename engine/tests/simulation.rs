@@ -1,0 +1,99 @@
+//! A seeded simulation, in one process: a primary, a replica that lags behind, disks that lag
+//! behind their servers, restarts, promotions, and clocks that are set by up to ten years.
+//!
+//! ```text
+//! cargo test --locked -p redis-throttle-engine --features oracle --test simulation
+//! ```
+//!
+//! A run draws its limits and everything that happens from its seed. A failure names it:
+//! `SIMULATION_SEED=n` plays that run alone, `SIMULATION_RUNS=n` plays so many.
+
+#[path = "simulation/cluster.rs"]
+mod cluster;
+// The end-to-end suite needs more of it than a simulation does.
+#[path = "../../tests/e2e/support/random.rs"]
+#[allow(dead_code)]
+mod random;
+#[path = "simulation/run.rs"]
+mod run;
+
+use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redis_throttle_engine::oracle::{
+    CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token,
+};
+
+use run::{Counts, Run};
+
+/// Runs for each algorithm, unless the environment says otherwise.
+const RUNS: u64 = 2_000;
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    let value = env::var(name).ok()?;
+    Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+}
+
+/// Plays the runs of one algorithm and tells how often what happened.
+fn simulate<S: Subject>(test: &str) {
+    let seeds = match number("SIMULATION_SEED") {
+        Some(seed) => seed..seed + number("SIMULATION_RUNS").unwrap_or(1),
+        None => 0..number("SIMULATION_RUNS").unwrap_or(RUNS),
+    };
+    let mut counts = Counts::default();
+    for seed in seeds {
+        let mut run = Run::<S>::new(seed);
+        // A panic of the library is a failure like any other, and its seed matters as much.
+        let ended = catch_unwind(AssertUnwindSafe(|| run.play()));
+        let ended = ended.unwrap_or_else(|_| Err("it panicked, see above".to_owned()));
+        if let Err(failure) = ended {
+            let again = format!("SIMULATION_SEED={seed} cargo test -p redis-throttle-engine");
+            let test = format!("--features oracle --test simulation -- --nocapture {test}");
+            panic!("{failure}\nto play it again: {again} {test}");
+        }
+        counts.add(&run.counts);
+    }
+    println!("{test}: {counts}");
+    counts.check_that_all_happened();
+}
+
+#[test]
+fn fixed_window_keeps_its_bounds() {
+    simulate::<Fixed>("fixed_window_keeps_its_bounds");
+}
+
+#[test]
+fn sliding_window_keeps_its_bounds() {
+    simulate::<Sliding>("sliding_window_keeps_its_bounds");
+}
+
+#[test]
+fn sliding_log_keeps_its_bounds() {
+    simulate::<Log>("sliding_log_keeps_its_bounds");
+}
+
+#[test]
+fn token_bucket_keeps_its_bounds() {
+    simulate::<Token>("token_bucket_keeps_its_bounds");
+}
+
+#[test]
+fn leaky_bucket_keeps_its_bounds() {
+    simulate::<Leaky>("leaky_bucket_keeps_its_bounds");
+}
+
+#[test]
+fn gcra_keeps_its_bounds() {
+    simulate::<CellRate>("gcra_keeps_its_bounds");
+}
+
+#[test]
+fn growing_delays_keep_their_bounds() {
+    simulate::<Delays>("growing_delays_keep_their_bounds");
+}
+
+#[test]
+fn calendar_quotas_keep_their_bounds() {
+    simulate::<Quotas>("calendar_quotas_keep_their_bounds");
+}

@@ -1,0 +1,187 @@
+//! The servers of a run: what each holds in memory and on disk, and what is on its way between.
+//!
+//! Next to the bytes every copy carries the naive model as it stood when they were written, and how
+//! many calls had been allowed by then: whatever copy serves in the end, what it must answer and
+//! which calls it has never heard of are known.
+
+use std::collections::VecDeque;
+
+use redis_throttle_engine::oracle::{Key, Write, overwrite};
+use redis_throttle_engine::state::Change;
+
+/// What a primary sends: the effect of a call, as the server replicates it.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// `SET key bytes PXAT ms`, or with KEEPTTL
+    Set { bytes: Vec<u8>, expire_at_ms: Option<i128> },
+    /// `SETRANGE key offset patch`
+    SetRange { offset: usize, patch: Vec<u8> },
+    /// `PEXPIREAT key ms`
+    ExpireAt { expire_at_ms: i128 },
+    /// `DEL key`
+    Delete,
+}
+
+/// One copy of the key.
+#[derive(Clone, Default)]
+pub struct Copy<M> {
+    pub key: Key,
+    pub expire_at_ms: i128,
+    pub model: M,
+    /// The number of the last allowed call that it knows of.
+    pub knows: u64,
+}
+
+/// A server: two copies, and a clock that is off by so much.
+#[derive(Clone, Default)]
+pub struct Node<M> {
+    pub memory: Copy<M>,
+    /// What would be there after a crash.
+    pub disk: Copy<M>,
+    pub clock_offset_us: i128,
+}
+
+/// What was sent for one call, and what the copy is then.
+struct Sent<M> {
+    effects: Vec<Effect>,
+    lapses_at: i128,
+    model: M,
+    knows: u64,
+}
+
+/// A primary and its replica.
+#[derive(Default)]
+pub struct Cluster<M> {
+    pub primary: Node<M>,
+    pub replica: Node<M>,
+    link: VecDeque<Sent<M>>,
+    /// Whether nothing is sent until the replica has copied the whole again.
+    is_cut: bool,
+}
+
+fn ms_ceil(us: i128) -> i128 {
+    (us + 999).div_euclid(1_000)
+}
+
+impl<M> Copy<M> {
+    /// Whether the server takes the key for gone.
+    pub fn is_expired(&self, now: i128) -> bool {
+        self.key.bytes.is_some() && now.div_euclid(1_000) > self.expire_at_ms
+    }
+
+    /// The effects of a write on this copy: whole or a patch, and a new expiry only where the one
+    /// that is there does not serve.
+    fn effects(&self, write: &Write) -> Vec<Effect> {
+        let Write::Keep { change, lapses_at, ttl_slack } = write else {
+            return vec![Effect::Delete];
+        };
+        let needed_ms = ms_ceil(*lapses_at);
+        let relaxed_ms = ms_ceil(*lapses_at + *ttl_slack);
+        let serves = (needed_ms..=relaxed_ms).contains(&self.expire_at_ms);
+        let expire_at_ms = (self.key.bytes.is_none() || !serves).then_some(relaxed_ms);
+        let set = |bytes| vec![Effect::Set { bytes, expire_at_ms }];
+        let set_range = |offset: &usize, patch: &[u8]| {
+            let mut effects = vec![Effect::SetRange { offset: *offset, patch: patch.to_vec() }];
+            effects.extend(expire_at_ms.map(|expire_at_ms| Effect::ExpireAt { expire_at_ms }));
+            effects
+        };
+        match change {
+            Change::Whole(whole) => set(whole.as_slice().to_vec()),
+            Change::Rewrite(whole) => set(whole.clone()),
+            Change::Patch { offset, entry } => set_range(offset, entry),
+            Change::Tail { offset, entries } => set_range(offset, entries),
+        }
+    }
+
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Set { bytes, expire_at_ms } => {
+                self.key.bytes = Some(bytes);
+                self.expire_at_ms = expire_at_ms.unwrap_or(self.expire_at_ms);
+            }
+            Effect::SetRange { offset, patch } => {
+                overwrite(self.key.bytes.as_mut().expect("a key to patch"), offset, &patch);
+            }
+            Effect::ExpireAt { expire_at_ms } => self.expire_at_ms = expire_at_ms,
+            Effect::Delete => self.key.bytes = None,
+        }
+    }
+}
+
+impl<M: Clone + Default> Cluster<M> {
+    /// The primary has decided: it applies the effects and sends them.
+    pub fn commit(&mut self, write: &Write, model: M, knows: u64) {
+        let effects = self.primary.memory.effects(write);
+        let lapses_at = match write {
+            Write::Keep { lapses_at, .. } => *lapses_at,
+            Write::Forget => 0,
+        };
+        self.send(Sent { effects, lapses_at, model, knows });
+    }
+
+    /// The primary drops the key, which has expired.
+    pub fn delete(&mut self) {
+        let Copy { key, knows, .. } = &self.primary.memory;
+        let (lapses_at, knows) = (key.lapses_at, *knows);
+        self.send(Sent { effects: vec![Effect::Delete], lapses_at, model: M::default(), knows });
+    }
+
+    fn send(&mut self, sent: Sent<M>) {
+        self.primary.memory.receive(&sent);
+        if !self.is_cut {
+            self.link.push_back(sent);
+        }
+    }
+
+    /// The replica receives so many of the writes that are on their way; tells how many.
+    pub fn replicate(&mut self, writes: usize) -> usize {
+        let arriving = writes.min(self.link.len());
+        for sent in self.link.drain(..arriving) {
+            self.replica.memory.receive(&sent);
+        }
+        arriving
+    }
+
+    /// What is on its way is lost, and nothing more is sent.
+    pub fn cut(&mut self) {
+        self.link.clear();
+        self.is_cut = true;
+    }
+
+    /// The replica copies the whole of the primary, to its disk as well.
+    pub fn synchronise(&mut self) {
+        self.link.clear();
+        self.is_cut = false;
+        self.replica.memory = self.primary.memory.clone();
+        self.replica.disk = self.primary.memory.clone();
+    }
+
+    /// The primary comes back with what its disk has, and the replica copies that.
+    pub fn restart_primary(&mut self) {
+        self.primary.memory = self.primary.disk.clone();
+        self.synchronise();
+    }
+
+    /// The replica comes back with what its disk has, which is all that it has until it can copy
+    /// the primary.
+    pub fn restart_replica(&mut self) {
+        self.replica.memory = self.replica.disk.clone();
+        self.cut();
+    }
+
+    /// The primary is lost, with what was on its way. The replica takes its place, and the server
+    /// that was the primary comes back as its replica.
+    pub fn promote(&mut self) {
+        std::mem::swap(&mut self.primary, &mut self.replica);
+        self.synchronise();
+    }
+}
+
+impl<M: Clone> Copy<M> {
+    fn receive(&mut self, sent: &Sent<M>) {
+        sent.effects.iter().cloned().for_each(|effect| self.apply(effect));
+        self.key.lapses_at = sent.lapses_at;
+        self.model = sent.model.clone();
+        self.knows = sent.knows;
+    }
+}

@@ -1,0 +1,393 @@
+//! One run: what happens, and what has to hold after each call.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use redis_throttle_engine::oracle::{
+    self, Answer, CLOCK_MAX_US, Key, Limits, Share, Source, Step, Subject, Verb, Wrote, act,
+    check_retry, div_ceil,
+};
+
+use crate::cluster::{Cluster, Node};
+use crate::random::Random;
+
+/// When a run begins, by a good clock.
+const START_US: i128 = 1_800_000_000_000_000;
+
+/// How much happens in a run.
+const EVENTS: usize = 100;
+
+impl Source for Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        Random::below(self, bound)
+    }
+}
+
+/// How often each kind of thing happened.
+#[derive(Default)]
+pub struct Counts(BTreeMap<&'static str, u64>);
+
+/// A call that was allowed.
+struct Admission {
+    number: u64,
+    at_us: i128,
+    cost: i128,
+    /// How many extra bursts the clock had given until then.
+    bursts: i128,
+    /// Whether the server that knew of it was lost.
+    is_lost: bool,
+}
+
+pub struct Run<S: Subject> {
+    random: Random,
+    /// Mostly one. Two share the key in some runs, where only the model knows what must happen.
+    rules: Vec<Limits>,
+    cluster: Cluster<S::Model>,
+    /// By a good clock.
+    time_us: i128,
+    admissions: Vec<Admission>,
+    bursts: i128,
+    was_set_back: bool,
+    /// Whether calls are charged and refunded too: then only the model knows what must happen.
+    settles: bool,
+    pub counts: Counts,
+}
+
+fn clock<M>(node: &Node<M>, time_us: i128) -> i128 {
+    (time_us + node.clock_offset_us).clamp(0, CLOCK_MAX_US)
+}
+
+impl<S: Subject> Run<S> {
+    pub fn new(seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        // The first numbers of neighbouring seeds look alike.
+        for _ in 0..16 {
+            random.next();
+        }
+        let settles = random.below(3) == 0;
+        let rules = if random.below(4) == 0 { 2 } else { 1 };
+        let rules = (0..rules).map(|_| Limits::draw(&mut random)).collect();
+        Self {
+            random,
+            rules,
+            cluster: Cluster::default(),
+            time_us: START_US,
+            admissions: Vec::new(),
+            bursts: 0,
+            was_set_back: false,
+            settles,
+            counts: Counts::default(),
+        }
+    }
+
+    pub fn play(&mut self) -> Result<(), String> {
+        self.counts.hit("runs");
+        for _ in 0..EVENTS {
+            self.pass_time();
+            match self.random.below(60) {
+                0..36 => self.call()?,
+                36..44 => self.replicate(),
+                44..46 => self.sync_a_disk(),
+                46..50 => self.set_a_clock()?,
+                50 => self.restart_primary(),
+                51 => self.restart_replica(),
+                52 => self.promote(),
+                53 => self.cut(),
+                54 => self.cluster.synchronise(),
+                55..58 => self.peek_on_the_replica()?,
+                _ => self.expire()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls come in bursts: mostly no time passes between two events.
+    fn pass_time(&mut self) {
+        if self.random.below(3) == 0 {
+            let span_us = S::span_us(&self.rules[0]);
+            self.time_us += Step::draw_good(&mut self.random).us(span_us).max(0);
+        }
+    }
+
+    fn now(&self) -> i128 {
+        clock(&self.cluster.primary, self.time_us)
+    }
+
+    /// A deciding call on the primary: the model's answer, and every bound.
+    fn call(&mut self) -> Result<(), String> {
+        self.expire()?;
+        let rule = self.random.below(self.rules.len() as u64) as usize;
+        let limits = self.rules[rule];
+        let cost = S::cost(Share::draw(&mut self.random).of(&limits));
+        let verb = if self.settles { Verb::draw(&mut self.random) } else { Verb::Decide };
+        let verb = S::verb(verb);
+        let now = self.now();
+        let copy = &self.cluster.primary.memory;
+        let mut model = copy.model.clone();
+        let expected = act(&mut model, verb, &limits, now, cost);
+        let done = copy.key.act(verb, &S::rule(&limits), now, cost).ok();
+        let shown = format!("{verb:?} {cost} at {now} of {limits:?}");
+        let answered = done.as_ref().map(|(answer, write)| (*answer, Wrote::of(write.as_ref())));
+        if answered != expected {
+            return Err(format!("{shown}: {answered:?}; expected {expected:?}"));
+        }
+        let Some((answer, write)) = done else {
+            self.counts.hit("charges refused");
+            return Ok(());
+        };
+        let decides = matches!(verb, Verb::Decide | Verb::Partly);
+        let takes = decides && answer.allowed > 0 && cost > 0;
+        self.counts.hit(match verb {
+            Verb::Decide if answer.allowed > 0 => "allowed",
+            Verb::Partly if answer.allowed > 0 => "granted in part",
+            Verb::Decide | Verb::Partly => "denied",
+            Verb::Charge if answer.allowed > 0 => "charged",
+            Verb::Charge => "charged into debt",
+            Verb::Refund => "refunded",
+        });
+        if let Some(write) = write {
+            if !takes && decides {
+                self.counts.hit("repairs while denied");
+            }
+            if answered.is_some_and(|(_, wrote)| wrote == Wrote::Deletion) {
+                self.counts.hit("keys refunded to nothing");
+            }
+            let knows = copy.knows + u64::from(takes);
+            // Numbers go on where the last server's ended, also when it took some with it.
+            let number = self.admissions.last().map_or(0, |last| last.number) + 1;
+            let knows = if takes { number } else { knows };
+            self.cluster.commit(&write, model, knows);
+            if takes {
+                let (at_us, bursts) = (self.time_us, self.bursts);
+                let admission = Admission { number, at_us, cost, bursts, is_lost: false };
+                self.admissions.push(admission);
+            }
+        }
+        let key = &self.cluster.primary.memory.key;
+        check_retry(key, verb, &S::rule(&limits), now, cost, answer)
+            .and_then(|()| self.check_wait(&limits, cost, answer))
+            .and_then(|()| if takes { self.check_admissions() } else { Ok(()) })
+            .map_err(|said| format!("{shown}: {answer:?}: {said}"))
+    }
+
+    /// A clock that is set back adds at most one span to any wait, and nothing else adds to it.
+    fn check_wait(&mut self, limits: &Limits, cost: i128, answer: Answer) -> Result<(), String> {
+        if self.settles || self.rules.len() > 1 || cost > limits.capacity {
+            return Ok(());
+        }
+        let longest_us = S::longest_wait_us(limits, cost);
+        let added_us = if self.was_set_back { S::span_us(limits) } else { 0 };
+        let most_ms = div_ceil(longest_us + added_us, 1_000);
+        if answer.retry_after_ms > div_ceil(longest_us, 1_000) {
+            self.counts.hit("waits prolonged by a set clock");
+        }
+        (answer.retry_after_ms <= most_ms)
+            .then_some(())
+            .ok_or_else(|| format!("a wait of more than {most_ms} ms"))
+    }
+
+    /// In any stretch of true time up to the last call: no more than under a good clock, one burst
+    /// for each time that the clock was set, and what the server had never heard of.
+    fn check_admissions(&mut self) -> Result<(), String> {
+        let [limits] = self.rules[..] else { return Ok(()) };
+        if self.settles {
+            return Ok(());
+        }
+        let Some(last) = self.admissions.last() else { return Ok(()) };
+        let (mut sum, mut lost) = (0, 0);
+        let (mut beyond_steps, mut beyond_good) = (false, false);
+        for first in self.admissions.iter().rev() {
+            sum += first.cost;
+            lost += if first.is_lost { first.cost } else { 0 };
+            let Some(good) = S::most(&limits, last.at_us - first.at_us) else { break };
+            let with_bursts = good + (last.bursts - first.bursts) * limits.capacity;
+            beyond_good |= sum > good;
+            beyond_steps |= sum > with_bursts;
+            if sum > with_bursts + lost {
+                let from = first.at_us;
+                return Err(format!(
+                    "{sum} units since {from}, more than {with_bursts} and {lost} lost"
+                ));
+            }
+        }
+        if beyond_steps {
+            self.counts.hit("over-admitted by lost calls");
+        } else if beyond_good {
+            self.counts.hit("over-admitted by set clocks");
+        }
+        Ok(())
+    }
+
+    fn replicate(&mut self) {
+        let writes = self.random.between(1, 4) as usize;
+        let arrived = self.cluster.replicate(writes);
+        self.counts.add_to("writes replicated", arrived as u64);
+    }
+
+    fn sync_a_disk(&mut self) {
+        let primary = self.random.below(2) == 0;
+        let Cluster { primary: first, replica: second, .. } = &mut self.cluster;
+        let node = if primary { first } else { second };
+        node.disk = node.memory.clone();
+        self.counts.hit("disks synced");
+    }
+
+    /// Somebody sets the clock of a server; on the primary, it is asked at once.
+    fn set_a_clock(&mut self) -> Result<(), String> {
+        let step_us = Step::draw_set(&mut self.random).us(S::span_us(&self.rules[0]));
+        if self.random.below(4) == 0 {
+            self.cluster.replica.clock_offset_us += step_us;
+            self.counts.hit("clocks set on a replica");
+            return Ok(());
+        }
+        let before = self.now();
+        self.cluster.primary.clock_offset_us += step_us;
+        self.clock_has_moved(before);
+        let [limits] = self.rules[..] else { return Ok(()) };
+        let copy = &self.cluster.primary.memory;
+        let key = if copy.is_expired(self.now()) { Key::default() } else { copy.key.clone() };
+        for cost in [1, limits.capacity].map(S::cost) {
+            let answer = key.peek(&S::rule(&limits), self.now(), cost);
+            self.check_wait(&limits, cost, answer)
+                .map_err(|said| format!("{answer:?} when set from {before} {limits:?}: {said}"))?;
+        }
+        Ok(())
+    }
+
+    /// What decides has another clock now, or another server does.
+    fn clock_has_moved(&mut self, before: i128) {
+        let now = self.now();
+        self.was_set_back |= now < before;
+        if now != before {
+            self.bursts += S::bursts(&self.rules[0], now > before);
+        }
+        match now - before {
+            0 => {}
+            1.. => self.counts.hit("clocks set forward"),
+            _ => self.counts.hit("clocks set back"),
+        }
+    }
+
+    fn restart_primary(&mut self) {
+        self.cluster.restart_primary();
+        self.counts.hit("restarts of a primary");
+        self.forget_what_is_not_known();
+    }
+
+    fn restart_replica(&mut self) {
+        self.cluster.restart_replica();
+        self.counts.hit("restarts of a replica");
+    }
+
+    fn cut(&mut self) {
+        self.cluster.cut();
+        self.counts.hit("links cut");
+    }
+
+    fn promote(&mut self) {
+        let before = self.now();
+        self.cluster.promote();
+        self.counts.hit("promotions");
+        self.clock_has_moved(before);
+        self.forget_what_is_not_known();
+    }
+
+    /// Another copy serves: calls that it does not know of are lost.
+    fn forget_what_is_not_known(&mut self) {
+        let knows = self.cluster.primary.memory.knows;
+        for admission in self.admissions.iter_mut().filter(|one| one.number > knows) {
+            if !std::mem::replace(&mut admission.is_lost, true) {
+                self.counts.hit("allowed calls lost");
+            }
+        }
+    }
+
+    /// PEEK on the replica answers what its own copy says by its own clock.
+    fn peek_on_the_replica(&mut self) -> Result<(), String> {
+        let rule = self.random.below(self.rules.len() as u64) as usize;
+        let limits = self.rules[rule];
+        let cost = S::cost(Share::draw(&mut self.random).of(&limits));
+        let now = clock(&self.cluster.replica, self.time_us);
+        let copy = &self.cluster.replica.memory;
+        let none = (Key::default(), S::Model::default());
+        let (key, model) =
+            if copy.is_expired(now) { &none } else { &(copy.key.clone(), copy.model.clone()) };
+        let expected = oracle::peek(model, &limits, now, cost);
+        let answer = key.peek(&S::rule(&limits), now, cost);
+        self.counts.hit("looks at a replica");
+        (answer == expected).then_some(()).ok_or_else(|| {
+            format!("replica, cost {cost} at {now} of {limits:?}: {answer:?}, not {expected:?}")
+        })
+    }
+
+    /// The server drops a key that has expired: by then it must mean nothing.
+    fn expire(&mut self) -> Result<(), String> {
+        let now = self.now();
+        let copy = &self.cluster.primary.memory;
+        if !copy.is_expired(now) {
+            return Ok(());
+        }
+        if let [limits] = self.rules[..] {
+            let answer = copy.key.peek(&S::rule(&limits), now, 0);
+            if answer.reset_after_ms != 0 || answer.remaining != answer.limit {
+                return Err(format!("expired at {now} under {limits:?}, with {answer:?}"));
+            }
+        }
+        self.cluster.delete();
+        self.counts.hit("keys expired");
+        Ok(())
+    }
+}
+
+/// Without these a simulation proves little.
+const MUST_HAPPEN: [&str; 20] = [
+    "allowed",
+    "allowed calls lost",
+    "charged",
+    "charged into debt",
+    "clocks set back",
+    "clocks set forward",
+    "clocks set on a replica",
+    "denied",
+    "disks synced",
+    "keys expired",
+    "keys refunded to nothing",
+    "links cut",
+    "looks at a replica",
+    "over-admitted by lost calls",
+    "over-admitted by set clocks",
+    "promotions",
+    "refunded",
+    "repairs while denied",
+    "restarts of a primary",
+    "waits prolonged by a set clock",
+];
+
+impl Counts {
+    fn hit(&mut self, name: &'static str) {
+        self.add_to(name, 1);
+    }
+
+    fn add_to(&mut self, name: &'static str, number: u64) {
+        *self.0.entry(name).or_default() += number;
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        other.0.iter().for_each(|(name, number)| self.add_to(name, *number));
+    }
+
+    /// Fails where many runs have not once come to something that is to be tested.
+    pub fn check_that_all_happened(&self) {
+        if self.0.get("runs").is_some_and(|runs| *runs >= 500) {
+            for name in MUST_HAPPEN {
+                assert!(self.0.contains_key(name), "never: {name}");
+            }
+        }
+    }
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, number)| write!(out, "\n  {name:<30} {number:>9}"))
+    }
+}

@@ -1,0 +1,129 @@
+//! The server's API made safe: all `unsafe` written by hand, behind functions safe to call.
+//!
+//! Nothing here knows a limiter, a state or a command of ours: what goes in and comes out are
+//! bytes, numbers and texts. Read `call` and `key` first; `sorted_set`, `effect`, `reply`, `info`,
+//! `setting`, `command` and `load` are a part of the server's API each.
+//!
+//! Three rules hold. Every function that the server calls catches unwinding (`guard`), because a
+//! panic that leaves an `extern "C"` function aborts the process. Bytes that a client sent never
+//! pass through a C string or a format. And what is handed out borrows from the call it belongs to,
+//! so that nothing outlives the command.
+
+use redis_module::raw;
+use std::ffi::{CString, c_int, c_longlong};
+use std::{ptr, slice};
+
+/// A function of the server's API. Those used in this folder are checked at load.
+macro_rules! api {
+    ($name:ident) => {{
+        #[allow(unused_unsafe, reason = "stands inside and outside of unsafe blocks")]
+        // SAFETY: the pointers are written once, while the module loads, before any other use.
+        let function = unsafe { ::redis_module::raw::$name };
+        function.expect(concat!(stringify!($name), " was checked at load"))
+    }};
+}
+
+/// Whether the server has each of these functions, with its name.
+macro_rules! presence {
+    ($($name:ident)*) => {
+        // SAFETY: as in `api!`.
+        [$((stringify!($name), unsafe { raw::$name }.is_some())),*]
+    };
+}
+
+pub mod call;
+pub mod command;
+pub mod effect;
+pub mod guard;
+pub mod info;
+pub mod key;
+pub mod load;
+pub mod reply;
+pub mod setting;
+pub mod sorted_set;
+
+/// The server said no: it has no such thing, the name is taken, the value is not of that kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refused;
+
+/// The first function that the server lacks, if any: it is then too old.
+pub fn missing_function() -> Option<&'static str> {
+    let functions = presence!(
+        RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
+        RedisModule_SetCommandInfo RedisModule_GetClientId RedisModule_GetClientUserNameById
+        RedisModule_SetModuleOptions RedisModule_RegisterBoolConfig
+        RedisModule_RegisterNumericConfig RedisModule_RegisterStringConfig
+        RedisModule_LoadConfigs RedisModule_RegisterInfoFunc
+        RedisModule_InfoAddSection RedisModule_InfoAddFieldCString
+        RedisModule_InfoAddFieldULongLong RedisModule_GetCommandKeys RedisModule_Free
+        RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA
+        RedisModule_StringTruncate RedisModule_StringSet RedisModule_DeleteKey
+        RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_CreateString
+        RedisModule_FreeString
+        RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey
+        RedisModule_NotifyKeyspaceEvent RedisModule_ReplyWithArray RedisModule_ReplyWithLongLong
+        RedisModule_ReplyWithMap RedisModule_ReplyWithStringBuffer RedisModule_ReplyWithNull
+        RedisModule_ReplyWithSimpleString RedisModule_ReplyWithError RedisModule_WrongArity
+        RedisModule_Log
+        RedisModule_GetServerInfo RedisModule_FreeServerInfo RedisModule_ServerInfoGetFieldUnsigned
+        RedisModule_SubscribeToServerEvent RedisModule_ValueLength RedisModule_ZsetAdd
+        RedisModule_ZsetRem RedisModule_ZsetScore RedisModule_ZsetFirstInScoreRange
+        RedisModule_ZsetLastInScoreRange RedisModule_ZsetRangeCurrentElement
+        RedisModule_ZsetRangeNext RedisModule_ZsetRangePrev RedisModule_ZsetRangeStop
+        RedisModule_Call RedisModule_CallReplyType RedisModule_CallReplyInteger
+        RedisModule_CallReplyArrayElement RedisModule_CreateStringFromCallReply
+        RedisModule_FreeCallReply
+    );
+    functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
+}
+
+/// The server's cached time of the running command in Unix microseconds, where it tells.
+pub fn cached_time_us() -> Option<u64> {
+    // SAFETY: as in `api!`; the function takes nothing and only reads.
+    let us = unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) }?;
+    u64::try_from(us).ok()
+}
+
+/// Whether the server tells the cached time of the running command.
+pub fn has_cached_time() -> bool {
+    // SAFETY: as in `api!`.
+    unsafe { raw::RedisModule_CachedMicroseconds }.is_some()
+}
+
+/// Writes a line to the server's log, on behalf of no command in particular.
+pub fn log_warning(message: &str) {
+    log(ptr::null_mut(), message);
+}
+
+/// Writes a line to the server's log. A null context is accepted.
+fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
+    let printable: String = message.chars().filter(|char| *char != '\0').collect();
+    let message = CString::new(printable).unwrap_or_default();
+    let (level, format) = (c"warning".as_ptr(), c"%s".as_ptr());
+    // SAFETY: the only format is "%s", and one C string follows.
+    unsafe { api!(RedisModule_Log)(ctx, level, format, message.as_ptr()) };
+}
+
+/// What a function of the API answers, as a result.
+fn accepted(result: c_int) -> Result<(), Refused> {
+    if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
+}
+
+/// An unsigned number as the API takes it.
+fn to_integer(number: u64) -> c_longlong {
+    c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
+}
+
+/// The bytes of a string of the server.
+///
+/// # Safety
+///
+/// `string` must be a string of the server that is neither changed nor freed during `'a`.
+unsafe fn bytes_of<'a>(string: *const raw::RedisModuleString) -> &'a [u8] {
+    let mut len = 0;
+    // SAFETY: by the contract of this function.
+    unsafe {
+        let start = api!(RedisModule_StringPtrLen)(string, &raw mut len);
+        if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
+    }
+}

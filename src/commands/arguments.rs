@@ -1,0 +1,262 @@
+//! The arguments of the commands, as a server tells them to clients.
+
+use crate::api::command::{Argument, KeyRange, Kind};
+use std::ffi::CStr;
+
+pub const KEY: Argument =
+    Argument::new(c"key", Kind::Key, Some(c"the limited subject and its rule"));
+pub const LIMIT: Argument =
+    Argument::new(c"limit", Kind::Integer, Some(c"units per window, 1 to 10^12"));
+pub const BURST: Argument =
+    Argument::new(c"burst", Kind::Integer, Some(c"units allowed at once, 1 to 10^12"));
+pub const CAPACITY: Argument =
+    Argument::new(c"capacity", Kind::Integer, Some(c"units the bucket holds, 1 to 10^12"));
+pub const RATE: Argument =
+    Argument::new(c"rate", Kind::Integer, Some(c"units per period in the long run"));
+pub const DURATION: Option<&CStr> =
+    Some(c"a duration from 1ms to 366d, seconds without a unit: 60, 0.5, 500ms, 1h");
+pub const WINDOW: Argument = Argument::new(c"window", Kind::Text, DURATION);
+pub const PERIOD: Argument = Argument::new(c"period", Kind::Text, DURATION);
+pub const COST: Argument = Argument {
+    name: c"cost",
+    kind: Kind::Integer,
+    token: Some(c"COST"),
+    summary: Some(c"units this call takes, 0 to 10^12, 1 if not given"),
+    optional: true,
+    multiple: false,
+};
+pub const PARTIAL: Argument = Argument::token(c"partial", c"PARTIAL").optional();
+pub const ALIGNED: Argument = Argument::token(c"aligned", c"ALIGNED").optional();
+
+pub const ATTEMPTS: Argument =
+    Argument::new(c"attempts", Kind::Integer, Some(c"attempts without a delay, 1 to 10^6"));
+pub const BASE: Argument = Argument::new(c"base", Kind::Text, Some(c"the first delay, a duration"));
+pub const MAX: Argument = Argument::new(c"max", Kind::Text, Some(c"the longest delay, a duration"));
+pub const FORGET: Argument =
+    Argument::new(c"forget", Kind::Text, Some(c"without an attempt for so long all is forgotten"));
+
+pub const LIMIT_PER_PERIOD: Argument =
+    Argument::new(c"limit", Kind::Integer, Some(c"units per calendar period, 1 to 10^12"));
+pub const UNIT: Argument = Argument::new(
+    c"unit",
+    Kind::OneOf(&[
+        Argument::token(c"day", c"DAY"),
+        Argument::token(c"week", c"WEEK"),
+        Argument::token(c"month", c"MONTH"),
+        Argument::token(c"quarter", c"QUARTER"),
+        Argument::token(c"year", c"YEAR"),
+    ]),
+    None,
+);
+pub const ZONE: Argument = Argument {
+    token: Some(c"ZONE"),
+    ..Argument::new(c"zone", Kind::Text, Some(c"an IANA time zone, UTC if not given")).optional()
+};
+pub const START: Argument = Argument {
+    token: Some(c"START"),
+    ..Argument::new(
+        c"start",
+        Kind::Text,
+        Some(c"of a week mon..sun, of a month its day 1 to 31, of a year its month 1 to 12"),
+    )
+    .optional()
+};
+
+pub const LIMIT_PER_WINDOW: &[Argument] = &[KEY, LIMIT, WINDOW, COST, PARTIAL];
+pub const CAPACITY_AND_RATE: &[Argument] = &[KEY, CAPACITY, RATE, PERIOD, COST, PARTIAL];
+
+pub const FIXED_WINDOW: Argument = Argument::new(
+    c"fixed-window",
+    Kind::Block(&[Argument::token(c"fixed", c"FIXED"), LIMIT, WINDOW, ALIGNED]),
+    None,
+);
+pub const CALENDAR_QUOTA: Argument = Argument::new(
+    c"calendar-quota",
+    Kind::Block(&[Argument::token(c"quota", c"QUOTA"), LIMIT_PER_PERIOD, UNIT, ZONE, START]),
+    None,
+);
+
+pub const ALGORITHMS: &[Argument] = &[
+    FIXED_WINDOW,
+    Argument::new(
+        c"sliding-window",
+        Kind::Block(&[Argument::token(c"sliding", c"SLIDING"), LIMIT, WINDOW]),
+        None,
+    ),
+    Argument::new(
+        c"sliding-log",
+        Kind::Block(&[Argument::token(c"slidinglog", c"SLIDINGLOG"), LIMIT, WINDOW]),
+        None,
+    ),
+    Argument::new(
+        c"token-bucket",
+        Kind::Block(&[Argument::token(c"tokenbucket", c"TOKENBUCKET"), CAPACITY, RATE, PERIOD]),
+        None,
+    ),
+    Argument::new(
+        c"leaky-bucket",
+        Kind::Block(&[Argument::token(c"leakybucket", c"LEAKYBUCKET"), CAPACITY, RATE, PERIOD]),
+        None,
+    ),
+    Argument::new(
+        c"generic-cell-rate",
+        Kind::Block(&[Argument::token(c"gcra", c"GCRA"), BURST, RATE, PERIOD]),
+        None,
+    ),
+    Argument::new(
+        c"growing-delay",
+        Kind::Block(&[Argument::token(c"backoff", c"BACKOFF"), ATTEMPTS, BASE, MAX, FORGET]),
+        None,
+    ),
+    CALENDAR_QUOTA,
+];
+
+pub const ID: Argument = Argument::new(c"id", Kind::Text, Some(c"the holder, 1 to 128 bytes"));
+pub const HOLDERS: Argument =
+    Argument::new(c"limit", Kind::Integer, Some(c"holders at once, 1 to 10^6"));
+pub const TTL: Argument = Argument::new(c"ttl", Kind::Text, DURATION);
+
+const HOLDING: Argument = Argument::new(
+    c"holders",
+    Kind::Block(&[Argument::token(c"lease", c"LEASE"), ID, HOLDERS, TTL]),
+    None,
+);
+
+pub const USED_POLICY: Argument =
+    Argument::new(c"policy", Kind::Text, Some(c"its name, 1 to 64 of A-Z a-z 0-9 . _ : / -"));
+pub const VARIANTS: Argument = Argument::new(
+    c"variants",
+    Kind::Block(&[
+        Argument {
+            token: Some(c"FOR"),
+            ..Argument::new(
+                c"variant",
+                Kind::Text,
+                Some(c"whose limits are taken if there are any, else the next one's"),
+            )
+        },
+        Argument {
+            token: Some(c"FOR"),
+            ..Argument::new(c"variant", Kind::Text, Some(c"the less particular one")).optional()
+        },
+    ]),
+    None,
+)
+.optional();
+pub const DEFAULT_RULE: Argument = Argument::new(
+    c"default-rule",
+    Kind::Block(&[Argument::token(c"default", c"DEFAULT"), RULE_OF_POLICY]),
+    Some(c"the rule where there is no such policy, as the last of all"),
+)
+.optional();
+pub const RULE_OF_POLICY: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
+
+const USE: Argument = Argument::new(
+    c"use-of-policy",
+    Kind::Block(&[Argument::token(c"use", c"USE"), USED_POLICY, VARIANTS, DEFAULT_RULE]),
+    None,
+);
+
+/// The algorithms, and more rules, which are none.
+const fn rules_with<const N: usize>(others: &[Argument]) -> [Argument; N] {
+    let mut rules = [USE; N];
+    let (algorithms, rest) = rules.split_at_mut(ALGORITHMS.len());
+    algorithms.copy_from_slice(ALGORITHMS);
+    rest.copy_from_slice(others);
+    rules
+}
+
+pub const ANY_RULE: Argument = Argument::new(
+    c"rule",
+    Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 2 }>(&[HOLDING, USE])),
+    None,
+);
+
+pub const RULE: Argument =
+    Argument::new(c"rule", Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 1 }>(&[USE])), None);
+
+pub const RESERVATION_ID: Argument =
+    Argument::new(c"id", Kind::Text, Some(c"whose, 1 to 64 bytes"));
+pub const HELD_FOR: Argument =
+    Argument::new(c"ttl", Kind::Text, Some(c"for how long it is held and remembered, a duration"));
+pub const RESERVABLE: Argument =
+    Argument::new(c"algorithm", Kind::OneOf(&[FIXED_WINDOW, CALENDAR_QUOTA]), None);
+
+pub const POLICY: Argument = Argument::new(
+    c"policy",
+    Kind::Text,
+    Some(c"a name of 1 to 64 of A-Z a-z 0-9 . _ : / -, or name@variant"),
+);
+pub const MODE: Argument = Argument::new(
+    c"mode",
+    Kind::OneOf(&[
+        Argument::token(c"shadow", c"SHADOW"),
+        Argument::token(c"off", c"OFF"),
+        Argument::token(c"block", c"BLOCK"),
+        Argument {
+            token: Some(c"ENFORCE"),
+            ..Argument::new(c"percent", Kind::Integer, Some(c"of the subjects, 0 to 100"))
+        },
+    ]),
+    None,
+)
+.optional();
+pub const EX: Argument = Argument {
+    token: Some(c"EX"),
+    ..Argument::new(c"lasts", Kind::Text, Some(c"a duration, after which the one before is back"))
+        .optional()
+};
+pub const PATTERN: Argument =
+    Argument::new(c"pattern", Kind::Text, Some(c"of names, as KEYS takes it")).optional();
+pub const MAX_BURST: Argument =
+    Argument::new(c"max_burst", Kind::Integer, Some(c"units allowed at once, less one"));
+pub const COUNT_PER_PERIOD: Argument =
+    Argument::new(c"count_per_period", Kind::Integer, Some(c"units per period in the long run"));
+pub const PERIOD_IN_SECONDS: Argument =
+    Argument::new(c"period", Kind::Integer, Some(c"whole seconds, 1 to 366 days"));
+pub const QUANTITY: Argument =
+    Argument::new(c"quantity", Kind::Integer, Some(c"units this call takes, 1 if not given"))
+        .optional();
+
+const CLOCK_ACTIONS: &[Argument] = &[
+    Argument::new(
+        c"freeze-clock",
+        Kind::Block(&[
+            Argument::token(c"freeze", c"FREEZE"),
+            Argument::new(c"unix-us", Kind::Integer, Some(c"Unix time in us, 0 to the year 2200"))
+                .optional(),
+        ]),
+        None,
+    ),
+    Argument::new(
+        c"advance-clock",
+        Kind::Block(&[
+            Argument::token(c"advance", c"ADVANCE"),
+            Argument::new(c"duration", Kind::Text, Some(c"a duration, with - in front to go back")),
+        ]),
+        None,
+    ),
+    Argument::token(c"resume", c"RESUME"),
+];
+
+pub const CLOCK_ACTION: Argument = Argument {
+    token: Some(c"CLOCK"),
+    ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
+};
+
+/// Keys and rules by turns.
+pub const PAIRS: KeyRange = KeyRange { last: -1, step: 2 };
+
+pub const KEYS_AND_RULES: &[Argument] = &[Argument::new(
+    c"key-and-rule",
+    Kind::Block(&[
+        KEY,
+        Argument::new(
+            c"rule",
+            Kind::Text,
+            Some(c"a rule and its arguments in one argument: \"GCRA 6 10 60\", \"USE search\""),
+        ),
+    ]),
+    None,
+)
+.multiple()];

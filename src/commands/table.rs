@@ -1,0 +1,380 @@
+//! The command table as data: what a server, a client and `redis-cli` want to know of each command.
+
+use crate::api::command::{Access, Description};
+use crate::commands::arguments::*;
+use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::grammar::reservation::ReservationVerb;
+use std::ffi::CStr;
+
+pub use crate::commands::row::{Action, Command, Counters, PolicyVerb};
+use crate::commands::row::{
+    CONSTANT, SINCE, deciding, ending, leasing, operating, policy, reading, settling,
+};
+
+/// The name of the module's own ACL category.
+pub const ACL_CATEGORY: &CStr = c"rl";
+
+/// All commands. The counters of `INFO` go by their place in this table.
+pub static COMMANDS: [Command; 34] = [
+    Command {
+        description: Description {
+            arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
+            ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
+        },
+        action: Action::Decide(Algorithm::FixedWindow),
+        counters: Some(Counters { allowed: c"fixed_allowed", denied: c"fixed_denied" }),
+    },
+    Command {
+        description: deciding(
+            c"rl.sliding",
+            c"Decides whether a call may happen now, by a sliding-window counter.",
+        ),
+        action: Action::Decide(Algorithm::SlidingWindow),
+        counters: Some(Counters { allowed: c"sliding_allowed", denied: c"sliding_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(log N) with N entries in the log, amortised",
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            ..deciding(
+                c"rl.slidinglog",
+                c"Decides whether a call may happen now, by an exact sliding window.",
+            )
+        },
+        action: Action::Decide(Algorithm::SlidingLog),
+        counters: Some(Counters { allowed: c"slidinglog_allowed", denied: c"slidinglog_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -5,
+            arguments: CAPACITY_AND_RATE,
+            ..deciding(
+                c"rl.tokenbucket",
+                c"Decides whether a call may happen now, by a token bucket.",
+            )
+        },
+        action: Action::Decide(Algorithm::TokenBucket),
+        counters: Some(Counters { allowed: c"tokenbucket_allowed", denied: c"tokenbucket_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -5,
+            arguments: CAPACITY_AND_RATE,
+            ..deciding(
+                c"rl.leakybucket",
+                c"Decides whether a call may join a queue, and tells how long it has to wait.",
+            )
+        },
+        action: Action::Decide(Algorithm::LeakyBucket),
+        counters: Some(Counters { allowed: c"leakybucket_allowed", denied: c"leakybucket_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -5,
+            arguments: &[KEY, BURST, RATE, PERIOD, COST, PARTIAL],
+            ..deciding(
+                c"rl.gcra",
+                c"Decides whether a call may happen now, by the generic cell rate algorithm.",
+            )
+        },
+        action: Action::Decide(Algorithm::Gcra),
+        counters: Some(Counters { allowed: c"gcra_allowed", denied: c"gcra_denied" }),
+    },
+    Command {
+        description: Description {
+            since: c"0.2.0",
+            arity: -6,
+            arguments: &[KEY, ATTEMPTS, BASE, MAX, FORGET],
+            ..deciding(
+                c"rl.backoff",
+                c"Decides whether an attempt may happen now, by delays that grow.",
+            )
+        },
+        action: Action::Decide(Algorithm::Backoff),
+        counters: Some(Counters { allowed: c"backoff_allowed", denied: c"backoff_denied" }),
+    },
+    Command {
+        description: Description {
+            since: c"0.2.0",
+            arguments: &[KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START, COST, PARTIAL],
+            ..deciding(
+                c"rl.quota",
+                c"Decides whether a call may happen now, by an allowance of a calendar period.",
+            )
+        },
+        action: Action::Decide(Algorithm::CalendarQuota),
+        counters: Some(Counters { allowed: c"quota_allowed", denied: c"quota_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+            since: c"0.2.0",
+            arity: -3,
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, USED_POLICY, COST, PARTIAL, VARIANTS, DEFAULT_RULE],
+            ..deciding(
+                c"rl.use",
+                c"Decides whether a call may happen now, by a policy that goes by its name.",
+            )
+        },
+        action: Action::Use,
+        counters: Some(Counters { allowed: c"use_allowed", denied: c"use_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
+            arity: -4,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[KEY, ANY_RULE, COST, PARTIAL],
+            ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
+        },
+        action: Action::Peek,
+        counters: Some(Counters { allowed: c"peek_allowed", denied: c"peek_denied" }),
+    },
+    Command {
+        description: Description {
+            flags: c"write deny-oom",
+            arguments: &[KEY, RULE, COST],
+            ..settling(
+                c"rl.charge",
+                c"Takes what a call has cost, whether or not it is there: debt.",
+            )
+        },
+        action: Action::Charge,
+        counters: Some(Counters { allowed: c"charge_allowed", denied: c"charge_denied" }),
+    },
+    Command {
+        description: Description {
+            arguments: &[KEY, RULE, COST],
+            ..settling(c"rl.refund", c"Gives back what a call has not cost after all.")
+        },
+        action: Action::Refund,
+        counters: Some(Counters { allowed: c"refund_allowed", denied: c"refund_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -7,
+            flags: c"write deny-oom",
+            categories_and_own: c"write slow rl",
+            arguments: &[KEY, RESERVATION_ID, HELD_FOR, RESERVABLE, COST],
+            ..ending(c"rl.reserve", c"Holds for an id what a call may cost, for a while.")
+        },
+        action: Action::Reserve(ReservationVerb::Reserve),
+        counters: Some(Counters { allowed: c"reserve_allowed", denied: c"reserve_denied" }),
+    },
+    Command {
+        description: ending(
+            c"rl.commit",
+            c"Takes what a call has cost for which an id holds something, and settles the id.",
+        ),
+        action: Action::Reserve(ReservationVerb::Commit),
+        counters: Some(Counters { allowed: c"commit_allowed", denied: c"commit_denied" }),
+    },
+    Command {
+        description: ending(c"rl.cancel", c"Frees what an id holds."),
+        action: Action::Reserve(ReservationVerb::Cancel),
+        counters: Some(Counters { allowed: c"cancel_allowed", denied: c"cancel_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
+            since: c"0.2.0",
+            arity: -3,
+            flags: c"write deny-oom",
+            categories: c"write slow",
+            categories_and_own: c"write slow rl",
+            keys: Some((PAIRS, Access::Update)),
+            arguments: KEYS_AND_RULES,
+            ..deciding(
+                c"rl.all",
+                c"Decides whether a call may happen now, by several rules: takes from all or none.",
+            )
+        },
+        action: Action::DecideAll,
+        counters: Some(Counters { allowed: c"all_allowed", denied: c"all_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
+            since: c"0.2.0",
+            arity: -3,
+            tips: Some(c"nondeterministic_output"),
+            keys: Some((PAIRS, Access::Read)),
+            arguments: KEYS_AND_RULES,
+            ..reading(
+                c"rl.peekall",
+                c"Tells what several rules would decide together now, changing nothing.",
+            )
+        },
+        action: Action::PeekAll,
+        counters: Some(Counters { allowed: c"peekall_allowed", denied: c"peekall_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: -5,
+            flags: c"write fast deny-oom",
+            arguments: &[KEY, ID, HOLDERS, TTL],
+            ..leasing(c"rl.lease", c"Takes or renews one of so many permits, until it lapses.")
+        },
+        action: Action::Lease,
+        counters: Some(Counters { allowed: c"lease_allowed", denied: c"lease_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: 4,
+            arguments: &[KEY, ID, TTL],
+            ..leasing(c"rl.renew", c"Keeps a permit for longer, if it has not lapsed.")
+        },
+        action: Action::Renew,
+        counters: Some(Counters { allowed: c"renew_allowed", denied: c"renew_denied" }),
+    },
+    Command {
+        description: Description {
+            arity: 3,
+            arguments: &[KEY, ID],
+            ..leasing(c"rl.release", c"Gives a permit back, if it has not lapsed.")
+        },
+        action: Action::Release,
+        counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
+    },
+    Command {
+        description: Description {
+            since: c"0.2.0",
+            arity: -5,
+            arguments: &[KEY, MAX_BURST, COUNT_PER_PERIOD, PERIOD_IN_SECONDS, QUANTITY],
+            ..deciding(
+                c"cl.throttle",
+                c"Decides whether a call may happen now, as redis-cell does.",
+            )
+        },
+        action: Action::Throttle,
+        counters: Some(Counters { allowed: c"throttle_allowed", denied: c"throttle_denied" }),
+    },
+    Command {
+        description: Description {
+            complexity: c"O(1), of a key with leases O(log N) with N holders",
+            tips: Some(c"nondeterministic_output"),
+            ..reading(
+                c"rl.inspect",
+                c"Shows the state behind a key as field and value pairs, for people.",
+            )
+        },
+        action: Action::Inspect,
+        counters: None,
+    },
+    Command {
+        description: Description {
+            complexity: c"O(N log N) with N policies that were touched",
+            since: c"0.2.0",
+            arity: 1,
+            flags: c"readonly allow-loading allow-stale",
+            categories: c"read slow",
+            categories_and_own: c"read slow rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[],
+            ..reading(c"rl.metrics", c"Shows all counters in the text format of Prometheus.")
+        },
+        action: Action::Metrics,
+        counters: None,
+    },
+    Command {
+        description: Description {
+            name: c"rl.debug",
+            summary: c"Stops and moves the module's clock, for tests.",
+            complexity: CONSTANT,
+            since: SINCE,
+            arity: -3,
+            flags: c"admin",
+            categories: c"admin slow dangerous",
+            categories_and_own: c"admin slow dangerous rl",
+            keys: None,
+            tips: Some(c"nondeterministic_output"),
+            arguments: &[CLOCK_ACTION],
+        },
+        action: Action::Debug,
+        counters: None,
+    },
+    Command {
+        description: operating(c"rl.policy", c"A container for what operators do with policies."),
+        action: Action::Container,
+        counters: None,
+    },
+    policy(
+        PolicyVerb::Set,
+        Description {
+            arity: -4,
+            arguments: &[POLICY, MODE, EX, RULE_OF_POLICY],
+            ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
+        },
+    ),
+    policy(
+        PolicyVerb::Del,
+        Description {
+            complexity: c"O(N) with N names",
+            arity: -3,
+            arguments: &[POLICY.multiple()],
+            ..operating(c"rl.policy|del", c"Deletes policies, and tells how many there were.")
+        },
+    ),
+    policy(
+        PolicyVerb::Get,
+        Description {
+            arity: 3,
+            arguments: &[POLICY],
+            ..operating(c"rl.policy|get", c"Tells what applies under a name.")
+        },
+    ),
+    policy(
+        PolicyVerb::List,
+        Description {
+            complexity: c"O(N log N) with N policies",
+            arguments: &[PATTERN],
+            ..operating(c"rl.policy|list", c"Tells the policies in the form of the file.")
+        },
+    ),
+    policy(
+        PolicyVerb::Load,
+        Description {
+            complexity: c"O(N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|load", c"Reads the policy file again: all of it or nothing.")
+        },
+    ),
+    policy(
+        PolicyVerb::Save,
+        Description {
+            complexity: c"O(N log N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|save", c"Writes the policy file.")
+        },
+    ),
+    policy(
+        PolicyVerb::Stats,
+        Description {
+            complexity: c"O(N log N) with N policies, of one policy O(1)",
+            arguments: &[POLICY.optional()],
+            ..operating(c"rl.policy|stats", c"Tells what became of the calls of policies.")
+        },
+    ),
+    policy(
+        PolicyVerb::ResetStat,
+        Description {
+            complexity: c"O(N) with N policies",
+            arity: 2,
+            ..operating(c"rl.policy|resetstat", c"Begins to count the calls of policies anew.")
+        },
+    ),
+    policy(
+        PolicyVerb::Help,
+        Description {
+            arity: 2,
+            tips: None,
+            ..operating(c"rl.policy|help", c"Tells what the subcommands do.")
+        },
+    ),
+];

@@ -1,0 +1,222 @@
+//! What the server calls: load, unload, the cron, `INFO` and every command. This file alone sees
+//! both the server's API and what is done with it.
+
+use crate::api::call::{Call, CommandFunction, Commands, trampoline};
+use crate::api::command::KeyRange;
+use crate::api::load::{End, Loader};
+use crate::api::{self, Refused};
+use crate::commands::table::{ACL_CATEGORY, COMMANDS};
+use crate::policies::file::FileError;
+use crate::policies::{file as policy_file, table as policies};
+use crate::{clock, config, error, fault, handler, info};
+use redis_module::{RedisString, Status, redis_module};
+use redis_module_macros::cron_event_handler;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Stands in for the server's allocator in unit tests, which run without a server.
+#[cfg(test)]
+type Allocator = std::alloc::System;
+#[cfg(not(test))]
+type Allocator = redis_module::alloc::RedisAlloc;
+
+#[cfg(test)]
+const ALLOCATOR: Allocator = std::alloc::System;
+#[cfg(not(test))]
+const ALLOCATOR: Allocator = redis_module::alloc::RedisAlloc;
+
+redis_module! {
+    name: "rl",
+    // What `MODULE LIST` shows: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
+    version: 200,
+    allocator: (Allocator, ALLOCATOR),
+    data_types: [],
+    init: on_load,
+    deinit: on_unload,
+}
+
+/// The commands of the table, as the server calls them.
+struct Table;
+
+impl Commands for Table {
+    const PANICKED: &'static CStr = error::INTERNAL;
+
+    fn keys(index: usize) -> Option<KeyRange> {
+        COMMANDS[index].description.keys.map(|(range, _)| range)
+    }
+
+    #[inline]
+    fn run(index: usize, call: &mut Call<'_>) {
+        handler::run(index, call);
+    }
+}
+
+/// One instance for each row of the table.
+const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
+    trampoline::<Table, 0>,
+    trampoline::<Table, 1>,
+    trampoline::<Table, 2>,
+    trampoline::<Table, 3>,
+    trampoline::<Table, 4>,
+    trampoline::<Table, 5>,
+    trampoline::<Table, 6>,
+    trampoline::<Table, 7>,
+    trampoline::<Table, 8>,
+    trampoline::<Table, 9>,
+    trampoline::<Table, 10>,
+    trampoline::<Table, 11>,
+    trampoline::<Table, 12>,
+    trampoline::<Table, 13>,
+    trampoline::<Table, 14>,
+    trampoline::<Table, 15>,
+    trampoline::<Table, 16>,
+    trampoline::<Table, 17>,
+    trampoline::<Table, 18>,
+    trampoline::<Table, 19>,
+    trampoline::<Table, 20>,
+    trampoline::<Table, 21>,
+    trampoline::<Table, 22>,
+    trampoline::<Table, 23>,
+    trampoline::<Table, 24>,
+    trampoline::<Table, 25>,
+    trampoline::<Table, 26>,
+    trampoline::<Table, 27>,
+    trampoline::<Table, 28>,
+    trampoline::<Table, 29>,
+    trampoline::<Table, 30>,
+    trampoline::<Table, 31>,
+    trampoline::<Table, 32>,
+    trampoline::<Table, 33>,
+];
+
+/// Called by the server through the block above, which has bound the API by then.
+fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
+    let Some(loader) = Loader::new(ctx) else { return Status::Err };
+    let loaded = api::guard::guard(Err(Refused), || load(&loader, args.len()));
+    if loaded.is_ok() {
+        return Status::Ok;
+    }
+    // Redis 7.0 forgets to, and would call into a library that it has closed.
+    api::guard::guard((), || loader.unsubscribe_from_cron());
+    Status::Err
+}
+
+fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
+    let refuse = |message: &str| {
+        loader.log_warning(message);
+        Refused
+    };
+    if let Some(name) = api::missing_function() {
+        return Err(refuse(&format!(
+            "redis-throttle needs Redis 7.0 or Valkey 8.0 or newer: this server has no {name}"
+        )));
+    }
+    // The block has registered a function of its own, which is unfit for a crash report.
+    loader.register_info::<info::Report>()?;
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("no message");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        api::log_warning(&format!("redis-throttle panicked at {place}: {message}"));
+    }));
+    if args_len > 0 {
+        return Err(refuse(
+            "redis-throttle takes no loadmodule arguments: set rl.* in the configuration instead",
+        ));
+    }
+    if let Some(command) = api::effect::missing_effect() {
+        return Err(refuse(&format!(
+            "redis-throttle keeps its states with {command}, and this server has no such \
+             command: take the rename-command line for {command} out of the configuration"
+        )));
+    }
+    fault::point(fault::Point::Load);
+    loader.set_options();
+    clock::resume();
+    config::register(loader).map_err(|Refused| {
+        refuse("redis-throttle could not register its settings: see redis.conf.example")
+    })?;
+    policies::clear();
+    match policy_file::load(clock::now()) {
+        Ok(_) | Err(FileError::NotSet) => {}
+        Err(error) => {
+            let text = error::file_error_text(error).to_string_lossy().into_owned();
+            let text = text.strip_prefix("ERR ").unwrap_or(&text);
+            return Err(refuse(&format!("redis-throttle could not read rl.policy-file: {text}")));
+        }
+    }
+    // Not every server can add a category, and one that can may still have it from an earlier load.
+    let _ = loader.add_acl_category(ACL_CATEGORY);
+    for (command, function) in COMMANDS.iter().zip(FUNCTIONS) {
+        if !command.is_wanted() {
+            continue;
+        }
+        let description = &command.description;
+        let function = command.has_function().then_some(function);
+        loader.register_command(description, function).map_err(|Refused| {
+            let name = description.name.to_string_lossy();
+            refuse(&format!(
+                "redis-throttle could not register {name}: is the name taken?{}",
+                command.hint_if_taken()
+            ))
+        })?;
+        // A category that cannot be set is no reason not to run.
+        let _ = loader
+            .set_acl_categories(description, description.categories_and_own)
+            .or_else(|Refused| loader.set_acl_categories(description, description.categories));
+    }
+    #[cfg(feature = "noop-command")]
+    loader.register_bare_command(c"rl.noop", api::call::noop, c"readonly fast")?;
+    loader.subscribe_to_end::<AtEnd>()?;
+    loader.make_words();
+    LOADED_AFTER.store(api::load::commands_served().unwrap_or(UNCOUNTED), Relaxed);
+    Ok(())
+}
+
+/// After how many commands the module was loaded, while the server may still take the load back:
+/// until the first cron after it. [`UNCOUNTED`] where the server does not count, [`SETTLED`] after
+/// the cron, [`ENDING`] when the server ends.
+static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
+const UNCOUNTED: u64 = u64::MAX - 2;
+const SETTLED: u64 = u64::MAX - 1;
+const ENDING: u64 = u64::MAX;
+
+#[cron_event_handler]
+fn on_cron(_: &redis_module::Context, _: u64) {
+    LOADED_AFTER.store(SETTLED, Relaxed);
+}
+
+/// The orderly end of the server.
+struct AtEnd;
+
+impl End for AtEnd {
+    fn ends() {
+        LOADED_AFTER.store(ENDING, Relaxed);
+    }
+}
+
+/// Called by the server before it lets go of the module.
+///
+/// Refused, because servers keep pointers to a module's commands: in a queue of MULTI, and for
+/// calls that CLIENT PAUSE holds back. Two are let go. What the server takes back itself in the
+/// very command that loaded the module, as after an unknown option of MODULE LOADEX: no other
+/// client was served in between, and after a refusal the module would stay behind an error. And
+/// what Valkey 9 unloads when it ends, where a refusal would be a false alarm in the log.
+fn on_unload(_: &redis_module::Context) -> Status {
+    api::guard::guard(Status::Err, || {
+        let may_go = match LOADED_AFTER.load(Relaxed) {
+            ENDING => true,
+            SETTLED => false,
+            count => count == api::load::commands_served().unwrap_or(UNCOUNTED),
+        };
+        if !may_go {
+            api::log_warning(
+                "redis-throttle stays loaded: calls of its commands that wait in MULTI or under \
+                 CLIENT PAUSE would crash the server. To upgrade or remove it, restart the server \
+                 or fail over",
+            );
+            return Status::Err;
+        }
+        api::effect::free_words();
+        Status::Ok
+    })
+}

@@ -1,0 +1,291 @@
+//! What a command can answer instead of a decision.
+
+use crate::api::key::RepeatedKey;
+use crate::api::reply::Context;
+use crate::clock::OutOfRange;
+use crate::keyspace::{CommitError, WrongType};
+use crate::leases::set::HoldersError;
+use crate::policies::file::FileError;
+use redis_throttle_engine::call::ChargeError;
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::policy_file::{LineError, LineFault};
+use redis_throttle_engine::policy::families::Refusal;
+use redis_throttle_engine::reservations::window::ReservationError;
+use std::ffi::{CStr, CString};
+
+/// The answer to a panic.
+pub const INTERNAL: &CStr =
+    c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
+
+const WRONG_TYPE: &CStr = c"WRONGTYPE the key does not hold a state of this algorithm";
+
+const NO_POLICY: &CStr = c"NOPOLICY no such policy";
+
+const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
+
+/// Why a command did not do what it was asked for. The texts of the grammar stand there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandError {
+    /// The arguments are wrong.
+    Grammar(GrammarError),
+    /// The key holds no state of the algorithm asked for.
+    WrongType,
+    /// The key holds no state at all.
+    NotAState,
+    /// There is no such policy, and the call brings no rule.
+    NoPolicy,
+    /// One of several rules is wrong.
+    InRule {
+        /// Which, counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        error: RuleError,
+    },
+    /// A charge would owe more than can be owed.
+    Charge(ChargeError),
+    /// The server does not tell of the holders of leases.
+    NotTold,
+    /// A reservation that is settled is to be made anew.
+    Settled,
+    /// The key remembers as many ids as it may.
+    TooManyReservations,
+    /// The server did not take the new state, or its effect.
+    Commit(CommitError),
+    /// `RL.DEBUG` is switched off.
+    DebugDisabled,
+    /// The clock would leave its range.
+    ClockRange,
+    /// `RL.POLICY` has no such subcommand.
+    UnknownSubcommand,
+    /// A policy is not taken.
+    Policy(Refusal),
+    /// The policy file is not read or written.
+    PolicyFile(FileError),
+}
+
+/// What can be wrong with one of several rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleError {
+    /// Its arguments.
+    Grammar(GrammarError),
+    /// Its key, which an earlier rule has too.
+    RepeatedKey,
+    /// Its key, which holds no state of its algorithm.
+    WrongType,
+    /// Its key, about whose holders the server does not tell.
+    NotTold,
+    /// Its policy: there is none, and it brings no rule.
+    NoPolicy,
+}
+
+impl RuleError {
+    fn text(self) -> Option<&'static CStr> {
+        match self {
+            Self::Grammar(error) => error.text(),
+            Self::RepeatedKey => Some(c"ERR repeated key: each key may be given once"),
+            Self::WrongType => Some(WRONG_TYPE),
+            Self::NotTold => Some(NOT_TOLD),
+            Self::NoPolicy => Some(NO_POLICY),
+        }
+    }
+}
+
+impl CommandError {
+    /// Sends it.
+    pub fn reply(self, context: Context<'_>) {
+        match (self, self.text()) {
+            (Self::PolicyFile(error), _) => context.reply_error(&file_error_text(error)),
+            (Self::InRule { number, .. }, Some(text)) => {
+                context.reply_error(&numbered(text, number));
+            }
+            (_, Some(text)) => context.reply_error(text),
+            (_, None) => context.reply_wrong_arity(),
+        }
+    }
+
+    fn text(self) -> Option<&'static CStr> {
+        Some(match self {
+            Self::Grammar(error) => return error.text(),
+            Self::InRule { error, .. } => return error.text(),
+            Self::WrongType => WRONG_TYPE,
+            Self::NotAState => c"WRONGTYPE the key does not hold a rate limiter's state",
+            Self::NotTold => NOT_TOLD,
+            Self::NoPolicy => NO_POLICY,
+            Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
+            Self::Charge(ChargeError::TooManyUnits) => {
+                c"ERR invalid cost: what is used in all must not exceed 2000000000000"
+            }
+            Self::Charge(ChargeError::TooLong) => {
+                c"ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+            }
+            Self::Settled => {
+                c"ERR invalid id: it was committed, and can be used again once its ttl is over"
+            }
+            Self::TooManyReservations => {
+                c"ERR too many reservations: a key remembers at most 1024 ids at a time"
+            }
+            Self::Commit(CommitError::NotStored) => {
+                c"ERR internal error: the server refused to store the state"
+            }
+            Self::Commit(CommitError::NotReplicated) => {
+                c"ERR internal error: the state was stored, but the server refused to replicate it"
+            }
+            Self::DebugDisabled => {
+                c"ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's configuration and restart"
+            }
+            Self::UnknownSubcommand => c"ERR unknown subcommand. Try RL.POLICY HELP.",
+            Self::Policy(refusal) => refusal_text(refusal),
+            Self::PolicyFile(error) => file_error(error),
+            Self::ClockRange => {
+                c"ERR invalid duration: the clock must stay between the years 1970 and 2200"
+            }
+        })
+    }
+}
+
+fn refusal_text(refusal: Refusal) -> &'static CStr {
+    match refusal {
+        Refusal::OtherAlgorithm => {
+            c"ERR invalid algorithm: a policy, its variants and its override all have the same one"
+        }
+        Refusal::Repeated => c"ERR repeated policy: each may be in the file once",
+        Refusal::TooMany => c"ERR too many policies: there may be 10000",
+    }
+}
+
+/// The text of an error about the policy file, which says of what is wrong in a line which it is.
+pub fn file_error_text(error: FileError) -> CString {
+    match error {
+        FileError::Line(LineError { line, .. }) => {
+            about(&format!("policy file, line {line}"), file_error(error))
+        }
+        FileError::NotSet => file_error(error).to_owned(),
+        _ => about("policy file", file_error(error)),
+    }
+}
+
+fn file_error(error: FileError) -> &'static CStr {
+    match error {
+        FileError::NotSet => {
+            c"ERR no policy file: set rl.policy-file in the server's configuration and restart"
+        }
+        FileError::Missing => c"ERR there is none",
+        FileError::NotAFile => c"ERR it is no regular file",
+        FileError::TooLong => c"ERR too long: expected at most 4194304 bytes",
+        FileError::NotRead => c"ERR the system refused to read it",
+        FileError::NotWritten => {
+            c"ERR the system refused to replace it: is there room, and may the server's user write in its folder?"
+        }
+        FileError::NotLasting => {
+            c"ERR it was replaced, but the system did not say that this lasts: save again"
+        }
+        FileError::Busy => c"ERR another server saves it at this moment: save again",
+        FileError::Line(LineError { fault, .. }) => match fault {
+            LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),
+            LineFault::Refused(refusal) => refusal_text(refusal),
+            LineFault::Ends => c"ERR invalid option: what is in the file has no EX, it stays",
+            LineFault::TooLong => c"ERR line too long: expected at most 1024 bytes",
+        },
+    }
+}
+
+/// A text that says which rule it is about, after its first word.
+fn numbered(text: &CStr, number: usize) -> CString {
+    about(&format!("rule {number}"), text)
+}
+
+/// A text that says what it is about, after its first word.
+fn about(subject: &str, text: &CStr) -> CString {
+    let text = text.to_string_lossy();
+    let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
+    CString::new(format!("{prefix} {subject}: {rest}")).unwrap_or_default()
+}
+
+impl From<GrammarError> for CommandError {
+    fn from(error: GrammarError) -> Self {
+        Self::Grammar(error)
+    }
+}
+
+impl From<RepeatedKey> for CommandError {
+    fn from(RepeatedKey(at): RepeatedKey) -> Self {
+        Self::InRule { number: at + 1, error: RuleError::RepeatedKey }
+    }
+}
+
+impl From<WrongType> for CommandError {
+    fn from(_: WrongType) -> Self {
+        Self::WrongType
+    }
+}
+
+impl From<RuleError> for CommandError {
+    fn from(error: RuleError) -> Self {
+        match error {
+            RuleError::Grammar(error) => Self::Grammar(error),
+            RuleError::RepeatedKey => Self::InRule { number: 1, error },
+            RuleError::WrongType => Self::WrongType,
+            RuleError::NotTold => Self::NotTold,
+            RuleError::NoPolicy => Self::NoPolicy,
+        }
+    }
+}
+
+impl From<HoldersError> for CommandError {
+    fn from(error: HoldersError) -> Self {
+        match error {
+            HoldersError::WrongType => Self::WrongType,
+            HoldersError::NotTold => Self::NotTold,
+        }
+    }
+}
+
+impl From<HoldersError> for RuleError {
+    fn from(error: HoldersError) -> Self {
+        match error {
+            HoldersError::WrongType => Self::WrongType,
+            HoldersError::NotTold => Self::NotTold,
+        }
+    }
+}
+
+impl From<ChargeError> for CommandError {
+    fn from(error: ChargeError) -> Self {
+        Self::Charge(error)
+    }
+}
+
+impl From<ReservationError> for CommandError {
+    fn from(error: ReservationError) -> Self {
+        match error {
+            ReservationError::OtherAlgorithm => Self::WrongType,
+            ReservationError::Settled => Self::Settled,
+            ReservationError::TooMany => Self::TooManyReservations,
+            ReservationError::Charge(error) => Self::Charge(error),
+        }
+    }
+}
+
+impl From<Refusal> for CommandError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Policy(refusal)
+    }
+}
+
+impl From<FileError> for CommandError {
+    fn from(error: FileError) -> Self {
+        Self::PolicyFile(error)
+    }
+}
+
+impl From<CommitError> for CommandError {
+    fn from(error: CommitError) -> Self {
+        Self::Commit(error)
+    }
+}
+
+impl From<OutOfRange> for CommandError {
+    fn from(_: OutOfRange) -> Self {
+        Self::ClockRange
+    }
+}

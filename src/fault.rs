@@ -1,0 +1,100 @@
+//! Panics on purpose, for the tests that prove that none reaches the server. Nothing of it is in a
+//! release: without the feature `fault-injection` a point is an empty function.
+
+/// Where a panic can be planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Before the arguments are read.
+    Parse = 1,
+    /// Before the decision, with the key open.
+    Decide,
+    /// Once the reply is made.
+    Reply,
+    /// Before the key is written.
+    Store,
+    /// While `INFO` is written.
+    Info,
+    /// While the server asks for a setting.
+    ConfigGet,
+    /// While the server changes a setting.
+    ConfigSet,
+    /// Before the policies of the file take the place of those that there are.
+    PolicyLoad,
+    /// Before the new policy file is made.
+    SaveCreate,
+    /// Before it is written.
+    SaveWrite,
+    /// Before it is synced.
+    SaveSync,
+    /// Before it takes the place of the old one.
+    SaveRename,
+    /// Before its folder is synced.
+    SaveFolder,
+    /// While the module loads: planted by the environment variable `RL_PANIC=load`.
+    Load,
+}
+
+#[cfg(not(feature = "fault-injection"))]
+mod injection {
+    use super::Point;
+    use crate::api::call::Call;
+
+    /// Does nothing.
+    #[inline(always)]
+    pub fn point(_: Point) {}
+
+    /// Knows no `RL.DEBUG PANIC`.
+    #[inline(always)]
+    pub fn obeys(_: &Call<'_>) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "fault-injection")]
+mod injection {
+    use super::Point;
+    use crate::api::call::Call;
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    static PLANTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Panics if `RL.DEBUG PANIC` planted it here.
+    pub fn point(here: Point) {
+        if here == Point::Load && std::env::var_os("RL_PANIC").is_some_and(|at| at == "load") {
+            panic!("planted at {here:?}");
+        }
+        if PLANTED.compare_exchange(here as u8, 0, Relaxed, Relaxed).is_ok() {
+            panic!("planted at {here:?}");
+        }
+    }
+
+    /// Obeys `RL.DEBUG PANIC point`; `false` when the call is anything else.
+    pub fn obeys(call: &Call<'_>) -> bool {
+        let [b"PANIC", name] = call.args() else {
+            return false;
+        };
+        let points = [
+            (Point::Parse, "parse"),
+            (Point::Decide, "decide"),
+            (Point::Store, "store"),
+            (Point::Reply, "reply"),
+            (Point::Info, "info"),
+            (Point::ConfigGet, "config_get"),
+            (Point::ConfigSet, "config_set"),
+            (Point::PolicyLoad, "policy_load"),
+            (Point::SaveCreate, "save_create"),
+            (Point::SaveWrite, "save_write"),
+            (Point::SaveSync, "save_sync"),
+            (Point::SaveRename, "save_rename"),
+            (Point::SaveFolder, "save_folder"),
+        ];
+        let found = points.iter().find(|(_, text)| name.eq_ignore_ascii_case(text.as_bytes()));
+        if let Some((point, _)) = found {
+            PLANTED.store(*point as u8, Relaxed);
+            call.context().reply_ok();
+        }
+        found.is_some()
+    }
+}
+
+pub use injection::*;

@@ -1,0 +1,178 @@
+//! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
+
+use crate::api::call::Call;
+use crate::api::key::{KeyKind, ReadKey};
+use crate::commands::row::Action;
+use crate::commands::table::COMMANDS;
+use crate::error::CommandError;
+use crate::fault::{self, Point};
+use crate::keyspace::{self, Write};
+use crate::leases::command as leases;
+use crate::policies::{manage as policy_commands, metrics, r#use as usage};
+use crate::subject::{args_after_key, only_key};
+use crate::{clock, config, info, redis_cell, reply, rule_set as several};
+use redis_throttle_engine::algorithms::{Algorithm, NewState};
+use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::decision::Outcome;
+use redis_throttle_engine::grammar;
+use redis_throttle_engine::grammar::clock::ClockAction;
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::request::Asked;
+use redis_throttle_engine::grammar::reservation::{ReservationRequest, ReservationVerb};
+use redis_throttle_engine::msgpack::NotAState;
+
+/// Runs the command at `index` of the table and replies, as its last act and in one go.
+pub fn run(index: usize, call: &mut Call<'_>) {
+    fault::point(Point::Parse);
+    let result = match COMMANDS[index].action {
+        Action::Decide(algorithm) => decide(index, call, algorithm),
+        Action::Use => usage::take(index, call),
+        Action::Peek => peek(index, call),
+        Action::Charge => charge(index, call),
+        Action::Refund => refund(index, call),
+        Action::Reserve(verb) => reserve(index, call, verb),
+        Action::DecideAll => several::decide(index, call),
+        Action::PeekAll => several::peek(index, call),
+        Action::Lease => leases::take(index, call),
+        Action::Renew => leases::renew(index, call),
+        Action::Release => leases::release(index, call),
+        Action::Throttle => redis_cell::throttle(index, call),
+        Action::Inspect => inspect(call),
+        Action::Metrics => show_metrics(call),
+        Action::Debug => debug(call),
+        Action::Container => policy_commands::find(call),
+        Action::Policy(verb) => policy_commands::run(verb, call),
+    };
+    if let Err(error) = result {
+        info::count_error();
+        error.reply(call.context());
+    }
+}
+
+/// Decides a call and stores what follows from it.
+fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
+    let request =
+        grammar::rule::request(algorithm, args_after_key(call), config::sliding_log_slots())?;
+    apply(index, call, |key| Ok(keyspace::decide(key, &request, Mode::Take, clock::now())?))
+}
+
+/// Charges what a call costs, and tells where the subject stands then.
+fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request =
+        match grammar::rule::rule_with_cost(args_after_key(call), config::sliding_log_slots()) {
+            Err(GrammarError::UseNotHere) => return usage::charge(index, call),
+            request => request?.in_full()?,
+        };
+    apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
+}
+
+/// Refunds what a call has cost, and tells where the subject stands then.
+fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request =
+        match grammar::rule::rule_with_cost(args_after_key(call), config::sliding_log_slots()) {
+            Err(GrammarError::UseNotHere) => return usage::refund(index, call),
+            request => request?.in_full()?,
+        };
+    apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
+}
+
+/// Holds, settles or frees what an id holds, and tells where the subject stands then.
+fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
+    let request =
+        grammar::reservation::reservation(verb, args_after_key(call), config::sliding_log_slots())?;
+    apply_as(index, call, request.id, |key, id| {
+        Ok(keyspace::reserve(key, &ReservationRequest { id, ..request })?)
+    })
+}
+
+/// What is made of the state behind a key.
+type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
+
+/// Stores what is made of the state behind the key, and replies. All that could go wrong, the
+/// making of the reply included, comes before the key is touched.
+#[inline(always)]
+fn apply(
+    index: usize,
+    call: &mut Call<'_>,
+    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>) -> Made<'key>,
+) -> Result<(), CommandError> {
+    apply_as(index, call, &[], |key, _| act(key))
+}
+
+/// The same, for a call that names an id: what is to be stored may borrow it beside the state.
+#[inline(always)]
+fn apply_as<'call>(
+    index: usize,
+    call: &mut Call<'call>,
+    id: &'call [u8],
+    act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>, &'key [u8]) -> Made<'key>,
+) -> Result<(), CommandError> {
+    let key = only_key(call)?.open_for_writing();
+    let outcome = act(&key, id)?;
+    let decision = outcome.decision;
+    let write = Write::of(&outcome.next);
+    let integers = reply::integers(&decision);
+    fault::point(Point::Reply);
+    if let Some(write) = write {
+        fault::point(Point::Store);
+        keyspace::commit(key, &write)?.announce(call)?;
+    }
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&integers);
+    Ok(())
+}
+
+/// Decides a call and stores nothing.
+fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+    let request = match grammar::rule::rule(args_after_key(call), config::sliding_log_slots()) {
+        Ok(Asked::Units(request)) => request,
+        Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
+        Err(GrammarError::UseNotHere) => return usage::peek(index, call),
+        Err(error) => return Err(error.into()),
+    };
+    let key = only_key(call)?.open_for_reading();
+    let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
+    fault::point(Point::Reply);
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&reply::integers(&decision));
+    Ok(())
+}
+
+/// Shows the state behind a key.
+fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
+    let key = only_key(call)?.open_for_reading();
+    if key.kind() == KeyKind::SortedSet {
+        return leases::inspect(call, key);
+    }
+    let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
+    let pairs = state.map(|state| reply::state(&state, clock::now())).transpose();
+    let pairs = pairs.map_err(|NotAState| CommandError::NotAState)?;
+    fault::point(Point::Reply);
+    match pairs {
+        Some(pairs) => call.context().reply_map(&pairs),
+        None => call.context().reply_null(),
+    }
+    Ok(())
+}
+
+/// Shows all counters.
+#[cold]
+fn show_metrics(call: &Call<'_>) -> Result<(), CommandError> {
+    let text = metrics::text();
+    fault::point(Point::Reply);
+    call.context().reply_text(&text);
+    Ok(())
+}
+
+/// Moves the clock and tells what it shows.
+fn debug(call: &Call<'_>) -> Result<(), CommandError> {
+    if !config::debug_commands() {
+        return Err(CommandError::DebugDisabled);
+    }
+    if fault::obeys(call) {
+        return Ok(());
+    }
+    let now = clock::apply(ClockAction::parse(call.args())?)?;
+    call.context().reply_integer(i64::try_from(now.as_us()).unwrap_or(i64::MAX));
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! `INFO rl`: counters since the module was loaded.
+//!
+//! Commands run one at a time, so a counter is read and written without a lock; it is atomic only
+//! because `INFO` may be asked for by a crash report on another thread.
+
+use crate::api::info::{Info, Section};
+use crate::commands::table::COMMANDS;
+use crate::policies::table as policies;
+use crate::{api, clock, fault};
+use redis_throttle_engine::calendar::zone;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+static ALLOWED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
+static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
+static ERRORS: AtomicU64 = AtomicU64::new(0);
+
+/// The version of the module, as the server takes a text.
+const VERSION: &CStr = {
+    let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    match CStr::from_bytes_with_nul(version.as_bytes()) {
+        Ok(version) => version,
+        Err(_) => panic!("a version has no NUL in it"),
+    }
+};
+
+/// The release of the time zone database that is built in, and the NUL that ends it.
+const TZDB_VERSION: [u8; zone::DATABASE_VERSION.len() + 1] = {
+    let mut text = [0; zone::DATABASE_VERSION.len() + 1];
+    let (version, _) = text.split_at_mut(zone::DATABASE_VERSION.len());
+    version.copy_from_slice(zone::DATABASE_VERSION.as_bytes());
+    text
+};
+
+/// Counts a decision of the command at `index` of the table.
+pub fn count_decision(index: usize, allowed: bool) {
+    let counters = if allowed { &ALLOWED } else { &DENIED };
+    if let Some(counter) = counters.get(index) {
+        count(counter);
+    }
+}
+
+/// Counts an error reply.
+pub fn count_error() {
+    count(&ERRORS);
+}
+
+fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
+}
+
+/// How many error replies there were.
+pub fn errors() -> u64 {
+    ERRORS.load(Relaxed)
+}
+
+/// What each command that decides has decided: its name without what is before the point, how many
+/// calls it allowed and how many it denied.
+pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
+    let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
+    let counted =
+        counted.filter(|((command, _), _)| command.counters.is_some() && command.is_wanted());
+    counted.map(|((command, allowed), denied)| {
+        let name = command.description.name.to_str().unwrap_or_default();
+        let (_, name) = name.split_once('.').unwrap_or_default();
+        (name, allowed.load(Relaxed), denied.load(Relaxed))
+    })
+}
+
+/// What `INFO rl` shows. It is in every crash report too: see [`Info`] for what that forbids.
+pub struct Report;
+
+impl Info for Report {
+    fn write(section: &Section<'_>, for_crash_report: bool) {
+        // To count them takes a lock.
+        let policies = (!for_crash_report).then(|| {
+            fault::point(fault::Point::Info);
+            policies::table().count_and_digest(clock::now())
+        });
+        if !section.open(c"stats") {
+            return;
+        }
+        section.text(c"version", VERSION);
+        section.text(c"tzdb_version", CStr::from_bytes_until_nul(&TZDB_VERSION).unwrap_or(c""));
+        section.text(c"clock_source", clock::source());
+        section.number(c"clock_frozen", clock::is_frozen().into());
+        section.number(c"errors", ERRORS.load(Relaxed));
+        section.number(c"panics", api::guard::panics());
+        if let Some((count, digest)) = policies {
+            section.number(c"policies", count as u64);
+            section.digits(c"policies_digest", digest);
+        }
+        for ((command, allowed), denied) in COMMANDS.iter().zip(&ALLOWED).zip(&DENIED) {
+            if let Some(counters) = command.counters.filter(|_| command.is_wanted()) {
+                section.number(counters.allowed, allowed.load(Relaxed));
+                section.number(counters.denied, denied.load(Relaxed));
+            }
+        }
+    }
+}

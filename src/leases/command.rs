@@ -1,0 +1,115 @@
+//! The path of a call that is about a lease. It is that of any other call, but that a holder has an
+//! id, and that the state is no string.
+
+use crate::api::call::Call;
+use crate::api::key::ReadKey;
+use crate::api::reply::Value;
+use crate::api::sorted_set::Member;
+use crate::error::CommandError;
+use crate::fault::{self, Point};
+use crate::leases::set as holders;
+use crate::leases::set::{Change, HoldersError, Stored, Write};
+use crate::subject::{args_after_key, only_key};
+use crate::{clock, info, reply};
+use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::decision::Decision;
+use redis_throttle_engine::grammar::lease::LeaseRequest;
+use redis_throttle_engine::leases::Holders;
+use redis_throttle_engine::time::Instant;
+use redis_throttle_engine::{grammar, leases as lease};
+
+/// Decides whether somebody may hold a lease, and stores it.
+pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let request = grammar::lease::lease(args_after_key(call))?;
+    let mut key = only_key(call)?.open_for_writing();
+    let (decision, write) = decide(key.as_mut(), &request, Mode::Take, clock::now())?;
+    let integers = reply::integers(&decision);
+    fault::point(Point::Reply);
+    if let Some(write) = write {
+        fault::point(Point::Store);
+        holders::commit(key, &write)?.announce(call)?;
+    }
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&integers);
+    Ok(())
+}
+
+/// The same, storing nothing.
+#[cold]
+pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result<(), CommandError> {
+    let mut key = only_key(call)?.open_for_reading();
+    let (decision, _) = decide(&mut key, request, Mode::Take, clock::now())?;
+    fault::point(Point::Reply);
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&reply::integers(&decision));
+    Ok(())
+}
+
+/// Renews a live lease; answers 1, or 0 when it is not live.
+pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let (id, ttl) = grammar::lease::renew(args_after_key(call))?;
+    settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
+}
+
+/// Gives a live lease back; answers 1, or 0 when it is not live.
+pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let id = grammar::lease::release(args_after_key(call))?;
+    settle(index, call, id, |stored, _| Ok(stored.mine()?.map(|_| Change::Release)))
+}
+
+/// Stores what a holder makes of its live lease, and answers whether it had one.
+fn settle(
+    index: usize,
+    call: &mut Call<'_>,
+    id: &[u8],
+    act: impl FnOnce(&mut Stored<'_, '_, '_>, Instant) -> Result<Option<Change>, HoldersError>,
+) -> Result<(), CommandError> {
+    let now = clock::now();
+    let mut key = only_key(call)?.open_for_writing();
+    let me = Member::new(id).ok_or(HoldersError::NotTold)?;
+    fault::point(Point::Decide);
+    let mut stored = Stored::new(key.as_mut(), &me, now)?;
+    let change = act(&mut stored, now)?;
+    let has_lapsed = stored.has_lapsed();
+    let is_live = change.is_some();
+    fault::point(Point::Reply);
+    if let Some(change) = change {
+        fault::point(Point::Store);
+        let write = Write { change, id: me, now, has_lapsed };
+        holders::commit(key, &write)?.announce(call)?;
+    }
+    info::count_decision(index, is_live);
+    call.context().reply_integer(is_live.into());
+    Ok(())
+}
+
+/// What a rule makes of the holders behind a key.
+///
+/// # Errors
+///
+/// [`HoldersError`] when they cannot be told.
+pub fn decide(
+    key: &mut ReadKey<'_, '_>,
+    request: &LeaseRequest<'_>,
+    mode: Mode,
+    now: Instant,
+) -> Result<(Decision, Option<Write>), HoldersError> {
+    let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
+    fault::point(Point::Decide);
+    let mut stored = Stored::new(key, &me, now)?;
+    let (decision, grant) = request.rule.decide(&mut stored, now, mode)?;
+    let has_lapsed = stored.has_lapsed();
+    let write = |grant| Write { change: Change::Hold(grant), id: me, now, has_lapsed };
+    Ok((decision, grant.map(write)))
+}
+
+/// Shows the holders behind a key.
+#[cold]
+pub fn inspect(call: &Call<'_>, mut key: ReadKey<'_, '_>) -> Result<(), CommandError> {
+    let shown = holders::show(&mut key, clock::now()).map_err(|_| CommandError::NotAState)?;
+    fault::point(Point::Reply);
+    let head = [("algorithm", Value::Text("LEASE")), ("holders", Value::Integer(shown.count))];
+    let first = shown.first.iter().map(|(id, left)| (id.bytes(), left.as_ms_ceil()));
+    call.context().reply_map_with_members(&head, "lapse_after_ms", first);
+    Ok(())
+}

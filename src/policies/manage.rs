@@ -1,0 +1,169 @@
+//! What operators do with policies: `RL.POLICY`. Every change is a line in the server's log.
+
+use crate::api::call::Call;
+use crate::api::reply::Context;
+use crate::clock;
+use crate::commands::row::{Action, PolicyVerb};
+use crate::commands::table::COMMANDS;
+use crate::error::CommandError;
+use crate::fault::{self, Point};
+use crate::policies::{file as policy_file, statistics as policy_statistics, table as policies};
+use redis_throttle_engine::grammar;
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::policy::name::FullName;
+use redis_throttle_engine::policy::pattern::Pattern;
+use redis_throttle_engine::policy::table::Change;
+
+/// How many names one call may delete: the server's arguments are looked at up to there.
+const NAMES_MAX: usize = 32;
+
+/// What `HELP` answers.
+const HELP: &[&str] = &[
+    "RL.POLICY <subcommand> [<arg> ...]. What it changes, it changes on this server.",
+    "SET <name>[@<variant>] [SHADOW|OFF|BLOCK|ENFORCE <percent>] [EX <duration>] <rule> ...",
+    "    Make or replace a policy; with EX, for a while over the one that is there. It goes with",
+    "    the server, unless SAVE writes it.",
+    "DEL <name> [<name> ...]",
+    "    Delete policies, at most 32 at once. Return how many there were.",
+    "GET <name>",
+    "    Return what applies under a name, or null.",
+    "LIST [<pattern>]",
+    "    Return the policies in the form of the file, without those of EX.",
+    "LOAD",
+    "    Read rl.policy-file again: all of it, or nothing.",
+    "SAVE",
+    "    Write rl.policy-file, without those of EX.",
+    "STATS [<name>]",
+    "    Return what became of the calls, since the start or RESETSTAT.",
+    "RESETSTAT",
+    "    Begin to count the calls anew.",
+    "HELP",
+    "    Print this help.",
+];
+
+/// Finds the subcommand and runs it, as most servers do by themselves.
+#[cold]
+pub fn find(call: &Call<'_>) -> Result<(), CommandError> {
+    let name = call.args().first().ok_or(GrammarError::Arity)?;
+    let found = COMMANDS.iter().find_map(|command| {
+        let Action::Policy(verb) = command.action else { return None };
+        let (_, own_name) = command.description.name.to_str().ok()?.split_once('|')?;
+        own_name.as_bytes().eq_ignore_ascii_case(name).then_some((verb, command))
+    });
+    let (verb, command) = found.ok_or(CommandError::UnknownSubcommand)?;
+    // As the server counts them: with the command's own name, and from there on if negative.
+    let (len, arity) = (call.args().len() + 1, command.description.arity);
+    let is_right = match usize::try_from(arity) {
+        Ok(exactly) => len == exactly,
+        Err(_) => len >= arity.unsigned_abs() as usize,
+    };
+    if is_right { run(verb, call) } else { Err(CommandError::Grammar(GrammarError::Arity)) }
+}
+
+/// Runs a subcommand.
+#[cold]
+pub fn run(verb: PolicyVerb, call: &Call<'_>) -> Result<(), CommandError> {
+    let args = call.args().get(1..).unwrap_or_default();
+    match verb {
+        PolicyVerb::Set => set(call.context(), args),
+        PolicyVerb::Del => delete(call.context(), args),
+        PolicyVerb::Get => get(call.context(), args),
+        PolicyVerb::List => list(call.context(), args),
+        PolicyVerb::Load => load(call.context()),
+        PolicyVerb::Save => save(call.context()),
+        PolicyVerb::Stats => policy_statistics::show(call.context(), args),
+        PolicyVerb::ResetStat => policy_statistics::reset(call.context()),
+        PolicyVerb::Help => {
+            call.context().reply_texts(HELP.iter());
+            Ok(())
+        }
+    }
+}
+
+/// Makes a policy, or replaces it.
+fn set(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    let definition = grammar::policy::definition(args)?;
+    let now = clock::now();
+    let ends_at = definition.lasts.map(|span| now.after(span));
+    fault::point(Point::Decide);
+    let change = policies::table().set(&definition.name, definition.setting, ends_at, now)?;
+    tell(context, "SET", &[change]);
+    context.reply_ok();
+    Ok(())
+}
+
+/// Deletes policies, and tells how many there were.
+fn delete(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    if args.len() > NAMES_MAX {
+        return Err(CommandError::Grammar(GrammarError::TooManyNames));
+    }
+    let names = args.iter().map(|name| grammar::policy::policy_name(name));
+    let names = names.collect::<Result<Vec<FullName>, _>>()?;
+    fault::point(Point::Decide);
+    let changes = policies::table().delete(&names, clock::now());
+    tell(context, "DEL", &changes);
+    context.reply_integer(i64::try_from(changes.len()).unwrap_or(i64::MAX));
+    Ok(())
+}
+
+/// Tells what applies under a name.
+fn get(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    let name = args.first().ok_or(GrammarError::Arity)?;
+    let name = grammar::policy::policy_name(name)?;
+    let text = policies::table().get(&name, clock::now());
+    fault::point(Point::Reply);
+    match text {
+        Some(text) => context.reply_text(&text),
+        None => context.reply_null(),
+    }
+    Ok(())
+}
+
+/// Tells the bases in the form of the file.
+fn list(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    let pattern = match args {
+        [] => Pattern::ANY,
+        [pattern] => Pattern::new(pattern).ok_or(GrammarError::Pattern)?,
+        _ => return Err(CommandError::Grammar(GrammarError::Arity)),
+    };
+    let lines = policies::table().list(pattern);
+    fault::point(Point::Reply);
+    context.reply_texts(lines.iter());
+    Ok(())
+}
+
+/// Reads the file again.
+fn load(context: Context<'_>) -> Result<(), CommandError> {
+    let changes = policy_file::load(clock::now())?;
+    tell(context, "LOAD", &changes);
+    context.reply_ok();
+    Ok(())
+}
+
+/// Writes the file.
+fn save(context: Context<'_>) -> Result<(), CommandError> {
+    policy_file::save()?;
+    context.reply_ok();
+    Ok(())
+}
+
+/// Writes a line for each change to the server's log.
+fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
+    if changes.is_empty() {
+        return;
+    }
+    let user = context.user_name().map_or_else(|| "nobody".to_owned(), |name| escaped(&name));
+    for Change { name, before, after } in changes {
+        let name = name.as_str();
+        context.log_warning(&format!("RL.POLICY {verb} by {user}: {name}: {before} -> {after}"));
+    }
+}
+
+/// A name that somebody has chosen, as a word of the log: what could end a line, or its word, or be
+/// taken for something else, is escaped, and the name cut off where it is long.
+fn escaped(name: &[u8]) -> String {
+    const LEN_MAX: usize = 64;
+    let start = name.get(..LEN_MAX).unwrap_or(name);
+    let end = if start.len() < name.len() { ".." } else { "" };
+    format!("{}{end}", start.escape_ascii())
+}

@@ -1,0 +1,49 @@
+//! `RL.POLICY STATS` and `RESETSTAT`: what became of the calls of policies on this server.
+
+use crate::api::reply::{Context, Value};
+use crate::error::CommandError;
+use crate::fault::{self, Point};
+use crate::policies::table as policies;
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::policy::statistics::Counters;
+
+/// Shows the counters of all policies, or of the one that is named; nothing when it is unknown.
+pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
+    // Copied, because the table is locked and the server is not asked meanwhile.
+    let copy = |(name, counters): (&[u8], &Counters)| {
+        (String::from_utf8_lossy(name).into_owned(), counters.clone())
+    };
+    let shown: Vec<_> = match args {
+        [] => policies::table().statistics.all().into_iter().map(copy).collect(),
+        [name] => {
+            let table = policies::table();
+            table.statistics.of(name).into_iter().map(|counters| copy((name, counters))).collect()
+        }
+        _ => return Err(CommandError::Grammar(GrammarError::Arity)),
+    };
+    fault::point(Point::Reply);
+    context.reply_maps(shown.iter().map(|(name, counters)| (name.as_str(), pairs(counters))));
+    Ok(())
+}
+
+/// Begins to count anew.
+pub fn reset(context: Context<'_>) -> Result<(), CommandError> {
+    fault::point(Point::Reply);
+    policies::table().statistics.reset();
+    context.reply_ok();
+    Ok(())
+}
+
+fn pairs(counters: &Counters) -> [(&'static str, Value); 8] {
+    [
+        ("allowed", counters.allowed),
+        ("denied", counters.denied),
+        ("shadow_denied", counters.shadow_denied),
+        ("near_limit", counters.near_limit),
+        ("created", counters.created),
+        ("units", counters.units),
+        ("errors", counters.errors),
+        ("last_denied_us", counters.last_denied_us),
+    ]
+    .map(|(name, number)| (name, Value::Integer(number)))
+}

@@ -1,0 +1,300 @@
+//! The path of a call that names a policy: what applies to its subject is looked up, and from there
+//! it is that of a rule which is called directly. But the shadow answers yes, what is off or
+//! blocked looks at no key, and a state of the algorithm that the policy had before counts as none.
+
+use crate::api::call::Call;
+use crate::api::key::{KeyKind, ReadKey};
+use crate::error::{CommandError, RuleError};
+use crate::fault::{self, Point};
+use crate::keyspace::{self, WrongType};
+use crate::policies::table as policies;
+use crate::policies::table::Counter;
+use crate::subject::{self, args_after_key, args_after_rule, only_key};
+use crate::{clock, config, info, reply};
+use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
+use redis_throttle_engine::bounds::{Cost, Limit};
+use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
+use redis_throttle_engine::grammar;
+use redis_throttle_engine::grammar::request::Request;
+use redis_throttle_engine::grammar::usage::Usage;
+use redis_throttle_engine::msgpack::NotAState;
+use redis_throttle_engine::policy::definition::Stance;
+use redis_throttle_engine::policy::statistics::{Counted, Ending};
+use redis_throttle_engine::rule_set::{Force, Row};
+use redis_throttle_engine::time::{Instant, Span};
+
+/// A policy as it applies to one call.
+pub struct Applied<'call> {
+    /// Its rule, and what the call takes.
+    pub request: Request,
+    stance: Stance,
+    counter: Counter<'call>,
+}
+
+/// Why no policy applies to a call.
+pub struct Unfit<'call> {
+    error: RuleError,
+    /// Where that is counted; `None` for a call that only asks.
+    counter: Option<Counter<'call>>,
+}
+
+/// Decides a call by a policy and stores what follows from it.
+pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    let usage = grammar::usage::usage(args_after_key(call))?;
+    let now = clock::now();
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(true))?;
+    let taken = applied.take(index, call, now);
+    if taken.is_err() {
+        applied.count_error();
+    }
+    taken
+}
+
+/// Decides a call by a policy, and neither stores nor counts.
+#[cold]
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+    let usage = grammar::usage::usage(args_after_rule(call))?;
+    let now = clock::now();
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
+    let decision = match applied.decide_unseen(Mode::Take, now) {
+        Some(decision) => decision,
+        None => applied.decide(&only_key(call)?.open_for_reading(), Mode::Take, now)?.decision,
+    };
+    let integers = applied.integers(&decision);
+    fault::point(Point::Reply);
+    info::count_decision(index, reply::is_yes(&integers));
+    call.context().reply_integers(&integers);
+    Ok(())
+}
+
+/// Charges what a call costs, on the rule of a policy.
+#[cold]
+pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    settle(index, call, true, |request, stored, now| {
+        Ok(request.rule.charge(stored, now, request.cost)?)
+    })
+}
+
+/// Refunds what a call has cost, on the rule of a policy.
+#[cold]
+pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
+    settle(index, call, false, |request, stored, now| {
+        let outcome = request.rule.refund(stored, now, request.cost);
+        Ok(outcome.map_err(|OtherAlgorithm| WrongType)?)
+    })
+}
+
+/// What a settling call makes of a state.
+type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
+
+/// Settles a call on the rule of a policy, whether or not that bites, and stores what follows.
+fn settle(
+    index: usize,
+    call: &mut Call<'_>,
+    takes: bool,
+    act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
+) -> Result<(), CommandError> {
+    let usage = grammar::usage::usage(args_after_rule(call))?.in_full()?;
+    let now = clock::now();
+    let applied =
+        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
+    let decision = if applied.looks() {
+        let key = only_key(call)?.open_for_writing();
+        let stored = applied.stored(&key)?;
+        fault::point(Point::Decide);
+        let Outcome { decision, next } = act(&applied.request, stored, now)?;
+        let write = keyspace::Write::of(&next);
+        fault::point(Point::Reply);
+        if let Some(write) = write {
+            fault::point(Point::Store);
+            keyspace::commit(key, &write)?.announce(call)?;
+        }
+        if takes {
+            applied.counter.charge(applied.request.cost);
+        }
+        decision
+    } else {
+        fault::point(Point::Decide);
+        let settled = act(&applied.request, None, now)?.decision;
+        fault::point(Point::Reply);
+        applied.blocked(settled.limit).unwrap_or(settled)
+    };
+    info::count_decision(index, decision.verdict.is_allowed());
+    call.context().reply_integers(&reply::integers(&decision));
+    Ok(())
+}
+
+impl<'call> Applied<'call> {
+    /// What applies to `subject` at `now`.
+    ///
+    /// # Errors
+    ///
+    /// [`Unfit`] when nothing does.
+    #[inline]
+    pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
+        let slots = config::sliding_log_slots();
+        let counted = |counter| (usage.cost != Some(Cost::ZERO)).then_some(counter);
+        let found = policies::find(usage.policy, &usage.variants, now);
+        let (rule, stance, counter) = match (found, usage.default) {
+            (Some(found), _) => {
+                let stance = found.enforcement.stance(usage.policy, subject, found.ends_at, now);
+                (found.rule.with_slots(slots), stance, Counter::Of(found.statistics))
+            }
+            (None, Some(rule)) => {
+                (rule.with_slots(slots), Stance::Enforced, Counter::OfDefault(usage.policy))
+            }
+            (None, None) => {
+                return Err(Unfit { error: RuleError::NoPolicy, counter: counted(Counter::Other) });
+            }
+        };
+        match usage.request(rule) {
+            Ok(request) => Ok(Self { request, stance, counter }),
+            Err(error) => {
+                Err(Unfit { error: RuleError::Grammar(error), counter: counted(counter) })
+            }
+        }
+    }
+
+    /// Whether what is decided is what is answered.
+    pub const fn force(&self) -> Force {
+        match self.stance {
+            Stance::Enforced | Stance::Blocked(_) => Force::Enforced,
+            Stance::Shadow | Stance::Off => Force::Shadow,
+        }
+    }
+
+    /// Whether the key is looked at. Otherwise it is neither opened nor written.
+    pub const fn looks(&self) -> bool {
+        matches!(self.stance, Stance::Enforced | Stance::Shadow)
+    }
+
+    /// What is decided without a look at the key; `None` when it is looked at.
+    pub fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Decision> {
+        if self.looks() {
+            return None;
+        }
+        fault::point(Point::Decide);
+        // No state is one of another algorithm, so there is always an answer.
+        let untouched = keyspace::decide_on(None, &self.request, mode, now).ok()?.decision;
+        Some(self.blocked(untouched.limit).unwrap_or(untouched))
+    }
+
+    /// What a blocked call is answered; `None` when it is not blocked.
+    fn blocked(&self, limit: Limit) -> Option<Decision> {
+        let Stance::Blocked(left) = self.stance else { return None };
+        let verdict =
+            left.map_or(Verdict::Impossible, |retry_after| Verdict::Denied { retry_after });
+        Some(Decision { verdict, limit, remaining: 0, reset_after: left.unwrap_or(Span::ZERO) })
+    }
+
+    /// What the rule makes of the state behind a key that is looked at.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] when the key holds no state at all.
+    #[inline(always)]
+    pub fn decide<'key>(
+        &self,
+        key: &'key ReadKey<'_, '_>,
+        mode: Mode,
+        now: Instant,
+    ) -> Result<Outcome<NewState<'key>>, WrongType> {
+        let stored = self.stored(key)?;
+        fault::point(Point::Decide);
+        keyspace::decide_on(stored, &self.request, mode, now)
+    }
+
+    /// The state behind a key, if it is one of the rule's algorithm.
+    #[inline(always)]
+    fn stored<'key>(&self, key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, WrongType> {
+        let stored = keyspace::load(key).map_err(|NotAState| WrongType)?;
+        let algorithm = self.request.rule.algorithm();
+        let stored = stored.map_or(Ok(None), |stored| stored.under(algorithm));
+        stored.map_err(|NotAState| WrongType)
+    }
+
+    /// Decides the call and stores what follows from it. All that could go wrong, the making of the
+    /// reply included, comes before the key is touched.
+    #[inline(always)]
+    fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
+        let (decision, created, integers);
+        if let Some(unseen) = self.decide_unseen(Mode::Take, now) {
+            (decision, created) = (unseen, false);
+            integers = self.integers(&decision);
+            fault::point(Point::Reply);
+        } else {
+            let key = only_key(call)?.open_for_writing();
+            let outcome = self.decide(&key, Mode::Take, now)?;
+            decision = outcome.decision;
+            let write = keyspace::Write::of(&outcome.next);
+            created = write.is_some() && key.kind() == KeyKind::Missing;
+            integers = self.integers(&decision);
+            fault::point(Point::Reply);
+            if let Some(write) = write {
+                fault::point(Point::Store);
+                keyspace::commit(key, &write)?.announce(call)?;
+            }
+        }
+        self.count(&decision, created, now);
+        info::count_decision(index, reply::is_yes(&integers));
+        call.context().reply_integers(&integers);
+        Ok(())
+    }
+
+    /// What is answered for a decision.
+    fn integers(&self, decision: &Decision) -> [i64; 7] {
+        let Request { cost, partial, .. } = self.request;
+        let full_units = if partial { cost.units() } else { 1 };
+        reply::seven_integers(decision, self.force(), full_units)
+    }
+
+    /// The row of a call with several rules.
+    pub const fn row(&self, decision: Decision) -> Row {
+        Row { decision, cost: self.request.cost, force: Some(self.force()) }
+    }
+
+    /// Counts how the call ended. One that only asks is not counted.
+    pub fn count(&self, decision: &Decision, created: bool, now: Instant) {
+        let Request { cost, .. } = self.request;
+        if cost.is_zero() {
+            return;
+        }
+        let taken = match decision.verdict {
+            Verdict::Allowed { .. } => cost.units(),
+            Verdict::Granted { units, .. } => units,
+            Verdict::Denied { .. } | Verdict::Impossible => 0,
+        };
+        let (ending, taken_units) = match (self.stance, decision.verdict.is_allowed()) {
+            // Nothing is taken of what nobody looks at.
+            (Stance::Off, _) => (Ending::Allowed, 0),
+            (_, true) => (Ending::Allowed, taken),
+            (Stance::Shadow, false) => (Ending::ShadowDenied, 0),
+            (_, false) => (Ending::Denied, 0),
+        };
+        let (limit_units, remaining_units) = (decision.limit.units(), decision.remaining);
+        let counted = Counted { ending, limit_units, remaining_units, taken_units, created };
+        self.counter.count(&counted, now);
+    }
+
+    /// Counts that the call ended in an error. One that only asks is not counted.
+    #[cold]
+    pub fn count_error(&self) {
+        if !self.request.cost.is_zero() {
+            self.counter.count_error();
+        }
+    }
+}
+
+impl Unfit<'_> {
+    /// What is wrong, and perhaps counted.
+    #[cold]
+    pub fn error(self, is_counted: bool) -> RuleError {
+        if let Some(counter) = self.counter.filter(|_| is_counted) {
+            counter.count_error();
+        }
+        self.error
+    }
+}

@@ -1,0 +1,172 @@
+//! The replies: five integers for a decision, seven for one by a policy, the same and rows for
+//! several rules, a map for a state.
+
+use crate::api::reply::{Context, Value};
+use redis_throttle_engine::algorithms::State;
+use redis_throttle_engine::decision::{Decision, Verdict};
+use redis_throttle_engine::msgpack::NotAState;
+use redis_throttle_engine::rule_set::{Force, Row};
+use redis_throttle_engine::time::{Instant, Span};
+use redis_throttle_engine::{redis_cell, rule_set as several};
+use std::iter;
+
+/// The fourth field of a call that can never be allowed.
+const NEVER: i64 = -1;
+
+/// A decision as `allowed limit remaining retry_after_ms reset_after_ms`.
+pub fn integers(decision: &Decision) -> [i64; 5] {
+    let (allowed, retry_after_ms) = match decision.verdict {
+        Verdict::Allowed { wait } => (1, ms(wait)),
+        Verdict::Granted { units, wait } => (integer(units), ms(wait)),
+        Verdict::Denied { retry_after } => (0, ms(retry_after)),
+        Verdict::Impossible => (0, NEVER),
+    };
+    [
+        allowed,
+        integer(decision.limit.units()),
+        integer(decision.remaining),
+        retry_after_ms,
+        ms(decision.reset_after),
+    ]
+}
+
+/// A decision of redis-cell's command as `limited limit remaining retry_after_s reset_after_s`. The
+/// fourth is -1 when there is nothing to wait for, be it that the call is allowed or never will be.
+pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
+    let (limited, retry_after_s) = match decision.verdict {
+        redis_cell::Verdict::Allowed => (0, NEVER),
+        redis_cell::Verdict::Limited { retry_after_s } => (1, integer(retry_after_s)),
+        redis_cell::Verdict::Impossible => (1, NEVER),
+    };
+    [
+        limited,
+        integer(decision.limit.units()),
+        integer(decision.remaining),
+        retry_after_s,
+        integer(decision.reset_after_s),
+    ]
+}
+
+/// A decision by a policy: the same five, as the policy bites, then what the first and the fourth
+/// are if it does. In the shadow all is granted, `full_units` of them, and at once.
+pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(decision);
+    let (shown, wait_ms) = match force {
+        Force::Enforced => (allowed, retry_after_ms),
+        Force::Shadow => (integer(full_units), 0),
+    };
+    [shown, limit, remaining, wait_ms, reset_after_ms, allowed, retry_after_ms]
+}
+
+/// Whether these integers tell the caller to go on.
+pub const fn is_yes<const N: usize>(integers: &[i64; N]) -> bool {
+    integers[0] != 0
+}
+
+/// The row of one of several rules in a call with a policy among them.
+enum Numbers {
+    Five([i64; 5]),
+    Seven([i64; 7]),
+}
+
+impl AsRef<[i64]> for Numbers {
+    fn as_ref(&self) -> &[i64] {
+        match self {
+            Self::Five(integers) => integers,
+            Self::Seven(integers) => integers,
+        }
+    }
+}
+
+/// The five integers of a row as it bites.
+fn shown(row: &Row) -> [i64; 5] {
+    let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
+    if row.bites() {
+        [allowed, limit, remaining, retry_after_ms, reset_after_ms]
+    } else {
+        [1, limit, remaining, 0, reset_after_ms]
+    }
+}
+
+/// The answer of several rules: five integers, the number of the rule that they come from, and a
+/// row for each, of five or, for a policy, of seven.
+pub struct Several<'a> {
+    head: [i64; 6],
+    rows: &'a [Row],
+}
+
+impl<'a> Several<'a> {
+    /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one
+    /// that keeps it longest; denied, who would have allowed has nothing to wait for.
+    pub fn of(rows: &'a [Row]) -> Self {
+        let deciding = several::deciding(rows);
+        let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
+            rows.get(deciding).map(shown).unwrap_or_default();
+        if allowed != 0 {
+            let biting = rows.iter().filter(|row| row.bites());
+            let waits = biting.filter_map(|row| row.decision.verdict.wait());
+            retry_after_ms = waits.max().map_or(0, ms);
+        }
+        let number = integer(deciding as u64 + 1);
+        let head = [allowed, limit, remaining, retry_after_ms, reset_after_ms, number];
+        Self { head, rows }
+    }
+
+    /// Whether all allow.
+    pub fn is_allowed(&self) -> bool {
+        let [allowed, ..] = self.head;
+        allowed != 0
+    }
+
+    /// Sends it.
+    pub fn send(&self, context: Context<'_>) {
+        if self.rows.iter().any(|row| row.force.is_some()) {
+            return self.send_with_policies(context);
+        }
+        let rows = self.rows.iter().map(|row| integers(&self.decision(row)));
+        context.reply_integers_and_rows(&self.head, rows);
+    }
+
+    /// The same, where a rule is a policy's.
+    #[cold]
+    #[inline(never)]
+    fn send_with_policies(&self, context: Context<'_>) {
+        let rows = self.rows.iter().map(|row| match row.force {
+            None => Numbers::Five(integers(&self.decision(row))),
+            Some(force) => Numbers::Seven(seven_integers(&self.decision(row), force, 1)),
+        });
+        context.reply_integers_and_rows(&self.head, rows);
+    }
+
+    /// What a row tells: where the call is denied, who would have allowed it has nothing to wait
+    /// for.
+    #[inline(always)]
+    fn decision(&self, row: &Row) -> Decision {
+        if !self.is_allowed() && row.decision.verdict.is_allowed() {
+            Decision { verdict: Verdict::ALLOWED, ..row.decision }
+        } else {
+            row.decision
+        }
+    }
+}
+
+/// A state at `now` as field and value pairs, its algorithm first.
+///
+/// # Errors
+///
+/// [`NotAState`] when it turns out to be none.
+pub fn state(state: &State<'_>, now: Instant) -> Result<Vec<(&'static str, Value)>, NotAState> {
+    let algorithm = ("algorithm", Value::Text(state.algorithm().name()));
+    let numbers = state.shown(now)?.into_iter();
+    let numbers = numbers.map(|(name, number)| (name, Value::Integer(number)));
+    Ok(iter::once(algorithm).chain(numbers).collect())
+}
+
+/// Milliseconds, rounded up: who waits that long has waited long enough.
+fn ms(span: Span) -> i64 {
+    integer(span.as_ms_ceil())
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
