@@ -2,7 +2,19 @@
  * The one writer of headers and of problem bodies. The names are those of revision 11 of
  * draft-ietf-httpapi-ratelimit-headers; that they may still change is why they stand here alone.
  */
-import type { Decision } from './decision.js';
+
+/** The values of a decision that headers and problem bodies are written from. */
+export interface DecisionValues {
+  readonly allowed: boolean;
+  readonly rule: string;
+  readonly windowMs: number | undefined;
+  readonly limit: number;
+  readonly remaining: number;
+  readonly retryAfterMs: number;
+  readonly resetAfterMs: number;
+  readonly source: string;
+  readonly parts: readonly DecisionValues[];
+}
 
 /**
  * `draft-11`: `RateLimit` and `RateLimit-Policy`. The older forms: `draft-6`, `RateLimit-Limit`,
@@ -32,7 +44,7 @@ export function retryAfterSeconds(retryAfterMs: number): number | undefined {
  * and only a refusal says when to come back.
  */
 export function rateLimitHeaders(
-  decision: Decision,
+  decision: DecisionValues,
   options: HeaderOptions = {},
 ): Record<string, string> {
   const { styles = ['draft-11'], nowMs = Date.now() } = options;
@@ -51,25 +63,28 @@ export function rateLimitHeaders(
   return headers;
 }
 
-function structured(decision: Decision, retryAfter: number | undefined): Record<string, string> {
+function structured(
+  decision: DecisionValues,
+  retryAfter: number | undefined,
+): Record<string, string> {
   const all = decision.parts.length > 0 ? decision.parts : [decision];
-  const state = (part: Decision) =>
+  const state = (part: DecisionValues) =>
     `"${part.rule}";r=${part.remaining};t=${secondsLeft(part, retryAfter)}`;
   return { 'RateLimit-Policy': all.map(policy).join(', '), RateLimit: all.map(state).join(', ') };
 }
 
 /** `w` in whole seconds; left out below one, which the field cannot say. */
-function policy({ rule, limit, windowMs = 0 }: Decision): string {
+function policy({ rule, limit, windowMs = 0 }: DecisionValues): string {
   return `"${rule}";q=${limit}${windowMs < 1000 ? '' : `;w=${Math.ceil(windowMs / 1000)}`}`;
 }
 
 /** `t`: of a rule that denies when it lets the next one through; never after `Retry-After`. */
-function secondsLeft(part: Decision, retryAfter = Number.POSITIVE_INFINITY): number {
+function secondsLeft(part: DecisionValues, retryAfter = Number.POSITIVE_INFINITY): number {
   const own = part.allowed ? undefined : retryAfterSeconds(part.retryAfterMs);
   return Math.min(own ?? Math.ceil(part.resetAfterMs / 1000), retryAfter);
 }
 
-function three(prefix: string, { limit, remaining }: Decision, reset: number) {
+function three(prefix: string, { limit, remaining }: DecisionValues, reset: number) {
   return {
     [`${prefix}RateLimit-Limit`]: String(limit),
     [`${prefix}RateLimit-Remaining`]: String(remaining),
@@ -89,7 +104,7 @@ export interface Problem {
 const QUOTA_EXCEEDED = 'https://iana.org/assignments/http-problem-types#quota-exceeded';
 
 /** What a refusal answers: 429; 413 where it never will be; 503 where nobody decided. */
-export function problemOf(decision: Decision): Problem {
+export function problemOf(decision: DecisionValues): Problem {
   const { source, retryAfterMs } = decision;
   if (source === 'error') {
     return plain(503, 'Service Unavailable', 'The rate limiter is not available.');
