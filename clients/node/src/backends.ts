@@ -3,7 +3,7 @@
  * choice is remembered, and found anew only when a call ends with what proves that it did not run.
  */
 import type { Clock } from './clock.js';
-import type { Connection, Waiting } from './connection.js';
+import type { Connection, Waiting } from './drivers/connection.js';
 import { ArgumentError, classified, MistakeError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';

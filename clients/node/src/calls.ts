@@ -1,7 +1,7 @@
 /** One call, one answer, within the deadline: never more at once than agreed, never repeated. */
 import type { Clock } from './clock.js';
-import type { Connection } from './connection.js';
 import { Deadlines, type Due } from './deadlines.js';
+import type { Connection } from './drivers/connection.js';
 import { classified, MistakeError, UnavailableError } from './errors.js';
 import { Breaker } from './policy.js';
 import type { Call } from './protocol.js';

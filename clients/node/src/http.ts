@@ -15,7 +15,8 @@ import {
   STYLES,
 } from './headers.js';
 import type { Lease } from './lease.js';
-import type { Limiter, RuleCall } from './limiter.js';
+import type { Limiter } from './limiter.js';
+import type { RuleCall } from './options.js';
 import type { Rule } from './rules.js';
 
 /** A value, or what gives it for a request. */

@@ -1,16 +1,11 @@
 /** Rate limits that Redis or Valkey decides, through the module redis-throttle. */
 export type { Backend } from './backends.js';
 export type { Clock } from './clock.js';
-export type {
-  Client,
-  Connection,
-  IoRedisClusterLike,
-  IoRedisLike,
-  NodeRedisClusterLike,
-  NodeRedisLike,
-  Waiting,
-} from './connection.js';
 export { Decision, type DecisionFields, type Source } from './decision.js';
+export type { Connection, Waiting } from './drivers/connection.js';
+export type { Client } from './drivers/index.js';
+export type { IoRedisClusterLike, IoRedisLike } from './drivers/ioredis.js';
+export type { NodeRedisClusterLike, NodeRedisLike } from './drivers/node-redis.js';
 export {
   ArgumentError,
   MistakeError,
@@ -21,17 +16,17 @@ export {
 export type { HeaderOptions, HeaderStyle, Problem } from './headers.js';
 export type { KeyOptions } from './keys.js';
 export { Lease } from './lease.js';
-export {
-  type CallOptions,
-  type CheckOptions,
-  type Counters,
-  Limiter,
-  type LimiterOptions,
-  type OnDecision,
-  type RuleCall,
-  type SeveralOptions,
-  type WaitOptions,
-} from './limiter.js';
+export { Limiter } from './limiter.js';
+export type {
+  CallOptions,
+  CheckOptions,
+  Counters,
+  LimiterOptions,
+  OnDecision,
+  RuleCall,
+  SeveralOptions,
+  WaitOptions,
+} from './options.js';
 export type { Call } from './protocol.js';
 export {
   backoff,

@@ -3,9 +3,9 @@ import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
 import { type Clock, sleep } from './clock.js';
-import { type Client, connectionOf } from './connection.js';
 import { Decision } from './decision.js';
 import { DenyCache, joint } from './deny-cache.js';
+import { type Client, connectionOf } from './drivers/index.js';
 import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
 import { tell } from './hook.js';
 import { Keys } from './keys.js';
@@ -26,8 +26,6 @@ import { LocalLimiter } from './policy.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { isPrefetchable, LOCAL, microseconds, type OnError, type Rule } from './rules.js';
-
-export type * from './options.js';
 
 export class Limiter {
   readonly #backends: Backends;

@@ -11,7 +11,7 @@
  * variants of policies.
  */
 import type { Clock } from './clock.js';
-import type { Connection } from './connection.js';
+import type { Connection } from './drivers/connection.js';
 import { calendar, delays, type Model, modelOf, type Verdict } from './models.js';
 import type { Call } from './protocol.js';
 import * as rules from './rules.js';

@@ -1,5 +1,5 @@
 /** Somebody waits for an answer, until they give it up. */
-import type { Waiting } from './connection.js';
+import type { Waiting } from './drivers/connection.js';
 
 export class UntilGivenUp implements Waiting {
   #controller: AbortController | undefined;

@@ -6,7 +6,7 @@ import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Backends } from '../../src/backends.js';
 import { systemClock } from '../../src/clock.js';
-import { connectionOf } from '../../src/connection.js';
+import { connectionOf } from '../../src/drivers/index.js';
 import { type Backend, type Client, gcra, Limiter, type LimiterOptions } from '../../src/index.js';
 import { functions, version } from '../../src/library.js';
 import { UntilGivenUp } from '../../src/waiting.js';

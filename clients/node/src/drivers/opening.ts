@@ -1,5 +1,5 @@
 /** Waiting for a client of a driver to open. */
-import { MistakeError, UnavailableError } from './errors.js';
+import { MistakeError, UnavailableError } from '../errors.js';
 
 /** Nobody was asked. */
 export function away(message: string): UnavailableError {

@@ -1,9 +1,9 @@
 /**
- * The user's own connection, under our rules: nothing is queued for a server that is away, and
- * nothing is sent twice. One adapter for each driver, found by what the client can do, so that
- * neither is a dependency.
+ * Finds the adapter for the user's client by what the client can do, so that no driver is a
+ * dependency. Every adapter sends a call once, and queues nothing for a server that is down.
  */
-import { ArgumentError } from './errors.js';
+import { ArgumentError } from '../errors.js';
+import type { Connection } from './connection.js';
 import {
   IoRedisClusterConnection,
   type IoRedisClusterLike,
@@ -16,31 +16,6 @@ import {
   NodeRedisConnection,
   type NodeRedisLike,
 } from './node-redis.js';
-import type { Call } from './protocol.js';
-
-export type { IoRedisClusterLike, IoRedisLike, NodeRedisClusterLike, NodeRedisLike };
-
-/** Whether somebody waits for the answer to a call. */
-export interface Waiting {
-  readonly ended: boolean;
-  /** Aborted when it ends. Made when it is first read: it costs more than the rest of a call. */
-  readonly signal: AbortSignal;
-}
-
-/** What a limiter asks. Own transports and fakes implement it. */
-export interface Connection {
-  /**
-   * Sends a call once. When nobody waits for it any more, what is not yet sent is not to be sent.
-   * Rejects with the driver's own error.
-   */
-  send(call: Call, waiting: Waiting): Promise<unknown>;
-  /** Of a cluster: the node that a call goes to, by a name of its own, as far as it is known. */
-  nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
-  /** Of a cluster: a connection to each node that has slots, for what has no key. */
-  primaries?(): Connection[];
-  /** Ends what the adapter opened by itself; never the user's client. */
-  close?(): void;
-}
 
 /** Whatever a limiter can be made with. */
 export type Client =

@@ -1,8 +1,9 @@
 /** Clients and clusters of node-redis, from its version 5 on. */
+
+import { classified, MistakeError } from '../errors.js';
+import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
-import { classified, MistakeError } from './errors.js';
 import { away, endedBy, type Listener, Refusal, untilReady } from './opening.js';
-import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
 /** What is used of a client, or a pool, of node-redis. */

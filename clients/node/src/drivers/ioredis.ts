@@ -1,9 +1,9 @@
 /** Clients and clusters of ioredis, which are used as they never use themselves: asked once. */
 import type { Writable } from 'node:stream';
+import { ArgumentError, classified, UnavailableError } from '../errors.js';
+import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
-import { ArgumentError, classified, UnavailableError } from './errors.js';
 import { away, type Listener, Refusal, untilReady } from './opening.js';
-import type { Call } from './protocol.js';
 import { slotOf } from './slots.js';
 
 /** What is used of a client of ioredis. */
