@@ -1,9 +1,9 @@
 /** One call, one answer, within the deadline: never more at once than agreed, never repeated. */
+import { Breaker } from './breaker.js';
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
 import type { Connection } from './drivers/connection.js';
 import { classified, MistakeError, UnavailableError } from './errors.js';
-import { Breaker } from './policy.js';
 import type { Call } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 

@@ -117,3 +117,22 @@ export class Decision {
     return `${this.rule}: ${verdict}${this.allowed ? '' : never} (${this.source})`;
   }
 }
+
+/** Of several decisions the one that counts: what denies longest, else what runs out first. */
+export function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
+  const wait = ({ retryAfterMs }: Decision) =>
+    retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;
+  const callsLeft = (part: Decision) => {
+    const cost = costs[parts.indexOf(part)] ?? 1;
+    return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(part.remaining / cost);
+  };
+  const denials = parts.filter((part) => !part.allowed).sort((a, b) => wait(b) - wait(a));
+  const byRest = [...parts].sort(
+    (a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining,
+  );
+  const deciding = (denials[0] ?? byRest[0]) as Decision;
+  const longest = Math.max(...parts.map((part) => part.retryAfterMs));
+  const retryAfterMs = denials.length > 0 ? deciding.retryAfterMs : longest;
+  const error = parts.find((part) => part.degraded)?.error;
+  return new Decision({ ...deciding.fields(), retryAfterMs, parts, error });
+}

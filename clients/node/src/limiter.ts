@@ -3,13 +3,15 @@ import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
 import { type Clock, sleep } from './clock.js';
-import { Decision } from './decision.js';
+import { combined, Decision } from './decision.js';
 import { DenyCache, joint } from './deny-cache.js';
 import { type Client, connectionOf } from './drivers/index.js';
 import { ArgumentError, MistakeError, UnavailableError } from './errors.js';
-import { tell } from './hook.js';
 import { Keys } from './keys.js';
 import { Lease } from './lease.js';
+import { LocalLimiter } from './local.js';
+import { tell } from './on-decision.js';
+import { withoutAnswer } from './on-error.js';
 import {
   type CallOptions,
   type CheckOptions,
@@ -21,8 +23,6 @@ import {
   type WaitOptions,
   withDefaults,
 } from './options.js';
-import { combined, withoutAnswer } from './outage.js';
-import { LocalLimiter } from './policy.js';
 import { Prefetcher } from './prefetch.js';
 import * as protocol from './protocol.js';
 import { isPrefetchable, LOCAL, microseconds, type OnError, type Rule } from './rules.js';

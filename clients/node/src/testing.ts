@@ -10,9 +10,9 @@
  * It decides as the module does. It does not know zones and starts of quotas, reservations and
  * variants of policies.
  */
+import { type Algorithm, algorithmOf, calendar, delays, type Verdict } from './algorithms.js';
 import type { Clock } from './clock.js';
 import type { Connection } from './drivers/connection.js';
-import { calendar, delays, type Model, modelOf, type Verdict } from './models.js';
 import type { Call } from './protocol.js';
 import * as rules from './rules.js';
 
@@ -160,11 +160,11 @@ export class FakeServer implements Connection {
     const [word = '', id = '', limit = '', ttl = ''] = words;
     if (word === 'LEASE') return this.#lease(key, id, Number(limit), ttl);
     const { rule, cost: asked, partial } = this.#parsed(words);
-    const model = modelFor(rule);
+    const algorithm = algorithmFor(rule);
     const state = this.#states.get(key);
-    const there = partial ? model.decide(state, this.#nowUs, 0).remaining : asked;
+    const there = partial ? algorithm.decide(state, this.#nowUs, 0).remaining : asked;
     const cost = Math.min(asked, Math.max(1, there));
-    const verdict = model.decide(state, this.#nowUs, cost);
+    const verdict = algorithm.decide(state, this.#nowUs, cost);
     const commit = () => {
       if (verdict.state !== undefined) this.#states.set(key, verdict.state);
     };
@@ -230,7 +230,7 @@ export class FakeServer implements Connection {
       const resetAfterMs = Math.max(0, ...lapses.map((at) => at - this.clock.nowMs()));
       return { remaining: Number(words[2]) - lapses.length, resetAfterMs };
     }
-    return modelFor(this.#parsed(words).rule).decide(this.#states.get(key), this.#nowUs, 0);
+    return algorithmFor(this.#parsed(words).rule).decide(this.#states.get(key), this.#nowUs, 0);
   }
 
   #deciding(rows: readonly Row[], denied: boolean): number {
@@ -247,17 +247,17 @@ export class FakeServer implements Connection {
 
   #settle(key: string, words: readonly string[], charge: boolean): unknown {
     const { rule, cost } = this.#parsed(words);
-    const model = modelFor(rule);
+    const algorithm = algorithmFor(rule);
     const state = this.#states.get(key);
     if (charge) {
-      const charged = model.charge(state, this.#nowUs, cost);
+      const charged = algorithm.charge(state, this.#nowUs, cost);
       this.#states.set(key, charged.state);
       return [charged.allowed ? 1 : 0, ...times(charged)];
     }
-    const after = state === undefined ? undefined : model.refund(state, this.#nowUs, cost);
+    const after = state === undefined ? undefined : algorithm.refund(state, this.#nowUs, cost);
     if (after === undefined) this.#states.delete(key);
     else this.#states.set(key, after);
-    const left = model.charge(after, this.#nowUs, 0);
+    const left = algorithm.charge(after, this.#nowUs, 0);
     return [left.allowed ? 1 : 0, ...times(left)];
   }
 
@@ -302,14 +302,14 @@ function times({ limit, remaining, retryAfterMs, resetAfterMs }: Verdict<unknown
   return [limit, remaining, retryAfterMs, resetAfterMs];
 }
 
-function modelFor(rule: rules.Rule): Model {
+function algorithmFor(rule: rules.Rule): Algorithm {
   const [word, limit, unit, zone] = rule.words as [string, string, string, string?];
   if (word === 'QUOTA') {
     if (zone !== undefined) throw new Error('ERR the fake server knows neither zones nor starts');
     return calendar(Number(limit), unit);
   }
   if (word === 'BACKOFF') return delays(rule);
-  return modelOf(rule);
+  return algorithmOf(rule);
 }
 
 /** A rule from its words. */

@@ -11,7 +11,7 @@ import {
   retryAfterSeconds,
 } from '../src/headers.js';
 import { Keys } from '../src/keys.js';
-import { strictest } from '../src/policy.js';
+import { strictest } from '../src/on-error.js';
 import * as protocol from '../src/protocol.js';
 import * as rules from '../src/rules.js';
 

@@ -1,5 +1,4 @@
 /** Clients and clusters of node-redis, from its version 5 on. */
-
 import { classified, MistakeError } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';

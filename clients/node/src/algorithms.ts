@@ -5,7 +5,7 @@
  */
 import { microseconds, type Rule, type RuleKind } from './rules.js';
 
-/** A decision of a model, with the state after it; a denial has none. */
+/** A decision of an algorithm, with the state after it; a denial has none. */
 export interface Verdict<State> {
   allowed: boolean;
   limit: number;
@@ -16,7 +16,7 @@ export interface Verdict<State> {
 }
 
 /** One algorithm with its limits. `undefined` is a subject that nobody asked about yet. */
-export interface Model<State = unknown> {
+export interface Algorithm<State = unknown> {
   decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /**
    * Takes units whether or not they are there; the wait is that for what is owed. With 0 it tells
@@ -32,7 +32,7 @@ const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
 const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
 
 /** A rule cut to `share` of it. Below one unit the time gets longer instead. */
-export function modelOf(rule: Rule, share = 1): Model {
+export function algorithmOf(rule: Rule, share = 1): Algorithm {
   const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
   const kind = (rule.fallback ?? rule).kind;
   const wanted = Number(first) * share;
@@ -61,7 +61,7 @@ function bucket(
   rate: number,
   slower: (unit: bigint) => bigint,
   period: string,
-): Model<Level> {
+): Algorithm<Level> {
   const us = microseconds('period', period);
   const nanos = kind === 'gcra';
   const unit = slower(nanos ? ceilDiv(us * 1000n, BigInt(rate)) : us);
@@ -136,7 +136,7 @@ interface Counter {
   used: number;
 }
 
-function fixedWindow(limit: number, window: bigint, aligned: boolean): Model<Counter> {
+function fixedWindow(limit: number, window: bigint, aligned: boolean): Algorithm<Counter> {
   const current = (state: Counter | undefined, at: bigint): Counter => {
     const boundary = aligned ? at - (at % window) : at;
     const open =
@@ -165,7 +165,7 @@ function fixedWindow(limit: number, window: bigint, aligned: boolean): Model<Cou
 }
 
 /** A counter per calendar period, in UTC. */
-export function calendar(limit: number, unit: string): Model<Counter> {
+export function calendar(limit: number, unit: string): Algorithm<Counter> {
   const bounds = (at: bigint): [bigint, bigint] => {
     const date = new Date(Number(at / 1000n));
     const [year, month, day] = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()];
@@ -211,7 +211,7 @@ interface TwoCounters {
   current: bigint;
 }
 
-function slidingWindow(limit: number, window: bigint): Model<TwoCounters> {
+function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
   const rolled = (state: TwoCounters | undefined, at: bigint): TwoCounters => {
     const start = at - (at % window);
     if (state === undefined || state.start + window < start)
@@ -277,7 +277,7 @@ function slidingWindow(limit: number, window: bigint): Model<TwoCounters> {
 type Entries = readonly { at: bigint; units: number }[];
 
 /** The instants of what was taken, each counting until a window later; rounded up to `slot`. */
-function log(limit: number, window: bigint, slot: bigint): Model<Entries> {
+function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
   /** The entry that takes the last of so many units along when it leaves. */
   const freed = (entries: Entries, units: number): bigint | undefined => {
     let [needed, last] = [units, undefined as bigint | undefined];
@@ -354,7 +354,7 @@ interface Attempts {
 }
 
 /** Free attempts, and then delays that double. */
-export function delays(rule: Rule): Model<Attempts> {
+export function delays(rule: Rule): Algorithm<Attempts> {
   const [attempts, ...words] = rule.words.slice(1) as [string, string, string, string];
   const limit = Number(attempts);
   const [base, longest, forget] = words.map((word) => microseconds('base', word)) as [

@@ -1,26 +1,15 @@
-/** What several decisions say together, and what holds while the server does not answer. */
-import { Decision } from './decision.js';
+/** Decides by `onError` the calls that the server did not answer. */
+import { combined, Decision } from './decision.js';
 import type { UnavailableError } from './errors.js';
-import { type LocalAsk, type LocalLimiter, strictest } from './policy.js';
+import type { LocalAsk, LocalLimiter } from './local.js';
 import type { OnError } from './rules.js';
 
-/** Of several decisions the one that counts: what denies longest, else what runs out first. */
-export function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
-  const wait = ({ retryAfterMs }: Decision) =>
-    retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;
-  const callsLeft = (part: Decision) => {
-    const cost = costs[parts.indexOf(part)] ?? 1;
-    return cost === 0 ? Number.POSITIVE_INFINITY : Math.floor(part.remaining / cost);
-  };
-  const denials = parts.filter((part) => !part.allowed).sort((a, b) => wait(b) - wait(a));
-  const byRest = [...parts].sort(
-    (a, b) => callsLeft(a) - callsLeft(b) || a.remaining - b.remaining,
-  );
-  const deciding = (denials[0] ?? byRest[0]) as Decision;
-  const longest = Math.max(...parts.map((part) => part.retryAfterMs));
-  const retryAfterMs = denials.length > 0 ? deciding.retryAfterMs : longest;
-  const error = parts.find((part) => part.degraded)?.error;
-  return new Decision({ ...deciding.fields(), retryAfterMs, parts, error });
+const BY_STRICTNESS: readonly OnError[] = ['allow', 'local', 'deny'];
+
+/** Of several rules in one call the strictest decides: deny before local before allow. */
+export function strictest(all: readonly OnError[]): OnError {
+  const at = Math.max(0, ...all.map((onError) => BY_STRICTNESS.indexOf(onError)));
+  return BY_STRICTNESS[at] as OnError;
 }
 
 /** A call that got no answer. */
