@@ -4,12 +4,11 @@ from ._decision import Decision
 from ._errors import (
     CommandRejected,
     InvalidArgument,
-    LeaseDenied,
     ProtocolError,
     ThrottleError,
     Unavailable,
 )
-from ._lease import AsyncLease, Lease
+from ._lease import AsyncLease, Lease, LeaseDenied
 from ._limiter import AsyncLimiter, Limiter
 from ._options import Counters
 from ._rules import (

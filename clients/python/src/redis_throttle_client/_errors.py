@@ -6,11 +6,6 @@ of a rule decides about, the second is raised whatever ``on_error`` says.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ._decision import Decision
-
 
 class ThrottleError(Exception):
     """The root of everything this package raises."""
@@ -37,14 +32,6 @@ class CommandRejected(ThrottleError):
 
 class ProtocolError(CommandRejected):
     """The server answered something that is no decision."""
-
-
-class LeaseDenied(ThrottleError):
-    """No permit is free; ``decision`` says when to come back."""
-
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(f"no permit of {decision.rule!r} is free")
-        self.decision = decision
 
 
 # First words of error replies that pass by themselves. Every other one is a mistake: a kind that

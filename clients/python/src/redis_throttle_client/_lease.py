@@ -11,16 +11,22 @@ import contextlib
 import heapq
 import itertools
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 from . import _protocol
 from ._decision import Decision
-from ._errors import LeaseDenied, ThrottleError
+from ._errors import ThrottleError
+from ._protocol import Args
 from ._rules import Rule
 
-if TYPE_CHECKING:
-    from ._limiter import AsyncLimiter, Limiter
+
+class LeaseDenied(ThrottleError):
+    """No permit is free; ``decision`` says when to come back."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(f"no permit of {decision.rule!r} is free")
+        self.decision = decision
 
 
 class _Held:
@@ -54,16 +60,17 @@ class _Held:
 class Lease(_Held):
     """A permit that a thread holds."""
 
-    def __init__(self, limiter: Limiter, *args: Any) -> None:
-        super().__init__(limiter._calls.clock, *args)
-        self._limiter = limiter
+    def __init__(self, ask: Callable[[Args], Any], *args: Any) -> None:
+        """``ask`` sends one command and returns the reply."""
+        super().__init__(*args)
+        self._ask = ask
 
     def renew(self) -> bool:
         """Keeps it for another ttl; False when it has lapsed: stop what it stands for."""
         if self.released or self.decision.degraded:
             return self.held
         asked = self._clock()
-        reply = self._limiter._ask(_protocol.renew(self.rule, self.key, self.id))
+        reply = self._ask(_protocol.renew(self.rule, self.key, self.id))
         return self._renewed(asked, _protocol.held(reply))
 
     def release(self) -> None:
@@ -73,15 +80,19 @@ class Lease(_Held):
         self.released = True
         if not self.decision.degraded:
             with contextlib.suppress(ThrottleError):
-                self._limiter._ask(_protocol.release(self.key, self.id))
+                self._ask(_protocol.release(self.key, self.id))
 
 
 class AsyncLease(_Held):
     """A permit that a task holds."""
 
-    def __init__(self, limiter: AsyncLimiter, *args: Any) -> None:
-        super().__init__(limiter._calls.clock, *args)
-        self._limiter = limiter
+    def __init__(
+        self, ask: Callable[[Args], Awaitable[Any]], sleep: Callable[[float], Awaitable[None]],
+        background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]], *args: Any,
+    ) -> None:  # fmt: skip
+        """``ask`` is as for a thread; ``background`` starts a task that outlives its caller."""
+        super().__init__(*args)
+        self._ask, self._sleep, self._background = ask, sleep, background
         self._task: asyncio.Task[None] | None = None
 
     async def renew(self) -> bool:
@@ -89,7 +100,7 @@ class AsyncLease(_Held):
         if self.released or self.decision.degraded:
             return self.held
         asked = self._clock()
-        reply = await self._limiter._ask(_protocol.renew(self.rule, self.key, self.id))
+        reply = await self._ask(_protocol.renew(self.rule, self.key, self.id))
         return self._renewed(asked, _protocol.held(reply))
 
     def keep(self) -> None:
@@ -99,7 +110,7 @@ class AsyncLease(_Held):
 
     async def _keep(self) -> None:
         while not self.released:
-            await self._limiter._sleep(self.renew_after_s)
+            await self._sleep(self.renew_after_s)
             with contextlib.suppress(ThrottleError):
                 if not await self.renew():
                     return
@@ -112,11 +123,11 @@ class AsyncLease(_Held):
         if self._task is not None:
             self._task.cancel()
         if not self.decision.degraded:
-            await asyncio.shield(self._limiter._background(self._release()))
+            await asyncio.shield(self._background(self._release()))
 
     async def _release(self) -> None:
         with contextlib.suppress(ThrottleError):
-            await self._limiter._ask(_protocol.release(self.key, self.id))
+            await self._ask(_protocol.release(self.key, self.id))
 
 
 class Renewer:

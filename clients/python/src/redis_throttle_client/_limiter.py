@@ -131,10 +131,9 @@ class Limiter:
     ) -> tuple[Decision, list[Lease]]:
         """One call for all rules; the leases among them are renewed until released."""
         admitted = self._run(self._calls.admit(calls, tag, id))
-        leases = [
-            Lease(self, rule, key, admitted.id, admitted.asked, admitted.decision)
-            for rule, key in admitted.leases
-        ]
+        functions = self._ask, self._calls.clock
+        held = admitted.id, admitted.asked, admitted.decision
+        leases = [Lease(*functions, rule, key, *held) for rule, key in admitted.leases]
         for lease in leases:
             if not admitted.decision.degraded:
                 self._renewer.add(lease)
@@ -269,10 +268,9 @@ class AsyncLimiter:
     ) -> tuple[Decision, list[AsyncLease]]:
         """One call for all rules; the leases among them are renewed until released."""
         admitted = await self._run(self._calls.admit(calls, tag, id))
-        leases = [
-            AsyncLease(self, rule, key, admitted.id, admitted.asked, admitted.decision)
-            for rule, key in admitted.leases
-        ]
+        functions = self._ask, self._sleep, self._background, self._calls.clock
+        held = admitted.id, admitted.asked, admitted.decision
+        leases = [AsyncLease(*functions, rule, key, *held) for rule, key in admitted.leases]
         for lease in leases:
             lease.keep()
         return admitted.decision, leases
