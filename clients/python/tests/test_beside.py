@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from redis_throttle_client import Limiter, Unavailable, fixed, gcra, policy
-from redis_throttle_client._policy import Gate
+from redis_throttle_client._breaker import Gate
 from redis_throttle_client.testing import FakeServer
 
 from .conftest import until

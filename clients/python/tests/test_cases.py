@@ -15,7 +15,7 @@ from redis_throttle_client._decision import retry_after_s
 from redis_throttle_client._errors import is_mistake
 from redis_throttle_client._http import problem
 from redis_throttle_client._keys import Keys
-from redis_throttle_client._outage import strictest
+from redis_throttle_client._on_error import strictest
 from redis_throttle_client._rules import duration_text, duration_us
 
 CASES: dict[str, list[dict[str, Any]]] = json.loads(

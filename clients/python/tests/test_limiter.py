@@ -28,9 +28,9 @@ from redis_throttle_client import (
     policy,
     quota,
 )
+from redis_throttle_client._breaker import Gate
 from redis_throttle_client._errors import is_mistake
 from redis_throttle_client._keys import Keys
-from redis_throttle_client._policy import Gate
 from redis_throttle_client.testing import FakeServer
 
 API = gcra("api", 6, 10, "60s")

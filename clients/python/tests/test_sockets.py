@@ -14,10 +14,10 @@ import redis.asyncio
 
 from redis_throttle_client import AsyncLimiter, Limiter, Unavailable, gcra
 from redis_throttle_client._async_sockets import AsyncSockets
+from redis_throttle_client._breaker import Gate
 from redis_throttle_client._deadline import instant
 from redis_throttle_client._dial import MOST_DIALS, MOST_SOCKETS, Dial
 from redis_throttle_client._errors import Unsent
-from redis_throttle_client._policy import Gate
 
 from .conftest import Server
 

@@ -19,13 +19,14 @@ from typing import Any
 
 from . import _protocol
 from ._backends import Backend, Choice, unexecuted
+from ._breaker import Gate
 from ._decision import Decision
+from ._denial_cache import DenialCache
 from ._errors import CommandRejected, ThrottleError, Unavailable, Unsent, is_mistake
 from ._keys import Keys
 from ._local import LocalLimiter
+from ._on_error import Keyed, without_answer
 from ._options import Counters, Options
-from ._outage import Keyed, without_answer
-from ._policy import DenialCache, Gate
 from ._prefetch import Fetch, Grants
 from ._protocol import Args
 from ._rules import Rule, checked_cost, checked_on_error

@@ -1,4 +1,4 @@
-"""What holds without an answer: what the rules of a call say in their ``on_error``."""
+"""Decides by ``on_error`` the calls that the server did not answer."""
 
 from __future__ import annotations
 

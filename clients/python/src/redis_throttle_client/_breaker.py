@@ -1,0 +1,53 @@
+"""The circuit breaker of a node: it also limits the calls in flight.
+
+Instants are given by the caller, in seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from ._errors import Unavailable
+
+
+class Gate:
+    """Counts the calls in flight and the failures: whether the server is to be asked at all.
+
+    After ``failures`` in a row it stays shut for ``pause_s``; then one call is the probe.
+    """
+
+    def __init__(self, max_in_flight: int, failures: int, pause_s: float) -> None:
+        self._most, self._failures, self._pause_s = max_in_flight, failures, pause_s
+        self._in_flight = 0
+        self.answers = 0
+        self._failed = 0
+        self._shut_until: float | None = None
+        self._probing = False
+        self._lock = threading.Lock()
+
+    def enter(self, now: float) -> bool:
+        """Begins a call; true when it is the probe. Each is ended by :meth:`leave`."""
+        with self._lock:
+            if self._shut_until is not None and (self._probing or now < self._shut_until):
+                raise Unavailable("the server did not answer lately, it is not asked for a while")
+            if self._in_flight >= self._most:
+                raise Unavailable(f"{self._most} calls wait for the server already")
+            self._in_flight += 1
+            probe = self._shut_until is not None
+            # An older call may have been answered while a probe is under way: that one stays one.
+            self._probing = self._probing or probe
+            return probe
+
+    def leave(self, now: float, probe: bool, answered: bool | None) -> None:
+        """Ends a call. ``answered`` is None when it was given up by its caller."""
+        with self._lock:
+            self._in_flight -= 1
+            if probe:
+                self._probing = False
+            if answered:
+                self.answers += 1
+                self._failed, self._shut_until = 0, None
+            elif answered is False:
+                self._failed += 1
+                if probe or self._failed >= self._failures:
+                    self._shut_until = now + self._pause_s
