@@ -5,7 +5,7 @@ use crate::contestants::{
 };
 use crate::leases;
 use crate::library;
-use crate::load::Shape;
+use crate::load::{Shape, log_case};
 use crate::memory;
 use crate::node::{Binary, Node};
 use crate::reserving;
@@ -299,12 +299,4 @@ impl Bars {
         let [own, sorted_set] = memory::log_size(binary, module, limit);
         self.add_most("RL.SLIDINGLOG, bytes of 1,000 events, against ZSET", own / sorted_set, 0.25);
     }
-}
-
-/// How logs of a limit are asked, and how many events they hold together: whatever the limit, they
-/// have room for 100,000, and are as full as random picks allow without overflowing.
-pub fn log_case(limit: u64) -> (Shape, u64) {
-    let keys = 100_000 / limit;
-    let share = (1.0 - 2.5 / (limit as f64).sqrt()).clamp(0.3, 0.9);
-    (Shape { keys, ..Shape::BASE }, (100_000.0 * share) as u64)
 }

@@ -76,6 +76,9 @@ const WINDOW: &str = "WINDOW";
 /// The short names that scripts use.
 const LOCALS: &str = "local call, ceil, floor = redis.call, math.ceil, math.floor\n";
 
+const LIBRARY: &str = include_str!("../../functions/redis_throttle.lua");
+const LIBRARY_SCRIPT: &str = include_str!("../../functions/redis_throttle_script.lua");
+
 impl Limiter {
     fn contestant(self, kind: &str, mark: &str, words: &[&str], expected: Expected) -> Contestant {
         let name = format!("{} {kind}", self.name);
@@ -237,10 +240,19 @@ impl Limiter {
     }
 }
 
-/// Loads a script, and tells by what it is called.
+/// Loads a script of `lua/`; returns the digest that `EVALSHA` calls it by.
 pub fn load_script(node: &Node, script: &str) -> String {
-    let script = format!("{LOCALS}local keys, args = KEYS, ARGV\n{script}");
-    match node.run(&["SCRIPT", "LOAD", &script]) {
+    load(node, &format!("{LOCALS}local keys, args = KEYS, ARGV\n{script}"))
+}
+
+/// Loads the library as functions and as a script; returns the digest of the script.
+pub fn load_library(node: &Node) -> String {
+    node.run(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]);
+    load(node, LIBRARY_SCRIPT)
+}
+
+fn load(node: &Node, script: &str) -> String {
+    match node.run(&["SCRIPT", "LOAD", script]) {
         Value::BulkString(sha) => String::from_utf8(sha).expect("a hexadecimal number"),
         other => panic!("no script: {other:?}"),
     }

@@ -1,8 +1,8 @@
 //! `make bench-full`: everything else one may want to know, a page for each server.
 
-use crate::bars::{AOF, log_case};
+use crate::bars::AOF;
 use crate::contestants::{Contestant, FIXED_SIZE, GCRA, Limiter, SLIDINGLOG};
-use crate::load::{self, Shape};
+use crate::load::{self, Shape, log_case};
 use crate::node::{Binary, Node};
 use crate::plot::{self, Labels, Series};
 use crate::report::{self, Table};

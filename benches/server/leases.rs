@@ -3,8 +3,7 @@
 //! Two commands that belong together are more than `redis-benchmark` can send, so the load is a
 //! connection of our own with a pipeline on it. What counts is the CPU time of the server.
 
-use crate::contestants::load_script;
-use crate::library;
+use crate::contestants::{load_library, load_script};
 use crate::node::{Node, command_of};
 use crate::rounds::median;
 use redis::{Connection, ConnectionLike as _, Value};
@@ -45,7 +44,7 @@ pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
     let mut connection = node.connect();
     let [lease, release] = [include_str!("lua/lease.lua"), include_str!("lua/release.lua")]
         .map(|script| load_script(node, script));
-    let sha = library::load(node);
+    let sha = load_library(node);
     let mut pairs = HOLDERS.map(|holders| {
         let (own_key, script_key) = (format!("le:{holders}"), format!("lu:{holders}"));
         let [of_function, of_library_script] = ["lf", "ls"].map(|mark| format!("{mark}:{holders}"));

@@ -1,22 +1,17 @@
 //! The library of server functions, and the script made from it: beside the scripts under `lua/`,
 //! which are written for one limiter each and do less, and beside the module.
 
-use crate::bars::log_case;
 use crate::contestants::{
-    Contestant, FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
+    Contestant, FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET, load_library,
 };
 use crate::leases;
-use crate::load::Shape;
+use crate::load::{Shape, log_case};
 use crate::node::{Binary, Node};
 use crate::rounds::{self, Figures};
-use redis::Value;
 use std::path::Path;
 
 /// How much longer a call may take than one of the script that does less.
 const BAR: f64 = 1.6;
-
-const LIBRARY: &str = include_str!("../../functions/redis_throttle.lua");
-const SCRIPT: &str = include_str!("../../functions/redis_throttle_script.lua");
 
 /// One figure: what, how long by the time of another, and what that may be.
 pub struct Share {
@@ -33,21 +28,12 @@ pub struct Shares {
     pub command_lines: Vec<String>,
 }
 
-/// Loads both forms into a server; answers how the script is called.
-pub fn load(node: &Node) -> String {
-    node.run(&["FUNCTION", "LOAD", "REPLACE", LIBRARY]);
-    match node.run(&["SCRIPT", "LOAD", SCRIPT]) {
-        Value::BulkString(sha) => String::from_utf8(sha).expect("a hexadecimal number"),
-        other => panic!("no script: {other:?}"),
-    }
-}
-
 /// Measures all that has a script under `lua/`.
 pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
     eprintln!("{}: the library", binary.name);
     let mut shares = Shares::default();
     let node = Node::start(binary, module, &[], false);
-    let sha = load(&node);
+    let sha = load_library(&node);
     for limiter in [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET] {
         let group = [
             limiter.evalsha(&node),
@@ -74,7 +60,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
 
     let limit = 1_000;
     let node = Node::start(binary, module, &[], false);
-    let sha = load(&node);
+    let sha = load_library(&node);
     let (shape, live) = log_case(limit);
     // The slower a call, the more its speed varies: these logs have room for that.
     let live = live * 3 / 4;

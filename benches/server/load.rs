@@ -63,6 +63,14 @@ impl Shape {
     }
 }
 
+/// How logs of a limit are asked, and how many events they hold together: whatever the limit, they
+/// have room for 100,000, and are as full as random picks allow without overflowing.
+pub fn log_case(limit: u64) -> (Shape, u64) {
+    let keys = 100_000 / limit;
+    let share = (1.0 - 2.5 / (limit as f64).sqrt()).clamp(0.3, 0.9);
+    (Shape { keys, ..Shape::BASE }, (100_000.0 * share) as u64)
+}
+
 /// Makes so many calls and measures them.
 ///
 /// # Panics
