@@ -15,9 +15,9 @@ Keyed = tuple[Rule, str, int]
 _STRICTNESS: tuple[OnError, ...] = ("allow", "local", "deny")
 
 
-def strictest(policies: Iterable[OnError]) -> OnError:
+def strictest(on_errors: Iterable[OnError]) -> OnError:
     """What several rules do together without an answer."""
-    return max(policies, key=_STRICTNESS.index)
+    return max(on_errors, key=_STRICTNESS.index)
 
 
 def without_answer(

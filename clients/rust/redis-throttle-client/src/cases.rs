@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::connection::Command;
 use crate::http::retry_after_s;
 use crate::key::Keys;
-use crate::policy::strictest;
+use crate::on_error::strictest;
 use crate::protocol::{self, Verb};
 use crate::{
     Call, ClientAddress, Decision, Error, HashTag, HeaderStyle, Problem, Rule, Source, address,

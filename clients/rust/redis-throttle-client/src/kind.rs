@@ -5,31 +5,6 @@ use std::str::FromStr;
 use crate::Error;
 use crate::duration::DAY_US;
 
-/// What a rule does when the server gives no answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum OnError {
-    /// Open: the call is allowed, and the decision says that nobody decided.
-    #[default]
-    Allow,
-    /// This process enforces its share of the rule.
-    Local,
-    /// Closed: the call is denied until the server is back.
-    Deny,
-}
-
-impl FromStr for OnError {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self, Error> {
-        match text {
-            "allow" => Ok(Self::Allow),
-            "local" => Ok(Self::Local),
-            "deny" => Ok(Self::Deny),
-            _ => Err(Error::invalid("on_error", "expected allow, deny or local")),
-        }
-    }
-}
-
 /// The calendar unit of a quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuotaUnit {

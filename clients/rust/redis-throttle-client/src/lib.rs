@@ -3,6 +3,7 @@
 mod address;
 mod admit;
 mod backend;
+mod breaker;
 mod call;
 #[cfg(test)]
 mod cases;
@@ -21,8 +22,8 @@ mod kind;
 mod lease;
 mod limiter;
 mod local;
+mod on_error;
 mod options;
-mod policy;
 mod prefetch;
 mod protocol;
 mod rule;
@@ -42,8 +43,9 @@ pub use decision::{Decision, Source};
 pub use duration::Span;
 pub use error::Error;
 pub use http::{HeaderStyle, Problem};
-pub use kind::{Kind, OnError, QuotaUnit};
+pub use kind::{Kind, QuotaUnit};
 pub use lease::Lease;
 pub use limiter::Limiter;
+pub use on_error::OnError;
 pub use options::{HashTag, Options};
 pub use rule::Rule;

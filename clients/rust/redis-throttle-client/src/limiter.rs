@@ -11,13 +11,14 @@ use redis::Value;
 use tokio::time::Instant;
 
 use crate::backend::Backends;
+use crate::breaker::Gate;
 use crate::call::Keyed;
 use crate::connection::{Command, Connection};
 use crate::counters::Counts;
 use crate::deny_cache::DenyCache;
 use crate::key::Keys;
 use crate::local::{LocalLimiter, local_decision};
-use crate::policy::{Gate, strictest};
+use crate::on_error::strictest;
 use crate::prefetch::Grants;
 use crate::protocol::{self, Verb};
 use crate::{

@@ -1,16 +1,11 @@
-//! What stands between a caller and a server that is slow or away.
+//! The circuit breaker of a node: it also limits the calls in flight.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{Error, OnError, clock};
-
-/// What several rules do together without an answer.
-pub(crate) fn strictest(policies: impl IntoIterator<Item = OnError>) -> OnError {
-    policies.into_iter().max().unwrap_or_default()
-}
+use crate::{Error, clock};
 
 /// Counts the calls in flight and the failures of a node: whether it is to be asked at all. After
 /// `failures` in a row it stays shut for `pause`; then one call is the probe.

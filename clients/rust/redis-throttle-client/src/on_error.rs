@@ -1,0 +1,35 @@
+//! What a rule does without an answer.
+
+use std::str::FromStr;
+
+use crate::Error;
+
+/// What a rule does when the server gives no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum OnError {
+    /// Open: the call is allowed, and the decision says that nobody decided.
+    #[default]
+    Allow,
+    /// This process enforces its share of the rule.
+    Local,
+    /// Closed: the call is denied until the server is back.
+    Deny,
+}
+
+impl FromStr for OnError {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        match text {
+            "allow" => Ok(Self::Allow),
+            "local" => Ok(Self::Local),
+            "deny" => Ok(Self::Deny),
+            _ => Err(Error::invalid("on_error", "expected allow, deny or local")),
+        }
+    }
+}
+
+/// What several rules do together without an answer.
+pub(crate) fn strictest(all: impl IntoIterator<Item = OnError>) -> OnError {
+    all.into_iter().max().unwrap_or_default()
+}
