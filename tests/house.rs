@@ -1,5 +1,8 @@
 //! The rules of the house that a compiler does not know: what may stand where.
 
+#[path = "house/imports.rs"]
+mod imports;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,0 +1,279 @@
+//! Reads which file imports which, and fails on a circle: Rust, TypeScript and Python.
+
+mod rust_imports;
+
+use super::{files, root};
+use rust_imports::rust;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// Folders that hold the root of a crate, `main.rs` or `lib.rs`.
+const RUST: [&str; 4] =
+    ["benches/instructions", "benches/server", "benches/clients/rust/src", "exporter/src"];
+const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
+/// The second is a folder of programs: its files import each other by their bare names.
+const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
+const PACKAGE: &str = "redis_throttle_client";
+/// The file of a package that hands on what its users import.
+const INIT: &str = "__init__";
+
+/// The name of each file of a folder, with its text. A name is the path below the folder without
+/// its ending: `drivers/ioredis`.
+type Sources = BTreeMap<String, String>;
+
+/// For each file the files that it imports.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+fn sources(folder: &str, ending: &str) -> Sources {
+    let name = |path: &str| Some(path.strip_prefix(folder)?.strip_suffix(ending)?.to_owned());
+    let text = |name: &String| fs::read_to_string(root().join(format!("{folder}{name}{ending}")));
+    // A file that was deleted and not yet committed is still listed.
+    let named = files().into_iter().filter_map(|path| name(&path));
+    named.filter_map(|name| text(&name).ok().map(|text| (name, text))).collect()
+}
+
+/// Returns a circle, if there is one: each file imports the next, and the last one the first.
+fn circle(imports: &Imports) -> Option<Vec<String>> {
+    let mut left = imports.clone();
+    // A file that imports none of those left is in no circle.
+    while let Some(name) = left.iter().find(|(_, used)| used.is_empty()).map(|(name, _)| name) {
+        let name = name.clone();
+        left.remove(&name);
+        left.values_mut().for_each(|used| used.retain(|other| *other != name));
+    }
+    let mut way = vec![left.keys().next()?];
+    loop {
+        let next = left[way[way.len() - 1]].first().expect("files without imports were removed");
+        if let Some(start) = way.iter().position(|name| *name == next) {
+            return Some(way[start..].iter().map(|name| (*name).clone()).collect());
+        }
+        way.push(next);
+    }
+}
+
+/// Asserts that a folder has imports and no circle among them.
+fn assert_no_circle(folder: &str, ending: &str, read: fn(&Sources) -> Imports) {
+    let imports = read(&sources(&format!("{folder}/"), ending));
+    let edges: usize = imports.values().map(BTreeSet::len).sum();
+    assert!(imports.len() == 1 || edges > 0, "{folder}: no import was found in {imports:?}");
+    assert_eq!(circle(&imports), None, "{folder} has a circle of imports");
+}
+
+/// Builds the imports of each file from the names that `imported` finds; drops other files' names.
+fn imports_of(sources: &Sources, imported: impl Fn(&str, &str) -> Vec<String>) -> Imports {
+    let of_file = |(name, text): (&String, &String)| {
+        let mut used = BTreeSet::from_iter(imported(name, text));
+        used.retain(|other| sources.contains_key(other) && other != name);
+        (name.clone(), used)
+    };
+    sources.iter().map(of_file).collect()
+}
+
+/// Reads `from './x.js'`, which also ends an `export` and an `import type`, `import './x.js'` and
+/// `import('./x.js')`.
+fn typescript(sources: &Sources) -> Imports {
+    imports_of(sources, |name, text| {
+        let text = text.replace('"', "'");
+        let starts = ["from '", "import '", "import('"];
+        let targets = starts.iter().flat_map(|start| text.split(start).skip(1));
+        let targets = targets.filter_map(|rest| rest.split('\'').next());
+        let relative = targets.filter(|target| target.starts_with('.'));
+        relative.map(|target| below(name, target.trim_end_matches(".js"))).collect()
+    })
+}
+
+/// Resolves a relative path of TypeScript against the name of the file that has it.
+fn below(name: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = name.split('/').collect();
+    parts.pop();
+    for part in target.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts.join("/")
+}
+
+/// Reads `from .x import y`, `from . import x`, `import package.x` and `from package.x import y`
+/// wherever they stand, and in a folder without `__init__` the bare `import x`.
+fn python(sources: &Sources) -> Imports {
+    let is_package = sources.contains_key(INIT);
+    imports_of(sources, |_, text| {
+        // Text in triple quotes holds examples.
+        let code: String = text.split("\"\"\"").step_by(2).collect();
+        let mut used = Vec::new();
+        for line in on_one_line(&code).lines().map(str::trim_start) {
+            let from = line.strip_prefix("from ").and_then(|rest| rest.split_once(" import "));
+            if let Some((path, list)) = from {
+                match module(path, is_package) {
+                    Some("") => used.extend(names(list).map(|name| {
+                        if sources.contains_key(name) { name } else { INIT }.to_owned()
+                    })),
+                    module => used.extend(module.map(str::to_owned)),
+                }
+            } else if let Some(list) = line.strip_prefix("import ") {
+                let modules = names(list).filter_map(|path| module(path, is_package));
+                used.extend(modules.map(str::to_owned));
+            }
+        }
+        used
+    })
+}
+
+/// Puts each list in parentheses after an `import` on the line of the `import`.
+fn on_one_line(code: &str) -> String {
+    let mut parts = code.split("import (");
+    let mut lines = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (list, rest) = part.split_once(')').unwrap_or((part, ""));
+        lines += &format!("import {}{rest}", list.replace('\n', " "));
+    }
+    lines
+}
+
+/// Returns the module of the folder that a path names; empty for the package itself, none for one
+/// from elsewhere.
+fn module(path: &str, is_package: bool) -> Option<&str> {
+    let within = path.strip_prefix('.').or_else(|| path.strip_prefix(PACKAGE));
+    let within = within.or((!is_package).then_some(path))?;
+    within.trim_start_matches('.').split('.').next()
+}
+
+/// The names of a list `a, b as c`, without what they are bound to.
+fn names(list: &str) -> impl Iterator<Item = &str> {
+    list.split(',').filter_map(|item| item.split_whitespace().next())
+}
+
+#[test]
+fn rust_files_form_no_circle() {
+    for folder in RUST {
+        assert_no_circle(folder, ".rs", rust);
+    }
+}
+
+#[test]
+fn typescript_files_form_no_circle() {
+    for folder in TYPESCRIPT {
+        assert_no_circle(folder, ".ts", typescript);
+    }
+}
+
+#[test]
+fn python_files_form_no_circle() {
+    for folder in PYTHON {
+        assert_no_circle(folder, ".py", python);
+    }
+}
+
+/// Files from pairs of name and text.
+fn sources_of(files: &[(&str, &str)]) -> Sources {
+    files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+}
+
+/// The imports as `a > b` lines, to compare.
+fn edges(imports: &Imports) -> Vec<String> {
+    let of_file = |(name, used): (&String, &BTreeSet<String>)| {
+        used.iter().map(|other| format!("{name} > {other}")).collect::<Vec<_>>()
+    };
+    imports.iter().flat_map(of_file).collect()
+}
+
+#[test]
+fn circle_is_found_where_one_was_planted() {
+    let imports = |pairs: &[(&str, &[&str])]| -> Imports {
+        let used = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        pairs.iter().map(|(name, names)| ((*name).to_owned(), used(names))).collect()
+    };
+    let straight = imports(&[("a", &["b", "c"]), ("b", &["c"]), ("c", &[])]);
+    assert_eq!(circle(&straight), None);
+    let round = imports(&[("a", &["b"]), ("b", &["c"]), ("c", &["d"]), ("d", &["b"]), ("e", &[])]);
+    assert_eq!(circle(&round), Some(["b", "c", "d"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn typescript_reads_imports_of_every_form() {
+    let files = [
+        ("a", "import type {\n  X,\n} from './b.js';\nimport './c.js';\n"),
+        ("b", "export { Y } from './deep/d.js';\nimport net from 'node:net';\n"),
+        ("c", "const late = await import('./b');\n"),
+        ("deep/d", "import { type Z } from \"../a.js\";\nimport type { E } from './e.js';\n"),
+        ("deep/e", ""),
+    ];
+    let imports = typescript(&sources_of(&files));
+    let expected = ["a > b", "a > c", "b > deep/d", "c > b", "deep/d > a", "deep/d > deep/e"];
+    assert_eq!(edges(&imports), expected);
+    assert_eq!(circle(&imports), Some(["a", "b", "deep/d"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn python_reads_imports_of_every_form() {
+    let files = [
+        ("__init__", "from ._a import A\n"),
+        ("_a", "if TYPE_CHECKING:\n    from ._b import (\n        B,\n    )\n"),
+        ("_b", "def late() -> None:\n    import redis_throttle_client._c as c, limits\n"),
+        ("_c", "from . import (\n    _a,\n    _d as d,\n)\nfrom limits import _b\n"),
+        ("_d", "\"\"\"Shows\n\n    from redis_throttle_client import A\n\"\"\"\n"),
+        ("_e", "from redis_throttle_client import A\nfrom redis_throttle_client._d import D\n"),
+        ("limits", ""),
+    ];
+    let imports = python(&sources_of(&files));
+    let expected =
+        ["__init__ > _a", "_a > _b", "_b > _c", "_c > _a", "_c > _d", "_e > __init__", "_e > _d"];
+    assert_eq!(edges(&imports), expected);
+    assert_eq!(circle(&imports), Some(["_a", "_b", "_c"].map(str::to_owned).to_vec()));
+}
+
+#[test]
+fn python_reads_bare_imports_of_programs() {
+    let files = [("run", "import json, report\nfrom server import Server\n"), ("report", "")];
+    let files = [&files[..], &[("server", "import report\n")]].concat();
+    let expected = ["run > report", "run > server", "server > report"];
+    assert_eq!(edges(&python(&sources_of(&files))), expected);
+}
+
+#[test]
+fn rust_reads_uses_and_paths_in_code() {
+    let files = [
+        ("lib", "pub mod a;\nmod b;\nfn f() { b::a() }\n"),
+        ("a/mod", "mod c;\npub mod d;\nuse crate::b::{self, G as H};\n"),
+        ("a/c", "use super::d::{x::{Y}, Z};\nfn f() -> super::super::b::G { self::own() }\n"),
+        ("a/d", "// crate::a::c::F\nconst TEXT: &str = \"crate::a::c::F {\";\n"),
+        ("b", "use crate::a;\npub fn a(_: &'static str) -> char { a::d::g('{') }\n"),
+    ];
+    let imports = rust(&sources_of(&files));
+    let expected = ["a/c > a/d", "a/c > b", "a/mod > b", "b > a/d", "lib > b"];
+    assert_eq!(edges(&imports), expected);
+}
+
+#[test]
+fn rust_follows_what_a_module_hands_on_to_its_definer() {
+    let files = [
+        ("lib", "mod a;\nmod b;\n"),
+        ("a/mod", "mod c;\nmod d;\npub use c::{Cost, Limit as Max};\npub use d::D;\nfn f(_: D) {}"),
+        ("a/c", "use super::D;\n"),
+        ("a/d", ""),
+        ("b", "use crate::a::{self, Max};\nfn f() -> a::Cost { a::f() }\n"),
+        ("e", "use crate::a;\nfn f() -> a::Max {}\n"),
+    ];
+    let expected = ["a/c > a/d", "a/mod > a/d", "b > a/c", "b > a/mod", "e > a/c"];
+    assert_eq!(edges(&rust(&sources_of(&files))), expected);
+}
+
+#[test]
+fn rust_finds_a_circle_and_leaves_out_code_for_tests() {
+    let files = [
+        ("main", "mod a;\nmod b;\n#[cfg(test)]\nmod tests;\n"),
+        ("a", "use crate::b::B;\nmod inner {\n    use super::A;\n}\n"),
+        ("b", "#[cfg(test)]\nmod tests {\n    use crate::a::{A};\n}\nuse std::fmt;\n"),
+        ("tests", "use crate::a::A;\n"),
+        ("tests/deep", "use crate::b::B;\n"),
+    ];
+    let imports = rust(&sources_of(&files));
+    assert_eq!(edges(&imports), ["a > b"]);
+    let mut planted = files;
+    planted[2].1 = "struct B;\nimpl B {\n    fn f() { crate::a::f() }\n}\n";
+    let planted = circle(&rust(&sources_of(&planted)));
+    assert_eq!(planted, Some(["a", "b"].map(str::to_owned).to_vec()));
+}
