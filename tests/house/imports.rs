@@ -8,8 +8,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 /// Folders that hold the root of a crate, `main.rs` or `lib.rs`.
-const RUST: [&str; 4] =
-    ["benches/instructions", "benches/server", "benches/clients/rust/src", "exporter/src"];
+const RUST: [&str; 6] = [
+    "src",
+    "engine/src",
+    "benches/instructions",
+    "benches/server",
+    "benches/clients/rust/src",
+    "exporter/src",
+];
 const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
 /// The second is a folder of programs: its files import each other by their bare names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
