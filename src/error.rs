@@ -1,5 +1,6 @@
 //! What a command can answer instead of a decision.
 
+use crate::api::call::NoKey;
 use crate::api::key::RepeatedKey;
 use crate::api::reply::Context;
 use crate::clock::OutOfRange;
@@ -9,6 +10,7 @@ use crate::policies::file::FileError;
 use redis_throttle_engine::call::ChargeError;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::policy_file::{LineError, LineFault};
+use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::policy::families::Refusal;
 use redis_throttle_engine::reservations::window::ReservationError;
 use std::ffi::{CStr, CString};
@@ -210,6 +212,30 @@ impl From<GrammarError> for CommandError {
 impl From<RepeatedKey> for CommandError {
     fn from(RepeatedKey(at): RepeatedKey) -> Self {
         Self::InRule { number: at + 1, error: RuleError::RepeatedKey }
+    }
+}
+
+impl From<NoKey> for CommandError {
+    fn from(_: NoKey) -> Self {
+        Self::Grammar(GrammarError::Arity)
+    }
+}
+
+impl From<NotAState> for CommandError {
+    fn from(_: NotAState) -> Self {
+        Self::NotAState
+    }
+}
+
+impl From<GrammarError> for RuleError {
+    fn from(error: GrammarError) -> Self {
+        Self::Grammar(error)
+    }
+}
+
+impl From<WrongType> for RuleError {
+    fn from(_: WrongType) -> Self {
+        Self::WrongType
     }
 }
 

@@ -9,8 +9,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, Write};
 use crate::leases::command as leases;
 use crate::policies::{manage as policy_commands, metrics, r#use as usage};
-use crate::subject::{args_after_key, only_key};
-use crate::{clock, config, info, redis_cell, reply, rule_set as several};
+use crate::{clock, config, ending, info, redis_cell, reply, rule_set};
 use redis_throttle_engine::algorithms::{Algorithm, NewState};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::Outcome;
@@ -19,7 +18,6 @@ use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::request::Asked;
 use redis_throttle_engine::grammar::reservation::{ReservationRequest, ReservationVerb};
-use redis_throttle_engine::msgpack::NotAState;
 
 /// Runs the command at `index` of the table and replies, as its last act and in one go.
 pub fn run(index: usize, call: &mut Call<'_>) {
@@ -31,8 +29,8 @@ pub fn run(index: usize, call: &mut Call<'_>) {
         Action::Charge => charge(index, call),
         Action::Refund => refund(index, call),
         Action::Reserve(verb) => reserve(index, call, verb),
-        Action::DecideAll => several::decide(index, call),
-        Action::PeekAll => several::peek(index, call),
+        Action::DecideAll => rule_set::decide(index, call),
+        Action::PeekAll => rule_set::peek(index, call),
         Action::Lease => leases::take(index, call),
         Action::Renew => leases::renew(index, call),
         Action::Release => leases::release(index, call),
@@ -52,14 +50,14 @@ pub fn run(index: usize, call: &mut Call<'_>) {
 /// Decides a call and stores what follows from it.
 fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let request =
-        grammar::rule::request(algorithm, args_after_key(call), config::sliding_log_slots())?;
+        grammar::rule::request(algorithm, call.args_after_key(), config::sliding_log_slots())?;
     apply(index, call, |key| Ok(keyspace::decide(key, &request, Mode::Take, clock::now())?))
 }
 
 /// Charges what a call costs, and tells where the subject stands then.
 fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
-        match grammar::rule::rule_with_cost(args_after_key(call), config::sliding_log_slots()) {
+        match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
             Err(GrammarError::UseNotHere) => return usage::charge(index, call),
             request => request?.in_full()?,
         };
@@ -69,7 +67,7 @@ fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Refunds what a call has cost, and tells where the subject stands then.
 fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
-        match grammar::rule::rule_with_cost(args_after_key(call), config::sliding_log_slots()) {
+        match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
             Err(GrammarError::UseNotHere) => return usage::refund(index, call),
             request => request?.in_full()?,
         };
@@ -79,7 +77,7 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Holds, settles or frees what an id holds, and tells where the subject stands then.
 fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
     let request =
-        grammar::reservation::reservation(verb, args_after_key(call), config::sliding_log_slots())?;
+        grammar::reservation::reservation(verb, call.args_after_key(), config::sliding_log_slots())?;
     apply_as(index, call, request.id, |key, id| {
         Ok(keyspace::reserve(key, &ReservationRequest { id, ..request })?)
     })
@@ -107,46 +105,39 @@ fn apply_as<'call>(
     id: &'call [u8],
     act: impl for<'key> FnOnce(&'key ReadKey<'_, '_>, &'key [u8]) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let key = only_key(call)?.open_for_writing();
+    let key = call.only_key()?.open_for_writing();
     let outcome = act(&key, id)?;
     let decision = outcome.decision;
     let write = Write::of(&outcome.next);
     let integers = reply::integers(&decision);
-    fault::point(Point::Reply);
-    if let Some(write) = write {
-        fault::point(Point::Store);
-        keyspace::commit(key, &write)?.announce(call)?;
-    }
-    info::count_decision(index, decision.verdict.is_allowed());
-    call.context().reply_integers(&integers);
+    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
 
 /// Decides a call and stores nothing.
 fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let request = match grammar::rule::rule(args_after_key(call), config::sliding_log_slots()) {
+    let request = match grammar::rule::rule(call.args_after_key(), config::sliding_log_slots()) {
         Ok(Asked::Units(request)) => request,
         Ok(Asked::Lease(request)) => return leases::peek(index, call, &request),
         Err(GrammarError::UseNotHere) => return usage::peek(index, call),
         Err(error) => return Err(error.into()),
     };
-    let key = only_key(call)?.open_for_reading();
+    let key = call.only_key()?.open_for_reading();
     let decision = keyspace::decide(&key, &request, Mode::Take, clock::now())?.decision;
     fault::point(Point::Reply);
-    info::count_decision(index, decision.verdict.is_allowed());
-    call.context().reply_integers(&reply::integers(&decision));
+    ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
     Ok(())
 }
 
 /// Shows the state behind a key.
 fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
-    let key = only_key(call)?.open_for_reading();
+    let key = call.only_key()?.open_for_reading();
     if key.kind() == KeyKind::SortedSet {
         return leases::inspect(call, key);
     }
-    let state = keyspace::load(&key).map_err(|NotAState| CommandError::NotAState)?;
-    let pairs = state.map(|state| reply::state(&state, clock::now())).transpose();
-    let pairs = pairs.map_err(|NotAState| CommandError::NotAState)?;
+    let state = keyspace::load(&key)?;
+    let pairs = state.map(|state| reply::state(&state, clock::now())).transpose()?;
     fault::point(Point::Reply);
     match pairs {
         Some(pairs) => call.context().reply_map(&pairs),

@@ -73,6 +73,18 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongType;
 
+impl From<NotAState> for WrongType {
+    fn from(_: NotAState) -> Self {
+        Self
+    }
+}
+
+impl From<OtherAlgorithm> for WrongType {
+    fn from(_: OtherAlgorithm) -> Self {
+        Self
+    }
+}
+
 /// What the rule of a request makes of the state behind a key.
 ///
 /// # Errors
@@ -84,7 +96,7 @@ pub fn decide<'key>(
     mode: Mode,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, WrongType> {
-    let stored = load(key).map_err(|NotAState| WrongType)?;
+    let stored = load(key)?;
     fault::point(Point::Decide);
     decide_on(stored, request, mode, now)
 }
@@ -107,7 +119,7 @@ pub fn decide_on<'key>(
     } else {
         rule.decide_as(mode, stored, now, *cost)
     };
-    outcome.map_err(|OtherAlgorithm| WrongType)
+    Ok(outcome?)
 }
 
 /// What a call of redis-cell's command makes of the state behind a key.
@@ -122,7 +134,7 @@ pub fn throttle(
     let stored = match key.kind() {
         KeyKind::Missing => None,
         KeyKind::String => {
-            Some(state::decimal::decode_decimal(key.bytes()).map_err(|NotAState| WrongType)?)
+            Some(state::decimal::decode_decimal(key.bytes())?)
         }
         KeyKind::SortedSet | KeyKind::Other => return Err(WrongType),
     };
@@ -139,7 +151,7 @@ pub fn charge<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
 ) -> Result<Outcome<NewState<'key>>, ChargeError> {
-    let stored = load(key).map_err(|NotAState| ChargeError::OtherAlgorithm)?;
+    let stored = load(key)?;
     fault::point(Point::Decide);
     request.rule.charge(stored, clock::now(), request.cost)
 }
@@ -153,10 +165,9 @@ pub fn refund<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
 ) -> Result<Outcome<NewState<'key>>, WrongType> {
-    let stored = load(key).map_err(|NotAState| WrongType)?;
+    let stored = load(key)?;
     fault::point(Point::Decide);
-    let outcome = request.rule.refund(stored, clock::now(), request.cost);
-    outcome.map_err(|OtherAlgorithm| WrongType)
+    Ok(request.rule.refund(stored, clock::now(), request.cost)?)
 }
 
 /// What a step with a reservation makes of the state behind a key.
@@ -168,7 +179,7 @@ pub fn reserve<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &ReservationRequest<'key>,
 ) -> Result<Outcome<NewState<'key>>, ReservationError> {
-    let stored = load(key).map_err(|NotAState| ReservationError::OtherAlgorithm)?;
+    let stored = load(key)?;
     fault::point(Point::Decide);
     request.rule.take_step(stored, clock::now(), request.id, request.step)
 }
@@ -180,6 +191,23 @@ pub enum CommitError {
     NotStored,
     /// The server took it, but does not pass it on.
     NotReplicated,
+}
+
+/// What becomes of one key, whatever the key holds.
+pub trait Commit {
+    /// Stores and replicates the change, and closes the key.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::NotStored`] if the server does not take the change.
+    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError>;
+}
+
+impl Commit for Write {
+    #[inline(always)]
+    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
+        commit(key, self)
+    }
 }
 
 /// Stores and replicates `write`, and closes the key.

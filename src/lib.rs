@@ -16,6 +16,7 @@ mod commands {
     pub mod table;
 }
 mod config;
+mod ending;
 mod entry;
 mod error;
 mod fault;
@@ -38,4 +39,3 @@ mod redis_cell;
 mod replication;
 mod reply;
 mod rule_set;
-mod subject;

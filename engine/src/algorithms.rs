@@ -34,6 +34,24 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
 
+impl From<OtherAlgorithm> for ChargeError {
+    fn from(_: OtherAlgorithm) -> Self {
+        Self::OtherAlgorithm
+    }
+}
+
+impl From<OtherAlgorithm> for ReservationError {
+    fn from(_: OtherAlgorithm) -> Self {
+        Self::OtherAlgorithm
+    }
+}
+
+impl From<NotAState> for OtherAlgorithm {
+    fn from(_: NotAState) -> Self {
+        Self
+    }
+}
+
 /// What is stored, as the plain state of one algorithm; returns what is made of anything else.
 macro_rules! stored_state {
     ($stored:expr, $limiter:ident, $of_other:expr) => {
@@ -175,8 +193,7 @@ macro_rules! algorithms {
                 match self {
                     $(Self::$limiter(rule) => {
                         let stored = stored_state!(stored, $limiter, |other| {
-                            let view = self.reserved(Some(other), now, &[]);
-                            let view = view.map_err(|OtherAlgorithm| ChargeError::OtherAlgorithm)?;
+                            let view = self.reserved(Some(other), now, &[])?;
                             Ok(call::charge(view, cost)?.map(NewState::Reserved))
                         });
                         let outcome = call::charge(rule.standing(stored, now), cost)?;
@@ -303,8 +320,7 @@ impl Rule {
         id: &'a [u8],
         step: Step,
     ) -> Result<Outcome<NewState<'a>>, ReservationError> {
-        let view = self.reserved(stored, now, id);
-        let view = view.map_err(|OtherAlgorithm| ReservationError::OtherAlgorithm)?;
+        let view = self.reserved(stored, now, id)?;
         Ok(reserved::take_step(view, step)?.map(NewState::Reserved))
     }
 
@@ -350,6 +366,6 @@ impl Rule {
             Self::CalendarQuota(rule) => rule.window_at(window, now),
             _ => return Err(OtherAlgorithm),
         };
-        reserved::View::new(of, limit, open, list, now, id).map_err(|NotAState| OtherAlgorithm)
+        Ok(reserved::View::new(of, limit, open, list, now, id)?)
     }
 }

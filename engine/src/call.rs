@@ -14,6 +14,7 @@
 
 use crate::bounds::{Cost, Limit, Refill};
 use crate::decision::{Decision, Next, Outcome, Verdict, Write};
+use crate::msgpack::NotAState;
 use crate::time::{Instant, Span};
 
 /// An algorithm with its limits, for a state that is read where it lies for `'a`.
@@ -107,6 +108,12 @@ pub enum ChargeError {
     TooManyUnits,
     /// The subject would be whole again only after more than [`Refill::SPAN_MAX`].
     TooLong,
+}
+
+impl From<NotAState> for ChargeError {
+    fn from(_: NotAState) -> Self {
+        Self::OtherAlgorithm
+    }
 }
 
 /// Decides a call of `cost`: takes it where there is room. Cost 0 only asks: it is allowed, and

@@ -27,6 +27,10 @@ pub trait Commands {
     fn run(index: usize, call: &mut Call<'_>);
 }
 
+/// The call names no key, or its keys were taken before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoKey;
+
 /// What the server calls for a command.
 ///
 /// # Safety
@@ -135,6 +139,34 @@ impl<'call> Call<'call> {
     /// The arguments after the command's name.
     pub fn args(&self) -> &'call [&'call [u8]] {
         self.args
+    }
+
+    /// The name of the first key; empty if there is none.
+    #[inline(always)]
+    pub fn key_name(&self) -> &'call [u8] {
+        self.args.first().copied().unwrap_or_default()
+    }
+
+    /// The only key of the call. It can be taken once.
+    ///
+    /// # Errors
+    ///
+    /// [`NoKey`] if the call names none, or it was taken before.
+    #[inline(always)]
+    pub fn only_key(&self) -> Result<KeyName<'_, 'call>, NoKey> {
+        self.take_keys().ok().and_then(|mut keys| keys.next()).ok_or(NoKey)
+    }
+
+    /// The arguments after the first key.
+    #[inline(always)]
+    pub fn args_after_key(&self) -> &'call [&'call [u8]] {
+        self.args.get(1..).unwrap_or_default()
+    }
+
+    /// The arguments after the first key and the one that follows it.
+    #[inline(always)]
+    pub fn args_after_word(&self) -> &'call [&'call [u8]] {
+        self.args.get(2..).unwrap_or_default()
     }
 
     /// The context of this call.

@@ -9,8 +9,7 @@ use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::leases::set as holders;
 use crate::leases::set::{Change, HoldersError, Stored, Write};
-use crate::subject::{args_after_key, only_key};
-use crate::{clock, info, reply};
+use crate::{clock, ending, reply};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::Decision;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
@@ -20,40 +19,34 @@ use redis_throttle_engine::{grammar, leases as lease};
 
 /// Decides whether somebody may hold a lease, and stores it.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let request = grammar::lease::lease(args_after_key(call))?;
-    let mut key = only_key(call)?.open_for_writing();
+    let request = grammar::lease::lease(call.args_after_key())?;
+    let mut key = call.only_key()?.open_for_writing();
     let (decision, write) = decide(key.as_mut(), &request, Mode::Take, clock::now())?;
     let integers = reply::integers(&decision);
-    fault::point(Point::Reply);
-    if let Some(write) = write {
-        fault::point(Point::Store);
-        holders::commit(key, &write)?.announce(call)?;
-    }
-    info::count_decision(index, decision.verdict.is_allowed());
-    call.context().reply_integers(&integers);
+    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
 
 /// The same, storing nothing.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result<(), CommandError> {
-    let mut key = only_key(call)?.open_for_reading();
+    let mut key = call.only_key()?.open_for_reading();
     let (decision, _) = decide(&mut key, request, Mode::Take, clock::now())?;
     fault::point(Point::Reply);
-    info::count_decision(index, decision.verdict.is_allowed());
-    call.context().reply_integers(&reply::integers(&decision));
+    ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
     Ok(())
 }
 
 /// Renews a live lease; answers 1, or 0 when it is not live.
 pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let (id, ttl) = grammar::lease::renew(args_after_key(call))?;
+    let (id, ttl) = grammar::lease::renew(call.args_after_key())?;
     settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
 }
 
 /// Gives a live lease back; answers 1, or 0 when it is not live.
 pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let id = grammar::lease::release(args_after_key(call))?;
+    let id = grammar::lease::release(call.args_after_key())?;
     settle(index, call, id, |stored, _| Ok(stored.mine()?.map(|_| Change::Release)))
 }
 
@@ -65,21 +58,16 @@ fn settle(
     act: impl FnOnce(&mut Stored<'_, '_, '_>, Instant) -> Result<Option<Change>, HoldersError>,
 ) -> Result<(), CommandError> {
     let now = clock::now();
-    let mut key = only_key(call)?.open_for_writing();
+    let mut key = call.only_key()?.open_for_writing();
     let me = Member::new(id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
     let mut stored = Stored::new(key.as_mut(), &me, now)?;
     let change = act(&mut stored, now)?;
     let has_lapsed = stored.has_lapsed();
     let is_live = change.is_some();
-    fault::point(Point::Reply);
-    if let Some(change) = change {
-        fault::point(Point::Store);
-        let write = Write { change, id: me, now, has_lapsed };
-        holders::commit(key, &write)?.announce(call)?;
-    }
-    info::count_decision(index, is_live);
-    call.context().reply_integer(is_live.into());
+    let write = change.map(|change| Write { change, id: me, now, has_lapsed });
+    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::answer(index, call, is_live, &is_live);
     Ok(())
 }
 

@@ -17,7 +17,7 @@ use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
 use crate::api::sorted_set::Member;
 use crate::clock;
-use crate::keyspace::{CommitError, Committed};
+use crate::keyspace::{Commit, CommitError, Committed};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::leases::{Grant, Holders};
 use redis_throttle_engine::time::{Instant, Span};
@@ -164,6 +164,12 @@ pub enum Change {
     Hold(Grant),
     /// It gives its live lease back.
     Release,
+}
+
+impl Commit for Write {
+    fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
+        commit(key, self)
+    }
 }
 
 /// Stores and replicates `write`, and closes the key. A few holders that have lapsed go when one

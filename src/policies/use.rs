@@ -9,16 +9,14 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, WrongType};
 use crate::policies::table as policies;
 use crate::policies::table::Counter;
-use crate::subject::{self, args_after_key, args_after_rule, only_key};
-use crate::{clock, config, info, reply};
-use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
+use crate::{clock, config, ending, reply};
+use redis_throttle_engine::algorithms::{NewState, State};
 use redis_throttle_engine::bounds::{Cost, Limit};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::grammar::usage::Usage;
-use redis_throttle_engine::msgpack::NotAState;
 use redis_throttle_engine::policy::definition::Stance;
 use redis_throttle_engine::policy::statistics::{Counted, Ending};
 use redis_throttle_engine::rule_set::{Force, Row};
@@ -41,10 +39,10 @@ pub struct Unfit<'call> {
 
 /// Decides a call by a policy and stores what follows from it.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
-    let usage = grammar::usage::usage(args_after_key(call))?;
+    let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
     let applied =
-        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(true))?;
+        Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(true))?;
     let taken = applied.take(index, call, now);
     if taken.is_err() {
         applied.count_error();
@@ -55,18 +53,17 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Decides a call by a policy, and neither stores nor counts.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let usage = grammar::usage::usage(args_after_rule(call))?;
+    let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
     let applied =
-        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
+        Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
     let decision = match applied.decide_unseen(Mode::Take, now) {
         Some(decision) => decision,
-        None => applied.decide(&only_key(call)?.open_for_reading(), Mode::Take, now)?.decision,
+        None => applied.decide(&call.only_key()?.open_for_reading(), Mode::Take, now)?.decision,
     };
     let integers = applied.integers(&decision);
     fault::point(Point::Reply);
-    info::count_decision(index, reply::is_yes(&integers));
-    call.context().reply_integers(&integers);
+    ending::answer(index, call, reply::is_yes(&integers), &integers);
     Ok(())
 }
 
@@ -82,8 +79,7 @@ pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 #[cold]
 pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, false, |request, stored, now| {
-        let outcome = request.rule.refund(stored, now, request.cost);
-        Ok(outcome.map_err(|OtherAlgorithm| WrongType)?)
+        Ok(request.rule.refund(stored, now, request.cost).map_err(WrongType::from)?)
     })
 }
 
@@ -97,21 +93,17 @@ fn settle(
     takes: bool,
     act: impl for<'key> Fn(&Request, Option<State<'key>>, Instant) -> Made<'key>,
 ) -> Result<(), CommandError> {
-    let usage = grammar::usage::usage(args_after_rule(call))?.in_full()?;
+    let usage = grammar::usage::usage(call.args_after_word())?.in_full()?;
     let now = clock::now();
     let applied =
-        Applied::new(&usage, subject::name(call), now).map_err(|unfit| unfit.error(false))?;
+        Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
     let decision = if applied.looks() {
-        let key = only_key(call)?.open_for_writing();
+        let key = call.only_key()?.open_for_writing();
         let stored = applied.stored(&key)?;
         fault::point(Point::Decide);
         let Outcome { decision, next } = act(&applied.request, stored, now)?;
         let write = keyspace::Write::of(&next);
-        fault::point(Point::Reply);
-        if let Some(write) = write {
-            fault::point(Point::Store);
-            keyspace::commit(key, &write)?.announce(call)?;
-        }
+        ending::store(key, write.as_ref())?.announce(call)?;
         if takes {
             applied.counter.charge(applied.request.cost);
         }
@@ -122,8 +114,7 @@ fn settle(
         fault::point(Point::Reply);
         applied.blocked(settled.limit).unwrap_or(settled)
     };
-    info::count_decision(index, decision.verdict.is_allowed());
-    call.context().reply_integers(&reply::integers(&decision));
+    ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
     Ok(())
 }
 
@@ -210,10 +201,9 @@ impl<'call> Applied<'call> {
     /// The state behind a key, if it is one of the rule's algorithm.
     #[inline(always)]
     fn stored<'key>(&self, key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, WrongType> {
-        let stored = keyspace::load(key).map_err(|NotAState| WrongType)?;
         let algorithm = self.request.rule.algorithm();
-        let stored = stored.map_or(Ok(None), |stored| stored.under(algorithm));
-        stored.map_err(|NotAState| WrongType)
+        let stored = keyspace::load(key)?;
+        Ok(stored.map_or(Ok(None), |stored| stored.under(algorithm))?)
     }
 
     /// Decides the call and stores what follows from it. All that could go wrong, the making of the
@@ -226,21 +216,16 @@ impl<'call> Applied<'call> {
             integers = self.integers(&decision);
             fault::point(Point::Reply);
         } else {
-            let key = only_key(call)?.open_for_writing();
+            let key = call.only_key()?.open_for_writing();
             let outcome = self.decide(&key, Mode::Take, now)?;
             decision = outcome.decision;
             let write = keyspace::Write::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
             integers = self.integers(&decision);
-            fault::point(Point::Reply);
-            if let Some(write) = write {
-                fault::point(Point::Store);
-                keyspace::commit(key, &write)?.announce(call)?;
-            }
+            ending::store(key, write.as_ref())?.announce(call)?;
         }
         self.count(&decision, created, now);
-        info::count_decision(index, reply::is_yes(&integers));
-        call.context().reply_integers(&integers);
+        ending::answer(index, call, reply::is_yes(&integers), &integers);
         Ok(())
     }
 

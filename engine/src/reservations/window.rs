@@ -42,6 +42,12 @@ pub enum ReservationError {
     Charge(ChargeError),
 }
 
+impl From<NotAState> for ReservationError {
+    fn from(_: NotAState) -> Self {
+        Self::OtherAlgorithm
+    }
+}
+
 impl From<ChargeError> for ReservationError {
     fn from(error: ChargeError) -> Self {
         Self::Charge(error)

@@ -1,0 +1,75 @@
+//! The ending of a call, one for all commands. Its order:
+//!
+//! 1. everything that can fail: the arguments, the decision, the making of the reply;
+//! 2. the commit: value, expiry and effect, and the key is closed ([`store`]);
+//! 3. the announcement to clients that watch the key ([`Stored::announce`]);
+//! 4. the count for `INFO`, and the reply in one go ([`answer`]).
+//!
+//! A call with several keys commits all of them before it announces any of them: a client that is
+//! told of one change may read the other keys at once.
+
+use crate::api::call::Call;
+use crate::api::key::WriteKey;
+use crate::api::reply::Context;
+use crate::fault::{self, Point};
+use crate::info;
+use crate::keyspace::{Commit, CommitError, Committed};
+
+/// The change of one key, committed and not announced yet; `None` if the call changes nothing.
+#[must_use]
+pub struct Stored<'call>(Option<Committed<'call>>);
+
+/// Commits `write`, if there is one, and closes the key. The reply has to be made before.
+///
+/// # Errors
+///
+/// [`CommitError::NotStored`] if the server does not take the change.
+#[inline(always)]
+pub fn store<'call, W: Commit>(
+    key: WriteKey<'_, 'call>,
+    write: Option<&W>,
+) -> Result<Stored<'call>, CommitError> {
+    fault::point(Point::Reply);
+    let Some(write) = write else { return Ok(Stored(None)) };
+    fault::point(Point::Store);
+    Ok(Stored(Some(write.commit(key)?)))
+}
+
+impl<'call> Stored<'call> {
+    /// Announces the change. It borrows the whole call, so that no key is open meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`CommitError::NotReplicated`] if the server did not take the effect.
+    #[inline(always)]
+    pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
+        self.0.map_or(Ok(()), |committed| committed.announce(call))
+    }
+}
+
+/// The reply of a command that decides, made and not sent yet.
+pub trait Reply {
+    /// Sends it.
+    fn send(&self, context: Context<'_>);
+}
+
+impl<const N: usize> Reply for [i64; N] {
+    #[inline(always)]
+    fn send(&self, context: Context<'_>) {
+        context.reply_integers(self);
+    }
+}
+
+/// Answers 1 or 0.
+impl Reply for bool {
+    fn send(&self, context: Context<'_>) {
+        context.reply_integer((*self).into());
+    }
+}
+
+/// Counts the decision of the command at `index` of the table, and sends its reply.
+#[inline(always)]
+pub fn answer(index: usize, call: &Call<'_>, is_allowed: bool, reply: &impl Reply) {
+    info::count_decision(index, is_allowed);
+    reply.send(call.context());
+}
