@@ -1,11 +1,11 @@
 //! What the server calls: load, unload, the cron, `INFO` and every command. This file alone sees
 //! both the server's API and what is done with it.
 
-use crate::api::call::{Call, CommandFunction, Commands, trampoline};
+use crate::api::call::{Call, Commands};
 use crate::api::command::KeyRange;
 use crate::api::load::{End, Loader};
 use crate::api::{self, Refused};
-use crate::commands::table::{ACL_CATEGORY, COMMANDS};
+use crate::commands::table::{ACL_CATEGORY, COMMANDS, functions};
 use crate::policies::file::FileError;
 use crate::policies::{file as policy_file, table as policies};
 use crate::{clock, config, error, fault, handler, info};
@@ -50,44 +50,6 @@ impl Commands for Table {
         handler::run(index, call);
     }
 }
-
-/// One instance for each row of the table.
-const FUNCTIONS: [CommandFunction; COMMANDS.len()] = [
-    trampoline::<Table, 0>,
-    trampoline::<Table, 1>,
-    trampoline::<Table, 2>,
-    trampoline::<Table, 3>,
-    trampoline::<Table, 4>,
-    trampoline::<Table, 5>,
-    trampoline::<Table, 6>,
-    trampoline::<Table, 7>,
-    trampoline::<Table, 8>,
-    trampoline::<Table, 9>,
-    trampoline::<Table, 10>,
-    trampoline::<Table, 11>,
-    trampoline::<Table, 12>,
-    trampoline::<Table, 13>,
-    trampoline::<Table, 14>,
-    trampoline::<Table, 15>,
-    trampoline::<Table, 16>,
-    trampoline::<Table, 17>,
-    trampoline::<Table, 18>,
-    trampoline::<Table, 19>,
-    trampoline::<Table, 20>,
-    trampoline::<Table, 21>,
-    trampoline::<Table, 22>,
-    trampoline::<Table, 23>,
-    trampoline::<Table, 24>,
-    trampoline::<Table, 25>,
-    trampoline::<Table, 26>,
-    trampoline::<Table, 27>,
-    trampoline::<Table, 28>,
-    trampoline::<Table, 29>,
-    trampoline::<Table, 30>,
-    trampoline::<Table, 31>,
-    trampoline::<Table, 32>,
-    trampoline::<Table, 33>,
-];
 
 /// Called by the server through the block above, which has bound the API by then.
 fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
@@ -146,7 +108,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     }
     // Not every server can add a category, and one that can may still have it from an earlier load.
     let _ = loader.add_acl_category(ACL_CATEGORY);
-    for (command, function) in COMMANDS.iter().zip(FUNCTIONS) {
+    for (command, function) in COMMANDS.iter().zip(functions::<Table>()) {
         if !command.is_wanted() {
             continue;
         }

@@ -76,8 +76,11 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 
 /// Holds, settles or frees what an id holds, and tells where the subject stands then.
 fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
-    let request =
-        grammar::reservation::reservation(verb, call.args_after_key(), config::sliding_log_slots())?;
+    let request = grammar::reservation::reservation(
+        verb,
+        call.args_after_key(),
+        config::sliding_log_slots(),
+    )?;
     apply_as(index, call, request.id, |key, id| {
         Ok(keyspace::reserve(key, &ReservationRequest { id, ..request })?)
     })

@@ -133,9 +133,7 @@ pub fn throttle(
 ) -> Result<redis_cell::Outcome, WrongType> {
     let stored = match key.kind() {
         KeyKind::Missing => None,
-        KeyKind::String => {
-            Some(state::decimal::decode_decimal(key.bytes())?)
-        }
+        KeyKind::String => Some(state::decimal::decode_decimal(key.bytes())?),
         KeyKind::SortedSet | KeyKind::Other => return Err(WrongType),
     };
     fault::point(Point::Decide);

@@ -1,5 +1,6 @@
 //! The command table as data: what a server, a client and `redis-cli` want to know of each command.
 
+use crate::api::call::{CommandFunction, Commands, trampoline};
 use crate::api::command::{Access, Description};
 use crate::commands::arguments::*;
 use redis_throttle_engine::algorithms::Algorithm;
@@ -14,25 +15,63 @@ use crate::commands::row::{
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
-/// All commands. The counters of `INFO` go by their place in this table.
-pub static COMMANDS: [Command; 34] = [
-    Command {
+/// Makes the table: from a row for each command follow its place, the function that the server
+/// calls, and the counters of `INFO`, which go by the place.
+macro_rules! commands {
+    ($($id:ident: $row:expr,)*) => {
+        /// The place of each command in the table.
+        #[derive(Clone, Copy)]
+        enum Id {
+            $($id,)*
+        }
+
+        /// All commands.
+        pub static COMMANDS: [Command; [$(Id::$id),*].len()] = [$($row),*];
+
+        /// The function of each command, in the order of the table.
+        pub const fn functions<C: Commands>() -> [CommandFunction; COMMANDS_LEN] {
+            [$(trampoline::<C, { Id::$id as usize }>),*]
+        }
+
+        const COMMANDS_LEN: usize = [$(Id::$id),*].len();
+    };
+}
+
+/// The names under which `INFO` counts the decisions of a command.
+macro_rules! counters {
+    ($name:literal) => {
+        Some(Counters {
+            allowed: c_text(concat!($name, "_allowed\0")),
+            denied: c_text(concat!($name, "_denied\0")),
+        })
+    };
+}
+
+const fn c_text(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("a name ends with its only NUL"),
+    }
+}
+
+commands! {
+    Fixed: Command {
         description: Description {
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
             ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
         },
         action: Action::Decide(Algorithm::FixedWindow),
-        counters: Some(Counters { allowed: c"fixed_allowed", denied: c"fixed_denied" }),
+        counters: counters!("fixed"),
     },
-    Command {
+    Sliding: Command {
         description: deciding(
             c"rl.sliding",
             c"Decides whether a call may happen now, by a sliding-window counter.",
         ),
         action: Action::Decide(Algorithm::SlidingWindow),
-        counters: Some(Counters { allowed: c"sliding_allowed", denied: c"sliding_denied" }),
+        counters: counters!("sliding"),
     },
-    Command {
+    SlidingLog: Command {
         description: Description {
             complexity: c"O(log N) with N entries in the log, amortised",
             flags: c"write deny-oom",
@@ -44,9 +83,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Decide(Algorithm::SlidingLog),
-        counters: Some(Counters { allowed: c"slidinglog_allowed", denied: c"slidinglog_denied" }),
+        counters: counters!("slidinglog"),
     },
-    Command {
+    TokenBucket: Command {
         description: Description {
             arity: -5,
             arguments: CAPACITY_AND_RATE,
@@ -56,9 +95,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Decide(Algorithm::TokenBucket),
-        counters: Some(Counters { allowed: c"tokenbucket_allowed", denied: c"tokenbucket_denied" }),
+        counters: counters!("tokenbucket"),
     },
-    Command {
+    LeakyBucket: Command {
         description: Description {
             arity: -5,
             arguments: CAPACITY_AND_RATE,
@@ -68,9 +107,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Decide(Algorithm::LeakyBucket),
-        counters: Some(Counters { allowed: c"leakybucket_allowed", denied: c"leakybucket_denied" }),
+        counters: counters!("leakybucket"),
     },
-    Command {
+    Gcra: Command {
         description: Description {
             arity: -5,
             arguments: &[KEY, BURST, RATE, PERIOD, COST, PARTIAL],
@@ -80,9 +119,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Decide(Algorithm::Gcra),
-        counters: Some(Counters { allowed: c"gcra_allowed", denied: c"gcra_denied" }),
+        counters: counters!("gcra"),
     },
-    Command {
+    Backoff: Command {
         description: Description {
             since: c"0.2.0",
             arity: -6,
@@ -93,9 +132,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Decide(Algorithm::Backoff),
-        counters: Some(Counters { allowed: c"backoff_allowed", denied: c"backoff_denied" }),
+        counters: counters!("backoff"),
     },
-    Command {
+    Quota: Command {
         description: Description {
             since: c"0.2.0",
             arguments: &[KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START, COST, PARTIAL],
@@ -105,9 +144,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Decide(Algorithm::CalendarQuota),
-        counters: Some(Counters { allowed: c"quota_allowed", denied: c"quota_denied" }),
+        counters: counters!("quota"),
     },
-    Command {
+    Use: Command {
         description: Description {
             complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
             since: c"0.2.0",
@@ -122,9 +161,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Use,
-        counters: Some(Counters { allowed: c"use_allowed", denied: c"use_denied" }),
+        counters: counters!("use"),
     },
-    Command {
+    Peek: Command {
         description: Description {
             complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
             arity: -4,
@@ -133,9 +172,9 @@ pub static COMMANDS: [Command; 34] = [
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
         },
         action: Action::Peek,
-        counters: Some(Counters { allowed: c"peek_allowed", denied: c"peek_denied" }),
+        counters: counters!("peek"),
     },
-    Command {
+    Charge: Command {
         description: Description {
             flags: c"write deny-oom",
             arguments: &[KEY, RULE, COST],
@@ -145,17 +184,17 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Charge,
-        counters: Some(Counters { allowed: c"charge_allowed", denied: c"charge_denied" }),
+        counters: counters!("charge"),
     },
-    Command {
+    Refund: Command {
         description: Description {
             arguments: &[KEY, RULE, COST],
             ..settling(c"rl.refund", c"Gives back what a call has not cost after all.")
         },
         action: Action::Refund,
-        counters: Some(Counters { allowed: c"refund_allowed", denied: c"refund_denied" }),
+        counters: counters!("refund"),
     },
-    Command {
+    Reserve: Command {
         description: Description {
             arity: -7,
             flags: c"write deny-oom",
@@ -164,22 +203,22 @@ pub static COMMANDS: [Command; 34] = [
             ..ending(c"rl.reserve", c"Holds for an id what a call may cost, for a while.")
         },
         action: Action::Reserve(ReservationVerb::Reserve),
-        counters: Some(Counters { allowed: c"reserve_allowed", denied: c"reserve_denied" }),
+        counters: counters!("reserve"),
     },
-    Command {
+    Commit: Command {
         description: ending(
             c"rl.commit",
             c"Takes what a call has cost for which an id holds something, and settles the id.",
         ),
         action: Action::Reserve(ReservationVerb::Commit),
-        counters: Some(Counters { allowed: c"commit_allowed", denied: c"commit_denied" }),
+        counters: counters!("commit"),
     },
-    Command {
+    Cancel: Command {
         description: ending(c"rl.cancel", c"Frees what an id holds."),
         action: Action::Reserve(ReservationVerb::Cancel),
-        counters: Some(Counters { allowed: c"cancel_allowed", denied: c"cancel_denied" }),
+        counters: counters!("cancel"),
     },
-    Command {
+    All: Command {
         description: Description {
             complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
@@ -195,9 +234,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::DecideAll,
-        counters: Some(Counters { allowed: c"all_allowed", denied: c"all_denied" }),
+        counters: counters!("all"),
     },
-    Command {
+    PeekAll: Command {
         description: Description {
             complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
             since: c"0.2.0",
@@ -211,9 +250,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::PeekAll,
-        counters: Some(Counters { allowed: c"peekall_allowed", denied: c"peekall_denied" }),
+        counters: counters!("peekall"),
     },
-    Command {
+    Lease: Command {
         description: Description {
             arity: -5,
             flags: c"write fast deny-oom",
@@ -221,27 +260,27 @@ pub static COMMANDS: [Command; 34] = [
             ..leasing(c"rl.lease", c"Takes or renews one of so many permits, until it lapses.")
         },
         action: Action::Lease,
-        counters: Some(Counters { allowed: c"lease_allowed", denied: c"lease_denied" }),
+        counters: counters!("lease"),
     },
-    Command {
+    Renew: Command {
         description: Description {
             arity: 4,
             arguments: &[KEY, ID, TTL],
             ..leasing(c"rl.renew", c"Keeps a permit for longer, if it has not lapsed.")
         },
         action: Action::Renew,
-        counters: Some(Counters { allowed: c"renew_allowed", denied: c"renew_denied" }),
+        counters: counters!("renew"),
     },
-    Command {
+    Release: Command {
         description: Description {
             arity: 3,
             arguments: &[KEY, ID],
             ..leasing(c"rl.release", c"Gives a permit back, if it has not lapsed.")
         },
         action: Action::Release,
-        counters: Some(Counters { allowed: c"release_allowed", denied: c"release_denied" }),
+        counters: counters!("release"),
     },
-    Command {
+    Throttle: Command {
         description: Description {
             since: c"0.2.0",
             arity: -5,
@@ -252,9 +291,9 @@ pub static COMMANDS: [Command; 34] = [
             )
         },
         action: Action::Throttle,
-        counters: Some(Counters { allowed: c"throttle_allowed", denied: c"throttle_denied" }),
+        counters: counters!("throttle"),
     },
-    Command {
+    Inspect: Command {
         description: Description {
             complexity: c"O(1), of a key with leases O(log N) with N holders",
             tips: Some(c"nondeterministic_output"),
@@ -266,7 +305,7 @@ pub static COMMANDS: [Command; 34] = [
         action: Action::Inspect,
         counters: None,
     },
-    Command {
+    Metrics: Command {
         description: Description {
             complexity: c"O(N log N) with N policies that were touched",
             since: c"0.2.0",
@@ -282,7 +321,7 @@ pub static COMMANDS: [Command; 34] = [
         action: Action::Metrics,
         counters: None,
     },
-    Command {
+    Debug: Command {
         description: Description {
             name: c"rl.debug",
             summary: c"Stops and moves the module's clock, for tests.",
@@ -299,12 +338,12 @@ pub static COMMANDS: [Command; 34] = [
         action: Action::Debug,
         counters: None,
     },
-    Command {
+    Policy: Command {
         description: operating(c"rl.policy", c"A container for what operators do with policies."),
         action: Action::Container,
         counters: None,
     },
-    policy(
+    PolicySet: policy(
         PolicyVerb::Set,
         Description {
             arity: -4,
@@ -312,7 +351,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
         },
     ),
-    policy(
+    PolicyDel: policy(
         PolicyVerb::Del,
         Description {
             complexity: c"O(N) with N names",
@@ -321,7 +360,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|del", c"Deletes policies, and tells how many there were.")
         },
     ),
-    policy(
+    PolicyGet: policy(
         PolicyVerb::Get,
         Description {
             arity: 3,
@@ -329,7 +368,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|get", c"Tells what applies under a name.")
         },
     ),
-    policy(
+    PolicyList: policy(
         PolicyVerb::List,
         Description {
             complexity: c"O(N log N) with N policies",
@@ -337,7 +376,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|list", c"Tells the policies in the form of the file.")
         },
     ),
-    policy(
+    PolicyLoad: policy(
         PolicyVerb::Load,
         Description {
             complexity: c"O(N) with N policies",
@@ -345,7 +384,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|load", c"Reads the policy file again: all of it or nothing.")
         },
     ),
-    policy(
+    PolicySave: policy(
         PolicyVerb::Save,
         Description {
             complexity: c"O(N log N) with N policies",
@@ -353,7 +392,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|save", c"Writes the policy file.")
         },
     ),
-    policy(
+    PolicyStats: policy(
         PolicyVerb::Stats,
         Description {
             complexity: c"O(N log N) with N policies, of one policy O(1)",
@@ -361,7 +400,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|stats", c"Tells what became of the calls of policies.")
         },
     ),
-    policy(
+    PolicyResetStat: policy(
         PolicyVerb::ResetStat,
         Description {
             complexity: c"O(N) with N policies",
@@ -369,7 +408,7 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|resetstat", c"Begins to count the calls of policies anew.")
         },
     ),
-    policy(
+    PolicyHelp: policy(
         PolicyVerb::Help,
         Description {
             arity: 2,
@@ -377,4 +416,4 @@ pub static COMMANDS: [Command; 34] = [
             ..operating(c"rl.policy|help", c"Tells what the subcommands do.")
         },
     ),
-];
+}

@@ -41,8 +41,7 @@ pub struct Unfit<'call> {
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
-    let applied =
-        Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(true))?;
+    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(true))?;
     let taken = applied.take(index, call, now);
     if taken.is_err() {
         applied.count_error();
@@ -55,8 +54,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
     let now = clock::now();
-    let applied =
-        Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
+    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
     let decision = match applied.decide_unseen(Mode::Take, now) {
         Some(decision) => decision,
         None => applied.decide(&call.only_key()?.open_for_reading(), Mode::Take, now)?.decision,
@@ -95,8 +93,7 @@ fn settle(
 ) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?.in_full()?;
     let now = clock::now();
-    let applied =
-        Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
+    let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
     let decision = if applied.looks() {
         let key = call.only_key()?.open_for_writing();
         let stored = applied.stored(&key)?;
