@@ -4,7 +4,7 @@
 //! are taken apart into metrics, each sample gets the label `server`, and what belongs to one
 //! metric is put together again, in the order in which metrics were first seen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// The label that tells whose sample it is.
@@ -16,6 +16,33 @@ const OWN: [&str; 4] =
 
 /// What `TYPE` may say.
 const KINDS: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
+
+/// The longest line of an answer, without its end.
+const LINE_MOST_BYTES: usize = 64 * 1024;
+
+/// The most labels of a sample, the exporter's own not counted.
+const LABELS_MOST: usize = 64;
+
+/// A fault of one line, for which the whole answer of a server is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    TooLong,
+    TooManyLabels,
+    /// Not in the text format, or something that makes Prometheus refuse a page.
+    NoMetric,
+}
+
+impl Fault {
+    /// Returns the reason that is logged for the server.
+    fn of_line(self, number: usize) -> String {
+        let expected = match self {
+            Self::TooLong => format!("at most {LINE_MOST_BYTES} bytes"),
+            Self::TooManyLabels => format!("at most {LABELS_MOST} labels"),
+            Self::NoMetric => "a metric in the text format".to_owned(),
+        };
+        format!("invalid line {number} of RL.METRICS: expected {expected}")
+    }
+}
 
 #[derive(Default)]
 struct Metric {
@@ -55,43 +82,52 @@ impl Page {
         self.metric(name).samples.push_str(&sample);
     }
 
-    /// Adds all that a server answered, or nothing of it.
+    /// Adds the answer of a server, or nothing of it if one line has a fault.
     ///
     /// # Errors
     ///
-    /// The number of the first line that is not of the format, or that would make Prometheus refuse
-    /// the page as a whole: one odd server must not hide the others.
+    /// Returns the number of the first invalid line and the expected form. One invalid line would
+    /// make Prometheus refuse the samples of every server on the page.
     pub fn add(&mut self, server: &str, text: &str) -> Result<(), String> {
         let mut read = Self::default();
         let mut last = String::new();
         for (index, line) in text.lines().enumerate() {
-            let odd = || format!("line {} of what it answered is no metric", index + 1);
-            if let Some(comment) = line.strip_prefix('#') {
-                if let Some((word, name, rest)) = described(comment) {
-                    let is_kind = word == "HELP" || KINDS.contains(&rest.trim());
-                    if !is_name(name) || OWN.contains(&name) || !is_kind {
-                        return Err(odd());
-                    }
-                    let metric = read.metric(name);
-                    let place = if word == "HELP" { &mut metric.help } else { &mut metric.kind };
-                    place.get_or_insert_with(|| rest.to_owned());
-                    name.clone_into(&mut last);
-                }
-            } else if !line.trim().is_empty() {
-                let (name, sample) = labelled(line, server).ok_or_else(odd)?;
-                let of_last = name.strip_prefix(last.as_str()).filter(|_| !last.is_empty());
-                let is_part =
-                    of_last.is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest));
-                let samples = &mut read.metric(if is_part { &last } else { name }).samples;
-                samples.push_str(&sample);
-                samples.push('\n');
-            }
+            read.add_line(server, line, &mut last).map_err(|fault| fault.of_line(index + 1))?;
         }
         for (name, metric) in read.metrics {
             let all = self.metric(&name);
             all.help = all.help.take().or(metric.help);
             all.kind = all.kind.take().or(metric.kind);
             all.samples.push_str(&metric.samples);
+        }
+        Ok(())
+    }
+
+    /// Adds one line. `last` is the metric that the latest `HELP` or `TYPE` named, to which the
+    /// parts of a histogram belong.
+    fn add_line(&mut self, server: &str, line: &str, last: &mut String) -> Result<(), Fault> {
+        if line.len() > LINE_MOST_BYTES {
+            return Err(Fault::TooLong);
+        }
+        if let Some(comment) = line.strip_prefix('#') {
+            if let Some((word, name, rest)) = described(comment) {
+                let is_kind = word == "HELP" || KINDS.contains(&rest.trim());
+                if !is_name(name) || OWN.contains(&name) || !is_kind {
+                    return Err(Fault::NoMetric);
+                }
+                let metric = self.metric(name);
+                let place = if word == "HELP" { &mut metric.help } else { &mut metric.kind };
+                place.get_or_insert_with(|| rest.to_owned());
+                name.clone_into(last);
+            }
+        } else if !line.trim().is_empty() {
+            let (name, sample) = labelled(line, server)?;
+            let of_last = name.strip_prefix(last.as_str()).filter(|_| !last.is_empty());
+            let is_part =
+                of_last.is_some_and(|rest| ["", "_bucket", "_sum", "_count"].contains(&rest));
+            let samples = &mut self.metric(if is_part { last } else { name }).samples;
+            samples.push_str(&sample);
+            samples.push('\n');
         }
         Ok(())
     }
@@ -124,60 +160,74 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| starts(byte) || byte.is_ascii_digit())
 }
 
-/// The name of a sample, and the sample with the label of its server in front of its own.
-fn labelled<'line>(line: &'line str, server: &str) -> Option<(&'line str, String)> {
-    let end = line.find(['{', ' '])?;
+/// Returns the name of a sample, and the sample with the label of its server before its own.
+fn labelled<'line>(line: &'line str, server: &str) -> Result<(&'line str, String), Fault> {
+    let end = line.find(['{', ' ']).ok_or(Fault::NoMetric)?;
     let (name, rest) = line.split_at(end);
     if !is_name(name) || OWN.contains(&name) {
-        return None;
+        return Err(Fault::NoMetric);
     }
     let (labels, value) = match rest.strip_prefix('{') {
         Some(inside) => {
-            let length = labels_length(inside)?;
-            (inside[..length].trim_end_matches(','), inside[length..].strip_prefix('}')?)
+            let (labels, rest) = inside.split_at(labels_length(inside)?);
+            (labels.trim_end_matches(','), &rest[1..])
         }
         None => ("", rest),
     };
-    let mut words = value.strip_prefix(' ')?.split(' ');
-    let number = words.next()?;
-    // What is too large for a number is infinite here, and an error of the whole page there.
-    let is_out_of_range = number.parse::<f64>().ok()?.is_infinite()
-        && number.bytes().any(|byte| byte.is_ascii_digit());
-    let is_timed = words.next().is_none_or(|time| time.parse::<i64>().is_ok());
-    if is_out_of_range || !is_timed || words.next().is_some() {
-        return None;
+    if !is_value(value) {
+        return Err(Fault::NoMetric);
     }
     let comma = if labels.is_empty() { "" } else { "," };
     let sample = format!("{name}{{{SERVER}=\"{}\"{comma}{labels}}}{value}", escaped(server));
-    Some((name, sample))
+    Ok((name, sample))
 }
 
-/// How long the labels are, up to the brace that ends them.
-fn labels_length(inside: &str) -> Option<usize> {
+/// Returns true for the rest of a sample behind its labels: a blank, a number, and maybe a time.
+fn is_value(text: &str) -> bool {
+    let mut words = text.strip_prefix(' ').into_iter().flat_map(|words| words.split(' '));
+    let is_number = words.next().is_some_and(|number| {
+        // Prometheus refuses a page with a number out of range, which is infinite here.
+        let has_digits = number.bytes().any(|byte| byte.is_ascii_digit());
+        number.parse::<f64>().is_ok_and(|value| !(value.is_infinite() && has_digits))
+    });
+    let is_timed = words.next().is_none_or(|time| time.parse::<i64>().is_ok());
+    is_number && is_timed && words.next().is_none()
+}
+
+/// Returns the length of the labels, up to the brace that ends them.
+fn labels_length(inside: &str) -> Result<usize, Fault> {
     let mut at = 0;
-    let mut names = Vec::new();
-    loop {
-        let rest = &inside[at..];
-        if rest.starts_with('}') {
-            return Some(at);
+    let mut names = HashSet::new();
+    while !inside[at..].starts_with('}') {
+        if names.len() == LABELS_MOST {
+            return Err(Fault::TooManyLabels);
         }
-        let (name, value) = rest.split_once("=\"")?;
-        if !is_name(name) || name.contains(':') || name == SERVER || names.contains(&name) {
-            return None;
+        let (name, length) = label(&inside[at..]).ok_or(Fault::NoMetric)?;
+        if !names.insert(name) {
+            return Err(Fault::NoMetric);
         }
-        names.push(name);
-        let mut escapes = false;
-        let closing = value.find(|char| {
-            let closes = char == '"' && !escapes;
-            escapes = char == '\\' && !escapes;
-            closes
-        })?;
-        at += name.len() + 2 + closing + 1;
-        match inside[at..].chars().next()? {
-            ',' => at += 1,
-            '}' => {}
-            _ => return None,
-        }
+        at += length;
+    }
+    Ok(at)
+}
+
+/// Returns the name of the first label, and its length with the comma behind it.
+fn label(text: &str) -> Option<(&str, usize)> {
+    let (name, value) = text.split_once("=\"")?;
+    if !is_name(name) || name.contains(':') || name == SERVER {
+        return None;
+    }
+    let mut escapes = false;
+    let closing = value.find(|char| {
+        let closes = char == '"' && !escapes;
+        escapes = char == '\\' && !escapes;
+        closes
+    })?;
+    let end = name.len() + 2 + closing + 1;
+    match text.as_bytes().get(end)? {
+        b',' => Some((name, end + 1)),
+        b'}' => Some((name, end)),
+        _ => None,
     }
 }
 
@@ -224,7 +274,7 @@ mod tests {
             ("a 0", r#"a{server="s"} 0"#),
         ];
         for (line, expected) in cases {
-            assert_eq!(labelled(line, "s").map(|(_, sample)| sample).as_deref(), Some(expected));
+            assert_eq!(labelled(line, "s").map(|(_, sample)| sample).as_deref(), Ok(expected));
         }
         assert_eq!(escaped("/a \"b\"\\\n"), r#"/a \"b\"\\\n"#);
     }
@@ -267,8 +317,46 @@ mod tests {
         for line in odd {
             let mut page = Page::default();
             let reason = page.add("s", &format!("rl_b 1\n{line}\n")).expect_err(line);
-            assert_eq!(reason, "line 2 of what it answered is no metric");
+            assert_eq!(reason, Fault::NoMetric.of_line(2));
             assert_eq!(page.text(), "", "{line}");
         }
+    }
+
+    #[test]
+    fn add_refuses_a_line_that_is_longer_than_64_kib() {
+        // A sample, a description, any other comment, and a line of blanks.
+        let lines =
+            [("a{b=\"", "x", "\"} 1"), ("# HELP a ", "x", ""), ("#", "x", ""), ("", " ", "")];
+        for (start, filling, end) in lines {
+            let line = |bytes: usize| {
+                format!("{start}{}{end}", filling.repeat(bytes - start.len() - end.len()))
+            };
+            let mut page = Page::default();
+            assert_eq!(page.add("s", &line(65_536)), Ok(()), "{start}");
+            let reason = page.add("t", &format!("c 1\n{}\n", line(65_537))).expect_err(start);
+            assert_eq!(reason, "invalid line 2 of RL.METRICS: expected at most 65536 bytes");
+            assert!(!page.text().contains("server=\"t\""), "{start}");
+        }
+    }
+
+    /// Returns a sample with this many labels.
+    fn sample_of(labels: usize) -> String {
+        let labels: String = (0..labels).map(|label| format!("l{label}=\"\",")).collect();
+        format!("a{{{labels}}} 1")
+    }
+
+    #[test]
+    fn add_refuses_a_sample_with_more_than_64_labels() {
+        let mut page = Page::default();
+        assert_eq!(page.add("s", &sample_of(64)), Ok(()));
+        let reason = page.add("t", &format!("c 1\n{}\n", sample_of(65))).expect_err("65 labels");
+        assert_eq!(reason, "invalid line 2 of RL.METRICS: expected at most 64 labels");
+        assert!(!page.text().contains("server=\"t\""));
+    }
+
+    #[test]
+    fn labels_are_not_read_beyond_the_bound() {
+        let odd = sample_of(64).replace('}', "nonsense");
+        assert_eq!(labelled(&odd, "s"), Err(Fault::TooManyLabels));
     }
 }
