@@ -13,7 +13,7 @@ Usage: redis-throttle-exporter --server URL ... [--cluster URL ...] [--listen AD
   --server URL       a server; may be given several times
   --cluster URL      any node of a cluster: the others are found, again at each scrape
   --listen ADDRESS   where to answer GET /metrics and GET /healthz (default 127.0.0.1:9877)
-  --timeout-ms N     how long a server may take to answer, 1 to 60000 (default 2000)
+  --timeout-ms N     time for an answer to arrive and be parsed, 1 to 60000 (default 2000)
   --help, --version
 
 A URL is redis://[user:password@]host[:port], rediss:// with TLS, or redis+unix:///path?user=&pass=.
@@ -33,7 +33,7 @@ pub struct Arguments {
     pub clusters: Vec<ConnectionInfo>,
     /// Where to listen, as `host:port`.
     pub listen: String,
-    /// How long a server may take.
+    /// Time for an answer to arrive and be parsed.
     pub timeout: Duration,
 }
 

@@ -3,12 +3,14 @@
 //!
 //! ```text
 //! arguments ── addresses ──> scrape ──> server    one server, one connection, one command
-//!                              │  └───> cluster   which servers a cluster has now
+//!                              │  ├───> cluster   which servers a cluster has now
+//!                              │  ├───> deadline  the time to answer and to be parsed
 //! http ──── GET /metrics ──────┘  └───> page      the texts of several servers as one
 //! ```
 
 mod arguments;
 mod cluster;
+mod deadline;
 mod http;
 mod log;
 mod page;

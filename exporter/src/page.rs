@@ -82,25 +82,34 @@ impl Page {
         self.metric(name).samples.push_str(&sample);
     }
 
-    /// Adds the answer of a server, or nothing of it if one line has a fault.
+    /// Parses the answer of a server. Calls `check` before each line, and gives up where it fails.
     ///
     /// # Errors
     ///
-    /// Returns the number of the first invalid line and the expected form. One invalid line would
-    /// make Prometheus refuse the samples of every server on the page.
-    pub fn add(&mut self, server: &str, text: &str) -> Result<(), String> {
-        let mut read = Self::default();
+    /// Returns the number of the first invalid line and the expected form, or the error of `check`.
+    /// One invalid line would make Prometheus refuse the samples of every server on the page.
+    pub fn parse(
+        server: &str,
+        text: &str,
+        mut check: impl FnMut() -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let mut page = Self::default();
         let mut last = String::new();
         for (index, line) in text.lines().enumerate() {
-            read.add_line(server, line, &mut last).map_err(|fault| fault.of_line(index + 1))?;
+            check()?;
+            page.add_line(server, line, &mut last).map_err(|fault| fault.of_line(index + 1))?;
         }
-        for (name, metric) in read.metrics {
+        Ok(page)
+    }
+
+    /// Adds the metrics of another page.
+    pub fn add(&mut self, page: Self) {
+        for (name, metric) in page.metrics {
             let all = self.metric(&name);
             all.help = all.help.take().or(metric.help);
             all.kind = all.kind.take().or(metric.kind);
             all.samples.push_str(&metric.samples);
         }
-        Ok(())
     }
 
     /// Adds one line. `last` is the metric that the latest `HELP` or `TYPE` named, to which the
@@ -240,6 +249,11 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// Adds the answer of a server, however long that takes.
+    fn add(page: &mut Page, server: &str, text: &str) -> Result<(), String> {
+        Page::parse(server, text, || Ok(())).map(|parsed| page.add(parsed))
+    }
+
     const ONE: &str = "# HELP rl_a_total What a is.\n# TYPE rl_a_total counter\n\
                        rl_a_total{command=\"gcra\",outcome=\"allowed\"} 3\n\
                        # HELP rl_b B.\n# TYPE rl_b gauge\nrl_b 1\n";
@@ -250,10 +264,10 @@ mod tests {
         page.begin("rl_up", "Whether it answers.");
         page.about("rl_up", "server", "h:1", 1);
         page.about("rl_up", "server", "h:2", 1);
-        page.add("h:1", ONE).expect("of the format");
+        add(&mut page, "h:1", ONE).expect("of the format");
         let newer =
             ONE.replace("What a is.", "Something else.") + "# TYPE rl_c counter\nrl_c{} 7 99\n";
-        page.add("h:2", &newer).expect("of the format");
+        add(&mut page, "h:2", &newer).expect("of the format");
         let expected = "# HELP rl_up Whether it answers.\n# TYPE rl_up gauge\n\
             rl_up{server=\"h:1\"} 1\nrl_up{server=\"h:2\"} 1\n\
             # HELP rl_a_total What a is.\n# TYPE rl_a_total counter\n\
@@ -283,8 +297,8 @@ mod tests {
     fn the_parts_of_a_histogram_stay_with_it() {
         let text = "# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\nh_other 1\n";
         let mut page = Page::default();
-        page.add("a", text).expect("of the format");
-        page.add("b", text).expect("of the format");
+        add(&mut page, "a", text).expect("of the format");
+        add(&mut page, "b", text).expect("of the format");
         let order: Vec<_> = page.text().lines().map(|line| line[..5].to_owned()).collect();
         let expected =
             ["# TYP", "h_buc", "h_sum", "h_cou", "h_buc", "h_sum", "h_cou", "h_oth", "h_oth"];
@@ -316,14 +330,14 @@ mod tests {
         ];
         for line in odd {
             let mut page = Page::default();
-            let reason = page.add("s", &format!("rl_b 1\n{line}\n")).expect_err(line);
+            let reason = add(&mut page, "s", &format!("rl_b 1\n{line}\n")).expect_err(line);
             assert_eq!(reason, Fault::NoMetric.of_line(2));
             assert_eq!(page.text(), "", "{line}");
         }
     }
 
     #[test]
-    fn add_refuses_a_line_that_is_longer_than_64_kib() {
+    fn parse_refuses_a_line_that_is_longer_than_64_kib() {
         // A sample, a description, any other comment, and a line of blanks.
         let lines =
             [("a{b=\"", "x", "\"} 1"), ("# HELP a ", "x", ""), ("#", "x", ""), ("", " ", "")];
@@ -332,8 +346,8 @@ mod tests {
                 format!("{start}{}{end}", filling.repeat(bytes - start.len() - end.len()))
             };
             let mut page = Page::default();
-            assert_eq!(page.add("s", &line(65_536)), Ok(()), "{start}");
-            let reason = page.add("t", &format!("c 1\n{}\n", line(65_537))).expect_err(start);
+            assert_eq!(add(&mut page, "s", &line(65_536)), Ok(()), "{start}");
+            let reason = add(&mut page, "t", &format!("c 1\n{}\n", line(65_537))).expect_err(start);
             assert_eq!(reason, "invalid line 2 of RL.METRICS: expected at most 65536 bytes");
             assert!(!page.text().contains("server=\"t\""), "{start}");
         }
@@ -346,17 +360,30 @@ mod tests {
     }
 
     #[test]
-    fn add_refuses_a_sample_with_more_than_64_labels() {
+    fn parse_refuses_a_sample_with_more_than_64_labels() {
         let mut page = Page::default();
-        assert_eq!(page.add("s", &sample_of(64)), Ok(()));
-        let reason = page.add("t", &format!("c 1\n{}\n", sample_of(65))).expect_err("65 labels");
+        assert_eq!(add(&mut page, "s", &sample_of(64)), Ok(()));
+        let reason =
+            add(&mut page, "t", &format!("c 1\n{}\n", sample_of(65))).expect_err("65 labels");
         assert_eq!(reason, "invalid line 2 of RL.METRICS: expected at most 64 labels");
         assert!(!page.text().contains("server=\"t\""));
     }
 
     #[test]
-    fn labels_are_not_read_beyond_the_bound() {
+    fn parse_gives_up_between_two_lines_when_its_check_fails() {
+        let mut left = 2;
+        let check = || {
+            left -= 1;
+            if left < 0 { Err("late".to_owned()) } else { Ok(()) }
+        };
+        let parsed = Page::parse("s", "rl_a 1\nrl_b 1\nnonsense\n", check);
+        assert_eq!(parsed.map(|page| page.text()), Err("late".to_owned()));
+    }
+
+    #[test]
+    fn parse_reads_no_label_after_the_64th() {
         let odd = sample_of(64).replace('}', "nonsense");
-        assert_eq!(labelled(&odd, "s"), Err(Fault::TooManyLabels));
+        let parsed = Page::parse("s", &odd, || Ok(())).map(|page| page.text());
+        assert_eq!(parsed, Err(Fault::TooManyLabels.of_line(1)));
     }
 }

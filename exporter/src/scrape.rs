@@ -2,6 +2,7 @@
 
 use super::arguments::Arguments;
 use super::cluster::Cluster;
+use super::deadline::Deadline;
 use super::page::Page;
 use super::server::{Server, ask_all};
 use std::collections::HashSet;
@@ -12,8 +13,8 @@ use std::time::{Duration, Instant};
 pub struct Exporter {
     servers: Vec<Arc<Server>>,
     clusters: Mutex<Vec<Cluster>>,
-    /// When the last page was begun, and the page as long as somebody reads it. Locked for a whole
-    /// scrape.
+    /// When the last page was begun, and the page as long as a client reads it. Locked for a whole
+    /// scrape, while other threads ask the servers and parse their answers.
     last: Mutex<Option<(Instant, Weak<String>)>>,
     timeout: Duration,
 }
@@ -67,7 +68,7 @@ impl Exporter {
         let mut servers = self.servers.clone();
         let mut page = Page::default();
         page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
-        page.begin("rl_scrape_duration_seconds", "How long the server took to answer.");
+        page.begin("rl_scrape_duration_seconds", "Time until the server's answer was parsed.");
         page.begin("rl_exporter_discovery_up", "Whether a node told which nodes there are.");
         page.begin("rl_exporter_info", "The version of the exporter.");
         for cluster in clusters.iter_mut() {
@@ -81,15 +82,38 @@ impl Exporter {
                 }
             }
         }
-        let answers = ask_all(&servers, &redis::cmd("RL.METRICS"), self.timeout);
+        let answers = ask_all(&servers, &redis::cmd("RL.METRICS"), self.timeout, parse);
         page.about("rl_exporter_info", "version", env!("CARGO_PKG_VERSION"), 1);
         for (server, (answer, took)) in servers.iter().zip(answers) {
-            let read = answer.and_then(|text| page.add(&server.name, &text));
+            let read = answer.map(|samples| page.add(samples));
             server.tell(&read);
             page.about("rl_up", "server", &server.name, i32::from(read.is_ok()));
             let took_s = format_args!("{:.6}", took.as_secs_f64());
             page.about("rl_scrape_duration_seconds", "server", &server.name, took_s);
         }
         page.text()
+    }
+}
+
+/// Parses the metrics of a server, and gives up at the deadline.
+fn parse(server: &Server, text: String, deadline: Deadline) -> Result<Page, String> {
+    Page::parse(&server.name, &text, || deadline.check())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo as _;
+
+    #[test]
+    fn parse_gives_up_once_the_deadline_has_passed() {
+        let information = "redis://h:1".into_connection_info().expect("a URL");
+        let server = Server::new(information).expect("a server");
+        let parsed =
+            |deadline| parse(&server, "rl_b 1\n".to_owned(), deadline).map(|page| page.text());
+        let far = Deadline::after(Duration::MAX);
+        assert_eq!(parsed(far).as_deref(), Ok("rl_b{server=\"h:1\"} 1\n"));
+        let passed = Deadline::after(Duration::ZERO);
+        assert_eq!(parsed(passed), Err(passed.unparsed()));
     }
 }

@@ -1,11 +1,12 @@
 //! One server: its name, one connection that is kept, one command at a time.
 
+use super::deadline::Deadline;
 use super::log::{Told, say};
 use redis::{Client, Cmd, Connection, ConnectionInfo, RedisResult};
 use std::sync::atomic::{AtomicBool, Ordering::AcqRel, Ordering::Release};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest reason that is logged: it may be a text of the server's.
 const REASON_MOST_CHARS: usize = 200;
@@ -16,7 +17,7 @@ pub struct Server {
     pub name: String,
     client: Client,
     connection: Mutex<Option<Connection>>,
-    /// Whether an answer is still being waited for.
+    /// Whether a thread is still asking it, or parsing its answer.
     busy: AtomicBool,
     told: Told,
 }
@@ -102,43 +103,140 @@ fn query(
     answer
 }
 
-/// Asks all of these at once, and waits no longer than `timeout` for them together, whatever they
-/// do: one that trickles, or whose name no resolver answers for, is left to its thread. As long as
-/// that waits, the server gets no second one. Each answer comes with the time it took.
-pub fn ask_all(
+/// The only thread that may ask a server, which gives its turn back when dropped.
+struct Turn(Arc<Server>);
+
+impl Turn {
+    fn take(server: &Arc<Server>) -> Option<Self> {
+        (!server.busy.swap(true, AcqRel)).then(|| Self(Arc::clone(server)))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Release);
+    }
+}
+
+/// Asks all servers at once and parses their answers, each in a thread of its own that holds no
+/// lock of another server. Waits no longer than `timeout` for all of them together. A thread that
+/// is late, because its server trickles or no resolver answers, goes on alone: until it ends, its
+/// server gets no second one. `parse` has to end soon after the deadline that it is given.
+///
+/// Returns what `parse` made of each answer, with the time until then.
+pub fn ask_all<T: Send + 'static>(
     servers: &[Arc<Server>],
     command: &Cmd,
     timeout: Duration,
-) -> Vec<(Answer, Duration)> {
-    let started = Instant::now();
+    parse: impl Fn(&Server, String, Deadline) -> Result<T, String> + Clone + Send + 'static,
+) -> Vec<(Result<T, String>, Duration)> {
+    let deadline = Deadline::after(timeout);
     let late = || (Err(format!("no answer within {} ms", timeout.as_millis())), timeout);
     let mut answers: Vec<_> = servers.iter().map(|_| late()).collect();
     let (sender, receiver) = mpsc::channel();
-    let mut waiting = 0;
     for (index, server) in servers.iter().enumerate() {
-        if server.busy.swap(true, AcqRel) {
+        let Some(turn) = Turn::take(server) else {
             answers[index] = (Err("still no answer to an earlier scrape".to_owned()), timeout);
             continue;
-        }
-        let (own, command, sender) = (Arc::clone(server), command.clone(), sender.clone());
+        };
+        let (command, parse, sender) = (command.clone(), parse.clone(), sender.clone());
         let spawned = thread::Builder::new().spawn(move || {
-            let answer = own.ask(&command, timeout);
-            own.busy.store(false, Release);
-            // Nobody listens any more when it came too late.
-            let _ = sender.send((index, answer, started.elapsed()));
+            // Dropped before `sender`, even if `parse` panics: the next scrape asks again.
+            let turn = turn;
+            let server = &turn.0;
+            let parsed = server.ask(&command, timeout).and_then(|text| {
+                // Stays the result if the parsed answer does not follow in time.
+                let _ = sender.send((index, Err(deadline.unparsed()), timeout));
+                parse(server, text, deadline)
+            });
+            drop(turn);
+            // Fails when the result is too late for the page.
+            let _ = sender.send((index, parsed, deadline.elapsed()));
         });
-        match spawned {
-            Ok(_) => waiting += 1,
-            Err(error) => {
-                server.busy.store(false, Release);
-                answers[index] = (Err(format!("no thread to ask with: {error}")), Duration::ZERO);
-            }
+        if let Err(error) = spawned {
+            answers[index] = (Err(format!("no thread to ask with: {error}")), Duration::ZERO);
         }
     }
-    for _ in 0..waiting {
-        let left = timeout.saturating_sub(started.elapsed());
-        let Ok((index, answer, took)) = receiver.recv_timeout(left) else { break };
+    // From here on the threads alone can send: the last one that ends closes the channel.
+    drop(sender);
+    while let Ok((index, answer, took)) = receiver.recv_timeout(deadline.left()) {
         answers[index] = (answer, took);
     }
     answers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redis::IntoConnectionInfo as _;
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Condvar;
+
+    /// Longer than any test takes that passes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Returns a server that answers `PONG` to every command.
+    fn server() -> Arc<Server> {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("redis://{}", listener.local_addr().expect("an address"));
+        thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                thread::spawn(move || {
+                    while stream.read(&mut [0; 1024]).is_ok_and(|read| read > 0) {
+                        let _ = stream.write_all(b"+PONG\r\n");
+                    }
+                });
+            }
+        });
+        Server::new(url.into_connection_info().expect("a URL")).expect("a server")
+    }
+
+    fn ping() -> Cmd {
+        redis::cmd("PING")
+    }
+
+    #[test]
+    fn ask_all_parses_the_answers_of_two_servers_at_the_same_time() {
+        let parsers = Arc::new((Mutex::new(0), Condvar::new()));
+        let servers = [server(), server()];
+        let answers = ask_all(&servers, &ping(), PATIENCE, move |_, text, deadline| {
+            // Ends only once the parser of the other server has begun.
+            let (count, changed) = &*parsers;
+            let mut begun = count.lock().expect("a count");
+            *begun += 1;
+            changed.notify_all();
+            let waited = changed.wait_timeout_while(begun, deadline.left(), |begun| *begun < 2);
+            if waited.expect("a count").1.timed_out() { Err(deadline.unparsed()) } else { Ok(text) }
+        });
+        for (answer, _) in answers {
+            assert_eq!(answer.as_deref(), Ok("PONG"));
+        }
+    }
+
+    #[test]
+    fn ask_all_gives_one_deadline_to_the_parsers_of_all_servers() {
+        let parse = |_: &Server, _, deadline| Ok(deadline);
+        let answers = ask_all(&[server(), server()], &ping(), PATIENCE, parse);
+        assert!(answers[0].0.is_ok(), "{answers:?}");
+        // A deadline that began with the answer would differ from server to server.
+        assert_eq!(answers[0].0, answers[1].0);
+    }
+
+    #[test]
+    fn ask_all_reports_an_answer_as_not_parsed_when_its_parser_panics() {
+        let servers = [server(), server()];
+        let odd = servers[0].name.clone();
+        let parse = move |server: &Server, text, _| {
+            assert_ne!(server.name, odd, "a parser that panics");
+            Ok(text)
+        };
+        // The thread that panicked gave its turn back, so the server is asked again.
+        for _ in 0..2 {
+            let answers = ask_all(&servers, &ping(), PATIENCE, parse.clone());
+            let expected = Err("its answer was not parsed within 60000 ms");
+            assert_eq!(answers[0].0.as_ref().map(String::as_str).map_err(String::as_str), expected);
+            assert_eq!(answers[1].0.as_deref(), Ok("PONG"));
+        }
+    }
 }

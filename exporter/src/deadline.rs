@@ -1,0 +1,54 @@
+//! The time that the servers asked together have, to answer and to be parsed.
+
+use std::time::{Duration, Instant};
+
+/// The end of a time span that began when the servers were asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadline {
+    started: Instant,
+    timeout: Duration,
+}
+
+impl Deadline {
+    /// Returns the deadline `timeout` from now.
+    pub fn after(timeout: Duration) -> Self {
+        Self { started: Instant::now(), timeout }
+    }
+
+    /// Returns the time since the servers were asked.
+    pub fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Returns the time left, zero once the deadline has passed.
+    pub fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.elapsed())
+    }
+
+    /// Checks that a parser may go on.
+    ///
+    /// # Errors
+    ///
+    /// Returns [`unparsed`](Self::unparsed) once the deadline has passed.
+    pub fn check(&self) -> Result<(), String> {
+        if self.left().is_zero() { Err(self.unparsed()) } else { Ok(()) }
+    }
+
+    /// Returns the reason of a server whose answer was not parsed in time.
+    pub fn unparsed(&self) -> String {
+        format!("its answer was not parsed within {} ms", self.timeout.as_millis())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_fails_once_the_deadline_has_passed() {
+        let passed = Deadline::after(Duration::ZERO);
+        assert_eq!(passed.left(), Duration::ZERO);
+        assert_eq!(passed.check(), Err("its answer was not parsed within 0 ms".to_owned()));
+        assert_eq!(Deadline::after(Duration::MAX).check(), Ok(()));
+    }
+}
