@@ -149,6 +149,17 @@ fn port_of(behave: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static)
     name
 }
 
+/// Returns a port that answers every command with this text.
+fn port_that_answers(text: &str) -> String {
+    let answer = format!("${}\r\n{text}\r\n", text.len());
+    port_of(move |mut stream| {
+        let mut bytes = [0; 1024];
+        while std::io::Read::read(&mut stream, &mut bytes).is_ok_and(|read| read > 0) {
+            let _ = stream.write_all(answer.as_bytes());
+        }
+    })
+}
+
 #[test]
 fn a_server_on_a_socket_is_named_by_its_path() {
     let server = server();
@@ -210,15 +221,7 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_the_others() {
 fn what_is_no_metrics_is_a_server_that_is_down_and_nothing_of_it_is_shown() {
     let healthy = server();
     let without = Server::setup().without_module().with_tcp().start();
-    // It answers whatever is asked with the same text.
-    let odd = port_of(|mut stream| {
-        let text = "rl_errors_total 1\n<b>rl_up{server=\"x\"} 1</b>\n";
-        let answer = format!("${}\r\n{text}\r\n", text.len());
-        let mut bytes = [0; 1024];
-        while std::io::Read::read(&mut stream, &mut bytes).is_ok_and(|read| read > 0) {
-            let _ = stream.write_all(answer.as_bytes());
-        }
-    });
+    let odd = port_that_answers("rl_errors_total 1\n<b>rl_up{server=\"x\"} 1</b>\n");
     let odd_url = format!("redis://{odd}");
     let exporter = Exporter::of_servers(&[&odd_url, &url(&without), &url(&healthy)]);
     let page = exporter.page();
@@ -228,6 +231,30 @@ fn what_is_no_metrics_is_a_server_that_is_down_and_nothing_of_it_is_shown() {
     let expected = [(name(&healthy), true), (name(&without), false), (odd, false)];
     assert_eq!(exporter.up(), BTreeMap::from(expected));
     assert!(exporter.log().contains("unknown command"), "{}", exporter.log());
+}
+
+#[test]
+fn exporter_reports_a_server_down_when_a_line_is_too_long_or_has_too_many_labels() {
+    let healthy = server();
+    let sample_of = |labels: usize| {
+        let labels: String = (0..labels).map(|label| format!("l{label}=\"\",")).collect();
+        format!("rl_odd{{{labels}}} 1\n")
+    };
+    // The first is 3.2 MB long.
+    let [long, many, most] = [sample_of(300_000), sample_of(65), sample_of(64)]
+        .map(|line| port_that_answers(&format!("rl_errors_total 1\n{line}")));
+    let urls = [&long, &many, &most].map(|name| format!("redis://{name}"));
+    let exporter = Exporter::of_servers(&[&urls[0], &urls[1], &urls[2], &url(&healthy)]);
+    let names = [long.clone(), many.clone(), most.clone(), name(&healthy)];
+    assert_eq!(exporter.up(), names.into_iter().zip([false, false, true, true]).collect());
+    let (page, log) = (exporter.page(), exporter.log());
+    for (server, expected) in [(long, "65536 bytes"), (many, "64 labels")] {
+        let reason = format!("invalid line 2 of RL.METRICS: expected at most {expected}");
+        assert!(log.contains(&format!("{server} is down: {reason}\n")), "{log}");
+        assert!(!page.contains(&format!("rl_errors_total{{server=\"{server}\"")), "{server}");
+    }
+    assert!(page.contains(&format!("rl_odd{{server=\"{most}\",l0=")), "{most}");
+    assert!(page.contains(&format!("rl_decisions_total{{server=\"{}\"", name(&healthy))));
 }
 
 #[test]
