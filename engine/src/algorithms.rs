@@ -30,6 +30,52 @@ use crate::reservations::stored::{self, Windowed};
 use crate::reservations::window::{self as reserved, ReservationError, Step};
 use crate::time::Instant;
 
+/// The table of algorithms: calls another macro with a row for each.
+///
+/// A row has the name, the rule and its positional arguments: as an error text names them, and
+/// which of the first are numbers and durations. Then come the types of a key's state: as read, and
+/// as it is to be stored.
+macro_rules! for_algorithms {
+    ($make:ident) => {
+        $make! {
+            /// `RL.FIXED key limit window [COST n] [ALIGNED]`
+            "FIXED" FixedWindow("limit window": Number Duration)
+                Window => Window,
+            /// `RL.SLIDING key limit window [COST n]`
+            "SLIDING" SlidingWindow("limit window": Number Duration)
+                sliding_window::State => sliding_window::State,
+            /// `RL.SLIDINGLOG key limit window [COST n]`
+            "SLIDINGLOG" SlidingLog("limit window": Number Duration)
+                sliding_log::Log<'a> => sliding_log::Edit<'a>,
+            /// `RL.TOKENBUCKET key capacity rate period [COST n]`
+            "TOKENBUCKET" TokenBucket("capacity rate period": Number Number Duration)
+                bucket::State => bucket::State,
+            /// `RL.LEAKYBUCKET key capacity rate period [COST n]`
+            "LEAKYBUCKET" LeakyBucket("capacity rate period": Number Number Duration)
+                bucket::State => bucket::State,
+            /// `RL.GCRA key burst rate period [COST n]`
+            "GCRA" Gcra("burst rate period": Number Number Duration)
+                gcra::State => gcra::State,
+            /// `RL.BACKOFF key attempts base max forget`
+            "BACKOFF" Backoff("attempts base max forget": Number Duration Duration Duration)
+                backoff::State => backoff::State,
+            /// `RL.QUOTA key limit unit [ZONE name] [START n] [COST n]`
+            "QUOTA" CalendarQuota("limit unit": Number)
+                Window => Window,
+        }
+    };
+}
+pub(crate) use for_algorithms;
+
+/// A positional argument of a rule, as far as its text is the same for every algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// An integer.
+    Number,
+    /// A duration.
+    Duration,
+}
+
 /// The key holds the state of another algorithm, or reservations that are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
@@ -63,10 +109,13 @@ macro_rules! stored_state {
     };
 }
 
-/// What follows from there being several algorithms. A line for each says its name, its rule, and
-/// what a key of it holds: as read, and as it is to be.
+/// Makes the enums over all algorithms, and what is done with any of them, of the table's rows.
 macro_rules! algorithms {
-    ($($(#[$call:meta])* $name:literal $limiter:ident: $state:ty => $new_state:ty,)*) => {
+    ($(
+        $(#[$call:meta])*
+        $name:literal $limiter:ident($_arguments:literal: $($argument:ident)*)
+            $state:ty => $new_state:ty,
+    )*) => {
         /// Which algorithm.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Algorithm {
@@ -103,6 +152,15 @@ macro_rules! algorithms {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$limiter => $name,)*
+                }
+            }
+        }
+
+        impl Algorithm {
+            /// The first positional arguments, as far as they are numbers and durations.
+            pub const fn arguments(self) -> &'static [Argument] {
+                match self {
+                    $(Self::$limiter => &[$(Argument::$argument),*],)*
                 }
             }
         }
@@ -256,24 +314,7 @@ macro_rules! algorithms {
     };
 }
 
-algorithms! {
-    /// `RL.FIXED key limit window [COST n] [ALIGNED]`
-    "FIXED" FixedWindow: Window => Window,
-    /// `RL.SLIDING key limit window [COST n]`
-    "SLIDING" SlidingWindow: sliding_window::State => sliding_window::State,
-    /// `RL.SLIDINGLOG key limit window [COST n]`
-    "SLIDINGLOG" SlidingLog: sliding_log::Log<'a> => sliding_log::Edit<'a>,
-    /// `RL.TOKENBUCKET key capacity rate period [COST n]`
-    "TOKENBUCKET" TokenBucket: bucket::State => bucket::State,
-    /// `RL.LEAKYBUCKET key capacity rate period [COST n]`
-    "LEAKYBUCKET" LeakyBucket: bucket::State => bucket::State,
-    /// `RL.GCRA key burst rate period [COST n]`
-    "GCRA" Gcra: gcra::State => gcra::State,
-    /// `RL.BACKOFF key attempts base max forget`
-    "BACKOFF" Backoff: backoff::State => backoff::State,
-    /// `RL.QUOTA key limit unit [ZONE name] [START n] [COST n]`
-    "QUOTA" CalendarQuota: Window => Window,
-}
+for_algorithms!(algorithms);
 
 impl<'a> State<'a> {
     /// The same state, if it is one of `algorithm`: under a rule that has changed its algorithm the

@@ -1,7 +1,7 @@
 //! What can be wrong with arguments. Each text stands here once, names the argument and what is
 //! accepted, and never echoes what the client sent.
 
-use crate::algorithms::Algorithm;
+use crate::algorithms::{Algorithm, for_algorithms};
 use std::ffi::CStr;
 
 /// One thing wrong with the arguments of a command.
@@ -244,19 +244,44 @@ macro_rules! refill {
     };
 }
 
-/// What a rule of this algorithm needs.
-const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
-    match algorithm {
-        Algorithm::FixedWindow => rule!("FIXED limit window"),
-        Algorithm::SlidingWindow => rule!("SLIDING limit window"),
-        Algorithm::SlidingLog => rule!("SLIDINGLOG limit window"),
-        Algorithm::TokenBucket => rule!("TOKENBUCKET capacity rate period"),
-        Algorithm::LeakyBucket => rule!("LEAKYBUCKET capacity rate period"),
-        Algorithm::Gcra => rule!("GCRA burst rate period"),
-        Algorithm::Backoff => rule!("BACKOFF attempts base max forget"),
-        Algorithm::CalendarQuota => rule!("QUOTA limit unit"),
-    }
+/// Joins names: `A, B or C`.
+macro_rules! or {
+    ($last:literal) => { $last };
+    ($first:literal $last:literal) => { concat!($first, " or ", $last) };
+    ($first:literal $($rest:literal)+) => { concat!($first, ", ", or!($($rest)+)) };
 }
+
+/// Makes the texts that name algorithms of the table's rows.
+macro_rules! texts_of_algorithms {
+    ($(
+        $(#[$call:meta])*
+        $name:literal $limiter:ident($arguments:literal: $($argument:ident)*)
+            $state:ty => $new_state:ty,
+    )*) => {
+        /// The text for a rule of this algorithm with too few arguments.
+        const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
+            match algorithm {
+                $(Algorithm::$limiter => const {
+                    c_str(concat!(
+                        "ERR wrong number of arguments: expected ", $name, " ", $arguments, "\0"
+                    ))
+                },)*
+            }
+        }
+
+        const ALGORITHM: &CStr = c_str(concat!(
+            "ERR invalid algorithm: expected ", or!($($name)* "LEASE" "USE"), "\0"
+        ));
+        const ALGORITHM_OF_POLICY: &CStr = c_str(concat!(
+            "ERR invalid algorithm: of a policy, expected ", or!($($name)*), "\0"
+        ));
+        const POLICY_RULE: &CStr = c_str(concat!(
+            "ERR invalid rule: expected ", or!($($name)*),
+            ", and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration\0"
+        ));
+    };
+}
+for_algorithms!(texts_of_algorithms);
 
 impl GrammarError {
     /// The text of the error reply; `None` where the server's own has to serve.
@@ -317,9 +342,7 @@ impl GrammarError {
                 c"ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule"
             }
             Self::UseArity => rule!("USE policy"),
-            Self::AlgorithmOfPolicy => {
-                c"ERR invalid algorithm: of a policy, expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA"
-            }
+            Self::AlgorithmOfPolicy => ALGORITHM_OF_POLICY,
             Self::CostOfBackoff => {
                 c"ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither COST nor PARTIAL"
             }
@@ -347,9 +370,7 @@ impl GrammarError {
             Self::MissingCost => {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
             }
-            Self::Algorithm => {
-                c"ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE"
-            }
+            Self::Algorithm => ALGORITHM,
             Self::MaxBurst => {
                 c"ERR invalid max_burst: expected an integer from 0 to 999999999999"
             }
@@ -373,9 +394,7 @@ impl GrammarError {
             }
             Self::TooManyNames => c"ERR too many names: expected 1 to 32",
             Self::Pattern => c"ERR invalid pattern: expected at most 256 bytes",
-            Self::PolicyRule => {
-                c"ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration"
-            }
+            Self::PolicyRule => POLICY_RULE,
             Self::MissingPolicyRule => {
                 c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
             }

@@ -8,7 +8,7 @@ use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::number;
 use crate::grammar::rule::{named, request};
-use crate::grammar::rule_text::{kinds, rule_text};
+use crate::grammar::rule_text::rule_text;
 use crate::policy::definition::{Enforcement, Setting};
 use crate::policy::name::FullName;
 use crate::time::Span;
@@ -97,7 +97,7 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
     // In a rule that was read, no other word is one of these, and none of its numbers.
     let of_a_call =
         |word: &&[u8]| word.eq_ignore_ascii_case(b"COST") || word.eq_ignore_ascii_case(b"PARTIAL");
-    let mut options = args.iter().skip(kinds(algorithm).len());
+    let mut options = args.iter().skip(algorithm.arguments().len());
     if options.any(of_a_call) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }
 

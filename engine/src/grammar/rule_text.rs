@@ -1,32 +1,11 @@
 //! A rule in words again: the same words for what means the same, so that lines can be compared.
 
-use crate::algorithms::{Algorithm, Rule};
+use crate::algorithms::{Argument, Rule};
 use crate::calendar::Unit;
 use crate::calendar::zone::Zone;
 use crate::grammar::{number, quota};
 use crate::policy::duration::duration_text;
 use std::fmt::Write;
-
-/// What a positional argument is.
-pub(super) enum Kind {
-    Number,
-    Duration,
-}
-
-/// The arguments of an algorithm that are numbers and durations: its first ones.
-pub(super) const fn kinds(algorithm: Algorithm) -> &'static [Kind] {
-    use Kind::{Duration, Number};
-    match algorithm {
-        Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
-            &[Number, Duration]
-        }
-        Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
-            &[Number, Number, Duration]
-        }
-        Algorithm::Backoff => &[Number, Duration, Duration, Duration],
-        Algorithm::CalendarQuota => &[Number],
-    }
-}
 
 /// The words of `rule`, which was read from its name and `args`. They are needed because a rule of
 /// `GCRA` does not keep its rate and period.
@@ -36,14 +15,14 @@ pub(super) const fn kinds(algorithm: Algorithm) -> &'static [Kind] {
 pub fn rule_text(rule: &Rule, args: &[&[u8]]) -> String {
     let algorithm = rule.algorithm();
     let mut text = algorithm.name().to_owned();
-    for (kind, word) in kinds(algorithm).iter().zip(args) {
+    for (argument, word) in algorithm.arguments().iter().zip(args) {
         text.push(' ');
         // What was read before is read again, so neither of them fails.
-        match kind {
-            Kind::Number => {
+        match argument {
+            Argument::Number => {
                 let _ = write!(text, "{}", number::integer(word).unwrap_or_default());
             }
-            Kind::Duration => {
+            Argument::Duration => {
                 text.extend(number::period(word).map(|period| duration_text(period.span())));
             }
         }
