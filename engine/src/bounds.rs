@@ -145,12 +145,12 @@ impl Refill {
         if rate.units() > Self::RATE_MAX_PER_US * period.as_us() {
             return Err(RefillError::RateTooHigh);
         }
-        let quota = Self { capacity, rate, period };
+        let refill = Self { capacity, rate, period };
         let longest = u128::from(Self::SPAN_MAX.as_us()) * u128::from(rate.units());
-        if quota.full() > longest {
+        if refill.full() > longest {
             return Err(RefillError::RefillTooLong);
         }
-        Ok(quota)
+        Ok(refill)
     }
 
     /// How much the bucket holds.
@@ -190,7 +190,7 @@ impl Refill {
     }
 
     /// How long it takes to refill from empty, rounded up to the microsecond.
-    pub fn refill(&self) -> Span {
+    pub fn time_to_fill(&self) -> Span {
         self.time_to_earn(self.full())
     }
 

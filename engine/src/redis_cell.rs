@@ -80,13 +80,13 @@ impl State {
 }
 
 impl RedisCell {
-    /// The rule for a quota. The emission interval is rounded down to the nanosecond; no quota is
+    /// The rule for a refill. The emission interval is rounded down to the nanosecond; no refill is
     /// faster than one unit a nanosecond.
-    pub fn new(quota: Refill) -> Self {
-        let interval_ns = quota.period().as_us() * 1_000 / quota.rate().units();
+    pub fn new(refill: Refill) -> Self {
+        let interval_ns = refill.period().as_us() * 1_000 / refill.rate().units();
         // At most 36,525 days, 3.2 x 10^18.
-        let tolerance_ns = interval_ns.saturating_mul(quota.capacity().units());
-        Self { limit: quota.capacity(), interval_ns, tolerance_ns }
+        let tolerance_ns = interval_ns.saturating_mul(refill.capacity().units());
+        Self { limit: refill.capacity(), interval_ns, tolerance_ns }
     }
 
     /// Decides a call of `quantity` at `now` on what is stored, changing nothing. A quantity of 0

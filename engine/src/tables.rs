@@ -54,7 +54,7 @@ fn seconds(seconds: u64) -> Period {
     Period::new(Span::from_ms(seconds * 1_000)).unwrap()
 }
 
-fn quota(capacity: u64, rate: u64, period: Period) -> Refill {
+fn refill(capacity: u64, rate: u64, period: Period) -> Refill {
     Refill::new(limit(capacity), limit(rate), period).unwrap()
 }
 
@@ -72,15 +72,15 @@ fn log(units: u64, window: Period, slots: u32) -> Rule {
 }
 
 fn token(capacity: u64, rate: u64, period: Period) -> Rule {
-    Rule::TokenBucket(TokenBucket(quota(capacity, rate, period)))
+    Rule::TokenBucket(TokenBucket(refill(capacity, rate, period)))
 }
 
 fn leaky(capacity: u64, rate: u64, period: Period) -> Rule {
-    Rule::LeakyBucket(LeakyBucket(quota(capacity, rate, period)))
+    Rule::LeakyBucket(LeakyBucket(refill(capacity, rate, period)))
 }
 
 fn gcra(burst: u64, rate: u64, period: Period) -> Rule {
-    Rule::Gcra(Gcra::new(quota(burst, rate, period)))
+    Rule::Gcra(Gcra::new(refill(burst, rate, period)))
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn a_rule_does_not_read_the_state_of_another_algorithm() {
 }
 
 #[test]
-fn a_quota_is_refused_beyond_its_bounds() {
+fn a_refill_is_refused_beyond_its_bounds() {
     let day = Period::new(Span::from_days(1)).unwrap();
     let most = Period::new(Period::MAX).unwrap();
     let least = Period::new(Period::MIN).unwrap();

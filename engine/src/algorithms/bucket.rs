@@ -43,7 +43,7 @@ pub trait Bucket {
     const QUEUES: bool;
 
     /// Capacity and rate.
-    fn quota(&self) -> &Refill;
+    fn refill(&self) -> &Refill;
 
     /// What is used in a bucket of `full` parts that was left as `state`, its debt aside; at most
     /// all of it.
@@ -75,8 +75,8 @@ impl<B: Bucket> Limiter<'_> for B {
     /// full bucket.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
-        let quota = self.quota();
-        let full = quota.full();
+        let refill = self.refill();
+        let full = refill.full();
         let used = stored.map_or(0, |state| match state.debt {
             0 => self.used(full, &state),
             _ => used_in_debt(self, full, &state),
@@ -87,23 +87,23 @@ impl<B: Bucket> Limiter<'_> for B {
             return view;
         };
         let ahead = state.updated.since(now);
-        if !ahead.is_zero() && ahead > quota.refill() {
+        if !ahead.is_zero() && ahead > refill.time_to_fill() {
             return View { repaired: true, ..view };
         }
-        let drained = quota.earned(now.since(state.updated));
+        let drained = refill.earned(now.since(state.updated));
         View { used: used.saturating_sub(drained), origin: now.max(state.updated), ..view }
     }
 }
 
 impl<B: Bucket> View<'_, B> {
     fn asked(&self, cost: Cost) -> u128 {
-        self.bucket.quota().parts(cost.units())
+        self.bucket.refill().parts(cost.units())
     }
 
     /// The state of a bucket of which more is used than it holds.
     #[cold]
     fn in_debt(&self) -> State {
-        let period = u128::from(self.bucket.quota().period().as_us());
+        let period = u128::from(self.bucket.refill().period().as_us());
         let owed = self.used.saturating_sub(self.full);
         let debt = owed.div_ceil(period);
         let (units, _) = self.bucket.counted(self.full, self.full, 0);
@@ -119,7 +119,7 @@ impl<B: Bucket> View<'_, B> {
     fn drained_in(&self, parts: u128) -> Span {
         match parts {
             0 => Span::ZERO,
-            _ => self.origin.since(self.now).plus(self.bucket.quota().time_to_earn(parts)),
+            _ => self.origin.since(self.now).plus(self.bucket.refill().time_to_earn(parts)),
         }
     }
 }
@@ -129,7 +129,7 @@ impl<B: Bucket> Standing for View<'_, B> {
 
     #[inline(always)]
     fn limit(&self) -> Limit {
-        self.bucket.quota().capacity()
+        self.bucket.refill().capacity()
     }
 
     #[inline(always)]
@@ -153,7 +153,7 @@ impl<B: Bucket> Standing for View<'_, B> {
     }
 
     fn used(&self) -> u128 {
-        self.used.div_ceil(u128::from(self.bucket.quota().period().as_us()))
+        self.used.div_ceil(u128::from(self.bucket.refill().period().as_us()))
     }
 
     #[inline(always)]
@@ -167,7 +167,7 @@ impl<B: Bucket> Standing for View<'_, B> {
 
     #[inline(always)]
     fn remaining(&self) -> u64 {
-        self.bucket.quota().units(self.full.saturating_sub(self.used)).0
+        self.bucket.refill().units(self.full.saturating_sub(self.used)).0
     }
 
     #[inline(always)]
@@ -184,7 +184,7 @@ impl<B: Bucket> Standing for View<'_, B> {
             self.in_debt()
         };
         let lapses_at = self.now.after(decision.reset_after);
-        Next::drifting(lapses_at, self.bucket.quota().refill(), state)
+        Next::drifting(lapses_at, self.bucket.refill().time_to_fill(), state)
     }
 }
 
@@ -192,10 +192,10 @@ impl<B: Bucket> Standing for View<'_, B> {
 /// does not fit, counts as unpaid.
 #[cold]
 fn used_in_debt(bucket: &impl Bucket, full: u128, state: &State) -> u128 {
-    let quota = bucket.quota();
+    let refill = bucket.refill();
     let held = bucket.used(full, &State { fraction: 0, ..*state });
-    let paid = if state.fraction < quota.period().as_us() { state.fraction } else { 0 };
-    held + quota.parts(state.debt) - u128::from(paid)
+    let paid = if state.fraction < refill.period().as_us() { state.fraction } else { 0 };
+    held + refill.parts(state.debt) - u128::from(paid)
 }
 
 impl<B: Bucket> Fields<3> for B {

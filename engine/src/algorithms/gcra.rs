@@ -151,13 +151,13 @@ impl Fields<2> for Gcra {
 }
 
 impl Gcra {
-    /// The rule for a quota. The emission interval is rounded up to the nanosecond.
-    pub fn new(quota: Refill) -> Self {
+    /// The rule for a refill. The emission interval is rounded up to the nanosecond.
+    pub fn new(refill: Refill) -> Self {
         // At most 366 days in nanoseconds, 3.2 x 10^16.
-        let interval_ns = (quota.period().as_us() * 1_000).div_ceil(quota.rate().units());
+        let interval_ns = (refill.period().as_us() * 1_000).div_ceil(refill.rate().units());
         // At most 36,525 days and the rounding of 10^12 units, 3.2 x 10^18.
-        let tolerance_ns = interval_ns.saturating_mul(quota.capacity().units());
-        Self { burst: quota.capacity(), interval_ns, tolerance_ns }
+        let tolerance_ns = interval_ns.saturating_mul(refill.capacity().units());
+        Self { burst: refill.capacity(), interval_ns, tolerance_ns }
     }
 
     /// How far the theoretical arrival time lies ahead, and whether it had to be repaired.

@@ -23,7 +23,7 @@ impl Bucket for LeakyBucket {
     const UNITS: Field = Field::new("level", 0, Limit::MAX);
     const QUEUES: bool = true;
 
-    fn quota(&self) -> &Refill {
+    fn refill(&self) -> &Refill {
         &self.0
     }
 

@@ -20,7 +20,7 @@ impl Bucket for TokenBucket {
     const UNITS: Field = Field::new("tokens", 0, Limit::MAX - 1);
     const QUEUES: bool = false;
 
-    fn quota(&self) -> &Refill {
+    fn refill(&self) -> &Refill {
         &self.0
     }
 

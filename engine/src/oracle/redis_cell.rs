@@ -28,8 +28,8 @@ impl CellLimits {
         let limit = |units: i128| Limit::new(u64::try_from(units).ok()?);
         let period_us = u64::try_from(self.period_s * 1_000_000).ok()?;
         let period = Period::new(Span::from_us(period_us))?;
-        let quota = Refill::new(limit(self.limit)?, limit(self.count)?, period).ok()?;
-        Some(RedisCell::new(quota))
+        let refill = Refill::new(limit(self.limit)?, limit(self.count)?, period).ok()?;
+        Some(RedisCell::new(refill))
     }
 }
 
