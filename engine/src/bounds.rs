@@ -30,7 +30,7 @@ pub struct Refill {
     period: Period,
 }
 
-/// Why three values in range do not make a [`Quota`].
+/// Why three values in range do not make a [`Refill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefillError {
     /// `rate / period` is above [`Refill::RATE_MAX_PER_US`].
