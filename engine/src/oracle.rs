@@ -10,6 +10,7 @@
 //! `key` that is compared with a model, the `subject` that names the bounds, and `draw`.
 
 pub mod answer;
+pub mod any;
 pub mod backoff;
 pub mod buckets;
 pub mod draw;
@@ -27,6 +28,7 @@ pub mod subject;
 pub mod windows;
 
 pub use crate::oracle::answer::{Answer, Verb, Wrote, act, call, peek};
+pub use crate::oracle::any::AnyOracle;
 pub use crate::oracle::backoff::{Backoff, delays};
 pub use crate::oracle::buckets::{LeakyBucket, TokenBucket};
 pub use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
@@ -42,7 +44,7 @@ pub use crate::oracle::reservations::{
     AnyCall, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
 };
 pub use crate::oracle::rule_set::{
-    AnyOracle, AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all,
+    AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all,
 };
 pub use crate::oracle::subject::{
     CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token, Twin, check_retry,

@@ -3,8 +3,9 @@
 use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::lease::lease;
+use crate::grammar::name::named;
 use crate::grammar::request::Asked;
-use crate::grammar::rule::{named, request};
+use crate::grammar::rule::request;
 
 /// How many rules one call may have.
 pub const RULES_MAX: usize = 16;

@@ -3,9 +3,10 @@
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
+use crate::grammar::name::named;
 use crate::grammar::number;
 use crate::grammar::request::Request;
-use crate::grammar::rule::{named, request};
+use crate::grammar::rule::request;
 use crate::reservations::one::Reservation;
 use crate::reservations::window::Step;
 

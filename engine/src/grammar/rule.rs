@@ -5,9 +5,10 @@
 
 use super::error::GrammarError;
 use super::lease::lease;
+use super::name::named;
 use super::options::{Options, options};
 use super::request::{Asked, Request};
-use super::{number, quota, usage};
+use super::{number, quota};
 use crate::algorithms::backoff::{Backoff, BackoffError};
 use crate::algorithms::fixed_window::FixedWindow;
 use crate::algorithms::gcra::Gcra;
@@ -17,9 +18,6 @@ use crate::algorithms::sliding_window::SlidingWindow;
 use crate::algorithms::token_bucket::TokenBucket;
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::{Cost, Limit, Period, Refill, RefillError, Slots};
-
-/// The name of the rule that is no algorithm: it has a holder, and no cost.
-const LEASE: &[u8] = b"LEASE";
 
 /// Reads what follows the key of `RL.PEEK`: the name of a rule, then its arguments.
 ///
@@ -92,31 +90,6 @@ pub fn request(
             Ok(Request { rule: Rule::Backoff(backoff(args)?), cost: Cost::ONE, partial: false })
         }
         Algorithm::CalendarQuota => quota::request(args),
-    }
-}
-
-/// Finds the algorithm of a name, in any case.
-///
-/// # Errors
-///
-/// [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::UseNotHere`] for `USE`, and
-/// [`GrammarError::Algorithm`] for any other name.
-pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
-    Algorithm::ALL
-        .into_iter()
-        .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
-        .ok_or_else(|| unnamed(name))
-}
-
-/// What is wrong with a name that is no algorithm's.
-#[cold]
-fn unnamed(name: &[u8]) -> GrammarError {
-    if name.eq_ignore_ascii_case(LEASE) {
-        GrammarError::LeaseNotHere
-    } else if name.eq_ignore_ascii_case(usage::USE) {
-        GrammarError::UseNotHere
-    } else {
-        GrammarError::Algorithm
     }
 }
 

@@ -4,14 +4,11 @@
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::Cost;
 use crate::grammar::error::GrammarError;
+use crate::grammar::name::named;
 use crate::grammar::options::{cost_of, set_cost};
 use crate::grammar::policy::rule_of_policy;
 use crate::grammar::request::Request;
-use crate::grammar::rule::named;
 use crate::policy::name::Name;
-
-/// The name of the rule that is a policy's.
-pub(super) const USE: &[u8] = b"USE";
 
 /// The most variants that a call names, and with the policy itself the most names that are tried.
 const VARIANTS_MAX: usize = 2;

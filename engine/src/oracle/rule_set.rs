@@ -3,52 +3,14 @@
 
 use crate::algorithms::Rule;
 use crate::call::Mode;
-use crate::oracle::answer::{Answer, Verb, Wrote, act};
+use crate::oracle::answer::{Answer, Verb, Wrote};
+use crate::oracle::any::AnyOracle;
 use crate::oracle::key::{Key, Write};
-use crate::oracle::model::{Limits, Oracle};
+use crate::oracle::model::Limits;
 use crate::oracle::subject::{Subject, call_both, check_promise};
 use crate::rule_set as several;
 use crate::rule_set::Row;
 use crate::time::Instant;
-
-/// The model of any algorithm.
-pub trait AnyOracle {
-    /// See [`act`].
-    fn act(
-        &mut self,
-        verb: Verb,
-        limits: &Limits,
-        now: i128,
-        cost: i128,
-    ) -> Option<(Answer, Wrote)>;
-    /// What it answers where another rule denies the call: what stands now. It takes nothing.
-    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
-    /// Another one, in the same state.
-    fn copy(&self) -> Box<dyn AnyOracle>;
-}
-
-impl<O: Oracle + 'static> AnyOracle for O {
-    fn act(
-        &mut self,
-        verb: Verb,
-        limits: &Limits,
-        now: i128,
-        cost: i128,
-    ) -> Option<(Answer, Wrote)> {
-        act(self, verb, limits, now, cost)
-    }
-
-    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
-        let repaired = cost > 0 && self.repair(limits, now);
-        let (answer, _) = act(self, Verb::Decide, limits, now, 0).expect("a decision");
-        let wrote = if repaired { Wrote::State } else { Wrote::Nothing };
-        (Answer { retry_after_ms: 0, ..answer }, wrote)
-    }
-
-    fn copy(&self) -> Box<dyn AnyOracle> {
-        Box::new(self.clone())
-    }
-}
 
 /// An algorithm under test that is chosen at run time: what [`Subject`] says of it.
 #[derive(Clone, Copy)]

@@ -3,11 +3,11 @@
 use crate::algorithms::Rule;
 use crate::bounds::{Limit, Period, Refill, Slots};
 use crate::oracle::answer::{Answer, Verb, Wrote};
+use crate::oracle::any::AnyOracle;
 use crate::oracle::backoff::delays;
 use crate::oracle::key::Key;
 use crate::oracle::model::{Limits, Oracle, div_ceil};
 use crate::oracle::quota::{calendar_of, hours};
-use crate::oracle::rule_set::AnyOracle;
 use crate::time::Span;
 
 /// An algorithm under test: its rule for given limits, its model, and its bounds.

@@ -5,6 +5,9 @@ use crate::algorithms::Algorithm;
 use crate::policy::name::FullName;
 use std::collections::HashMap;
 
+/// The most policies at a time, variants and overrides included.
+pub const COUNT_MAX: usize = 10_000;
+
 /// Why a policy is not taken into the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {

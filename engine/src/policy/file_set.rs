@@ -1,9 +1,8 @@
 //! The policies of a file, checked against each other before any of them is used.
 
 use crate::policy::definition::Setting;
-use crate::policy::families::{Families, Refusal};
+use crate::policy::families::{COUNT_MAX, Families, Refusal};
 use crate::policy::name::FullName;
-use crate::policy::table::Policies;
 use std::collections::HashMap;
 
 /// Policies that can be in one table together, none of which ends.
@@ -27,7 +26,7 @@ impl Bases {
         if !self.families.admit(&name, false, algorithm) {
             return Err(Refusal::OtherAlgorithm);
         }
-        if self.by_name.len() >= Policies::COUNT_MAX {
+        if self.by_name.len() >= COUNT_MAX {
             return Err(Refusal::TooMany);
         }
         self.families.put(&name, false, algorithm);

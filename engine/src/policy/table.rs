@@ -10,7 +10,7 @@ use crate::algorithms::Rule;
 use crate::policy::definition::{Enforcement, Setting};
 use crate::policy::digest;
 use crate::policy::duration::duration_text;
-use crate::policy::families::{Families, Refusal};
+use crate::policy::families::{COUNT_MAX, Families, Refusal};
 use crate::policy::file_set::Bases;
 use crate::policy::name::{FullName, Name};
 use crate::policy::pattern::Pattern;
@@ -73,9 +73,6 @@ pub struct Change {
 }
 
 impl Policies {
-    /// The most that there may be, variants and overrides among them.
-    pub const COUNT_MAX: usize = 10_000;
-
     /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
     /// does. One hash of the name. An override that was seen to be over stays so, also when the
     /// clock steps back.
@@ -153,7 +150,7 @@ impl Policies {
         {
             return Err(Refusal::OtherAlgorithm);
         }
-        if !is_member && self.by_name.len() >= Self::COUNT_MAX {
+        if !is_member && self.by_name.len() >= COUNT_MAX {
             return Err(Refusal::TooMany);
         }
         let before = shown(old, now);
