@@ -192,6 +192,7 @@ macro_rules! algorithms {
             /// # Errors
             ///
             /// [`OtherAlgorithm`] as for [`Self::decide`].
+            #[inline]
             pub fn decide_as<'a>(
                 &self,
                 mode: Mode,
@@ -216,6 +217,7 @@ macro_rules! algorithms {
             /// # Errors
             ///
             /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            #[inline]
             pub fn decide_partly<'a>(
                 &self,
                 stored: Option<State<'a>>,
@@ -242,6 +244,7 @@ macro_rules! algorithms {
             ///
             /// [`ChargeError::OtherAlgorithm`] when `stored` is not a state of this rule's
             /// algorithm; the others when the debt would be beyond all bounds.
+            #[inline]
             pub fn charge<'a>(
                 &self,
                 stored: Option<State<'a>>,
@@ -266,6 +269,7 @@ macro_rules! algorithms {
             /// # Errors
             ///
             /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            #[inline]
             pub fn refund<'a>(
                 &self,
                 stored: Option<State<'a>>,

@@ -100,6 +100,7 @@ pub enum Change {
 ///
 /// [`NotAState`] for anything that [`encode`] would not have written, but for the middle of a log,
 /// and for a list of reservations, which tells when it is read.
+#[inline]
 pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let kind = bytes.get(1).ok_or(NotAState)?;
     match i8::from_be_bytes([*kind]) {
@@ -120,6 +121,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
 }
 
 /// The change of bytes that stores `state`.
+#[inline]
 pub fn encode(state: &NewState<'_>) -> Change {
     match state {
         NewState::FixedWindow(state) => write::<FixedWindow, _>(FIXED_WINDOW, state),

@@ -14,6 +14,7 @@ use crate::grammar::request::Request;
 pub(super) const WEEKDAYS: [&[u8]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
 
 /// All there is of `QUOTA`.
+#[inline]
 pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {
     let [limit, unit, rest @ ..] = args else {
         return Err(GrammarError::Arity);

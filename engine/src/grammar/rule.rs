@@ -40,6 +40,7 @@ pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarErr
 ///
 /// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease, and
 /// [`GrammarError::UseNotHere`] for a policy.
+#[inline]
 pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     request(named(name)?, args, slots)
@@ -50,6 +51,7 @@ pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarEr
 /// # Errors
 ///
 /// The first thing wrong, from left to right.
+#[inline]
 pub fn request(
     algorithm: Algorithm,
     args: &[&[u8]],
