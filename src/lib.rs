@@ -4,8 +4,8 @@
 //! trip: may this happen now? The engine decides; this crate carries bytes between the server's
 //! API and the engine.
 //!
-//! `entry` is what the server calls and [`api`] what it is asked for; between them [`commands`] is
-//! the table, [`handler`] the path of a call, and the rest is what its name says. Every file knows
+//! `entry` is what the server calls and `api` what it is asked for; between them `commands` is
+//! the table, `handler` the path of a call, and the rest is what its name says. Every file knows
 //! only those below it.
 
 mod api;

@@ -6,7 +6,7 @@ use crate::time::{Instant, Span};
 /// May it happen now?
 ///
 /// A charge and a refund happen in any case; theirs says where the subject stands: see
-/// [`standing`](super::standing).
+/// [`call`](crate::call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Yes. `wait` is how long to hold back before acting: zero for every algorithm but the leaky

@@ -2,9 +2,9 @@
 //!
 //! The state is the theoretical arrival time in nanoseconds and nothing else, as redis-cell and
 //! Dragonfly keep it, so that a key may go from one to the other while it lives. What follows from
-//! that, and differs from [`gcra`](super::gcra): the emission interval `T = period / count` is
-//! rounded *down* to the nanosecond, times are answered in whole seconds, and nothing tells a debt
-//! from a clock that stepped back, so nothing is repaired after one.
+//! that, and differs from [`gcra`](crate::algorithms::gcra): the emission interval
+//! `T = period / count` is rounded *down* to the nanosecond, times are answered in whole seconds,
+//! and nothing tells a debt from a clock that stepped back, so nothing is repaired after one.
 //!
 //! Never more than `limit + t / T` in any stretch `t`: faster than asked by less than 1 ns a unit.
 //!

@@ -27,7 +27,8 @@
 //! same algorithm will have another kind. Decoding is strict: what this module would not have
 //! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
 //! Of a log's entries only the first and the last are looked at, or a call would cost as much as
-//! the log is long. A list of reservations is looked at by whoever uses it, in one go ([`Unread`]).
+//! the log is long. A list of reservations is looked at by whoever uses it, in one go
+//! ([`Unread`](list::Unread)).
 //!
 //! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
 //! and the header of a log, is read and written by [`Array`], because every call goes through it;

@@ -124,7 +124,7 @@ fn default(args: &[&[u8]]) -> Result<Rule, GrammarError> {
 ///
 /// The first thing wrong, from left to right; [`GrammarError::UseArity`] for too few words.
 ///
-/// [`packed_rule`]: super::packed_rule
+/// [`packed_rule`]: super::packed::packed_rule
 #[cold]
 pub fn packed_usage(rule: &[u8]) -> Result<Usage<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];

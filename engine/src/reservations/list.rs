@@ -141,7 +141,7 @@ fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
 }
 
 /// The reservation at the front of `bytes`, and what comes after it; `None` when it is none, or
-/// spelled otherwise than by [`push`].
+/// spelled otherwise than by `stored::push`.
 // Inlined, or each is written to memory and read again: half as much time on top.
 #[inline(always)]
 fn split_reservation(bytes: &[u8]) -> Option<(Reservation<'_>, &[u8])> {
