@@ -6,7 +6,7 @@ use redis_throttle_engine::bounds::Slots;
 use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::request::Request;
-use redis_throttle_engine::state::{self, Change};
+use redis_throttle_engine::state;
 use redis_throttle_engine::time::Instant;
 use std::hint::black_box;
 
@@ -76,15 +76,7 @@ impl Case {
             let stored = (!self.bytes.is_empty()).then(|| self.state());
             let outcome = decide(&self.request(), stored, now);
             let change = state::encode(&outcome.next.kept().expect("an allowed call").state);
-            match change {
-                Change::Whole(bytes) => self.bytes = bytes.as_slice().to_vec(),
-                Change::Rewrite(bytes) => self.bytes = bytes,
-                Change::Patch { offset, entry } => {
-                    self.bytes.truncate(offset);
-                    self.bytes.extend_from_slice(&entry);
-                }
-                Change::Tail { .. } => panic!("nothing is refunded"),
-            }
+            change.apply(&mut self.bytes);
         }
         self
     }

@@ -2,6 +2,32 @@
 //! change to store out.
 //!
 //! Nothing here knows a server, does I/O, reads a clock or uses a float, and no decision allocates.
+//!
+//! The caller stores the bytes of a key, and gives the instant:
+//!
+//! ```
+//! use redis_throttle_engine::bounds::Slots;
+//! use redis_throttle_engine::grammar::error::GrammarError;
+//! use redis_throttle_engine::grammar::rule::rule_with_cost;
+//! use redis_throttle_engine::state;
+//! use redis_throttle_engine::time::Instant;
+//!
+//! // GCRA: a burst of 2 calls, then 1 call a minute.
+//! let call = rule_with_cost(&[b"GCRA", b"2", b"1", b"1m"], Slots::DEFAULT)?;
+//! let now = Instant::from_us(1_700_000_000_000_000);
+//! let mut key = Vec::new();
+//! for allowed in [true, true, false] {
+//!     let stored = (!key.is_empty()).then(|| state::decode(&key).expect("a state"));
+//!     let outcome = call.rule.decide(stored, now, call.cost).expect("a state of GCRA");
+//!     assert_eq!(outcome.decision.verdict.is_allowed(), allowed);
+//!     // A denial stores nothing.
+//!     let change = outcome.next.kept().map(|next| state::encode(&next.state));
+//!     assert_eq!(change.is_some(), allowed);
+//!     change.inspect(|change| change.apply(&mut key));
+//! }
+//! # Ok::<(), GrammarError>(())
+//! ```
+//!
 //! A module uses only modules from the rows above its own:
 //!
 //! | modules | content |

@@ -33,7 +33,7 @@ pub use crate::oracle::backoff::{Backoff, delays};
 pub use crate::oracle::buckets::{LeakyBucket, TokenBucket};
 pub use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
 pub use crate::oracle::gcra::Gcra;
-pub use crate::oracle::key::{Key, Write, overwrite};
+pub use crate::oracle::key::{Key, Write};
 pub use crate::oracle::leases::{Leases, Seen, lease_rule};
 pub use crate::oracle::log::SlidingLog;
 pub use crate::oracle::model::{Limits, Oracle, div_ceil};

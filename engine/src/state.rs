@@ -95,6 +95,32 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Applies the change to the bytes behind a key; a new key has none.
+    ///
+    /// The change must have been made from these bytes.
+    pub fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Whole(whole) => overwrite(bytes, 0, whole.as_slice()),
+            Self::Rewrite(whole) => overwrite(bytes, 0, whole),
+            Self::Patch { offset, entry } => overwrite(bytes, *offset, entry),
+            Self::Tail { offset, entries } => overwrite(bytes, *offset, entries),
+        }
+    }
+}
+
+/// Replaces everything from `offset` on. A server does so with `SETRANGE`, which leaves no gap and
+/// cannot shorten: in a debug build, a change that needs either panics.
+fn overwrite(bytes: &mut Vec<u8>, offset: usize, patch: &[u8]) {
+    debug_assert!(offset <= bytes.len(), "a patch leaves no gap");
+    debug_assert!(
+        offset == 0 || offset + patch.len() >= bytes.len(),
+        "a patch leaves no old bytes"
+    );
+    bytes.truncate(offset);
+    bytes.extend_from_slice(patch);
+}
+
 /// Reads a state in place.
 ///
 /// # Errors

@@ -118,12 +118,7 @@ impl Key {
             return;
         };
         let bytes = self.bytes.get_or_insert_default();
-        match change {
-            Change::Whole(whole) => *bytes = whole.as_slice().to_vec(),
-            Change::Rewrite(whole) => bytes.clone_from(whole),
-            Change::Patch { offset, entry } => overwrite(bytes, *offset, entry),
-            Change::Tail { offset, entries } => overwrite(bytes, *offset, entries),
-        }
+        change.apply(bytes);
         self.lapses_at = *lapses_at;
     }
 }
@@ -152,16 +147,6 @@ impl Wrote {
             Some(Write::Forget) => Self::Deletion,
         }
     }
-}
-
-/// `SETRANGE`: writes over what is there and past its end. It cannot shorten, so a patch must
-/// reach the end.
-pub fn overwrite(bytes: &mut Vec<u8>, offset: usize, patch: &[u8]) {
-    let end = offset + patch.len();
-    assert!(offset <= bytes.len(), "a patch leaves no gap");
-    assert!(end >= bytes.len(), "a patch leaves no old bytes behind it");
-    bytes.resize(end, 0);
-    bytes[offset..].copy_from_slice(patch);
 }
 
 fn instant(us: i128) -> Instant {

@@ -4,9 +4,10 @@ use crate::algorithms::window::Window;
 use crate::algorithms::{Rule, backoff, bucket, gcra, sliding_window};
 use crate::bounds::{Cost, Limit, Period, Slots};
 use crate::oracle::answer::Verb;
-use crate::oracle::key::overwrite;
 use crate::state::*;
 use proptest::prelude::*;
+
+mod change;
 
 pub(crate) const US: u64 = 1_700_000_000_000_000;
 
@@ -19,11 +20,9 @@ pub(crate) fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn stored(state: &NewState<'_>) -> Vec<u8> {
-    match encode(state) {
-        Change::Whole(bytes) => bytes.as_slice().to_vec(),
-        Change::Rewrite(bytes) => bytes,
-        Change::Patch { .. } | Change::Tail { .. } => panic!("a patch is no state"),
-    }
+    let mut bytes = Vec::new();
+    encode(state).apply(&mut bytes);
+    bytes
 }
 
 /// The bytes of each kind as they are written, the first six since version 0.1.0. They are in
@@ -397,14 +396,9 @@ proptest! {
                 Verb::Refund => rule.refund(Some(state), now, cost).unwrap(),
             };
             let Some(next) = outcome.next.kept() else { continue };
-            match encode(&next.state) {
-                Change::Rewrite(rewritten) => bytes = rewritten,
-                Change::Patch { offset, entry } => {
-                    overwrite(&mut bytes, offset, &entry);
-                }
-                Change::Tail { offset, entries } => overwrite(&mut bytes, offset, &entries),
-                Change::Whole(_) => panic!("a log is no fixed-size state"),
-            }
+            let change = encode(&next.state);
+            prop_assert!(!matches!(change, Change::Whole(_)), "a log is no fixed-size state");
+            change.apply(&mut bytes);
             prop_assert!(decode(&bytes).is_ok(), "{:02x?}", bytes);
         }
     }

@@ -364,10 +364,8 @@ fn attempts_without_end_are_counted_up_to_the_largest_number() {
         last: Instant::from_us(START_US),
         count: u32::MAX.into(),
     };
-    let bytes = match state::encode(&NewState::Backoff(stored)) {
-        state::Change::Whole(bytes) => bytes.as_slice().to_vec(),
-        other => panic!("{other:?}"),
-    };
+    let mut bytes = Vec::new();
+    state::encode(&NewState::Backoff(stored)).apply(&mut bytes);
     let mut key = Key::default();
     key.0.bytes = Some(bytes.clone());
     assert_eq!(key.act(Charge, &rule, 0, 1), ((0, 0, 1_000, 10_000), Wrote::State));

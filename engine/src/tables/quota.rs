@@ -29,12 +29,9 @@ fn day(units: u64) -> Rule {
 fn holding(start_ms: i128, used: u64) -> Key {
     let start_us = i128::from(MIDNIGHT_US) + start_ms * 1_000;
     let start = Instant::from_us(start_us.try_into().unwrap());
-    let bytes = match state::encode(&NewState::CalendarQuota(Window { start, used })) {
-        state::Change::Whole(bytes) => bytes.as_slice().to_vec(),
-        other => panic!("{other:?}"),
-    };
     let mut key = Key::default();
-    key.0.bytes = Some(bytes);
+    let bytes = key.0.bytes.get_or_insert_default();
+    state::encode(&NewState::CalendarQuota(Window { start, used })).apply(bytes);
     key
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use redis_throttle_engine::oracle::{Key, Write, overwrite};
+use redis_throttle_engine::oracle::{Key, Write};
 use redis_throttle_engine::state::Change;
 
 /// What a primary sends: the effect of a call, as the server replicates it.
@@ -100,7 +100,8 @@ impl<M> Copy<M> {
                 self.expire_at_ms = expire_at_ms.unwrap_or(self.expire_at_ms);
             }
             Effect::SetRange { offset, patch } => {
-                overwrite(self.key.bytes.as_mut().expect("a key to patch"), offset, &patch);
+                let bytes = self.key.bytes.as_mut().expect("a key to patch");
+                Change::Tail { offset, entries: patch }.apply(bytes);
             }
             Effect::ExpireAt { expire_at_ms } => self.expire_at_ms = expire_at_ms,
             Effect::Delete => self.key.bytes = None,
