@@ -321,24 +321,27 @@ macro_rules! algorithms {
 for_algorithms!(algorithms);
 
 impl<'a> State<'a> {
-    /// The same state, if it is one of `algorithm`: under a rule that has changed its algorithm the
-    /// state of the former one counts as none.
+    /// Returns the state if it belongs to `algorithm`, and `None` if it belongs to another one: a
+    /// rule whose algorithm changed starts with an unused key.
     ///
     /// # Errors
     ///
-    /// [`NotAState`] when it is one of another, and its list of reservations is none.
+    /// [`OtherAlgorithm`] when a state of another algorithm has a reservation that is open at
+    /// `now`, or an invalid list of reservations.
     #[inline(always)]
-    pub fn under(self, algorithm: Algorithm) -> Result<Option<Self>, NotAState> {
-        if self.algorithm() == algorithm { Ok(Some(self)) } else { self.ignored() }
+    pub fn under(self, algorithm: Algorithm, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
+        if self.algorithm() == algorithm { Ok(Some(self)) } else { self.replaced(now) }
     }
 
-    /// What is left of a state of another algorithm.
+    /// Returns `None`, if the state may be replaced by one of another algorithm at `now`.
     #[cold]
-    fn ignored(self) -> Result<Option<Self>, NotAState> {
-        match self {
-            Self::Reserved(state) => state.list.read(|_, _| {}).map(|_| None),
-            _ => Ok(None),
-        }
+    fn replaced(self, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
+        let Self::Reserved(state) = self else { return Ok(None) };
+        let mut is_open = false;
+        let read = state.list.read(|reservation, _| {
+            is_open |= reservation.at(now).is_some_and(|seen| seen.held.is_some());
+        });
+        if read.is_ok() && !is_open { Ok(None) } else { Err(OtherAlgorithm) }
     }
 }
 

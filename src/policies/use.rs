@@ -1,6 +1,7 @@
 //! The path of a call that names a policy: what applies to its subject is looked up, and from there
 //! it is that of a rule which is called directly. But the shadow answers yes, what is off or
-//! blocked looks at no key, and a state of the algorithm that the policy had before counts as none.
+//! blocked looks at no key, and a state of the algorithm that the policy had before counts as none,
+//! unless it has an open reservation.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
@@ -96,7 +97,7 @@ fn settle(
     let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
     let decision = if applied.looks() {
         let key = call.only_key()?.open_for_writing();
-        let stored = applied.stored(&key)?;
+        let stored = applied.stored(&key, now)?;
         fault::point(Point::Decide);
         let Outcome { decision, next } = act(&applied.request, stored, now)?;
         let write = keyspace::Write::of(&next);
@@ -182,7 +183,7 @@ impl<'call> Applied<'call> {
     ///
     /// # Errors
     ///
-    /// [`WrongType`] when the key holds no state at all.
+    /// [`WrongType`] when the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
     pub fn decide<'key>(
         &self,
@@ -190,17 +191,25 @@ impl<'call> Applied<'call> {
         mode: Mode,
         now: Instant,
     ) -> Result<Outcome<NewState<'key>>, WrongType> {
-        let stored = self.stored(key)?;
+        let stored = self.stored(key, now)?;
         fault::point(Point::Decide);
         keyspace::decide_on(stored, &self.request, mode, now)
     }
 
-    /// The state behind a key, if it is one of the rule's algorithm.
+    /// Returns the state stored at `key`, or `None` if the rule's algorithm may replace it.
+    ///
+    /// # Errors
+    ///
+    /// [`WrongType`] when the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
-    fn stored<'key>(&self, key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, WrongType> {
-        let algorithm = self.request.rule.algorithm();
+    fn stored<'key>(
+        &self,
+        key: &'key ReadKey<'_, '_>,
+        now: Instant,
+    ) -> Result<Option<State<'key>>, WrongType> {
         let stored = keyspace::load(key)?;
-        Ok(stored.map_or(Ok(None), |stored| stored.under(algorithm))?)
+        let algorithm = self.request.rule.algorithm();
+        Ok(stored.map_or(Ok(None), |stored| stored.under(algorithm, now))?)
     }
 
     /// Decides the call and stores what follows from it. All that could go wrong, the making of the

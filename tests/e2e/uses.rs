@@ -1,7 +1,8 @@
 //! `RL.USE`: what a call that names a policy answers, to the digit, in every mode.
 
+use crate::support::statistics::{Stats, listed};
 use crate::support::uses::{RULES, Seven, ask, enforced, set, shadowed};
-use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE};
+use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error};
 
 /// What may follow the policy, and how much that is as a whole; `BACKOFF` takes the first alone.
 const OPTIONS: [(&str, i64); 8] = [
@@ -252,6 +253,72 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             assert!(client.integer(&format!("PTTL {former}")) > 0, "{what}");
         }
     }
+}
+
+/// Returns every call with a policy whose rule is `GCRA` and with the same rule as a default.
+fn calls_by_another_algorithm() -> Vec<Vec<&'static str>> {
+    let mut calls = Vec::new();
+    for rule in ["by:GCRA", "in-shadow", "new DEFAULT GCRA 5 5 1h", "by:GCRA COST 0"] {
+        let of_rule = |before: &[&'static str], after: &[&'static str]| {
+            [before, &rule.split(' ').collect::<Vec<_>>(), after].concat()
+        };
+        calls.push(of_rule(&["RL.USE", "k"], &[]));
+        calls.push(of_rule(&["RL.PEEK", "k", "USE"], &[]));
+        calls.push(of_rule(&["RL.CHARGE", "k", "USE"], &[]));
+        calls.push(of_rule(&["RL.REFUND", "k", "USE"], &[]));
+    }
+    for command in ["RL.ALL", "RL.PEEKALL"] {
+        calls.push(vec![command, "other", "GCRA 5 5 1h", "k", "USE by:GCRA"]);
+        calls.push(vec![command, "k", "USE new DEFAULT GCRA 5 5 1h", "other", "GCRA 5 5 1h"]);
+    }
+    calls
+}
+
+#[test]
+fn an_open_reservation_is_not_replaced_by_another_algorithm() {
+    let server = Server::start();
+    let mut client = server.client();
+    set(&mut client, "by:GCRA GCRA 5 5 1h");
+    set(&mut client, "in-shadow SHADOW GCRA 5 5 1h");
+    set(&mut client, "off OFF GCRA 5 5 1h");
+    for rule in ["FIXED 10 1h", "QUOTA 10 month"] {
+        client.freeze(BASE_US);
+        client.run("FLUSHALL");
+        let reserve = format!("RL.RESERVE k a 90s {rule} COST");
+        client.decide(&format!("{reserve} 4"));
+        let before = client.contents();
+        let refuses_all = |client: &mut Client| {
+            for call in calls_by_another_algorithm() {
+                let error = raw_error(&client.call(&call)).unwrap_or_default();
+                assert!(error.starts_with("WRONGTYPE"), "{rule}: {call:?}: {error}");
+            }
+            assert_eq!(client.contents(), before, "{rule}");
+        };
+        refuses_all(&mut client);
+        // OFF opens no key. The policy's own algorithm goes on as before.
+        assert_eq!(ask(&mut client, "RL.USE k off")[0], 1);
+        assert_eq!(ask(&mut client, &format!("RL.PEEK k USE new DEFAULT {rule}"))[2], 5);
+        client.advance_ms(89_999);
+        refuses_all(&mut client);
+        // A clock that stepped back by more than the ttl keeps it open.
+        client.freeze(BASE_US - 3_600_000_000);
+        refuses_all(&mut client);
+        // Expired, settled or cancelled, it counts as no state.
+        client.freeze(BASE_US + 90_000_000);
+        assert_eq!(ask(&mut client, "RL.PEEK k USE by:GCRA")[2], 4, "{rule}");
+        for end in ["COMMIT", "CANCEL"] {
+            client.decide(&format!("{reserve} 0"));
+            assert_eq!(client.error("RL.USE k by:GCRA"), WRONGTYPE, "{rule}");
+            client.decide(&format!("RL.{end} k a {rule}"));
+            assert_eq!(ask(&mut client, "RL.USE k by:GCRA")[2], 4, "{rule}: {end}");
+            client.run("DEL k");
+        }
+    }
+    client.decide("RL.RESERVE k a 90s FIXED 10 1h COST 1");
+    client.ok("RL.POLICY RESETSTAT");
+    client.error("RL.USE k by:GCRA");
+    let counted = listed(&mut client, "RL.POLICY STATS by:GCRA").remove(0).1;
+    assert_eq!(counted, Stats { errors: 1, ..Stats::default() });
 }
 
 #[test]
