@@ -30,7 +30,8 @@
 -- a call is added tells setrange, not set.
 --
 -- The caller needs the right to all that is called here: del get pexpireat pexpiretime set setrange
--- time zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis 7.0 also pttl.
+-- time unlink zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis 7.0 also
+-- pttl.
 -- With a part of it a call may end in an error. Then it has changed its key wholly or not at all,
 -- and of several keys perhaps only the first ones: what it took there lapses as if it had been
 -- allowed.
@@ -1714,23 +1715,25 @@ local function leases()
     return 1
   end
 
-  -- Gives a live lease back; answers as for one that is renewed.
+  -- Releases a live lease, and moves the expiry if the other leases do not need it; without a live
+  -- lease the key is unlinked. Answers as for one that is renewed.
   function self.release(key, now, id)
     local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    if call('ZCARD', key) <= 2 then
-      call('DEL', key)
+    local last = last_of_others(key, id, now)
+    if last == nil then return nil, 'wrong_type' end
+    if not last then
+      -- Any number of lapsed holders may be left in it.
+      call('UNLINK', key)
       return 1
     end
-    local never_expires = expiry_of(key, now) < 0
+    local left = last - now
+    local expiry = new_expiry(key, now, left, left) and expiry_ms(now, left + floor(left / 8))
+    if expiry then check_right_to_expire(key, expiry) end
     call('ZREM', key, id)
-    if never_expires then
-      local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
-      local lapse = instant_of(last[2])
-      if lapse then call('PEXPIREAT', key, expiry_ms(0, lapse)) end
-    end
+    if expiry then call('PEXPIREAT', key, expiry) end
     return 1
   end
 

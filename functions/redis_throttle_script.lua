@@ -1100,15 +1100,14 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 local settle
-local function expiry_of(key, now)
-  if knows_expiry then return call('PEXPIRETIME', key) end
-  local left = call('PTTL', key)
-  return left >= 0 and left + floor(now / 1000) or -1
-end
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
-  local expiry = expiry_of(key, now)
+  local expiry = (function(key, now)
+  if knows_expiry then return call('PEXPIRETIME', key) end
+  local left = call('PTTL', key)
+  return left >= 0 and left + floor(now / 1000) or -1
+end)(key, now)
   if expiry < expiry_ms(now, lapse) or expiry > relaxed then return relaxed end
   return nil, expiry
 end
@@ -1350,17 +1349,17 @@ local function lease()
     if not there then return there == false and 0 or nil, failure end
     local mine = lapse_of(key, id, now)
     if not mine then return mine == false and 0 or nil, 'wrong_type' end
-    if call('ZCARD', key) <= 2 then
-      call('DEL', key)
+    local last = last_of_others(key, id, now)
+    if last == nil then return nil, 'wrong_type' end
+    if not last then
+      call('UNLINK', key)
       return 1
     end
-    local never_expires = expiry_of(key, now) < 0
+    local left = last - now
+    local expiry = new_expiry(key, now, left, left) and expiry_ms(now, left + floor(left / 8))
+    if expiry then check_right_to_expire(key, expiry) end
     call('ZREM', key, id)
-    if never_expires then
-      local last = call('ZREVRANGE', key, '0', '0', 'WITHSCORES')
-      local lapse = instant_of(last[2])
-      if lapse then call('PEXPIREAT', key, expiry_ms(0, lapse)) end
-    end
+    if expiry then call('PEXPIREAT', key, expiry) end
     return 1
   end
   return self

@@ -82,6 +82,14 @@ pub struct Grant {
     pub last_lapse: Instant,
 }
 
+/// A live lease that is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// When the last lease of the other holders lapses, which is how long the key has to live;
+    /// `None` if no other lease is live, and the key is no longer needed.
+    pub last_lapse: Option<Instant>,
+}
+
 impl Lease {
     /// The most holders that a limit may allow.
     pub const LIMIT_MAX: Limit = Limit::ATTEMPTS_MAX;
@@ -142,6 +150,18 @@ pub fn renew<H: Holders>(
     match holders.mine()? {
         None => Ok(None),
         Some(_) => Ok(Some(Grant::new(ttl, now, holders.last_of_others()?))),
+    }
+}
+
+/// Releases the caller's live lease; `None` when it has lapsed, or there never was one.
+///
+/// # Errors
+///
+/// When the holders cannot be told.
+pub fn release<H: Holders>(holders: &mut H) -> Result<Option<Release>, H::Error> {
+    match holders.mine()? {
+        None => Ok(None),
+        Some(_) => Ok(Some(Release { last_lapse: holders.last_of_others()? })),
     }
 }
 

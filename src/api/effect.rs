@@ -15,16 +15,18 @@ const SET: &CStr = c"SET";
 const SETRANGE: &CStr = c"SETRANGE";
 const PEXPIREAT: &CStr = c"PEXPIREAT";
 const DEL: &CStr = c"DEL";
+const UNLINK: &CStr = c"UNLINK";
 const ZADD: &CStr = c"ZADD";
 const ZREM: &CStr = c"ZREM";
 
 /// Every effect below, with arguments as it has them.
-const EFFECTS: [&[&CStr]; 8] = [
+const EFFECTS: [&[&CStr]; 9] = [
     &[SET, c"key", c"value", c"PXAT", c"1"],
     &[SET, c"key", c"value", c"KEEPTTL"],
     &[SETRANGE, c"key", c"0", c"value"],
     &[PEXPIREAT, c"key", c"1"],
     &[DEL, c"key"],
+    &[UNLINK, c"key"],
     &[ZADD, c"key", c"1", c"member"],
     &[ZADD, c"key", c"0", c"", c"1", c"member"],
     &[ZREM, c"key", c"member", c"member"],
@@ -158,6 +160,11 @@ impl WriteKey<'_, '_> {
     /// Replicates `DEL key`.
     pub fn replicate_del(&self) -> Result<(), Refused> {
         replicate!(self, DEL, c"s")
+    }
+
+    /// Replicates `UNLINK key`.
+    pub fn replicate_unlink(&self) -> Result<(), Refused> {
+        replicate!(self, UNLINK, c"s")
     }
 
     /// Replicates `ZADD key score member`; with `first`, that one at score 0 in front.

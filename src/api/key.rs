@@ -313,9 +313,25 @@ impl<'call> WriteKey<'_, 'call> {
     ///
     /// [`Refused`] when there is no key.
     pub fn delete(&mut self) -> Result<(), Refused> {
+        self.delete_by(api!(RedisModule_DeleteKey))
+    }
+
+    /// Deletes it; the server frees a large value in the background.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] when there is no key.
+    pub fn unlink(&mut self) -> Result<(), Refused> {
+        self.delete_by(api!(RedisModule_UnlinkKey))
+    }
+
+    fn delete_by(
+        &mut self,
+        delete: unsafe extern "C" fn(*mut raw::RedisModuleKey) -> c_int,
+    ) -> Result<(), Refused> {
         let handle = self.handle.filter(|_| self.kind != KeyKind::Missing).ok_or(Refused)?;
-        let delete = api!(RedisModule_DeleteKey);
-        // SAFETY: the handle is open for writing; it stays open on what is then an empty key.
+        // SAFETY: `delete` is one of the server's two functions that delete a key. The handle is
+        // open for writing; it stays open on what is then an empty key.
         accepted(unsafe { delete(handle.as_ptr()) })?;
         self.0.kind = KeyKind::Missing;
         Ok(())

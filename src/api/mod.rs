@@ -58,6 +58,7 @@ pub fn missing_function() -> Option<&'static str> {
         RedisModule_InfoAddFieldULongLong RedisModule_GetCommandKeys RedisModule_Free
         RedisModule_OpenKey RedisModule_CloseKey RedisModule_KeyType RedisModule_StringDMA
         RedisModule_StringTruncate RedisModule_StringSet RedisModule_DeleteKey
+        RedisModule_UnlinkKey
         RedisModule_GetAbsExpire RedisModule_SetAbsExpire RedisModule_CreateString
         RedisModule_FreeString
         RedisModule_StringPtrLen RedisModule_Replicate RedisModule_SignalModifiedKey

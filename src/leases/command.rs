@@ -13,7 +13,6 @@ use crate::{clock, ending, reply};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::Decision;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
-use redis_throttle_engine::leases::Holders;
 use redis_throttle_engine::time::Instant;
 use redis_throttle_engine::{grammar, leases as lease};
 
@@ -47,7 +46,7 @@ pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// Gives a live lease back; answers 1, or 0 when it is not live.
 pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let id = grammar::lease::release(call.args_after_key())?;
-    settle(index, call, id, |stored, _| Ok(stored.mine()?.map(|_| Change::Release)))
+    settle(index, call, id, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
 }
 
 /// Stores what a holder makes of its live lease, and answers whether it had one.

@@ -19,7 +19,7 @@ use crate::api::sorted_set::Member;
 use crate::clock;
 use crate::keyspace::{Commit, CommitError, Committed};
 use arrayvec::ArrayVec;
-use redis_throttle_engine::leases::{Grant, Holders};
+use redis_throttle_engine::leases::{Grant, Holders, Release};
 use redis_throttle_engine::time::{Instant, Span};
 use std::slice;
 
@@ -163,7 +163,7 @@ pub enum Change {
     /// It holds a lease, new or renewed.
     Hold(Grant),
     /// It gives its live lease back.
-    Release,
+    Release(Release),
 }
 
 impl Commit for Write {
@@ -173,7 +173,7 @@ impl Commit for Write {
 }
 
 /// Stores and replicates `write`, and closes the key. A few holders that have lapsed go when one
-/// comes; with the last of all goes the key.
+/// comes. The key goes with the last live lease that is released.
 ///
 /// # Errors
 ///
@@ -184,7 +184,7 @@ pub fn commit<'call>(
 ) -> Result<Committed<'call>, CommitError> {
     let done = match write.change {
         Change::Hold(grant) => hold(&mut key, write, grant),
-        Change::Release => release(&mut key, write),
+        Change::Release(left) => release(&mut key, write, left),
     };
     let (event, replicated) = done.map_err(|Refused| CommitError::NotStored)?;
     Ok(Committed { key: key.close(), event, replicated })
@@ -228,18 +228,15 @@ fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> ArrayVec<Member, R
     lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
-/// A holder goes. The key lives on as it did, but never for ever, or goes too.
-fn release(key: &mut WriteKey<'_, '_>, write: &Write) -> Result<Done, Refused> {
-    if key.members() <= 2 {
-        key.delete()?;
-        return Ok((Event::Del, key.replicate_del()));
-    }
-    key.remove_member(&write.id)?;
-    let expiry = match key.expire_at_ms() {
-        Some(_) => None,
-        None => key.as_mut().descending().next().and_then(|(_, lapse)| instant(lapse).ok()),
+/// Removes a holder. The expiry is moved if the other leases do not need it; without a live lease
+/// the key is unlinked, since any number of lapsed holders may be left in it.
+fn release(key: &mut WriteKey<'_, '_>, write: &Write, left: Release) -> Result<Done, Refused> {
+    let Some(last_lapse) = left.last_lapse else {
+        key.unlink()?;
+        return Ok((Event::Del, key.replicate_unlink()));
     };
-    let expiry = expiry.map(clock::expire_at_ms);
+    key.remove_member(&write.id)?;
+    let expiry = new_expiry_ms(key, last_lapse, write.now);
     expiry.map_or(Ok(()), |ms| key.set_expire_at_ms(ms))?;
     let replicate = || {
         key.replicate_zrem(slice::from_ref(&write.id))?;

@@ -59,7 +59,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     let zadd = format!("ZADD k {} d", lapse(151_000));
     assert_eq!(sent(&mut client), ["MULTI", "ZREM k a", &zadd, &expires, "EXEC"]);
     assert_eq!(client.integer("RL.RELEASE k d"), 1);
-    assert_eq!(sent(&mut client), ["DEL k"]);
+    assert_eq!(sent(&mut client), ["UNLINK k"]);
     // In a transaction and in a script they join the outer one.
     client.ok("MULTI");
     client.run("RL.LEASE k a 2 60s");
@@ -67,7 +67,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     client.run("EXEC");
     let sent_then = sent(&mut client);
     assert_eq!(sent_then.len(), 5, "{sent_then:?}");
-    assert_eq!([&sent_then[0], &sent_then[3], &sent_then[4]], ["MULTI", "DEL k", "EXEC"]);
+    assert_eq!([&sent_then[0], &sent_then[3], &sent_then[4]], ["MULTI", "UNLINK k", "EXEC"]);
     client.run_in_script("RL.LEASE k a 2 60s");
     let sent_then = sent(&mut client);
     assert_eq!(sent_then.len(), 4, "{sent_then:?}");
@@ -152,6 +152,63 @@ fn a_key_always_outlives_its_last_lease_and_not_by_much() {
     assert!(moved < calls / 2, "{moved} of {calls} calls moved the expiry");
 }
 
+/// Takes `count` leases of one second beside a long one of `a`, and lets them expire.
+fn expired_beside_a(client: &mut Client, count: usize) {
+    assert!(client.allows("RL.LEASE k a 1000000 366d"));
+    for holder in 0..count {
+        assert!(client.allows(&format!("RL.LEASE k h{holder} 1000000 1s")));
+    }
+    client.advance_ms(1_200);
+}
+
+#[test]
+fn release_shortens_the_expiry_to_what_the_other_leases_need() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    expired_beside_a(&mut client, 3);
+    assert!(client.allows("RL.LEASE k b 1000000 80s"));
+    assert!(client.allows("RL.LEASE k c 1000000 10s"));
+    stream.effects(&mut client);
+    // The lease of `b` needs its time and an eighth of it, as after a renewal.
+    let now = client.server_time_us() / 1_000;
+    assert_eq!(client.integer("RL.RELEASE k a"), 1);
+    let expires = expiry(&mut client);
+    let left = expires - now - FROZEN_MARGIN_MS;
+    assert!((90_000..100_000).contains(&left), "{left} ms");
+    let effects = ["MULTI", "ZREM k a", &format!("PEXPIREAT k {expires}"), "EXEC"];
+    assert_eq!(lines(stream.effects(&mut client)), effects);
+    // An expiry that still serves stays.
+    assert_eq!(client.integer("RL.RELEASE k c"), 1);
+    assert_eq!(lines(stream.effects(&mut client)), ["ZREM k c"]);
+    assert_eq!(expiry(&mut client), expires);
+}
+
+#[test]
+fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
+    let server = Server::start();
+    let mut client = server.client();
+    let mut stream = server.replication_stream();
+    client.freeze(BASE_US);
+    // In both encodings of a sorted set, and with more holders than are looked at one by one.
+    for expired in [1, 20, 2_000] {
+        expired_beside_a(&mut client, expired);
+        stream.effects(&mut client);
+        let lazy = client.info_number("memory", "lazyfree_pending_objects")
+            + client.info_number("memory", "lazyfreed_objects");
+        assert_eq!(client.integer("RL.RELEASE k a"), 1, "{expired}");
+        assert_eq!(client.integer("EXISTS k"), 0, "{expired}");
+        assert_eq!(lines(stream.effects(&mut client)), ["UNLINK k"], "{expired}");
+        let in_background = eventually("the set is freed", || {
+            let freed = client.info_number("memory", "lazyfreed_objects");
+            let pending = client.info_number("memory", "lazyfree_pending_objects");
+            (pending == 0).then_some(freed - lazy)
+        });
+        assert_eq!(in_background, i64::from(expired > 1_000), "{expired}");
+    }
+}
+
 /// The id whose lease lapses first.
 fn leases_first(client: &mut Client) -> String {
     let (_, leases) = super::leases::inspected(client, "k");
@@ -193,7 +250,10 @@ fn events_are_those_of_the_effects() {
     check(&mut client, "RL.RELEASE k b", &[]);
     client.advance_ms(60_000);
     check(&mut client, "RL.LEASE k c 2 90s", &["zrem", "zadd", "expire"]);
-    check(&mut client, "RL.RELEASE k c", &["del"]);
+    check(&mut client, "RL.LEASE k d 3 80s", &["zadd"]);
+    check(&mut client, "RL.RENEW k d 10s", &["zadd"]);
+    check(&mut client, "RL.RELEASE k c", &["zrem", "expire"]);
+    check(&mut client, "RL.RELEASE k d", &["del"]);
     check(&mut client, "RL.RENEW k c 60s", &[]);
 }
 

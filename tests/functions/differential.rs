@@ -152,6 +152,23 @@ fn a_key_that_module_and_library_share_is_what_the_module_alone_would_have_made_
     assert!(texts.len() >= 50, "{texts:#?}");
 }
 
+/// A released lease of a year leaves the expiry that the others need, or no key.
+#[test]
+fn release_shortens_the_same_expiry_in_the_library() {
+    let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
+    let mut steps = vec![Step::Clock(BASE_US)];
+    steps.extend(["LEASE k a 40 366d", "LEASE k b 40 80"].map(ask));
+    steps.extend((0..30).map(|holder| ask(&format!("LEASE k h{holder} 40 1"))));
+    steps.push(Step::Clock(BASE_US + 1_200_000));
+    steps.extend(["RELEASE k a", "RELEASE k b", "PEEK k LEASE a 40 1", "RELEASE k b"].map(ask));
+    let (_server, mut client, clock) = Clock::start(Server::setup());
+    let library = Library::load(&mut client);
+    for lanes in [&TWINS[..], &CROSSING] {
+        let mut scene = Scene { client: &mut client, clock: &clock, library: &library, lanes };
+        scene.play(&steps, &mut Outcomes::default());
+    }
+}
+
 /// A refill of 36,525 days and a microsecond.
 const JUST_TOO_LONG: &str = "17469713 1 180.641777";
 

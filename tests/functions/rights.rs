@@ -79,11 +79,14 @@ fn a_user_needs_the_call_its_keys_and_what_the_functions_call() {
 }
 
 /// After those of [`CALLS`], what needs another expiry than there is, each in its way.
-const LONGER: [&str; 5] = [
+const LONGER: [&str; 8] = [
     "SLIDINGLOG l 6 1d",
     "REFUND l SLIDINGLOG 6 1d",
     "LEASE h job-3 3 1d",
     "RENEW h job-1 2d",
+    "RENEW h job-1 60",
+    "RELEASE h job-3",
+    "RELEASE h job-1",
     "REFUND f FIXED 6 60 COST 9",
 ];
 

@@ -240,7 +240,7 @@ fn the_clock_is_read_once_a_call() {
 
 /// A call, the keyspace events of the module's command, and those of the function, as the head of
 /// the library has them.
-const EVENTS: [(&str, &[&str], &[&str]); 13] = [
+const EVENTS: [(&str, &[&str], &[&str]); 15] = [
     ("GCRA g 60 10 60", &["set"], &["set", "expire"]),
     // The key lives long enough.
     ("GCRA g 60 10 60", &["set"], &["set"]),
@@ -254,6 +254,8 @@ const EVENTS: [(&str, &[&str], &[&str]); 13] = [
     ("LEASE h job-1 3 60", &["zadd", "expire"], &["zadd", "expire"]),
     ("LEASE h job-2 3 59", &["zadd"], &["zadd"]),
     ("RELEASE h job-2", &["zrem"], &["zrem"]),
+    ("LEASE h job-3 3 1d", &["zadd", "expire"], &["zadd", "expire"]),
+    ("RELEASE h job-3", &["zrem", "expire"], &["zrem", "expire"]),
     ("RELEASE h job-1", &["del"], &["del"]),
 ];
 

@@ -2,7 +2,7 @@
 
 use crate::call::Mode;
 use crate::decision::Verdict;
-use crate::leases::{Grant, Holders, renew};
+use crate::leases::{Grant, Holders, Release, release, renew};
 use crate::oracle::answer::Answer;
 use crate::oracle::draw::CLOCK_MAX_US;
 use crate::oracle::leases::{Leases, Seen, lease_rule};
@@ -66,6 +66,24 @@ fn a_lease_is_taken_renewed_and_lapses_to_the_microsecond() {
             assert_eq!(grant.lapses_at, instant(NOW + at + ttl_us), "row {row}");
         }
     }
+}
+
+#[test]
+fn release_tells_when_the_last_of_the_other_live_leases_lapses() {
+    let mut leases = Leases::default();
+    leases.lease(b"long", 3, 60 * SECOND, NOW);
+    leases.lease(b"short", 3, 10 * SECOND, NOW);
+    let told = |leases: &Leases, id: &[u8], at| {
+        let Ok(released) = release(&mut Seen::new(leases, id, NOW + at));
+        released.map(|released| released.last_lapse)
+    };
+    let lapse = |at| Some(Some(instant(NOW + at)));
+    assert_eq!(told(&leases, b"long", 10 * SECOND - 1), lapse(10 * SECOND));
+    assert_eq!(told(&leases, b"short", 10 * SECOND - 1), lapse(60 * SECOND));
+    // At its lapse the short lease is gone: the long one is the last, then there is none.
+    assert_eq!(told(&leases, b"short", 10 * SECOND), None);
+    assert_eq!(told(&leases, b"long", 10 * SECOND), Some(None));
+    assert_eq!(told(&leases, b"long", 60 * SECOND), None);
 }
 
 #[test]
@@ -159,7 +177,12 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
         let limit = limit.unwrap_or(call.limit);
         let is_live = leases.of(&id, now).is_some();
         match call.kind {
-            0 => prop_assert_eq!(leases.release(&id, now), is_live),
+            0 => {
+                let Ok(released) = release(&mut Seen::new(&leases, &id, now));
+                prop_assert_eq!(leases.release(&id, now), is_live);
+                let last_lapse = leases.live(now).last().copied().map(instant);
+                prop_assert_eq!(released, is_live.then_some(Release { last_lapse }));
+            }
             1 | 2 => {
                 let ttl = lease_rule(1, call.ttl_us).ttl;
                 let Ok(renewed) = renew(&mut Seen::new(&leases, &id, now), ttl, instant(now));
