@@ -182,6 +182,9 @@ fn file_error(error: FileError) -> &'static CStr {
             c"ERR it was replaced, but the system did not say that this lasts: save again"
         }
         FileError::Busy => c"ERR another server saves it at this moment: save again",
+        FileError::Empty => {
+            c"ERR it has no policies and would remove all: write them, or delete them with RL.POLICY DEL"
+        }
         FileError::Line(LineError { fault, .. }) => match fault {
             LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),
             LineFault::Refused(refusal) => refusal_text(refusal),

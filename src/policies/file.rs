@@ -42,11 +42,15 @@ pub enum FileError {
     NotLasting,
     /// Another server writes it.
     Busy,
+    /// It has no policies, and would remove all that there are.
+    Empty,
     /// A line of it is wrong.
     Line(LineError),
 }
 
 /// Puts the policies of the file in the place of all that there are, and tells what that changes.
+/// A file without policies is refused unless the table is empty, as at the start: it is more often
+/// one that was cut short than one that means it.
 ///
 /// # Errors
 ///
@@ -54,7 +58,11 @@ pub enum FileError {
 pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
     let bases = read(&path()?)?;
     fault::point(Point::PolicyLoad);
-    Ok(policies::table().load(bases, now))
+    let mut table = policies::table();
+    if bases.is_empty() && !table.is_empty(now) {
+        return Err(FileError::Empty);
+    }
+    Ok(table.load(bases, now))
 }
 
 /// Writes the policies to the file, but for the overrides.

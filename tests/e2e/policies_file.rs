@@ -94,6 +94,66 @@ fn a_server_starts_with_the_policies_of_its_file_and_saved_ones_come_back() {
 }
 
 #[test]
+fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
+    let refused = "ERR policy file: it has no policies and would remove all: write them, or delete \
+         them with RL.POLICY DEL";
+    let folder = Folder::with("# a GCRA 6 10 60\n");
+    let server = Server::setup().line(&folder.line()).start();
+    let mut client = server.client();
+    client.freeze(BASE_US);
+    // At the start, and again, there is nothing to lose.
+    client.ok("RL.POLICY LOAD");
+    let policies =
+        [("RL.POLICY SET a GCRA 6 10 60", "a"), ("RL.POLICY SET a EX 1h OFF GCRA 6 10 60", "a")];
+    for (set, name) in policies {
+        client.ok(set);
+        let before = digest(&mut client);
+        for text in ["", "\n\r\n", "# a GCRA 6 10 60\n", " \t#"] {
+            folder.write(text.as_bytes());
+            assert_eq!(load_error(&mut client), refused, "{set}: {text:?}");
+            assert_eq!(digest(&mut client), before, "{set}: {text:?}");
+        }
+        assert_eq!(client.integer(&format!("RL.POLICY DEL {name}")), 1);
+        client.ok("RL.POLICY LOAD");
+    }
+    // An override that ended is nothing to lose either.
+    client.ok("RL.POLICY SET a EX 1s OFF GCRA 6 10 60");
+    client.advance_ms(1_000);
+    client.ok("RL.POLICY LOAD");
+    assert!(!server.log().contains("RL.POLICY LOAD"), "nothing was changed");
+}
+
+#[test]
+fn load_logs_the_first_hundred_changes_and_the_counts_of_more() {
+    let lines = |numbers: std::ops::Range<usize>, rule: &str| -> String {
+        numbers.map(|number| format!("p{number:03} {rule}\n")).collect()
+    };
+    let folder = Folder::with(&lines(0..60, "GCRA 6 10 60"));
+    let server = Server::setup().line(&folder.line()).start();
+    let mut client = server.client();
+    let said = || -> Vec<String> {
+        let log = server.log();
+        let said = log.lines().filter_map(|line| line.split_once("RL.POLICY LOAD by default: "));
+        said.map(|(_, said)| said.to_owned()).collect()
+    };
+    // 20 go, 20 change, 20 stay, 60 come.
+    let half = lines(20..40, "OFF GCRA 6 10 60") + &lines(40..120, "GCRA 6 10 60");
+    folder.write(half.as_bytes());
+    client.ok("RL.POLICY LOAD");
+    assert_eq!(said().len(), 100);
+    assert_eq!(said()[99], "p119: none -> GCRA 6 10 1m");
+    // 20 go, 21 change, 60 come.
+    let half = lines(40..61, "SHADOW GCRA 6 10 60") + &lines(61..180, "GCRA 6 10 60");
+    folder.write(half.as_bytes());
+    client.ok("RL.POLICY LOAD");
+    let said = said();
+    assert_eq!(said.len(), 201);
+    assert_eq!(said[199], "p178: none -> GCRA 6 10 1m");
+    let counts = "101 changes, the first 100 above: 60 added, 21 changed, 20 removed";
+    assert_eq!(said[200], format!("{counts}, digest {}", digest(&mut client).1));
+}
+
+#[test]
 fn load_ends_overrides_and_tells_the_log_what_changes() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().line(&folder.line()).start();
@@ -204,9 +264,10 @@ fn what_is_no_file_is_refused_and_nobody_waits_for_it() {
     fs::remove_file(&path).expect("removed");
     File::create(&path).and_then(|file| file.set_len(100_000_000)).expect("a large file");
     refused("too long: expected at most 4194304 bytes");
-    // The longest that may be, of nothing but comments.
+    // The longest that may be, of comments and one policy.
     let line = format!("#{}\n", "x".repeat(1_022));
-    folder.write(line.repeat(4_096).as_bytes());
+    let last = format!("{:<1023}\n", "a GCRA 6 10 60");
+    folder.write((line.repeat(4_095) + &last).as_bytes());
     client.ok("RL.POLICY LOAD");
     server.assert_alive();
 }

@@ -23,7 +23,8 @@ use std::collections::HashMap;
 pub struct Policies {
     by_name: HashMap<Box<[u8]>, Entry>,
     families: Families,
-    /// When the first of the overrides ends; nothing is over before.
+    /// When the first of the overrides ends; nothing is over before. The epoch where an entry has
+    /// nothing left.
     first_end: Option<Instant>,
     /// What became of their calls.
     pub statistics: Statistics,
@@ -72,6 +73,21 @@ pub struct Change {
     pub after: String,
 }
 
+/// What `before` or `after` says when no policy applies.
+const NONE: &str = "none";
+
+impl Change {
+    /// Returns true if no policy applied under the name before.
+    pub fn is_addition(&self) -> bool {
+        self.before == NONE
+    }
+
+    /// Returns true if no policy applies under the name any more.
+    pub fn is_removal(&self) -> bool {
+        self.after == NONE
+    }
+}
+
 impl Policies {
     /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
     /// does. One hash of the name. An override that was seen to be over stays so, also when the
@@ -91,6 +107,11 @@ impl Policies {
         let entry = entry?;
         if entry.override_until.as_ref().is_some_and(|(_, end)| *end <= now) {
             entry.override_until = None;
+            if entry.base.is_none() {
+                // Nothing is left of it: the next change drops it, also if the clock steps back.
+                self.first_end = Some(Instant::from_us(0));
+                return None;
+            }
         }
         let (Held { setting, .. }, ends_at) = entry.at(now)?;
         let (enforcement, rule) = (setting.enforcement, setting.rule);
@@ -104,6 +125,11 @@ impl Policies {
         held.fold((0, 0), |(count, digest), (held, _)| {
             (count + 1, digest.wrapping_add(held.digest))
         })
+    }
+
+    /// Returns true if no policy applies at `now`.
+    pub fn is_empty(&self, now: Instant) -> bool {
+        self.by_name.values().all(|entry| entry.at(now).is_none())
     }
 
     /// What applies under `name` at `now`, as `SET` takes it: `search EX 1m OFF GCRA 2 1 1m`.
@@ -256,7 +282,7 @@ impl Held {
 fn shown(entry: Option<&Entry>, now: Instant) -> String {
     let Some((entry, (held, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
     else {
-        return "none".to_owned();
+        return NONE.to_owned();
     };
     match (ends_at, &entry.base) {
         (None, _) => held.setting.text.to_string(),

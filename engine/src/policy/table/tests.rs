@@ -88,9 +88,9 @@ fn an_override_without_a_base_leaves_nothing() {
     set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
     assert_eq!(table.list(Pattern::ANY), [""; 0]);
     assert_eq!(table.count_and_digest(at(59)).0, 1);
+    assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
     assert_eq!((got(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
     // Over, it holds nothing back: neither its algorithm nor a place, nor is it there to delete.
-    assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
     assert!(table.delete(&[name("a")], at(60)).is_empty());
     let change = set(&mut table, "a@x FIXED 5 60", at(60)).expect("taken");
     assert_eq!(change.before, "none");
@@ -127,6 +127,35 @@ fn a_family_has_one_algorithm() {
     table.load(bases("a FIXED 5 60\nc QUOTA 1 day"), at(0));
     assert_eq!(take(&mut table, "a@x GCRA 6 10 60"), other);
     take(&mut table, "ab FIXED 5 60").expect("it is gone");
+}
+
+#[test]
+fn an_override_that_ended_leaves_no_entry_when_the_clock_steps_back() {
+    for ends_seen in [at(60), at(61)] {
+        let mut table = Policies::default();
+        set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
+        set(&mut table, "b EX 90 GCRA 6 10 60", at(0)).expect("taken");
+        assert_eq!(found(&mut table, "a", ends_seen), None);
+        // Back where it would still hold, its name is free for another algorithm.
+        set(&mut table, "a@x FIXED 5 60", at(30)).expect("the first of its name");
+        assert!(table.delete(&[name("a")], at(30)).is_empty());
+        // What has not ended stays.
+        assert_eq!(got(&mut table, "b", at(30)).as_deref(), Some("b EX 1m GCRA 6 10 1m"));
+        assert_eq!(table.count_and_digest(at(30)).0, 2);
+        assert_eq!(got(&mut table, "b", at(90)), None);
+    }
+}
+
+#[test]
+fn table_is_empty_when_no_policy_applies() {
+    let mut table = Policies::default();
+    assert!(table.is_empty(at(0)));
+    set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
+    assert_eq!([59, 60].map(|seconds| table.is_empty(at(seconds))), [false, true]);
+    let added = set(&mut table, "b GCRA 6 10 60", at(60)).expect("taken");
+    assert!(!table.is_empty(at(60)) && added.is_addition() && !added.is_removal());
+    let removed = table.delete(&[name("b")], at(60));
+    assert!(table.is_empty(at(60)) && removed[0].is_removal() && !removed[0].is_addition());
 }
 
 #[test]
