@@ -116,6 +116,13 @@ pub enum PolicyVerb {
 }
 
 pub const CONSTANT: &CStr = c"O(1)";
+/// The cost of a rule whose key may hold reservations: their list is read as a whole.
+pub const RESERVABLE_COST: &CStr =
+    c"O(1), of a key with reservations O(N) with N that it remembers, at most 1024";
+/// The cost of a call whose rule may be any that counts.
+pub const LOG_OR_RESERVABLE_COST: &CStr =
+    c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised, for FIXED and QUOTA O(N) \
+        with N reservations that the key remembers, at most 1024";
 pub const SINCE: &CStr = c"0.1.0";
 
 /// A command that decides: of constant cost, with a limit and a window.
@@ -152,7 +159,7 @@ pub const fn reading(name: &'static CStr, summary: &'static CStr) -> Description
 /// category.
 pub const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
-        complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+        complexity: LOG_OR_RESERVABLE_COST,
         since: c"0.2.0",
         arity: -4,
         flags: c"write",

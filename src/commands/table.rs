@@ -9,7 +9,8 @@ use std::ffi::CStr;
 
 pub use crate::commands::row::{Action, Command, Counters, PolicyVerb};
 use crate::commands::row::{
-    CONSTANT, SINCE, deciding, ending, leasing, operating, policy, reading, settling,
+    CONSTANT, LOG_OR_RESERVABLE_COST, RESERVABLE_COST, SINCE, deciding, ending, leasing, operating,
+    policy, reading, settling,
 };
 
 /// The name of the module's own ACL category.
@@ -57,6 +58,7 @@ const fn c_text(text: &'static str) -> &'static CStr {
 commands! {
     Fixed: Command {
         description: Description {
+            complexity: RESERVABLE_COST,
             arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
             ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
         },
@@ -136,6 +138,7 @@ commands! {
     },
     Quota: Command {
         description: Description {
+            complexity: RESERVABLE_COST,
             since: c"0.2.0",
             arguments: &[KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START, COST, PARTIAL],
             ..deciding(
@@ -148,7 +151,7 @@ commands! {
     },
     Use: Command {
         description: Description {
-            complexity: c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised",
+            complexity: LOG_OR_RESERVABLE_COST,
             since: c"0.2.0",
             arity: -3,
             flags: c"write deny-oom",
@@ -165,7 +168,8 @@ commands! {
     },
     Peek: Command {
         description: Description {
-            complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders",
+            complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders, for \
+                FIXED and QUOTA O(N) with N reservations that the key remembers, at most 1024",
             arity: -4,
             tips: Some(c"nondeterministic_output"),
             arguments: &[KEY, ANY_RULE, COST, PARTIAL],
@@ -220,7 +224,9 @@ commands! {
     },
     All: Command {
         description: Description {
-            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
+            complexity:
+                c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm, for FIXED \
+                and QUOTA with the reservations that their keys remember, at most 1024 each",
             since: c"0.2.0",
             arity: -3,
             flags: c"write deny-oom",
@@ -238,7 +244,9 @@ commands! {
     },
     PeekAll: Command {
         description: Description {
-            complexity: c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm",
+            complexity:
+                c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm, for FIXED \
+                and QUOTA with the reservations that their keys remember, at most 1024 each",
             since: c"0.2.0",
             arity: -3,
             tips: Some(c"nondeterministic_output"),
@@ -295,7 +303,8 @@ commands! {
     },
     Inspect: Command {
         description: Description {
-            complexity: c"O(1), of a key with leases O(log N) with N holders",
+            complexity: c"O(1), of a key with leases O(log N) with N holders, of one with \
+                reservations O(N) with N that it remembers, at most 1024",
             tips: Some(c"nondeterministic_output"),
             ..reading(
                 c"rl.inspect",
@@ -312,7 +321,7 @@ commands! {
             arity: 1,
             flags: c"readonly allow-loading allow-stale",
             categories: c"read slow",
-            categories_and_own: c"read slow rl",
+            categories_and_own: c"read slow",
             keys: None,
             tips: Some(c"nondeterministic_output"),
             arguments: &[],
@@ -330,7 +339,7 @@ commands! {
             arity: -3,
             flags: c"admin",
             categories: c"admin slow dangerous",
-            categories_and_own: c"admin slow dangerous rl",
+            categories_and_own: c"admin slow dangerous",
             keys: None,
             tips: Some(c"nondeterministic_output"),
             arguments: &[CLOCK_ACTION],

@@ -428,6 +428,44 @@ fn syntax(arguments: &Value, separator: &str) -> String {
     parts.collect::<Vec<_>>().join(separator)
 }
 
+/// What `COMMAND DOCS` says of the time that a call takes where a key may hold reservations.
+const COMPLEXITIES: [(&str, &str); 4] = [
+    (
+        "rl.fixed rl.quota",
+        "O(1), of a key with reservations O(N) with N that it remembers, at most 1024",
+    ),
+    (
+        "rl.peek",
+        "O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders, for FIXED and QUOTA \
+         O(N) with N reservations that the key remembers, at most 1024",
+    ),
+    (
+        "rl.inspect",
+        "O(1), of a key with leases O(log N) with N holders, of one with reservations O(N) with N \
+         that it remembers, at most 1024",
+    ),
+    (
+        "rl.use rl.charge rl.refund",
+        "O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised, for FIXED and QUOTA \
+         O(N) with N reservations that the key remembers, at most 1024",
+    ),
+];
+
+#[test]
+fn complexity_names_the_reservations_of_a_key() {
+    let server = start();
+    let mut client = server.client3();
+    let rows = COMPLEXITIES
+        .iter()
+        .flat_map(|(names, expected)| names.split(' ').map(move |name| (name, *expected)));
+    for (name, expected) in rows {
+        let reply = client.run(&format!("COMMAND DOCS {name}"));
+        let Value::Map(documented) = &reply else { panic!("{name}: {reply:?}") };
+        let told = field(&documented[0].1, "complexity").map(text);
+        assert_eq!(told.as_deref(), Some(expected), "{name}");
+    }
+}
+
 #[test]
 fn command_docs_give_redis_cli_all_it_needs_for_hints() {
     let server = start();
