@@ -121,7 +121,7 @@ impl CommandError {
                 c"ERR invalid cost: the time until the subject is whole must not exceed 36525d"
             }
             Self::Settled => {
-                c"ERR invalid id: it was committed, and can be used again once its ttl is over"
+                c"ERR invalid id: it was committed, use a new id for each job"
             }
             Self::TooManyReservations => {
                 c"ERR too many reservations: a key remembers at most 1024 ids at a time"

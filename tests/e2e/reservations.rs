@@ -60,8 +60,7 @@ fn a_reservation_counts_for_everybody_and_is_settled_once() {
     );
     assert_eq!(
         client.error(&reserve("a", "1s", 1)),
-        "ERR invalid id: it was committed, and can be \
-         used again once its ttl is over"
+        "ERR invalid id: it was committed, use a new id for each job"
     );
     assert_eq!(inspected(&mut client, "k"), [BASE_US + 10_000_000, 1, 0, 0, 1]);
 }
@@ -79,6 +78,31 @@ fn a_commit_after_its_reservation_lapsed_answers_0_and_charges_nothing() {
             (20_000, "RL.FIXED k 10 60 COST 10", [1, 10, 0, 0, 60_000]),
         ],
     );
+}
+
+#[test]
+fn commit_repeated_after_the_end_of_its_reservation_charges_once() {
+    let server = Server::start();
+    let mut client = server.client();
+    play(
+        &mut client,
+        &[
+            (0, "RL.RESERVE k j 10s FIXED 1000 1d COST 300", [1, 1_000, 700, 0, 10_000]),
+            (9_900, "RL.COMMIT k j FIXED 1000 1d", [1, 1_000, 700, 0, 86_400_000]),
+            // The reply is lost: the same again, for as long as the ttl after the commit.
+            (10_100, "RL.COMMIT k j FIXED 1000 1d", [1, 1_000, 700, 0, 86_399_800]),
+            (19_899, "RL.COMMIT k j FIXED 1000 1d COST 999", [1, 1_000, 700, 0, 86_390_001]),
+            (19_900, "RL.COMMIT k j FIXED 1000 1d", [0, 1_000, 700, 0, 86_390_000]),
+            // At most 60 s, unless the old end is later. COST 0 uses nothing: the id alone keeps
+            // the key.
+            (0, "RL.RESERVE none j 90s FIXED 1000 1s COST 300", [1, 1_000, 700, 0, 90_000]),
+            (89_000, "RL.COMMIT none j FIXED 1000 1s COST 0", [1, 1_000, 1_000, 0, 0]),
+            (148_999, "RL.COMMIT none j FIXED 1000 1s", [1, 1_000, 1_000, 0, 0]),
+        ],
+    );
+    assert_eq!(inspected(&mut client, "none"), [0, 0, 0, 0, 1]);
+    client.advance_ms(1);
+    assert_eq!(client.decide("RL.COMMIT none j FIXED 1000 1s")[0], 0);
 }
 
 #[test]

@@ -240,7 +240,9 @@ pub fn take_step<W: WindowModel>(
                 if !fits && others.uses_more_than(limits, now, Cost::TOTAL_MAX.into()) {
                     return Err(crate::call::ChargeError::TooManyUnits.into());
                 }
-                others.list.push(Held { amount: None, ..own.clone() });
+                let forgotten_at = (own.since + own.ttl).max(now + own.ttl.min(60_000_000));
+                let ttl = (forgotten_at - now).min(366 * DAY_US);
+                others.list.push(Held { since: now, ttl, amount: None, ..own.clone() });
                 left = others;
             }
             (own.is_some(), open.is_some(), None)

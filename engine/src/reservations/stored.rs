@@ -49,10 +49,10 @@ pub struct Edit<'a> {
     pub stored: Reservations<'a>,
     /// Whose reservation changes.
     pub id: &'a [u8],
-    /// For how long it is to hold something from `now` on.
+    /// For how long it is remembered from `now` on.
     pub ttl: Span,
-    /// How much it is to hold.
-    pub held: Cost,
+    /// How much it is to hold; `None` settles it.
+    pub held: Option<Cost>,
     /// What has lapsed by then is dropped.
     pub now: Instant,
 }
@@ -68,10 +68,8 @@ pub enum ListEdit {
     Tidy,
     /// The same, and that of the id is put in, where none is.
     Insert,
-    /// The same, and that of the id is made anew.
+    /// The same, and that of the id is written again, open or settled.
     Replace,
-    /// The same, and that of the id is settled.
-    Settle,
     /// The same, and that of the id is taken out.
     Remove,
 }
@@ -82,18 +80,12 @@ impl<'a> Edit<'a> {
         let Self { id, now: since, held, .. } = *self;
         let puts = matches!(self.list, ListEdit::Insert | ListEdit::Replace);
         let ttl = Period::new(self.ttl).filter(|_| puts)?;
-        Some(Reservation { id, since, ttl, held: Some(held) })
+        Some(Reservation { id, since, ttl, held })
     }
 
     /// Whether the list has one of the id, which does not stay as it is.
     pub const fn changes_own(&self) -> bool {
-        matches!(self.list, ListEdit::Replace | ListEdit::Settle | ListEdit::Remove)
-    }
-
-    /// What becomes of that of the id; `None` when it is replaced or taken out.
-    pub fn made_of(&self, own: Reservation<'a>) -> Option<Reservation<'a>> {
-        let settles = self.list == ListEdit::Settle;
-        own.at(self.now).filter(|_| settles).map(|own| Reservation { held: None, ..own })
+        matches!(self.list, ListEdit::Replace | ListEdit::Remove)
     }
 }
 
@@ -144,7 +136,7 @@ pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     let mut after = Iter(rest);
     keep(before, edit, &mut bytes);
     if edit.changes_own() {
-        push(&mut bytes, after.next().and_then(|own| edit.made_of(own)));
+        after.next();
     }
     push(&mut bytes, edit.put());
     keep(after.0, edit, &mut bytes);

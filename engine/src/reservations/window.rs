@@ -3,8 +3,8 @@
 //! An expensive job holds its estimate before it starts, under an id and for a while
 //! ([`Step::Reserve`]), and then tells what it really took ([`Step::Commit`]), or that it takes
 //! nothing ([`Step::Cancel`]). What is open lapses by itself, so that a job that died holds nothing
-//! for ever. A settled id is remembered until its time is over, so that to settle it again changes
-//! nothing.
+//! for ever. A settled id is remembered for a while ([`Reservation::settled`]), so that to settle it
+//! again changes nothing.
 //!
 //! The state is a window, as of the algorithm without reservations, and the list of them. When the
 //! window turns, what is open goes along; what is settled counts in the window of that moment. Any
@@ -272,8 +272,8 @@ impl<'a> Standing for View<'a> {
             (Window { start, used }, totals.until.max(lapses_at))
         };
         let (ttl, held) = match self.own {
-            Some(own) => (own.ttl.span(), own.held.unwrap_or(Cost::ZERO)),
-            None => (Span::ZERO, Cost::ZERO),
+            Some(own) => (own.ttl.span(), own.held),
+            None => (Span::ZERO, None),
         };
         let list = if totals.count == 0 { ListEdit::Drop } else { self.edit };
         let (of, stored, id, now) = (self.of, self.stored, self.id, self.now);
@@ -343,10 +343,10 @@ fn reserve<'a>(
 fn commit<'a>(mut view: View<'a>, cost: Option<Cost>) -> Result<Outcome<Edit<'a>>, ChargeError> {
     let is_known = view.own.is_some();
     let open = view.own.and_then(|own| own.held);
-    if let (Some(own), Some(held)) = (&mut view.own, open) {
+    if let (Some(own), Some(held)) = (view.own, open) {
         let cost = cost.unwrap_or(held);
-        own.held = None;
-        view.edit = ListEdit::Settle;
+        view.own = Some(own.settled(view.now));
+        view.edit = ListEdit::Replace;
         let fits = view.has_room_beside_others(cost);
         view.take(cost);
         if !fits && view.used() > Cost::TOTAL_MAX.into() {

@@ -106,7 +106,7 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
             stored: state.list.read(|_, _| ()).unwrap(),
             id: &[],
             ttl: Span::ZERO,
-            held: Cost::ZERO,
+            held: None,
             now: Instant::from_us(0),
         }),
         State::SlidingLog(log) => NewState::SlidingLog(Edit {

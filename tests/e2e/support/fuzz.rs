@@ -83,7 +83,7 @@ const KNOWN_ERRORS: [&str; 77] = [
     "ERR wrong number of arguments: expected LEAKYBUCKET capacity rate period",
     "ERR wrong number of arguments: expected GCRA burst rate period",
     "ERR invalid id: expected 1 to 64 bytes",
-    "ERR invalid id: it was committed, and can be used again once its ttl is over",
+    "ERR invalid id: it was committed, use a new id for each job",
     "ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve",
     "NOPOLICY no such policy",
     "ERR invalid policy: expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -",

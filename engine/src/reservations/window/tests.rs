@@ -109,8 +109,8 @@ fn a_reservation_is_settled_once_and_for_what_it_took() {
             (20_000, Call::Step("d", Step::Commit(Some(8))), [0, 10, 0, 50_000, 50_000]),
             (20_000, Call::Step("d", Step::Cancel), [0, 10, 0, 50_000, 50_000]),
             // Once its time is over, a settled id is unknown too.
-            (59_999, Call::Step("a", Step::Commit(None)), [1, 10, 0, 10_001, 10_001]),
-            (60_000, Call::Step("a", Step::Commit(None)), [0, 10, 0, 10_000, 10_000]),
+            (69_999, Call::Step("a", Step::Commit(None)), [1, 10, 0, 1, 1]),
+            (70_000, Call::Step("a", Step::Commit(None)), [0, 10, 10, 0, 0]),
         ],
     );
 }
@@ -174,6 +174,63 @@ fn to_reserve_again_replaces_amount_and_time_if_that_fits() {
             (0, Call::Step("a", Step::Commit(None)), [1, 10, 8, 0, 60_000]),
         ],
     );
+}
+
+/// Returns what is stored of the only id of a key.
+fn only_reservation(twin: &Twin) -> Reservation<'_> {
+    let State::Reserved(state) = decode(twin.key.bytes.as_ref().unwrap()).unwrap() else {
+        panic!("reserved")
+    };
+    state.list.read(|_, _| ()).unwrap().iter().next().unwrap()
+}
+
+#[test]
+fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
+    // The ttl, when it is committed, and when the id is forgotten, in ms.
+    let rows = [
+        (10_000, 9_900, 19_900),
+        (10_000, 0, 10_000),
+        (60_000, 59_999, 119_999),
+        (90_000, 10_000, 90_000),
+        (90_000, 80_000, 140_000),
+    ];
+    for (ttl_ms, at_ms, forgotten_ms) in rows {
+        let mut twin = <Twin>::default();
+        let mut step = |at_ms: i128, step| {
+            twin.step(&TEN_A_MINUTE, NOW + at_ms * 1_000, b"a", step).unwrap().unwrap()
+        };
+        let commit = Step::Commit(Some(3));
+        assert_eq!(step(0, Step::Reserve(ttl_ms * 1_000, 4)).remaining, 6);
+        assert_eq!(step(at_ms, commit).remaining, 7);
+        let again = step(forgotten_ms - 1, commit);
+        assert_eq!(again.allowed, 1, "{ttl_ms} {at_ms}");
+        // Charged once: all is free again when the window of that one charge ends.
+        assert_eq!(again.reset_after_ms, (at_ms + 60_001 - forgotten_ms).max(0));
+        assert_eq!(step(forgotten_ms, commit).allowed, 0, "{ttl_ms} {at_ms}");
+        let Reservation { since, ttl, held, .. } = only_reservation(&twin);
+        let stored = (since.as_us().into(), ttl.as_us().into(), held);
+        let (at, span) = (NOW + at_ms * 1_000, (forgotten_ms - at_ms) * 1_000);
+        assert_eq!(stored, (at, span, None));
+        assert!(twin.key.lapses_at >= at + span, "the expiry of the key covers it");
+    }
+}
+
+#[test]
+fn commit_after_the_clock_stepped_back_is_remembered_until_the_old_end() {
+    let mut twin = <Twin>::default();
+    let mut step = |at: i128, step| {
+        twin.step(&TEN_A_MINUTE, NOW + at * SECOND, b"a", step).unwrap().unwrap().allowed
+    };
+    assert_eq!(step(0, reserve(90, 4)), 1);
+    assert_eq!(step(-90, Step::Commit(None)), 1);
+    assert_eq!(step(89, Step::Commit(None)), 1);
+    assert_eq!(step(90, Step::Commit(None)), 0);
+    // The longest ttl there is, twice.
+    let mut twin = <Twin>::default();
+    let year = 366 * 86_400;
+    twin.step(&TEN_A_MINUTE, NOW, b"a", reserve(year, 4)).unwrap();
+    twin.step(&TEN_A_MINUTE, NOW - year * SECOND, b"a", Step::Commit(None)).unwrap();
+    assert_eq!(i128::from(only_reservation(&twin).ttl.as_us()), year * SECOND);
 }
 
 #[test]
