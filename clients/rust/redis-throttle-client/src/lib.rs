@@ -27,7 +27,7 @@ mod options;
 mod prefetch;
 mod protocol;
 mod rule;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(feature = "testing")]
 pub mod testing;
 
 pub use redis;

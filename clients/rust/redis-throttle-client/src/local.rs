@@ -1,5 +1,4 @@
-//! The algorithms in this process: the fallback [`OnError::Local`](crate::OnError::Local), and the
-//! fake for tests.
+//! The algorithms in this process: the fallback [`OnError::Local`](crate::OnError::Local).
 //!
 //! Exact for GCRA, the two buckets, the fixed window and the log; the sliding window is kept as a
 //! log here, which is never more lenient. Instants are microseconds.
@@ -74,22 +73,8 @@ struct State {
     log: VecDeque<(u64, u64)>,
 }
 
-/// What to do with the units that a call names.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    Take,
-    /// As much as there is.
-    TakePart,
-    Peek,
-    /// Whether or not it is there: for the fake alone.
-    #[cfg_attr(not(any(test, feature = "testing")), expect(dead_code))]
-    Charge,
-    #[cfg_attr(not(any(test, feature = "testing")), expect(dead_code))]
-    Refund,
-}
-
-/// A reply: granted, limit, remaining, retry and reset in ms.
-pub(crate) type Row = [i64; 5];
+/// A reply: allowed, limit, remaining, retry and reset in ms.
+type Row = [i64; 5];
 
 /// Keeps the states of a bounded number of keys, those least lately used forgotten first.
 #[derive(Debug)]
@@ -100,58 +85,36 @@ impl LocalLimiter {
         Self(LruCache::new(keys))
     }
 
-    /// The key starts anew; whether it was there.
-    pub fn forget(&mut self, key: &str) -> bool {
-        self.0.pop(key).is_some()
+    /// Removes the state of a key.
+    pub fn forget(&mut self, key: &str) {
+        self.0.pop(key);
     }
 
-    /// The five integers of a reply.
-    pub fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, act: Act) -> Row {
+    /// The five integers of a reply. A peek stores nothing.
+    fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, peek: bool) -> Row {
         let mut state = self.0.get(key).cloned().unwrap_or_default();
         state.lapse(limits, now_us);
         let left = limits.capacity.saturating_sub(state.used(limits));
-        let granted = match act {
-            Act::TakePart => cost.min(left),
-            Act::Take | Act::Peek if cost > left => 0,
-            _ => cost,
-        };
-        let settles = matches!(act, Act::Charge | Act::Refund);
+        let allowed = cost <= left;
         let before_us = if limits.is_bucket() { limits.span_us(state.level) } else { 0 };
-        match act {
-            Act::Refund => state.give(limits, granted),
-            // Also for a peek, which tells what would be and keeps nothing of it.
-            _ if granted > 0 => state.take(limits, granted, now_us),
-            _ => {}
+        if allowed && cost > 0 {
+            state.take(limits, cost, now_us);
         }
-        let used = state.used(limits);
-        let fits = used <= limits.capacity;
-        let remaining = limits.capacity.saturating_sub(used);
-        let allowed = match act {
-            Act::TakePart => granted,
-            _ if settles => u64::from(fits),
-            _ => u64::from(cost <= left),
-        };
-        let need = if act == Act::TakePart { 1 } else { cost };
-        let retry_us = if settles {
-            // Until the debt is paid.
-            Some(if fits { 0 } else { state.until(limits, 0, now_us) })
-        } else if allowed == 0 {
-            (need <= limits.capacity).then(|| state.until(limits, need, now_us))
+        let remaining = limits.capacity.saturating_sub(state.used(limits));
+        let retry_us = if !allowed {
+            (cost <= limits.capacity).then(|| state.until(limits, cost, now_us))
         } else if limits.kind == Kind::LeakyBucket {
             Some(before_us)
         } else {
             Some(0)
         };
         let reset_us = state.until(limits, limits.capacity, now_us);
-        if settles && state.used == 0 && state.level == 0 {
-            // The next window opens when somebody takes of it.
-            self.forget(key);
-        } else if act != Act::Peek && (granted > 0 || settles) {
+        if allowed && cost > 0 && !peek {
             self.0.put(key.to_owned(), state);
         }
         let ms = |us: u64| signed(us.div_ceil(1000));
         let retry_ms = retry_us.map_or(-1, ms);
-        [signed(allowed), signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
+        [allowed.into(), signed(limits.capacity), signed(remaining), retry_ms, ms(reset_us)]
     }
 }
 
@@ -199,23 +162,6 @@ impl State {
         }
     }
 
-    /// Gives back, the newest first, and never more than was taken.
-    fn give(&mut self, limits: Limits, units: u64) {
-        if limits.is_bucket() {
-            self.level = self.level.saturating_sub(limits.parts(units));
-            return;
-        }
-        let mut left = units.min(self.used);
-        self.used -= left;
-        while left > 0 && limits.is_log() {
-            let Some((at, newest)) = self.log.pop_back() else { break };
-            if newest > left {
-                self.log.push_back((at, newest - left));
-            }
-            left = left.saturating_sub(newest);
-        }
-    }
-
     /// Microseconds until so many units are there.
     fn until(&self, limits: Limits, units: u64, now_us: u64) -> u64 {
         if limits.is_bucket() {
@@ -251,13 +197,12 @@ pub(crate) fn local_decision(
     let terms = rule.terms();
     let whole = terms.default.as_ref().map_or(terms, Rule::terms).limit.unwrap_or(0);
     let limits = Limits::of(rule, terms.local_share);
-    let act = if peek { Act::Peek } else { Act::Take };
     let beyond_share = cost > limits.capacity && cost <= whole;
     let [allowed, limit, remaining, retry, reset] = if beyond_share {
         // The whole rule would take it, the share never can: later, and not never.
         [0, signed(limits.capacity), 0, 1000, 1000]
     } else {
-        limiter.decide(limits, key, cost, now_us, act)
+        limiter.decide(limits, key, cost, now_us, peek)
     };
     Decision {
         allowed: allowed > 0,

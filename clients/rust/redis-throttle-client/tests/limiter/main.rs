@@ -5,6 +5,7 @@ mod breaker;
 mod denial_cache;
 mod failures;
 mod leases;
+mod local;
 mod options;
 mod prefetch;
 mod promises;

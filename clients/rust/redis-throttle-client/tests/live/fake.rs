@@ -1,12 +1,17 @@
-//! The public fake beside the server, on one schedule.
+//! The public fake compared with the server, on the same schedules.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redis::Value;
 use redis_throttle_client::testing::FakeServer;
-use redis_throttle_client::{Decision, Limiter, Rule};
+use redis_throttle_client::{
+    Backend, Command, Connection, Decision, Lease, Limiter, Options, QuotaUnit, Reply, Rule,
+};
+use tokio::time::{Instant, advance};
 
 use crate::limiter;
-use crate::server::Server;
+use crate::server::{Server, backend};
 
 /// What both say; only the server knows that it is one.
 fn told(decision: &Decision) -> (bool, u64, u64, i64, u64, String) {
@@ -40,6 +45,8 @@ async fn it_decides_as_the_module_does() {
         Rule::token_bucket("slow", 10, 3, "7s").unwrap(),
         Rule::leaky_bucket("lb", 4, 3, "1s").unwrap(),
         Rule::fixed("fx", 5, "10s").unwrap(),
+        Rule::fixed("al", 5, "10s").unwrap().aligned().unwrap(),
+        Rule::sliding("sl", 5, "10s").unwrap(),
         Rule::sliding_log("sg", 5, "10s").unwrap(),
     ];
     for rule in rules {
@@ -60,4 +67,147 @@ async fn it_decides_as_the_module_does() {
             server.advance(span_after(step)).await;
         }
     }
+}
+
+/// Where the clock of a fake starts.
+const FAKE_START_US: i64 = 1_704_067_200_000_000;
+
+/// A command that a fake got, and its reply.
+struct Exchange {
+    at: Duration,
+    words: Vec<String>,
+    reply: Result<Value, String>,
+}
+
+/// A fake that records its exchanges.
+#[derive(Clone)]
+struct Recorder {
+    fake: FakeServer,
+    began: Instant,
+    exchanges: Arc<Mutex<Vec<Exchange>>>,
+}
+
+impl Connection for Recorder {
+    fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
+        Box::pin(async move {
+            let reply = self.fake.send(command).await;
+            self.exchanges.lock().unwrap().push(Exchange {
+                at: self.began.elapsed(),
+                words: command.words().iter().map(|word| word.to_string()).collect(),
+                reply: reply.clone().map_err(|error| error.to_string()),
+            });
+            reply
+        })
+    }
+}
+
+/// Splitmix64: the same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((mixed ^ (mixed >> 31)) >> 32).unwrap() % bound
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+}
+
+fn every_kind_of_rule() -> Vec<Rule> {
+    let gcra = |name| Rule::gcra(name, 6, 10, "60s").unwrap();
+    let quota = |name, unit| Rule::quota(name, 3, unit).unwrap();
+    vec![
+        gcra("api"),
+        Rule::token_bucket("tb", 10, 3, "7s").unwrap(),
+        Rule::leaky_bucket("lb", 4, 3, "1s").unwrap(),
+        Rule::fixed("fx", 5, "10s").unwrap(),
+        Rule::fixed("al", 5, "1m").unwrap().aligned().unwrap(),
+        Rule::sliding("sl", 9, "10s").unwrap(),
+        Rule::sliding_log("sg", 5, "10s").unwrap(),
+        Rule::backoff("bo", 2, "1s", "15m", "1d").unwrap(),
+        quota("day", QuotaUnit::Day).zone("Europe/Berlin").unwrap(),
+        quota("month", QuotaUnit::Month).start(2).unwrap(),
+        Rule::policy("default").unwrap().or_default(gcra("of-default")).unwrap(),
+        Rule::policy("none").unwrap(),
+        // The same key under three algorithms.
+        Rule::fixed("both", 5, "30d").unwrap(),
+        Rule::gcra("both", 5, 1, "30d").unwrap(),
+        Rule::policy("both").unwrap().or_default(Rule::sliding("x", 5, "30d").unwrap()).unwrap(),
+    ]
+}
+
+/// Runs calls of every kind. Their results are in the exchanges.
+async fn run_at_random(recorder: &Recorder, random: &mut Random) {
+    let limiter = Limiter::new(recorder.clone());
+    let options = Options::default().prefetch(3);
+    let prefetching = Limiter::with_options(recorder.clone(), options).unwrap();
+    let rules = every_kind_of_rule();
+    let jobs = Rule::lease("jobs", 2, "10s").unwrap();
+    let mut leases: Vec<Lease> = Vec::new();
+    for _ in 0..400 {
+        let rule = &rules[random.below(rules.len())];
+        let cost = random.pick(&[1, 1, 1, 2, 3, 0, 7, 1_000_000_000_000]);
+        let cost = if rule.takes_cost() { cost } else { 1 };
+        let call = rule.of(random.pick(&["a", "b"])).cost(cost);
+        let lease = jobs.of("a").id(random.pick(&["i", "j", "k", "l"]));
+        match random.below(16) {
+            0..=4 => drop(limiter.check(call).await),
+            5 => drop(limiter.peek(call).await),
+            6 => drop(limiter.charge(call).await),
+            7 | 8 => drop(limiter.refund(call).await),
+            9 => drop(limiter.forget(call).await),
+            10 => drop(prefetching.check(call.cost(1)).await),
+            11 | 12 => {
+                let others = [rules[random.below(4)].of("c"), rules[4 + random.below(8)].of("c")];
+                let calls = [call, others[0], others[1]];
+                drop(limiter.check_all(&calls, None).await);
+            }
+            13 => leases.extend(limiter.lease(lease).await),
+            14 => leases.extend(limiter.admit(&[call, lease], None).await.map_or(vec![], |b| b.1)),
+            _ if leases.is_empty() => {}
+            _ if random.below(2) == 0 => drop(leases[0].renew().await),
+            _ => leases.swap_remove(random.below(leases.len())).release().await,
+        }
+        let ms = random.pick(&[0, 0, 0, 1, 250, 999, 1_000, 4_000, 10_000, 61_000, 30_000_000]);
+        advance(Duration::from_millis(ms) + Duration::from_micros(random.pick(&[0, 0, 1]))).await;
+    }
+}
+
+#[tokio::test]
+async fn fake_sends_the_replies_of_the_module_on_random_schedules() {
+    if backend() != Backend::Module {
+        return;
+    }
+    let server = Server::start().await;
+    let mut connection = server.connect().await;
+    let mut commands = std::collections::BTreeMap::new();
+    for seed in 0..5 {
+        tokio::time::pause();
+        let recorder =
+            Recorder { fake: FakeServer::new(), began: Instant::now(), exchanges: Arc::default() };
+        run_at_random(&recorder, &mut Random(seed)).await;
+        tokio::time::resume();
+        let exchanges = std::mem::take(&mut *recorder.exchanges.lock().unwrap());
+        server.run(&["FLUSHALL"]).await;
+        for (at, exchange) in exchanges.iter().enumerate() {
+            let now_us = FAKE_START_US + i64::try_from(exchange.at.as_micros()).unwrap();
+            server.freeze_at(now_us).await;
+            let mut command = redis::cmd(&exchange.words[0]);
+            command.arg(&exchange.words[1..]);
+            let reply: Result<Value, _> = command.query_async(&mut connection).await;
+            let reply = reply.map_err(|error| error.to_string());
+            let context = (seed, at, exchange.at, &exchange.words);
+            // A server's keys expire on the real clock, so DEL may find one that has expired here.
+            if exchange.words[0] != "DEL" {
+                assert_eq!(exchange.reply, reply, "{context:?}");
+            }
+            *commands.entry(exchange.words[0].clone()).or_insert(0) += 1;
+        }
+    }
+    // Every command that a limiter sends was compared, each of them many times.
+    assert!(commands.len() == 17 && commands.values().all(|count| *count > 9), "{commands:?}");
 }

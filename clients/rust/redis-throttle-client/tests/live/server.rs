@@ -203,9 +203,14 @@ impl Server {
     /// Empties it and freezes its clock.
     pub async fn freeze(&self) {
         self.run(&["FLUSHALL"]).await;
+        self.freeze_at(START_US).await;
+    }
+
+    /// Freezes its clock at Unix microseconds.
+    pub async fn freeze_at(&self, us: i64) {
         match &self.clock {
-            Some(clock) => self.show(clock, START_US).await,
-            None => self.run(&["RL.DEBUG", "CLOCK", "FREEZE", &START_US.to_string()]).await,
+            Some(clock) => self.show(clock, us).await,
+            None => self.run(&["RL.DEBUG", "CLOCK", "FREEZE", &us.to_string()]).await,
         }
     }
 

@@ -1,0 +1,349 @@
+//! The commands of a fake server: read, decided and stored by the engine, answered as the module
+//! answers.
+
+use std::convert::Infallible;
+
+use redis::Value;
+use redis_throttle_engine::algorithms::{OtherAlgorithm, State};
+use redis_throttle_engine::bounds::{Cost, Slots};
+use redis_throttle_engine::call::{ChargeError, Mode};
+use redis_throttle_engine::decision::{Decision, Verdict};
+use redis_throttle_engine::grammar::error::GrammarError;
+use redis_throttle_engine::grammar::lease;
+use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
+use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::rule::{named, request, rule, rule_with_cost};
+use redis_throttle_engine::grammar::usage::{Usage, packed_usage, usage};
+use redis_throttle_engine::leases::{self, Holders as _};
+use redis_throttle_engine::rule_set::{Force, Row, deciding};
+use redis_throttle_engine::time::{Instant, Span};
+
+use super::keys::{Effect, Keys, WrongType};
+
+const SLOTS: Slots = Slots::DEFAULT;
+
+/// Why a command is refused.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Grammar(GrammarError),
+    WrongType,
+    NoPolicy,
+    RepeatedKey,
+    Charge(ChargeError),
+    InRule { number: usize, error: Box<Refused> },
+    UnknownCommand,
+}
+
+impl From<GrammarError> for Refused {
+    fn from(error: GrammarError) -> Self {
+        Self::Grammar(error)
+    }
+}
+
+impl From<WrongType> for Refused {
+    fn from(WrongType: WrongType) -> Self {
+        Self::WrongType
+    }
+}
+
+impl From<OtherAlgorithm> for Refused {
+    fn from(OtherAlgorithm: OtherAlgorithm) -> Self {
+        Self::WrongType
+    }
+}
+
+impl From<ChargeError> for Refused {
+    fn from(error: ChargeError) -> Self {
+        Self::Charge(error)
+    }
+}
+
+impl Refused {
+    /// The text of the error reply to `command`.
+    pub fn text(&self, command: &str) -> String {
+        match self {
+            Self::Grammar(error) => match error.text() {
+                Some(text) => text.to_string_lossy().into_owned(),
+                None => {
+                    let command = command.to_ascii_lowercase();
+                    format!("ERR wrong number of arguments for '{command}' command")
+                }
+            },
+            Self::WrongType | Self::Charge(ChargeError::OtherAlgorithm) => {
+                "WRONGTYPE the key does not hold a state of this algorithm".to_owned()
+            }
+            Self::NoPolicy => "NOPOLICY no such policy".to_owned(),
+            Self::RepeatedKey => "ERR repeated key: each key may be given once".to_owned(),
+            Self::Charge(ChargeError::TooManyUnits) => {
+                "ERR invalid cost: what is used in all must not exceed 2000000000000".to_owned()
+            }
+            Self::Charge(ChargeError::TooLong) => {
+                "ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+                    .to_owned()
+            }
+            Self::InRule { number, error } => {
+                let text = error.text(command);
+                let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));
+                format!("{prefix} rule {number}: {rest}")
+            }
+            Self::UnknownCommand => format!("ERR unknown command '{command}'"),
+        }
+    }
+}
+
+/// One rule of a call.
+struct Part<'a> {
+    asked: Asked<'a>,
+    /// Set for the default rule of a policy.
+    force: Option<Force>,
+}
+
+impl<'a> Part<'a> {
+    const fn plain(asked: Asked<'a>) -> Self {
+        Self { asked, force: None }
+    }
+
+    /// Reads the use of a policy. There are none, so only a default rule applies.
+    fn of_policy(usage: &Usage<'_>) -> Result<Self, Refused> {
+        let request = usage.request(usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS))?;
+        Ok(Self { asked: Asked::Units(request), force: Some(Force::Enforced) })
+    }
+}
+
+/// Runs a command, its name first.
+pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value, Refused> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let [command, args @ ..] = words.as_slice() else { return Err(Refused::UnknownCommand) };
+    let Some(name) = command.strip_prefix(b"RL.") else {
+        return match (*command, args) {
+            (b"DEL", [key]) => Ok(Value::Int(keys.delete(key, now).into())),
+            _ => Err(Refused::UnknownCommand),
+        };
+    };
+    let mut call = Call { keys, now };
+    match name {
+        b"ALL" => return call.all(args, true),
+        b"PEEKALL" => return call.all(args, false),
+        _ => {}
+    }
+    let (key, args) = args.split_first().ok_or(GrammarError::Arity)?;
+    let after_name = args.get(1..).unwrap_or_default();
+    match name {
+        b"PEEK" => {
+            let part = match rule(args, SLOTS) {
+                Err(GrammarError::UseNotHere) => Part::of_policy(&usage(after_name)?)?,
+                asked => Part::plain(asked?),
+            };
+            call.one(key, &part, false)
+        }
+        b"CHARGE" => call.settle(key, args, true),
+        b"REFUND" => call.settle(key, args, false),
+        b"USE" => call.one(key, &Part::of_policy(&usage(args)?)?, true),
+        b"LEASE" => call.one(key, &Part::plain(Asked::Lease(lease::lease(args)?)), true),
+        b"RENEW" => call.renew(key, args),
+        b"RELEASE" => call.release(key, args),
+        _ => {
+            let algorithm = named(name).map_err(|_| Refused::UnknownCommand)?;
+            let request = request(algorithm, args, SLOTS)?;
+            call.one(key, &Part::plain(Asked::Units(request)), true)
+        }
+    }
+}
+
+/// A call at one instant.
+struct Call<'a> {
+    keys: &'a mut Keys,
+    now: Instant,
+}
+
+impl Call<'_> {
+    /// Decides one rule on one key. Stores nothing.
+    fn decide(&self, key: &[u8], part: &Part<'_>, mode: Mode) -> Decided {
+        let Self { now, .. } = *self;
+        match &part.asked {
+            Asked::Lease(request) => {
+                let mut holders = self.keys.holders(key, request.id, now)?;
+                let Ok((decision, grant)) = request.rule.decide(&mut holders, now, mode);
+                let effect = grant.map(|grant| Effect::Hold { id: request.id.to_vec(), grant });
+                Ok((Row { decision, cost: Cost::ONE, force: part.force }, effect))
+            }
+            Asked::Units(Request { rule, cost, partial }) => {
+                let stored = self.stored(key, part)?;
+                let outcome = if *partial {
+                    rule.decide_partly(stored, now, *cost)?
+                } else {
+                    rule.decide_as(mode, stored, now, *cost)?
+                };
+                let row = Row { decision: outcome.decision, cost: *cost, force: part.force };
+                Ok((row, Effect::of(&outcome.next)))
+            }
+        }
+    }
+
+    /// The state behind a key; by a policy, none if it is of another algorithm.
+    fn stored(&self, key: &[u8], part: &Part<'_>) -> Result<Option<State<'_>>, Refused> {
+        let stored = self.keys.state(key, self.now)?;
+        match (stored, &part.asked, part.force) {
+            (Some(state), Asked::Units(request), Some(_)) => {
+                state.under(request.rule.algorithm()).map_err(|_| Refused::WrongType)
+            }
+            (stored, ..) => Ok(stored),
+        }
+    }
+
+    fn store(&mut self, key: &[u8], effect: Option<Effect>) {
+        if let Some(effect) = effect {
+            self.keys.store(key, effect, self.now);
+        }
+    }
+
+    /// A call with one rule.
+    fn one(&mut self, key: &[u8], part: &Part<'_>, stores: bool) -> Result<Value, Refused> {
+        let (row, effect) = self.decide(key, part, Mode::Take)?;
+        if stores {
+            self.store(key, effect);
+        }
+        Ok(row_reply(&row.decision, row.force))
+    }
+
+    /// A call with several rules.
+    fn all(&mut self, args: &[&[u8]], stores: bool) -> Result<Value, Refused> {
+        if args.len() > 2 * RULES_MAX + 1 {
+            return Err(GrammarError::TooManyRules.into());
+        }
+        let (pairs, odd_one) = args.as_chunks();
+        let mut parts = Vec::new();
+        for (at, [_, words]) in pairs.iter().enumerate() {
+            parts.push(packed(words).map_err(in_rule(at))?);
+        }
+        if pairs.is_empty() || !odd_one.is_empty() {
+            return Err(GrammarError::Arity.into());
+        }
+        for (at, [key, _]) in pairs.iter().enumerate() {
+            if pairs[..at].iter().any(|[other, _]| other == key) {
+                return Err(in_rule(at)(Refused::RepeatedKey));
+            }
+        }
+        let mut decided = Vec::new();
+        for (at, ([key, _], part)) in pairs.iter().zip(&parts).enumerate() {
+            decided.push(self.decide(key, part, Mode::Take).map_err(in_rule(at))?);
+        }
+        if decided.iter().any(|(row, _)| row.denies()) {
+            for (at, ([key, _], part)) in pairs.iter().zip(&parts).enumerate() {
+                if decided[at].0.decision.verdict.is_allowed() {
+                    decided[at] = self.decide(key, part, Mode::HoldBack).map_err(in_rule(at))?;
+                }
+            }
+        }
+        let (rows, effects): (Vec<_>, Vec<_>) = decided.into_iter().unzip();
+        for ([key, _], effect) in pairs.iter().zip(effects).filter(|_| stores) {
+            self.store(key, effect);
+        }
+        Ok(rows_reply(&rows))
+    }
+
+    /// A charge or a refund.
+    fn settle(&mut self, key: &[u8], args: &[&[u8]], charges: bool) -> Result<Value, Refused> {
+        let part = match rule_with_cost(args, SLOTS) {
+            Err(GrammarError::UseNotHere) => {
+                Part::of_policy(&usage(args.get(1..).unwrap_or_default())?.in_full()?)?
+            }
+            request => Part::plain(Asked::Units(request?.in_full()?)),
+        };
+        let Asked::Units(Request { rule, cost, .. }) = part.asked else {
+            return Err(GrammarError::LeaseNotHere.into());
+        };
+        let stored = self.stored(key, &part)?;
+        let outcome = if charges {
+            rule.charge(stored, self.now, cost)?
+        } else {
+            rule.refund(stored, self.now, cost)?
+        };
+        let (decision, effect) = (outcome.decision, Effect::of(&outcome.next));
+        self.store(key, effect);
+        Ok(array(&integers(&decision)))
+    }
+
+    fn renew(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
+        let (id, ttl) = lease::renew(args)?;
+        let mut holders = self.keys.holders(key, id, self.now)?;
+        let Ok::<_, Infallible>(grant) = leases::renew(&mut holders, ttl, self.now);
+        self.store(key, grant.map(|grant| Effect::Hold { id: id.to_vec(), grant }));
+        Ok(Value::Int(grant.is_some().into()))
+    }
+
+    fn release(&mut self, key: &[u8], args: &[&[u8]]) -> Result<Value, Refused> {
+        let id = lease::release(args)?;
+        let Ok::<_, Infallible>(mine) = self.keys.holders(key, id, self.now)?.mine();
+        self.store(key, mine.map(|_| Effect::Release { id: id.to_vec() }));
+        Ok(Value::Int(mine.is_some().into()))
+    }
+}
+
+/// What one rule answers, and what it leaves to be stored.
+type Decided = Result<(Row, Option<Effect>), Refused>;
+
+/// Reads a rule of `RL.ALL`.
+fn packed(words: &[u8]) -> Result<Part<'_>, Refused> {
+    match packed_rule(words, SLOTS).and_then(Asked::in_full) {
+        Err(GrammarError::UseNotHere) => Part::of_policy(&packed_usage(words)?.in_full()?),
+        asked => Ok(Part::plain(asked?)),
+    }
+}
+
+fn in_rule(at: usize) -> impl Fn(Refused) -> Refused {
+    move |error| Refused::InRule { number: at + 1, error: Box::new(error) }
+}
+
+fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn ms(span: Span) -> i64 {
+    integer(span.as_ms_ceil())
+}
+
+fn array(integers: &[i64]) -> Value {
+    Value::Array(integers.iter().copied().map(Value::Int).collect())
+}
+
+/// The five integers of a reply.
+fn integers(decision: &Decision) -> [i64; 5] {
+    let (allowed, retry_ms) = match decision.verdict {
+        Verdict::Allowed { wait } => (1, ms(wait)),
+        Verdict::Granted { units, wait } => (integer(units), ms(wait)),
+        Verdict::Denied { retry_after } => (0, ms(retry_after)),
+        Verdict::Impossible => (0, -1),
+    };
+    let (limit, remaining) = (integer(decision.limit.units()), integer(decision.remaining));
+    [allowed, limit, remaining, retry_ms, ms(decision.reset_after)]
+}
+
+/// Five integers, or seven by a policy.
+fn row_reply(decision: &Decision, force: Option<Force>) -> Value {
+    let five = integers(decision);
+    let would = [five[0], five[3]];
+    if force.is_some() { array(&[&five[..], &would].concat()) } else { array(&five) }
+}
+
+/// Six integers, then a row for each rule.
+fn rows_reply(rows: &[Row]) -> Value {
+    let at = deciding(rows);
+    let mut head = rows.get(at).map(|row| integers(&row.decision)).unwrap_or_default();
+    let allowed = head[0] != 0;
+    if allowed {
+        let waits = rows.iter().filter_map(|row| row.decision.verdict.wait());
+        head[3] = waits.max().map_or(0, ms);
+    }
+    let mut reply: Vec<_> = head.into_iter().map(Value::Int).collect();
+    reply.push(Value::Int(integer(at as u64 + 1)));
+    reply.extend(rows.iter().map(|row| {
+        let mut decision = row.decision;
+        // Where the call is denied, a rule that allows it has nothing to wait for.
+        if !allowed && decision.verdict.is_allowed() {
+            decision.verdict = Verdict::ALLOWED;
+        }
+        row_reply(&decision, row.force)
+    }));
+    Value::Array(reply)
+}

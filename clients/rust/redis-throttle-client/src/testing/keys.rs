@@ -1,0 +1,175 @@
+//! The keys of a fake server, each with the expiry that the module gives it.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+
+use redis_throttle_engine::algorithms::{NewState, State};
+use redis_throttle_engine::decision::Write;
+use redis_throttle_engine::leases::{Grant, Holders};
+use redis_throttle_engine::state::{self, Change};
+use redis_throttle_engine::time::{Instant, Span};
+
+/// The key holds something else.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrongType;
+
+#[derive(Debug, Default)]
+pub(super) struct Keys(HashMap<Vec<u8>, Key>);
+
+#[derive(Debug)]
+struct Key {
+    value: Value,
+    expire_at_ms: u64,
+}
+
+#[derive(Debug)]
+enum Value {
+    /// The bytes of a state.
+    State(Vec<u8>),
+    /// When the lease of each holder expires.
+    Holders(HashMap<Vec<u8>, Instant>),
+}
+
+/// What a call leaves to be stored.
+#[derive(Debug)]
+pub(super) enum Effect {
+    Keep { change: Change, lapses_at: Instant, ttl_slack: Span },
+    Delete,
+    Hold { id: Vec<u8>, grant: Grant },
+    Release { id: Vec<u8> },
+}
+
+impl Effect {
+    /// Encodes the change of a state; `None` when there is none.
+    pub fn of(next: &Write<NewState<'_>>) -> Option<Self> {
+        match next {
+            Write::Nothing => None,
+            Write::Forget => Some(Self::Delete),
+            Write::Keep(next) => Some(Self::Keep {
+                change: state::encode(&next.state),
+                lapses_at: next.lapses_at,
+                ttl_slack: next.ttl_slack,
+            }),
+        }
+    }
+}
+
+impl Key {
+    /// Sets the expiry, unless the one that the key has lies between the two.
+    fn expire(&mut self, needed: Instant, relaxed: Instant, latest: Instant) {
+        let serves = needed.as_ms_ceil()..=latest.as_ms_ceil();
+        if !serves.contains(&self.expire_at_ms) {
+            self.expire_at_ms = relaxed.as_ms_ceil();
+        }
+    }
+}
+
+impl Keys {
+    /// Removes a key; returns true if it was there.
+    pub fn delete(&mut self, name: &[u8], now: Instant) -> bool {
+        let was_there = self.live(name, now).is_some();
+        self.0.remove(name);
+        was_there
+    }
+
+    fn live(&self, name: &[u8], now: Instant) -> Option<&Key> {
+        self.0.get(name).filter(|key| now.as_us() / 1000 <= key.expire_at_ms)
+    }
+
+    /// The state behind a key.
+    pub fn state(&self, name: &[u8], now: Instant) -> Result<Option<State<'_>>, WrongType> {
+        match self.live(name, now).map(|key| &key.value) {
+            None => Ok(None),
+            Some(Value::State(bytes)) => state::decode(bytes).map(Some).map_err(|_| WrongType),
+            Some(Value::Holders(_)) => Err(WrongType),
+        }
+    }
+
+    /// The live holders behind a key.
+    pub fn holders<'a>(
+        &'a self,
+        name: &[u8],
+        me: &'a [u8],
+        now: Instant,
+    ) -> Result<LiveHolders<'a>, WrongType> {
+        let mut live = match self.live(name, now).map(|key| &key.value) {
+            None => Vec::new(),
+            Some(Value::State(_)) => return Err(WrongType),
+            Some(Value::Holders(all)) => {
+                let live = all.iter().filter(|(_, lapse)| **lapse > now);
+                live.map(|(id, lapse)| (*lapse, id.as_slice())).collect()
+            }
+        };
+        live.sort_unstable();
+        Ok(LiveHolders { live, me })
+    }
+
+    /// Stores what a call leaves.
+    pub fn store(&mut self, name: &[u8], effect: Effect, now: Instant) {
+        if self.live(name, now).is_none() {
+            self.0.remove(name);
+        }
+        let new = |value| Key { value, expire_at_ms: 0 };
+        match effect {
+            Effect::Keep { change, lapses_at, ttl_slack } => {
+                let key = self.0.entry(name.to_vec());
+                let key = key.or_insert_with(|| new(Value::State(Vec::new())));
+                if let Value::State(bytes) = &mut key.value {
+                    change.apply(bytes);
+                }
+                let relaxed = lapses_at.after(ttl_slack);
+                key.expire(lapses_at, relaxed, relaxed);
+            }
+            Effect::Delete => {
+                self.0.remove(name);
+            }
+            Effect::Hold { id, grant } => {
+                let key = self.0.entry(name.to_vec());
+                let key = key.or_insert_with(|| new(Value::Holders(HashMap::new())));
+                if let Value::Holders(holders) = &mut key.value {
+                    holders.retain(|_, lapse| *lapse > now);
+                    holders.insert(id, grant.lapses_at);
+                }
+                let last = grant.last_lapse;
+                let left = last.since(now);
+                key.expire(last, last.after(left.eighth()), last.after(left));
+            }
+            Effect::Release { id } => {
+                let Some(Key { value: Value::Holders(holders), .. }) = self.0.get_mut(name) else {
+                    return;
+                };
+                holders.remove(&id);
+                if holders.is_empty() {
+                    self.0.remove(name);
+                }
+            }
+        }
+    }
+}
+
+/// The live holders of leases in the order in which they expire, as one of them sees them.
+pub(super) struct LiveHolders<'a> {
+    live: Vec<(Instant, &'a [u8])>,
+    me: &'a [u8],
+}
+
+impl Holders for LiveHolders<'_> {
+    type Error = Infallible;
+
+    fn live(&mut self) -> Result<u64, Infallible> {
+        Ok(self.live.len() as u64)
+    }
+
+    fn mine(&mut self) -> Result<Option<Instant>, Infallible> {
+        Ok(self.live.iter().find(|(_, id)| *id == self.me).map(|(lapse, _)| *lapse))
+    }
+
+    fn last_of_others(&mut self) -> Result<Option<Instant>, Infallible> {
+        Ok(self.live.iter().rev().find(|(_, id)| *id != self.me).map(|(lapse, _)| *lapse))
+    }
+
+    fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Infallible> {
+        let rank = usize::try_from(rank).unwrap_or(usize::MAX);
+        Ok(self.live.get(rank).map(|(lapse, _)| *lapse))
+    }
+}

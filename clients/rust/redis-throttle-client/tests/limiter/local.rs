@@ -1,0 +1,45 @@
+//! The fallback in this process, compared with the engine behind the fake.
+
+use redis_throttle_client::testing::FakeServer;
+use redis_throttle_client::{OnError, Rule, Source};
+use tokio::time::advance;
+
+use crate::ms;
+
+#[tokio::test(start_paused = true)]
+async fn local_limiter_decides_as_the_engine_on_one_schedule() {
+    for rule in [
+        Rule::gcra("api", 6, 10, "60s").unwrap(),
+        Rule::gcra("odd", 5, 7, "1s").unwrap(),
+        Rule::token_bucket("tb", 5, 2, "1s").unwrap(),
+        Rule::token_bucket("slow", 10, 3, "7s").unwrap(),
+        Rule::leaky_bucket("lb", 4, 3, "1s").unwrap(),
+        Rule::fixed("fx", 5, "10s").unwrap(),
+        Rule::sliding_log("sg", 5, "10s").unwrap(),
+    ] {
+        let (there, away) = (FakeServer::new().limiter(), FakeServer::new());
+        away.go_away();
+        let away = away.limiter();
+        let local = rule.clone().on_error(OnError::Local).unwrap();
+        for step in 0..360 {
+            let cost = [1, 2, 1, 3, 1, 0, 1, 5, 11][step % 9];
+            let (engine, found) = match step % 4 {
+                3 => (
+                    there.peek(rule.of("42").cost(cost)).await.unwrap(),
+                    away.peek(local.of("42").cost(cost)).await.unwrap(),
+                ),
+                _ => (
+                    there.check(rule.of("42").cost(cost)).await.unwrap(),
+                    away.check(local.of("42").cost(cost)).await.unwrap(),
+                ),
+            };
+            assert_eq!((engine.source, found.source), (Source::Server, Source::Local));
+            let numbers = |decision: &redis_throttle_client::Decision| {
+                let waits = (decision.retry_after_ms, decision.reset_after_ms);
+                (decision.allowed, decision.limit, decision.remaining, waits)
+            };
+            assert_eq!(numbers(&found), numbers(&engine), "{rule:?}, step {step}");
+            advance(ms([1, 700, 1, 250, 1, 2500, 1, 1, 6000, 0, 90][step % 11])).await;
+        }
+    }
+}
