@@ -139,6 +139,12 @@ check_rust() {
     step cargo fmt --all --check
     step cargo clippy --locked --workspace --all-targets -- -D warnings
     step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
+    # The engine is for `testing` alone: an application has none of its crates.
+    linked=$(step cargo tree --locked --package redis-throttle-client --edges normal \
+        --features cluster,connection-manager --prefix none)
+    case $linked in
+    *redis-throttle-engine*) fail "redis-throttle-client links the engine without \`testing\`" ;;
+    esac
 }
 
 test_rust() {

@@ -36,7 +36,7 @@ fn the_changelog_tells_the_version_and_when_it_was_released() {
 #[test]
 fn every_manifest_and_lock_file_has_the_version() {
     let mut names = 0;
-    for manifest in ["Cargo.toml", "exporter/Cargo.toml"] {
+    for manifest in ["Cargo.toml", "engine/Cargo.toml", "exporter/Cargo.toml"] {
         assert_eq!(behind(&text(manifest), "version = "), format!("\"{VERSION}\""), "{manifest}");
     }
     let of_clients = [
@@ -45,15 +45,18 @@ fn every_manifest_and_lock_file_has_the_version() {
         ("clients/node/package.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/node/package-lock.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/rust/Cargo.toml", format!("\nversion = \"{VERSION}\"\n")),
+        // A published client has the engine of the same release.
+        ("clients/rust/redis-throttle-client/Cargo.toml", format!(", version = \"={VERSION}\", ")),
     ];
     for (manifest, line) in of_clients {
         assert!(text(manifest).contains(&line), "{manifest} has another version");
     }
-    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock", "clients/rust/Cargo.lock"] {
         let text = text(lock);
         for package in text.split("[[package]]").skip(1) {
             let name = behind(package, "name = ").trim_matches('"');
-            if ["redis-throttle", "redis-throttle-exporter"].contains(&name) {
+            let is_third_party = name == "redis-throttle-fuzz" || !name.contains("redis-throttle");
+            if !is_third_party {
                 assert_eq!(
                     behind(package, "version = "),
                     format!("\"{VERSION}\""),
@@ -63,7 +66,7 @@ fn every_manifest_and_lock_file_has_the_version() {
             }
         }
     }
-    assert_eq!(names, 3);
+    assert_eq!(names, 7);
 }
 
 #[test]
