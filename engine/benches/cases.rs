@@ -1,7 +1,7 @@
 //! What the benches of the pure part do: one call of each algorithm, allowed and denied, taken
 //! apart into its steps. Nothing here is random or reads a clock, so the work is always the same.
 
-use redis_throttle_engine::algorithms::{Algorithm, NewState, State};
+use redis_throttle_engine::algorithms::{Algorithm, Argument, NewState, State};
 use redis_throttle_engine::bounds::Slots;
 use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar;
@@ -50,16 +50,15 @@ impl Step {
 /// Each algorithm twice: with all but everything left, and with nothing left.
 pub fn all() -> Vec<Case> {
     let cases = |algorithm: Algorithm| {
-        let args: Vec<&[u8]> = match algorithm {
-            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
-                vec![b"100", b"1h"]
-            }
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => {
-                vec![b"100", b"100", b"1h"]
-            }
-            Algorithm::Backoff => vec![b"100", b"1h", b"2h", b"1d"],
-            Algorithm::CalendarQuota => vec![b"100", b"month", b"ZONE", b"Europe/Berlin"],
+        let mut durations = [&b"1h"[..], b"2h", b"1d"].into_iter();
+        let argument = |argument: &Argument| match argument {
+            Argument::Number => b"100",
+            Argument::Duration => durations.next().expect("at most three durations"),
         };
+        let mut args: Vec<&[u8]> = algorithm.arguments().iter().map(argument).collect();
+        if algorithm == Algorithm::CalendarQuota {
+            args.extend([&b"month"[..], b"ZONE", b"Europe/Berlin"]);
+        }
         [("allowed", 1), ("denied", 100)].map(|(verdict, calls_before)| {
             let name = format!("{}/{verdict}", algorithm.name().to_ascii_lowercase());
             Case { name, algorithm, args: args.clone(), bytes: vec![] }.after(calls_before)

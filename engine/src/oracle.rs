@@ -9,8 +9,27 @@
 //! Beside the models stands what property tests, fuzz targets, simulation and soak share: the
 //! `key` that is compared with a model, the `subject` that names the bounds, and `draw`.
 
+/// Calls the macro `$make` with the subject of each algorithm: a name for tests, the algorithm, and
+/// the type that implements [`Subject`](subject::Subject).
+///
+/// Every suite that holds for all algorithms is made of this list.
+#[macro_export]
+macro_rules! for_all_subjects {
+    ($make:ident) => {
+        $make! {
+            fixed_window: FixedWindow => $crate::oracle::windows::Fixed,
+            sliding_window: SlidingWindow => $crate::oracle::windows::Sliding,
+            sliding_log: SlidingLog => $crate::oracle::log::Log,
+            token_bucket: TokenBucket => $crate::oracle::buckets::Token,
+            leaky_bucket: LeakyBucket => $crate::oracle::buckets::Leaky,
+            gcra: Gcra => $crate::oracle::gcra::CellRate,
+            backoff: Backoff => $crate::oracle::backoff::Delays,
+            calendar_quota: CalendarQuota => $crate::oracle::quota::Quotas,
+        }
+    };
+}
+
 pub mod answer;
-pub mod any;
 pub mod backoff;
 pub mod buckets;
 pub mod draw;
@@ -20,33 +39,28 @@ pub mod leases;
 pub mod log;
 pub mod model;
 pub mod quota;
-pub mod read;
 pub mod redis_cell;
 pub mod reservations;
 pub mod rule_set;
 pub mod subject;
 pub mod windows;
 
-pub use crate::oracle::answer::{Answer, Verb, Wrote, act, call, peek};
-pub use crate::oracle::any::AnyOracle;
-pub use crate::oracle::backoff::{Backoff, delays};
-pub use crate::oracle::buckets::{LeakyBucket, TokenBucket};
+pub use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote, act, call, peek};
+pub use crate::oracle::backoff::{Backoff, Delays, delays};
+pub use crate::oracle::buckets::{Leaky, LeakyBucket, Token, TokenBucket};
 pub use crate::oracle::draw::{CLOCK_MAX_US, DAY_US, Share, Source, Step, UNITS_MAX};
-pub use crate::oracle::gcra::Gcra;
+pub use crate::oracle::gcra::{CellRate, Gcra};
 pub use crate::oracle::key::{Key, Write};
 pub use crate::oracle::leases::{Leases, Seen, lease_rule};
-pub use crate::oracle::log::SlidingLog;
-pub use crate::oracle::model::{Limits, Oracle, div_ceil};
-pub use crate::oracle::quota::{CalendarQuota, calendar};
-pub use crate::oracle::read::Unexplained;
+pub use crate::oracle::log::{Log, SlidingLog};
+pub use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil};
+pub use crate::oracle::quota::{CalendarQuota, Quotas, calendar};
 pub use crate::oracle::redis_cell::{CellKey, CellLimits};
 pub use crate::oracle::reservations::{
     AnyCall, IDS, Reserved, Reserving, Step as ReservationStep, WindowModel, take_step,
 };
 pub use crate::oracle::rule_set::{
-    AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all,
+    AnySubject, Part, Together, TwinOfAny, TwinPart, act_all, call_all, example,
 };
-pub use crate::oracle::subject::{
-    CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token, Twin, check_retry,
-};
-pub use crate::oracle::windows::{FixedWindow, SlidingWindow};
+pub use crate::oracle::subject::{Subject, Twin, check_retry};
+pub use crate::oracle::windows::{Fixed, FixedWindow, Sliding, SlidingWindow};

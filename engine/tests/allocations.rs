@@ -6,6 +6,7 @@ use redis_throttle_engine::bounds::Slots;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::usage::Usage;
+use redis_throttle_engine::oracle::{AnySubject, Limits};
 use redis_throttle_engine::policy::definition::Stance;
 use redis_throttle_engine::policy::statistics::{Counted, DEFAULTS_MAX, Ending, Key};
 use redis_throttle_engine::policy::table::Policies;
@@ -52,20 +53,25 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
 }
 
-const FIXED_SIZE: [(Algorithm, &[&[u8]]); 7] = [
-    (Algorithm::FixedWindow, &[b"2", b"10", b"ALIGNED", b"COST", b"1"]),
-    (Algorithm::SlidingWindow, &[b"2", b"10", b"COST", b"1"]),
-    (Algorithm::TokenBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
-    (Algorithm::LeakyBucket, &[b"2", b"3", b"10", b"COST", b"1"]),
-    (Algorithm::Gcra, &[b"2", b"3", b"10", b"COST", b"1"]),
-    (Algorithm::Backoff, &[b"2", b"1s", b"2s", b"10"]),
-    (Algorithm::CalendarQuota, &[b"2", b"month", b"START", b"31", b"ZONE", b"Europe/Berlin"]),
-];
+/// Two units per ten seconds; of a quota, per month of New York that starts on the 31st.
+const SMALL: Limits =
+    Limits { capacity: 2, rate: 6, period_us: 10_000_000, aligned: true, slots: 1_024 };
 
-/// The first call that names a zone reads it, and it is kept.
-fn read_zones() {
-    for (algorithm, args) in FIXED_SIZE {
-        call(algorithm, None, args, US);
+/// Calls `check` with each algorithm whose state has a fixed size, and the arguments of a call.
+///
+/// The first call that names a zone reads it, and it is kept: one is made before.
+fn for_fixed_sizes(check: impl Fn(Algorithm, &[&[u8]])) {
+    for subject in AnySubject::ALL {
+        let algorithm = subject.algorithm;
+        if algorithm == Algorithm::SlidingLog {
+            continue;
+        }
+        let takes_a_cost = (subject.cost)(2) == 2;
+        let options = if takes_a_cost { " COST 1" } else { "" };
+        let words = format!("{}{options}", (subject.words)(&SMALL));
+        let args: Vec<&[u8]> = words.split(' ').map(str::as_bytes).collect();
+        call(algorithm, None, &args, US);
+        check(algorithm, &args);
     }
 }
 
@@ -86,8 +92,7 @@ fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change,
 
 #[test]
 fn a_charge_and_a_refund_allocate_nothing_but_for_a_queue_in_debt() {
-    read_zones();
-    for (algorithm, args) in FIXED_SIZE {
+    for_fixed_sizes(|algorithm, args| {
         let (Change::Whole(mut state), _) = call(algorithm, None, args, US) else {
             panic!("{algorithm:?} stores a whole state");
         };
@@ -101,13 +106,12 @@ fn a_charge_and_a_refund_allocate_nothing_but_for_a_queue_in_debt() {
         let is_queue = algorithm == Algorithm::LeakyBucket;
         assert_eq!(matches!(change, Change::Rewrite(_)), is_queue, "{algorithm:?} in debt");
         assert_eq!(made > 0, is_queue, "{algorithm:?} in debt");
-    }
+    });
 }
 
 #[test]
 fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
-    read_zones();
-    for (algorithm, args) in FIXED_SIZE {
+    for_fixed_sizes(|algorithm, args| {
         let (first, made) = call(algorithm, None, args, US);
         assert_eq!(made, 0, "{algorithm:?}, a new subject");
         let Change::Whole(first) = first else { panic!("{algorithm:?} stores a whole state") };
@@ -117,7 +121,7 @@ fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
         let (denied, made) = call(algorithm, Some(second.as_slice()), args, US + 2);
         assert_eq!(denied, Change::Rewrite(Vec::new()), "{algorithm:?} is used up");
         assert_eq!(made, 0, "{algorithm:?}, a denial");
-    }
+    });
 }
 
 /// What a call by a policy does before its decision and after it: it is read, its policy looked up,
@@ -156,7 +160,7 @@ fn use_policy<'a>(
 
 #[test]
 fn a_call_by_a_policy_allocates_nothing_but_for_the_first_one_of_an_unknown_name() {
-    read_zones();
+    call(Algorithm::CalendarQuota, None, &[b"2", b"month", b"ZONE", b"Europe/Berlin"], US);
     let mut table = Policies::default();
     let file = b"p@b SHADOW QUOTA 2 month\nq BLOCK GCRA 2 3 10\nr ENFORCE 0 GCRA 2 3 10";
     table.load(grammar::policy_file::policy_file(file).expect("right"), Instant::from_us(US));

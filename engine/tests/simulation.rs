@@ -20,9 +20,7 @@ mod run;
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redis_throttle_engine::oracle::{
-    CellRate, Delays, Fixed, Leaky, Log, Quotas, Sliding, Subject, Token,
-};
+use redis_throttle_engine::oracle::Subject;
 
 use run::{Counts, Run};
 
@@ -58,42 +56,15 @@ fn simulate<S: Subject>(test: &str) {
     counts.check_that_all_happened();
 }
 
-#[test]
-fn fixed_window_keeps_its_bounds() {
-    simulate::<Fixed>("fixed_window_keeps_its_bounds");
+macro_rules! simulations {
+    ($($name:ident: $_algorithm:ident => $subject:ty,)*) => {$(
+        mod $name {
+            #[test]
+            fn keeps_its_bounds() {
+                super::simulate::<$subject>(concat!(stringify!($name), "::keeps_its_bounds"));
+            }
+        }
+    )*};
 }
 
-#[test]
-fn sliding_window_keeps_its_bounds() {
-    simulate::<Sliding>("sliding_window_keeps_its_bounds");
-}
-
-#[test]
-fn sliding_log_keeps_its_bounds() {
-    simulate::<Log>("sliding_log_keeps_its_bounds");
-}
-
-#[test]
-fn token_bucket_keeps_its_bounds() {
-    simulate::<Token>("token_bucket_keeps_its_bounds");
-}
-
-#[test]
-fn leaky_bucket_keeps_its_bounds() {
-    simulate::<Leaky>("leaky_bucket_keeps_its_bounds");
-}
-
-#[test]
-fn gcra_keeps_its_bounds() {
-    simulate::<CellRate>("gcra_keeps_its_bounds");
-}
-
-#[test]
-fn growing_delays_keep_their_bounds() {
-    simulate::<Delays>("growing_delays_keep_their_bounds");
-}
-
-#[test]
-fn calendar_quotas_keep_their_bounds() {
-    simulate::<Quotas>("calendar_quotas_keep_their_bounds");
-}
+redis_throttle_engine::for_all_subjects!(simulations);

@@ -4,10 +4,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use redis_throttle_engine::algorithms::{NewState, Rule, State};
-use redis_throttle_engine::algorithms::sliding_log::Edit;
+use redis_throttle_engine::algorithms::{NewState, State};
 use redis_throttle_engine::bounds::Cost;
-use redis_throttle_engine::oracle::{AnyCall, CLOCK_MAX_US, CellRate, Delays, Fixed, Key, Leaky, Limits, Log, Quotas, Reserved, Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, Verb, WindowModel, Wrote};
+use redis_throttle_engine::for_all_subjects;
+use redis_throttle_engine::oracle::{AnyCall, AnySubject, CLOCK_MAX_US, Fixed, Key, Limits, Quotas, Reserved, Reserving, Share, Source, Step, Subject, Twin, Verb, WindowModel, Wrote};
 use redis_throttle_engine::reservations::stored;
 use redis_throttle_engine::reservations::stored::Windowed;
 use redis_throttle_engine::state::{decode, encode, Change};
@@ -36,47 +36,44 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     }
     match state {
-        State::FixedWindow(state) => call::<Fixed>(stored, state.start.as_us(), limits, calls),
-        State::SlidingWindow(state) => call::<Sliding>(stored, state.start.as_us(), limits, calls),
-        State::SlidingLog(log) => call::<Log>(stored, log.last().instant.as_us(), limits, calls),
-        State::TokenBucket(state) => call::<Token>(stored, state.updated.as_us(), limits, calls),
-        State::LeakyBucket(state) => call::<Leaky>(stored, state.updated.as_us(), limits, calls),
-        State::Gcra(state) => call::<CellRate>(stored, state.arrival_ns / 1_000, limits, calls),
-        State::Backoff(state) => call::<Delays>(stored, state.last.as_us(), limits, calls),
-        State::CalendarQuota(state) => call::<Quotas>(stored, state.start.as_us(), limits, calls),
         State::Reserved(state) => match state.of {
             Windowed::Fixed => reserve::<Fixed>(stored, state, limits, calls),
             Windowed::Quota => reserve::<Quotas>(stored, state, limits, calls),
         },
+        state => call_own(state, stored, limits, calls),
     }
 });
 
-fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
-    let new_state = match state {
-        State::FixedWindow(state) => NewState::FixedWindow(state),
-        State::SlidingWindow(state) => NewState::SlidingWindow(state),
-        State::SlidingLog(log) => NewState::SlidingLog(Edit {
-            log: Some(log),
-            kept: 0..log.entries.len() - 1,
-            last: log.last(),
-            slot: log.slot,
-            rewrites: false,
-        }),
-        State::TokenBucket(state) => NewState::TokenBucket(state),
-        State::LeakyBucket(state) => NewState::LeakyBucket(state),
-        State::Gcra(state) => NewState::Gcra(state),
-        State::Backoff(state) => NewState::Backoff(state),
-        State::CalendarQuota(state) => NewState::CalendarQuota(state),
-        // Its list, spelled anew, is compared by tests; here what stands behind it.
-        State::Reserved(_) => return stored.to_vec(),
+macro_rules! by_algorithm {
+    ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
+        /// Calls the key by the rules of its state's algorithm.
+        fn call_own(state: State<'_>, stored: &[u8], limits: Limits, calls: &[u8]) {
+            match state {
+                $(State::$algorithm(_) => {
+                    let about_us = <$subject>::about_us(&state).expect("its own state");
+                    call::<$subject>(stored, about_us, limits, calls);
+                })*
+                State::Reserved(_) => unreachable!("called with its list"),
+            }
+        }
+
+        fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
+            let new_state = match state {
+                // Its list, spelled anew, is compared by tests; here what stands behind it.
+                State::Reserved(_) => return stored.to_vec(),
+                $(State::$algorithm(state) => NewState::$algorithm(state.into()),)*
+            };
+            match encode(&new_state) {
+                Change::Whole(bytes) => bytes.as_slice().to_vec(),
+                Change::Rewrite(bytes) => bytes,
+                Change::Patch { offset, entry } => [&stored[..offset], &entry].concat(),
+                Change::Tail { .. } => panic!("nothing is refunded"),
+            }
+        }
     };
-    match encode(&new_state) {
-        Change::Whole(bytes) => bytes.as_slice().to_vec(),
-        Change::Rewrite(bytes) => bytes,
-        Change::Patch { offset, entry } => [&stored[..offset], &entry].concat(),
-        Change::Tail { .. } => panic!("nothing is refunded"),
-    }
 }
+
+for_all_subjects!(by_algorithm);
 
 /// Plain calls, and steps, around the time of a reservation.
 fn reserve<S: Subject<Model: WindowModel>>(
@@ -101,19 +98,10 @@ fn reserve<S: Subject<Model: WindowModel>>(
 }
 
 fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
-    let rules: [fn(&Limits) -> Rule; 8] = [
-        Fixed::rule,
-        Sliding::rule,
-        Log::rule,
-        Token::rule,
-        Leaky::rule,
-        CellRate::rule,
-        Delays::rule,
-        Quotas::rule,
-    ];
-    let decided = rules
-        .into_iter()
-        .filter(|rule| rule(limits).decide(Some(state), Instant::from_us(0), Cost::ONE).is_ok());
+    let decides = |subject: &AnySubject| {
+        (subject.rule)(limits).decide(Some(state), Instant::from_us(0), Cost::ONE).is_ok()
+    };
+    let decided = AnySubject::ALL.iter().filter(|subject| decides(subject));
     // None where a list of reservations turns out to be none.
     let is_one = state.shown(Instant::from_us(0)).is_ok();
     assert_eq!(decided.count(), usize::from(is_one));

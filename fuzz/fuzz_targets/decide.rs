@@ -5,8 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::bounds::Cost;
-use redis_throttle_engine::oracle::{call_all, AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, CellRate, Delays, Fixed, Leaky, Limits, Log, Quotas, Reserving, Share, Sliding, Source, Step, Subject, Token, Twin, TwinOfAny, TwinPart, Verb, WindowModel};
+use redis_throttle_engine::for_all_subjects;
+use redis_throttle_engine::oracle::{call_all, AnyCall, AnySubject, CLOCK_MAX_US, CellKey, CellLimits, Fixed, Limits, Quotas, Reserving, Share, Source, Step, Subject, Twin, TwinOfAny, TwinPart, Verb, WindowModel};
 use redis_throttle_engine::redis_cell::Verdict;
 use redis_throttle_engine::time::Instant;
 
@@ -20,21 +22,26 @@ const KEYS: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    match source.below(13) {
-        0 => play::<Fixed>(source),
-        1 => play::<Sliding>(source),
-        2 => play::<Log>(source),
-        3 => play::<Token>(source),
-        4 => play::<Leaky>(source),
-        5 => play::<Delays>(source),
-        6 => play::<Quotas>(source),
-        7 => play::<CellRate>(source),
-        8 => reserve::<Fixed>(source),
-        9 => reserve::<Quotas>(source),
-        10 => redis_cell(source),
-        _ => play_several(source),
+    let schedules = PLAYS.len() + OTHERS.len();
+    // Two numbers more draw a schedule of several keys.
+    let drawn = source.below(schedules as u64 + 2) as usize;
+    match PLAYS.iter().chain(&OTHERS).nth(drawn) {
+        Some(play) => play(source),
+        None => play_several(source),
     }
 });
+
+macro_rules! plays {
+    ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
+        /// A schedule for each algorithm.
+        const PLAYS: [fn(&[u8]); Algorithm::ALL.len()] = [$(play::<$subject>),*];
+    };
+}
+
+for_all_subjects!(plays);
+
+/// Schedules with reservations, and of redis-cell.
+const OTHERS: [fn(&[u8]); 3] = [reserve::<Fixed>, reserve::<Quotas>, redis_cell];
 
 fn play<S: Subject>(mut source: &[u8]) {
     let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
@@ -114,7 +121,7 @@ fn reserve<S: Subject<Model: WindowModel>>(mut source: &[u8]) {
 fn play_several(mut source: &[u8]) {
     let mut twins = Vec::new();
     for _ in 0..KEYS {
-        let subject = AnySubject::ALL[source.below(8) as usize];
+        let subject = AnySubject::ALL[source.below(AnySubject::ALL.len() as u64) as usize];
         let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
         twins.push((TwinOfAny::new(subject), rules));
     }

@@ -18,12 +18,12 @@ use redis_throttle_engine::grammar::redis_cell::{throttle, ThrottleRequest};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_cost};
 use redis_throttle_engine::leases::Lease;
-use redis_throttle_engine::oracle::{CellLimits, CellRate, DAY_US, Fixed, Leaky, Limits, Log, Sliding, Source, Subject, Token, UNITS_MAX};
+use redis_throttle_engine::oracle::{AnySubject, CellLimits, DAY_US, Limits, Source, UNITS_MAX};
 use redis_throttle_engine::time::{Instant, Span};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
-    let algorithm = Algorithm::ALL[source.below(8) as usize];
+    let algorithm = Algorithm::ALL[source.below(Algorithm::ALL.len() as u64) as usize];
     let args: Vec<&[u8]> = source.split(|byte| *byte == b' ').collect();
     let slots = Slots::DEFAULT;
 
@@ -88,7 +88,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     if algorithm == CalendarQuota {
         return quota(args);
     }
-    let has_rate = matches!(algorithm, TokenBucket | LeakyBucket | Gcra);
+    let has_rate = algorithm.arguments().len() == 3;
     let (positional, options) = args.split_at_checked(if has_rate { 3 } else { 2 })?;
     let capacity = integer(positional[0], 1)?;
     let rate = if has_rate { integer(positional[1], 1)? } else { 1 };
@@ -111,7 +111,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     let limits = Limits { capacity, rate, period_us, aligned, slots: 1_024 };
     let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
     let is_nothing = partial && cost.is_zero();
-    (!is_nothing).then(|| Request { rule: rule(algorithm, &limits), cost, partial })
+    (!is_nothing).then(|| Request { rule: (AnySubject::of(algorithm).rule)(&limits), cost, partial })
 }
 
 /// A holder, how many there may be, and for how long.
@@ -203,20 +203,6 @@ fn quota(args: &[&[u8]]) -> Option<Request> {
     let is_nothing = partial && cost.is_zero();
     let rule = Rule::CalendarQuota(CalendarQuota { limit, calendar });
     (!is_nothing).then_some(Request { rule, cost, partial })
-}
-
-fn rule(algorithm: Algorithm, limits: &Limits) -> Rule {
-    match algorithm {
-        Algorithm::FixedWindow => Fixed::rule(limits),
-        Algorithm::SlidingWindow => Sliding::rule(limits),
-        Algorithm::SlidingLog => Log::rule(limits),
-        Algorithm::TokenBucket => Token::rule(limits),
-        Algorithm::LeakyBucket => Leaky::rule(limits),
-        Algorithm::Gcra => CellRate::rule(limits),
-        Algorithm::Backoff | Algorithm::CalendarQuota => {
-            unreachable!("they have no limits of this kind")
-        }
-    }
 }
 
 /// Plain digits, of any number: leading zeros do not count.

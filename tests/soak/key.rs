@@ -1,8 +1,7 @@
 //! A key of a soak: the rules that it is called by, in words, and what it is known to hold.
 
 use redis_throttle_engine::algorithms::Algorithm;
-use redis_throttle_engine::calendar::Unit;
-use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb, calendar, delays};
+use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb};
 
 use crate::support::Random;
 
@@ -26,17 +25,12 @@ pub struct Asked {
 impl Key {
     pub fn new(random: &mut Random, subject: AnySubject) -> Self {
         let rules = [Limits::draw(random), Limits::draw(random)];
-        let algorithm = (subject.rule)(&rules[0]).algorithm();
-        let name = format!("{}:{}", algorithm.name(), random.next());
+        let name = format!("{}:{}", subject.algorithm.name(), random.next());
         Self { name, subject, rules, model: (subject.none)(), calls: 0 }
     }
 
-    fn algorithm(&self) -> Algorithm {
-        (self.subject.rule)(&self.rules[0]).algorithm()
-    }
-
     pub fn counts_delays(&self) -> bool {
-        self.algorithm() == Algorithm::Backoff
+        self.subject.algorithm == Algorithm::Backoff
     }
 
     /// One of the two rules, mostly the first, and a cost.
@@ -57,28 +51,13 @@ impl Key {
     /// own command.
     pub fn rule(&self, asked: &Asked) -> String {
         let Asked { limits, cost, partial } = asked;
-        let Limits { capacity, rate, period_us, .. } = *limits;
-        let period = duration(period_us);
-        let mut rule = match self.algorithm() {
-            Algorithm::Backoff => {
-                let (attempts, base_us, max_us, forget_us) = delays(limits);
-                let [base, max, forget] = [base_us, max_us, forget_us].map(duration);
-                format!("BACKOFF {attempts} {base} {max} {forget}")
-            }
-            Algorithm::CalendarQuota => format!("QUOTA {capacity} {}", calendar_words(limits)),
-            windowed @ (Algorithm::FixedWindow
-            | Algorithm::SlidingWindow
-            | Algorithm::SlidingLog) => format!("{} {capacity} {period}", windowed.name()),
-            rated => format!("{} {capacity} {rate} {period}", rated.name()),
-        };
+        let AnySubject { algorithm, words, .. } = self.subject;
+        let mut rule = format!("{} {}", algorithm.name(), words(limits));
         if *cost != 1 {
             rule.push_str(&format!(" COST {cost}"));
         }
         if *partial {
             rule.push_str(" PARTIAL");
-        }
-        if self.algorithm() == Algorithm::FixedWindow && limits.aligned {
-            rule.push_str(" ALIGNED");
         }
         rule
     }
@@ -104,18 +83,6 @@ impl Key {
 
 fn in_words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
-}
-
-/// The unit of the calendar that limits stand for, where it starts, and the zone.
-fn calendar_words(limits: &Limits) -> String {
-    const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
-    let (unit, start, zone) = calendar(limits);
-    let start = match unit {
-        Unit::Day | Unit::Quarter => String::new(),
-        Unit::Week => format!(" START {}", WEEKDAYS[usize::from(start) - 1]),
-        Unit::Month | Unit::Year => format!(" START {start}"),
-    };
-    format!("{}{start} ZONE {zone}", unit.name())
 }
 
 /// A duration in seconds.

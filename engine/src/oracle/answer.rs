@@ -157,6 +157,45 @@ fn refund<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) ->
     ((clear_after_ms == 0).into(), clear_after_ms)
 }
 
+/// The model of any algorithm.
+pub trait AnyOracle {
+    /// See [`act`].
+    fn act(
+        &mut self,
+        verb: Verb,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> Option<(Answer, Wrote)>;
+    /// What it answers where another rule denies the call: what stands now. It takes nothing.
+    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
+    /// Another one, in the same state.
+    fn copy(&self) -> Box<dyn AnyOracle>;
+}
+
+impl<O: Oracle + 'static> AnyOracle for O {
+    fn act(
+        &mut self,
+        verb: Verb,
+        limits: &Limits,
+        now: i128,
+        cost: i128,
+    ) -> Option<(Answer, Wrote)> {
+        act(self, verb, limits, now, cost)
+    }
+
+    fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote) {
+        let repaired = cost > 0 && self.repair(limits, now);
+        let (answer, _) = act(self, Verb::Decide, limits, now, 0).expect("a decision");
+        let wrote = if repaired { Wrote::State } else { Wrote::Nothing };
+        (Answer { retry_after_ms: 0, ..answer }, wrote)
+    }
+
+    fn copy(&self) -> Box<dyn AnyOracle> {
+        Box::new(self.clone())
+    }
+}
+
 /// What a deciding call must answer, and whether it must write; `oracle` becomes what it leaves.
 pub fn call<O: Oracle>(oracle: &mut O, limits: &Limits, now: i128, cost: i128) -> (Answer, bool) {
     let (answer, wrote) = act(oracle, Verb::Decide, limits, now, cost).expect("a decision");

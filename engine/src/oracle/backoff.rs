@@ -1,6 +1,9 @@
 //! The model of growing delays: the attempts that count, and when the last one was.
 
-use crate::oracle::model::{Limits, Oracle};
+use crate::algorithms::{Rule, State, backoff};
+use crate::oracle::answer::Verb;
+use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
+use crate::oracle::subject::{Subject, duration, limit, period_of};
 
 /// The arguments that limits stand for: free attempts, base, max and forget. Any limits make some.
 pub fn delays(limits: &Limits) -> (i128, i128, i128, i128) {
@@ -82,5 +85,69 @@ impl Oracle for Backoff {
 
     fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {
         self.remembered(limits, now) > units
+    }
+}
+
+impl TryFrom<State<'_>> for Backoff {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, Backoff);
+        Ok(Self { count: state.count.into(), last: state.last.as_us().into() })
+    }
+}
+
+/// `RL.BACKOFF`
+pub struct Delays;
+
+impl Subject for Delays {
+    type Model = Backoff;
+    /// A refund leaves the instant from which delays are counted.
+    const REFUND_UNDOES_CHARGE: bool = false;
+    fn rule(limits: &Limits) -> Rule {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let [base, max, forget] = [base_us, max_us, forget_us].map(period_of);
+        let rule = backoff::Backoff::new(limit(attempts), base, max, forget).expect("in bounds");
+        Rule::Backoff(rule)
+    }
+    fn words(limits: &Limits) -> String {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let [base, max, forget] = [base_us, max_us, forget_us].map(duration);
+        format!("{attempts} {base} {max} {forget}")
+    }
+    fn example() -> String {
+        "5 10m 20m 1h".to_owned()
+    }
+    fn cost(cost: i128) -> i128 {
+        cost.min(1)
+    }
+    fn verb(verb: Verb) -> Verb {
+        if verb == Verb::Partly { Verb::Decide } else { verb }
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::Backoff(state) = state else { return None };
+        Some(state.last.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        delays(limits).3
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        delays(limits).2
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        let (attempts, base_us, max_us, forget_us) = delays(limits);
+        let (mut most, mut delay_us, mut left_us) = (attempts, base_us, elapsed_us);
+        while left_us >= delay_us {
+            most += 1;
+            left_us -= delay_us;
+            delay_us = (delay_us * 2).min(max_us);
+        }
+        (elapsed_us < forget_us).then_some(most)
+    }
+    fn bursts(limits: &Limits, forward: bool) -> i128 {
+        // What was forgotten too early has its free attempts again, and its short delays.
+        let (attempts, base_us, max_us, _) = delays(limits);
+        let short = (0..64).take_while(|doublings| base_us << doublings < max_us).count();
+        let again = attempts + short as i128 + 1;
+        i128::from(forward) * div_ceil(again, limits.capacity)
     }
 }

@@ -1,6 +1,10 @@
 //! The models of the two buckets: amounts in whole units and fractions.
 
-use crate::oracle::model::{Limits, Oracle, SPAN_MAX_US, div_ceil, smallest};
+use crate::algorithms::{Rule, State, leaky_bucket, token_bucket};
+use crate::oracle::model::{
+    Limits, Oracle, SPAN_MAX_US, Unexplained, div_ceil, expect_state, smallest,
+};
+use crate::oracle::subject::{Subject, at_the_rate, earned_in_us, refill};
 
 /// An exact amount: whole units and a fraction over the period of those who left it.
 #[derive(Clone, Copy, Default)]
@@ -70,6 +74,40 @@ impl Oracle for TokenBucket {
     }
 }
 
+impl TryFrom<State<'_>> for TokenBucket {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, TokenBucket);
+        // In debt, there are fewer tokens than none.
+        let whole = i128::from(state.units) - i128::from(state.debt);
+        let numerator = state.fraction.into();
+        Ok(Self { left: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
+    }
+}
+
+/// `RL.TOKENBUCKET`
+pub struct Token;
+
+impl Subject for Token {
+    type Model = TokenBucket;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::TokenBucket(token_bucket::TokenBucket(refill(limits)))
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::TokenBucket(state) = state else { return None };
+        Some(state.updated.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        earned_in_us(limits, limits.capacity)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        earned_in_us(limits, cost)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        at_the_rate(limits, elapsed_us)
+    }
+}
+
 /// What stands in the queue, unless it is empty.
 #[derive(Clone, Default)]
 pub struct LeakyBucket {
@@ -129,5 +167,43 @@ impl Oracle for LeakyBucket {
     /// The first time at which nothing is left of what stands in the queue now.
     fn wait_us(&self, limits: &Limits, now: i128) -> i128 {
         smallest(SPAN_MAX_US, |us| self.parts(limits, now + us) == 0).unwrap_or(SPAN_MAX_US)
+    }
+}
+
+impl TryFrom<State<'_>> for LeakyBucket {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, LeakyBucket);
+        let (at, whole) = (state.updated.as_us().into(), state.units.into());
+        let (debt, fraction) = (state.debt.into(), state.fraction.into());
+        let (numerator, paid) = if debt > 0 { (0, fraction) } else { (fraction, 0) };
+        Ok(Self {
+            queued: Some(Amount { at, whole, numerator }),
+            debt: Amount { at, whole: debt, numerator: paid },
+        })
+    }
+}
+
+/// `RL.LEAKYBUCKET`
+pub struct Leaky;
+
+impl Subject for Leaky {
+    type Model = LeakyBucket;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::LeakyBucket(leaky_bucket::LeakyBucket(refill(limits)))
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::LeakyBucket(state) = state else { return None };
+        Some(state.updated.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        earned_in_us(limits, limits.capacity)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        // Denied, until there is room for it; allowed, until what stands before it has drained.
+        earned_in_us(limits, cost.max(limits.capacity - cost))
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        at_the_rate(limits, elapsed_us)
     }
 }

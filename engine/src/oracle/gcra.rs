@@ -1,6 +1,8 @@
 //! The naive GCRA.
 
-use super::model::{Limits, Oracle, div_ceil};
+use crate::algorithms::{Rule, State, gcra};
+use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
+use crate::oracle::subject::{Subject, at_the_rate, refill};
 
 /// The theoretical arrival time in ns, and the furthest ahead that its writer can have left it.
 #[derive(Clone, Default)]
@@ -54,5 +56,37 @@ impl Oracle for Gcra {
 
     fn give(&mut self, limits: &Limits, now: i128, cost: i128) {
         self.take(limits, now, -cost);
+    }
+}
+
+impl TryFrom<State<'_>> for Gcra {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, Gcra);
+        Ok(Self { arrival_ns: state.arrival_ns.into(), writer_ns: 1 << state.tolerance_log2 })
+    }
+}
+
+/// `RL.GCRA`
+pub struct CellRate;
+
+impl Subject for CellRate {
+    type Model = Gcra;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::Gcra(gcra::Gcra::new(refill(limits)))
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::Gcra(state) = state else { return None };
+        Some(state.arrival_ns / 1_000)
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        Self::longest_wait_us(limits, limits.capacity)
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        let interval_ns = div_ceil(limits.period_us * 1_000, limits.rate);
+        div_ceil(cost * interval_ns, 1_000)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        at_the_rate(limits, elapsed_us)
     }
 }

@@ -1,6 +1,9 @@
 //! The model of the sliding log: every call, and what refunds leave between them.
 
-use crate::oracle::model::{Limits, Oracle, div_ceil};
+use crate::algorithms::{Rule, State, sliding_log};
+use crate::bounds::Slots;
+use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
+use crate::oracle::subject::{Subject, limit, period};
 
 /// Every call with the instant it counts from.
 #[derive(Clone, Default)]
@@ -85,6 +88,14 @@ impl SlidingLog {
     }
 }
 
+impl<'a> From<sliding_log::Log<'a>> for sliding_log::Edit<'a> {
+    /// Returns the edit that changes nothing.
+    fn from(log: sliding_log::Log<'a>) -> Self {
+        let kept = 0..log.entries.len() - 1;
+        Self { log: Some(log), kept, last: log.last(), slot: log.slot, rewrites: false }
+    }
+}
+
 impl Oracle for SlidingLog {
     fn repair(&mut self, limits: &Limits, now: i128) -> bool {
         let span = limits.period_us.max(self.coarsest_slot);
@@ -166,5 +177,66 @@ impl Oracle for SlidingLog {
                 self.echoes.push((last, left));
             }
         }
+    }
+}
+
+impl TryFrom<State<'_>> for SlidingLog {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let log = expect_state!(state, SlidingLog);
+        // A number that would leave its six bytes has the log written anew, without the dead. A
+        // model would keep them, and count them again once the clock is set back.
+        let last = log.last();
+        let age_us = last.instant.since(log.entry(0).instant).as_us();
+        if last.total.max(age_us) >= 1 << 47 {
+            return Err(Unexplained);
+        }
+        let (mut calls, mut echoes) = (Vec::<(i128, i128)>::new(), Vec::new());
+        for index in 0..log.entries.len() {
+            let entry = log.entry(index);
+            let cost = entry.total.checked_sub(log.total_before(index)).ok_or(Unexplained)?;
+            let at = entry.instant.as_us().into();
+            // Every call that is in a log took something, unless it was refunded: then its entry is
+            // that of the call before.
+            let before = calls.last().map_or(-1, |(before, _)| *before);
+            match cost {
+                0 if before != at => return Err(Unexplained),
+                _ if before > at => return Err(Unexplained),
+                _ => {
+                    let total = log.total_before(index).into();
+                    echoes.extend((before == at).then_some((at, total)));
+                    calls.extend((cost > 0).then_some((at, cost.into())));
+                }
+            }
+        }
+        let coarsest_slot = log.slot.as_us().into();
+        Ok(Self { calls, echoes, coarsest_slot, is_repaired: false })
+    }
+}
+
+/// `RL.SLIDINGLOG`
+pub struct Log;
+
+impl Subject for Log {
+    type Model = SlidingLog;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::SlidingLog(sliding_log::SlidingLog {
+            limit: limit(limits.capacity),
+            window: period(limits),
+            slots: Slots::new(limits.slots.try_into().expect("small")).expect("in bounds"),
+        })
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::SlidingLog(log) = state else { return None };
+        Some(log.last().instant.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        limits.period_us
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        limits.period_us + div_ceil(limits.period_us, limits.slots)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        (elapsed_us < limits.period_us).then_some(limits.capacity)
     }
 }

@@ -65,6 +65,21 @@ pub trait Oracle: Default + Clone {
     }
 }
 
+/// The state of another algorithm, or one that no calls can have left and that no model explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unexplained;
+
+/// Returns the plain state of one algorithm, or leaves with [`Unexplained`].
+macro_rules! expect_state {
+    ($state:expr, $kind:ident) => {
+        match $state {
+            $crate::algorithms::State::$kind(state) => state,
+            _ => return Err($crate::oracle::model::Unexplained),
+        }
+    };
+}
+pub(super) use expect_state;
+
 /// Takes `units` off the end of a list of costs; tells how many were not there.
 pub fn take_off(costs: &mut Vec<i128>, mut units: i128) -> i128 {
     while units > 0 {

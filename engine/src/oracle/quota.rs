@@ -1,10 +1,14 @@
 //! The model of calendar quotas: the calls of the open period. Where periods begin and end is not
 //! its business: that is compared with a table of another make.
 
+use crate::algorithms::{Rule, State, quota};
 use crate::calendar::zone::Zone;
 use crate::calendar::{Calendar, Unit};
-use crate::oracle::model::{Limits, Oracle, take_off};
+use crate::oracle::model::{Limits, Oracle, Unexplained, expect_state, take_off};
+use crate::oracle::subject::{Subject, limit};
 use crate::time::Instant;
+
+const HOUR_US: i128 = 3_600_000_000;
 
 /// The calendars that limits stand for: every unit, and zones of every kind.
 const CALENDARS: [(Unit, u8, &str); 14] = [
@@ -32,14 +36,14 @@ pub fn calendar(limits: &Limits) -> (Unit, u8, &'static str) {
 }
 
 /// The calendar itself.
-pub fn calendar_of(limits: &Limits) -> Calendar {
+fn calendar_of(limits: &Limits) -> Calendar {
     let (unit, start, zone) = calendar(limits);
     let zone = Zone::named(zone.as_bytes()).expect("a zone of the database");
     Calendar::new(unit, start, zone).expect("a start of the unit")
 }
 
 /// The hours of the shortest and of the longest period.
-pub fn hours(limits: &Limits) -> (i128, i128) {
+fn hours(limits: &Limits) -> (i128, i128) {
     let (unit, ..) = calendar(limits);
     let (shortest, longest) = match unit {
         Unit::Day => (1, 1),
@@ -96,5 +100,57 @@ impl Oracle for CalendarQuota {
 
     fn give(&mut self, _limits: &Limits, _now: i128, cost: i128) {
         take_off(&mut self.calls, cost);
+    }
+}
+
+impl TryFrom<State<'_>> for CalendarQuota {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, CalendarQuota);
+        Ok(Self { start: state.start.as_us().into(), calls: vec![state.used.into()] })
+    }
+}
+
+/// `RL.QUOTA`
+pub struct Quotas;
+
+impl Subject for Quotas {
+    type Model = CalendarQuota;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::CalendarQuota(quota::CalendarQuota {
+            limit: limit(limits.capacity),
+            calendar: calendar_of(limits),
+        })
+    }
+    fn words(limits: &Limits) -> String {
+        const WEEKDAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+        let (unit, start, zone) = calendar(limits);
+        let start = match unit {
+            Unit::Day | Unit::Quarter => String::new(),
+            Unit::Week => format!(" START {}", WEEKDAYS[usize::from(start) - 1]),
+            Unit::Month | Unit::Year => format!(" START {start}"),
+        };
+        format!("{} {}{start} ZONE {zone}", limits.capacity, unit.name())
+    }
+    fn example() -> String {
+        "5 day".to_owned()
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::CalendarQuota(state) = state else { return None };
+        Some(state.start.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        hours(limits).1 * HOUR_US
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        Self::span_us(limits)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        // Both periods may be used up next to their common edge.
+        (elapsed_us < hours(limits).0 * HOUR_US).then_some(2 * limits.capacity)
+    }
+    fn bursts(_limits: &Limits, forward: bool) -> i128 {
+        // The clock may be set to just before an edge, which is one more period.
+        i128::from(forward) + 1
     }
 }

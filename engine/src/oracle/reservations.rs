@@ -6,9 +6,8 @@ use crate::msgpack::NotAState;
 use crate::oracle::answer::{Answer, Verb, Wrote, ms_until};
 use crate::oracle::draw::{DAY_US, Share, Source};
 use crate::oracle::key::Key;
-use crate::oracle::model::{Limits, Oracle};
+use crate::oracle::model::{Limits, Oracle, Unexplained};
 use crate::oracle::quota::CalendarQuota;
-use crate::oracle::read::Unexplained;
 use crate::oracle::subject::{Subject, Twin};
 use crate::oracle::windows::FixedWindow;
 use crate::reservations::one::Reservation;
@@ -173,6 +172,9 @@ impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
     type Model = Reserved<S::Model>;
     fn rule(limits: &Limits) -> crate::algorithms::Rule {
         S::rule(limits)
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        S::about_us(state)
     }
     fn span_us(limits: &Limits) -> i128 {
         S::span_us(limits)

@@ -1,10 +1,9 @@
 //! Several rules for one call: the models of its keys, and the keys themselves, put together as
 //! the design says. All of them decide, then all of them take, or none.
 
-use crate::algorithms::Rule;
+use crate::algorithms::{Algorithm, Rule};
 use crate::call::Mode;
-use crate::oracle::answer::{Answer, Verb, Wrote};
-use crate::oracle::any::AnyOracle;
+use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
 use crate::oracle::key::{Key, Write};
 use crate::oracle::model::Limits;
 use crate::oracle::subject::{Subject, call_both, check_promise};
@@ -15,8 +14,14 @@ use crate::time::Instant;
 /// An algorithm under test that is chosen at run time: what [`Subject`] says of it.
 #[derive(Clone, Copy)]
 pub struct AnySubject {
+    /// The algorithm.
+    pub algorithm: Algorithm,
     /// [`Subject::rule`]
     pub rule: fn(&Limits) -> Rule,
+    /// [`Subject::words`]
+    pub words: fn(&Limits) -> String,
+    /// [`Subject::example`]
+    pub example: fn() -> String,
     /// [`Subject::cost`]
     pub cost: fn(i128) -> i128,
     /// [`Subject::verb`]
@@ -29,21 +34,49 @@ pub struct AnySubject {
 
 impl AnySubject {
     /// All of them, in the order of the pages.
-    pub const ALL: [Self; 8] = [
-        Self::of::<super::Fixed>(),
-        Self::of::<super::Sliding>(),
-        Self::of::<super::Log>(),
-        Self::of::<super::Token>(),
-        Self::of::<super::Leaky>(),
-        Self::of::<super::CellRate>(),
-        Self::of::<super::Delays>(),
-        Self::of::<super::Quotas>(),
-    ];
+    pub const ALL: [Self; Algorithm::ALL.len()] = {
+        let mut all = [Self::of(Algorithm::ALL[0]); Algorithm::ALL.len()];
+        let mut at = 0;
+        while at < all.len() {
+            all[at] = Self::of(Algorithm::ALL[at]);
+            at += 1;
+        }
+        all
+    };
 
-    const fn of<S: Subject>() -> Self {
-        let none = || Box::new(S::Model::default()) as Box<dyn AnyOracle>;
-        Self { rule: S::rule, cost: S::cost, verb: S::verb, span_us: S::span_us, none }
+    const fn new<S: Subject>(algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            rule: S::rule,
+            words: S::words,
+            example: S::example,
+            cost: S::cost,
+            verb: S::verb,
+            span_us: S::span_us,
+            none: || Box::new(S::Model::default()),
+        }
     }
+}
+
+/// Makes the match that finds an algorithm's subject: an algorithm without one does not compile.
+macro_rules! subject_of {
+    ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
+        impl AnySubject {
+            /// Returns the subject of an algorithm.
+            pub const fn of(algorithm: Algorithm) -> Self {
+                match algorithm {
+                    $(Algorithm::$algorithm => Self::new::<$subject>(algorithm),)*
+                }
+            }
+        }
+    };
+}
+
+for_all_subjects!(subject_of);
+
+/// Returns the arguments of a small rule of `algorithm`, as a call spells them after its name.
+pub fn example(algorithm: Algorithm) -> String {
+    (AnySubject::of(algorithm).example)()
 }
 
 /// What several rules answer.

@@ -1,21 +1,37 @@
 //! The algorithms as subjects of a test: rule, model, and what the design promises of each.
 
-use crate::algorithms::Rule;
-use crate::bounds::{Limit, Period, Refill, Slots};
-use crate::oracle::answer::{Answer, Verb, Wrote};
-use crate::oracle::any::AnyOracle;
-use crate::oracle::backoff::delays;
+use crate::algorithms::{Argument, Rule, State};
+use crate::bounds::{Limit, Period, Refill};
+use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
 use crate::oracle::key::Key;
-use crate::oracle::model::{Limits, Oracle, div_ceil};
-use crate::oracle::quota::{calendar_of, hours};
+use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil};
+use crate::policy::duration::duration_text;
 use crate::time::Span;
 
 /// An algorithm under test: its rule for given limits, its model, and its bounds.
 pub trait Subject {
     /// The naive model, which a stored state can be read into.
-    type Model: Oracle + for<'a> TryFrom<crate::algorithms::State<'a>> + 'static;
+    type Model: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static;
+    /// Whether a refund of what was just charged restores every later answer.
+    const REFUND_UNDOES_CHARGE: bool = true;
     /// The algorithm under `limits`.
     fn rule(limits: &Limits) -> Rule;
+    /// Returns the arguments of the same rule, as a call spells them after the algorithm's name.
+    fn words(limits: &Limits) -> String {
+        let mut numbers = [limits.capacity, limits.rate].into_iter();
+        let word = |argument: &Argument| match argument {
+            Argument::Number => numbers.next().expect("at most two numbers").to_string(),
+            Argument::Duration => duration(limits.period_us),
+        };
+        let arguments = Self::rule(limits).algorithm().arguments();
+        arguments.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+    /// Returns the arguments of a small rule: 5 units, an hour or a day.
+    fn example() -> String {
+        Self::words(&SMALL)
+    }
+    /// Returns a time that a state is about, in microseconds, or none for another algorithm's.
+    fn about_us(state: &State<'_>) -> Option<u64>;
     /// A cost that it can be asked for.
     fn cost(cost: i128) -> i128 {
         cost
@@ -37,218 +53,19 @@ pub trait Subject {
     }
 }
 
-/// `RL.FIXED`
-pub struct Fixed;
-/// `RL.SLIDING`
-pub struct Sliding;
-/// `RL.SLIDINGLOG`
-pub struct Log;
-/// `RL.TOKENBUCKET`
-pub struct Token;
-/// `RL.LEAKYBUCKET`
-pub struct Leaky;
-/// `RL.GCRA`
-pub struct CellRate;
-/// `RL.BACKOFF`
-pub struct Delays;
-/// `RL.QUOTA`
-pub struct Quotas;
-
-impl Subject for Fixed {
-    type Model = super::FixedWindow;
-    fn rule(limits: &Limits) -> Rule {
-        Rule::FixedWindow(crate::algorithms::fixed_window::FixedWindow {
-            limit: limit(limits.capacity),
-            window: period(limits),
-            aligned: limits.aligned,
-        })
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        limits.period_us
-    }
-    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
-        limits.period_us
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        // Aligned, both windows may be used up next to their common edge; otherwise the call that
-        // opened the first one lies a whole window before the second.
-        let twice = 2 * limits.capacity - i128::from(!limits.aligned);
-        (elapsed_us < limits.period_us).then_some(twice)
-    }
-    fn bursts(limits: &Limits, forward: bool) -> i128 {
-        // Aligned, the clock may be set to just before an edge, which is one more window.
-        i128::from(forward) + i128::from(limits.aligned)
-    }
-}
-
-impl Subject for Sliding {
-    type Model = super::SlidingWindow;
-    fn rule(limits: &Limits) -> Rule {
-        let (limit, window) = (limit(limits.capacity), period(limits));
-        Rule::SlidingWindow(crate::algorithms::sliding_window::SlidingWindow { limit, window })
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        limits.period_us
-    }
-    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        // To the end of a window used up at its start, and until enough of it has faded.
-        limits.period_us + div_ceil(limits.period_us * cost, limits.capacity)
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        (elapsed_us < limits.period_us).then_some(2 * limits.capacity - 1)
-    }
-    fn bursts(_limits: &Limits, _forward: bool) -> i128 {
-        // Also set back, the clock may show the end of a window, from which the one before has all
-        // but faded.
-        1
-    }
-}
-
-impl Subject for Log {
-    type Model = super::SlidingLog;
-    fn rule(limits: &Limits) -> Rule {
-        Rule::SlidingLog(crate::algorithms::sliding_log::SlidingLog {
-            limit: limit(limits.capacity),
-            window: period(limits),
-            slots: slots(limits),
-        })
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        limits.period_us
-    }
-    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
-        limits.period_us + div_ceil(limits.period_us, limits.slots)
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        (elapsed_us < limits.period_us).then_some(limits.capacity)
-    }
-}
+/// The limits of [`Subject::example`].
+const SMALL: Limits =
+    Limits { capacity: 5, rate: 5, period_us: 3_600_000_000, aligned: false, slots: 1_024 };
 
 /// Never more than `capacity + rate x t` in any stretch `t`.
-fn at_the_rate(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+pub(super) fn at_the_rate(limits: &Limits, elapsed_us: i128) -> Option<i128> {
     Some(limits.capacity + limits.rate * elapsed_us / limits.period_us)
 }
 
 /// The time to refill, or to drain, `units`.
-fn earned_in_us(limits: &Limits, units: i128) -> i128 {
+pub(super) fn earned_in_us(limits: &Limits, units: i128) -> i128 {
     div_ceil(units * limits.period_us, limits.rate)
 }
-
-impl Subject for Token {
-    type Model = super::TokenBucket;
-    fn rule(limits: &Limits) -> Rule {
-        Rule::TokenBucket(crate::algorithms::token_bucket::TokenBucket(quota(limits)))
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        earned_in_us(limits, limits.capacity)
-    }
-    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        earned_in_us(limits, cost)
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        at_the_rate(limits, elapsed_us)
-    }
-}
-
-impl Subject for Leaky {
-    type Model = super::LeakyBucket;
-    fn rule(limits: &Limits) -> Rule {
-        Rule::LeakyBucket(crate::algorithms::leaky_bucket::LeakyBucket(quota(limits)))
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        earned_in_us(limits, limits.capacity)
-    }
-    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        // Denied, until there is room for it; allowed, until what stands before it has drained.
-        earned_in_us(limits, cost.max(limits.capacity - cost))
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        at_the_rate(limits, elapsed_us)
-    }
-}
-
-impl Subject for CellRate {
-    type Model = super::Gcra;
-    fn rule(limits: &Limits) -> Rule {
-        Rule::Gcra(crate::algorithms::gcra::Gcra::new(quota(limits)))
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        Self::longest_wait_us(limits, limits.capacity)
-    }
-    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        let interval_ns = div_ceil(limits.period_us * 1_000, limits.rate);
-        div_ceil(cost * interval_ns, 1_000)
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        at_the_rate(limits, elapsed_us)
-    }
-}
-
-impl Subject for Delays {
-    type Model = super::Backoff;
-    fn rule(limits: &Limits) -> Rule {
-        let (attempts, base_us, max_us, forget_us) = delays(limits);
-        let [base, max, forget] = [base_us, max_us, forget_us].map(period_of);
-        let rule = crate::algorithms::backoff::Backoff::new(limit(attempts), base, max, forget)
-            .expect("in bounds");
-        Rule::Backoff(rule)
-    }
-    fn cost(cost: i128) -> i128 {
-        cost.min(1)
-    }
-    fn verb(verb: Verb) -> Verb {
-        if verb == Verb::Partly { Verb::Decide } else { verb }
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        delays(limits).3
-    }
-    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
-        delays(limits).2
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        let (attempts, base_us, max_us, forget_us) = delays(limits);
-        let (mut most, mut delay_us, mut left_us) = (attempts, base_us, elapsed_us);
-        while left_us >= delay_us {
-            most += 1;
-            left_us -= delay_us;
-            delay_us = (delay_us * 2).min(max_us);
-        }
-        (elapsed_us < forget_us).then_some(most)
-    }
-    fn bursts(limits: &Limits, forward: bool) -> i128 {
-        // What was forgotten too early has its free attempts again, and its short delays.
-        let (attempts, base_us, max_us, _) = delays(limits);
-        let short = (0..64).take_while(|doublings| base_us << doublings < max_us).count();
-        let again = attempts + short as i128 + 1;
-        i128::from(forward) * div_ceil(again, limits.capacity)
-    }
-}
-
-impl Subject for Quotas {
-    type Model = super::CalendarQuota;
-    fn rule(limits: &Limits) -> Rule {
-        Rule::CalendarQuota(crate::algorithms::quota::CalendarQuota {
-            limit: limit(limits.capacity),
-            calendar: calendar_of(limits),
-        })
-    }
-    fn span_us(limits: &Limits) -> i128 {
-        hours(limits).1 * HOUR_US
-    }
-    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
-        Self::span_us(limits)
-    }
-    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        // Both periods may be used up next to their common edge.
-        (elapsed_us < hours(limits).0 * HOUR_US).then_some(2 * limits.capacity)
-    }
-    fn bursts(_limits: &Limits, forward: bool) -> i128 {
-        // The clock may be set to just before an edge, which is one more period.
-        i128::from(forward) + 1
-    }
-}
-
-const HOUR_US: i128 = 3_600_000_000;
 
 /// A key and its model, side by side.
 pub struct Twin<S: Subject> {
@@ -355,22 +172,27 @@ pub(super) fn check_promise(
     }
 }
 
-fn limit(units: i128) -> Limit {
+/// Spells a duration.
+pub(super) fn duration(us: i128) -> String {
+    duration_text(Span::from_us(us.try_into().expect("positive")))
+}
+
+/// Returns the limit of `units`.
+pub(super) fn limit(units: i128) -> Limit {
     Limit::new(units.try_into().expect("positive")).expect("a limit in bounds")
 }
 
-fn period(limits: &Limits) -> Period {
+/// Returns the period of `limits`.
+pub(super) fn period(limits: &Limits) -> Period {
     period_of(limits.period_us)
 }
 
-fn period_of(us: i128) -> Period {
+/// Returns the period of `us` microseconds.
+pub(super) fn period_of(us: i128) -> Period {
     Period::new(Span::from_us(us.try_into().expect("positive"))).expect("in bounds")
 }
 
-fn slots(limits: &Limits) -> Slots {
-    Slots::new(limits.slots.try_into().expect("small")).expect("in bounds")
-}
-
-fn quota(limits: &Limits) -> Refill {
+/// Returns the refill of a bucket under `limits`.
+pub(super) fn refill(limits: &Limits) -> Refill {
     Refill::new(limit(limits.capacity), limit(limits.rate), period(limits)).expect("in bounds")
 }

@@ -1,6 +1,10 @@
 //! The naive fixed window and sliding-window counter.
 
-use super::model::{Limits, Oracle, floor_to, take_off};
+use crate::algorithms::{Rule, State, fixed_window, sliding_window};
+use crate::oracle::model::{
+    Limits, Oracle, Unexplained, div_ceil, expect_state, floor_to, take_off,
+};
+use crate::oracle::subject::{Subject, duration, limit, period};
 
 /// The open window: its start and the cost of each call in it.
 #[derive(Clone, Default)]
@@ -45,6 +49,52 @@ impl Oracle for FixedWindow {
 
     fn give(&mut self, _limits: &Limits, _now: i128, cost: i128) {
         take_off(&mut self.calls, cost);
+    }
+}
+
+impl TryFrom<State<'_>> for FixedWindow {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, FixedWindow);
+        Ok(Self { start: state.start.as_us().into(), calls: vec![state.used.into()] })
+    }
+}
+
+/// `RL.FIXED`
+pub struct Fixed;
+
+impl Subject for Fixed {
+    type Model = FixedWindow;
+    fn rule(limits: &Limits) -> Rule {
+        Rule::FixedWindow(fixed_window::FixedWindow {
+            limit: limit(limits.capacity),
+            window: period(limits),
+            aligned: limits.aligned,
+        })
+    }
+    fn words(limits: &Limits) -> String {
+        let aligned = if limits.aligned { " ALIGNED" } else { "" };
+        format!("{} {}{aligned}", limits.capacity, duration(limits.period_us))
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::FixedWindow(state) = state else { return None };
+        Some(state.start.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        limits.period_us
+    }
+    fn longest_wait_us(limits: &Limits, _cost: i128) -> i128 {
+        limits.period_us
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        // Aligned, both windows may be used up next to their common edge; otherwise the call that
+        // opened the first one lies a whole window before the second.
+        let twice = 2 * limits.capacity - i128::from(!limits.aligned);
+        (elapsed_us < limits.period_us).then_some(twice)
+    }
+    fn bursts(limits: &Limits, forward: bool) -> i128 {
+        // Aligned, the clock may be set to just before an edge, which is one more window.
+        i128::from(forward) + i128::from(limits.aligned)
     }
 }
 
@@ -114,5 +164,52 @@ impl Oracle for SlidingWindow {
             let current = std::mem::take(&mut self.previous);
             *self = Self { start, previous: Vec::new(), current };
         }
+    }
+}
+
+impl TryFrom<State<'_>> for SlidingWindow {
+    type Error = Unexplained;
+    fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
+        let state = expect_state!(state, SlidingWindow);
+        // Beyond the largest count nothing is added up any more.
+        if state.previous + state.current > sliding_window::State::COUNT_MAX {
+            return Err(Unexplained);
+        }
+        let calls = |count: u64| if count > 0 { vec![count.into()] } else { Vec::new() };
+        Ok(Self {
+            start: state.start.as_us().into(),
+            previous: calls(state.previous),
+            current: calls(state.current),
+        })
+    }
+}
+
+/// `RL.SLIDING`
+pub struct Sliding;
+
+impl Subject for Sliding {
+    type Model = SlidingWindow;
+    fn rule(limits: &Limits) -> Rule {
+        let (limit, window) = (limit(limits.capacity), period(limits));
+        Rule::SlidingWindow(sliding_window::SlidingWindow { limit, window })
+    }
+    fn about_us(state: &State<'_>) -> Option<u64> {
+        let State::SlidingWindow(state) = state else { return None };
+        Some(state.start.as_us())
+    }
+    fn span_us(limits: &Limits) -> i128 {
+        limits.period_us
+    }
+    fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
+        // To the end of a window used up at its start, and until enough of it has faded.
+        limits.period_us + div_ceil(limits.period_us * cost, limits.capacity)
+    }
+    fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
+        (elapsed_us < limits.period_us).then_some(2 * limits.capacity - 1)
+    }
+    fn bursts(_limits: &Limits, _forward: bool) -> i128 {
+        // Also set back, the clock may show the end of a window, from which the one before has all
+        // but faded.
+        1
     }
 }
