@@ -27,7 +27,7 @@ fn ask(client: &mut Client, line: &str) -> Value {
 }
 
 /// Asserts that the key is refused by every call that looks at what is wrong with it, and stays as
-/// it is: `RL.RENEW` and `RL.RELEASE` look at the mark, the caller's lease and the last of the others.
+/// it is: `RL.RENEW` and `RL.RELEASE` look at the mark, their own lease and the last of the others.
 fn assert_foreign(client: &mut Client, what: &str) {
     let (before, changes) = (client.snapshot("k"), client.changes());
     let has_mark = client.call(&["ZSCORE", "k", ""]) == Value::BulkString(b"0".to_vec());
