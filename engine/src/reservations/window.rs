@@ -3,8 +3,8 @@
 //! An expensive job holds its estimate before it starts, under an id and for a while
 //! ([`Step::Reserve`]), and then tells what it really took ([`Step::Commit`]), or that it takes
 //! nothing ([`Step::Cancel`]). What is open lapses by itself, so that a job that died holds nothing
-//! for ever. A settled id is remembered for a while ([`Reservation::settled`]), so that to settle it
-//! again changes nothing.
+//! for ever. A settled id is remembered for a while ([`Reservation::settled`]): to settle it again
+//! changes nothing.
 //!
 //! The state is a window, as of the algorithm without reservations, and the list of them. When the
 //! window turns, what is open goes along; what is settled counts in the window of that moment. Any
