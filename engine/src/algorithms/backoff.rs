@@ -61,7 +61,7 @@ impl State {
 }
 
 /// The attempts at one instant.
-struct View<'a> {
+struct AttemptsView<'a> {
     rule: &'a Backoff,
     now: Instant,
     last: Instant,
@@ -77,19 +77,21 @@ impl Limiter<'_> for Backoff {
     /// `now`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
-        let none = View { rule: self, now, last: now, count: 0, repaired: false };
+        let none = AttemptsView { rule: self, now, last: now, count: 0, repaired: false };
         let forget = { self.forget }.span();
         match stored {
             Some(State { last, count }) if last.since(now) > forget => {
-                View { last: now, count, repaired: true, ..none }
+                AttemptsView { last: now, count, repaired: true, ..none }
             }
-            Some(State { last, count }) if now < last.after(forget) => View { last, count, ..none },
+            Some(State { last, count }) if now < last.after(forget) => {
+                AttemptsView { last, count, ..none }
+            }
             _ => none,
         }
     }
 }
 
-impl Standing for View<'_> {
+impl Standing for AttemptsView<'_> {
     type NewState = State;
 
     fn limit(&self) -> Limit {

@@ -58,7 +58,7 @@ pub trait Bucket {
 }
 
 /// What is `used` at `origin`, from where on it drains.
-struct View<'a, B> {
+struct BucketView<'a, B> {
     bucket: &'a B,
     now: Instant,
     full: u128,
@@ -81,21 +81,21 @@ impl<B: Bucket> Limiter<'_> for B {
             0 => self.used(full, &state),
             _ => used_in_debt(self, full, &state),
         });
-        let view = View { bucket: self, now, full, used, origin: now, repaired: false };
+        let view = BucketView { bucket: self, now, full, used, origin: now, repaired: false };
         let Some(state) = stored.filter(|_| used > 0) else {
             // Also what a lowered capacity makes whole: that is no state at all, whatever its time.
             return view;
         };
         let ahead = state.updated.since(now);
         if !ahead.is_zero() && ahead > refill.time_to_fill() {
-            return View { repaired: true, ..view };
+            return BucketView { repaired: true, ..view };
         }
         let drained = refill.earned(now.since(state.updated));
-        View { used: used.saturating_sub(drained), origin: now.max(state.updated), ..view }
+        BucketView { used: used.saturating_sub(drained), origin: now.max(state.updated), ..view }
     }
 }
 
-impl<B: Bucket> View<'_, B> {
+impl<B: Bucket> BucketView<'_, B> {
     fn asked(&self, cost: Cost) -> u128 {
         self.bucket.refill().parts(cost.units())
     }
@@ -124,7 +124,7 @@ impl<B: Bucket> View<'_, B> {
     }
 }
 
-impl<B: Bucket> Standing for View<'_, B> {
+impl<B: Bucket> Standing for BucketView<'_, B> {
     type NewState = State;
 
     #[inline(always)]

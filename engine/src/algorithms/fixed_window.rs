@@ -8,7 +8,7 @@
 //!
 //! Source: the `INCR` and `EXPIRE` pattern of the Redis documentation, made atomic and exact.
 
-use crate::algorithms::window::{OpenWindow, View, Window};
+use crate::algorithms::window::{OpenWindow, Window, WindowView};
 use crate::bounds::{Cost, Limit, Period};
 use crate::call::{Limiter, Standing};
 use crate::fields::{Field, Fields};
@@ -33,7 +33,7 @@ impl Limiter<'_> for FixedWindow {
     /// opened anew with what was used.
     #[inline(always)]
     fn standing(&self, stored: Option<Window>, now: Instant) -> impl Standing<NewState = Window> {
-        View { limit: self.limit, open: self.window_at(stored, now) }
+        WindowView { limit: self.limit, open: self.window_at(stored, now) }
     }
 }
 

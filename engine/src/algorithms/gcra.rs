@@ -47,7 +47,7 @@ impl State {
 }
 
 /// The debt at one instant.
-struct View<'a> {
+struct ArrivalView<'a> {
     rule: &'a Gcra,
     now_ns: u64,
     owed_ns: u64,
@@ -63,18 +63,18 @@ impl Limiter<'_> for Gcra {
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let now_ns = now.as_us().saturating_mul(1_000);
         let (owed_ns, repaired) = self.owed_ns(stored, now_ns);
-        View { rule: self, now_ns, owed_ns, repaired }
+        ArrivalView { rule: self, now_ns, owed_ns, repaired }
     }
 }
 
-impl View<'_> {
+impl ArrivalView<'_> {
     /// What would be owed with `cost` taken.
     fn wanted_ns(&self, cost: Cost) -> u128 {
         u128::from(self.owed_ns) + u128::from(cost.units()) * u128::from(self.rule.interval_ns)
     }
 }
 
-impl Standing for View<'_> {
+impl Standing for ArrivalView<'_> {
     type NewState = State;
 
     #[inline(always)]

@@ -16,7 +16,7 @@
 //!
 //! Source: what billing calls an allowance per period.
 
-use crate::algorithms::window::{OpenWindow, View, Window};
+use crate::algorithms::window::{OpenWindow, Window, WindowView};
 use crate::bounds::{Cost, Limit};
 use crate::calendar::{Calendar, CalendarPeriod};
 use crate::call::{Limiter, Standing};
@@ -40,7 +40,7 @@ impl Limiter<'_> for CalendarQuota {
     /// current one, what was used in it moves there.
     #[inline(always)]
     fn standing(&self, stored: Option<Window>, now: Instant) -> impl Standing<NewState = Window> {
-        View { limit: self.limit, open: self.window_at(stored, now) }
+        WindowView { limit: self.limit, open: self.window_at(stored, now) }
     }
 }
 

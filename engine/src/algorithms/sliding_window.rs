@@ -48,7 +48,7 @@ impl State {
 }
 
 /// The two windows at one instant.
-struct View<'a> {
+struct CounterView<'a> {
     rule: &'a SlidingWindow,
     now: Instant,
     windows: State,
@@ -69,11 +69,11 @@ impl Limiter<'_> for SlidingWindow {
         let elapsed = now.since(windows.start);
         let faded = self.still_counting(windows.previous, elapsed);
         let estimate = faded.saturating_add(windows.current);
-        View { rule: self, now, windows, estimate, repaired }
+        CounterView { rule: self, now, windows, estimate, repaired }
     }
 }
 
-impl Standing for View<'_> {
+impl Standing for CounterView<'_> {
     type NewState = State;
 
     #[inline(always)]

@@ -33,14 +33,14 @@ pub struct OpenWindow {
 }
 
 /// The open window under a limit.
-pub struct View {
+pub struct WindowView {
     /// Units per window.
     pub limit: Limit,
     /// The window.
     pub open: OpenWindow,
 }
 
-impl Standing for View {
+impl Standing for WindowView {
     type NewState = Window;
 
     #[inline(always)]
