@@ -550,7 +550,7 @@ end
 --                                     re-base the state; nil when it is no state of the algorithm.
 --   lacks(cost)                       how long until there is room for cost; nil when there is
 --   in_use()                          what is used, in units, rounded up
---   take(cost), give_back(cost)
+--   take(cost, is_charged), give_back(cost)
 --   after()                           what remains, and how long until all of it is back
 --   wait()                            how long an allowed call holds back; there is none but of
 --                                     LEAKYBUCKET
@@ -1124,8 +1124,8 @@ end
 local function sliding_log()
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
-  -- How finely instants are rounded up, by this rule.
-  local rule_slot
+  -- The width of a slot, and how finely instants are rounded up, by this rule.
+  local grid, rule_slot
   -- What is stored: the base, the coarsest rounding, and so many entries after so many bytes.
   local log, base, slot, count, front
   -- How many entries no longer count, their total, and what counts.
@@ -1173,7 +1173,8 @@ local function sliding_log()
 
   local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
-    rule_slot = limit <= SLOTS and 1 or floor((window + SLOTS - 1) / SLOTS)
+    grid = floor((window + SLOTS - 1) / SLOTS)
+    rule_slot = limit <= SLOTS and 1 or grid
     log, moved_to, rewrites = nil, nil, false
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
@@ -1226,7 +1227,11 @@ local function sliding_log()
 
   local function in_use() return used end
 
-  local function take(cost)
+  local function take(cost, is_charged)
+    if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
+      -- A charge beyond that many entries is rounded whatever the limit.
+      rule_slot = grid
+    end
     local rounded = rounded_now()
     last = moved_to or (last > rounded and last or rounded)
     last_total, used = last_total + cost, used + cost
@@ -1435,7 +1440,7 @@ local function settling()
       return plain(clear) == 0 and 1 or 0, clear
     end
     local fits = cost <= limit and not self.lacks(cost)
-    self.take(cost)
+    self.take(cost, true)
     if not fits then
       if exceeds(self.in_use(), TOTAL_MAX) then return nil, 'too_many_units' end
       local _, reset = self.after()

@@ -822,7 +822,7 @@ end)()
     algorithm = (function()
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
-  local rule_slot
+  local grid, rule_slot
   local log, base, slot, count, front
   local dead, passed, used
   local kept_from, kept_to, last, last_total
@@ -858,7 +858,8 @@ end)()
   end
   local function standing(bytes, at, _, its_limit, its_window)
     now, limit, window = at, its_limit, its_window
-    rule_slot = limit <= SLOTS and 1 or floor((window + SLOTS - 1) / SLOTS)
+    grid = floor((window + SLOTS - 1) / SLOTS)
+    rule_slot = limit <= SLOTS and 1 or grid
     log, moved_to, rewrites = nil, nil, false
     dead, passed, used, kept_from, kept_to = 0, 0, 0, 0, 0
     last, last_total = now, 0
@@ -904,7 +905,10 @@ end)()
     return after > 0 and after or 0
   end
   local function in_use() return used end
-  local function take(cost)
+  local function take(cost, is_charged)
+    if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
+      rule_slot = grid
+    end
     local rounded = rounded_now()
     last = moved_to or (last > rounded and last or rounded)
     last_total, used = last_total + cost, used + cost
@@ -1169,7 +1173,7 @@ local function apply(self, verb, keys, args, at)
       return plain(clear) == 0 and 1 or 0, clear
     end
     local fits = cost <= limit and not self.lacks(cost)
-    self.take(cost)
+    self.take(cost, true)
     if not fits then
       if exceeds(self.in_use(), TOTAL_MAX) then return nil, 'too_many_units' end
       local _, reset = self.after()

@@ -78,6 +78,10 @@ pub trait Standing: Sized {
     /// Takes `cost`, which is not zero, whether or not there is room: what follows is said of the
     /// subject after it.
     fn take(&mut self, cost: Cost);
+    /// The same, for a charge: it may be stored more coarsely, on the strict side.
+    fn take_charged(&mut self, cost: Cost) {
+        self.take(cost);
+    }
     /// Gives back `cost`, or what is used if that is less: what follows is said of the subject
     /// after it. Something is used.
     fn give_back(&mut self, cost: Cost);
@@ -175,7 +179,7 @@ pub fn charge<S: Standing>(
     let takes = !cost.is_zero();
     let fits = if takes { subject.has_room_for(cost) } else { subject.clear_in().is_zero() };
     if takes {
-        subject.take(cost);
+        subject.take_charged(cost);
         if !fits && subject.used() > Cost::TOTAL_MAX.into() {
             return Err(ChargeError::TooManyUnits);
         }

@@ -15,6 +15,11 @@
 //! more entries than slots (and one), never more than the limit in any window, and a unit is held
 //! at most one slot longer than exact.
 //!
+//! A charge takes what is not there, so a limit does not bound how many entries charges leave. One
+//! that finds as many entries as slots is rounded in the same way, whatever the limit: at most
+//! twice as many live entries as slots, and one. The slot is stored with it, or a shorter rule
+//! would take the rounded instant for a clock that stepped back.
+//!
 //! What is given back is what came last. No command truncates a string, so the entries that go are
 //! overwritten with the one that is the last now: equal entries count as one. Once there are too
 //! many of those the log is written anew without them.
@@ -27,6 +32,9 @@ use crate::decision::{Decision, Next};
 use crate::fields::Field;
 use crate::time::{Instant, Span};
 use std::ops::Range;
+
+#[cfg(test)]
+mod tests;
 
 /// The rule: never more than `limit` units in any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +141,8 @@ impl Edit<'_> {
 struct View<'a, 'log> {
     rule: &'a SlidingLog,
     now: Instant,
+    /// How finely a change rounds; set where there is one.
+    slot: Span,
     log: Option<Log<'log>>,
     /// How many entries no longer count.
     dead: usize,
@@ -162,6 +172,7 @@ impl<'log> Limiter<'log> for SlidingLog {
         stored: Option<Log<'log>>,
         now: Instant,
     ) -> impl Standing<NewState = Edit<'log>> {
+        let mut slot = Span::from_us(1);
         let Some(log) = stored else {
             let last = Entry { instant: now, total: 0 };
             let (log, kept) = (None, 0..0);
@@ -170,6 +181,7 @@ impl<'log> Limiter<'log> for SlidingLog {
             return View {
                 rule: self,
                 now,
+                slot,
                 log,
                 dead,
                 passed,
@@ -188,7 +200,8 @@ impl<'log> Limiter<'log> for SlidingLog {
         let used = newest.total.saturating_sub(passed);
         let (kept, moved_to) = if newest.instant.since(now) > window.max(log.slot) {
             let past = log.first_not(dead..count, |entry| entry.instant <= now);
-            (dead..past, Some(now.ceil_to(self.slot())))
+            slot = self.slot();
+            (dead..past, Some(now.ceil_to(slot)))
         } else if dead > 0 && dead * 2 >= count - dead {
             (dead..count, None)
         } else {
@@ -197,7 +210,8 @@ impl<'log> Limiter<'log> for SlidingLog {
         let last = Entry { instant: moved_to.unwrap_or(newest.instant), ..newest };
         // Where entries were moved they are many, or it does not matter.
         let rewrites = moved_to.is_some();
-        View { rule: self, now, log: stored, dead, passed, used, kept, last, moved_to, rewrites }
+        let log = stored;
+        View { rule: self, now, slot, log, dead, passed, used, kept, last, moved_to, rewrites }
     }
 }
 
@@ -231,14 +245,29 @@ impl<'log> Standing for View<'_, 'log> {
 
     #[inline(always)]
     fn take(&mut self, cost: Cost) {
-        let at = || self.last.instant.max(self.now.ceil_to(self.rule.slot()));
+        self.slot = self.rule.slot();
+        let at = || self.last.instant.max(self.now.ceil_to(self.slot));
         self.last.instant = self.moved_to.unwrap_or_else(at);
         self.last.total = self.last.total.saturating_add(cost.units());
         self.used = self.used.saturating_add(cost.units());
     }
 
+    /// Rounds up to the slot if there are as many entries as slots, whatever the limit.
+    #[cold]
+    fn take_charged(&mut self, cost: Cost) {
+        let is_full = self.kept.len() as u64 >= self.rule.slots.count();
+        if is_full && self.moved_to.is_none() {
+            self.last.instant = self.last.instant.max(self.now.ceil_to(self.rule.grid()));
+        }
+        self.take(cost);
+        if is_full && self.moved_to.is_none() {
+            self.slot = self.rule.grid();
+        }
+    }
+
     fn give_back(&mut self, cost: Cost) {
         let given = cost.units().min(self.used);
+        self.slot = self.rule.slot();
         self.used -= given;
         self.last.total = self.last.total.saturating_sub(given);
         let Some(log) = self.log else { return };
@@ -299,11 +328,12 @@ impl SlidingLog {
 
     /// The width that instants are rounded up to; 1 us, which is none, for up to `slots` units.
     fn slot(&self) -> Span {
-        if self.limit.units() <= self.slots.count() {
-            Span::from_us(1)
-        } else {
-            Span::from_us(self.window.as_us().div_ceil(self.slots.count()))
-        }
+        if self.limit.units() <= self.slots.count() { Span::from_us(1) } else { self.grid() }
+    }
+
+    /// The width of a slot.
+    fn grid(&self) -> Span {
+        Span::from_us(self.window.as_us().div_ceil(self.slots.count()))
     }
 }
 
@@ -353,8 +383,7 @@ impl<'log> View<'_, 'log> {
         let last = self.last;
         let mut kept = self.kept.clone();
         let Some(log) = self.log else {
-            let slot = self.rule.slot();
-            return Edit { log: None, kept, last, slot, rewrites: false };
+            return Edit { log: None, kept, last, slot: self.slot, rewrites: false };
         };
         if let Some(before) = kept.end.checked_sub(1)
             && before >= kept.start
@@ -374,7 +403,7 @@ impl<'log> View<'_, 'log> {
         let survivors = kept.start.max(self.dead) < kept.end;
         let taken_over = self.moved_to.is_none() && last.instant <= log.last().instant;
         let inherits = survivors || taken_over;
-        let slot = if inherits { log.slot.max(self.rule.slot()) } else { self.rule.slot() };
+        let slot = if inherits { log.slot.max(self.slot) } else { self.slot };
         Edit { log: self.log, kept, last, slot, rewrites: self.rewrites }
     }
 }

@@ -137,7 +137,7 @@ fn charge<O: Oracle>(
 ) -> Option<(i128, i128)> {
     let fits = if cost > 0 {
         let had_room = subject.would_allow(limits, now, cost);
-        subject.take(limits, now, cost);
+        subject.charge(limits, now, cost);
         had_room
     } else {
         subject.is_clear(limits, now)

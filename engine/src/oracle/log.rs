@@ -20,12 +20,27 @@ pub struct SlidingLog {
 impl SlidingLog {
     fn slot(limits: &Limits) -> i128 {
         let exact = limits.capacity <= limits.slots;
-        if exact { 1 } else { div_ceil(limits.period_us, limits.slots) }
+        if exact { 1 } else { Self::grid(limits) }
+    }
+
+    fn grid(limits: &Limits) -> i128 {
+        div_ceil(limits.period_us, limits.slots)
     }
 
     fn rounded(limits: &Limits, now: i128) -> i128 {
         let slot = Self::slot(limits);
         div_ceil(now, slot) * slot
+    }
+
+    /// Adds a call at `now`, rounded up to `slot`.
+    fn add(&mut self, limits: &Limits, now: i128, cost: i128, slot: i128) {
+        self.forget_many(limits, now);
+        let rounded = div_ceil(now, slot) * slot;
+        let at = if self.calls.is_empty() { rounded } else { rounded.max(self.newest()) };
+        // Whatever still counts keeps its rounding, also what the new call shares an instant with.
+        let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
+        self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
+        self.calls.push((at, cost));
     }
 
     fn newest(&self) -> i128 {
@@ -121,17 +136,18 @@ impl Oracle for SlidingLog {
     }
 
     fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
-        self.forget_many(limits, now);
-        let at = if self.calls.is_empty() {
-            Self::rounded(limits, now)
-        } else {
-            Self::rounded(limits, now).max(self.newest())
-        };
-        // Whatever still counts keeps its rounding, also what the new call shares an instant with.
-        let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
-        let slot = Self::slot(limits);
-        self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
-        self.calls.push((at, cost));
+        self.add(limits, now, cost, Self::slot(limits));
+    }
+
+    fn charge(&mut self, limits: &Limits, now: i128, cost: i128) {
+        let count = self.count(|_| true);
+        let live = self.count(|at| Self::counts(limits, at, now));
+        let forgets = self.clone().forget_many(limits, now);
+        let entries = (if forgets { live } else { count }) as i128;
+        // Entries that were just moved to `now` stay where they are.
+        let is_full = entries >= limits.slots && !self.is_repaired;
+        let slot = if is_full { Self::grid(limits) } else { Self::slot(limits) };
+        self.add(limits, now, cost, slot);
     }
 
     fn give(&mut self, limits: &Limits, now: i128, mut cost: i128) {

@@ -22,8 +22,12 @@ pub trait Oracle: Default + Clone {
     fn repair(&mut self, limits: &Limits, now: i128) -> bool;
     /// Would `cost` be allowed at `now`, if nothing happens until then?
     fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool;
-    /// `cost` was allowed, or charged, at `now`.
+    /// `cost` was allowed at `now`.
     fn take(&mut self, limits: &Limits, now: i128, cost: i128);
+    /// `cost` was charged at `now`.
+    fn charge(&mut self, limits: &Limits, now: i128, cost: i128) {
+        self.take(limits, now, cost);
+    }
     /// `cost` was given back at `now`, when something was used.
     fn give(&mut self, limits: &Limits, now: i128, cost: i128);
     /// How long an allowed call has to wait before it acts.

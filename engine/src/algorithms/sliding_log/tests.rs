@@ -1,0 +1,112 @@
+//! The number of entries that charges leave in a log.
+
+use crate::algorithms::State;
+use crate::oracle::answer::Verb;
+use crate::oracle::model::Limits;
+use crate::oracle::subject::{Log, Twin};
+use crate::properties;
+use crate::state::decode;
+use proptest::prelude::*;
+
+const NOW: i128 = 1_800_000_000_000_000;
+const SECOND: i128 = 1_000_000;
+
+/// `SLIDINGLOG 10 16`, in slots of a second.
+const TEN: Limits =
+    Limits { capacity: 10, rate: 1, period_us: 16 * SECOND, aligned: false, slots: 16 };
+
+/// Returns how many entries are stored, and how many of them count at `now`.
+fn entries(twin: &Twin<Log>, limits: &Limits, now: i128) -> (usize, usize) {
+    let Some(bytes) = &twin.key.bytes else { return (0, 0) };
+    let State::SlidingLog(log) = decode(bytes).expect("a state") else { panic!("a log") };
+    let instants = (0..log.entries.len()).map(|index| i128::from(log.entry(index).instant.as_us()));
+    (log.entries.len(), instants.filter(|at| at + limits.period_us > now).count())
+}
+
+fn make(twin: &mut Twin<Log>, verb: Verb, limits: &Limits, now: i128, cost: i128) -> [i128; 3] {
+    let answer = twin.call(verb, limits, now, cost).unwrap().expect("not refused");
+    [answer.allowed, answer.remaining, answer.retry_after_ms]
+}
+
+#[test]
+fn charge_is_rounded_up_once_there_are_as_many_entries_as_slots() {
+    let mut twin = Twin::<Log>::default();
+    let mut charge = |at_us| {
+        make(&mut twin, Verb::Charge, &TEN, NOW + at_us, 1);
+        let State::SlidingLog(log) = decode(twin.key.bytes.as_ref().unwrap()).unwrap() else {
+            panic!("a log")
+        };
+        (log.entries.len(), i128::from(log.last().instant.as_us()) - NOW, log.slot.as_us())
+    };
+    for number in 1..=16 {
+        assert_eq!(charge(number), (number as usize, number, 1));
+    }
+    assert_eq!(charge(17), (17, SECOND, 1_000_000));
+    assert_eq!(charge(18), (17, SECOND, 1_000_000));
+    assert_eq!(charge(SECOND), (17, SECOND, 1_000_000));
+    assert_eq!(charge(SECOND + 1), (18, 2 * SECOND, 1_000_000));
+    // A shorter rule does not take the rounded instant for a clock that stepped back.
+    let (short, now) = (Limits { period_us: 1_000, ..TEN }, NOW + SECOND + 1);
+    assert_eq!(make(&mut twin, Verb::Decide, &short, now, 10), [0, 6, 1_001]);
+    // 20 units are used, of which 16 were charged exactly. The eleventh of them to go makes room.
+    assert_eq!(make(&mut twin, Verb::Decide, &TEN, now, 1), [0, 0, 15_001]);
+    assert_eq!(make(&mut twin, Verb::Decide, &TEN, NOW + 16 * SECOND + 11, 1), [1, 0, 0]);
+}
+
+#[test]
+fn ten_thousand_charges_hold_at_most_twice_the_slots() {
+    let limits = Limits { slots: 1_024, period_us: 60 * SECOND, ..TEN };
+    let mut twin = Twin::<Log>::default();
+    let rule = <Log as crate::oracle::subject::Subject>::rule(&limits);
+    for number in 0..10_000 {
+        twin.key.carry_out(Verb::Charge, &rule, NOW + number * 6_000, 1).unwrap();
+    }
+    let (stored, _) = entries(&twin, &limits, NOW + 60 * SECOND);
+    assert!((1_024..=2_049).contains(&stored), "{stored}");
+    assert!(twin.key.bytes.unwrap().len() <= 20 + 12 * 2_049);
+}
+
+proptest! {
+    #![proptest_config(properties::config())]
+
+    /// Bursts of charges at any pace; the model is compared at each.
+    #[test]
+    fn charges_leave_at_most_twice_the_slots_and_one(
+        calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128), 1..120),
+        capacity in 1..30_i128,
+    ) {
+        let limits = Limits { capacity, ..TEN };
+        let (mut twin, mut now) = (Twin::<Log>::default(), NOW);
+        for (pace, step, cost) in calls {
+            now += [1, 10, 1_000, step / 4, step, 16 * step][usize::from(pace)];
+            let done = twin.call(Verb::Charge, &limits, now, cost);
+            prop_assert!(done.is_ok(), "{done:?}");
+            let (stored, _) = entries(&twin, &limits, now);
+            prop_assert!(stored <= 33, "{stored}");
+        }
+    }
+
+    /// The same between calls and refunds, of what counts.
+    #[test]
+    fn charges_between_calls_leave_at_most_twice_the_slots_and_one_that_count(
+        calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128, 0..8_u8), 1..120),
+        capacity in 1..17_i128,
+    ) {
+        let limits = Limits { capacity, ..TEN };
+        let (mut twin, mut now, mut refunded) = (Twin::<Log>::default(), NOW, false);
+        for (pace, step, cost, verb) in calls {
+            now += [1, 10, 1_000, step / 4, step, 16 * step][usize::from(pace)];
+            let verb = match verb {
+                0 | 1 => Verb::Decide,
+                2 => Verb::Refund,
+                _ => Verb::Charge,
+            };
+            refunded |= verb == Verb::Refund;
+            let done = twin.call(verb, &limits, now, cost);
+            prop_assert!(done.is_ok(), "{done:?}");
+            let (_, live) = entries(&twin, &limits, now);
+            // What refunds overwrite stays for a while.
+            prop_assert!(refunded || live <= 33, "{live}");
+        }
+    }
+}
