@@ -2,8 +2,9 @@
 
 use crate::algorithms::State;
 use crate::oracle::answer::Verb;
+use crate::oracle::log::Log;
 use crate::oracle::model::Limits;
-use crate::oracle::subject::{Log, Twin};
+use crate::oracle::subject::Twin;
 use crate::properties;
 use crate::state::decode;
 use proptest::prelude::*;
