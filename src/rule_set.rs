@@ -1,5 +1,5 @@
-//! The path of a call with several rules: all of them are decided on one `now` before anything is
-//! stored, and take all or nothing.
+//! The path of a call with several rules. All rules decide at one `now` before anything is stored,
+//! and the call takes from every key or from none.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, KeyName, ReadKey, WriteKey};
@@ -12,65 +12,60 @@ use crate::{clock, config, info, reply};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
-use redis_throttle_engine::decision::Decision;
-use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
-use redis_throttle_engine::grammar::packed::RULES_MAX;
-use redis_throttle_engine::grammar::request::Asked;
-use redis_throttle_engine::grammar::usage::Usage;
+use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
+use redis_throttle_engine::grammar::request::{Asked, Request};
+use redis_throttle_engine::grammar::usage::{Usage, packed_usage};
 use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
 
-/// One of something for each rule of a call. It is filled where it lies: it has room for all there
-/// may be, and to hand it on by value would copy that, some thousand bytes for each.
+/// One item for each rule of a call. It is filled in place: to move it copies the room for all
+/// items, up to some thousand bytes.
 type Each<T> = ArrayVec<T, RULES_MAX>;
 
-/// What becomes of one key.
+/// A change to one key.
 enum Write {
-    /// A state of an algorithm.
+    /// Of a state of an algorithm.
     State(keyspace::Write),
-    /// A lease.
+    /// Of a set of holders.
     Lease(holders::Write),
 }
 
-/// The rules of a call.
-struct Rules<'call> {
-    /// What each of them asks for, also one that is a policy's.
-    requests: Each<Asked<'call>>,
-    /// Those that are a policy's, in their order.
-    policies: Each<OfPolicy<'call>>,
-    /// Where they are: a bit for each place.
-    places_of_policies: u32,
-    /// Where those are among them that do not look at their keys.
-    places_unseen: u32,
-    /// Whether what becomes of the call is counted.
-    counts: bool,
+/// A rule of the set.
+enum Rule<'call> {
+    /// A rule that the call spells out.
+    Counted(Request),
+    /// A lease.
+    Lease(LeaseRequest<'call>),
+    /// A rule that a policy defines.
+    ByPolicy(ByPolicy<'call>),
 }
 
-/// A rule of a call that is a policy's.
-struct OfPolicy<'call> {
-    /// Its place among all.
-    at: usize,
+/// A rule that a policy defines.
+struct ByPolicy<'call> {
     applied: Applied<'call>,
-    /// Whether what it stores is the first state of its key.
+    /// Whether the stored state is the first of its key.
     creates: bool,
 }
 
-/// Decides a call by all its rules and stores what follows from it. All that could go wrong, the
-/// making of the reply included, comes before the first key is touched.
+/// A decision and the change that follows for the key.
+type Decided = Result<(Row, Option<Write>), RuleError>;
+
+/// Decides a call by all its rules and stores the result. Everything that can fail, the reply
+/// included, comes before the first key changes.
 pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
-    let mut rules = Rules::new(true);
-    rules.read(call, now)?;
+    let mut rules = Each::new();
+    read(&mut rules, call, true, now)?;
     let mut rows = Each::new();
     let (reply, mut committed);
     {
         let mut keys: Each<_> = Each::new();
-        rules.open(call, &mut keys, KeyName::open_for_writing)?;
+        open(&rules, call, &mut keys, KeyName::open_for_writing)?;
         let mut writes = Each::new();
-        let decided = decide_each(&mut keys, &mut rules, &mut rows, &mut writes, now);
-        decided.map_err(|error| rules.count_error(error))?;
+        let decided = decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now);
+        decided.map_err(|error| count_error(&rules, error))?;
         reply = reply::Several::of(&rows);
         committed = Each::new();
         fault::point(Point::Reply);
@@ -83,10 +78,105 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
             }
         }
     }
-    announce_each(&mut committed, call).map_err(|error| rules.count_error(error.into()))?;
-    rules.count(&rows, reply.is_allowed(), now);
+    announce_each(&mut committed, call).map_err(|error| count_error(&rules, error.into()))?;
+    count(&rules, &rows, reply.is_allowed(), now);
     info::count_decision(index, reply.is_allowed());
     reply.send(call.context());
+    Ok(())
+}
+
+/// Decides a call by all its rules and stores nothing.
+pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
+    let now = clock::now();
+    let mut rules = Each::new();
+    read(&mut rules, call, false, now)?;
+    let mut keys: Each<_> = Each::new();
+    open(&rules, call, &mut keys, KeyName::open_for_reading)?;
+    let (mut rows, mut writes) = (Each::new(), Each::new());
+    decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now)?;
+    let reply = reply::Several::of(&rows);
+    fault::point(Point::Reply);
+    info::count_decision(index, reply.is_allowed());
+    reply.send(call.context());
+    Ok(())
+}
+
+/// Reads the rules of a call, in its order. An error of a policy is counted if `counts` is set.
+fn read<'call>(
+    rules: &mut Each<Rule<'call>>,
+    call: &Call<'call>,
+    counts: bool,
+    now: Instant,
+) -> Result<(), CommandError> {
+    if call.args().len() > 2 * RULES_MAX + 1 {
+        return Err(CommandError::Grammar(GrammarError::TooManyRules));
+    }
+    let slots = config::sliding_log_slots();
+    let (pairs, odd_one) = call.args().as_chunks();
+    for (at, [key, rule]) in pairs.iter().enumerate() {
+        match packed_rule(rule, slots) {
+            Ok(Asked::Units(Request { partial: true, .. })) => {
+                return Err(in_rule(at, RuleError::Grammar(GrammarError::PartialNotHere)));
+            }
+            Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
+            Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
+            Err(GrammarError::UseNotHere) => {
+                let found = ByPolicy::read(key, rule, counts, now);
+                rules.push(Rule::ByPolicy(found.map_err(|error| in_rule(at, error))?));
+            }
+            Err(error) => return Err(in_rule(at, RuleError::Grammar(error))),
+        }
+    }
+    match odd_one {
+        [] => Ok(()),
+        _ => Err(CommandError::Grammar(GrammarError::Arity)),
+    }
+}
+
+/// Opens the keys of the rules that look at theirs.
+#[inline(always)]
+fn open<'open, 'call, K>(
+    rules: &[Rule<'call>],
+    call: &'open Call<'call>,
+    keys: &mut Each<Option<K>>,
+    open: impl Fn(KeyName<'open, 'call>) -> K,
+) -> Result<(), CommandError> {
+    for (name, rule) in call.take_keys()?.zip(rules) {
+        keys.push(rule.looks().then(|| open(name)));
+    }
+    Ok(())
+}
+
+/// Fills `rows` with the decision of each rule and `writes` with the changes: all of them if every
+/// rule allows the call, otherwise only repairs.
+fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
+    rules: &mut [Rule<'_>],
+    keys: &mut [Option<K>],
+    rows: &mut Each<Row>,
+    writes: &mut Each<Option<Write>>,
+    now: Instant,
+) -> Result<(), CommandError> {
+    let mut first_denial = None;
+    for (at, (rule, key)) in rules.iter_mut().zip(&mut *keys).enumerate() {
+        let mode = if first_denial.is_none() { Mode::Take } else { Mode::HoldBack };
+        let keep = |row: Row, write| {
+            if row.denies() {
+                first_denial.get_or_insert(at);
+            }
+            rows.push(row);
+            writes.push(write);
+        };
+        rule.decide(key, mode, now, keep).map_err(|error| in_rule(at, error))?;
+    }
+    // A denial is the same in both modes, so only what allowed the call before it decides again.
+    let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
+    for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
+        if row.decision.verdict.is_allowed() {
+            let keep = |held_back, repair| (*row, *write) = (held_back, repair);
+            let decided = rule.decide(key, Mode::HoldBack, now, keep);
+            decided.map_err(|error| in_rule(at, error))?;
+        }
+    }
     Ok(())
 }
 
@@ -97,7 +187,7 @@ fn commit<'call>(key: WriteKey<'_, 'call>, write: &Write) -> Result<Committed<'c
     }
 }
 
-/// Tells of every change, once all keys are closed; of what went wrong the first.
+/// Announces every change once all keys are closed. Returns the first error.
 fn announce_each<'call>(
     committed: &mut Each<Result<Committed<'call>, CommitError>>,
     call: &mut Call<'call>,
@@ -110,218 +200,115 @@ fn announce_each<'call>(
     result
 }
 
-/// Decides a call by all its rules and stores nothing.
-pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
-    let now = clock::now();
-    let mut rules = Rules::new(false);
-    rules.read(call, now)?;
-    let mut keys: Each<_> = Each::new();
-    rules.open(call, &mut keys, KeyName::open_for_reading)?;
-    let (mut rows, mut writes) = (Each::new(), Each::new());
-    decide_each(&mut keys, &mut rules, &mut rows, &mut writes, now)?;
-    let reply = reply::Several::of(&rows);
-    fault::point(Point::Reply);
-    info::count_decision(index, reply.is_allowed());
-    reply.send(call.context());
-    Ok(())
+/// Counts the decisions of policies. In a denied call an allowed rule is not counted.
+#[inline(always)]
+fn count(rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, now: Instant) {
+    for (rule, Row { decision, .. }) in rules.iter().zip(rows) {
+        if let Rule::ByPolicy(ByPolicy { applied, creates }) = rule
+            && (is_allowed || !decision.verdict.is_allowed())
+        {
+            applied.count(decision, *creates, now);
+        }
+    }
 }
 
-impl<'call> Rules<'call> {
+/// Counts an error of one rule for its policy, and any other error for all policies of the call.
+#[cold]
+fn count_error(rules: &[Rule<'_>], error: CommandError) -> CommandError {
+    for (at, rule) in rules.iter().enumerate() {
+        match (rule, error) {
+            (_, CommandError::InRule { number, .. }) if number != at + 1 => {}
+            (Rule::ByPolicy(ByPolicy { applied, .. }), _) => applied.count_error(),
+            _ => {}
+        }
+    }
+    error
+}
+
+impl Rule<'_> {
+    /// Returns true if the rule looks at its key.
+    fn looks(&self) -> bool {
+        match self {
+            Self::Counted(_) | Self::Lease(_) => true,
+            Self::ByPolicy(ByPolicy { applied, .. }) => applied.looks(),
+        }
+    }
+
+    /// Decides the call by this rule and hands the result to `keep`, which stores it without a
+    /// copy. `key` is open if the rule looks at it.
     #[inline(always)]
-    fn new(counts: bool) -> Self {
-        Self {
-            requests: Each::new(),
-            policies: Each::new(),
-            places_of_policies: 0,
-            places_unseen: 0,
-            counts,
-        }
-    }
-
-    /// Reads the rules of a call, in its order.
-    fn read(&mut self, call: &Call<'call>, now: Instant) -> Result<(), CommandError> {
-        if call.args().len() > 2 * RULES_MAX + 1 {
-            return Err(CommandError::Grammar(GrammarError::TooManyRules));
-        }
-        let slots = config::sliding_log_slots();
-        let (pairs, odd_one) = call.args().as_chunks();
-        for (at, [key, rule]) in pairs.iter().enumerate() {
-            let request = match grammar::packed::packed_rule(rule, slots).and_then(Asked::in_full) {
-                Err(GrammarError::UseNotHere) => self.read_use(at, key, rule, now),
-                request => request.map_err(RuleError::Grammar),
-            };
-            self.requests.push(request.map_err(|error| in_rule(at, error))?);
-        }
-        match odd_one {
-            [] => Ok(()),
-            _ => Err(CommandError::Grammar(GrammarError::Arity)),
-        }
-    }
-
-    /// Reads the rule at this place, which is a policy's, and looks up which it is.
-    #[cold]
-    #[inline(never)]
-    fn read_use(
+    fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
         &mut self,
-        at: usize,
-        subject: &[u8],
-        rule: &'call [u8],
+        key: &mut Option<K>,
+        mode: Mode,
         now: Instant,
-    ) -> Result<Asked<'call>, RuleError> {
-        let usage = grammar::usage::packed_usage(rule).and_then(Usage::in_full);
-        let usage = usage.map_err(RuleError::Grammar)?;
-        let applied = Applied::new(&usage, subject, now);
-        let applied = applied.map_err(|unfit| unfit.error(self.counts))?;
-        let request = Asked::Units(applied.request);
-        self.places_of_policies |= 1 << at;
-        self.places_unseen |= u32::from(!applied.looks()) << at;
-        self.policies.push(OfPolicy { at, applied, creates: false });
-        Ok(request)
-    }
-
-    /// Counts how the call ended under its policies. What would have allowed one that is denied is
-    /// not counted: nothing came of it.
-    #[inline(always)]
-    fn count(&self, rows: &[Row], is_allowed: bool, now: Instant) {
-        for OfPolicy { at, applied, creates } in &self.policies {
-            let decision = rows.get(*at).map(|row| row.decision);
-            let counts = |decision: &Decision| is_allowed || !decision.verdict.is_allowed();
-            if let Some(decision) = decision.filter(counts) {
-                applied.count(&decision, *creates, now);
+        keep: impl FnOnce(Row, Option<Write>),
+    ) -> Result<(), RuleError> {
+        let key = key.as_mut().map(AsMut::as_mut);
+        match (self, key) {
+            (Self::Counted(request), Some(key)) => {
+                let outcome = keyspace::decide(key, request, mode, now);
+                let outcome = outcome.map_err(|WrongType| RuleError::WrongType)?;
+                let row = Row { decision: outcome.decision, cost: request.cost, force: None };
+                keep(row, keyspace::Write::of(&outcome.next).map(Write::State));
             }
-        }
-    }
-
-    /// Counts an error under the policy whose rule is in error, or under all of the call.
-    #[cold]
-    fn count_error(&self, error: CommandError) -> CommandError {
-        for OfPolicy { at, applied, .. } in &self.policies {
-            match error {
-                CommandError::InRule { number, .. } if number != at + 1 => {}
-                _ => applied.count_error(),
+            (Self::Lease(request), Some(key)) => {
+                let (row, write) = decide_lease(request, key, mode, now)?;
+                keep(row, write);
             }
-        }
-        error
-    }
-
-    /// Opens the keys that are looked at.
-    #[inline(always)]
-    fn open<'open, K>(
-        &self,
-        call: &'open Call<'call>,
-        keys: &mut Each<Option<K>>,
-        open: impl Fn(KeyName<'open, 'call>) -> K,
-    ) -> Result<(), CommandError> {
-        let mut unseen = self.places_unseen;
-        for name in call.take_keys()? {
-            keys.push((unseen & 1 == 0).then(|| open(name)));
-            unseen >>= 1;
+            (Self::ByPolicy(rule), key) => {
+                let (row, write) = rule.decide(key, mode, now)?;
+                keep(row, write);
+            }
+            (_, None) => return Err(RuleError::WrongType),
         }
         Ok(())
     }
 }
 
-/// What each rule answers, and what is to be stored for it: everything where all allow, and where
-/// one denies nothing but the repairs.
-fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
-    keys: &mut [Option<K>],
-    rules: &mut Rules<'_>,
-    rows: &mut Each<Row>,
-    writes: &mut Each<Option<Write>>,
-    now: Instant,
-) -> Result<(), CommandError> {
-    let Rules { requests, policies, places_of_policies, .. } = rules;
-    let is_policy = |at: usize| *places_of_policies & 1 << at != 0;
-    for (at, (key, request)) in keys.iter_mut().zip(&*requests).enumerate() {
-        if is_policy(at) {
-            let (row, write) = by_policy(at, key, policies, Mode::Take, now)?;
-            writes.push(write);
-            rows.push(row);
-            continue;
-        }
-        let Some(key) = key else { continue };
-        let request = match request {
-            Asked::Units(request) => request,
-            Asked::Lease(request) => {
-                let (decision, write) = lease(at, key.as_mut(), request, Mode::Take, now)?;
-                writes.push(write);
-                rows.push(Row { decision, cost: Cost::ONE, force: None });
-                continue;
-            }
-        };
-        let outcome = keyspace::decide(key.as_mut(), request, Mode::Take, now);
-        let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
-        writes.push(keyspace::Write::of(&outcome.next).map(Write::State));
-        rows.push(Row { decision: outcome.decision, cost: request.cost, force: None });
-    }
-    if !rows.iter().any(Row::denies) {
-        return Ok(());
-    }
-    // Those that would have allowed answer what stands when nothing is taken.
-    for (at, (row, write)) in rows.iter_mut().zip(writes).enumerate() {
-        if !row.decision.verdict.is_allowed() {
-            continue;
-        }
-        let Some(key) = keys.get_mut(at) else { continue };
-        if is_policy(at) {
-            (*row, *write) = by_policy(at, key, policies, Mode::HoldBack, now)?;
-            continue;
-        }
-        if let (Some(key), Some(request)) = (key, requests.get(at)) {
-            let request = match request {
-                Asked::Units(request) => request,
-                Asked::Lease(request) => {
-                    (row.decision, *write) = lease(at, key.as_mut(), request, Mode::HoldBack, now)?;
-                    continue;
-                }
-            };
-            let outcome = keyspace::decide(key.as_mut(), request, Mode::HoldBack, now);
-            let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
-            *write = keyspace::Write::of(&outcome.next).map(Write::State);
-            row.decision = outcome.decision;
-        }
-    }
-    Ok(())
-}
-
-/// What the policy at this place answers, and what is to be stored for it.
+/// Decides the call by a lease, which has cost 1.
 #[cold]
 #[inline(never)]
-fn by_policy<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
-    at: usize,
-    key: &mut Option<K>,
-    policies: &mut [OfPolicy<'_>],
+fn decide_lease(
+    request: &LeaseRequest<'_>,
+    key: &mut ReadKey<'_, '_>,
     mode: Mode,
     now: Instant,
-) -> Result<(Row, Option<Write>), CommandError> {
-    let found = policies.iter_mut().find(|policy| policy.at == at);
-    let Some(OfPolicy { applied, creates, .. }) = found else {
-        return Err(in_rule(at, RuleError::NoPolicy));
-    };
-    if let Some(decision) = applied.decide_unseen(mode, now) {
-        return Ok((applied.row(decision), None));
-    }
-    let Some(key) = key else { return Err(in_rule(at, RuleError::WrongType)) };
-    let key = key.as_mut();
-    let outcome = applied.decide(key, mode, now);
-    let outcome = outcome.map_err(|WrongType| in_rule(at, RuleError::WrongType))?;
-    let write = keyspace::Write::of(&outcome.next).map(Write::State);
-    *creates = write.is_some() && key.kind() == KeyKind::Missing;
-    Ok((applied.row(outcome.decision), write))
+) -> Decided {
+    let (decision, write) = leases::decide(key, request, mode, now)?;
+    Ok((Row { decision, cost: Cost::ONE, force: None }, write.map(Write::Lease)))
 }
 
-/// What the lease at this place answers, and what is to be stored for it. It counts as cost 1.
-#[cold]
-fn lease(
-    at: usize,
-    key: &mut ReadKey<'_, '_>,
-    request: &LeaseRequest<'_>,
-    mode: Mode,
-    now: Instant,
-) -> Result<(Decision, Option<Write>), CommandError> {
-    let decided = leases::decide(key, request, mode, now);
-    let (decision, write) = decided.map_err(|error| in_rule(at, error.into()))?;
-    Ok((decision, write.map(Write::Lease)))
+impl<'call> ByPolicy<'call> {
+    /// Reads the use of a policy and looks it up.
+    #[cold]
+    #[inline(never)]
+    fn read(
+        subject: &[u8],
+        rule: &'call [u8],
+        counts: bool,
+        now: Instant,
+    ) -> Result<Self, RuleError> {
+        let usage = packed_usage(rule).and_then(Usage::in_full).map_err(RuleError::Grammar)?;
+        let applied = Applied::new(&usage, subject, now).map_err(|unfit| unfit.error(counts))?;
+        Ok(Self { applied, creates: false })
+    }
+
+    /// Decides the call by the policy's rule.
+    #[cold]
+    #[inline(never)]
+    fn decide(&mut self, key: Option<&mut ReadKey<'_, '_>>, mode: Mode, now: Instant) -> Decided {
+        let applied = &self.applied;
+        if let Some(decision) = applied.decide_unseen(mode, now) {
+            return Ok((applied.row(decision), None));
+        }
+        let key = key.ok_or(RuleError::WrongType)?;
+        let outcome = applied.decide(key, mode, now);
+        let outcome = outcome.map_err(|WrongType| RuleError::WrongType)?;
+        let write = keyspace::Write::of(&outcome.next).map(Write::State);
+        self.creates = write.is_some() && key.kind() == KeyKind::Missing;
+        Ok((applied.row(outcome.decision), write))
+    }
 }
 
 /// An error of the rule at `at`, counted from 0.

@@ -182,13 +182,14 @@ impl<'call> Call<'call> {
     /// [`RepeatedKey`] when two of them are the same key.
     #[inline(always)]
     pub fn take_keys(&self) -> Result<Keys<'_, 'call>, RepeatedKey> {
-        let rest = self.key_names.take();
-        // SAFETY: the names are alive for `'call`, and the server does not change arguments.
-        let bytes = |name: &*mut raw::RedisModuleString| unsafe { bytes_of(*name) };
-        if rest.len() > 1
-            && let Some(at) = repeated(rest.iter().step_by(self.key_step).map(bytes))
-        {
-            return Err(RepeatedKey(at));
+        let mut rest = self.key_names.take();
+        if rest.len() > 1 {
+            // The first key is the first argument. A key whose bytes were not read is not opened.
+            let names = self.args.get(..rest.len()).unwrap_or(self.args);
+            rest = rest.get(..names.len()).unwrap_or_default();
+            if let Some(at) = repeated(names, self.key_step) {
+                return Err(RepeatedKey(at));
+            }
         }
         Ok(Keys { call: self, rest })
     }
@@ -200,12 +201,21 @@ impl<'call> Call<'call> {
     }
 }
 
-/// The place of the first of `names` that came before. There are few: to compare each with each is
-/// the quickest.
-fn repeated<'a>(names: impl Iterator<Item = &'a [u8]> + Clone) -> Option<usize> {
-    let came_before =
-        |(at, name): (usize, &[u8])| names.clone().take(at).any(|other| other == name);
-    names.clone().enumerate().position(came_before)
+/// Finds the first of the names, one at each `step`, that came before, and returns its number. There
+/// are few names: to compare each with each is the fastest.
+fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
+    let mut at = step;
+    while let Some(name) = names.get(at) {
+        let mut earlier = names.get(..at).unwrap_or_default();
+        while let [other, ..] = earlier {
+            if other == name {
+                return Some(at / step);
+            }
+            earlier = earlier.get(step..).unwrap_or_default();
+        }
+        at += step;
+    }
+    None
 }
 
 /// The floor of any command: the reply of a decision, and nothing else.
@@ -260,7 +270,12 @@ mod tests {
             (&["", ""], Some(1)),
         ];
         for (names, expected) in table {
-            assert_eq!(repeated(names.iter().map(|name| name.as_bytes())), expected, "{names:?}");
+            let names: Vec<_> = names.iter().map(|name| name.as_bytes()).collect();
+            assert_eq!(repeated(&names, 1), expected, "{names:?}");
+            let pairs: Vec<_> = names.iter().flat_map(|name| [*name, b"FIXED 1 1"]).collect();
+            assert_eq!(repeated(&pairs, 2), expected, "{pairs:?}");
+            let odd = pairs.get(..pairs.len().saturating_sub(1)).unwrap_or_default();
+            assert_eq!(repeated(odd, 2), expected, "{odd:?}");
         }
     }
 }

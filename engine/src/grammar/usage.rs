@@ -6,6 +6,7 @@ use crate::bounds::Cost;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
 use crate::grammar::options::{cost_of, set_cost};
+use crate::grammar::packed::split;
 use crate::grammar::policy::rule_of_policy;
 use crate::grammar::request::Request;
 use crate::policy::name::Name;
@@ -13,9 +14,9 @@ use crate::policy::name::Name;
 /// The most variants that a call names, and with the policy itself the most names that are tried.
 const VARIANTS_MAX: usize = 2;
 
-/// How many words are looked at. The longest sentence has seventeen, so that one cut off here is in
-/// error before: a policy, its cost in part and two variants, and a `DEFAULT` with all of `QUOTA`.
-const WORDS_MAX: usize = 20;
+/// The most words that are read. The longest use has eighteen: a policy, a partial cost, two variants
+/// and a `DEFAULT` with all of `QUOTA`. A use with more words has an error before the cut.
+const WORDS_MAX: usize = 21;
 
 /// A policy as a call uses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,9 +129,8 @@ fn default(args: &[&[u8]]) -> Result<Rule, GrammarError> {
 #[cold]
 pub fn packed_usage(rule: &[u8]) -> Result<Usage<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];
-    let found = rule.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).skip(1);
-    let len = words.iter_mut().zip(found).map(|(place, word)| *place = word).count();
-    usage(words.get(..len).unwrap_or_default()).map_err(|error| match error {
+    let len = split(rule, &mut words);
+    usage(words.get(1..len).unwrap_or_default()).map_err(|error| match error {
         GrammarError::Arity => GrammarError::UseArity,
         error => error,
     })

@@ -1,0 +1,55 @@
+//! A packed rule reads as its words do, however many there are and however they are spaced.
+
+use super::packed_rule;
+use crate::bounds::Slots;
+use crate::grammar::error::GrammarError;
+use crate::grammar::name::named;
+use crate::grammar::rule::rule;
+use crate::grammar::usage::{packed_usage, usage};
+use proptest::prelude::*;
+
+/// Starts of rules, each valid so far.
+const STARTS: [&str; 6] = [
+    "GCRA 6 10 1m",
+    "fixed 6 1m",
+    "BACKOFF 3 1s 8s 1h",
+    "QUOTA 6 year",
+    "LEASE id 6 1m",
+    "USE p FOR a FOR b COST 1 PARTIAL DEFAULT QUOTA 6 year",
+];
+
+/// Words that may follow.
+const WORDS: [&str; 12] = [
+    "COST", "1", "0", "PARTIAL", "ALIGNED", "ZONE", "UTC", "START", "FOR", "a", "DEFAULT", "QUOTA",
+];
+
+proptest! {
+    #![proptest_config(crate::properties::config())]
+
+    #[test]
+    fn packed_words_read_like_separate_words_at_any_length(
+        start in prop::sample::select(&STARTS[..]),
+        more in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..40),
+        cut in 0..8_usize,
+        spaces in 1..3_usize,
+    ) {
+        let mut words: Vec<&str> = start.split(' ').chain(more).collect();
+        words.truncate(words.len() - cut.min(words.len() - 1));
+        let text = words.join(&" ".repeat(spaces));
+        for text in [text.clone(), format!("  {text}"), format!("{text} ")] {
+            let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+            let separate = rule(&words, Slots::DEFAULT).map_err(|error| match error {
+                GrammarError::Arity => {
+                    named(words[0]).map_or(GrammarError::LeaseArity, GrammarError::RuleArity)
+                }
+                error => error,
+            });
+            prop_assert_eq!(packed_rule(text.as_bytes(), Slots::DEFAULT), separate, "{}", text);
+            let separate = usage(&words[1..]).map_err(|error| match error {
+                GrammarError::Arity => GrammarError::UseArity,
+                error => error,
+            });
+            prop_assert_eq!(packed_usage(text.as_bytes()), separate, "{}", text);
+        }
+    }
+}
