@@ -1,6 +1,6 @@
 //! A packed rule reads as its words do, however many there are and however they are spaced.
 
-use super::packed_rule;
+use super::{packed_rule, split};
 use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
@@ -51,5 +51,17 @@ proptest! {
             });
             prop_assert_eq!(packed_usage(text.as_bytes()), separate, "{}", text);
         }
+    }
+
+    #[test]
+    fn split_finds_the_words_between_spaces_in_any_bytes(
+        text in prop::collection::vec(prop_oneof![Just(b' '), any::<u8>()], 0..60),
+        room in 0..30_usize,
+    ) {
+        let mut words = vec![&b""[..]; room];
+        let len = split(&text, &mut words);
+        let expected: Vec<&[u8]> =
+            text.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).take(room).collect();
+        prop_assert_eq!(&words[..len], &expected[..]);
     }
 }
