@@ -2,6 +2,7 @@
 //! several rules, a map for a state.
 
 use crate::api::reply::{Context, Value};
+use crate::ending::Reply;
 use redis_throttle_engine::algorithms::State;
 use redis_throttle_engine::decision::{Decision, Verdict};
 use redis_throttle_engine::msgpack::NotAState;
@@ -95,6 +96,16 @@ pub struct Several<'a> {
     rows: &'a [Row],
 }
 
+impl Reply for Several<'_> {
+    fn send(&self, context: Context<'_>) {
+        if self.rows.iter().any(|row| row.force.is_some()) {
+            return self.send_with_policies(context);
+        }
+        let rows = self.rows.iter().map(|row| integers(&self.decision(row)));
+        context.reply_integers_and_rows(&self.head, rows);
+    }
+}
+
 impl<'a> Several<'a> {
     /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one
     /// that keeps it longest; denied, who would have allowed has nothing to wait for.
@@ -116,15 +127,6 @@ impl<'a> Several<'a> {
     pub fn is_allowed(&self) -> bool {
         let [allowed, ..] = self.head;
         allowed != 0
-    }
-
-    /// Sends it.
-    pub fn send(&self, context: Context<'_>) {
-        if self.rows.iter().any(|row| row.force.is_some()) {
-            return self.send_with_policies(context);
-        }
-        let rows = self.rows.iter().map(|row| integers(&self.decision(row)));
-        context.reply_integers_and_rows(&self.head, rows);
     }
 
     /// The same, where a rule is a policy's.

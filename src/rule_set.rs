@@ -8,7 +8,7 @@ use crate::fault::{self, Point};
 use crate::keyspace::{self, CommitError, Committed, WrongType};
 use crate::leases::{command as leases, set as holders};
 use crate::policies::r#use::Applied;
-use crate::{clock, config, info, reply};
+use crate::{clock, config, ending, reply};
 use arrayvec::ArrayVec;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
@@ -80,8 +80,7 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     }
     announce_each(&mut committed, call).map_err(|error| count_error(&rules, error.into()))?;
     count(&rules, &rows, reply.is_allowed(), now);
-    info::count_decision(index, reply.is_allowed());
-    reply.send(call.context());
+    ending::answer(index, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
@@ -96,8 +95,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     decide_each(&mut rules, &mut keys, &mut rows, &mut writes, now)?;
     let reply = reply::Several::of(&rows);
     fault::point(Point::Reply);
-    info::count_decision(index, reply.is_allowed());
-    reply.send(call.context());
+    ending::answer(index, call, reply.is_allowed(), &reply);
     Ok(())
 }
 
