@@ -135,6 +135,11 @@ fn a_log_of_thousands_of_calls_is_the_same_in_the_library() {
 }
 
 #[test]
+fn a_log_charged_beyond_its_slots_is_the_same_in_the_library() {
+    play("charged log", 14, &TWINS, calls() / 40, schedule::charged);
+}
+
+#[test]
 fn hundreds_of_holders_are_the_same_in_the_library() {
     let schedule = |random: &mut Random| schedule::long(random, Kind::Lease);
     play("many holders", 13, &TWINS, calls() / 40, schedule);

@@ -85,6 +85,30 @@ pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
     steps
 }
 
+/// One log that is charged far beyond its limit, and beyond as many entries as there are slots.
+pub fn charged(random: &mut Random) -> Vec<Step> {
+    let mut now_us = BASE_US;
+    let mut steps = Vec::new();
+    for _ in 0..LONG_STEPS {
+        steps.push(Step::Clock(now_us));
+        let rule = *random.pick(&["1000 60", "1000 60", "1000 60", "1024 61"]);
+        let line = match random.below(200) {
+            0 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(200)),
+            1..5 => format!("PEEK k SLIDINGLOG {rule} COST {}", random.below(1_000)),
+            5..15 => format!("SLIDINGLOG k {rule}"),
+            _ => format!("CHARGE k SLIDINGLOG {rule}"),
+        };
+        steps.push(Step::Ask(Asked::line(&line), *random.pick(&FORMS)));
+        now_us += match random.below(6_000) {
+            0 => 61_000_000,
+            1 => -70_000_000,
+            2 => 10_000_000,
+            _ => 1 + random.below(40_000) as i64,
+        };
+    }
+    steps
+}
+
 fn of_holder(random: &mut Random) -> String {
     let id = random.below(400);
     match random.below(8) {
