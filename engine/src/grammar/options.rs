@@ -1,74 +1,143 @@
-//! The options that follow the positional arguments of a rule, in any order.
+//! The options that follow the positional arguments, in any order.
 
 use super::error::GrammarError;
 use super::number;
 use crate::bounds::Cost;
 
-/// What may follow the positional arguments.
-pub struct Options {
-    /// `COST n`; 1 without it.
+/// The options of a call, for every rule that counts units.
+#[derive(Clone, Copy)]
+pub struct CallOptions {
+    /// `COST n`; 1 by default.
     pub cost: Cost,
     /// `PARTIAL`
     pub partial: bool,
+}
+
+impl CallOptions {
+    /// The options of a call that gives none.
+    pub const NONE: Self = Self { cost: Cost::ONE, partial: false };
+}
+
+/// The options of a call as they are given. They are read here and nowhere else.
+#[derive(Clone, Copy, Default)]
+pub struct GivenOptions {
+    /// `COST n`
+    pub cost: Option<Cost>,
+    /// `PARTIAL`
+    pub partial: bool,
+}
+
+impl GivenOptions {
+    /// Reads the option `name` and takes its value from `args`. Returns false if the name is none
+    /// of these options.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the option.
+    #[inline(always)]
+    pub fn read(&mut self, name: &[u8], args: &mut &[&[u8]]) -> Result<bool, GrammarError> {
+        if is_cost(name) {
+            if self.cost.is_some() {
+                return Err(GrammarError::RepeatedCost);
+            }
+            let [value, rest @ ..] = *args else {
+                return Err(GrammarError::MissingCost);
+            };
+            self.cost = Some(number::cost(value).ok_or(GrammarError::Cost)?);
+            *args = rest;
+        } else if is_partial(name) {
+            if self.partial {
+                return Err(GrammarError::RepeatedPartial);
+            }
+            self.partial = true;
+        } else {
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Checks the options against each other once all are read, and fills in the defaults.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError::PartialOfNothing`] for a partial cost of 0.
+    #[inline(always)]
+    pub fn check(self) -> Result<CallOptions, GrammarError> {
+        let call = self.or_default();
+        if call.partial && call.cost.is_zero() {
+            return Err(GrammarError::PartialOfNothing);
+        }
+        Ok(call)
+    }
+
+    /// Fills in the defaults.
+    #[inline(always)]
+    pub fn or_default(self) -> CallOptions {
+        let Self { cost, partial } = self;
+        CallOptions { cost: cost.unwrap_or(Cost::ONE), partial }
+    }
+
+    /// Returns true if `word` is the name of one of these options.
+    pub fn has(word: &[u8]) -> bool {
+        is_cost(word) || is_partial(word)
+    }
+
+    /// Returns true if the options among `args`, which were read before, give a cost.
+    pub fn give_cost(args: &[&[u8]]) -> bool {
+        args.iter().any(|word| is_cost(word))
+    }
+
+    /// Returns true if `error` is about one of these options.
+    pub const fn explain(error: GrammarError) -> bool {
+        use GrammarError::{Cost, MissingCost, PartialOfNothing, RepeatedCost, RepeatedPartial};
+        matches!(error, Cost | MissingCost | PartialOfNothing | RepeatedCost | RepeatedPartial)
+    }
+}
+
+#[inline(always)]
+fn is_cost(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"COST")
+}
+
+#[inline(always)]
+fn is_partial(word: &[u8]) -> bool {
+    word.eq_ignore_ascii_case(b"PARTIAL")
+}
+
+/// The options of a rule.
+pub struct Options {
+    /// The options of the call.
+    pub call: CallOptions,
     /// `ALIGNED`
     pub aligned: bool,
 }
 
-/// The options, of which most calls have none.
+/// Reads the options of a rule. Most calls have none.
 #[inline(always)]
 pub fn options(args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
     if args.is_empty() {
-        return Ok(Options { cost: Cost::ONE, partial: false, aligned: false });
+        return Ok(Options { call: CallOptions::NONE, aligned: false });
     }
     some_options(args, may_align)
 }
 
 fn some_options(mut args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
-    let mut cost = None;
-    let (mut partial, mut aligned) = (false, false);
+    let (mut given, mut aligned) = (GivenOptions::default(), false);
     while let [name, rest @ ..] = args {
         args = rest;
-        if name.eq_ignore_ascii_case(b"COST") {
-            args = set_cost(&mut cost, args)?;
-        } else if name.eq_ignore_ascii_case(b"PARTIAL") {
-            if partial {
-                return Err(GrammarError::RepeatedPartial);
-            }
-            partial = true;
-        } else if may_align && name.eq_ignore_ascii_case(b"ALIGNED") {
-            if aligned {
-                return Err(GrammarError::RepeatedAligned);
-            }
-            aligned = true;
-        } else if may_align {
-            return Err(GrammarError::OptionOrAligned);
-        } else {
+        if given.read(name, &mut args)? {
+            continue;
+        }
+        if !may_align {
             return Err(GrammarError::Option);
         }
+        if !name.eq_ignore_ascii_case(b"ALIGNED") {
+            return Err(GrammarError::OptionOrAligned);
+        }
+        if aligned {
+            return Err(GrammarError::RepeatedAligned);
+        }
+        aligned = true;
     }
-    let cost = cost_of(cost, partial)?;
-    Ok(Options { cost, partial, aligned })
-}
-
-/// Takes the number that follows `COST`; what is left are the arguments after it.
-#[inline(always)]
-pub fn set_cost<'a, 'b>(
-    cost: &mut Option<Cost>,
-    args: &'b [&'a [u8]],
-) -> Result<&'b [&'a [u8]], GrammarError> {
-    if cost.is_some() {
-        return Err(GrammarError::RepeatedCost);
-    }
-    let [value, rest @ ..] = args else {
-        return Err(GrammarError::MissingCost);
-    };
-    *cost = Some(number::cost(value).ok_or(GrammarError::Cost)?);
-    Ok(rest)
-}
-
-/// The cost of a call, of which nothing can be no part.
-#[inline(always)]
-pub fn cost_of(cost: Option<Cost>, partial: bool) -> Result<Cost, GrammarError> {
-    let cost = cost.unwrap_or(Cost::ONE);
-    if partial && cost.is_zero() { Err(GrammarError::PartialOfNothing) } else { Ok(cost) }
+    Ok(Options { call: given.check()?, aligned })
 }

@@ -8,6 +8,7 @@ use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
 use crate::grammar::number;
+use crate::grammar::options::GivenOptions;
 use crate::grammar::rule::request;
 use crate::grammar::rule_text::rule_text;
 use crate::policy::definition::{Enforcement, Setting};
@@ -86,20 +87,17 @@ pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
 /// slots: how many there are is settled by each call.
 pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
     use GrammarError::{
-        Arity, Cost, CostOfPolicy, MissingCost, Option, OptionOfPolicy, OptionOfQuota,
-        OptionOrAligned, PartialOfNothing, RepeatedCost, RepeatedPartial, RuleArity,
+        Arity, CostOfPolicy, Option, OptionOfPolicy, OptionOfQuota, OptionOrAligned, RuleArity,
     };
     let request = request(algorithm, args, Slots::DEFAULT).map_err(|error| match error {
         Arity => RuleArity(algorithm),
         Option | OptionOrAligned | OptionOfQuota => OptionOfPolicy,
-        Cost | MissingCost | RepeatedCost | PartialOfNothing | RepeatedPartial => CostOfPolicy,
+        error if GivenOptions::explain(error) => CostOfPolicy,
         error => error,
     })?;
     // In a rule that was read, no other word is one of these, and none of its numbers.
-    let of_a_call =
-        |word: &&[u8]| word.eq_ignore_ascii_case(b"COST") || word.eq_ignore_ascii_case(b"PARTIAL");
     let mut options = args.iter().skip(algorithm.arguments().len());
-    if options.any(of_a_call) { Err(CostOfPolicy) } else { Ok(request.rule) }
+    if options.any(|word| GivenOptions::has(word)) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }
 
 fn percent(digits: &[u8]) -> Option<u8> {

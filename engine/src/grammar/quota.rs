@@ -2,12 +2,11 @@
 
 use crate::algorithms::Rule;
 use crate::algorithms::quota::CalendarQuota;
-use crate::bounds::Cost;
 use crate::calendar::zone::Zone;
 use crate::calendar::{Calendar, Unit};
 use crate::grammar::error::GrammarError;
 use crate::grammar::number;
-use crate::grammar::options::{cost_of, set_cost};
+use crate::grammar::options::{CallOptions, GivenOptions};
 use crate::grammar::request::Request;
 
 /// The days of a week, from the first that it starts on if nothing is said.
@@ -21,21 +20,20 @@ pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {
     };
     let limit = number::limit(limit).ok_or(GrammarError::Limit)?;
     let unit = unit_named(unit).ok_or(GrammarError::Unit)?;
-    let Options { zone, start, cost, partial } = options(rest, unit)?;
+    let Options { zone, start, call } = options(rest, unit)?;
     let calendar = Calendar::new(unit, start, zone).ok_or_else(|| start_error(unit))?;
-    Ok(Request { rule: Rule::CalendarQuota(CalendarQuota { limit, calendar }), cost, partial })
+    Ok(Request::new(Rule::CalendarQuota(CalendarQuota { limit, calendar }), call))
 }
 
 struct Options {
     zone: Zone,
     start: u8,
-    cost: Cost,
-    partial: bool,
+    call: CallOptions,
 }
 
 #[inline(always)]
 fn options(mut args: &[&[u8]], unit: Unit) -> Result<Options, GrammarError> {
-    let (mut zone, mut start, mut cost, mut partial) = (None, None, None, false);
+    let (mut zone, mut start, mut given) = (None, None, GivenOptions::default());
     while let [name, rest @ ..] = args {
         args = rest;
         if name.eq_ignore_ascii_case(b"ZONE") {
@@ -56,19 +54,12 @@ fn options(mut args: &[&[u8]], unit: Unit) -> Result<Options, GrammarError> {
             };
             start = Some(start_of(unit, value).ok_or_else(|| start_error(unit))?);
             args = rest;
-        } else if name.eq_ignore_ascii_case(b"COST") {
-            args = set_cost(&mut cost, args)?;
-        } else if name.eq_ignore_ascii_case(b"PARTIAL") {
-            if partial {
-                return Err(GrammarError::RepeatedPartial);
-            }
-            partial = true;
-        } else {
+        } else if !given.read(name, &mut args)? {
             return Err(GrammarError::OptionOfQuota);
         }
     }
-    let cost = cost_of(cost, partial)?;
-    Ok(Options { zone: zone.unwrap_or(Zone::UTC), start: start.unwrap_or(1), cost, partial })
+    let call = given.check()?;
+    Ok(Options { zone: zone.unwrap_or(Zone::UTC), start: start.unwrap_or(1), call })
 }
 
 #[inline(always)]

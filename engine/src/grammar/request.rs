@@ -2,6 +2,7 @@
 
 use super::error::GrammarError;
 use super::lease::LeaseRequest;
+use super::options::CallOptions;
 use crate::algorithms::Rule;
 use crate::bounds::Cost;
 
@@ -17,6 +18,12 @@ pub struct Request {
 }
 
 impl Request {
+    /// A call under `rule`.
+    #[inline(always)]
+    pub const fn new(rule: Rule, CallOptions { cost, partial }: CallOptions) -> Self {
+        Self { rule, cost, partial }
+    }
+
     /// The same, where it cannot be granted in part.
     ///
     /// # Errors

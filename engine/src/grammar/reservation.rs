@@ -5,6 +5,7 @@ use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
 use crate::grammar::number;
+use crate::grammar::options::GivenOptions;
 use crate::grammar::request::Request;
 use crate::grammar::rule::request;
 use crate::reservations::one::Reservation;
@@ -56,7 +57,7 @@ pub fn reservation<'a>(
         ReservationVerb::Commit => {
             let request = request_of(args, slots)?;
             // Where all is well spelled, the word can only be the option.
-            let is_given = args.iter().any(|word| word.eq_ignore_ascii_case(b"COST"));
+            let is_given = GivenOptions::give_cost(args);
             (Step::Commit { cost: is_given.then_some(request.cost) }, request)
         }
         ReservationVerb::Cancel => (Step::Cancel, request_of(args, slots)?),

@@ -60,33 +60,33 @@ pub fn request(
     match algorithm {
         Algorithm::FixedWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
-            let Options { cost, partial, aligned } = options(rest, true)?;
+            let Options { call, aligned } = options(rest, true)?;
             let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
-            Ok(Request { rule, cost, partial })
+            Ok(Request::new(rule, call))
         }
         Algorithm::SlidingWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
-            let Options { cost, partial, .. } = options(rest, false)?;
+            let Options { call, .. } = options(rest, false)?;
             let rule = Rule::SlidingWindow(SlidingWindow { limit, window });
-            Ok(Request { rule, cost, partial })
+            Ok(Request::new(rule, call))
         }
         Algorithm::SlidingLog => {
             let (limit, window, rest) = limit_and_window(args)?;
-            let Options { cost, partial, .. } = options(rest, false)?;
+            let Options { call, .. } = options(rest, false)?;
             let rule = Rule::SlidingLog(SlidingLog { limit, window, slots });
-            Ok(Request { rule, cost, partial })
+            Ok(Request::new(rule, call))
         }
         Algorithm::TokenBucket => {
-            let (quota, Options { cost, partial, .. }) = quota_and_options(args, CAPACITY)?;
-            Ok(Request { rule: Rule::TokenBucket(TokenBucket(quota)), cost, partial })
+            let (quota, Options { call, .. }) = quota_and_options(args, CAPACITY)?;
+            Ok(Request::new(Rule::TokenBucket(TokenBucket(quota)), call))
         }
         Algorithm::LeakyBucket => {
-            let (quota, Options { cost, partial, .. }) = quota_and_options(args, CAPACITY)?;
-            Ok(Request { rule: Rule::LeakyBucket(LeakyBucket(quota)), cost, partial })
+            let (quota, Options { call, .. }) = quota_and_options(args, CAPACITY)?;
+            Ok(Request::new(Rule::LeakyBucket(LeakyBucket(quota)), call))
         }
         Algorithm::Gcra => {
-            let (quota, Options { cost, partial, .. }) = quota_and_options(args, BURST)?;
-            Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), cost, partial })
+            let (quota, Options { call, .. }) = quota_and_options(args, BURST)?;
+            Ok(Request::new(Rule::Gcra(Gcra::new(quota)), call))
         }
         Algorithm::Backoff => {
             Ok(Request { rule: Rule::Backoff(backoff(args)?), cost: Cost::ONE, partial: false })

@@ -5,7 +5,7 @@ use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::Cost;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
-use crate::grammar::options::{cost_of, set_cost};
+use crate::grammar::options::GivenOptions;
 use crate::grammar::packed::split;
 use crate::grammar::policy::rule_of_policy;
 use crate::grammar::request::Request;
@@ -52,7 +52,7 @@ impl Usage<'_> {
         if rule.algorithm() == Algorithm::Backoff && (self.cost.is_some() || self.partial) {
             return Err(GrammarError::CostOfBackoff);
         }
-        Ok(Request { rule, cost: self.cost.unwrap_or(Cost::ONE), partial: self.partial })
+        Ok(Request::new(rule, GivenOptions { cost: self.cost, partial: self.partial }.or_default()))
     }
 }
 
@@ -76,17 +76,14 @@ pub fn usage<'a>(args: &[&'a [u8]]) -> Result<Usage<'a>, GrammarError> {
 }
 
 fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), GrammarError> {
+    let mut given = GivenOptions::default();
     while let [name, rest @ ..] = args {
         args = rest;
-        if name.eq_ignore_ascii_case(b"COST") {
-            args = set_cost(&mut usage.cost, args)?;
-        } else if name.eq_ignore_ascii_case(b"FOR") {
+        if given.read(name, &mut args)? {
+            continue;
+        }
+        if name.eq_ignore_ascii_case(b"FOR") {
             args = add_variant(usage, args)?;
-        } else if name.eq_ignore_ascii_case(b"PARTIAL") {
-            if usage.partial {
-                return Err(GrammarError::RepeatedPartial);
-            }
-            usage.partial = true;
         } else if name.eq_ignore_ascii_case(b"DEFAULT") {
             usage.default = Some(default(args)?);
             break;
@@ -94,7 +91,8 @@ fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), 
             return Err(GrammarError::OptionOfUse);
         }
     }
-    cost_of(usage.cost, usage.partial)?;
+    given.check()?;
+    GivenOptions { cost: usage.cost, partial: usage.partial } = given;
     Ok(())
 }
 
