@@ -22,6 +22,11 @@ seconds=${1:-20}
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-target}/fuzz
 
+# The words and states of every algorithm, in each dictionary.
+mkdir -p "$target_dir"
+cargo run -q --locked -p redis-throttle-engine --features oracle --example dictionary \
+    >"$target_dir/algorithms.dict"
+
 # What libFuzzer follows: every edge passed and both sides of every comparison. Naming the target
 # keeps the flags from the build scripts of dependencies.
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -34,7 +39,10 @@ for name in "$@"; do
     mkdir -p "fuzz/corpus/$name" "fuzz/artifacts/$name"
     log=$target_dir/$name.log
     set -- -max_total_time="$seconds" -timeout=20 -print_final_stats=1
-    [ ! -f "fuzz/$name.dict" ] || set -- "$@" -dict="fuzz/$name.dict"
+    if [ -f "fuzz/$name.dict" ]; then
+        cat "fuzz/$name.dict" "$target_dir/algorithms.dict" >"$target_dir/$name.dict"
+        set -- "$@" -dict="$target_dir/$name.dict"
+    fi
     printf '\n== %s, %s s, log in %s\n' "$name" "$seconds" "$log"
     if ! "$target_dir/$host/release/$name" "$@" -artifact_prefix="fuzz/artifacts/$name/" \
         "fuzz/corpus/$name" >"$log" 2>&1; then

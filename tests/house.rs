@@ -205,6 +205,22 @@ fn files_can_be_read_in_one_go() {
     }
 }
 
+#[test]
+fn fuzz_dictionaries_hold_every_word_of_the_grammar() {
+    let dictionary = |name: &str| fs::read_to_string(root().join("fuzz").join(name)).unwrap();
+    let known = dictionary("grammar.dict") + &dictionary("policies.dict");
+    // Names of algorithms are added by the script; an option or a verb is a literal in upper case.
+    for (path, text) in sources("engine/src/grammar") {
+        if path.ends_with("tests.rs") {
+            continue;
+        }
+        for word in text.split("b\"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            let is_word = word.len() > 1 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+            assert!(!is_word || has_word(&known, word), "{word} of {path} is in no dictionary");
+        }
+    }
+}
+
 /// The files that are committed, or could be.
 fn files() -> Vec<String> {
     let listed = std::process::Command::new("git")
