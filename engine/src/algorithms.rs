@@ -154,6 +154,13 @@ macro_rules! algorithms {
                     $(Self::$limiter => $name,)*
                 }
             }
+
+            /// The command that decides by it.
+            pub const fn command(self) -> &'static str {
+                match self {
+                    $(Self::$limiter => concat!("RL.", $name),)*
+                }
+            }
         }
 
         impl Algorithm {

@@ -167,7 +167,7 @@ fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usiz
     // Company on the road: keys that nobody calls meanwhile.
     let mut owner_client = cluster.nodes[cluster.settled_owner("{t}")].client();
     for number in 0..40 {
-        let algorithm = ALGORITHMS[number % 6];
+        let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
         owner_client.decide(&algorithm.call(&format!("{{t}}:{number}"), 5, PERIOD));
     }
     let stop = AtomicBool::new(false);
@@ -192,7 +192,8 @@ fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usiz
     let owner = cluster.settled_owner("{t}");
     let mut client = cluster.nodes[owner].client();
     for number in 0..40 {
-        let call = ALGORITHMS[number % 6].peek(&format!("{{t}}:{number}"), 5, PERIOD);
+        let call =
+            ALGORITHMS[number % ALGORITHMS.len()].peek(&format!("{{t}}:{number}"), 5, PERIOD);
         assert_eq!(client.decide(&call)[..3], [1, 5, 3], "{call}");
     }
     for (number, node) in cluster.nodes.iter().enumerate() {

@@ -1,14 +1,17 @@
 //! States that nobody but a forger wrote: refused, or decided on as RL.INSPECT shows them.
 //!
-//! Where INSPECT reads a state, a model of the six algorithms in this folder foretells the
-//! reply from the fields shown; where it reads none, every command answers WRONGTYPE.
+//! Where INSPECT reads a state, the engine's naive model of its algorithm foretells the reply;
+//! where it reads none, every command answers WRONGTYPE.
 
 use redis::Value;
+use redis_throttle_engine::algorithms::{Algorithm, State};
+use redis_throttle_engine::oracle::{Answer, AnySubject, Limits, Verb};
+use redis_throttle_engine::state::decode;
+use redis_throttle_engine::time::Instant;
 
-use crate::support::fuzz;
-use crate::support::model::{self, Fields};
+use crate::support::forge::forge;
 use crate::support::{
-    ALGORITHMS, Algorithm, BASE_US, Client, Random, Server, WRONGTYPE, integers, raw_error, text,
+    BASE_US, Client, Random, Reply, Server, WRONGTYPE, fuzz, integers, raw_error, text,
 };
 
 const NOT_A_STATE: &str = "WRONGTYPE the key does not hold a rate limiter's state";
@@ -23,24 +26,71 @@ fn call(parts: &[&[u8]]) -> Call {
     parts.iter().map(|part| part.to_vec()).collect()
 }
 
-/// The name and the fields that INSPECT shows, from RESP2's flat array.
+/// The limits that every command is called with: `limit` per `seconds`.
+fn limits((limit, seconds): (i128, i128)) -> Limits {
+    let period_us = seconds * 1_000_000;
+    Limits { capacity: limit, rate: limit, period_us, aligned: false, slots: 1_024 }
+}
+
+/// The deciding call on the key `k`.
+fn deciding(algorithm: Algorithm, limits: &Limits) -> String {
+    format!("{} k {}", algorithm.command(), (AnySubject::of(algorithm).words)(limits))
+}
+
+/// The same question asked with PEEK.
+fn peeking(algorithm: Algorithm, limits: &Limits) -> String {
+    format!("RL.PEEK k {} {}", algorithm.name(), (AnySubject::of(algorithm).words)(limits))
+}
+
+/// The fields of a state by name, in the order of INSPECT.
+type Fields = Vec<(String, i64)>;
+
+/// The algorithm and the fields that INSPECT shows, from RESP2's flat array.
 fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
     let Value::Array(flat) = reply else { return None };
     let name = text(&flat[1]);
-    let algorithm = ALGORITHMS.into_iter().find(|algorithm| algorithm.name == name)?;
+    let algorithm = Algorithm::ALL.into_iter().find(|algorithm| algorithm.name() == name);
     let fields = flat[2..].chunks(2).map(|pair| match pair[1] {
-        Value::Int(number) => (text(&pair[0]), i128::from(number)),
+        Value::Int(number) => (text(&pair[0]), number),
         ref other => panic!("no number: {other:?}"),
     });
-    Some((algorithm, fields.collect()))
+    Some((algorithm.unwrap_or_else(|| panic!("no algorithm: {name}")), fields.collect()))
 }
 
-/// Whether INSPECT reads a state that the model does not know: of the kinds that came later.
-fn of_another_kind(reply: &Value) -> bool {
-    let Value::Array(flat) = reply else { return false };
-    let names = flat.iter().step_by(2).map(text).collect::<Vec<_>>();
-    ["BACKOFF", "QUOTA"].contains(&text(&flat[1]).as_str())
-        || names.iter().any(|name| name == "debt")
+/// Checks the reply of a deciding call on the state in `bytes`, of which INSPECT shows `fields`.
+fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> Result<(), String> {
+    let state = decode(bytes).expect("INSPECT reads it");
+    let shown = state.shown(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
+    let shown: Fields = shown
+        .into_iter()
+        .map(|(n, v)| (n.to_owned(), i64::try_from(v).unwrap_or(i64::MAX)))
+        .collect();
+    if *fields != shown {
+        return Err(format!("it holds {shown:?}"));
+    }
+    match (AnySubject::of(state.algorithm()).explain)(state, limits) {
+        Ok(mut model) => {
+            let (Answer { allowed, limit, remaining, retry_after_ms, reset_after_ms }, _) =
+                model.act(Verb::Decide, limits, BASE_US.into(), 1).expect("a decision");
+            let expected = [allowed, limit, remaining, retry_after_ms, reset_after_ms];
+            if reply.map(i128::from) == expected { Ok(()) } else { Err(format!("{expected:?}")) }
+        }
+        Err(_) if is_plausible(&state, limits, reply) => Ok(()),
+        Err(_) => Err("implausible".to_owned()),
+    }
+}
+
+/// What holds even of a log out of order: between nothing and everything of it counts.
+fn is_plausible(state: &State<'_>, limits: &Limits, reply: Reply) -> bool {
+    let State::SlidingLog(log) = state else { return false };
+    let used = i128::from(log.last().total);
+    let [allowed, limit, remaining, retry_ms, reset_ms] = reply.map(i128::from);
+    let bounded = limit == limits.capacity && reset_ms >= 0 && remaining < limit;
+    bounded
+        && match allowed {
+            1 => retry_ms == 0 && remaining >= (limit - used - 1).max(0),
+            _ => remaining == 0 && used >= limit && retry_ms >= 1,
+        }
 }
 
 /// How many of the forgeries INSPECT could read, and how many calls were made on them.
@@ -54,26 +104,22 @@ struct Outcomes {
 
 /// A forgery is made by `write`; then every command is called on it. `rule` is what the
 /// deciding calls ask for, and the clock stands at [`BASE_US`].
-fn confront(client: &mut Client, write: &[Call], rule: (u64, u64), outcomes: &mut Outcomes) {
-    let (limit, seconds) = rule;
-    let period = format!("{seconds}s");
+fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &mut Outcomes) {
+    const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
+    let limits = limits(rule);
     let shown = || write.iter().flatten().map(|w| w.escape_ascii().to_string()).collect::<Vec<_>>();
     let mut calls = vec![words("DEL k")];
     calls.extend(write.iter().cloned());
     calls.extend([words("DUMP k"), words("RL.INSPECT k"), words("GET k")]);
-    calls.extend(ALGORITHMS.map(|algorithm| words(&algorithm.peek("k", limit, &period))));
+    calls.extend(ALL.map(|algorithm| words(&peeking(algorithm, &limits))));
     calls.push(words("DUMP k"));
     let replies = client.pipeline(&calls);
-    let replies = &replies[1 + write.len()..];
-    let (dump, inspect, stored, peeks) = (&replies[0], &replies[1], &replies[2], &replies[3..9]);
-    assert_eq!(&replies[9], dump, "{:?}: PEEK or INSPECT has changed it", shown());
+    let [dump, inspect, stored, peeks @ .., after] = &replies[1 + write.len()..] else {
+        panic!("{:?}: {replies:?}", shown())
+    };
+    assert_eq!(after, dump, "{:?}: PEEK or INSPECT has changed it", shown());
     outcomes.forgeries += 1;
     let state = inspected(inspect);
-    if of_another_kind(inspect) {
-        // Growing delays, quotas and buckets in debt: read, left alone, and none of the model's.
-        outcomes.states += 1;
-        return;
-    }
     if state.is_none() {
         assert_eq!(raw_error(inspect).as_deref(), Some(NOT_A_STATE), "{:?}", shown());
     } else {
@@ -81,8 +127,8 @@ fn confront(client: &mut Client, write: &[Call], rule: (u64, u64), outcomes: &mu
     }
     // The strangers first: they may not touch it.
     let owner = state.as_ref().map(|(algorithm, _)| *algorithm);
-    let strangers = ALGORITHMS.into_iter().filter(|algorithm| Some(*algorithm) != owner);
-    let mut calls = strangers.map(|a| words(&a.call("k", limit, &period))).collect::<Vec<_>>();
+    let strangers = ALL.into_iter().filter(|algorithm| Some(*algorithm) != owner);
+    let mut calls: Vec<_> = strangers.map(|other| words(&deciding(other, &limits))).collect();
     calls.push(words("DUMP k"));
     let replies = client.pipeline(&calls);
     let (after, refusals) = replies.split_last().expect("replies");
@@ -90,21 +136,19 @@ fn confront(client: &mut Client, write: &[Call], rule: (u64, u64), outcomes: &mu
         assert_eq!(raw_error(refusal).as_deref(), Some(WRONGTYPE), "{:?}", shown());
     }
     assert_eq!(after, dump, "{:?}: a refused call has changed it", shown());
-    for (algorithm, peek) in ALGORITHMS.iter().zip(peeks) {
+    for (algorithm, peek) in ALL.iter().zip(peeks) {
         let refused = raw_error(peek).as_deref() == Some(WRONGTYPE);
-        assert_eq!(refused, Some(*algorithm) != owner, "{:?}: {}", shown(), algorithm.name);
+        assert_eq!(refused, Some(*algorithm) != owner, "{:?}: {algorithm:?}", shown());
     }
     let Some((algorithm, fields)) = state else { return };
     let Value::BulkString(bytes) = stored else { panic!("{:?}: no string", shown()) };
-    let place = ALGORITHMS.iter().position(|other| *other == algorithm).expect("one of them");
-    let line = words(&algorithm.call("k", limit, &period));
+    let place = ALL.iter().position(|other| *other == algorithm).expect("one of them");
+    let line = words(&deciding(algorithm, &limits));
     let replies = client.pipeline(&[line, words("PTTL k"), words("RL.INSPECT k")]);
     let reply = integers(&replies[0]).unwrap_or_else(|| panic!("{:?}: {replies:?}", shown()));
     assert_eq!(integers(&peeks[place]), Some(reply), "{:?}: PEEK differs", shown());
-    let asked = model::Rule { limit: limit.into(), period_us: i128::from(seconds) * 1_000_000 };
-    match model::expected(algorithm, &fields, bytes, asked, BASE_US.into()) {
-        Some(expected) => assert_eq!(reply.map(i128::from), expected, "{:?} {fields:?}", shown()),
-        None => assert!(model::is_plausible(&fields, reply, asked), "{:?}: {reply:?}", shown()),
+    if let Err(difference) = check_reply(bytes, &fields, &limits, reply) {
+        panic!("{:?} {fields:?} {limits:?}: {reply:?}, {difference}", shown());
     }
     if reply[0] == 1 {
         outcomes.allowed += 1;
@@ -134,7 +178,7 @@ fn written(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.integer("DEL k");
     for back_ms in [2_468, 1_234, 0] {
         client.freeze(BASE_US - back_ms * 1_000);
-        assert!(client.allows(&algorithm.call("k", 7, "10")));
+        assert!(client.allows(&deciding(algorithm, &limits((7, 10)))));
     }
     client.freeze(BASE_US);
     client.bytes("GET k")
@@ -152,7 +196,7 @@ fn finish(server: &Server, client: &mut Client, name: &str, outcomes: &Outcomes)
 fn a_state_with_any_byte_overwritten_is_refused_or_explained() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let state = written(&mut client, algorithm);
         for place in 0..state.len() {
             let at = place.to_string();
@@ -175,7 +219,7 @@ fn a_state_cut_short_or_grown_is_refused_or_explained() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let entry = |us: u8, total: u8| [[0, 0, 0, 0, 0, us], [0, 0, 0, 0, 0, total]].concat();
-    for algorithm in ALGORITHMS {
+    for algorithm in Algorithm::ALL {
         let state = written(&mut client, algorithm);
         for length in 0..state.len() {
             let write = [call(&[b"SET", b"k", &state[..length]])];
@@ -202,9 +246,9 @@ fn a_forged_state_with_any_numbers_is_refused_or_explained() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let mut random = Random::new(fuzz::seed("forged", 31));
-    for _ in 0..fuzz::calls(3_000) / 6 {
-        for algorithm in ALGORITHMS {
-            let bytes = model::forge(&mut random, algorithm, BASE_US as u64);
+    for _ in 0..fuzz::calls(3_000) / Algorithm::ALL.len() as u64 {
+        for algorithm in Algorithm::ALL {
+            let bytes = forge(&mut random, algorithm, BASE_US as u64);
             let rule = (*random.pick(&[1, 7, 1_000, 1_000_000]), *random.pick(&[1, 10, 86_400]));
             let write = [call(&[b"SET", b"k", &bytes])];
             confront(&mut client, &write, rule, &mut outcomes);
@@ -220,8 +264,8 @@ fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_not
     let mut outcomes = Outcomes::default();
     let mut random = Random::new(32);
     for _ in 0..40 {
-        for algorithm in ALGORITHMS {
-            let bytes = model::forge(&mut random, algorithm, BASE_US as u64);
+        for algorithm in Algorithm::ALL {
+            let bytes = forge(&mut random, algorithm, BASE_US as u64);
             client.call(&call(&[b"SET", b"forged", &bytes]));
             let payload = client.bytes("DUMP forged");
             // Without an expiry, with one, and over a live state of the same name.
@@ -230,13 +274,13 @@ fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_not
             let brief = [call(&[b"RESTORE", b"k", b"100000", &payload])];
             confront(&mut client, &brief, (7, 10), &mut outcomes);
             let over = [
-                words(&algorithm.call("k", 7, "10")),
+                words(&deciding(algorithm, &limits((7, 10)))),
                 call(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]),
             ];
             confront(&mut client, &over, (7, 10), &mut outcomes);
             // A damaged payload is the server's to refuse, and what was there stays.
             client.run("DEL k");
-            client.decide(&algorithm.call("k", 7, "10"));
+            client.decide(&deciding(algorithm, &limits((7, 10))));
             let before = client.snapshot("k");
             let mut damaged = payload.clone();
             let place = random.below(damaged.len() as u64) as usize;

@@ -123,10 +123,14 @@ fn rewrites_of_the_file_under_load_lose_no_permit() {
 }
 
 /// Calls until the server dies; each permit that was acknowledged is counted.
-fn call_until_it_breaks(mut client: Client, acknowledged: &[AtomicU64; 6], seed: u64) {
+fn call_until_it_breaks(
+    mut client: Client,
+    acknowledged: &[AtomicU64; ALGORITHMS.len()],
+    seed: u64,
+) {
     let mut random = Random::new(seed);
     loop {
-        let index = random.below(6) as usize;
+        let index = random.below(ALGORITHMS.len() as u64) as usize;
         let line = call(ALGORITHMS[index]);
         match client.try_call(&line.split(' ').collect::<Vec<_>>()) {
             Ok(reply) => {

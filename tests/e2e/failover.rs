@@ -58,7 +58,7 @@ struct Permits {
 }
 
 /// Permits given to all callers together, of every algorithm.
-fn total(permits: &[Permits; 6]) -> u64 {
+fn total(permits: &[Permits; ALGORITHMS.len()]) -> u64 {
     permits.iter().map(|of| of.acknowledged.load(Relaxed)).sum()
 }
 
@@ -66,7 +66,7 @@ fn total(permits: &[Permits; 6]) -> u64 {
 /// the permits are kept until the replica is promoted, however late that is.
 fn call_until_it_is_gone(
     mut client: Client,
-    permits: &[Permits; 6],
+    permits: &[Permits; ALGORITHMS.len()],
     promoted: &AtomicBool,
     seed: u64,
     confirm: bool,
@@ -76,7 +76,7 @@ fn call_until_it_is_gone(
         while !confirm && total(permits) >= 3 * BUDGET && !promoted.load(Relaxed) {
             thread::yield_now();
         }
-        let index = random.below(6) as usize;
+        let index = random.below(ALGORITHMS.len() as u64) as usize;
         let line = call(ALGORITHMS[index]);
         let Ok(reply) = client.try_call(&line.split(' ').collect::<Vec<_>>()) else { return };
         let allowed = integers(&reply).unwrap_or_else(|| panic!("{line}: {reply:?}"))[0] as u64;
@@ -100,7 +100,7 @@ fn fail_over(seed: u64, confirm: bool) -> (u64, u64) {
     const CALLERS: u64 = 4;
     let mut primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
-    let permits: [Permits; 6] = std::array::from_fn(|_| Permits::default());
+    let permits: [Permits; ALGORITHMS.len()] = std::array::from_fn(|_| Permits::default());
     let promoted = AtomicBool::new(false);
     thread::scope(|scope| {
         for caller in 0..CALLERS {
@@ -161,7 +161,7 @@ fn no_permit_that_wait_has_confirmed_is_granted_again() {
 fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
     let first = Server::setup().with_tcp().start();
     let second = Server::setup().with_tcp().start();
-    let mut allowed = [0; 6];
+    let mut allowed = [0; ALGORITHMS.len()];
     let (mut primary, mut replica) = (&first, &second);
     for _ in 0..6 {
         primary.client().ok("REPLICAOF NO ONE");
@@ -174,7 +174,7 @@ fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
         assert_eq!(client.integer("WAIT 1 60000"), 1);
         (primary, replica) = (replica, primary);
     }
-    assert_eq!(allowed, [BUDGET; 6], "1,200 calls each");
+    assert_eq!(allowed, [BUDGET; ALGORITHMS.len()], "1,200 calls each");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn assert_within_the_limit(client: &mut Client) {
 
 /// The call of a number: all six algorithms in turn, each number another subject.
 fn of_every_algorithm(number: usize, line: &mut Vec<u8>) {
-    let algorithm = ALGORITHMS[number % 6];
+    let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
     let (name, arguments) = (algorithm.name, algorithm.arguments(5, "1h"));
     write!(line, "{} {name}:{number} {arguments}", algorithm.command).expect("a buffer");
 }
@@ -101,7 +101,7 @@ fn without_eviction_a_full_server_denies_nobody_and_decides_nothing_until_there_
     }
     // Forgetting subjects makes room, and the states are what they were.
     let forgotten = (0..CALLS).map(|number| {
-        let algorithm = ALGORITHMS[number % 6];
+        let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
         vec!["UNLINK".to_owned(), format!("{}:{number}", algorithm.name)]
     });
     client.pipeline(&forgotten.collect::<Vec<_>>());
@@ -125,7 +125,7 @@ fn a_million_random_subjects_fit_a_server_of_sixteen_megabytes() {
     // A bijective scramble: a million subjects in an order of no meaning.
     let tally = Pump::new(&server).run(CALLS, |number, line| {
         let subject = (number as u32).wrapping_mul(2_654_435_761);
-        let algorithm = ALGORITHMS[number % 6];
+        let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
         line.extend_from_slice(algorithm.command.as_bytes());
         let arguments = if algorithm.has_rate { "5 5 1h" } else { "5 1h" };
         write!(line, " subject:{subject:08x} {arguments}").expect("a buffer takes all");

@@ -6,6 +6,8 @@ use std::thread;
 
 use redis::Value;
 
+use redis_throttle_engine::algorithms::Algorithm as Row;
+
 use crate::support::{ALGORITHMS, Algorithm, Client, Server, eventually, integers, module, text};
 
 /// Units per subject; one comes back in almost nine hours.
@@ -85,10 +87,8 @@ fn a_configuration_that_loads_it_twice_stops_the_start_with_a_log_line() {
 #[test]
 fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
     // Each of our names in turn belongs to somebody else.
-    let names = ALGORITHMS.map(|algorithm| algorithm.command);
+    let names = Row::ALL.map(Row::command);
     let others = [
-        "RL.BACKOFF",
-        "RL.QUOTA",
         "RL.PEEK",
         "RL.CHARGE",
         "RL.REFUND",

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use redis_throttle_engine::algorithms::Algorithm;
+
 use crate::support::uses::{RULES, ask, set, seven};
 use crate::support::{BASE_US, Client, Random, Server};
 
@@ -99,14 +101,16 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
     let (tried, enforced) = (Server::start(), Server::start());
     let (mut in_shadow, mut biting) = (tried.client(), enforced.client());
     let mut random = Random::new(113);
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         set(&mut in_shadow, &format!("{algorithm} SHADOW {algorithm} {limits}"));
         set(&mut biting, &format!("{algorithm} {algorithm} {limits}"));
     }
-    let (mut shadow_denied, mut denied) = ([0; 8], [0; 8]);
+    let (mut shadow_denied, mut denied) = ([0; Algorithm::ALL.len()], [0; Algorithm::ALL.len()]);
     let mut now_us = BASE_US;
+    in_shadow.freeze(now_us);
+    biting.freeze(now_us);
     for _ in 0..6_000 {
-        let at = random.below(8) as usize;
+        let at = random.below(RULES.len() as u64) as usize;
         let (algorithm, _) = RULES[at];
         let cost = match (algorithm, random.below(4)) {
             ("BACKOFF", _) | (_, 0) => "",

@@ -46,7 +46,7 @@ fn words(line: &str) -> Vec<String> {
 fn a_denial_in_the_shadow_or_enforced_leaves_no_trace() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     for mode in ["SHADOW", "ENFORCE 0", ""] {
-        for (algorithm, limits) in RULES {
+        for (algorithm, limits) in *RULES {
             let setup = |client: &mut Client| {
                 client.freeze(BASE_US);
                 set(client, &format!("p {mode} {algorithm} {limits}"));
@@ -71,7 +71,7 @@ fn what_is_off_or_blocked_leaves_no_trace_and_opens_no_key() {
     let server =
         Server::setup().line("notify-keyspace-events EAm").line("enable-debug-command yes").start();
     for mode in ["OFF", "BLOCK", "EX 1h BLOCK"] {
-        for (algorithm, limits) in RULES {
+        for (algorithm, limits) in *RULES {
             let setup = |client: &mut Client| {
                 client.freeze(BASE_US);
                 client.ok("SET k hello PX 100000000");
@@ -131,7 +131,7 @@ fn effects_of(server: &Server, client: &mut Client, call: &str) -> Vec<Effect> {
 fn a_grant_in_the_shadow_has_the_effect_of_the_rule_itself_byte_for_byte() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     let mut client = server.client();
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         let mut seen = Vec::new();
         for mode in ["SHADOW", "ENFORCE 0", "", "ENFORCE 100"] {
             client.freeze(BASE_US);
@@ -177,7 +177,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
     assert_eq!(client.integer("EXISTS k"), 0);
     client.decide("RL.FIXED first 1 1h");
     assert_eq!(client.integer("WAIT 1 60000"), 1);
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         for (mode, key) in [("SHADOW", "s"), ("", "e"), ("OFF", "o"), ("BLOCK", "b")] {
             set(&mut client, &format!("p {mode} {algorithm} {limits}"));
             for _ in 0..7 {

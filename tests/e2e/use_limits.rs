@@ -89,7 +89,7 @@ fn what_is_no_state_at_all_stays_what_it_is() {
     client.decide("RL.GCRA cut 5 5 1h");
     client.run("SETRANGE cut 5 \u{1}\u{1}");
     // Two bytes more than the state of any algorithm.
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         client.decide(&format!("RL.{algorithm} long:{algorithm} {limits}"));
         client.integer(&format!("APPEND long:{algorithm} xx"));
     }
@@ -99,7 +99,7 @@ fn what_is_no_state_at_all_stays_what_it_is() {
     bytes[3] += 1;
     client.call(&[b"SET".as_slice(), b"broken", &bytes]);
     let before = client.contents();
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         for mode in ["", "SHADOW"] {
             set(&mut client, &format!("p {mode} {algorithm} {limits}"));
             let long = RULES.map(|(algorithm, _)| format!("long:{algorithm}"));

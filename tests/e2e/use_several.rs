@@ -187,7 +187,7 @@ fn any_schedule_equals_the_rules_themselves_of_which_the_shadows_are_not_asked()
     let mut client = server.client();
     let mut random = Random::new(111);
     client.freeze(BASE_US);
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         for (name, mode) in [("e", ""), ("s", "SHADOW"), ("z", "ENFORCE 0")] {
             set(&mut client, &format!("{name}:{algorithm} {mode} {algorithm} {limits}"));
         }
@@ -242,7 +242,7 @@ fn any_schedule_equals_the_rules_themselves_of_which_the_shadows_are_not_asked()
                 assert_eq!(row[3], if bites(at) { retry_ms } else { 0 }, "{pairs:?}: {answer:?}");
             }
         }
-        for (algorithm, _) in RULES {
+        for (algorithm, _) in *RULES {
             let (ours, twins) = (
                 client.run(&format!("GET {algorithm}")),
                 client.run(&format!("GET twin:{algorithm}")),

@@ -22,7 +22,7 @@ fn options_of(algorithm: &str) -> &'static [(&'static str, i64)] {
 
 /// Plays the same calls by a policy in this mode and by its rule: at first often, then seldom.
 fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Seven) {
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         client.freeze(BASE_US);
         set(client, &format!("p {mode} {algorithm} {limits}"));
         for (option, full_units) in options_of(algorithm) {
@@ -69,7 +69,7 @@ fn what_is_off_answers_as_an_untouched_key_would_and_says_yes() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         set(&mut client, &format!("p OFF {algorithm} {limits}"));
         for (option, full_units) in options_of(algorithm) {
             let five = client.decide(&format!("RL.PEEK none {algorithm} {limits}{option}"));
@@ -89,7 +89,7 @@ fn what_is_off_answers_as_an_untouched_key_would_and_says_yes() {
 fn what_is_blocked_is_denied_for_ever_or_for_the_time_that_is_left() {
     let server = Server::start();
     let mut client = server.client();
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         client.freeze(BASE_US);
         set(&mut client, &format!("p BLOCK {algorithm} {limits}"));
         for (option, _) in options_of(algorithm) {
@@ -188,7 +188,7 @@ fn a_customer_comes_before_a_plan_and_a_plan_before_the_policy_itself() {
 fn a_denial_keeps_its_promise_by_whichever_rule() {
     let server = Server::start();
     let mut client = server.client();
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         client.freeze(BASE_US + 123_456);
         set(&mut client, &format!("p {algorithm} {limits}"));
         let denied = loop {
@@ -211,7 +211,7 @@ fn a_denial_keeps_its_promise_by_whichever_rule() {
 /// Makes a state of each algorithm under keys of their names, and a policy of each.
 fn one_of_each(client: &mut Client) {
     client.run("FLUSHALL");
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         client.decide(&format!("RL.{algorithm} {algorithm} {limits}"));
     }
 }
@@ -221,7 +221,7 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    for (algorithm, limits) in RULES {
+    for (algorithm, limits) in *RULES {
         set(&mut client, &format!("by:{algorithm} {algorithm} {limits}"));
         for (former, _) in RULES.into_iter().filter(|(former, _)| *former != algorithm) {
             let what = format!("{algorithm} after {former}");
@@ -347,7 +347,7 @@ fn a_charge_and_a_refund_go_by_the_rule_whatever_the_mode() {
     let server = Server::start();
     let mut client = server.client();
     for mode in ["", "SHADOW", "ENFORCE 0", "ENFORCE 50"] {
-        for (algorithm, limits) in RULES {
+        for (algorithm, limits) in *RULES {
             client.freeze(BASE_US);
             client.run("DEL k twin");
             set(&mut client, &format!("p {mode} {algorithm} {limits}"));

@@ -3,8 +3,10 @@
 
 use crate::library::{Asked, Call, FORMS};
 use crate::steps::{Step, Word};
-use crate::support::algorithms::ALGORITHMS;
-use crate::support::{BASE_US, Random, model};
+use redis_throttle_engine::algorithms::Algorithm;
+
+use crate::support::forge::forge;
+use crate::support::{BASE_US, Random};
 use crate::words::{self, Kind};
 
 /// The module's clock stops there: 2200-01-01.
@@ -266,13 +268,13 @@ fn meddle(random: &mut Random, subjects: &[Subject], now_us: i64) -> Step {
         head.into_iter().chain(rest.iter().map(|word| text(word))).collect::<Vec<_>>()
     };
     let noise = (0..random.below(30)).map(|_| random.next() as u8).collect::<Vec<_>>();
-    let algorithm = match ALGORITHMS.iter().find(|one| one.name == subject.kind.name()) {
+    let algorithm = match Algorithm::ALL.iter().find(|one| one.name() == subject.kind.name()) {
         Some(own) if random.below(4) > 0 => *own,
-        _ => *random.pick(&ALGORITHMS),
+        _ => *random.pick(&Algorithm::ALL),
     };
     let forged = match random.below(3) {
         0 => words::state_of_bounds(random, subject.kind, now_us as u64),
-        _ => model::forge(random, algorithm, now_us as u64),
+        _ => forge(random, algorithm, now_us as u64),
     };
     let score = *random.pick(&["0", "-1", "0.5", "inf", "-inf", "9007199254740991", "1e300", "7"]);
     let id = words::id(random);

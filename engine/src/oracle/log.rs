@@ -135,6 +135,11 @@ impl Oracle for SlidingLog {
         counting.map(|(_, cost)| cost).sum::<i128>() + cost <= limits.capacity
     }
 
+    /// Calls that took nothing, which only a forged log has, keep it in use as well.
+    fn is_unused(&self, limits: &Limits, now: i128) -> bool {
+        !self.calls.iter().any(|(at, _)| Self::counts(limits, *at, now))
+    }
+
     fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
         self.add(limits, now, cost, Self::slot(limits));
     }
@@ -241,6 +246,22 @@ impl Subject for Log {
             window: period(limits),
             slots: Slots::new(limits.slots.try_into().expect("small")).expect("in bounds"),
         })
+    }
+    fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
+        let log = expect_state!(state, SlidingLog);
+        // Also entries that take nothing, as long as they are in order.
+        let mut calls = Vec::<(i128, i128)>::new();
+        for index in 0..log.entries.len() {
+            let entry = log.entry(index);
+            let cost = entry.total.checked_sub(log.total_before(index)).ok_or(Unexplained)?;
+            let at = entry.instant.as_us().into();
+            if calls.last().is_some_and(|(before, _)| *before > at) {
+                return Err(Unexplained);
+            }
+            calls.push((at, cost.into()));
+        }
+        let coarsest_slot = log.slot.as_us().into();
+        Ok(SlidingLog { calls, echoes: Vec::new(), coarsest_slot, is_repaired: false })
     }
     fn about_us(state: &State<'_>) -> Option<u64> {
         let State::SlidingLog(log) = state else { return None };

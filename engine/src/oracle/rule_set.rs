@@ -1,15 +1,18 @@
 //! Several rules for one call: the models of its keys, and the keys themselves, put together as
 //! the design says. All of them decide, then all of them take, or none.
 
-use crate::algorithms::{Algorithm, Rule};
+use crate::algorithms::{Algorithm, Rule, State};
 use crate::call::Mode;
 use crate::oracle::answer::{Answer, AnyOracle, Verb, Wrote};
 use crate::oracle::key::{Key, Write};
-use crate::oracle::model::Limits;
+use crate::oracle::model::{Limits, Unexplained};
 use crate::oracle::subject::{Subject, call_both, check_promise};
 use crate::rule_set as several;
 use crate::rule_set::Row;
 use crate::time::Instant;
+
+/// Reads a state for a single deciding call.
+type Explain = fn(State<'_>, &Limits) -> Result<Box<dyn AnyOracle>, Unexplained>;
 
 /// An algorithm under test that is chosen at run time: what [`Subject`] says of it.
 #[derive(Clone, Copy)]
@@ -30,6 +33,8 @@ pub struct AnySubject {
     pub span_us: fn(&Limits) -> i128,
     /// The model of a key that is not there.
     pub none: fn() -> Box<dyn AnyOracle>,
+    /// [`Subject::explain`]
+    pub explain: Explain,
 }
 
 impl AnySubject {
@@ -54,6 +59,7 @@ impl AnySubject {
             verb: S::verb,
             span_us: S::span_us,
             none: || Box::new(S::Model::default()),
+            explain: |state, limits| Ok(Box::new(S::explain(state, limits)?)),
         }
     }
 }

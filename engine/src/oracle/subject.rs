@@ -32,6 +32,15 @@ pub trait Subject {
     }
     /// Returns a time that a state is about, in microseconds, or none for another algorithm's.
     fn about_us(state: &State<'_>) -> Option<u64>;
+    /// Reads a state for a single deciding call under `limits`. A subject may explain states here
+    /// that no calls can have left and whose later calls no model explains.
+    ///
+    /// # Errors
+    ///
+    /// [`Unexplained`]
+    fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
+        Self::Model::try_from(state)
+    }
     /// A cost that it can be asked for.
     fn cost(cost: i128) -> i128 {
         cost

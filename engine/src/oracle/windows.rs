@@ -193,6 +193,24 @@ impl Subject for Sliding {
         let (limit, window) = (limit(limits.capacity), period(limits));
         Rule::SlidingWindow(sliding_window::SlidingWindow { limit, window })
     }
+    fn explain(state: State<'_>, limits: &Limits) -> Result<Self::Model, Unexplained> {
+        let counts = expect_state!(state, SlidingWindow);
+        let [previous, current] = [counts.previous, counts.current].map(i128::from);
+        let most = i128::from(sliding_window::State::COUNT_MAX);
+        if previous + current <= most {
+            return Self::Model::try_from(state);
+        }
+        let read = |start, previous, current| SlidingWindow { start, previous, current };
+        let at = i128::from(counts.start.as_us());
+        let start = floor_to(at, limits.period_us);
+        // Off the grid the counts are added up, which ends at the largest.
+        let is_on_grid = start == at;
+        Ok(if is_on_grid {
+            read(at, vec![previous], vec![current])
+        } else {
+            read(start, Vec::new(), vec![most])
+        })
+    }
     fn about_us(state: &State<'_>) -> Option<u64> {
         let State::SlidingWindow(state) = state else { return None };
         Some(state.start.as_us())

@@ -1,4 +1,6 @@
-//! The six algorithms that take a cost as data, for the tests that hold for every one of them.
+//! The algorithms that allow units per period, for the tests that hold for each of them.
+
+use redis_throttle_engine::algorithms::{Algorithm as Row, Argument};
 
 /// One algorithm, as its command and as the word that PEEK and INSPECT use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -9,26 +11,49 @@ pub struct Algorithm {
     pub has_rate: bool,
 }
 
-pub const FIXED: Algorithm = windowed("FIXED", "RL.FIXED");
-pub const SLIDING: Algorithm = windowed("SLIDING", "RL.SLIDING");
-pub const SLIDINGLOG: Algorithm = windowed("SLIDINGLOG", "RL.SLIDINGLOG");
-pub const TOKENBUCKET: Algorithm = rated("TOKENBUCKET", "RL.TOKENBUCKET");
-pub const LEAKYBUCKET: Algorithm = rated("LEAKYBUCKET", "RL.LEAKYBUCKET");
-pub const GCRA: Algorithm = rated("GCRA", "RL.GCRA");
+pub const FIXED: Algorithm = Algorithm::of(Row::FixedWindow);
+pub const SLIDING: Algorithm = Algorithm::of(Row::SlidingWindow);
+pub const SLIDINGLOG: Algorithm = Algorithm::of(Row::SlidingLog);
+pub const TOKENBUCKET: Algorithm = Algorithm::of(Row::TokenBucket);
+pub const LEAKYBUCKET: Algorithm = Algorithm::of(Row::LeakyBucket);
+pub const GCRA: Algorithm = Algorithm::of(Row::Gcra);
 /// Its windows are units of the calendar, so it is none of those below.
-pub const QUOTA: Algorithm = windowed("QUOTA", "RL.QUOTA");
+pub const QUOTA: Algorithm = Algorithm::of(Row::CalendarQuota);
 
-pub const ALGORITHMS: [Algorithm; 6] = [FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA];
+/// Those of the engine's table that take a limit and a period, or a capacity, a rate and a period.
+pub const ALGORITHMS: [Algorithm; per_period(Row::ALL.len())] = {
+    let mut all = [FIXED; per_period(Row::ALL.len())];
+    let mut at = 0;
+    while at < Row::ALL.len() {
+        if is_per_period(Row::ALL[at]) {
+            all[per_period(at)] = Algorithm::of(Row::ALL[at]);
+        }
+        at += 1;
+    }
+    all
+};
 
-const fn windowed(name: &'static str, command: &'static str) -> Algorithm {
-    Algorithm { name, command, has_rate: false }
+/// Counts the algorithms with a period among the first rows of the table.
+const fn per_period(rows: usize) -> usize {
+    let (mut number, mut at) = (0, 0);
+    while at < rows {
+        number += is_per_period(Row::ALL[at]) as usize;
+        at += 1;
+    }
+    number
 }
 
-const fn rated(name: &'static str, command: &'static str) -> Algorithm {
-    Algorithm { name, command, has_rate: true }
+const fn is_per_period(row: Row) -> bool {
+    use Argument::{Duration, Number};
+    matches!(row.arguments(), [Number, Duration] | [Number, Number, Duration])
 }
 
 impl Algorithm {
+    const fn of(row: Row) -> Self {
+        let has_rate = matches!(row.arguments(), [Argument::Number, Argument::Number, ..]);
+        Self { name: row.name(), command: row.command(), has_rate }
+    }
+
     /// The arguments after the key for `limit` per `period`: of the rate algorithms, a
     /// capacity of `limit` that refills at `limit` per `period`.
     pub fn arguments(&self, limit: u64, period: &str) -> String {

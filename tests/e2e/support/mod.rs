@@ -8,9 +8,9 @@
 pub mod algorithms;
 pub mod client;
 pub mod cluster;
+pub mod forge;
 pub mod fuzz;
 pub mod metrics;
-pub mod model;
 pub mod module;
 pub mod played;
 pub mod poll;

@@ -1,6 +1,10 @@
 //! Calls that name a policy: their seven integers, and the rules that a policy can have.
 
+use std::sync::LazyLock;
+
 use redis::Value;
+use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::oracle;
 
 use super::{Client, Reply};
 
@@ -8,16 +12,9 @@ use super::{Client, Reply};
 pub type Seven = [i64; 7];
 
 /// A rule of every algorithm that a policy can have: its name, and 5 units an hour or a day.
-pub const RULES: [(&str, &str); 8] = [
-    ("FIXED", "5 1h"),
-    ("SLIDING", "5 1h"),
-    ("SLIDINGLOG", "5 1h"),
-    ("TOKENBUCKET", "5 5 1h"),
-    ("LEAKYBUCKET", "5 5 1h"),
-    ("GCRA", "5 5 1h"),
-    ("QUOTA", "5 day"),
-    ("BACKOFF", "5 10m 20m 1h"),
-];
+pub static RULES: LazyLock<[(&str, &str); Algorithm::ALL.len()]> = LazyLock::new(|| {
+    Algorithm::ALL.map(|algorithm| (algorithm.name(), &*oracle::example(algorithm).leak()))
+});
 
 /// The seven integers of a reply that is an array of exactly seven integers.
 pub fn seven(value: &Value) -> Option<Seven> {
