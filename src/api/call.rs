@@ -201,8 +201,8 @@ impl<'call> Call<'call> {
     }
 }
 
-/// Finds the first of the names, one at each `step`, that came before, and returns its number. There
-/// are few names: to compare each with each is the fastest.
+/// Finds the first of the names, one at each `step`, that came before, and returns its number.
+/// There are few names: to compare each with each is the fastest.
 fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     let mut at = step;
     while let Some(name) = names.get(at) {

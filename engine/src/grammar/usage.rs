@@ -14,8 +14,9 @@ use crate::policy::name::Name;
 /// The most variants that a call names, and with the policy itself the most names that are tried.
 const VARIANTS_MAX: usize = 2;
 
-/// The most words that are read. The longest use has eighteen: a policy, a partial cost, two variants
-/// and a `DEFAULT` with all of `QUOTA`. A use with more words has an error before the cut.
+/// The most words that are read. The longest use has seventeen: `USE`, a policy, a partial cost,
+/// two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left to right, so a use
+/// with more words has an error before the cut.
 const WORDS_MAX: usize = 21;
 
 /// A policy as a call uses it.
