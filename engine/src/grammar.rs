@@ -5,7 +5,7 @@
 pub mod clock;
 pub mod error;
 pub mod lease;
-mod name;
+pub mod name;
 pub mod number;
 pub mod options;
 pub mod packed;

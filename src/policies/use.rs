@@ -207,9 +207,11 @@ impl<'call> Applied<'call> {
         key: &'key ReadKey<'_, '_>,
         now: Instant,
     ) -> Result<Option<State<'key>>, WrongType> {
-        let stored = keyspace::load(key)?;
         let algorithm = self.request.rule.algorithm();
-        Ok(stored.map_or(Ok(None), |stored| stored.under(algorithm, now))?)
+        match keyspace::load(key)? {
+            Some(state) if state.algorithm() != algorithm => Ok(state.under(algorithm, now)?),
+            stored => Ok(stored),
+        }
     }
 
     /// Decides the call and stores what follows from it. All that could go wrong, the making of the

@@ -10,9 +10,10 @@ use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Decision, Verdict};
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease;
+use redis_throttle_engine::grammar::name::named;
 use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
 use redis_throttle_engine::grammar::request::{Asked, Request};
-use redis_throttle_engine::grammar::rule::{named, request, rule, rule_with_cost};
+use redis_throttle_engine::grammar::rule::{request, rule, rule_with_cost};
 use redis_throttle_engine::grammar::usage::{Usage, packed_usage, usage};
 use redis_throttle_engine::leases::{self, Holders as _};
 use redis_throttle_engine::rule_set::{Force, Row, deciding};
@@ -185,7 +186,7 @@ impl Call<'_> {
         let stored = self.keys.state(key, self.now)?;
         match (stored, &part.asked, part.force) {
             (Some(state), Asked::Units(request), Some(_)) => {
-                state.under(request.rule.algorithm()).map_err(|_| Refused::WrongType)
+                state.under(request.rule.algorithm(), self.now).map_err(|_| Refused::WrongType)
             }
             (stored, ..) => Ok(stored),
         }
