@@ -1,10 +1,14 @@
 //! Policies: limits that a call names instead of carrying them.
 //!
-//! Nothing here knows a server, reads a clock or opens a file. Reading order: `name` (what a policy
-//! and its variants are called), `definition` (what is said of one), `families` (which of them belong
-//! together), `table` (all of them, and which one a call gets), `file_set` (those of a file), `digest`
-//! (what applies as one number), `statistics` (what became of the calls), `metrics` (the same for
-//! Prometheus).
+//! Nothing here knows a server, reads a clock or opens a file. Reading order:
+//!
+//! | module | content |
+//! |---|---|
+//! | `name`, `definition` | the names of a policy and its variants, and the text of one |
+//! | `families` | which policies belong together |
+//! | `table`, `file_set` | all policies and the look-up; those of a file |
+//! | `digest` | all that apply, as one number |
+//! | `statistics`, `metrics` | the counters of calls; the same for Prometheus |
 
 pub mod definition;
 pub mod digest;
