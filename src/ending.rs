@@ -5,8 +5,8 @@
 //! 3. the announcement to clients that watch the key ([`Stored::announce`]);
 //! 4. the count for `INFO`, and the reply in one go ([`answer`]).
 //!
-//! A call with several keys commits all of them before it announces any of them: a client that is
-//! told of one change may read the other keys at once.
+//! A call with several keys (`rule_set`) commits all of them before it announces any of them: a
+//! client that is told of one change may read the other keys at once.
 
 use crate::api::call::Call;
 use crate::api::key::WriteKey;
@@ -27,7 +27,7 @@ pub struct Stored<'call>(Option<Committed<'call>>);
 #[inline(always)]
 pub fn store<'call, W: Commit>(
     key: WriteKey<'_, 'call>,
-    write: Option<&W>,
+    write: Option<W>,
 ) -> Result<Stored<'call>, CommitError> {
     fault::point(Point::Reply);
     let Some(write) = write else { return Ok(Stored(None)) };
@@ -43,7 +43,10 @@ impl<'call> Stored<'call> {
     /// [`CommitError::NotReplicated`] if the server did not take the effect.
     #[inline(always)]
     pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
-        self.0.map_or(Ok(()), |committed| committed.announce(call))
+        match self.0 {
+            None => Ok(()),
+            Some(committed) => committed.announce(call),
+        }
     }
 }
 

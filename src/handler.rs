@@ -113,7 +113,7 @@ fn apply_as<'call>(
     let decision = outcome.decision;
     let write = Write::of(&outcome.next);
     let integers = reply::integers(&decision);
-    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::store(key, write)?.announce(call)?;
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }

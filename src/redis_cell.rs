@@ -18,7 +18,7 @@ pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
     let write = outcome.next.as_ref().map(Write::of_redis_cell);
-    ending::store(key, write.as_ref())?.announce(call)?;
+    ending::store(key, write)?.announce(call)?;
     ending::answer(index, call, decision.verdict == Verdict::Allowed, &integers);
     Ok(())
 }

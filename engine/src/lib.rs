@@ -28,15 +28,16 @@
 //! # Ok::<(), GrammarError>(())
 //! ```
 //!
-//! A module uses only modules from the rows above its own:
+//! A module uses modules from the rows above its own, and `algorithms` the row below too. No two
+//! files use each other:
 //!
 //! | modules | content |
 //! |---|---|
 //! | [`time`], [`bounds`], [`decision`] | the types: instants, limits, costs, decisions |
 //! | [`fields`], [`msgpack`] | a state as named numbers, and the arrays that states are stored as |
 //! | [`call`] | deciding, charging and refunding a call, for every algorithm |
-//! | [`calendar`], [`reservations`] | calendar periods; a window with reservations |
 //! | [`algorithms`] | the table of algorithms, and a file for each |
+//! | [`calendar`], [`reservations`] | what some of them need: periods, a window with reservations |
 //! | [`leases`], [`redis_cell`], [`rule_set`] | permits, redis-cell's GCRA, several rules at once |
 //! | [`state`] | the codec: bytes of a key to a state and back |
 //! | [`policy`], [`grammar`] | named limits; the only parser of arguments |

@@ -1,4 +1,5 @@
-//! The codec: state <-> MessagePack. The only place that knows the bytes behind a key.
+//! The codec: state <-> MessagePack. `msgpack`, `decimal` and the list of reservations have the
+//! parts of it.
 //!
 //! A state is an ordinary Redis string that holds one array, its kind first:
 //!
@@ -32,10 +33,10 @@
 //!
 //! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
 //! and the header of a log, is read and written by [`Array`], because every call goes through it;
-//! `array` says what that saves. What nests, the list of reservations, is written by `rmp-serde`,
-//! its shape being more than is wise to spell by hand; `reservations` says why it is read by hand
-//! all the same. A key without anything nested keeps a kind of this side. Both sides spell a number
-//! alike; the tests compare them.
+//! `msgpack` says what that saves. What nests, the list of reservations, is written by `rmp-serde`,
+//! its shape being more than is wise to spell by hand; `reservations::list` says why it is read by
+//! hand all the same. A key without anything nested keeps a kind of this side. Both sides spell a
+//! number alike; the tests compare them.
 
 use crate::algorithms::backoff::Backoff;
 use crate::algorithms::bucket::{LeakyDebt, TokenDebt};

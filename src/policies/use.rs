@@ -95,24 +95,27 @@ fn settle(
     let usage = grammar::usage::usage(call.args_after_word())?.in_full()?;
     let now = clock::now();
     let applied = Applied::new(&usage, call.key_name(), now).map_err(|unfit| unfit.error(false))?;
-    let decision = if applied.looks() {
+    let (decision, integers);
+    if applied.looks() {
         let key = call.only_key()?.open_for_writing();
         let stored = applied.stored(&key, now)?;
         fault::point(Point::Decide);
-        let Outcome { decision, next } = act(&applied.request, stored, now)?;
-        let write = keyspace::Write::of(&next);
-        ending::store(key, write.as_ref())?.announce(call)?;
+        let outcome = act(&applied.request, stored, now)?;
+        decision = outcome.decision;
+        integers = reply::integers(&decision);
+        let write = keyspace::Write::of(&outcome.next);
+        ending::store(key, write)?.announce(call)?;
         if takes {
             applied.counter.charge(applied.request.cost);
         }
-        decision
     } else {
         fault::point(Point::Decide);
         let settled = act(&applied.request, None, now)?.decision;
+        decision = applied.blocked(settled.limit).unwrap_or(settled);
+        integers = reply::integers(&decision);
         fault::point(Point::Reply);
-        applied.blocked(settled.limit).unwrap_or(settled)
-    };
-    ending::answer(index, call, decision.verdict.is_allowed(), &reply::integers(&decision));
+    }
+    ending::answer(index, call, decision.verdict.is_allowed(), &integers);
     Ok(())
 }
 
@@ -230,7 +233,7 @@ impl<'call> Applied<'call> {
             let write = keyspace::Write::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
             integers = self.integers(&decision);
-            ending::store(key, write.as_ref())?.announce(call)?;
+            ending::store(key, write)?.announce(call)?;
         }
         self.count(&decision, created, now);
         ending::answer(index, call, reply::is_yes(&integers), &integers);
