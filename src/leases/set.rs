@@ -166,7 +166,8 @@ pub enum Change {
     Release(Release),
 }
 
-impl Commit for Write {
+// By reference: moving it costs more than looking at it.
+impl Commit for &Write {
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
         commit(key, self)
     }
