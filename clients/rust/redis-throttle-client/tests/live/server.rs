@@ -168,8 +168,10 @@ impl Server {
     }
 
     pub async fn connect(&self) -> MultiplexedConnection {
-        // The driver's own time-out is not what is tried here.
-        let patient = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+        // The driver's own time-outs are not under test.
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_response_timeout(None)
+            .set_connection_timeout(None);
         let client = redis::Client::open(self.url()).expect("a client");
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
     }
