@@ -27,7 +27,7 @@ macro_rules! commands {
         }
 
         /// All commands.
-        pub static COMMANDS: [Command; [$(Id::$id),*].len()] = [$($row),*];
+        pub static COMMANDS: [Command; COMMANDS_LEN] = [$($row),*];
 
         /// The function of each command, in the order of the table.
         pub const fn functions<C: Commands>() -> [CommandFunction; COMMANDS_LEN] {
