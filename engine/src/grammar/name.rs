@@ -1,6 +1,6 @@
 //! The name of a rule, in any case.
 
-use crate::algorithms::Algorithm;
+use crate::algorithms::{Algorithm, for_algorithms};
 use crate::grammar::error::GrammarError;
 
 /// The name of a rule that takes a lease. It has a holder and no cost.
@@ -16,10 +16,35 @@ const USE: &[u8] = b"USE";
 /// [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::UseNotHere`] for `USE`, and
 /// [`GrammarError::Algorithm`] for any other name.
 pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
-    Algorithm::ALL
-        .into_iter()
-        .find(|algorithm| name.eq_ignore_ascii_case(algorithm.name().as_bytes()))
-        .ok_or_else(|| unnamed(name))
+    algorithm(name).ok_or_else(|| unnamed(name))
+}
+
+/// Makes [`algorithm`] of the rows of the table.
+macro_rules! algorithm {
+    ($(
+        $(#[$_call:meta])*
+        $name:literal $limiter:ident($_arguments:literal: $($_argument:ident)*)
+            $_state:ty => $_new_state:ty,
+    )*) => {
+        /// Compares a name with that of each algorithm.
+        fn algorithm(name: &[u8]) -> Option<Algorithm> {
+            $(if is_name::<{ $name.len() }>(name, $name) {
+                return Some(Algorithm::$limiter);
+            })*
+            None
+        }
+    };
+}
+
+for_algorithms!(algorithm);
+
+/// Returns true if `word` is `name` in any case. `name` consists of `N` capital letters.
+#[inline(always)]
+pub fn is_name<const N: usize>(word: &[u8], name: &str) -> bool {
+    // Without its bit of the case a letter is a capital one, and no other byte becomes a letter.
+    const CASE: u8 = 0x20;
+    let capitals = <&[u8; N]>::try_from(word).map(|word| word.map(|byte| byte & !CASE));
+    capitals.is_ok_and(|capitals| capitals == name.as_bytes())
 }
 
 /// Returns the error for a name that is no algorithm's.

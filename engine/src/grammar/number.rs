@@ -6,14 +6,33 @@ use crate::time::Span;
 /// The most digits after the point.
 const DECIMALS_MAX: u32 = 6;
 
+/// The most digits whose value fits into 64 bits, whatever they are.
+const DIGITS_FITTING: usize = 19;
+
 /// Digits only, leading zeros included; `None` when there are none, or their value exceeds 64 bits.
 pub fn integer(digits: &[u8]) -> Option<u64> {
     let (value, rest) = split_integer(digits)?;
     rest.is_empty().then_some(value)
 }
 
-/// The digits in front and what comes after them; `None` as for [`integer`].
+/// Splits the digits in front from what follows them; `None` as for [`integer`].
+#[inline(always)]
 fn split_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    if bytes.len() > DIGITS_FITTING {
+        return split_long_integer(bytes);
+    }
+    let mut value = 0_u64;
+    let mut rest = bytes;
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        value = value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')));
+        rest = after;
+    }
+    (rest.len() < bytes.len()).then_some((value, rest))
+}
+
+/// Splits the digits in front where their value may not fit.
+#[cold]
+fn split_long_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
     let mut rest = bytes;
     while let [digit @ b'0'..=b'9', after @ ..] = rest {
@@ -38,30 +57,37 @@ pub fn period(duration: &[u8]) -> Option<Period> {
     Period::new(span(duration)?)
 }
 
-/// A duration: digits, perhaps a point and up to six more, perhaps a unit; seconds without one.
-/// `None` also when it is no whole number of microseconds.
+/// Reads a duration: digits, perhaps a point and up to six more, perhaps a unit; seconds without
+/// one. `None` also if it is not a whole number of microseconds.
 fn span(duration: &[u8]) -> Option<Span> {
     let (whole, rest) = split_integer(duration)?;
-    let (decimals, unit) = match rest {
-        [b'.', rest @ ..] => {
-            let (decimals, unit) = split_integer(rest)?;
-            (Some((decimals, rest.len() - unit.len())), unit)
-        }
-        unit => (None, unit),
-    };
-    let unit_us = match unit {
-        b"ms" => 1_000,
-        b"" | b"s" => 1_000_000,
-        b"m" => 60_000_000,
-        b"h" => 3_600_000_000,
-        b"d" => 86_400_000_000,
-        _ => return None,
-    };
-    let decimals_us = match decimals {
-        None => 0,
-        Some((decimals, digits)) => fraction_of(decimals, digits, unit_us)?,
-    };
+    match unit_us(rest) {
+        Some(unit_us) => Some(Span::from_us(whole.checked_mul(unit_us)?)),
+        None => span_with_decimals(whole, rest),
+    }
+}
+
+/// Reads the rest of a duration of `whole` units, from the point on.
+#[cold]
+fn span_with_decimals(whole: u64, rest: &[u8]) -> Option<Span> {
+    let decimals = rest.strip_prefix(b".")?;
+    let (value, unit) = split_integer(decimals)?;
+    let unit_us = unit_us(unit)?;
+    let decimals_us = fraction_of(value, decimals.len() - unit.len(), unit_us)?;
     Some(Span::from_us(whole.checked_mul(unit_us)?.checked_add(decimals_us)?))
+}
+
+/// Returns the length of a unit in microseconds; `None` for any other word.
+#[inline(always)]
+const fn unit_us(unit: &[u8]) -> Option<u64> {
+    match unit {
+        b"ms" => Some(1_000),
+        b"" | b"s" => Some(1_000_000),
+        b"m" => Some(60_000_000),
+        b"h" => Some(3_600_000_000),
+        b"d" => Some(86_400_000_000),
+        _ => None,
+    }
 }
 
 /// What `decimals`, so many digits after the point, is of `unit_us`; `None` when no whole number.

@@ -1,6 +1,7 @@
 //! The options that follow the positional arguments, in any order.
 
 use super::error::GrammarError;
+use super::name::is_name;
 use super::number;
 use crate::bounds::Cost;
 
@@ -96,12 +97,12 @@ impl GivenOptions {
 
 #[inline(always)]
 fn is_cost(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"COST")
+    is_name::<4>(word, "COST")
 }
 
 #[inline(always)]
 fn is_partial(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"PARTIAL")
+    is_name::<7>(word, "PARTIAL")
 }
 
 /// The options of a rule.
