@@ -4,9 +4,10 @@ use crate::api::call::NoKey;
 use crate::api::key::RepeatedKey;
 use crate::api::reply::Context;
 use crate::clock::OutOfRange;
-use crate::keyspace::{CommitError, WrongType};
+use crate::keyspace::CommitError;
 use crate::leases::set::HoldersError;
 use crate::policies::file::FileError;
+use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::call::ChargeError;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::policy_file::{LineError, LineFault};
@@ -236,14 +237,14 @@ impl From<GrammarError> for RuleError {
     }
 }
 
-impl From<WrongType> for RuleError {
-    fn from(_: WrongType) -> Self {
+impl From<OtherAlgorithm> for RuleError {
+    fn from(_: OtherAlgorithm) -> Self {
         Self::WrongType
     }
 }
 
-impl From<WrongType> for CommandError {
-    fn from(_: WrongType) -> Self {
+impl From<OtherAlgorithm> for CommandError {
+    fn from(_: OtherAlgorithm) -> Self {
         Self::WrongType
     }
 }

@@ -69,33 +69,17 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
     }
 }
 
-/// The key holds something that is no state of the rule's algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WrongType;
-
-impl From<NotAState> for WrongType {
-    fn from(_: NotAState) -> Self {
-        Self
-    }
-}
-
-impl From<OtherAlgorithm> for WrongType {
-    fn from(_: OtherAlgorithm) -> Self {
-        Self
-    }
-}
-
 /// What the rule of a request makes of the state behind a key.
 ///
 /// # Errors
 ///
-/// [`WrongType`] when the key holds anything else.
+/// [`OtherAlgorithm`] when the key holds anything else.
 pub fn decide<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
     mode: Mode,
     now: Instant,
-) -> Result<Outcome<NewState<'key>>, WrongType> {
+) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
     let stored = load(key)?;
     fault::point(Point::Decide);
     decide_on(stored, request, mode, now)
@@ -105,36 +89,35 @@ pub fn decide<'key>(
 ///
 /// # Errors
 ///
-/// [`WrongType`] when it is one of another algorithm.
+/// [`OtherAlgorithm`] when it is one of another algorithm.
 #[inline(always)]
 pub fn decide_on<'key>(
     stored: Option<State<'key>>,
     request: &Request,
     mode: Mode,
     now: Instant,
-) -> Result<Outcome<NewState<'key>>, WrongType> {
+) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
     let Request { rule, cost, partial } = request;
-    let outcome = if *partial {
+    if *partial {
         rule.decide_partly(stored, now, *cost)
     } else {
         rule.decide_as(mode, stored, now, *cost)
-    };
-    Ok(outcome?)
+    }
 }
 
 /// What a call of redis-cell's command makes of the state behind a key.
 ///
 /// # Errors
 ///
-/// [`WrongType`] when the key holds anything but the digits of redis-cell.
+/// [`OtherAlgorithm`] when the key holds anything but the digits of redis-cell.
 pub fn throttle(
     key: &ReadKey<'_, '_>,
     request: &ThrottleRequest,
-) -> Result<redis_cell::Outcome, WrongType> {
+) -> Result<redis_cell::Outcome, OtherAlgorithm> {
     let stored = match key.kind() {
         KeyKind::Missing => None,
         KeyKind::String => Some(state::decimal::decode_decimal(key.bytes())?),
-        KeyKind::SortedSet | KeyKind::Other => return Err(WrongType),
+        KeyKind::SortedSet | KeyKind::Other => return Err(OtherAlgorithm),
     };
     fault::point(Point::Decide);
     Ok(request.rule.decide(stored, clock::now(), request.quantity))
@@ -158,14 +141,14 @@ pub fn charge<'key>(
 ///
 /// # Errors
 ///
-/// [`WrongType`] when the key holds anything else.
+/// [`OtherAlgorithm`] when the key holds anything else.
 pub fn refund<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
-) -> Result<Outcome<NewState<'key>>, WrongType> {
+) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
     let stored = load(key)?;
     fault::point(Point::Decide);
-    Ok(request.rule.refund(stored, clock::now(), request.cost)?)
+    request.rule.refund(stored, clock::now(), request.cost)
 }
 
 /// What a step with a reservation makes of the state behind a key.

@@ -7,11 +7,11 @@ use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
-use crate::keyspace::{self, WrongType};
+use crate::keyspace;
 use crate::policies::table as policies;
 use crate::policies::table::Counter;
 use crate::{clock, config, ending, reply};
-use redis_throttle_engine::algorithms::{NewState, State};
+use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::bounds::{Cost, Limit};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
@@ -78,7 +78,7 @@ pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 #[cold]
 pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, false, |request, stored, now| {
-        Ok(request.rule.refund(stored, now, request.cost).map_err(WrongType::from)?)
+        Ok(request.rule.refund(stored, now, request.cost)?)
     })
 }
 
@@ -186,14 +186,14 @@ impl<'call> Applied<'call> {
     ///
     /// # Errors
     ///
-    /// [`WrongType`] when the key holds no state, or another algorithm's open reservation.
+    /// [`OtherAlgorithm`] when the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
     pub fn decide<'key>(
         &self,
         key: &'key ReadKey<'_, '_>,
         mode: Mode,
         now: Instant,
-    ) -> Result<Outcome<NewState<'key>>, WrongType> {
+    ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
         let stored = self.stored(key, now)?;
         fault::point(Point::Decide);
         keyspace::decide_on(stored, &self.request, mode, now)
@@ -203,17 +203,17 @@ impl<'call> Applied<'call> {
     ///
     /// # Errors
     ///
-    /// [`WrongType`] when the key holds no state, or another algorithm's open reservation.
+    /// [`OtherAlgorithm`] when the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
     fn stored<'key>(
         &self,
         key: &'key ReadKey<'_, '_>,
         now: Instant,
-    ) -> Result<Option<State<'key>>, WrongType> {
+    ) -> Result<Option<State<'key>>, OtherAlgorithm> {
         let algorithm = self.request.rule.algorithm();
         match keyspace::load(key)? {
-            Some(state) if state.algorithm() != algorithm => Ok(state.under(algorithm, now)?),
-            stored => Ok(stored),
+            Some(state) => state.under(algorithm, now),
+            None => Ok(None),
         }
     }
 
