@@ -5,24 +5,31 @@ use crate::api::call::Call;
 use crate::api::key::{KeyKind, KeyName, ReadKey, WriteKey};
 use crate::error::{CommandError, RuleError};
 use crate::fault::{self, Point};
-use crate::keyspace::{self, CommitError, Committed, WrongType};
+use crate::keyspace::{self, CommitError, Committed};
 use crate::leases::{command as leases, set as holders};
 use crate::policies::r#use::Applied;
 use crate::{clock, config, ending, reply};
 use arrayvec::ArrayVec;
+use redis_throttle_engine::algorithms::OtherAlgorithm;
 use redis_throttle_engine::bounds::Cost;
 use redis_throttle_engine::call::Mode;
+use redis_throttle_engine::decision::Outcome;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease::LeaseRequest;
-use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
+use redis_throttle_engine::grammar::packed::{PackedRules, RULES_MAX};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::usage::{Usage, packed_usage};
 use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
 /// One item for each rule of a call. It is filled in place: to move it copies the room for all
 /// items, up to some thousand bytes.
 type Each<T> = ArrayVec<T, RULES_MAX>;
+
+/// The rules of the last calls. Commands run one at a time; the lock is there for the compiler. A
+/// panic leaves nothing half done in it: a rule is kept in one step.
+static PACKED_RULES: Mutex<PackedRules> = Mutex::new(PackedRules::NONE);
 
 /// A change to one key.
 enum Write {
@@ -110,9 +117,10 @@ fn read<'call>(
         return Err(CommandError::Grammar(GrammarError::TooManyRules));
     }
     let slots = config::sliding_log_slots();
+    let mut packed_rules = PACKED_RULES.lock().unwrap_or_else(PoisonError::into_inner);
     let (pairs, odd_one) = call.args().as_chunks();
     for (at, [key, rule]) in pairs.iter().enumerate() {
-        match packed_rule(rule, slots) {
+        match packed_rules.read(rule, slots) {
             Ok(Asked::Units(Request { partial: true, .. })) => {
                 return Err(in_rule(at, RuleError::Grammar(GrammarError::PartialNotHere)));
             }
@@ -157,22 +165,19 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     let mut first_denial = None;
     for (at, (rule, key)) in rules.iter_mut().zip(&mut *keys).enumerate() {
         let mode = if first_denial.is_none() { Mode::Take } else { Mode::HoldBack };
-        let keep = |row: Row, write| {
-            if row.denies() {
-                first_denial.get_or_insert(at);
-            }
-            rows.push(row);
-            writes.push(write);
-        };
-        rule.decide(key, mode, now, keep).map_err(|error| in_rule(at, error))?;
+        rule.decide(key, mode, now, rows, writes).map_err(|error| in_rule(at, error))?;
+        if first_denial.is_none() && rows.last().is_some_and(Row::denies) {
+            first_denial = Some(at);
+        }
     }
     // A denial is the same in both modes, so only what allowed the call before it decides again.
     let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
     for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
         if row.decision.verdict.is_allowed() {
-            let keep = |held_back, repair| (*row, *write) = (held_back, repair);
-            let decided = rule.decide(key, Mode::HoldBack, now, keep);
+            let (mut held_back, mut repair) = (ArrayVec::<_, 1>::new(), ArrayVec::<_, 1>::new());
+            let decided = rule.decide(key, Mode::HoldBack, now, &mut held_back, &mut repair);
             decided.map_err(|error| in_rule(at, error))?;
+            held_back.into_iter().zip(repair).for_each(|decided| (*row, *write) = decided);
         }
     }
     Ok(())
@@ -232,34 +237,35 @@ impl Rule<'_> {
         }
     }
 
-    /// Decides the call by this rule and hands the result to `keep`, which stores it without a
-    /// copy. `key` is open if the rule looks at it.
+    /// Decides the call by this rule and appends the result to `rows` and `writes`. `key` is open if
+    /// the rule looks at it.
     #[inline(always)]
-    fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
+    fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>, const N: usize>(
         &mut self,
         key: &mut Option<K>,
         mode: Mode,
         now: Instant,
-        keep: impl FnOnce(Row, Option<Write>),
+        rows: &mut ArrayVec<Row, N>,
+        writes: &mut ArrayVec<Option<Write>, N>,
     ) -> Result<(), RuleError> {
-        let key = key.as_mut().map(AsMut::as_mut);
-        match (self, key) {
+        let (row, write) = match (self, key.as_mut().map(AsMut::as_mut)) {
+            // Most rules. Their outcome is read where it is: to move it copies 160 bytes.
             (Self::Counted(request), Some(key)) => {
-                let outcome = keyspace::decide(key, request, mode, now);
-                let outcome = outcome.map_err(|WrongType| RuleError::WrongType)?;
-                let row = Row { decision: outcome.decision, cost: request.cost, force: None };
-                keep(row, keyspace::Write::of(&outcome.next).map(Write::State));
+                match &keyspace::decide(key, request, mode, now) {
+                    Err(OtherAlgorithm) => return Err(RuleError::WrongType),
+                    Ok(Outcome { decision, next }) => {
+                        rows.push(Row { decision: *decision, cost: request.cost, force: None });
+                        writes.push(keyspace::Write::of(next).map(Write::State));
+                        return Ok(());
+                    }
+                }
             }
-            (Self::Lease(request), Some(key)) => {
-                let (row, write) = decide_lease(request, key, mode, now)?;
-                keep(row, write);
-            }
-            (Self::ByPolicy(rule), key) => {
-                let (row, write) = rule.decide(key, mode, now)?;
-                keep(row, write);
-            }
+            (Self::Lease(request), Some(key)) => decide_lease(request, key, mode, now)?,
+            (Self::ByPolicy(rule), key) => rule.decide(key, mode, now)?,
             (_, None) => return Err(RuleError::WrongType),
-        }
+        };
+        rows.push(row);
+        writes.push(write);
         Ok(())
     }
 }
@@ -301,8 +307,7 @@ impl<'call> ByPolicy<'call> {
             return Ok((applied.row(decision), None));
         }
         let key = key.ok_or(RuleError::WrongType)?;
-        let outcome = applied.decide(key, mode, now);
-        let outcome = outcome.map_err(|WrongType| RuleError::WrongType)?;
+        let outcome = applied.decide(key, mode, now)?;
         let write = keyspace::Write::of(&outcome.next).map(Write::State);
         self.creates = write.is_some() && key.kind() == KeyKind::Missing;
         Ok((applied.row(outcome.decision), write))

@@ -4,7 +4,7 @@ use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::lease::lease;
 use crate::grammar::name::named;
-use crate::grammar::request::Asked;
+use crate::grammar::request::{Asked, Request};
 use crate::grammar::rule::request;
 
 /// How many rules one call may have.
@@ -42,6 +42,81 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError>
         GrammarError::Arity => GrammarError::RuleArity(algorithm),
         error => error,
     })
+}
+
+/// The rules that were read last. A program sends the same few texts again and again, and to compare
+/// a text takes a tenth of what it takes to read it.
+pub struct PackedRules([Option<KeptRule>; KEPT_MAX]);
+
+/// A rule and its text.
+#[derive(Clone, Copy)]
+struct KeptRule {
+    text: [u8; KEPT_TEXT_MAX],
+    len: usize,
+    slots: Slots,
+    request: Request,
+}
+
+/// The number of rules that are kept: each has one place, by its text.
+const KEPT_MAX: usize = 1 << KEPT_BITS;
+const KEPT_BITS: u32 = 6;
+
+/// The longest text that is kept.
+const KEPT_TEXT_MAX: usize = 48;
+
+impl PackedRules {
+    /// No rules yet.
+    pub const NONE: Self = Self([None; KEPT_MAX]);
+
+    /// Reads a rule, as [`packed_rule`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`packed_rule`].
+    #[inline]
+    pub fn read<'a>(&mut self, rule: &'a [u8], slots: Slots) -> Result<Asked<'a>, GrammarError> {
+        let Some(place) = place_of(rule).and_then(|place| self.0.get_mut(place)) else {
+            return packed_rule(rule, slots);
+        };
+        match place {
+            Some(kept) if kept.text.get(..kept.len) == Some(rule) && kept.slots == slots => {
+                Ok(Asked::Units(kept.request))
+            }
+            _ => read_into(place, rule, slots),
+        }
+    }
+}
+
+/// Reads a rule and keeps it at `place`, unless it is a lease.
+#[inline(never)]
+fn read_into<'a>(
+    place: &mut Option<KeptRule>,
+    rule: &'a [u8],
+    slots: Slots,
+) -> Result<Asked<'a>, GrammarError> {
+    let asked = packed_rule(rule, slots)?;
+    let mut text = [0; KEPT_TEXT_MAX];
+    if let (Asked::Units(request), Some(room)) = (asked, text.get_mut(..rule.len())) {
+        room.copy_from_slice(rule);
+        *place = Some(KeptRule { text, len: rule.len(), slots, request });
+    }
+    Ok(asked)
+}
+
+/// Returns the place where a rule is kept; `None` if it is too short or too long for that.
+#[inline(always)]
+fn place_of(rule: &[u8]) -> Option<usize> {
+    // An odd number without a pattern, 2^64 divided by the golden ratio.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    if rule.len() > KEPT_TEXT_MAX {
+        return None;
+    }
+    let (eights, _) = rule.as_chunks();
+    let mix = |mixed: u64, eight: &[u8; 8]| {
+        (mixed.rotate_left(5) ^ u64::from_le_bytes(*eight)).wrapping_mul(SPREAD)
+    };
+    let mixed = mix(eights.iter().fold(0, mix), rule.last_chunk()?);
+    usize::try_from(mixed >> (u64::BITS - KEPT_BITS)).ok()
 }
 
 /// Fills `words` with the first words of `text` and returns the number found.

@@ -1,6 +1,6 @@
 //! A packed rule reads as its words do, however many there are and however they are spaced.
 
-use super::{packed_rule, split};
+use super::{PackedRules, packed_rule, split};
 use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
@@ -54,6 +54,22 @@ proptest! {
     }
 
     #[test]
+    fn a_rule_reads_the_same_whatever_was_read_before(
+        calls in prop::collection::vec(
+            (prop::sample::select(&STARTS[..]), 0..9_usize, 0..50_usize, 16..19_u32),
+            1..300,
+        ),
+    ) {
+        let mut rules = PackedRules::NONE;
+        for (start, cut, spaces, slots) in calls {
+            let text = start[..start.len() - cut].to_owned() + &" ".repeat(spaces);
+            let slots = Slots::new(slots).unwrap_or(Slots::DEFAULT);
+            let expected = packed_rule(text.as_bytes(), slots);
+            prop_assert_eq!(rules.read(text.as_bytes(), slots), expected, "{:?}", text);
+        }
+    }
+
+    #[test]
     fn split_finds_the_words_between_spaces_in_any_bytes(
         text in prop::collection::vec(prop_oneof![Just(b' '), any::<u8>()], 0..60),
         room in 0..30_usize,
@@ -64,4 +80,16 @@ proptest! {
             text.split(|byte| *byte == b' ').filter(|word| !word.is_empty()).take(room).collect();
         prop_assert_eq!(&words[..len], &expected[..]);
     }
+}
+
+#[test]
+fn rules_that_were_read_are_kept_apart() {
+    let mut rules = PackedRules::NONE;
+    let texts: Vec<_> = (1..=2_000).map(|limit| format!("SLIDINGLOG {limit} 10d")).collect();
+    for text in texts.iter().chain(&texts).flat_map(|text| [text, text]) {
+        let expected = packed_rule(text.as_bytes(), Slots::DEFAULT);
+        assert_eq!(rules.read(text.as_bytes(), Slots::DEFAULT), expected, "{text}");
+    }
+    let kept = rules.0.iter().flatten().count();
+    assert_eq!(kept, super::KEPT_MAX, "every place is used");
 }
