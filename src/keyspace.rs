@@ -8,6 +8,7 @@ use crate::{clock, replication};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome};
+use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::grammar::reservation::ReservationRequest;
@@ -97,11 +98,11 @@ pub fn decide_on<'key>(
     mode: Mode,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-    let Request { rule, cost, partial } = request;
-    if *partial {
-        rule.decide_partly(stored, now, *cost)
+    let Request { rule, options: CallOptions { cost, partial } } = *request;
+    if partial {
+        rule.decide_partly(stored, now, cost)
     } else {
-        rule.decide_as(mode, stored, now, *cost)
+        rule.decide_as(mode, stored, now, cost)
     }
 }
 
@@ -134,7 +135,7 @@ pub fn charge<'key>(
 ) -> Result<Outcome<NewState<'key>>, ChargeError> {
     let stored = load(key)?;
     fault::point(Point::Decide);
-    request.rule.charge(stored, clock::now(), request.cost)
+    request.rule.charge(stored, clock::now(), request.options.cost)
 }
 
 /// What a refund makes of the state behind a key.
@@ -148,7 +149,7 @@ pub fn refund<'key>(
 ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
     let stored = load(key)?;
     fault::point(Point::Decide);
-    request.rule.refund(stored, clock::now(), request.cost)
+    request.rule.refund(stored, clock::now(), request.options.cost)
 }
 
 /// What a step with a reservation makes of the state behind a key.

@@ -121,10 +121,11 @@ fn read<'call>(
     let (pairs, odd_one) = call.args().as_chunks();
     for (at, [key, rule]) in pairs.iter().enumerate() {
         match packed_rules.read(rule, slots) {
-            Ok(Asked::Units(Request { partial: true, .. })) => {
-                return Err(in_rule(at, RuleError::Grammar(GrammarError::PartialNotHere)));
+            Ok(Asked::Units(request)) => {
+                let in_full = request.options.in_full().map_err(RuleError::Grammar);
+                in_full.map_err(|error| in_rule(at, error))?;
+                rules.push(Rule::Counted(request));
             }
-            Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
             Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
             Err(GrammarError::UseNotHere) => {
                 let found = ByPolicy::read(key, rule, counts, now);
@@ -254,7 +255,11 @@ impl Rule<'_> {
                 match &keyspace::decide(key, request, mode, now) {
                     Err(OtherAlgorithm) => return Err(RuleError::WrongType),
                     Ok(Outcome { decision, next }) => {
-                        rows.push(Row { decision: *decision, cost: request.cost, force: None });
+                        rows.push(Row {
+                            decision: *decision,
+                            cost: request.options.cost,
+                            force: None,
+                        });
                         writes.push(keyspace::Write::of(next).map(Write::State));
                         return Ok(());
                     }

@@ -122,5 +122,5 @@ impl Case {
 }
 
 fn decide<'a>(request: &Request, stored: Option<State<'a>>, now: Instant) -> Outcome<NewState<'a>> {
-    request.rule.decide(stored, now, request.cost).expect("its own state")
+    request.rule.decide(stored, now, request.options.cost).expect("its own state")
 }

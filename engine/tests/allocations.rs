@@ -46,8 +46,10 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     let before = ALLOCATIONS.get();
     let request = grammar::rule::request(algorithm, args, Slots::DEFAULT).expect("a valid call");
     let state = stored.map(|bytes| state::decode(bytes).expect("a state"));
-    let outcome =
-        request.rule.decide(state, Instant::from_us(us), request.cost).expect("its own state");
+    let outcome = request
+        .rule
+        .decide(state, Instant::from_us(us), request.options.cost)
+        .expect("its own state");
     let change = outcome.next.kept().map(|next| state::encode(&next.state));
     let made = ALLOCATIONS.get() - before;
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
@@ -82,9 +84,9 @@ fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change,
     let state = Some(state::decode(stored).expect("a state"));
     let (rule, now) = (request.rule, Instant::from_us(US + 1));
     let outcome = if charges {
-        rule.charge(state, now, request.cost).expect("a small cost")
+        rule.charge(state, now, request.options.cost).expect("a small cost")
     } else {
-        rule.refund(state, now, request.cost).expect("its own state")
+        rule.refund(state, now, request.options.cost).expect("its own state")
     };
     let change = state::encode(&outcome.next.kept().expect("a change").state);
     (change, ALLOCATIONS.get() - before)
@@ -149,7 +151,7 @@ fn use_policy<'a>(
         ending: Ending::Allowed,
         limit_units: 100,
         remaining_units: 0,
-        taken_units: request.cost.units(),
+        taken_units: request.options.cost.units(),
         created: true,
     };
     table.statistics.count(key, &ended, 20, now);

@@ -13,6 +13,7 @@ use redis_throttle_engine::calendar::zone::Zone;
 use redis_throttle_engine::grammar::clock::ClockAction;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease::{lease, release, renew, LeaseRequest};
+use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::packed::packed_rule;
 use redis_throttle_engine::grammar::redis_cell::{throttle, ThrottleRequest};
 use redis_throttle_engine::grammar::request::{Asked, Request};
@@ -20,6 +21,7 @@ use redis_throttle_engine::grammar::rule::{request, rule as any_rule, rule_with_
 use redis_throttle_engine::leases::Lease;
 use redis_throttle_engine::oracle::{AnySubject, CellLimits, DAY_US, Limits, Source, UNITS_MAX};
 use redis_throttle_engine::time::{Instant, Span};
+use std::slice;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
@@ -98,20 +100,42 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     if has_rate && (too_fast || too_long) {
         return None;
     }
-    let (mut cost, mut partial, mut aligned) = (None, false, false);
+    let (mut given, mut aligned) = (Given::default(), false);
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match option.to_ascii_uppercase().as_slice() {
-            b"COST" if cost.is_none() => cost = Some(integer(options.next()?, 0)?),
-            b"PARTIAL" if !partial => partial = true,
             b"ALIGNED" if algorithm == FixedWindow && !aligned => aligned = true,
-            _ => return None,
+            name => given.read(name, &mut options)?,
         }
     }
     let limits = Limits { capacity, rate, period_us, aligned, slots: 1_024 };
-    let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
-    let is_nothing = partial && cost.is_zero();
-    (!is_nothing).then(|| Request { rule: (AnySubject::of(algorithm).rule)(&limits), cost, partial })
+    let options = given.check()?;
+    Some(Request { rule: (AnySubject::of(algorithm).rule)(&limits), options })
+}
+
+/// The options of every call that counts units.
+#[derive(Default)]
+struct Given {
+    cost: Option<i128>,
+    partial: bool,
+}
+
+impl Given {
+    /// Reads the option of this name, in capital letters; `None` if the call is to be refused.
+    fn read(&mut self, name: &[u8], rest: &mut slice::Iter<'_, &[u8]>) -> Option<()> {
+        match name {
+            b"COST" if self.cost.is_none() => self.cost = Some(integer(rest.next()?, 0)?),
+            b"PARTIAL" if !self.partial => self.partial = true,
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn check(self) -> Option<CallOptions> {
+        let cost = Cost::new(self.cost.unwrap_or(1).try_into().expect("not negative"))?;
+        let is_nothing = self.partial && cost.is_zero();
+        (!is_nothing).then_some(CallOptions { cost, partial: self.partial })
+    }
 }
 
 /// A holder, how many there may be, and for how long.
@@ -151,7 +175,7 @@ fn backoff(args: &[&[u8]]) -> Option<Request> {
     let period = |us: i128| Period::new(Span::from_us(us.try_into().expect("short")));
     let attempts = Limit::new(attempts.try_into().expect("not negative"))?;
     let rule = Backoff::new(attempts, period(base)?, period(max)?, period(forget)?).ok()?;
-    Some(Request { rule: Rule::Backoff(rule), cost: Cost::ONE, partial: false })
+    Some(Request { rule: Rule::Backoff(rule), options: CallOptions::NONE })
 }
 
 /// A limit and a unit, then a zone, a start of the unit, a cost and PARTIAL, once each at most.
@@ -167,7 +191,7 @@ fn quota(args: &[&[u8]]) -> Option<Request> {
     let capacity = integer(positional[0], 1)?;
     let named = |(name, ..): &&(&[u8], Unit, i128)| *name == positional[1].to_ascii_uppercase();
     let (_, unit, starts) = *UNITS.iter().find(named)?;
-    let (mut zone, mut start, mut cost, mut partial) = (None, None, None, false);
+    let (mut zone, mut start, mut given) = (None, None, Given::default());
     let mut options = options.iter();
     while let Some(option) = options.next() {
         match option.to_ascii_uppercase().as_slice() {
@@ -191,18 +215,14 @@ fn quota(args: &[&[u8]]) -> Option<Request> {
                 let number = if unit == Unit::Week { weekday(value) } else { integer(value, 1) };
                 start = Some(number.filter(|number| *number <= starts)?);
             }
-            b"COST" if cost.is_none() => cost = Some(integer(options.next()?, 0)?),
-            b"PARTIAL" if !partial => partial = true,
-            _ => return None,
+            name => given.read(name, &mut options)?,
         }
     }
     let start = u8::try_from(start.unwrap_or(1)).ok()?;
     let calendar = Calendar::new(unit, start, zone.unwrap_or(Zone::UTC))?;
     let limit = Limit::new(capacity.try_into().expect("not negative"))?;
-    let cost = Cost::new(cost.unwrap_or(1).try_into().expect("not negative"))?;
-    let is_nothing = partial && cost.is_zero();
     let rule = Rule::CalendarQuota(CalendarQuota { limit, calendar });
-    (!is_nothing).then_some(Request { rule, cost, partial })
+    Some(Request { rule, options: given.check()? })
 }
 
 /// Plain digits, of any number: leading zeros do not count.

@@ -62,8 +62,16 @@ pub const START: Argument = Argument {
     .optional()
 };
 
-pub const LIMIT_PER_WINDOW: &[Argument] = &[KEY, LIMIT, WINDOW, COST, PARTIAL];
-pub const CAPACITY_AND_RATE: &[Argument] = &[KEY, CAPACITY, RATE, PERIOD, COST, PARTIAL];
+/// Lists arguments, then the options that every call which counts units may have, then others.
+macro_rules! with_call_options {
+    ($($argument:expr),*; $($option:expr),*) => {
+        &[$($argument,)* COST, PARTIAL, $($option),*]
+    };
+}
+pub(crate) use with_call_options;
+
+pub const LIMIT_PER_WINDOW: &[Argument] = with_call_options![KEY, LIMIT, WINDOW;];
+pub const CAPACITY_AND_RATE: &[Argument] = with_call_options![KEY, CAPACITY, RATE, PERIOD;];
 
 pub const FIXED_WINDOW: Argument = Argument::new(
     c"fixed-window",

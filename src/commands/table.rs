@@ -59,7 +59,7 @@ commands! {
     Fixed: Command {
         description: Description {
             complexity: RESERVABLE_COST,
-            arguments: &[KEY, LIMIT, WINDOW, COST, PARTIAL, ALIGNED],
+            arguments: with_call_options![KEY, LIMIT, WINDOW; ALIGNED],
             ..deciding(c"rl.fixed", c"Decides whether a call may happen now, by a fixed window.")
         },
         action: Action::Decide(Algorithm::FixedWindow),
@@ -114,7 +114,7 @@ commands! {
     Gcra: Command {
         description: Description {
             arity: -5,
-            arguments: &[KEY, BURST, RATE, PERIOD, COST, PARTIAL],
+            arguments: with_call_options![KEY, BURST, RATE, PERIOD;],
             ..deciding(
                 c"rl.gcra",
                 c"Decides whether a call may happen now, by the generic cell rate algorithm.",
@@ -140,7 +140,7 @@ commands! {
         description: Description {
             complexity: RESERVABLE_COST,
             since: c"0.2.0",
-            arguments: &[KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START, COST, PARTIAL],
+            arguments: with_call_options![KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START;],
             ..deciding(
                 c"rl.quota",
                 c"Decides whether a call may happen now, by an allowance of a calendar period.",
@@ -157,7 +157,7 @@ commands! {
             flags: c"write deny-oom",
             categories: c"write slow",
             categories_and_own: c"write slow rl",
-            arguments: &[KEY, USED_POLICY, COST, PARTIAL, VARIANTS, DEFAULT_RULE],
+            arguments: with_call_options![KEY, USED_POLICY; VARIANTS, DEFAULT_RULE],
             ..deciding(
                 c"rl.use",
                 c"Decides whether a call may happen now, by a policy that goes by its name.",
@@ -172,7 +172,7 @@ commands! {
                 FIXED and QUOTA O(N) with N reservations that the key remembers, at most 1024",
             arity: -4,
             tips: Some(c"nondeterministic_output"),
-            arguments: &[KEY, ANY_RULE, COST, PARTIAL],
+            arguments: with_call_options![KEY, ANY_RULE;],
             ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
         },
         action: Action::Peek,

@@ -16,6 +16,7 @@ use redis_throttle_engine::bounds::{Cost, Limit};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
 use redis_throttle_engine::grammar;
+use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::grammar::usage::Usage;
 use redis_throttle_engine::policy::definition::Stance;
@@ -70,7 +71,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
 #[cold]
 pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, true, |request, stored, now| {
-        Ok(request.rule.charge(stored, now, request.cost)?)
+        Ok(request.rule.charge(stored, now, request.options.cost)?)
     })
 }
 
@@ -78,7 +79,7 @@ pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 #[cold]
 pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, false, |request, stored, now| {
-        Ok(request.rule.refund(stored, now, request.cost)?)
+        Ok(request.rule.refund(stored, now, request.options.cost)?)
     })
 }
 
@@ -106,7 +107,7 @@ fn settle(
         let write = keyspace::Write::of(&outcome.next);
         ending::store(key, write)?.announce(call)?;
         if takes {
-            applied.counter.charge(applied.request.cost);
+            applied.counter.charge(applied.request.options.cost);
         }
     } else {
         fault::point(Point::Decide);
@@ -128,7 +129,7 @@ impl<'call> Applied<'call> {
     #[inline]
     pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
         let slots = config::sliding_log_slots();
-        let counted = |counter| (usage.cost != Some(Cost::ZERO)).then_some(counter);
+        let counted = |counter| (usage.given.cost != Some(Cost::ZERO)).then_some(counter);
         let found = policies::find(usage.policy, &usage.variants, now);
         let (rule, stance, counter) = match (found, usage.default) {
             (Some(found), _) => {
@@ -242,19 +243,19 @@ impl<'call> Applied<'call> {
 
     /// What is answered for a decision.
     fn integers(&self, decision: &Decision) -> [i64; 7] {
-        let Request { cost, partial, .. } = self.request;
+        let CallOptions { cost, partial } = self.request.options;
         let full_units = if partial { cost.units() } else { 1 };
         reply::seven_integers(decision, self.force(), full_units)
     }
 
     /// The row of a call with several rules.
     pub const fn row(&self, decision: Decision) -> Row {
-        Row { decision, cost: self.request.cost, force: Some(self.force()) }
+        Row { decision, cost: self.request.options.cost, force: Some(self.force()) }
     }
 
     /// Counts how the call ended. One that only asks is not counted.
     pub fn count(&self, decision: &Decision, created: bool, now: Instant) {
-        let Request { cost, .. } = self.request;
+        let cost = self.request.options.cost;
         if cost.is_zero() {
             return;
         }
@@ -278,7 +279,7 @@ impl<'call> Applied<'call> {
     /// Counts that the call ended in an error. One that only asks is not counted.
     #[cold]
     pub fn count_error(&self) {
-        if !self.request.cost.is_zero() {
+        if !self.request.options.cost.is_zero() {
             self.counter.count_error();
         }
     }

@@ -6,21 +6,30 @@ use super::number;
 use crate::bounds::Cost;
 
 /// The options of a call, for every rule that counts units.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallOptions {
-    /// `COST n`; 1 by default.
+    /// `COST n`: what the call takes; 1 by default. A call of `BACKOFF` takes one.
     pub cost: Cost,
-    /// `PARTIAL`
+    /// `PARTIAL`: whether the call takes what is left, up to its cost, which is then at least one.
     pub partial: bool,
 }
 
 impl CallOptions {
     /// The options of a call that gives none.
     pub const NONE: Self = Self { cost: Cost::ONE, partial: false };
+
+    /// Checks that the options are those of a command that takes its cost in full.
+    ///
+    /// # Errors
+    ///
+    /// [`GrammarError::PartialNotHere`] for `PARTIAL`.
+    pub fn in_full(self) -> Result<(), GrammarError> {
+        if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(()) }
+    }
 }
 
 /// The options of a call as they are given. They are read here and nowhere else.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenOptions {
     /// `COST n`
     pub cost: Option<Cost>,
@@ -69,6 +78,11 @@ impl GivenOptions {
             return Err(GrammarError::PartialOfNothing);
         }
         Ok(call)
+    }
+
+    /// Returns true if any option is given.
+    pub fn is_any(self) -> bool {
+        self != Self::default()
     }
 
     /// Fills in the defaults.

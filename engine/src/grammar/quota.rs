@@ -22,7 +22,7 @@ pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {
     let unit = unit_named(unit).ok_or(GrammarError::Unit)?;
     let Options { zone, start, call } = options(rest, unit)?;
     let calendar = Calendar::new(unit, start, zone).ok_or_else(|| start_error(unit))?;
-    Ok(Request::new(Rule::CalendarQuota(CalendarQuota { limit, calendar }), call))
+    Ok(Request { rule: Rule::CalendarQuota(CalendarQuota { limit, calendar }), options: call })
 }
 
 struct Options {

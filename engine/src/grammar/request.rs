@@ -4,33 +4,24 @@ use super::error::GrammarError;
 use super::lease::LeaseRequest;
 use super::options::CallOptions;
 use crate::algorithms::Rule;
-use crate::bounds::Cost;
 
-/// A call as it is meant: the rule and the cost. The key is none of the grammar's business.
+/// A rule and the options of the call under it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The algorithm and its limits.
     pub rule: Rule,
-    /// What the call takes. One of `BACKOFF` counts one.
-    pub cost: Cost,
-    /// Whether it takes what is there, up to its cost, which is then at least one.
-    pub partial: bool,
+    /// What the call takes, and how.
+    pub options: CallOptions,
 }
 
 impl Request {
-    /// A call under `rule`.
-    #[inline(always)]
-    pub const fn new(rule: Rule, CallOptions { cost, partial }: CallOptions) -> Self {
-        Self { rule, cost, partial }
-    }
-
-    /// The same, where it cannot be granted in part.
+    /// Returns the request, if it takes its cost in full.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::PartialNotHere`] when it asks for that.
+    /// As for [`CallOptions::in_full`].
     pub fn in_full(self) -> Result<Self, GrammarError> {
-        if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(self) }
+        self.options.in_full().map(|()| self)
     }
 }
 
@@ -44,15 +35,15 @@ pub enum Asked<'a> {
 }
 
 impl Asked<'_> {
-    /// The same, where it cannot be granted in part.
+    /// Returns the same, if it takes its cost in full.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::PartialNotHere`] when it asks for that.
+    /// As for [`CallOptions::in_full`].
     pub fn in_full(self) -> Result<Self, GrammarError> {
         match self {
-            Self::Units(Request { partial: true, .. }) => Err(GrammarError::PartialNotHere),
-            asked => Ok(asked),
+            Self::Units(request) => request.in_full().map(Self::Units),
+            Self::Lease(_) => Ok(self),
         }
     }
 }

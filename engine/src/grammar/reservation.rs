@@ -52,13 +52,13 @@ pub fn reservation<'a>(
             let (ttl, args) = args.split_first().ok_or(GrammarError::Arity)?;
             let ttl = number::period(ttl).ok_or(GrammarError::Ttl)?;
             let request = request_of(args, slots)?;
-            (Step::Reserve { ttl, cost: request.cost }, request)
+            (Step::Reserve { ttl, cost: request.options.cost }, request)
         }
         ReservationVerb::Commit => {
             let request = request_of(args, slots)?;
             // Where all is well spelled, the word can only be the option.
             let is_given = GivenOptions::give_cost(args);
-            (Step::Commit { cost: is_given.then_some(request.cost) }, request)
+            (Step::Commit { cost: is_given.then_some(request.options.cost) }, request)
         }
         ReservationVerb::Cancel => (Step::Cancel, request_of(args, slots)?),
     };

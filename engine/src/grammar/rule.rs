@@ -6,7 +6,7 @@
 use super::error::GrammarError;
 use super::lease::lease;
 use super::name::named;
-use super::options::{Options, options};
+use super::options::{CallOptions, Options, options};
 use super::request::{Asked, Request};
 use super::{number, quota};
 use crate::algorithms::backoff::{Backoff, BackoffError};
@@ -17,7 +17,7 @@ use crate::algorithms::sliding_log::SlidingLog;
 use crate::algorithms::sliding_window::SlidingWindow;
 use crate::algorithms::token_bucket::TokenBucket;
 use crate::algorithms::{Algorithm, Rule};
-use crate::bounds::{Cost, Limit, Period, Refill, RefillError, Slots};
+use crate::bounds::{Limit, Period, Refill, RefillError, Slots};
 
 /// Reads what follows the key of `RL.PEEK`: the name of a rule, then its arguments.
 ///
@@ -62,34 +62,34 @@ pub fn request(
             let (limit, window, rest) = limit_and_window(args)?;
             let Options { call, aligned } = options(rest, true)?;
             let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
-            Ok(Request::new(rule, call))
+            Ok(Request { rule, options: call })
         }
         Algorithm::SlidingWindow => {
             let (limit, window, rest) = limit_and_window(args)?;
             let Options { call, .. } = options(rest, false)?;
             let rule = Rule::SlidingWindow(SlidingWindow { limit, window });
-            Ok(Request::new(rule, call))
+            Ok(Request { rule, options: call })
         }
         Algorithm::SlidingLog => {
             let (limit, window, rest) = limit_and_window(args)?;
             let Options { call, .. } = options(rest, false)?;
             let rule = Rule::SlidingLog(SlidingLog { limit, window, slots });
-            Ok(Request::new(rule, call))
+            Ok(Request { rule, options: call })
         }
         Algorithm::TokenBucket => {
             let (quota, Options { call, .. }) = quota_and_options(args, CAPACITY)?;
-            Ok(Request::new(Rule::TokenBucket(TokenBucket(quota)), call))
+            Ok(Request { rule: Rule::TokenBucket(TokenBucket(quota)), options: call })
         }
         Algorithm::LeakyBucket => {
             let (quota, Options { call, .. }) = quota_and_options(args, CAPACITY)?;
-            Ok(Request::new(Rule::LeakyBucket(LeakyBucket(quota)), call))
+            Ok(Request { rule: Rule::LeakyBucket(LeakyBucket(quota)), options: call })
         }
         Algorithm::Gcra => {
             let (quota, Options { call, .. }) = quota_and_options(args, BURST)?;
-            Ok(Request::new(Rule::Gcra(Gcra::new(quota)), call))
+            Ok(Request { rule: Rule::Gcra(Gcra::new(quota)), options: call })
         }
         Algorithm::Backoff => {
-            Ok(Request { rule: Rule::Backoff(backoff(args)?), cost: Cost::ONE, partial: false })
+            Ok(Request { rule: Rule::Backoff(backoff(args)?), options: CallOptions::NONE })
         }
         Algorithm::CalendarQuota => quota::request(args),
     }

@@ -10,6 +10,7 @@ use crate::calendar::{Calendar, Unit};
 use crate::grammar::clock::ClockAction;
 use crate::grammar::error::GrammarError;
 use crate::grammar::lease::{LeaseRequest, release, renew};
+use crate::grammar::options::CallOptions;
 use crate::grammar::packed::packed_rule;
 use crate::grammar::request::{Asked, Request};
 use crate::grammar::rule::{request, rule, rule_with_cost};
@@ -29,11 +30,13 @@ fn fixed(limit: u64, window_us: u64, aligned: bool, cost: u64) -> Request {
     let limit = Limit::new(limit).unwrap();
     let window = Period::new(Span::from_us(window_us)).unwrap();
     let rule = Rule::FixedWindow(FixedWindow { limit, window, aligned });
-    Request { rule, cost: Cost::new(cost).unwrap(), partial: false }
+    let cost = Cost::new(cost).unwrap();
+    Request { rule, options: CallOptions { cost, ..CallOptions::NONE } }
 }
 
 fn partial(request: Request) -> Request {
-    Request { partial: true, ..request }
+    let options = CallOptions { partial: true, ..request.options };
+    Request { options, ..request }
 }
 
 #[test]
@@ -245,7 +248,7 @@ fn delays_are_read_in_their_order_and_count_one() {
         let attempts = Limit::new(attempts).unwrap();
         let (base, max, forget) = (period(base_ms), period(max_ms), period(forget_ms));
         let rule = Rule::Backoff(Backoff::new(attempts, base, max, forget).unwrap());
-        Request { rule, cost: Cost::ONE, partial: false }
+        Request { rule, options: CallOptions::NONE }
     };
     let rows = [
         ("3 1s 8s 1h", rule(3, 1_000, 8_000, 3_600_000)),
@@ -264,7 +267,8 @@ fn a_quota_is_of_a_unit_a_zone_and_a_start() {
         let calendar = Calendar::new(unit, start, zone).unwrap();
         let limit = Limit::new(1_000).unwrap();
         let rule = Rule::CalendarQuota(CalendarQuota { limit, calendar });
-        Request { rule, cost: Cost::new(cost).unwrap(), partial }
+        let cost = Cost::new(cost).unwrap();
+        Request { rule, options: CallOptions { cost, partial } }
     };
     let rows = [
         ("1000 day", rule(Unit::Day, 1, "UTC", 1, false)),
@@ -404,7 +408,8 @@ proptest! {
     ) {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         for algorithm in Algorithm::ALL {
-            if let Ok(Request { cost, partial, .. }) = request(algorithm, &args, Slots::DEFAULT) {
+            if let Ok(Request { options, .. }) = request(algorithm, &args, Slots::DEFAULT) {
+                let CallOptions { cost, partial } = options;
                 prop_assert!(cost.units() <= Cost::MAX && !(partial && cost.is_zero()));
             }
         }

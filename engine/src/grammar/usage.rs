@@ -2,7 +2,6 @@
 //! where there is no such policy.
 
 use crate::algorithms::{Algorithm, Rule};
-use crate::bounds::Cost;
 use crate::grammar::error::GrammarError;
 use crate::grammar::name::named;
 use crate::grammar::options::GivenOptions;
@@ -26,22 +25,22 @@ pub struct Usage<'a> {
     pub policy: Name<'a>,
     /// Whose limits are taken where there are any, the first ones first.
     pub variants: [Option<Name<'a>>; VARIANTS_MAX],
-    /// What the call takes; `None` when it does not say.
-    pub cost: Option<Cost>,
-    /// Whether it takes what is there, up to its cost, which is then at least one.
-    pub partial: bool,
+    /// What the call takes, and how, as far as it says so.
+    pub given: GivenOptions,
     /// The rule where there is no such policy.
     pub default: Option<Rule>,
 }
 
 impl Usage<'_> {
-    /// The same, where it cannot be granted in part.
+    /// Returns the same, if it takes its cost in full.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::PartialNotHere`] when it asks for that.
+    /// As for [`CallOptions::in_full`].
+    ///
+    /// [`CallOptions::in_full`]: super::options::CallOptions::in_full
     pub fn in_full(self) -> Result<Self, GrammarError> {
-        if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(self) }
+        self.given.or_default().in_full().map(|()| self)
     }
 
     /// The call under a rule.
@@ -50,10 +49,10 @@ impl Usage<'_> {
     ///
     /// [`GrammarError::CostOfBackoff`] when the rule counts one by one and the call has a cost.
     pub fn request(&self, rule: Rule) -> Result<Request, GrammarError> {
-        if rule.algorithm() == Algorithm::Backoff && (self.cost.is_some() || self.partial) {
+        if rule.algorithm() == Algorithm::Backoff && self.given.is_any() {
             return Err(GrammarError::CostOfBackoff);
         }
-        Ok(Request::new(rule, GivenOptions { cost: self.cost, partial: self.partial }.or_default()))
+        Ok(Request { rule, options: self.given.or_default() })
     }
 }
 
@@ -68,8 +67,12 @@ pub fn usage<'a>(args: &[&'a [u8]]) -> Result<Usage<'a>, GrammarError> {
         return Err(GrammarError::Arity);
     };
     let policy = Name::new(policy).ok_or(GrammarError::UsedPolicy)?;
-    let mut usage =
-        Usage { policy, variants: [None; VARIANTS_MAX], cost: None, partial: false, default: None };
+    let mut usage = Usage {
+        policy,
+        variants: [None; VARIANTS_MAX],
+        given: GivenOptions::default(),
+        default: None,
+    };
     if !rest.is_empty() {
         read_options(&mut usage, rest)?;
     }
@@ -77,10 +80,9 @@ pub fn usage<'a>(args: &[&'a [u8]]) -> Result<Usage<'a>, GrammarError> {
 }
 
 fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), GrammarError> {
-    let mut given = GivenOptions::default();
     while let [name, rest @ ..] = args {
         args = rest;
-        if given.read(name, &mut args)? {
+        if usage.given.read(name, &mut args)? {
             continue;
         }
         if name.eq_ignore_ascii_case(b"FOR") {
@@ -92,9 +94,7 @@ fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), 
             return Err(GrammarError::OptionOfUse);
         }
     }
-    given.check()?;
-    GivenOptions { cost: usage.cost, partial: usage.partial } = given;
-    Ok(())
+    usage.given.check().map(|_| ())
 }
 
 /// Takes the variant that follows `FOR`; what is left are the arguments after it.

@@ -1,7 +1,7 @@
 //! The use of a policy in words, right and wrong.
 
 use crate::algorithms::fixed_window::FixedWindow;
-use crate::bounds::{Limit, Period, Slots};
+use crate::bounds::{Cost, Limit, Period, Slots};
 use crate::grammar::packed::packed_rule;
 use crate::grammar::rule::{request, rule, rule_with_cost};
 use crate::grammar::tests::words;
@@ -13,7 +13,12 @@ fn name(text: &str) -> Name<'_> {
 }
 
 fn plain(policy: &str) -> Usage<'_> {
-    Usage { policy: name(policy), variants: [None; 2], cost: None, partial: false, default: None }
+    Usage {
+        policy: name(policy),
+        variants: [None; 2],
+        given: GivenOptions::default(),
+        default: None,
+    }
 }
 
 fn fixed(limit: u64, aligned: bool) -> Option<Rule> {
@@ -24,11 +29,13 @@ fn fixed(limit: u64, aligned: bool) -> Option<Rule> {
 
 #[test]
 fn a_policy_is_used_with_a_cost_two_variants_and_a_default() {
-    let cost = |units| Cost::new(units);
+    let given = |cost: Option<u64>, partial| GivenOptions {
+        cost: cost.map(|units| Cost::new(units).expect("in range")),
+        partial,
+    };
     let (acme, gold) = (Some(name("tenant:acme")), Some(name("plan:gold")));
     let all = Usage {
-        cost: cost(5),
-        partial: true,
+        given: given(Some(5), true),
         variants: [acme, gold],
         default: fixed(15, true),
         ..plain("search")
@@ -39,9 +46,12 @@ fn a_policy_is_used_with_a_cost_two_variants_and_a_default() {
         ("COST", plain("COST")),
         ("A.z_0:/-", plain("A.z_0:/-")),
         (&long, plain(&long)),
-        ("search COST 0", Usage { cost: cost(0), ..plain("search") }),
-        ("search cost 1000000000000", Usage { cost: cost(1_000_000_000_000), ..plain("search") }),
-        ("search PARTIAL", Usage { partial: true, ..plain("search") }),
+        ("search COST 0", Usage { given: given(Some(0), false), ..plain("search") }),
+        (
+            "search cost 1000000000000",
+            Usage { given: given(Some(1_000_000_000_000), false), ..plain("search") },
+        ),
+        ("search PARTIAL", Usage { given: given(None, true), ..plain("search") }),
         ("search FOR plan:gold", Usage { variants: [gold, None], ..plain("search") }),
         // Twice the same is only a look-up more.
         ("search for plan:gold FOR plan:gold", Usage { variants: [gold, gold], ..plain("search") }),

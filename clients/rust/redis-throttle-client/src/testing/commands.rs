@@ -11,6 +11,7 @@ use redis_throttle_engine::decision::{Decision, Verdict};
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::lease;
 use redis_throttle_engine::grammar::name::named;
+use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::packed::{RULES_MAX, packed_rule};
 use redis_throttle_engine::grammar::request::{Asked, Request};
 use redis_throttle_engine::grammar::rule::{request, rule, rule_with_cost};
@@ -168,14 +169,14 @@ impl Call<'_> {
                 let effect = grant.map(|grant| Effect::Hold { id: request.id.to_vec(), grant });
                 Ok((Row { decision, cost: Cost::ONE, force: part.force }, effect))
             }
-            Asked::Units(Request { rule, cost, partial }) => {
-                let stored = self.stored(key, part)?;
+            Asked::Units(Request { rule, options: CallOptions { cost, partial } }) => {
+                let (stored, cost) = (self.stored(key, part)?, *cost);
                 let outcome = if *partial {
-                    rule.decide_partly(stored, now, *cost)?
+                    rule.decide_partly(stored, now, cost)?
                 } else {
-                    rule.decide_as(mode, stored, now, *cost)?
+                    rule.decide_as(mode, stored, now, cost)?
                 };
-                let row = Row { decision: outcome.decision, cost: *cost, force: part.force };
+                let row = Row { decision: outcome.decision, cost, force: part.force };
                 Ok((row, Effect::of(&outcome.next)))
             }
         }
@@ -251,7 +252,7 @@ impl Call<'_> {
             }
             request => Part::plain(Asked::Units(request?.in_full()?)),
         };
-        let Asked::Units(Request { rule, cost, .. }) = part.asked else {
+        let Asked::Units(Request { rule, options: CallOptions { cost, .. } }) = part.asked else {
             return Err(GrammarError::LeaseNotHere.into());
         };
         let stored = self.stored(key, &part)?;
