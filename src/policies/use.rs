@@ -213,8 +213,8 @@ impl<'call> Applied<'call> {
     ) -> Result<Option<State<'key>>, OtherAlgorithm> {
         let algorithm = self.request.rule.algorithm();
         match keyspace::load(key)? {
-            Some(state) => state.under(algorithm, now),
-            None => Ok(None),
+            Some(state) if state.algorithm() != algorithm => state.under(algorithm, now),
+            stored => Ok(stored),
         }
     }
 
@@ -229,7 +229,9 @@ impl<'call> Applied<'call> {
             fault::point(Point::Reply);
         } else {
             let key = call.only_key()?.open_for_writing();
-            let outcome = self.decide(&key, Mode::Take, now)?;
+            let decided = self.decide(&key, Mode::Take, now);
+            // Read where it is: to move it copies 160 bytes.
+            let outcome = decided.as_ref().map_err(|error| CommandError::from(*error))?;
             decision = outcome.decision;
             let write = keyspace::Write::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
