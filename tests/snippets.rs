@@ -233,10 +233,10 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
 }
 
 #[test]
-fn the_workers_of_the_page_on_concurrency_take_a_permit_and_give_it_back() {
+fn the_workers_of_the_page_on_leases_take_a_permit_and_give_it_back() {
     for (language, mark) in [(Python, "RL.RENEW"), (JavaScript, "RL.RENEW")] {
         let server = server_on_tcp();
-        let program = pages::block("docs/concurrency.md", language, mark);
+        let program = pages::block("docs/leases.md", language, mark);
         let run = || pages::run(language, &program, server.port());
         assert_eq!(run(), "exported, 2 more could run\n");
         let mut client = server.client();
@@ -256,7 +256,7 @@ fn the_workers_of_the_page_on_concurrency_take_a_permit_and_give_it_back() {
 /// A page's worker with a ttl of a second and a minute of work, on a way that falls silent after it
 /// took its lease, or after two renewals.
 #[test]
-fn a_worker_of_the_page_on_concurrency_stops_when_nobody_answers_its_renewals() {
+fn a_worker_of_the_page_on_leases_stops_when_nobody_answers_its_renewals() {
     let slower = [
         (Python, "    pass\n", "    time.sleep(0.1)\n"),
         (JavaScript, "part) {}", "part) { await new Promise((done) => setTimeout(done, 100)); }"),
@@ -264,7 +264,7 @@ fn a_worker_of_the_page_on_concurrency_stops_when_nobody_answers_its_renewals() 
     let stops = |language, (write, slow_write), answered: usize| {
         let server = server_on_tcp();
         let way = LossyWay::to(server.port(), Loss::SilenceAfter(answered));
-        let program = pages::block("docs/concurrency.md", language, "RL.RENEW");
+        let program = pages::block("docs/leases.md", language, "RL.RENEW");
         let program = program.replace(write, slow_write).replace("3, 60", "3, 1");
         let program = program.replace("=3)", "=600)").replace("exporting(3)", "exporting(600)");
         let began = Instant::now();
