@@ -1,19 +1,31 @@
-//! The tables of pages, called row by row: a section is a session on new servers.
+//! The calls that pages show with their replies, one after the other: a section is a session on
+//! new servers.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use crate::support::played::{Row, on_a_line, row};
+use crate::support::played::{Row, instant, on_a_line, row, row_of_lines};
 use crate::support::{BASE_US, Server};
 
-/// The tables of a page, those of one section together.
-fn sessions(page: &str) -> Vec<(String, Vec<Row>)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
-    let page = fs::read_to_string(path).expect("a page");
-    let sections = page.split("\n## ").map(|section| {
+/// Returns the text of a page in `docs`.
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+    fs::read_to_string(path).expect("a page")
+}
+
+/// Returns each line of a text with the line after it.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().zip(text.lines().skip(1))
+}
+
+/// Returns the calls of a page by section, those of all its tables and blocks together.
+fn sessions(name: &str) -> Vec<(String, Vec<Row>)> {
+    let text = page(name);
+    let sections = text.split("\n## ").map(|section| {
         let title = section.lines().next().unwrap_or_default().to_owned();
-        (title, section.lines().filter_map(row).collect())
+        let in_blocks = pairs(section).filter_map(|(call, reply)| row_of_lines(call, reply));
+        (title, section.lines().filter_map(row).chain(in_blocks).collect())
     });
     sections.filter(|(_, rows): &(String, Vec<Row>)| !rows.is_empty()).collect()
 }
@@ -38,26 +50,26 @@ fn the_tables_of_the_page_on_policies_are_what_a_server_answers() {
 }
 
 #[test]
-fn the_tables_of_the_page_on_patterns_are_what_a_server_answers() {
-    let sessions = sessions("patterns.md");
+fn the_sessions_of_the_cookbook_are_what_a_server_answers() {
+    let sessions = sessions("cookbook.md");
     let rows: usize = sessions.iter().map(|(_, rows)| rows.len()).sum();
-    assert!(sessions.len() >= 9 && rows >= 45, "{rows} rows in {} sections", sessions.len());
+    assert!(sessions.len() >= 9 && rows >= 55, "{rows} calls in {} sections", sessions.len());
     sessions.iter().for_each(|(title, rows)| play(title, rows));
 }
 
-/// No row may drop out because it is not recognised as one.
+/// No call may drop out because it is not recognised as one.
 #[test]
-fn every_line_of_a_table_that_begins_with_an_instant_is_called() {
-    for page in ["policies.md", "patterns.md"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page);
-        let text = fs::read_to_string(path).expect("a page");
-        let begins_with_an_instant = |line: &str| {
-            let mut words = line.strip_prefix("| ").unwrap_or_default().split(' ');
-            words.next().is_some_and(|word| word.parse::<i64>().is_ok())
-                && words.next() == Some("s")
-        };
-        for line in text.lines().filter(|line| begins_with_an_instant(line)) {
-            assert!(row(line).is_some(), "{page}: {line}");
+fn every_line_that_begins_with_an_instant_is_called() {
+    let policies = page("policies.md");
+    let begins = |line: &&str| line.strip_prefix("| ").is_some_and(|rest| instant(rest).is_some());
+    for line in policies.lines().filter(begins) {
+        assert!(row(line).is_some(), "policies.md: {line}");
+    }
+    let cookbook = page("cookbook.md");
+    for block in cookbook.split("\n```").skip(1).step_by(2) {
+        for (call, reply) in pairs(block).filter(|(call, _)| instant(call).is_some()) {
+            let called = row_of_lines(call, reply);
+            assert!(called.is_some_and(|row| !row.reply.is_empty()), "cookbook.md: {call}");
         }
     }
 }

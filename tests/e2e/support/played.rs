@@ -1,10 +1,11 @@
-//! Rows of a page that are calls: `| at | call | reply | ... |`.
+//! Calls that a page shows with their replies: rows `| at | call | reply | ... |` of a table, or
+//! two lines of a block, the call and its reply.
 
 use redis::Value;
 
 use super::text;
 
-/// A row `| at | call | reply | ... |` of a table; a name after the instant is that of a server.
+/// A call on a page at an instant; a name after the instant is that of a server.
 #[derive(Debug, PartialEq)]
 pub struct Row {
     pub at_ms: i64,
@@ -13,15 +14,29 @@ pub struct Row {
     pub reply: String,
 }
 
-/// The row that a line is, if it is one.
+/// Returns the call of a table's row, if the line is such a row.
 pub fn row(line: &str) -> Option<Row> {
     let mut cells = line.split(" | ").map(str::trim);
-    let mut at = cells.next()?.strip_prefix("| ")?.split(' ');
-    let at_ms = at.next()?.parse::<i64>().ok()? * 1_000;
-    let is_seconds = at.next() == Some("s");
-    let server = at.next().unwrap_or_default().to_owned();
+    let (at_ms, server) = instant(cells.next()?.strip_prefix("| ")?)?;
     let mut code = || cells.next()?.strip_prefix('`')?.strip_suffix('`').map(str::to_owned);
-    is_seconds.then_some(Row { at_ms, server, call: words(&code()?), reply: code()? })
+    Some(Row { at_ms, server, call: words(&code()?), reply: code()? })
+}
+
+/// Returns the call of two lines of a block: `AT s [SERVER]  CALL`, then the reply and, after two
+/// spaces, perhaps a note.
+pub fn row_of_lines(call: &str, reply: &str) -> Option<Row> {
+    let (at, call) = call.split_once("  ")?;
+    let (at_ms, server) = instant(at)?;
+    let reply = reply.trim_start().split("  ").next()?.trim_end().to_owned();
+    Some(Row { at_ms, server, call: words(call), reply })
+}
+
+/// Reads `AT s [SERVER]`: the instant in ms, and the server's name, or an empty one.
+pub fn instant(text: &str) -> Option<(i64, String)> {
+    let mut words = text.split(' ');
+    let at_ms = words.next()?.parse::<i64>().ok()? * 1_000;
+    let is_seconds = words.next() == Some("s");
+    is_seconds.then(|| (at_ms, words.next().unwrap_or_default().to_owned()))
 }
 
 /// The words of a call, as redis-cli reads them: what stands in double quotes is one of them.
