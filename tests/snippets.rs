@@ -92,13 +92,16 @@ fn printed(reply: &redis::Value) -> String {
 
 #[test]
 fn the_move_from_redis_cell_answers_what_its_page_says() {
-    let text = pages::page("docs/compare.md");
+    let page = "docs/moving-from-redis-cell.md";
+    let text = pages::page(page);
     let setting = "\nloadmodule /usr/lib/redis/modules/libredis_throttle.so\nrl.redis-cell yes\n";
     assert!(text.contains(setting), "the lines of the configuration");
     let server = Server::setup().line("rl.redis-cell yes").start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    let calls = pages::calls("docs/compare.md", "## Moving from redis-cell");
+    let mut calls = pages::calls(page, "## Step 1: the same `CL.THROTTLE`");
+    let pairs = pages::calls(page, "## Step 2: from `CL.THROTTLE` to `RL.GCRA`");
+    calls.extend_from_slice(&pairs);
     assert!(calls.len() >= 15, "{calls:?}");
     for command in ["CL.THROTTLE", "RL.GCRA", "RL.PEEK"] {
         assert!(calls.iter().any(|(call, _)| call.starts_with(command)), "{command}");
@@ -107,7 +110,6 @@ fn the_move_from_redis_cell_answers_what_its_page_says() {
         assert_eq!(printed(&client.run(call)), *answer, "{call}");
     }
     // What is allowed on one side is allowed on the other: the same numbers, in other words.
-    let pairs = pages::calls("docs/compare.md", "### From there to `RL.GCRA`");
     let mut compared = 0;
     for pair in pairs.chunks_exact(2) {
         let numbers = |answer: &str| -> Vec<i64> {
