@@ -106,7 +106,7 @@ fn a_link_to_a_file_or_a_heading_that_is_not_there_is_found() {
 
 #[test]
 fn every_test_that_the_page_on_clients_names_exists() {
-    let page = &pages()[Path::new("docs/clients.md")];
+    let page = &pages()[Path::new("docs/clients/README.md")];
     let code = fs::read_to_string(root().join("tests/snippets.rs")).expect("the tests of clients");
     let is_test = |name: &&str| {
         name.matches('_').count() > 4 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
@@ -164,7 +164,8 @@ fn as_everywhere(word: &str) -> String {
 /// is each language's own.
 fn options_of(page: &str) -> Vec<[String; 2]> {
     let section = page.split("\n## Options\n").nth(1).and_then(|rest| rest.split("\n## ").next());
-    let cells = section.expect("options").lines().map(|line| line.split(" | ").collect::<Vec<_>>());
+    let rows = section.expect("options").lines().map(|line| line.trim_end_matches(" |"));
+    let cells = rows.map(|row| row.split(" | ").collect::<Vec<_>>());
     let rows = cells.filter_map(|cells| {
         let words = |cell: &str| cell.split(", ").map(as_everywhere).collect::<Vec<_>>().join(" ");
         let names = cells[0].strip_prefix("| `")?.strip_suffix('`')?;
@@ -177,19 +178,24 @@ fn options_of(page: &str) -> Vec<[String; 2]> {
 #[test]
 fn the_pages_of_the_clients_have_the_same_sections_options_and_counters() {
     let pages = pages();
-    let [python, node, rust] = ["docs/python.md", "docs/node.md", "docs/rust.md"].map(|page| {
-        let text = &pages[Path::new(page)];
+    let shared = &pages[Path::new("docs/clients/README.md")];
+    let counted = shared.split("\n- ").find(|item| item.starts_with("`counters`"));
+    for counter in ["allowed", "denied", "degraded", "local", "mistakes"] {
+        assert!(counted.is_some_and(|item| item.contains(&format!("`{counter}`"))), "{counter}");
+    }
+    let [python, node, rust] = ["python", "node", "rust"].map(|language| {
+        let page = format!("docs/clients/{language}.md");
+        let text = &pages[Path::new(&page)];
         let titles: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("## ")).collect();
         let first =
-            ["Install", "Five lines", "Options", "When the server is away", "Without the module"];
+            ["Install", "Quick start", "Options", "When the server is away", "Without the module"];
         assert!(titles.starts_with(&first) && titles.ends_with(&["Leases", "Testing"]), "{page}");
-        let counted = text.lines().find(|line| line.starts_with("| `counters"));
-        for counter in ["allowed", "denied", "degraded", "local", "mistakes"] {
-            assert!(counted.is_some_and(|row| row.contains(&format!("`{counter}`"))), "{page}");
-        }
         options_of(text)
     });
-    assert!(python.len() > 12, "{python:?}");
+    let explained = |[names, _]: &[String; 2]| {
+        names.split(' ').all(|name| shared.contains(&format!("`{name}`")))
+    };
+    assert!(python.len() > 11 && python.iter().all(explained), "{python:?}");
     assert_eq!(node, python);
     assert_eq!(rust, python);
 }
@@ -206,7 +212,7 @@ fn text_of<'yaml>(of: &'yaml Yaml<'_>, name: &str) -> &'yaml str {
 
 #[test]
 fn the_page_on_http_says_what_the_cases_of_the_clients_check() {
-    let page = &pages()[Path::new("docs/http.md")];
+    let page = &pages()[Path::new("docs/clients/README.md")];
     let cases = cases_of_the_clients();
     let problems = cases["problems"].as_sequence().expect("problems");
     assert!(problems.len() >= 5, "{}", problems.len());

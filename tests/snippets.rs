@@ -27,7 +27,10 @@ use support::{BASE_US, Server, eventually, integers, raw_error};
 
 const NO_ANSWER: &str = "no answer: open or closed, as decided for this rule\n";
 
-/// A driver whose program the page on clients prints and we run.
+/// The page on clients.
+const CLIENTS: &str = "docs/clients/README.md";
+
+/// A driver whose program the page on clients prints and this suite runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Snippet {
     RedisPy,
@@ -51,7 +54,7 @@ impl Snippet {
                 return answer.map_or_else(|_| NO_ANSWER.to_owned(), |line| line + "\n");
             }
         };
-        pages::run(language, &pages::block("docs/clients.md", language, mark), port)
+        pages::run(language, &pages::block(CLIENTS, language, mark), port)
     }
 }
 
@@ -79,7 +82,7 @@ fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
 #[test]
 fn the_page_prints_the_program_in_rust_that_is_compiled_here() {
     let compiled = include_str!("snippets/redis_rs.rs");
-    assert!(pages::page("docs/clients.md").contains(&format!("\n```rust\n{compiled}```\n")));
+    assert!(pages::page(CLIENTS).contains(&format!("\n```rust\n{compiled}```\n")));
 }
 
 /// A reply as the pages print it: integers with a blank between them, or the text of an error.
@@ -221,7 +224,7 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
     assert_eq!(exists("user:7"), redis::Value::Int(1));
     assert_eq!(exists("app:user:7"), redis::Value::Int(0));
 
-    let printed = pages::block("docs/clients.md", JavaScript, "extends Command");
+    let printed = pages::block(CLIENTS, JavaScript, "extends Command");
     let more = "for (let n = 1; n < 60; n++)\n\
         await limit(cluster, 'RL.GCRA', `user:${n}`, 6, 10, 60);\n\
         const rules = ['{7}:user', 'GCRA 6 10 60', '{7}:tenant', 'FIXED 8 60 COST 4'];\n\

@@ -1,4 +1,4 @@
-"""The page of Python, docs/python.md: its code is run, its tables are complete."""
+"""The page of Python, docs/clients/python.md: its code is run, its tables are complete."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from redis_throttle_client._options import Options
 
 from .conftest import ROOT, Server
 
-PAGE = (ROOT / "docs/python.md").read_text()
+PAGE = (ROOT / "docs/clients/python.md").read_text()
+CLIENTS = (ROOT / "docs/clients/README.md").read_text()
 CODE = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", re.MULTILINE)
 
@@ -30,13 +31,12 @@ def documented(section: str) -> set[str]:
 def test_every_option_is_there() -> None:
     assert documented("Options") == {one.name for one in fields(Options)} | {"sleep", "local_share"}
     options = {*MiddlewareOptions.__annotations__, "rules"}
-    assert documented("FastAPI, Starlette, every ASGI application") == options
+    assert documented("FastAPI and Starlette (ASGI)") == options
 
 
 def test_the_defaults_are_true() -> None:
     defaults = Options()
-    of_the_limiter = PAGE.split("\n| of a rule")[0]
-    for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", of_the_limiter, re.MULTILINE):
+    for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE):
         if hasattr(defaults, name) and name != "clock":
             value = getattr(defaults, name)
             assert text.strip("`") == ("none" if value is None else str(value)), name
@@ -45,7 +45,8 @@ def test_the_defaults_are_true() -> None:
 
 
 def test_every_call_and_every_field_is_there() -> None:
-    section = PAGE.split("\n## Five lines\n")[1].split("\n## ")[0]
+    shared = CLIENTS.split("\n## Calls\n")[1].split("\n## ")[0]
+    section = shared + PAGE.split("\n## Quick start\n")[1].split("\n## ")[0]
     calls = {name for name in vars(Limiter) if not name.startswith("_")}
     assert [name for name in sorted(calls) if f"`{name}" not in section] == []
     told = {one.name for one in fields(Decision)} - {
@@ -68,7 +69,7 @@ async def run_page(server: Server) -> None:
     blocks = CODE.findall(PAGE)
     assert len(blocks) == 10
     for block in blocks:
-        exec(compile(on(server, block), "docs/python.md", "exec", dont_inherit=True), names)
+        exec(compile(on(server, block), "docs/clients/python.md", "exec", dont_inherit=True), names)
     transport = httpx.ASGITransport(names["app"])
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as client:
         found = [(await client.get("/")).status_code for _ in range(11)]
@@ -93,6 +94,6 @@ async def test_the_code_of_the_page(
     shared_server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await run_page(shared_server)
-    assert capsys.readouterr().out == "come in\nmodule\n"
+    assert capsys.readouterr().out == "allowed, 9 left\nmodule\n"
     # A page closes less than a program does.
     gc.collect()

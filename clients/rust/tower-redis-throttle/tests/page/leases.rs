@@ -11,7 +11,7 @@ pub async fn work(limiter: &Limiter, parts: u32) -> Result<u32, Error> {
     };
     let mut done = 0;
     while done < parts && held.held() {
-        done += 1; // no longer held: somebody else may have it now
+        done += 1; // no longer held: another holder may have it
     }
     held.release().await;
     Ok(done)

@@ -1,12 +1,12 @@
-//! The code of docs/rust.md: each of its blocks is a file here, compiled and run. The page names a
-//! server on port 7777; the tests start their own.
+//! The code of docs/clients/rust.md: each of its blocks is a file here, compiled and run. The page
+//! names a server on port 7777; the tests start their own.
 
 #[path = "../../../redis-throttle-client/tests/live/server.rs"]
 mod server;
 
-mod five_lines;
 mod leases;
 mod over_a_cluster;
+mod quick_start;
 mod service;
 mod with_a_server;
 mod with_the_fake;
@@ -22,8 +22,12 @@ use redis_throttle_client::{Backend, OnError, Rule};
 use server::Server;
 use tower::ServiceExt;
 
-const PAGE: &str = include_str!("../../../../../docs/rust.md");
-const OF_PAGE: &str = "\"redis://127.0.0.1:7777\"";
+const PAGE: &str = include_str!("../../../../../docs/clients/rust.md");
+/// What the page prints, and what stands in its place in the files.
+const REPLACED: [(&str, &str); 2] = [
+    ("\"redis://127.0.0.1:7777\"", "crate::url()"),
+    ("#[tokio::main]\nasync fn main()", "pub async fn greet()"),
+];
 
 thread_local! {
     static URL: RefCell<String> = const { RefCell::new(String::new()) };
@@ -48,7 +52,7 @@ fn words(code: &str) -> Vec<&str> {
 #[test]
 fn each_block_of_the_page_is_a_file_here() {
     let files = [
-        include_str!("five_lines.rs"),
+        include_str!("quick_start.rs"),
         include_str!("over_a_cluster.rs"),
         include_str!("without_an_answer.rs"),
         include_str!("without_the_module.rs"),
@@ -60,15 +64,16 @@ fn each_block_of_the_page_is_a_file_here() {
     let blocks: Vec<_> = PAGE.split("```rust\n").skip(1).collect();
     assert_eq!(blocks.len(), files.len());
     for (block, file) in blocks.into_iter().zip(files) {
-        let code = block.split("```").next().unwrap().replace(OF_PAGE, "crate::url()");
+        let code = block.split("```").next().unwrap().to_owned();
+        let code = REPLACED.iter().fold(code, |code, (page, file)| code.replace(page, file));
         assert_eq!(words(&code), words(file));
     }
 }
 
 #[tokio::test]
-async fn five_lines_ask_the_server() {
+async fn the_quick_start_asks_the_server_once() {
     let server = server().await;
-    five_lines::greet().await.unwrap();
+    quick_start::greet().await.unwrap();
     assert_eq!(server.calls("rl.gcra").await, 1);
     let kept: u64 = server.ask(&["EXISTS", "rl:api:user%3A42"]).await.unwrap();
     assert_eq!(kept, 1);

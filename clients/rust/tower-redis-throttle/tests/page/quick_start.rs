@@ -5,6 +5,10 @@ pub async fn greet() -> Result<(), Box<dyn std::error::Error>> {
     let limiter = Limiter::new(client.get_connection_manager_lazy(Default::default())?);
     let api = Rule::gcra("api", 10, 10, "1m")?;
     let decision = limiter.check(api.of("user:42")).await?;
-    println!("{}, again in {} ms", decision.allowed, decision.retry_after_ms);
+    if decision.allowed {
+        println!("allowed, {} left", decision.remaining);
+    } else {
+        println!("denied, retry in {} ms", decision.retry_after_ms);
+    }
     Ok(())
 }
