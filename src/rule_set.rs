@@ -238,8 +238,8 @@ impl Rule<'_> {
         }
     }
 
-    /// Decides the call by this rule and appends the result to `rows` and `writes`. `key` is open if
-    /// the rule looks at it.
+    /// Decides the call by this rule and appends the result to `rows` and `writes`. `key` is open
+    /// if the rule looks at it.
     #[inline(always)]
     fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>, const N: usize>(
         &mut self,

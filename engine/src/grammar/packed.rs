@@ -44,8 +44,8 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError>
     })
 }
 
-/// The rules that were read last. A program sends the same few texts again and again, and to compare
-/// a text takes a tenth of what it takes to read it.
+/// The rules that were read last. A program sends the same few texts again and again, and to
+/// compare a text takes a tenth of what it takes to read it.
 pub struct PackedRules([Option<KeptRule>; KEPT_MAX]);
 
 /// A rule and its text.
