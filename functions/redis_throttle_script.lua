@@ -905,27 +905,39 @@ end)()
     return after > 0 and after or 0
   end
   local function in_use() return used end
-  local function take(cost, is_charged)
-    if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
-      rule_slot = grid
-    end
-    local rounded = rounded_now()
-    last = moved_to or (last > rounded and last or rounded)
-    last_total, used = last_total + cost, used + cost
-  end
   local function stale_entries()
     local _, newest_total = entry(count - 1)
     return count - 1 - first_not(dead, count - 1, function(_, total)
       return total < newest_total
     end)
   end
+  local function is_too_many(stale)
+    local stays = kept_to > dead and kept_to - dead or 0
+    return stale > floor(math.sqrt(2 * stays)) + 1
+  end
+  local function overwrite_stale()
+    local _, before = entry(kept_to - 2)
+    if before ~= last_total then return end
+    local stale = stale_entries()
+    kept_to = kept_to - stale
+    if is_too_many(stale) then rewrites, kept_from = true, dead end
+  end
+  local function take(cost, is_charged)
+    if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
+      rule_slot = grid
+    end
+    if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
+    local rounded = rounded_now()
+    last = moved_to or (last > rounded and last or rounded)
+    last_total, used = last_total + cost, used + cost
+  end
   local function is_worth_rewriting(stale)
     local stays = kept_to > dead and kept_to - dead or 0
-    local counting = used
-    if rule_slot > 1 and counting > SLOTS + 1 then counting = SLOTS + 1 end
+    local most = (rule_slot > 1 and SLOTS or 2 * SLOTS) + 1
+    local counting = used < most and used or most
     return count > floor((counting + 1) * 3 / 2) + 1
       or count - kept_to > stays + 1
-      or stale > floor(math.sqrt(2 * stays)) + 1
+      or is_too_many(stale)
   end
   local function give_back(cost)
     local given = cost < used and cost or used

@@ -98,7 +98,8 @@ pub fn charged(random: &mut Random) -> Vec<Step> {
             0 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(200)),
             1..5 => format!("PEEK k SLIDINGLOG {rule} COST {}", random.below(1_000)),
             5..15 => format!("SLIDINGLOG k {rule}"),
-            _ => format!("CHARGE k SLIDINGLOG {rule}"),
+            15..35 => format!("REFUND k SLIDINGLOG {rule} COST {}", 1 + random.below(3)),
+            _ => format!("CHARGE k SLIDINGLOG {rule} COST 2"),
         };
         steps.push(Step::Ask(Asked::line(&line), *random.pick(&FORMS)));
         now_us += match random.below(6_000) {

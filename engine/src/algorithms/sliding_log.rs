@@ -20,9 +20,10 @@
 //! twice as many live entries as slots, and one. The slot is stored with it, or a shorter rule
 //! would take the rounded instant for a clock that stepped back.
 //!
-//! What is given back is what came last. No command truncates a string, so the entries that go are
-//! overwritten with the one that is the last now: equal entries count as one. Once there are too
-//! many of those the log is written anew without them.
+//! A refund gives back the newest entries. No command truncates a string, so it overwrites them
+//! with the entry that is now the last one: equal entries count as one. The next call that takes
+//! something overwrites these repetitions, so that a log never grows while it ends in one. If there
+//! are too many of them, the call rewrites the log without them.
 //!
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
@@ -33,8 +34,11 @@ use crate::fields::Field;
 use crate::time::{Instant, Span};
 use std::ops::Range;
 
+mod entry;
 #[cfg(test)]
 mod tests;
+
+pub use self::entry::{ENTRY_LEN, Entry, RawEntry};
 
 /// The rule: never more than `limit` units in any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,15 +51,6 @@ pub struct SlidingLog {
     pub slots: Slots,
 }
 
-/// Bytes of one entry: six of microseconds since the base, six of the running total, big endian.
-pub const ENTRY_LEN: usize = 12;
-
-/// One entry as it is stored.
-pub type RawEntry = [u8; ENTRY_LEN];
-
-/// The largest number that six bytes hold.
-const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
-
 /// A log that is not empty, read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log<'a> {
@@ -65,15 +60,6 @@ pub struct Log<'a> {
     pub slot: Span,
     /// The entries, oldest first.
     pub entries: &'a [RawEntry],
-}
-
-/// An instant and the running total up to and including it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// When.
-    pub instant: Instant,
-    /// The cost of all entries so far.
-    pub total: u64,
 }
 
 /// A log to keep: some entries of the one that was read, and one at the end.
@@ -245,6 +231,12 @@ impl<'log> Standing for View<'_, 'log> {
 
     #[inline(always)]
     fn take(&mut self, cost: Cost) {
+        if let Some(log) = self.log
+            && let Some([.., before, last]) = log.entries.get(self.kept.clone())
+            && before[6..] == last[6..]
+        {
+            self.overwrite_stale(&log);
+        }
         self.slot = self.rule.slot();
         let at = || self.last.instant.max(self.now.ceil_to(self.slot));
         self.last.instant = self.moved_to.unwrap_or_else(at);
@@ -338,28 +330,40 @@ impl SlidingLog {
 }
 
 impl<'log> View<'_, 'log> {
-    /// How many entries at the end only repeat the last one: what earlier refunds have overwritten.
+    /// Takes the entries that only repeat the last one out of those that a change keeps.
+    #[cold]
+    fn overwrite_stale(&mut self, log: &Log<'_>) {
+        // Where entries were moved, the log is rewritten without repetitions anyway.
+        if self.rewrites {
+            return;
+        }
+        let stale = self.stale(log);
+        self.kept.end -= stale;
+        if is_too_many(stale, self.kept.end.saturating_sub(self.dead)) {
+            self.rewrites = true;
+            self.kept.start = self.dead;
+        }
+    }
+
+    /// Returns how many entries at the end only repeat the last one, as refunds leave them.
     fn stale(&self, log: &Log<'_>) -> usize {
         let newest = log.last().total;
         let count = log.entries.len();
         count - 1 - log.first_not(self.dead..count - 1, |entry| entry.total < newest)
     }
 
-    /// Whether a refund writes the log anew rather than overwrite what is gone.
-    ///
-    /// An entry that is gone has been sent once and may be sent once more; what is stale is sent
-    /// again by each refund that reaches it. With the root of twice the entries that stay as its
-    /// bound, a row of refunds sends as much by the one as by the other.
+    /// Returns true if a refund rewrites the log rather than overwrite the entries that are gone:
+    /// such an entry has been sent once and may be sent once more.
     #[cold]
     fn is_worth_rewriting(&self, log: &Log<'_>, stale: usize) -> bool {
         let stays = self.kept.end.saturating_sub(self.dead);
         let gone = log.entries.len() - self.kept.end;
-        // One entry a unit, and one a slot where there is a limit above them.
-        let slots = self.rule.slots.count() + 1;
+        // At most one entry a unit and one a slot. Charges may leave as many exact ones as well.
+        let slots = self.rule.slots.count();
         let is_rounded = self.rule.slot() > Span::from_us(1);
-        let counting_max = if is_rounded { self.used.min(slots) } else { self.used };
+        let counting_max = self.used.min(if is_rounded { slots + 1 } else { 2 * slots + 1 });
         let has_waste = log.entries.len() as u64 > (counting_max + 1) * 3 / 2 + 1;
-        has_waste || gone > stays + 1 || stale > (2 * stays).isqrt() + 1
+        has_waste || gone > stays + 1 || is_too_many(stale, stays)
     }
 
     /// When the last entry no longer counts.
@@ -408,27 +412,10 @@ impl<'log> View<'_, 'log> {
     }
 }
 
-impl Entry {
-    /// The entry as stored, counted from `base` and from a total of `passed`. A number that six
-    /// bytes cannot hold, which only a forged log can bring about, becomes the largest they can.
-    pub fn pack(self, base: Instant, passed: u64) -> RawEntry {
-        let offset_us = self.instant.since(base).as_us().min(SIX_BYTES_MAX);
-        let total = self.total.saturating_sub(passed).min(SIX_BYTES_MAX);
-        let [_, _, a, b, c, d, e, f] = offset_us.to_be_bytes();
-        let [_, _, g, h, i, j, k, l] = total.to_be_bytes();
-        [a, b, c, d, e, f, g, h, i, j, k, l]
-    }
-
-    /// The entry that `raw` stands for.
-    fn unpack(raw: &RawEntry, base: Instant) -> Self {
-        let [a, b, c, d, e, f, g, h, i, j, k, l] = *raw;
-        let offset_us = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-        let total = u64::from_be_bytes([0, 0, g, h, i, j, k, l]);
-        Self { instant: base.after(Span::from_us(offset_us)), total }
-    }
-
-    /// Whether both numbers fit in their six bytes.
-    fn fits(self, base: Instant) -> bool {
-        self.instant.since(base).as_us() <= SIX_BYTES_MAX && self.total <= SIX_BYTES_MAX
-    }
+/// Returns true if rewriting the entries that stay costs less than overwriting the stale again.
+///
+/// Each call that reaches stale entries sends them again. With the root of twice the entries that
+/// stay as the bound, a row of such calls sends as much by the one as by the other.
+fn is_too_many(stale: usize, stays: usize) -> bool {
+    stale > (2 * stays).isqrt() + 1
 }

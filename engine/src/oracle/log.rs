@@ -33,14 +33,62 @@ impl SlidingLog {
     }
 
     /// Adds a call at `now`, rounded up to `slot`.
-    fn add(&mut self, limits: &Limits, now: i128, cost: i128, slot: i128) {
+    fn add(&mut self, limits: &Limits, now: i128, cost: i128, mut slot: i128) {
         self.forget_many(limits, now);
+        let count = self.overwrite_stale(limits, now);
         let rounded = div_ceil(now, slot) * slot;
         let at = if self.calls.is_empty() { rounded } else { rounded.max(self.newest()) };
         // Whatever still counts keeps its rounding, also what the new call shares an instant with.
         let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
-        self.round_to(if survivors { self.coarsest_slot.max(slot) } else { slot });
+        if survivors {
+            slot = slot.max(self.coarsest_slot);
+        }
+        let is_new_rounding = self.round_to(slot);
         self.calls.push((at, cost));
+        if !is_new_rounding {
+            self.echo_up_to(count);
+        }
+    }
+
+    /// Removes the echoes of the last call. Returns the number of entries, which stays the same if
+    /// the next call overwrites them, or 0 if it adds an entry or rewrites the log.
+    fn overwrite_stale(&mut self, limits: &Limits, now: i128) -> i128 {
+        let (count, stale) = (self.entries().len() as i128, self.stale());
+        let dead = self.count(|at| !Self::counts(limits, at, now)) as i128;
+        if stale == 0 {
+            return 0;
+        }
+        if Self::is_too_many(stale, count - stale - dead) {
+            self.forget(limits, now);
+            return 0;
+        }
+        let total = self.total();
+        self.echoes.retain(|echo| echo.1 < total);
+        count
+    }
+
+    /// Repeats the last call until there are `count` entries.
+    fn echo_up_to(&mut self, count: i128) {
+        let last = (self.newest(), self.total());
+        while (self.entries().len() as i128) < count {
+            self.echoes.push(last);
+        }
+    }
+
+    /// Returns how many entries tell more than `total`.
+    fn more_than(&self, total: i128) -> i128 {
+        self.entries().iter().filter(|entry| entry.1 > total).count() as i128
+    }
+
+    /// Returns how many entries say again what the last one says.
+    fn stale(&self) -> i128 {
+        (self.more_than(self.total() - 1) - 1).max(0)
+    }
+
+    /// Returns true if rewriting what stays costs less than overwriting the stale entries again.
+    fn is_too_many(stale: i128, stays: i128) -> bool {
+        let root = (0..).find(|root| (root + 1) * (root + 1) > 2 * stays).expect("there is one");
+        stale > root + 1
     }
 
     fn newest(&self) -> i128 {
@@ -94,12 +142,14 @@ impl SlidingLog {
         forgets
     }
 
-    /// Another rounding is written with the whole log, and without echoes.
-    fn round_to(&mut self, slot: i128) {
-        if slot != self.coarsest_slot {
+    /// Sets the rounding. Returns true if it changes, which rewrites the log without echoes.
+    fn round_to(&mut self, slot: i128) -> bool {
+        let is_new = slot != self.coarsest_slot;
+        if is_new {
             self.echoes.clear();
         }
         self.coarsest_slot = slot;
+        is_new
     }
 }
 
@@ -170,19 +220,16 @@ impl Oracle for SlidingLog {
         let (last, left) = (self.newest(), self.total());
         self.round_to(self.coarsest_slot.max(Self::slot(limits)));
         let entries = before.entries();
-        let more_than =
-            |total: i128| entries.iter().filter(|entry| entry.1 > total).count() as i128;
         let count = entries.len() as i128;
-        let gone = more_than(left);
+        let gone = before.more_than(left);
         let stays = count - gone - dead;
-        let stale = more_than(before.total() - 1) - 1;
+        let is_stale = Self::is_too_many(before.stale(), stays);
         let counting = self.calls.iter().filter(|(at, _)| Self::counts(limits, *at, now));
         let used = counting.map(|(_, cost)| cost).sum::<i128>();
         let is_rounded = Self::slot(limits) > 1;
-        let most = if is_rounded { used.min(limits.slots + 1) } else { used };
+        let most = used.min(limits.slots * if is_rounded { 1 } else { 2 } + 1);
         let has_waste = count > (most + 1) * 3 / 2 + 1;
-        let root = (0..).find(|root| (root + 1) * (root + 1) > 2 * stays).expect("there is one");
-        if forgot || self.is_repaired || has_waste || gone > stays + 1 || stale > root + 1 {
+        if forgot || self.is_repaired || has_waste || gone > stays + 1 || is_stale {
             self.forget(limits, now);
         } else if self.coarsest_slot != before.coarsest_slot {
             self.echoes.clear();
@@ -194,9 +241,7 @@ impl Oracle for SlidingLog {
             if let Some(at) = self.echoes.iter().position(|echo| Some(echo) == less) {
                 self.echoes.remove(at);
             }
-            while (self.entries().len() as i128) < count {
-                self.echoes.push((last, left));
-            }
+            self.echo_up_to(count);
         }
     }
 }

@@ -1,0 +1,46 @@
+//! One entry of a sliding log, and its twelve bytes.
+
+use crate::time::{Instant, Span};
+
+/// Bytes of one entry: six of microseconds since the base, six of the running total, big endian.
+pub const ENTRY_LEN: usize = 12;
+
+/// One entry as it is stored.
+pub type RawEntry = [u8; ENTRY_LEN];
+
+/// The largest number that six bytes hold.
+const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
+
+/// An instant and the running total up to and including it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// When.
+    pub instant: Instant,
+    /// The cost of all entries so far.
+    pub total: u64,
+}
+
+impl Entry {
+    /// The entry as stored, counted from `base` and from a total of `passed`. A number that six
+    /// bytes cannot hold, which only a forged log can bring about, becomes the largest they can.
+    pub fn pack(self, base: Instant, passed: u64) -> RawEntry {
+        let offset_us = self.instant.since(base).as_us().min(SIX_BYTES_MAX);
+        let total = self.total.saturating_sub(passed).min(SIX_BYTES_MAX);
+        let [_, _, a, b, c, d, e, f] = offset_us.to_be_bytes();
+        let [_, _, g, h, i, j, k, l] = total.to_be_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+
+    /// The entry that `raw` stands for.
+    pub(super) fn unpack(raw: &RawEntry, base: Instant) -> Self {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = *raw;
+        let offset_us = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+        let total = u64::from_be_bytes([0, 0, g, h, i, j, k, l]);
+        Self { instant: base.after(Span::from_us(offset_us)), total }
+    }
+
+    /// Whether both numbers fit in their six bytes.
+    pub(super) fn fits(self, base: Instant) -> bool {
+        self.instant.since(base).as_us() <= SIX_BYTES_MAX && self.total <= SIX_BYTES_MAX
+    }
+}
