@@ -274,9 +274,10 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
         let most = match state::decode(bytes).expect("a state") {
             State::LeakyBucket(bucket) if bucket.debt > 0 => 38,
             State::Gcra(_) => 12,
-            State::FixedWindow(_) | State::CalendarQuota(_) => 24,
-            State::SlidingLog(log) => 24 + 12 * log.entries.len(),
-            _ => 32,
+            State::Backoff(_) => 16,
+            State::FixedWindow(_) | State::CalendarQuota(_) => 20,
+            State::SlidingLog(log) => 20 + 12 * log.entries.len(),
+            _ => 29,
         };
         prop_assert!(bytes.len() <= most);
     }
