@@ -71,13 +71,15 @@ fn kinds() -> Vec<Kind> {
         .collect()
 }
 
-/// Three rules in one call, beside which their single calls stand.
-fn several() -> [Kind; 2] {
-    let call = |cost: u32, last: &str| {
-        let (gcra, fixed) = (format!("GCRA 100 100 10d COST {cost}"), format!("FIXED {last} 10d"));
-        let bucket = format!("TOKENBUCKET 100 100 10d COST {cost}");
+/// Three rules in one call, to compare with single calls.
+fn several() -> [Kind; 3] {
+    let call = |limit: &str, cost: u32, last: &str| {
+        let gcra = format!("GCRA {limit} 100 10d COST {cost}");
+        let bucket = format!("TOKENBUCKET {limit} 100 10d COST {cost}");
+        let fixed = format!("FIXED {last} 10d");
         ["RL.ALL", "KEY:g", &gcra, "KEY:t", &bucket, "KEY:f", &fixed].map(str::to_owned).to_vec()
     };
+    let before = || call("100", 25, "100");
     let kind = |what: &str, before: Vec<String>, call: Vec<String>| Kind {
         name: format!("command/three rules/{what}"),
         policy: None,
@@ -85,7 +87,12 @@ fn several() -> [Kind; 2] {
         call,
     };
     // Denied by the last of them: what the others would have allowed is decided twice.
-    [kind("allowed", call(25, "100"), call(1, "100")), kind("denied", call(25, "1"), call(1, "1"))]
+    [
+        kind("allowed", before(), call("100", 1, "100")),
+        kind("denied", call("100", 25, "1"), call("100", 1, "1")),
+        // No text of a rule came before, so that the module has kept none of them.
+        kind("new texts", before(), call("1NUMBER", 1, "1NUMBER")),
+    ]
 }
 
 /// A lease that is taken, among none and beside one, and one that is denied.
@@ -236,7 +243,8 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
 fn call(connection: &mut Connection, words: &[String], index: u64) {
     let mut command = Cmd::new();
     for word in words {
-        command.arg(word.replace("KEY", &key_of(index)));
+        let number = format!("{:03}", index % 1_000);
+        command.arg(word.replace("KEY", &key_of(index)).replace("NUMBER", &number));
     }
     let reply: redis::Value = command.query(connection).expect("a decision");
     let redis::Value::Array(fields) = reply else { panic!("{reply:?}") };
