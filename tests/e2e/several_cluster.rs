@@ -6,31 +6,33 @@ use std::thread;
 
 use crate::support::cluster::Cluster;
 use crate::support::several::{answer, call};
-use crate::support::{Random, eventually};
+use crate::support::{ALGORITHMS, Random, eventually};
 
 /// A key, its rule with the cost, and the same in numbers. Nothing comes back within a test.
 struct Rule {
-    key: &'static str,
-    rule: &'static str,
+    key: String,
+    rule: String,
     limit: i64,
     cost: i64,
 }
 
-const fn rule(key: &'static str, rule: &'static str, limit: i64, cost: i64) -> Rule {
-    Rule { key, rule, limit, cost }
+/// Returns a rule of each algorithm that has a cost and a period, and of `BACKOFF`. The first and
+/// the last are soon used up, and then deny what the others would allow.
+fn rules() -> Vec<Rule> {
+    let rule = |name: &str, rule: String, limit, cost| {
+        let rule = if cost > 1 { format!("{rule} COST {cost}") } else { rule };
+        Rule { key: format!("{{t}}:{name}"), rule, limit, cost }
+    };
+    let ample = ALGORITHMS.iter().zip([3, 1, 2, 1, 5].into_iter().cycle());
+    let ample = ample.map(|(algorithm, cost)| {
+        let arguments = algorithm.arguments(9_000, "366d");
+        rule(algorithm.name, format!("{} {arguments}", algorithm.name), 9_000, cost)
+    });
+    let backoff = rule("BACKOFF", "BACKOFF 1000000 1s 8s 366d".to_owned(), 1_000_000, 1);
+    let scarce = rule("scarce", "GCRA 60 60 366d".to_owned(), 60, 1);
+    let odd = rule("odd", "FIXED 99 366d".to_owned(), 99, 2);
+    [scarce].into_iter().chain(ample).chain([backoff, odd]).collect()
 }
-
-/// The first and the last are soon used up, and then deny what the others would allow.
-const RULES: [Rule; 8] = [
-    rule("{t}:scarce", "GCRA 60 60 366d", 60, 1),
-    rule("{t}:fixed", "FIXED 9000 366d COST 3", 9_000, 3),
-    rule("{t}:sliding", "SLIDING 9000 366d", 9_000, 1),
-    rule("{t}:log", "SLIDINGLOG 9000 366d COST 2", 9_000, 2),
-    rule("{t}:token", "TOKENBUCKET 9000 9000 366d", 9_000, 1),
-    rule("{t}:leaky", "LEAKYBUCKET 9000 9000 366d COST 5", 9_000, 5),
-    rule("{t}:backoff", "BACKOFF 1000000 1s 8s 366d", 1_000_000, 1),
-    rule("{t}:odd", "FIXED 99 366d COST 2", 99, 2),
-];
 
 const CALLERS: u64 = 3;
 
@@ -38,7 +40,7 @@ const CALLERS: u64 = 3;
 const MIGRATIONS: usize = 6;
 
 /// What remained under each rule, as every allowed call was told.
-type Granted = [Vec<i64>; RULES.len()];
+type Granted = Vec<Vec<i64>>;
 
 /// Tells the callers to stop, also when the migration has failed.
 struct Stop<'a>(&'a AtomicBool);
@@ -50,15 +52,16 @@ impl Drop for Stop<'_> {
 }
 
 /// Calls by two to four of the rules, in any order, until told to stop and denied at least once.
-fn caller(cluster: &Cluster, slot: i64, seed: u64, stop: &AtomicBool) -> Granted {
+fn caller(cluster: &Cluster, rules: &[Rule], slot: i64, seed: u64, stop: &AtomicBool) -> Granted {
     let (mut client, mut random) = (cluster.client(), Random::new(seed));
-    let (mut granted, mut was_denied) = (Granted::default(), false);
+    let (mut granted, mut was_denied) = (vec![Vec::new(); rules.len()], false);
     while !(stop.load(Relaxed) && was_denied) {
-        let mut left: Vec<_> = (0..RULES.len()).collect();
+        let mut left: Vec<_> = (0..rules.len()).collect();
         let number = 2 + random.below(3);
         let drawn = (0..number).map(|_| left.swap_remove(random.below(left.len() as u64) as usize));
         let drawn: Vec<_> = drawn.collect();
-        let pairs: Vec<_> = drawn.iter().map(|at| (RULES[*at].key, RULES[*at].rule)).collect();
+        let pairs = drawn.iter().map(|at| (&*rules[*at].key, &*rules[*at].rule));
+        let pairs: Vec<_> = pairs.collect();
         let reply = client.call(slot, &call("RL.ALL", &pairs));
         let answer = answer(&reply).unwrap_or_else(|| panic!("{pairs:?}: {reply:?}"));
         let all_allow = answer.rows.iter().all(|row| row[0] == 1);
@@ -75,18 +78,19 @@ fn caller(cluster: &Cluster, slot: i64, seed: u64, stop: &AtomicBool) -> Granted
 /// What they were granted is what the keys hold, unit by unit.
 fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize)) {
     let (slot, stop) = (cluster.slot("{t}"), AtomicBool::new(false));
+    let rules = &rules();
     let home = cluster.settled_owner("{t}");
     let mut granted = thread::scope(|scope| {
         let callers = (0..CALLERS).map(|seed| {
             let stop = &stop;
-            scope.spawn(move || caller(cluster, slot, seed, stop))
+            scope.spawn(move || caller(cluster, rules, slot, seed, stop))
         });
         let callers: Vec<_> = callers.collect();
         let stopping = Stop(&stop);
         let mut at_home = cluster.nodes[home].client();
         eventually("every rule has been called", || {
             let keys = at_home.integer(&format!("CLUSTER COUNTKEYSINSLOT {slot}"));
-            (keys == RULES.len() as i64).then_some(())
+            (keys == rules.len() as i64).then_some(())
         });
         for _ in 0..MIGRATIONS {
             let source = cluster.settled_owner("{t}");
@@ -98,17 +102,17 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
         }
         drop(stopping);
         let granted = callers.into_iter().map(|caller| caller.join().expect("no caller fails"));
-        granted.fold(Granted::default(), |mut sum, granted| {
+        granted.fold(vec![Vec::new(); rules.len()], |mut sum, granted| {
             sum.iter_mut().zip(granted).for_each(|(sum, granted)| sum.extend(granted));
             sum
         })
     });
     // The first denies, and so nothing is taken: the rows say what is left.
-    let look = RULES.iter().map(|rule| (rule.key, rule.rule));
+    let look = rules.iter().map(|rule| (&*rule.key, &*rule.rule));
     let look: Vec<_> = [("{t}:never", "FIXED 1 1 COST 2")].into_iter().chain(look).collect();
     let reply = cluster.client().call(slot, &call("RL.PEEKALL", &look));
     let left = answer(&reply).unwrap_or_else(|| panic!("{reply:?}")).rows;
-    for ((rule, seen), left) in RULES.iter().zip(&mut granted).zip(&left[1..]) {
+    for ((rule, seen), left) in rules.iter().zip(&mut granted).zip(&left[1..]) {
         let Rule { key, limit, cost, .. } = rule;
         let used = cost * seen.len() as i64;
         assert!(0 < used && used <= *limit, "{key}: {used} granted");

@@ -4,11 +4,14 @@
 use std::collections::BTreeSet;
 use std::env;
 
+use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::oracle::example;
+
 use crate::clock::Clock;
 use crate::library::{Asked, Form, Library};
 use crate::schedule;
 use crate::steps::{Lane, Outcomes, Scene, Step, Word};
-use crate::support::{BASE_US, Random, Server, fuzz};
+use crate::support::{BASE_US, Random, Server, fuzz, raw_error};
 use crate::words::{KINDS, Kind};
 
 /// Steps of the runs together, of which each is a call on every lane.
@@ -88,44 +91,39 @@ fn keys_with_which_the_module_does_the_same_are_the_same() {
     run("module", 11, &KINDS, &SAME, calls() / 20);
 }
 
-#[test]
-fn gcra_is_the_same_in_the_library() {
-    run_twins(KINDS[0], 1);
+/// Plays an algorithm, or finds it refused if schedules have no words for it.
+fn run_algorithm(algorithm: Algorithm) {
+    if let Some(kind) = Kind::of(algorithm) {
+        return run_twins(kind, algorithm as u64 + 1);
+    }
+    let (_server, mut client, _clock) = Clock::start(Server::setup());
+    let library = Library::load(&mut client);
+    let asked = Asked::line(&format!("{} k {}", algorithm.name(), example(algorithm)));
+    for form in [Form::Function, Form::Script] {
+        let reply = client.call(&asked.call(form, &library));
+        let error = raw_error(&reply).unwrap_or_else(|| panic!("{algorithm:?}: {reply:?}"));
+        assert!(error.starts_with("ERR not without the module"), "{algorithm:?}: {error}");
+    }
 }
 
-#[test]
-fn the_fixed_window_is_the_same_in_the_library() {
-    run_twins(KINDS[1], 2);
+macro_rules! the_same_in_the_library {
+    ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
+        mod the_same_in_the_library {
+            $(
+                #[test]
+                fn $name() {
+                    super::run_algorithm(super::Algorithm::$algorithm);
+                }
+            )*
+        }
+    };
 }
 
-#[test]
-fn the_sliding_window_is_the_same_in_the_library() {
-    run_twins(KINDS[2], 3);
-}
-
-#[test]
-fn the_sliding_log_is_the_same_in_the_library() {
-    run_twins(KINDS[3], 4);
-}
-
-#[test]
-fn the_token_bucket_is_the_same_in_the_library() {
-    run_twins(KINDS[4], 5);
-}
-
-#[test]
-fn the_leaky_bucket_is_the_same_in_the_library() {
-    run_twins(KINDS[5], 6);
-}
-
-#[test]
-fn growing_delays_are_the_same_in_the_library() {
-    run_twins(KINDS[6], 7);
-}
+redis_throttle_engine::for_all_subjects!(the_same_in_the_library);
 
 #[test]
 fn leases_are_the_same_in_the_library() {
-    run_twins(KINDS[7], 8);
+    run_twins(Kind::Lease, 8);
 }
 
 #[test]

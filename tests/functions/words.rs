@@ -1,6 +1,10 @@
 //! The words that schedules are made of: right ones from one end of each range to the other, and
 //! wrong ones.
 
+use std::sync::LazyLock;
+
+use redis_throttle_engine::algorithms::{Algorithm, Argument};
+
 use crate::support::Random;
 
 /// The rules that the library has.
@@ -12,18 +16,23 @@ pub enum Kind {
     Lease,
 }
 
-pub const KINDS: [Kind; 8] = [
-    Kind::Rated("GCRA"),
-    Kind::Windowed("FIXED"),
-    Kind::Windowed("SLIDING"),
-    Kind::Windowed("SLIDINGLOG"),
-    Kind::Rated("TOKENBUCKET"),
-    Kind::Rated("LEAKYBUCKET"),
-    Kind::Backoff,
-    Kind::Lease,
-];
+/// Those of the engine's table, and leases.
+pub static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+    Algorithm::ALL.into_iter().filter_map(Kind::of).chain([Kind::Lease]).collect()
+});
 
 impl Kind {
+    /// Returns the kind of an algorithm, or `None` if its rule takes other words than these.
+    pub fn of(algorithm: Algorithm) -> Option<Self> {
+        use Argument::{Duration, Number};
+        match algorithm.arguments() {
+            [Number, Duration] => Some(Self::Windowed(algorithm.name())),
+            [Number, Number, Duration] => Some(Self::Rated(algorithm.name())),
+            _ if algorithm == Algorithm::Backoff => Some(Self::Backoff),
+            _ => None,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Windowed(name) | Self::Rated(name) => name,

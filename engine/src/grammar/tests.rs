@@ -15,6 +15,7 @@ use crate::grammar::packed::packed_rule;
 use crate::grammar::request::{Asked, Request};
 use crate::grammar::rule::{request, rule, rule_with_cost};
 use crate::grammar::*;
+use crate::oracle::example;
 use crate::time::{Instant, Span};
 use proptest::prelude::*;
 
@@ -225,18 +226,19 @@ fn the_first_thing_wrong_is_named() {
 fn peek_names_its_algorithm_first() {
     for algorithm in Algorithm::ALL {
         let name = algorithm.name().to_lowercase();
-        let args = match algorithm {
-            Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => {
-                "6 10 COST 2"
-            }
-            Algorithm::TokenBucket | Algorithm::LeakyBucket | Algorithm::Gcra => "6 10 60 COST 2",
-            Algorithm::Backoff => "6 10 60 1h",
-            Algorithm::CalendarQuota => "6 week COST 2 ZONE Europe/Berlin START sun",
-        };
-        let text = format!("{name} {args}");
-        assert_eq!(rule_with_cost(&words(&text), Slots::DEFAULT), parse(algorithm, args));
-        assert!(rule_with_cost(&words(&text), Slots::DEFAULT).is_ok(), "{text}");
+        let rule = example(algorithm);
+        assert!(parse(algorithm, &rule).is_ok(), "{name} {rule}");
+        // Not every algorithm takes a cost: the error is the same, too.
+        for args in [&rule, &format!("{rule} COST 2"), &format!("{rule} COST x")] {
+            let text = format!("{name} {args}");
+            assert_eq!(rule_with_cost(&words(&text), Slots::DEFAULT), parse(algorithm, args));
+        }
     }
+    let quota = "6 week COST 2 ZONE Europe/Berlin START sun";
+    let text = format!("quota {quota}");
+    let read = rule_with_cost(&words(&text), Slots::DEFAULT);
+    assert_eq!(read, parse(Algorithm::CalendarQuota, quota));
+    assert!(read.is_ok(), "{text}");
     assert_eq!(rule_with_cost(&words("gcr 1 1 1"), Slots::DEFAULT), Err(GrammarError::Algorithm));
     assert_eq!(rule_with_cost(&[], Slots::DEFAULT), Err(GrammarError::Arity));
 }
