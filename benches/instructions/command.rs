@@ -4,6 +4,9 @@
 use crate::count::{self, Costs};
 use crate::judge::Figure;
 use redis::{Client, Cmd, Connection};
+use redis_throttle_engine::algorithms::{Algorithm, Argument};
+use redis_throttle_engine::bounds::Slots;
+use redis_throttle_engine::grammar::rule::request;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,16 +34,9 @@ struct Kind {
 
 fn kinds() -> Vec<Kind> {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let rules = [
-        ("fixed", "100 10d", "1 10d"),
-        ("sliding", "100 10d", "1 10d"),
-        ("slidinglog", "100 10d", "1 10d"),
-        ("tokenbucket", "100 100 10d", "1 1 10d"),
-        ("leakybucket", "100 100 10d", "1 1 10d"),
-        ("gcra", "100 100 10d", "1 1 10d"),
-        ("quota", "100 year ZONE Europe/Berlin", "1 year ZONE Europe/Berlin"),
-    ];
-    let of_rule = |(name, ample, scarce): (&str, &str, &str)| {
+    let of_rule = |algorithm: Algorithm| {
+        let name = algorithm.name().to_ascii_lowercase();
+        let [ample, scarce] = ["100", "1"].map(|number| arguments(algorithm, number));
         let ample_call = words(&format!("RL.{name} KEY {ample}"));
         let quarter = words(&format!("RL.{name} KEY {ample} COST 25"));
         let scarce_call = words(&format!("RL.{name} KEY {scarce}"));
@@ -61,14 +57,35 @@ fn kinds() -> Vec<Kind> {
             kind("peeked", Some(&quarter), &peek),
         ]
     };
-    rules
+    Algorithm::ALL
         .into_iter()
+        .filter(|algorithm| takes_cost(*algorithm))
         .flat_map(of_rule)
         .chain(several())
         .chain(leases())
         .chain(uses())
         .chain(redis_cell())
         .collect()
+}
+
+/// Returns the arguments of a rule: `number` wherever it takes one, in ten days or in a year.
+fn arguments(algorithm: Algorithm, number: &str) -> String {
+    let argument = |argument: &Argument| match argument {
+        Argument::Number => number,
+        Argument::Duration => "10d",
+    };
+    let mut words: Vec<_> = algorithm.arguments().iter().map(argument).collect();
+    if algorithm == Algorithm::CalendarQuota {
+        words.push("year ZONE Europe/Berlin");
+    }
+    words.join(" ")
+}
+
+/// Returns true if a call can be charged and refunded in units.
+fn takes_cost(algorithm: Algorithm) -> bool {
+    let call = format!("{} COST 25", arguments(algorithm, "100"));
+    let words: Vec<_> = call.split(' ').map(str::as_bytes).collect();
+    request(algorithm, &words, Slots::DEFAULT).is_ok()
 }
 
 /// Three rules in one call, to compare with single calls.

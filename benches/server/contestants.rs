@@ -2,6 +2,7 @@
 
 use crate::node::Node;
 use redis::Value;
+use redis_throttle_engine::algorithms::{Algorithm, Argument::Number};
 
 /// One command line of the load.
 #[derive(Clone, Debug)]
@@ -41,23 +42,23 @@ pub struct Limiter {
 }
 
 macro_rules! limiter {
-    ($name:literal, $prefix:literal, $has_rate:literal, $file:literal) => {
+    ($algorithm:ident, $prefix:literal, $file:literal) => {
         Limiter {
-            name: $name,
-            command: concat!("RL.", $name),
+            name: Algorithm::$algorithm.name(),
+            command: Algorithm::$algorithm.command(),
             prefix: $prefix,
-            has_rate: $has_rate,
+            has_rate: matches!(Algorithm::$algorithm.arguments(), [Number, Number, ..]),
             script: include_str!(concat!("lua/", $file, ".lua")),
         }
     };
 }
 
-pub const GCRA: Limiter = limiter!("GCRA", "gc", true, "gcra");
-pub const FIXED: Limiter = limiter!("FIXED", "fi", false, "fixed");
-pub const TOKENBUCKET: Limiter = limiter!("TOKENBUCKET", "to", true, "tokenbucket");
-pub const SLIDING: Limiter = limiter!("SLIDING", "sl", false, "sliding");
-pub const LEAKYBUCKET: Limiter = limiter!("LEAKYBUCKET", "le", true, "leakybucket");
-pub const SLIDINGLOG: Limiter = limiter!("SLIDINGLOG", "lo", false, "slidinglog");
+pub const GCRA: Limiter = limiter!(Gcra, "gc", "gcra");
+pub const FIXED: Limiter = limiter!(FixedWindow, "fi", "fixed");
+pub const TOKENBUCKET: Limiter = limiter!(TokenBucket, "to", "tokenbucket");
+pub const SLIDING: Limiter = limiter!(SlidingWindow, "sl", "sliding");
+pub const LEAKYBUCKET: Limiter = limiter!(LeakyBucket, "le", "leakybucket");
+pub const SLIDINGLOG: Limiter = limiter!(SlidingLog, "lo", "slidinglog");
 
 /// Those whose state has a fixed size.
 pub const FIXED_SIZE: [Limiter; 5] = [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET];

@@ -1,9 +1,7 @@
 //! The library of server functions, and the script made from it: beside the scripts under `lua/`,
 //! which are written for one limiter each and do less, and beside the module.
 
-use crate::contestants::{
-    Contestant, FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET, load_library,
-};
+use crate::contestants::{Contestant, FIXED_SIZE, SLIDINGLOG, THREE, load_library};
 use crate::leases;
 use crate::load::{Shape, log_case};
 use crate::node::{Binary, Node};
@@ -34,7 +32,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
     let mut shares = Shares::default();
     let node = Node::start(binary, module, &[], false);
     let sha = load_library(&node);
-    for limiter in [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET] {
+    for limiter in FIXED_SIZE {
         let group = [
             limiter.evalsha(&node),
             limiter.fcall(&node),
