@@ -1,9 +1,10 @@
-//! Rate limiting as pure functions: a stored state, an instant and a cost in; a decision and the
-//! change to store out.
+//! Rate limiting as pure functions: they take a stored state, an instant and a cost, and return a
+//! decision and the change to store.
 //!
-//! Nothing here knows a server, does I/O, reads a clock or uses a float, and no decision allocates.
+//! The crate knows no server, does no I/O, reads no clock and uses no float, and no decision
+//! allocates.
 //!
-//! The caller stores the bytes of a key, and gives the instant:
+//! The caller stores the bytes of a key, and passes the instant:
 //!
 //! ```
 //! use redis_throttle_engine::bounds::Slots;
@@ -18,7 +19,7 @@
 //! let mut key = Vec::new();
 //! for allowed in [true, true, false] {
 //!     let stored = (!key.is_empty()).then(|| state::decode(&key).expect("a state"));
-//!     let outcome = call.rule.decide(stored, now, call.cost).expect("a state of GCRA");
+//!     let outcome = call.rule.decide(stored, now, call.options.cost).expect("a state of GCRA");
 //!     assert_eq!(outcome.decision.verdict.is_allowed(), allowed);
 //!     // A denial stores nothing.
 //!     let change = outcome.next.kept().map(|next| state::encode(&next.state));
@@ -28,7 +29,7 @@
 //! # Ok::<(), GrammarError>(())
 //! ```
 //!
-//! A module uses modules from the rows above its own, and `algorithms` the row below too. No two
+//! A module uses modules from the rows above its own; `algorithms` also uses the row below. No two
 //! files use each other:
 //!
 //! | modules | content |
@@ -37,7 +38,7 @@
 //! | [`fields`], [`msgpack`] | a state as named numbers, and the arrays that states are stored as |
 //! | [`call`] | deciding, charging and refunding a call, for every algorithm |
 //! | [`algorithms`] | the table of algorithms, and a file for each |
-//! | [`calendar`], [`reservations`] | what some of them need: periods, a window with reservations |
+//! | [`calendar`], [`reservations`] | periods; a window with reservations |
 //! | [`leases`], [`redis_cell`], [`rule_set`] | permits, redis-cell's GCRA, several rules at once |
 //! | [`state`] | the codec: bytes of a key to a state and back |
 //! | [`policy`], [`grammar`] | named limits; the only parser of arguments |
