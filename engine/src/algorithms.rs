@@ -1,4 +1,4 @@
-//! The table of algorithms, and what follows from there being several.
+//! The table of algorithms, and the enums and methods that cover all of them.
 
 pub mod backoff;
 pub mod bucket;
@@ -32,9 +32,9 @@ use crate::time::Instant;
 
 /// The table of algorithms: calls another macro with a row for each.
 ///
-/// A row has the name, the rule and its positional arguments: as an error text names them, and
-/// which of the first are numbers and durations. Then come the types of a key's state: as read, and
-/// as it is to be stored.
+/// A row has the name, the rule type and its positional arguments: their text for error messages,
+/// then the types of those that are numbers and durations. The last two types are a key's state as
+/// read, and the state to store.
 macro_rules! for_algorithms {
     ($make:ident) => {
         $make! {
@@ -67,7 +67,7 @@ macro_rules! for_algorithms {
 }
 pub(crate) use for_algorithms;
 
-/// A positional argument of a rule, as far as its text is the same for every algorithm.
+/// A positional argument whose text has the same form in every algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// An integer.
@@ -76,7 +76,7 @@ pub enum Argument {
     Duration,
 }
 
-/// The key holds the state of another algorithm, or reservations that are none.
+/// The key holds the state of another algorithm, or an invalid list of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OtherAlgorithm;
 
@@ -98,7 +98,8 @@ impl From<NotAState> for OtherAlgorithm {
     }
 }
 
-/// What is stored, as the plain state of one algorithm; returns what is made of anything else.
+/// Returns the stored plain state of one algorithm; for any other state, makes the caller return
+/// `$of_other(state)`.
 macro_rules! stored_state {
     ($stored:expr, $limiter:ident, $of_other:expr) => {
         match $stored {
@@ -109,26 +110,26 @@ macro_rules! stored_state {
     };
 }
 
-/// Makes the enums over all algorithms, and what is done with any of them, of the table's rows.
+/// Makes the enums over all algorithms, and their methods, from the table's rows.
 macro_rules! algorithms {
     ($(
         $(#[$call:meta])*
         $name:literal $limiter:ident($_arguments:literal: $($argument:ident)*)
             $state:ty => $new_state:ty,
     )*) => {
-        /// Which algorithm.
+        /// An algorithm.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Algorithm {
             $($(#[$call])* $limiter,)*
         }
 
-        /// An algorithm with its limits: everything about a call but its subject and cost.
+        /// An algorithm with its limits: everything about a call except its key and cost.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Rule {
             $($(#[$call])* $limiter($limiter),)*
         }
 
-        /// What a key holds, as read.
+        /// The content of a key, as read.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum State<'a> {
             $($(#[$call])* $limiter($state),)*
@@ -136,26 +137,26 @@ macro_rules! algorithms {
             Reserved(stored::State<'a>),
         }
 
-        /// What a key is to hold.
+        /// The content to store at a key.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum NewState<'a> {
             $($(#[$call])* $limiter($new_state),)*
-            /// Of a key that has reservations, or had.
+            /// The state of a key that has, or had, reservations.
             Reserved(stored::Edit<'a>),
         }
 
         impl Algorithm {
-            /// All of them, in the order of the pages.
+            /// All algorithms, in the order of the documentation.
             pub const ALL: [Self; [$($name),*].len()] = [$(Self::$limiter),*];
 
-            /// The name, as `RL.PEEK` takes it and `RL.INSPECT` shows it.
+            /// Returns the name, as `RL.PEEK` takes it and `RL.INSPECT` shows it.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$limiter => $name,)*
                 }
             }
 
-            /// The command that decides by it.
+            /// Returns the name of the algorithm's command.
             pub const fn command(self) -> &'static str {
                 match self {
                     $(Self::$limiter => concat!("RL.", $name),)*
@@ -164,7 +165,8 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// The first positional arguments, as far as they are numbers and durations.
+            /// Returns the types of the leading positional arguments, as far as they are numbers
+            /// and durations.
             pub const fn arguments(self) -> &'static [Argument] {
                 match self {
                     $(Self::$limiter => &[$(Argument::$argument),*],)*
@@ -173,18 +175,18 @@ macro_rules! algorithms {
         }
 
         impl Rule {
-            /// Tells whose rule it is.
+            /// Returns the rule's algorithm.
             pub const fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$limiter(_) => Algorithm::$limiter,)*
                 }
             }
 
-            /// Decides a call of `cost` at `now` on what is stored, changing nothing.
+            /// Decides a call of `cost` at `now` on the stored state. Changes nothing.
             ///
             /// # Errors
             ///
-            /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            /// Returns [`OtherAlgorithm`] if `stored` is not a state of this rule's algorithm.
             pub fn decide<'a>(
                 &self,
                 stored: Option<State<'a>>,
@@ -194,11 +196,11 @@ macro_rules! algorithms {
                 self.decide_as(Mode::Take, stored, now, cost)
             }
 
-            /// The same, for a call that may not take although there is room.
+            /// Decides like [`Self::decide`]; under [`Mode::HoldBack`] the call takes nothing.
             ///
             /// # Errors
             ///
-            /// [`OtherAlgorithm`] as for [`Self::decide`].
+            /// Returns [`OtherAlgorithm`] as [`Self::decide`] does.
             #[inline]
             pub fn decide_as<'a>(
                 &self,
@@ -218,12 +220,12 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Decides a call that takes what is there, up to `cost`, changing nothing. What is
-            /// granted stands in the verdict; of a cost of 0 it is none.
+            /// Decides a call that takes the units left, up to `cost`. Changes nothing. The verdict
+            /// holds the units granted; a call of cost 0 is granted none.
             ///
             /// # Errors
             ///
-            /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            /// Returns [`OtherAlgorithm`] if `stored` is not a state of this rule's algorithm.
             #[inline]
             pub fn decide_partly<'a>(
                 &self,
@@ -243,14 +245,14 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Takes `cost` at `now` from what is stored, whether or not it is there, changing
-            /// nothing. Allowed is what had room. Otherwise the subject is in debt, and the time
-            /// until it is out of it is the verdict's.
+            /// Takes `cost` at `now`, even if there is no room. Changes nothing. The verdict is
+            /// allowed if there was room; otherwise the key is in debt, and the verdict holds the
+            /// time until the debt is paid.
             ///
             /// # Errors
             ///
-            /// [`ChargeError::OtherAlgorithm`] when `stored` is not a state of this rule's
-            /// algorithm; the others when the debt would be beyond all bounds.
+            /// Returns [`ChargeError::OtherAlgorithm`] if `stored` is not a state of this rule's
+            /// algorithm, and the other errors if the debt would exceed its bounds.
             #[inline]
             pub fn charge<'a>(
                 &self,
@@ -270,12 +272,12 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Gives `cost` back at `now`, not past the full allowance, changing nothing. Allowed
-            /// is what leaves no debt; otherwise the verdict tells the time until there is none.
+            /// Gives `cost` back at `now`, up to the full allowance. Changes nothing. The verdict
+            /// is allowed if no debt is left; otherwise it holds the time until the debt is paid.
             ///
             /// # Errors
             ///
-            /// [`OtherAlgorithm`] when `stored` is not a state of this rule's algorithm.
+            /// Returns [`OtherAlgorithm`] if `stored` is not a state of this rule's algorithm.
             #[inline]
             pub fn refund<'a>(
                 &self,
@@ -297,7 +299,7 @@ macro_rules! algorithms {
         }
 
         impl State<'_> {
-            /// Whose state it is.
+            /// Returns the state's algorithm.
             pub const fn algorithm(&self) -> Algorithm {
                 match self {
                     $(Self::$limiter(_) => Algorithm::$limiter,)*
@@ -310,11 +312,11 @@ macro_rules! algorithms {
                 }
             }
 
-            /// The state at `now` as names and numbers, for people.
+            /// Returns the state at `now` as names and numbers, for `RL.INSPECT`.
             ///
             /// # Errors
             ///
-            /// [`NotAState`] when its list of reservations is none.
+            /// Returns [`NotAState`] if the list of reservations is invalid.
             pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
                 match self {
                     $(Self::$limiter(state) => Ok($limiter::shown(state)),)*
@@ -328,19 +330,19 @@ macro_rules! algorithms {
 for_algorithms!(algorithms);
 
 impl<'a> State<'a> {
-    /// Returns the state if it belongs to `algorithm`, and `None` if it belongs to another one: a
-    /// rule whose algorithm changed starts with an unused key.
+    /// Returns the state if it belongs to `algorithm`, and `None` if it belongs to another: a rule
+    /// whose algorithm changed starts with an unused key.
     ///
     /// # Errors
     ///
-    /// [`OtherAlgorithm`] when a state of another algorithm has a reservation that is open at
+    /// Returns [`OtherAlgorithm`] if a state of another algorithm has a reservation that is open at
     /// `now`, or an invalid list of reservations.
     #[inline(always)]
     pub fn under(self, algorithm: Algorithm, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
         if self.algorithm() == algorithm { Ok(Some(self)) } else { self.replaced(now) }
     }
 
-    /// Returns `None`, if the state may be replaced by one of another algorithm at `now`.
+    /// Returns `None` if a state of another algorithm may replace this one at `now`.
     #[cold]
     fn replaced(self, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
         let Self::Reserved(state) = self else { return Ok(None) };
@@ -353,7 +355,7 @@ impl<'a> State<'a> {
 }
 
 impl Rule {
-    /// The same rule, with a sliding log that rounds to `slots`.
+    /// Returns the same rule, with a sliding log that rounds to `slots`.
     #[must_use]
     pub const fn with_slots(self, slots: Slots) -> Self {
         match self {
@@ -362,11 +364,11 @@ impl Rule {
         }
     }
 
-    /// Takes a step with the reservation of `id` at `now`, changing nothing.
+    /// Takes a step with the reservation `id` at `now`. Changes nothing.
     ///
     /// # Errors
     ///
-    /// [`ReservationError`], [`ReservationError::OtherAlgorithm`] first.
+    /// Returns [`ReservationError`]; [`ReservationError::OtherAlgorithm`] takes precedence.
     #[cold]
     pub fn take_step<'a>(
         &self,
@@ -379,7 +381,7 @@ impl Rule {
         Ok(reserved::take_step(view, step)?.map(NewState::Reserved))
     }
 
-    /// Decides a call on what is no plain state of this rule's algorithm.
+    /// Decides a call on a state that is not a plain state of this rule's algorithm.
     #[cold]
     #[inline(never)]
     fn decide_reserved<'a>(
@@ -393,7 +395,7 @@ impl Rule {
         Ok(call::decide(view, cost, mode).map(NewState::Reserved))
     }
 
-    /// Where a subject stands that has, or may get, reservations, that of `id` told apart.
+    /// Returns the view of a key that has, or may get, reservations; `id` names the one to act on.
     #[cold]
     #[inline(never)]
     fn reserved<'a>(

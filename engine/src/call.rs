@@ -1,36 +1,36 @@
-//! One call, the same for every algorithm: the verdict, what is taken, and whether it is stored.
+//! One call, the same for every algorithm: the verdict, the units taken, and the state to store.
 //!
-//! An algorithm says where a subject stands at an instant, and where it stands once a cost is
-//! taken or given back. What a call makes of these stands here and nowhere else:
+//! An algorithm says how a key stands at an instant, and how it stands once a cost is taken or
+//! given back. Only this module turns that into calls:
 //!
-//! | call | takes | is written |
+//! | call | takes | stores |
 //! |---|---|---|
-//! | [`decide`] | its cost, where there is room | when it is allowed |
-//! | [`decide_partly`] | what is there, up to its cost | when it is allowed |
-//! | [`charge`] | its cost, in any case: the subject may be in debt | always |
-//! | [`refund`] | gives its cost back, not past the full allowance | when it finds something |
+//! | [`decide`] | its cost, if there is room | if allowed |
+//! | [`decide_partly`] | the units left, up to its cost | if allowed |
+//! | [`charge`] | its cost, always: the key may go into debt | always |
+//! | [`refund`] | gives its cost back, up to the full allowance | if anything was used |
 //!
-//! Each of them with cost 0 only asks. Each of them but those writes a repair.
+//! A call of cost 0 takes and stores nothing. Any other call stores a repair.
 
 use crate::bounds::{Cost, Limit, Refill};
 use crate::decision::{Decision, Next, Outcome, Verdict, Write};
 use crate::msgpack::NotAState;
 use crate::time::{Instant, Span};
 
-/// An algorithm with its limits, for a state that is read where it lies for `'a`.
+/// An algorithm with its limits, for a state that is read in place and borrowed for `'a`.
 pub trait Limiter<'a> {
-    /// What a key holds, as read.
+    /// The content of a key, as read.
     type State;
-    /// What a key is to hold.
+    /// The content to store at a key.
     type NewState;
 
-    /// Where a subject stands at `now`, by what is stored.
+    /// Returns how a key stands at `now`, given its stored state.
     ///
-    /// Only a clock that stepped back can put a state further ahead of `now` than its own span:
-    /// such a one is re-based on `now`, and says so.
+    /// Only a clock that stepped back can put a state further ahead of `now` than its own span.
+    /// Such a state is re-based on `now`, and [`Standing::is_repaired`] returns true.
     ///
-    /// Inlined wherever it is called, or what it says is written to memory and read again by every
-    /// call.
+    /// Inlined wherever it is called; otherwise every call writes the result to memory and reads it
+    /// back.
     fn standing(
         &self,
         stored: Option<Self::State>,
@@ -38,35 +38,35 @@ pub trait Limiter<'a> {
     ) -> impl Standing<NewState = Self::NewState>;
 }
 
-/// Where a subject stands under one rule at one instant.
+/// A key under one rule at one instant.
 pub trait Standing: Sized {
-    /// What a key is to hold.
+    /// The content to store at the key.
     type NewState;
 
-    /// The capacity asked for.
+    /// Returns the requested capacity.
     fn limit(&self) -> Limit;
-    /// Whether the state had to be re-based, after a clock that stepped back.
+    /// Returns true if the state had to be re-based because the clock stepped back.
     fn is_repaired(&self) -> bool;
-    /// Whether there is room for `cost`; of cost 0 it does not matter what it says.
+    /// Returns true if there is room for `cost`; for cost 0 the result does not matter.
     fn has_room_for(&self, cost: Cost) -> bool;
-    /// How long until there is room for `cost`, which is at most the limit and does not fit now.
-    /// Cost 0 does not fit while more is used than the limit.
+    /// Returns the time until there is room for `cost`, which is at most the limit and does not fit
+    /// now. Cost 0 does not fit while more is used than the limit.
     fn room_in(&self, cost: Cost) -> Span;
-    /// How long an allowed call is to hold back before it acts.
+    /// Returns the time that an allowed call has to wait before it acts.
     fn wait(&self) -> Span {
         Span::ZERO
     }
-    /// How much is used, in units, rounded up; beyond the limit, the subject is in debt.
+    /// Returns the units used, rounded up; if above the limit, the key is in debt.
     fn used(&self) -> u128;
-    /// How much of that a refund can give back.
+    /// Returns the units that a refund can give back.
     fn refundable(&self) -> u128 {
         self.used()
     }
-    /// Whether nothing is left that has to be remembered.
+    /// Returns true if nothing is left to store.
     fn is_blank(&self) -> bool {
         self.used() == 0
     }
-    /// How long until the subject is out of debt; zero when it is in none.
+    /// Returns the time until the debt is paid; zero without debt.
     fn clear_in(&self) -> Span {
         if self.used() > self.limit().units().into() {
             self.room_in(Cost::ZERO)
@@ -75,42 +75,42 @@ pub trait Standing: Sized {
         }
     }
 
-    /// Takes `cost`, which is not zero, whether or not there is room: what follows is said of the
-    /// subject after it.
+    /// Takes `cost`, which is not zero, even if there is no room. Later results include it.
     fn take(&mut self, cost: Cost);
-    /// The same, for a charge: it may be stored more coarsely, on the strict side.
+    /// Takes `cost` like [`Self::take`], for a charge: it may be stored more coarsely, in favour of
+    /// the limit.
     fn take_charged(&mut self, cost: Cost) {
         self.take(cost);
     }
-    /// Gives back `cost`, or what is used if that is less: what follows is said of the subject
-    /// after it. Something is used.
+    /// Gives back `cost`, or the units used if fewer. Later results include it. Called only if
+    /// something is used.
     fn give_back(&mut self, cost: Cost);
 
-    /// How much cost would be allowed, rounded down.
+    /// Returns the cost that would be allowed, rounded down.
     fn remaining(&self) -> u64;
-    /// How long until the full allowance is there, rounded up.
+    /// Returns the time until the full allowance is back, rounded up.
     fn reset_after(&self) -> Span;
-    /// The state that stands for this, by which the numbers of `decision` were made.
+    /// Returns the state to store; `decision` holds the numbers computed from it.
     fn next(self, decision: &Decision) -> Next<Self::NewState>;
 }
 
-/// Whether a call takes its cost where there is room.
+/// Says if a call takes its cost when there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// It does.
+    /// The call takes its cost.
     Take,
-    /// It would, but another rule denies it: nothing is taken, and nothing stored but a repair.
+    /// The call takes nothing, because another rule denies it. Only a repair is stored.
     HoldBack,
 }
 
-/// Why a cost is not charged.
+/// The reason why a cost is not charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChargeError {
     /// The key holds the state of another algorithm.
     OtherAlgorithm,
-    /// More would be used than [`Cost::TOTAL_MAX`].
+    /// More than [`Cost::TOTAL_MAX`] units would be used.
     TooManyUnits,
-    /// The subject would be whole again only after more than [`Refill::SPAN_MAX`].
+    /// The full allowance would be back only after more than [`Refill::SPAN_MAX`].
     TooLong,
 }
 
@@ -120,8 +120,8 @@ impl From<NotAState> for ChargeError {
     }
 }
 
-/// Decides a call of `cost`: takes it where there is room. Cost 0 only asks: it is allowed, and
-/// neither taken nor stored.
+/// Decides a call of `cost`, and takes it if there is room. A call of cost 0 is allowed; it takes
+/// and stores nothing.
 #[inline(always)]
 pub fn decide<S: Standing>(mut subject: S, cost: Cost, mode: Mode) -> Outcome<S::NewState> {
     let limit = subject.limit();
@@ -140,8 +140,8 @@ pub fn decide<S: Standing>(mut subject: S, cost: Cost, mode: Mode) -> Outcome<S:
     conclude(subject, verdict, takes || repairs)
 }
 
-/// Decides a call that takes what is there, up to `cost` and at least one unit. It is denied when
-/// not one is there, until one is. Cost 0 only asks, as in [`decide`].
+/// Decides a call that takes the units left, up to `cost`. If no whole unit is left, the call is
+/// denied until one is. Cost 0 takes nothing, as in [`decide`].
 #[cold]
 pub fn decide_partly<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     if cost.is_zero() {
@@ -161,16 +161,16 @@ pub fn decide_partly<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewS
     conclude(subject, verdict, takes || repairs)
 }
 
-/// Takes `cost` whether or not there is room.
+/// Takes `cost` even if there is no room.
 ///
-/// The verdict is allowed when there was room, and denied when the subject went, or was already,
-/// into debt; its span is the time until the subject is out of debt. Cost 0 only asks whether it is
-/// in debt.
+/// The verdict is allowed if there was room. It is denied if the key goes into debt or was in debt
+/// already; its time is then the time until the debt is paid. A call of cost 0 only tells if the
+/// key is in debt.
 ///
 /// # Errors
 ///
-/// [`ChargeError::TooManyUnits`] first, then [`ChargeError::TooLong`]; only of a cost for which
-/// there is no room.
+/// Returns [`ChargeError::TooManyUnits`], then [`ChargeError::TooLong`], only for a cost that does
+/// not fit.
 #[cold]
 pub fn charge<S: Standing>(
     mut subject: S,
@@ -196,10 +196,10 @@ pub fn charge<S: Standing>(
     Ok(conclude(subject, verdict, takes))
 }
 
-/// Gives back `cost`, but never more than is used. What is used up to nothing is forgotten.
+/// Gives back `cost`, but at most the units used. A key with nothing left in use is deleted.
 ///
-/// The verdict is allowed when the subject is in no debt after it; otherwise it is denied until it
-/// is out of debt. Cost 0 only asks.
+/// The verdict is allowed if no debt is left; otherwise it is denied until the debt is paid. A call
+/// of cost 0 changes nothing.
 #[cold]
 pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     let asks = cost.is_zero();
@@ -219,7 +219,7 @@ pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     if forgets { Outcome { next: Write::Forget, ..outcome } } else { outcome }
 }
 
-/// The answer that goes with a verdict, and the state where it is written.
+/// Returns the decision for a verdict, with the new state if it is stored.
 #[inline(always)]
 pub(super) fn conclude<S: Standing>(
     subject: S,

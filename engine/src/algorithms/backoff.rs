@@ -1,21 +1,23 @@
-//! Growing delays: some attempts are free, each further one has to wait, and longer each time.
+//! Growing delays: some attempts are free, and each further one waits longer than the one before.
 //!
-//! The state is how many attempts were allowed, or charged, and when the last one was. With all
-//! free ones used, the first that is not waits `base` since the last one, the next twice as long,
-//! and so on up to `max`. After `forget` without an allowed attempt all is forgotten.
+//! The state is the number of attempts allowed or charged, and the instant of the last one. Once
+//! all free attempts are used, the next one waits `base` since the last one, the one after it twice
+//! as long, and so on up to `max`. After `forget` without an allowed attempt the state expires.
 //!
 //! ```text
 //! attempts 3, base 1 s, max 8 s:   0 0 0   1   3       7               15       23 s ...
 //!                                  free    +1  +2      +4              +8       +8
 //! ```
 //!
-//! It counts one by one: there is no cost. Denied attempts change nothing; who wants them to count
-//! charges them, which restarts the delay. A refund takes one back and leaves the last instant.
+//! Attempts are counted one by one: there is no cost. Denied attempts change nothing; a caller that
+//! wants them to count charges them, which restarts the delay. A refund takes one attempt back and
+//! leaves the last instant.
 //!
-//! Never more than `attempts`, and one for each delay that is over, in less than `forget`.
+//! In any time shorter than `forget`, at most `attempts` plus one for each expired delay are
+//! allowed.
 //!
-//! Source: the truncated exponential backoff of Ethernet, IEEE 802.3, turned from the sender's own
-//! restraint into a rule for it.
+//! Source: the truncated exponential backoff of Ethernet, IEEE 802.3. There the sender restrains
+//! itself; here the rule restrains it.
 
 use crate::bounds::{Cost, Limit, Period};
 use crate::call::{Limiter, Standing};
@@ -25,7 +27,7 @@ use crate::time::{Instant, Span};
 
 /// The rule: `attempts` are free, then delays grow from `base` to `max`, until `forget`.
 ///
-/// Packed, so that it does not make a rule of any other algorithm larger.
+/// Packed, so that it does not enlarge the rules of the other algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(Rust, packed(4))]
 pub struct Backoff {
@@ -35,10 +37,10 @@ pub struct Backoff {
     forget: Period,
 }
 
-/// Why four values in range do not make a [`Backoff`].
+/// The reason why four values in range do not make a [`Backoff`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackoffError {
-    /// More than [`Backoff::ATTEMPTS_MAX`] free attempts.
+    /// There are more than [`Backoff::ATTEMPTS_MAX`] free attempts.
     TooManyAttempts,
     /// `base` is above `max`.
     BaseAboveMax,
@@ -46,17 +48,17 @@ pub enum BackoffError {
     MaxNotBelowForget,
 }
 
-/// What is remembered of the attempts.
+/// The stored attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// When the last of them was.
+    /// The instant of the last attempt.
     pub last: Instant,
-    /// How many there were: at least 1, or there would be no state.
+    /// The number of attempts: at least 1, since there is no state without any.
     pub count: u64,
 }
 
 impl State {
-    /// Where the count stops. The longest delay is reached long before.
+    /// The value at which the count stops. The longest delay is reached long before.
     pub const COUNT_MAX: u64 = u32::MAX as u64;
 }
 
@@ -73,8 +75,8 @@ impl Limiter<'_> for Backoff {
     type State = State;
     type NewState = State;
 
-    /// An attempt ahead of `now` was the last one; ahead by more than `forget`, it is moved to
-    /// `now`.
+    /// Returns the attempts at `now`. A last attempt after `now` counts; if it is later by more
+    /// than `forget`, it is moved to `now`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let none = AttemptsView { rule: self, now, last: now, count: 0, repaired: false };
@@ -114,7 +116,7 @@ impl Standing for AttemptsView<'_> {
         self.count.into()
     }
 
-    /// How long until the next attempt may be.
+    /// Returns the time until the next attempt may be made.
     fn clear_in(&self) -> Span {
         match self.count.checked_sub(self.rule.attempts.into()) {
             Some(paid) => self.last.after(self.rule.delay(paid)).since(self.now),
@@ -124,7 +126,7 @@ impl Standing for AttemptsView<'_> {
 
     fn take(&mut self, cost: Cost) {
         self.count = self.count.saturating_add(cost.units()).min(State::COUNT_MAX);
-        // Set back, the clock does not shorten a delay.
+        // A clock that was set back does not shorten a delay.
         self.last = self.last.max(self.now);
     }
 
@@ -165,14 +167,15 @@ impl Fields<2> for Backoff {
 }
 
 impl Backoff {
-    /// The most free attempts.
+    /// The largest number of free attempts.
     pub const ATTEMPTS_MAX: Limit = Limit::ATTEMPTS_MAX;
 
-    /// So many free attempts, then delays from `base` to `max`, until after `forget`.
+    /// Makes a rule of `attempts` free attempts, then delays from `base` to `max`, expiring after
+    /// `forget`.
     ///
     /// # Errors
     ///
-    /// [`BackoffError`]: the first that holds, in its order.
+    /// Returns the first [`BackoffError`] that applies, in the order of its variants.
     pub fn new(
         attempts: Limit,
         base: Period,
@@ -196,10 +199,10 @@ impl Backoff {
         Limit::new(self.attempts.into()).unwrap_or(Self::ATTEMPTS_MAX)
     }
 
-    /// How long the next attempt has to wait since the last one, when so many had to wait before.
+    /// Returns the delay between the last attempt and the next one, after `paid` delayed attempts.
     fn delay(&self, paid: u64) -> Span {
         let base_us = { self.base }.as_us();
-        // Doubled as often as 64 bits have room for.
+        // Doubled at most as often as 64 bits have room for.
         let doubled_us = match u32::try_from(paid) {
             Ok(paid) if paid < base_us.leading_zeros() => base_us << paid,
             _ => u64::MAX,

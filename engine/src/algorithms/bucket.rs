@@ -1,18 +1,18 @@
-//! What the two buckets share: a fluid that is measured exactly and flows at a rate.
+//! The code shared by both buckets: a fluid that is measured exactly and flows at a rate.
 //!
-//! A token bucket counts what is left and gains it, a leaky bucket counts what is used and loses
-//! it; otherwise they are the same. So both are decided on by what is *used*, in parts: a unit has
-//! as many as the period has microseconds, and time drains exactly `rate` parts a microsecond.
+//! A token bucket counts the units left and gains more; a leaky bucket counts the units used and
+//! drains. Otherwise they are the same, so both are decided by the amount *used*, in parts: a unit
+//! has one part for each microsecond of the period, and exactly `rate` parts drain per microsecond.
 //!
-//! The state is when it was last written, the whole units counted then, and the fraction of a unit
-//! beside them, as a numerator over the period in microseconds: nothing is ever lost to rounding.
-//! A fraction that another period wrote, and this one cannot hold, counts as used.
+//! The state is the instant it was last written, the whole units counted then, and the fraction of
+//! a unit left over, as a numerator over the period in microseconds: rounding loses nothing. A
+//! fraction that was written for another period, and exceeds this one, counts as used.
 //!
-//! What was charged beyond the capacity is debt, and is kept apart from what the bucket held then:
-//! another capacity caps that, and leaves the debt. Beside the whole units of a debt, the one that
-//! is begun included, the fraction says what of them is paid.
+//! Units charged beyond the capacity are debt, stored apart from the bucket's content: a change of
+//! capacity caps the content and leaves the debt. The debt is counted in whole units, rounded up,
+//! and the fraction is the paid part of the unit begun.
 //!
-//! Never more than `capacity + rate x t` in any stretch `t`.
+//! At most `capacity + rate x t` units in any stretch `t`.
 
 use crate::bounds::{Cost, Limit, Refill};
 use crate::call::{Limiter, Standing};
@@ -20,44 +20,44 @@ use crate::decision::{Decision, Next};
 use crate::fields::{Field, Fields};
 use crate::time::{Instant, Span};
 
-/// A bucket that somebody has used.
+/// A bucket of which something is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// When the units were counted.
+    /// The instant at which the units were counted.
     pub updated: Instant,
-    /// Whole units: of a token bucket those that are left, of a leaky bucket those in the queue.
+    /// Whole units: those left in a token bucket, or those in the queue of a leaky bucket.
     pub units: u64,
-    /// The fraction of a unit beside them: a numerator over the period in microseconds.
+    /// The fraction of a unit left over: a numerator over the period in microseconds.
     pub fraction: u64,
-    /// Units charged beyond the capacity, rounded up; mostly none. If there are any, the token
-    /// bucket has no tokens left, the queue is as long as it may be, and the fraction is what is
-    /// paid of the debt.
+    /// Units charged beyond the capacity, rounded up; usually 0. With debt, the token bucket has no
+    /// tokens left, the leaky bucket's queue is full, and the fraction is the paid part of the
+    /// debt.
     pub debt: u64,
 }
 
-/// In what the two differ: the sign.
+/// The differences between the two buckets.
 pub trait Bucket {
-    /// What the whole units of a state count, and how many of them are one.
+    /// The field for the whole units of a state, with its range.
     const UNITS: Field;
-    /// Whether an allowed call waits until what was used before it has drained.
+    /// Whether an allowed call waits until the units used before it have drained.
     const QUEUES: bool;
 
-    /// Capacity and rate.
+    /// Returns capacity and rate.
     fn refill(&self) -> &Refill;
 
-    /// What is used in a bucket of `full` parts that was left as `state`, its debt aside; at most
-    /// all of it.
+    /// Returns the parts used in a bucket of `full` parts with the stored `state`, its debt
+    /// excluded; at most `full`.
     fn used(&self, full: u128, state: &State) -> u128;
 
-    /// The units and the fraction that a state counts when so much is used of `full` parts, which
+    /// Returns the units and the fraction to store when `used` of `full` parts are used, which
     /// leaves `remaining` whole units.
     fn counted(&self, full: u128, used: u128, remaining: u64) -> (u64, u64);
 
-    /// Whether numbers within their bounds say that something was used.
+    /// Returns true if a state whose numbers are in range means that something was used.
     fn is_used(state: &State) -> bool;
 }
 
-/// What is `used` at `origin`, from where on it drains.
+/// A bucket at one instant: `used` parts, which drain from `origin` on.
 struct BucketView<'a, B> {
     bucket: &'a B,
     now: Instant,
@@ -71,8 +71,8 @@ impl<B: Bucket> Limiter<'_> for B {
     type State = State;
     type NewState = State;
 
-    /// Nothing drains until the state's own instant is reached. Its span is the time to drain a
-    /// full bucket.
+    /// Returns the bucket at `now`. Nothing drains before the state's own instant. A state's span
+    /// is the time to drain a full bucket.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let refill = self.refill();
@@ -83,7 +83,7 @@ impl<B: Bucket> Limiter<'_> for B {
         });
         let view = BucketView { bucket: self, now, full, used, origin: now, repaired: false };
         let Some(state) = stored.filter(|_| used > 0) else {
-            // Also what a lowered capacity makes whole: that is no state at all, whatever its time.
+            // A bucket that a lowered capacity makes unused counts as new, whatever its instant.
             return view;
         };
         let ahead = state.updated.since(now);
@@ -100,7 +100,7 @@ impl<B: Bucket> BucketView<'_, B> {
         self.bucket.refill().parts(cost.units())
     }
 
-    /// The state of a bucket of which more is used than it holds.
+    /// Returns the state of a bucket of which more is used than it holds.
     #[cold]
     fn in_debt(&self) -> State {
         let period = u128::from(self.bucket.refill().period().as_us());
@@ -115,7 +115,7 @@ impl<B: Bucket> BucketView<'_, B> {
         }
     }
 
-    /// How long until so many parts have drained.
+    /// Returns the time until `parts` have drained.
     fn drained_in(&self, parts: u128) -> Span {
         match parts {
             0 => Span::ZERO,
@@ -188,8 +188,8 @@ impl<B: Bucket> Standing for BucketView<'_, B> {
     }
 }
 
-/// What is used in a bucket that was left in debt. What is paid in parts of another period, and
-/// does not fit, counts as unpaid.
+/// Returns the parts used in a bucket with debt. A paid fraction that was written for another
+/// period, and exceeds this one, counts as unpaid.
 #[cold]
 fn used_in_debt(bucket: &impl Bucket, full: u128, state: &State) -> u128 {
     let refill = bucket.refill();
@@ -223,7 +223,7 @@ impl<B: Bucket> Fields<3> for B {
 
 const DEBT: Field = Field::new("debt", 1, Cost::TOTAL_MAX);
 
-/// A token bucket in debt, as it is stored: no token is left.
+/// The stored form of a token bucket in debt: no token is left.
 pub struct TokenDebt;
 
 impl Fields<3> for TokenDebt {
@@ -240,7 +240,7 @@ impl Fields<3> for TokenDebt {
     }
 }
 
-/// A leaky bucket in debt, as it is stored: its queue has the length that was the capacity then.
+/// The stored form of a leaky bucket in debt: its level is the capacity at the time.
 pub struct LeakyDebt;
 
 impl Fields<4> for LeakyDebt {

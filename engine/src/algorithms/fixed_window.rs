@@ -1,10 +1,10 @@
-//! Fixed window: count the cost in a window of time, start again in the next.
+//! Fixed window: counts the cost in a window of time and starts again in the next.
 //!
-//! The state is when the window opened and how much has been used in it. A window opens at the
-//! first allowed call, or, aligned, at multiples of its length since the Unix epoch.
+//! The state is the start of the window and the units used in it. A window starts at the first
+//! allowed call, or, if aligned, at a multiple of its length since the Unix epoch.
 //!
-//! Never more than the limit in one window. Around the edge of two windows up to twice the limit
-//! may pass in a time shorter than one: that is the price of two numbers of state.
+//! At most the limit in one window. Up to twice the limit may pass around the edge of two windows,
+//! in less time than a window: the price of a state of two numbers.
 //!
 //! Source: the `INCR` and `EXPIRE` pattern of the Redis documentation, made atomic and exact.
 
@@ -29,8 +29,8 @@ impl Limiter<'_> for FixedWindow {
     type State = Window;
     type NewState = Window;
 
-    /// A window that starts ahead of `now` counts as open; ahead by more than its length, it is
-    /// opened anew with what was used.
+    /// Returns the window open at `now`. A stored window that starts after `now` counts as open; if
+    /// it starts later than that by more than its length, its usage moves to a new window.
     #[inline(always)]
     fn standing(&self, stored: Option<Window>, now: Instant) -> impl Standing<NewState = Window> {
         WindowView { limit: self.limit, open: self.window_at(stored, now) }
@@ -52,7 +52,7 @@ impl Fields<2> for FixedWindow {
 }
 
 impl FixedWindow {
-    /// The window that is open at `now`, by what is stored.
+    /// Returns the window that is open at `now`, given the stored one.
     #[inline(always)]
     pub(super) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
         let (Window { start, used }, repaired) = self.open_window(stored, now);
@@ -60,7 +60,7 @@ impl FixedWindow {
         OpenWindow { start, used, until_end, lapses_at: start.after(self.window.span()), repaired }
     }
 
-    /// The window that is open at `now`, and whether it had to be repaired.
+    /// Returns the window that is open at `now`, and true if it had to be repaired.
     fn open_window(&self, stored: Option<Window>, now: Instant) -> (Window, bool) {
         let fresh = if self.aligned { now.floor_to(self.window.span()) } else { now };
         match stored {
@@ -72,8 +72,8 @@ impl FixedWindow {
         }
     }
 
-    /// When a window that opened at `start` ends. Aligned, the next boundary ends it, also when it
-    /// was opened off the boundary by a call without `ALIGNED`.
+    /// Returns the end of a window that started at `start`. If aligned, it ends at the next
+    /// boundary, even if a call without `ALIGNED` started it off the boundary.
     fn end(&self, start: Instant) -> Instant {
         let window = self.window.span();
         let from = if self.aligned { start.floor_to(window) } else { start };

@@ -1,13 +1,13 @@
 //! Generic cell rate algorithm: a token bucket in one timestamp.
 //!
 //! The state is the theoretical arrival time: when the next call would arrive if all had kept the
-//! emission interval `T = ceil(period / rate)`. A call may come early by the tolerance
-//! `burst x T`, and what is charged beyond it is owed as any other time. Beside it stands one byte,
-//! the power of two at or above the writer's tolerance, or the time that was owed then if that is
-//! longer: by it a clock that stepped back is told from a debt.
+//! emission interval `T = ceil(period / rate)`. A call may come early by the tolerance `burst x T`;
+//! units charged beyond it are owed as time, like any others. Next to it, the state stores one
+//! byte: the power of two at or above the writer's tolerance, or above the time owed then if that
+//! is longer. It tells a debt from a clock that stepped back.
 //!
-//! Never more than `burst + rate x t` in any stretch `t`. The interval is rounded up to the
-//! nanosecond, which favours the limit: slower than asked by less than 1 ns a unit.
+//! At most `burst + rate x t` units in any stretch `t`. The interval is rounded up to the
+//! nanosecond, which favours the limit: slower than requested by less than 1 ns per unit.
 //!
 //! Source: ITU-T I.371 and the ATM Forum's Traffic Management Specification 4.1, virtual
 //! scheduling.
@@ -18,31 +18,31 @@ use crate::decision::{Decision, Next};
 use crate::fields::{Field, Fields};
 use crate::time::{Instant, Span};
 
-/// The rule: `burst` at once, and `rate` per `period` in the long run.
+/// The rule: `burst` units at once, and `rate` per `period` in the long run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gcra {
     burst: Limit,
     /// Nanoseconds between two units.
     interval_ns: u64,
-    /// How early a call may come: `burst x interval`, in nanoseconds.
+    /// The time by which a call may come early: `burst x interval`, in nanoseconds.
     tolerance_ns: u64,
 }
 
-/// A debt of time.
+/// The stored debt of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The theoretical arrival time, in nanoseconds since the Unix epoch.
     pub arrival_ns: u64,
-    /// The smallest `n` for which 2^n ns is neither below the tolerance of the rule that wrote it
-    /// nor below what was owed then.
+    /// The smallest `n` for which 2^n ns is at least the tolerance of the rule that wrote the
+    /// state, and at least the time owed then.
     pub tolerance_log2: u8,
 }
 
 impl State {
-    /// The latest arrival time: the end of time and the longest tolerance, or debt, after it.
+    /// The latest arrival time: the end of time plus the longest tolerance or debt.
     pub const ARRIVAL_MAX_NS: u64 =
         Instant::MAX.as_us() * 1_000 + Refill::SPAN_MAX.as_us() * 1_000 + Limit::MAX;
-    /// The largest exponent: 2^62 ns is above the longest tolerance, and above the longest debt.
+    /// The largest exponent: 2^62 ns exceeds the longest tolerance and the longest debt.
     pub const TOLERANCE_LOG2_MAX: u8 = 62;
 }
 
@@ -58,7 +58,8 @@ impl Limiter<'_> for Gcra {
     type State = State;
     type NewState = State;
 
-    /// A debt larger than any its writer can have left is cut to one tolerance from `now`.
+    /// Returns the debt at `now`. A debt larger than its writer can have left is cut to one
+    /// tolerance from `now`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let now_ns = now.as_us().saturating_mul(1_000);
@@ -68,7 +69,7 @@ impl Limiter<'_> for Gcra {
 }
 
 impl ArrivalView<'_> {
-    /// What would be owed with `cost` taken.
+    /// Returns the time owed once `cost` is taken.
     fn wanted_ns(&self, cost: Cost) -> u128 {
         u128::from(self.owed_ns) + u128::from(cost.units()) * u128::from(self.rule.interval_ns)
     }
@@ -104,7 +105,7 @@ impl Standing for ArrivalView<'_> {
 
     #[inline(always)]
     fn take(&mut self, cost: Cost) {
-        // At most the tolerance where there was room. A charge that does not fit is refused.
+        // At most the tolerance if there was room. A charge that overflows is refused.
         self.owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
     }
 
@@ -151,7 +152,7 @@ impl Fields<2> for Gcra {
 }
 
 impl Gcra {
-    /// The rule for a refill. The emission interval is rounded up to the nanosecond.
+    /// Makes a rule from a refill. The emission interval is rounded up to the nanosecond.
     pub fn new(refill: Refill) -> Self {
         // At most 366 days in nanoseconds, 3.2 x 10^16.
         let interval_ns = (refill.period().as_us() * 1_000).div_ceil(refill.rate().units());
@@ -160,7 +161,8 @@ impl Gcra {
         Self { burst: refill.capacity(), interval_ns, tolerance_ns }
     }
 
-    /// How far the theoretical arrival time lies ahead, and whether it had to be repaired.
+    /// Returns the time from `now` to the theoretical arrival time, and true if it had to be
+    /// repaired.
     fn owed_ns(&self, stored: Option<State>, now_ns: u64) -> (u64, bool) {
         let Some(state) = stored else {
             return (0, false);
@@ -174,18 +176,18 @@ impl Gcra {
         }
     }
 
-    /// The whole units in `room_ns`, rounded down. Less than one, as in most denials, takes no
-    /// division, the slowest instruction there is.
+    /// Returns the whole units in `room_ns`, rounded down. Less than one unit, as in most denials,
+    /// needs no division, the slowest instruction.
     fn units_in(&self, room_ns: u64) -> u64 {
         if room_ns < self.interval_ns { 0 } else { room_ns / self.interval_ns }
     }
 
-    /// The longest that a state can lie ahead: the tolerance.
+    /// Returns the tolerance: the longest time that a state without debt lies ahead.
     fn span(&self) -> Span {
         Span::from_ns_ceil(self.tolerance_ns)
     }
 
-    /// The smallest `n` for which 2^n ns is below neither the tolerance nor what is owed.
+    /// Returns the smallest `n` for which 2^n ns is at least the tolerance and at least `owed_ns`.
     fn covering_log2(&self, owed_ns: u64) -> u8 {
         let longest_ns = self.tolerance_ns.max(owed_ns);
         let exponent = longest_ns.next_power_of_two().trailing_zeros();

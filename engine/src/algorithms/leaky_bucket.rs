@@ -1,13 +1,13 @@
-//! Leaky bucket as a queue: a call joins the queue if there is room, and is told when its turn is.
+//! Leaky bucket as a queue: a call joins the queue if there is room, and learns how long to wait.
 //!
-//! The state is when it was last written and how much stood in the queue then, exactly: whole
-//! units and the fraction of one. What it has in common with the token bucket stands in `bucket`.
+//! The state is the instant it was last written and the exact length of the queue then: whole units
+//! and the fraction of one. `bucket` holds the code shared with the token bucket.
 //!
-//! An allowed call is told how long to wait until what stood in the queue before it has drained;
-//! so is a call of cost 0, which only asks.
+//! An allowed call gets the wait until the units queued before it have drained. So does a call of
+//! cost 0, which takes nothing.
 //!
-//! Never more than `capacity + rate x t` enter in any stretch `t`; who waits as told acts at the
-//! rate, evenly spaced.
+//! At most `capacity + rate x t` units enter in any stretch `t`; callers that wait as told act at
+//! the rate, evenly spaced.
 //!
 //! Source: Turner, "New directions in communications", 1986, in its form as a queue.
 
@@ -28,7 +28,7 @@ impl Bucket for LeakyBucket {
     }
 
     fn used(&self, full: u128, state: &State) -> u128 {
-        // A fraction that does not fit counts as a whole unit, and a level above a lowered
+        // A fraction that exceeds the period counts as a whole unit, and a level above a lowered
         // capacity as full.
         let fraction = state.fraction.min(self.0.period().as_us());
         (self.0.parts(state.units) + u128::from(fraction)).min(full)
@@ -39,7 +39,7 @@ impl Bucket for LeakyBucket {
     }
 
     fn is_used(state: &State) -> bool {
-        // An empty queue is no state.
+        // An empty queue is not stored.
         state.units > 0 || state.fraction > 0
     }
 }

@@ -1,20 +1,21 @@
-//! Calendar quota: count the cost in a day, week, month, quarter or year, start again in the next.
+//! Calendar quota: counts the cost in a day, week, month, quarter or year and starts again in the
+//! next.
 //!
-//! The state is when the period began and how much has been used in it. Where periods begin and end
-//! is told by a [`Calendar`]; nothing here knows one.
+//! The state is the start of the period and the units used in it. A [`Calendar`] gives the start
+//! and end of periods; the algorithm knows no calendar.
 //!
 //! ```text
 //! | period                 | next                   |
 //! start .... used .... now  end: all is there again
 //! ```
 //!
-//! What was used counts as long as the start that is stored lies in the period that is open, also
-//! when the rule has another unit, zone or start by now.
+//! Usage counts while the stored start lies in the open period, even if the rule's unit, zone or
+//! start has changed since.
 //!
-//! Never more than the limit in one period. Around the edge of two periods up to twice the limit
-//! may pass in a time shorter than one.
+//! At most the limit in one period. Up to twice the limit may pass around the edge of two periods,
+//! in less time than a period.
 //!
-//! Source: what billing calls an allowance per period.
+//! Source: the allowance per period known from billing.
 
 use crate::algorithms::window::{OpenWindow, Window, WindowView};
 use crate::bounds::{Cost, Limit};
@@ -28,7 +29,7 @@ use crate::time::Instant;
 pub struct CalendarQuota {
     /// Units per period.
     pub limit: Limit,
-    /// Which periods.
+    /// The periods.
     pub calendar: Calendar,
 }
 
@@ -36,16 +37,17 @@ impl Limiter<'_> for CalendarQuota {
     type State = Window;
     type NewState = Window;
 
-    /// A period that starts ahead of `now` counts as open; ahead by more than the length of the
-    /// current one, what was used in it moves there.
+    /// Returns the period open at `now`. A stored period that starts after `now` counts as open; if
+    /// it starts later than that by more than the length of the current period, its usage moves to
+    /// the current one.
     #[inline(always)]
     fn standing(&self, stored: Option<Window>, now: Instant) -> impl Standing<NewState = Window> {
         WindowView { limit: self.limit, open: self.window_at(stored, now) }
     }
 }
 
-/// What is open when a stored period begins after the `current` one, the clock having stepped back:
-/// its state, its end, and whether it had to be repaired.
+/// Returns the open period when the stored one begins after `current`, because the clock stepped
+/// back: its state, its end, and true if it had to be repaired.
 #[cold]
 fn open_ahead(
     state: Window,
@@ -75,14 +77,14 @@ impl Fields<2> for CalendarQuota {
 }
 
 impl CalendarQuota {
-    /// The period that is open at `now`, by what is stored.
+    /// Returns the period that is open at `now`, given the stored one.
     #[inline(always)]
     pub(super) fn window_at(&self, stored: Option<Window>, now: Instant) -> OpenWindow {
         let (Window { start, used }, end, repaired) = self.open_period(stored, now);
         OpenWindow { start, used, until_end: end.since(now), lapses_at: end, repaired }
     }
 
-    /// The period that is open at `now`, its end, and whether it had to be repaired.
+    /// Returns the period that is open at `now`, its end, and true if it had to be repaired.
     #[inline(always)]
     fn open_period(&self, stored: Option<Window>, now: Instant) -> (Window, Instant, bool) {
         let current = self.calendar.period_at(now);

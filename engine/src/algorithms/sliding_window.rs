@@ -1,13 +1,13 @@
 //! Sliding-window counter: the current window plus the part of the previous one still in view.
 //!
-//! Windows lie on multiples of their length since the Unix epoch. The state is the start of the
-//! current one and the cost used in the previous and in the current one; the estimate is
-//! `previous x (window - elapsed) / window + current`, compared without dividing.
+//! Windows start at multiples of their length since the Unix epoch. The state is the start of the
+//! current one and the cost used in the previous and in the current one. The estimate is `previous
+//! x (window - elapsed) / window + current`.
 //!
-//! Less than twice the limit in any window, and the limit itself when traffic is even. The
+//! Less than twice the limit in any window, and at most the limit when traffic is even. The
 //! estimate is rounded up, which favours the limit.
 //!
-//! What is given back comes from the current window first, then from the previous one.
+//! A refund takes units from the current window first, then from the previous one.
 //!
 //! Source: the approximation that Cloudflare described for its counters in 2017.
 
@@ -29,17 +29,17 @@ pub struct SlidingWindow {
 /// Two neighbouring windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
-    /// When the current window started.
+    /// The start of the current window.
     pub start: Instant,
-    /// How much was used in the window before.
+    /// Units used in the window before.
     pub previous: u64,
-    /// How much has been used in the current window.
+    /// Units used in the current window.
     pub current: u64,
 }
 
 impl State {
-    /// The most that one of the two counters holds. Allowed calls stay a thousand times below;
-    /// only changes of the window under a clock that keeps stepping back add up further.
+    /// The largest value of either counter. Allowed calls stay a thousand times below it; only
+    /// changes of the window's length under a clock that keeps stepping back go further.
     pub const COUNT_MAX: u64 = 1_000 * Limit::MAX;
 
     const fn empty(start: Instant) -> Self {
@@ -52,7 +52,7 @@ struct CounterView<'a> {
     rule: &'a SlidingWindow,
     now: Instant,
     windows: State,
-    /// What of both counts as used.
+    /// Units that count as used, of both windows.
     estimate: u64,
     repaired: bool,
 }
@@ -61,8 +61,8 @@ impl Limiter<'_> for SlidingWindow {
     type State = State;
     type NewState = State;
 
-    /// A window that starts ahead of `now` has not begun to elapse; ahead by more than its length,
-    /// its counters move to the window of `now`.
+    /// Returns the windows at `now`. A window that starts after `now` has not begun to elapse; if
+    /// it starts later than that by more than its length, its counters move to the window of `now`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (windows, repaired) = self.windows(stored, now);
@@ -115,12 +115,12 @@ impl Standing for CounterView<'_> {
         self.windows = State { start, previous: previous_left, current: current_left };
         self.estimate = faded.saturating_add(current_left);
         if current_left == 0 {
-            // What is left of the previous window is stored as that window's own.
+            // The rest of the previous window is stored as that window's own usage.
             let before = start.before(window);
             self.windows =
                 State { start: before.unwrap_or(start), previous: 0, current: previous_left };
             if before.is_none() {
-                // There is no window before the first one: it counts as used in that.
+                // There is no window before the first one, so the rest counts in the first.
                 self.estimate = previous_left;
             }
         }
@@ -160,7 +160,7 @@ impl Fields<3> for SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// The two windows as they stand at `now`, and whether they had to be repaired.
+    /// Returns the two windows at `now`, and true if they had to be repaired.
     fn windows(&self, stored: Option<State>, now: Instant) -> (State, bool) {
         let window = self.window.span();
         let current_start = now.floor_to(window);
@@ -169,8 +169,8 @@ impl SlidingWindow {
         };
         let grid_start = state.start.floor_to(window);
         if grid_start != state.start {
-            // Another window wrote it: where in the past the cost fell is lost, so all of it counts
-            // as current.
+            // A rule with another window length wrote it: the instants of the usage are lost, so
+            // all of it counts as current.
             let used = state.previous.saturating_add(state.current).min(State::COUNT_MAX);
             state = State { start: grid_start, previous: 0, current: used };
         }
@@ -187,7 +187,8 @@ impl SlidingWindow {
         (windows, false)
     }
 
-    /// What of `previous` still counts when `elapsed` of the current window is over; rounded up.
+    /// Returns the part of `previous` that still counts after `elapsed` of the current window,
+    /// rounded up.
     fn still_counting(&self, previous: u64, elapsed: Span) -> u64 {
         let window = self.window.as_us();
         let overlap = window.saturating_sub(elapsed.as_us());
@@ -195,25 +196,27 @@ impl SlidingWindow {
         u64::try_from(bounds::div_ceil(parts, window)).unwrap_or(u64::MAX)
     }
 
-    /// The first instant at which `cost`, which is at most the limit, fits.
+    /// Returns the first instant at which `cost`, which is at most the limit, fits.
     fn room_for(&self, windows: State, cost: Cost) -> Instant {
         let free = self.limit.units() - cost.units();
         let window = self.window.span();
         match free.checked_sub(windows.current) {
             Some(room) => windows.start.after(self.fades_to(windows.previous, room)),
-            // Not in this window. In the next one the current cost is the previous one.
+            // It does not fit in this window. In the next one, the current cost is the previous
+            // one.
             None => windows.start.after(window).after(self.fades_to(windows.current, free)),
         }
     }
 
-    /// How far into a window `count`, used in the one before, has faded to `room`.
+    /// Returns the time into a window after which `count`, used in the one before, counts as
+    /// `room`.
     fn fades_to(&self, count: u64, room: u64) -> Span {
         let window = u128::from(self.window.as_us());
         let overlap = (u128::from(room) * window).checked_div(u128::from(count)).unwrap_or(window);
         Span::from_us_saturating(window.saturating_sub(overlap))
     }
 
-    /// When nothing of `state` counts any more.
+    /// Returns the instant from which nothing of `state` counts.
     fn lapses_at(&self, state: State) -> Instant {
         let window = self.window.span();
         match (state.previous, state.current) {

@@ -1,9 +1,9 @@
-//! Token bucket: starts full, a call takes tokens out, time puts them back.
+//! Token bucket: starts full; a call takes tokens out, time puts them back.
 //!
-//! The state is when it was last written and how many tokens were left then, exactly: whole ones
-//! and the fraction of one. What it has in common with the leaky bucket stands in `bucket`.
+//! The state is the instant it was last written and the exact number of tokens left then: whole
+//! ones and the fraction of one. `bucket` holds the code shared with the leaky bucket.
 //!
-//! Never more than `capacity + rate x t` in any stretch `t`.
+//! At most `capacity + rate x t` units in any stretch `t`.
 //!
 //! Source: the token bucket of RFC 2697 and RFC 2698, refilled continuously.
 
@@ -16,7 +16,7 @@ use crate::fields::Field;
 pub struct TokenBucket(pub Refill);
 
 impl Bucket for TokenBucket {
-    // A full bucket is no state.
+    // A full bucket is not stored.
     const UNITS: Field = Field::new("tokens", 0, Limit::MAX - 1);
     const QUEUES: bool = false;
 
@@ -25,7 +25,7 @@ impl Bucket for TokenBucket {
     }
 
     fn used(&self, full: u128, state: &State) -> u128 {
-        // A fraction that does not fit is given up.
+        // A fraction that exceeds the period is dropped.
         let fits = state.fraction < self.0.period().as_us();
         let fraction = if fits { u128::from(state.fraction) } else { 0 };
         full.saturating_sub(self.0.parts(state.units) + fraction)

@@ -1,6 +1,6 @@
-//! What is counted in a window of time: shared by all that start again with the next window.
+//! Usage counted in a window of time: shared by the algorithms that start again in the next window.
 //!
-//! A limiter tells which window is open and when it ends; what follows from that stands here.
+//! The algorithm says which window is open and when it ends; this module derives the rest.
 
 use crate::bounds::{Cost, Limit};
 use crate::call::Standing;
@@ -10,25 +10,25 @@ use crate::time::{Instant, Span};
 /// A window as it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// When it opened, under the rule that opened it.
+    /// The start, under the rule that opened the window.
     pub start: Instant,
-    /// How much has been used in it: at least 1, or there would be no state. Above the limit, what
-    /// was charged is owed until the window ends.
+    /// Units used: at least 1, since an unused window is not stored. Units above the limit were
+    /// charged, and are owed until the window ends.
     pub used: u64,
 }
 
 /// The window that is open at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenWindow {
-    /// When it opened, or, with nothing used, would.
+    /// The start; if nothing is used, the start a first call would give it.
     pub start: Instant,
-    /// How much is used in it.
+    /// Units used.
     pub used: u64,
-    /// How long until it ends, and what is used in it with it.
+    /// The time until the window ends and its usage resets.
     pub until_end: Span,
-    /// When it ends at the latest, under this rule.
+    /// The latest instant at which the window ends under this rule.
     pub lapses_at: Instant,
-    /// Whether it had to be re-based, after a clock that stepped back.
+    /// Whether the window had to be re-based because the clock stepped back.
     pub repaired: bool,
 }
 

@@ -104,7 +104,7 @@ fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
 proptest! {
     #![proptest_config(properties::config())]
 
-    /// Bursts of charges at any pace; the model is compared at each.
+    /// Bursts of charges at any pace, compared with the model at each.
     #[test]
     fn charges_leave_at_most_twice_the_slots_and_one(
         calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128), 1..120),
@@ -121,7 +121,7 @@ proptest! {
         }
     }
 
-    /// The same between calls and refunds, of what counts.
+    /// Charges between calls and refunds: bounds the number of entries that count.
     #[test]
     fn charges_calls_and_refunds_leave_at_most_twice_the_slots_and_one_that_count(
         calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128, 0..8_u8), 1..200),
