@@ -1,21 +1,21 @@
-//! Leases: at most so many holders at once, each with a permit that lapses unless it is renewed.
+//! Leases: at most `limit` holders at once, each with a permit that expires unless it is renewed.
 //!
-//! What is remembered is a set of holders, each with an id and the instant at which its permit
-//! lapses. From that instant on it is free, to the microsecond: a holder that died gives its permit
-//! back by doing nothing.
+//! The state is a set of holders, each with an id and the instant at which its permit expires. From
+//! that instant on the permit is free, to the microsecond: a crashed holder's permit is freed
+//! without any call.
 //!
 //! ```text
 //! limit 2, ttl 60 s:   0 s a   1 s b   2 s c denied, retry 58 s   60 s c, in the place of a
 //! ```
 //!
-//! Asking again with the id of a live lease renews it: it lapses a ttl from now, also when that is
-//! sooner than before. That is allowed under a lowered limit too, so whoever has not heard the
-//! answer may repeat the call. Nobody loses a lease to a lowered limit.
+//! A call with the id of a live lease renews it: it expires a ttl from now, even if that is sooner
+//! than before. This is allowed under a lowered limit too, so a caller that missed the reply may
+//! repeat the call. A lowered limit ends no lease.
 //!
-//! Never more than the limit at once. There is no repair: a clock that steps back lengthens the
+//! At most `limit` permits at once. There is no repair: a clock that steps back lengthens the
 //! leases by its step, until they are renewed or released. One that steps forward ends them early.
 //!
-//! A set of any size is looked at, never walked: the rule asks [`Holders`] for a few numbers.
+//! No call walks the set, which may be large: the rule asks [`Holders`] for a few numbers.
 //!
 //! Source: C. Gray and D. Cheriton, Leases: an efficient fault-tolerant mechanism for distributed
 //! file cache consistency, 1989; with a limit, a counting semaphore.
@@ -31,78 +31,79 @@ mod tests;
 /// The rule: at most `limit` holders, each for `ttl`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// The most holders at once, at most [`Self::LIMIT_MAX`].
+    /// The largest number of holders at once, at most [`Self::LIMIT_MAX`].
     pub limit: Limit,
-    /// How long a permit lasts that is not renewed.
+    /// The time after which a permit expires unless it is renewed.
     pub ttl: Period,
 }
 
-/// The holders of one subject, as one of them or a new one sees them at one instant. A lease is
-/// live up to the instant at which it lapses, and not at it.
+/// The holders of one key at one instant, as seen by a caller that holds a lease or wants one. A
+/// lease is live before the instant at which it expires, and expired at that instant.
 pub trait Holders {
-    /// Why they cannot be told.
+    /// The reason why the holders cannot be read.
     type Error;
 
-    /// How many leases are live.
+    /// Returns the number of live leases.
     ///
     /// # Errors
     ///
-    /// When they cannot be told.
+    /// Returns an error if the holders cannot be read.
     fn live(&mut self) -> Result<u64, Self::Error>;
 
-    /// When the caller's own lease lapses; `None` when it is not live.
+    /// Returns the instant at which the caller's own lease expires; `None` if it is not live.
     ///
     /// # Errors
     ///
-    /// When it cannot be told.
+    /// Returns an error if the lease cannot be read.
     fn mine(&mut self) -> Result<Option<Instant>, Self::Error>;
 
-    /// When the last of the live leases of the others lapses; `None` when there is none.
+    /// Returns the instant at which the last of the other live leases expires; `None` if there is
+    /// none.
     ///
     /// # Errors
     ///
-    /// When it cannot be told.
+    /// Returns an error if the holders cannot be read.
     fn last_of_others(&mut self) -> Result<Option<Instant>, Self::Error>;
 
-    /// When the live lease lapses that has `rank` others before it in the order of lapsing; `None`
-    /// when there is none. To be asked after [`Self::live`].
+    /// Returns the instant at which the live lease expires that has `rank` others before it in
+    /// order of expiry; `None` if there is none. Called after [`Self::live`].
     ///
     /// # Errors
     ///
-    /// When it cannot be told.
+    /// Returns an error if the holders cannot be read.
     fn lapse_at_rank(&mut self, rank: u64) -> Result<Option<Instant>, Self::Error>;
 }
 
-/// A lease that is given or renewed.
+/// A lease that is granted or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// When it lapses.
+    /// The instant at which it expires.
     pub lapses_at: Instant,
-    /// When the last of all leases lapses: so long the key has to live.
+    /// The instant at which the last of all leases expires: the end of the key's life.
     pub last_lapse: Instant,
 }
 
-/// A live lease that is given back.
+/// A live lease that is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// When the last lease of the other holders lapses, which is how long the key has to live;
+    /// The instant at which the last lease of the other holders expires: the end of the key's life.
     /// `None` if no other lease is live, and the key is no longer needed.
     pub last_lapse: Option<Instant>,
 }
 
 impl Lease {
-    /// The most holders that a limit may allow.
+    /// The largest limit of holders.
     pub const LIMIT_MAX: Limit = Limit::ATTEMPTS_MAX;
 
-    /// Decides at `now` whether the caller may hold a lease, changing nothing. What is to be stored
-    /// is the grant; there is none for a denial, nor for who has to hold back.
+    /// Decides at `now` if the caller may hold a lease. Changes nothing. The grant is to be stored;
+    /// a denied call gets none, and neither does one under [`Mode::HoldBack`].
     ///
-    /// `remaining` is the number of free permits, `retry_after` the time until enough leases lapse
+    /// `remaining` is the number of free permits, `retry_after` the time until enough leases expire
     /// by themselves, `reset_after` the time until the last one does.
     ///
     /// # Errors
     ///
-    /// When the holders cannot be told.
+    /// Returns an error if the holders cannot be read.
     pub fn decide<H: Holders>(
         &self,
         holders: &mut H,
@@ -115,7 +116,7 @@ impl Lease {
         let limit = self.limit.units();
         let verdict = match live.checked_sub(limit) {
             Some(too_many) if mine.is_none() => {
-                // With so many and one more gone there is room for one.
+                // Once `too_many` leases and one more have expired, one permit is free.
                 let enough = holders.lapse_at_rank(too_many)?;
                 Verdict::Denied { retry_after: enough.unwrap_or(now).since(now) }
             }
@@ -136,12 +137,12 @@ impl Lease {
     }
 }
 
-/// The caller's live lease, prolonged or shortened to `ttl` from `now`; `None` when it has lapsed,
-/// or there never was one.
+/// Renews the caller's live lease: it expires `ttl` from `now`, later or sooner than before.
+/// Returns `None` if it has expired or never existed.
 ///
 /// # Errors
 ///
-/// When the holders cannot be told.
+/// Returns an error if the holders cannot be read.
 pub fn renew<H: Holders>(
     holders: &mut H,
     ttl: Period,
@@ -153,11 +154,11 @@ pub fn renew<H: Holders>(
     }
 }
 
-/// Releases the caller's live lease; `None` when it has lapsed, or there never was one.
+/// Releases the caller's live lease. Returns `None` if it has expired or never existed.
 ///
 /// # Errors
 ///
-/// When the holders cannot be told.
+/// Returns an error if the holders cannot be read.
 pub fn release<H: Holders>(holders: &mut H) -> Result<Option<Release>, H::Error> {
     match holders.mine()? {
         None => Ok(None),

@@ -1,5 +1,5 @@
-//! Reservations in a window: what one is, the list of them as stored, a window that has them, and
-//! the change of both.
+//! Reservations in a window: one reservation, the stored list, a window that has them, and the
+//! change of both.
 
 pub mod list;
 pub mod one;

@@ -1,7 +1,7 @@
-//! The codec: state <-> MessagePack. `msgpack`, `decimal` and the list of reservations have the
-//! parts of it.
+//! The codec between states and MessagePack; `msgpack`, `decimal` and `reservations` hold its
+//! parts.
 //!
-//! A state is an ordinary Redis string that holds one array, its kind first:
+//! A state is an ordinary Redis string with one array, whose first element is the kind:
 //!
 //! ```text
 //! FIXED        93 ff  start_us used                     at most 20 bytes
@@ -22,21 +22,19 @@
 //! LEAKYBUCKET  95 f8  updated_us level debt paid_fraction   at most 38
 //! ```
 //!
-//! A key of redis-cell is no array, but a number in decimal digits: see `decimal`.
+//! A key of redis-cell holds a number in decimal digits instead of an array: see `decimal`.
 //!
-//! The kind is a negative fixint, which a foreign array hardly begins with; another layout of the
-//! same algorithm will have another kind. Decoding is strict: what this module would not have
-//! written byte for byte, within the bounds of the limiters and with nothing after it, is no state.
-//! Of a log's entries only the first and the last are looked at, or a call would cost as much as
-//! the log is long. A list of reservations is looked at by whoever uses it, in one go
-//! ([`Unread`](list::Unread)).
+//! The kind is a negative fixint, which a foreign array is unlikely to start with; a new layout of
+//! an algorithm gets a new kind. Decoding is strict: it rejects bytes that this module would not
+//! write exactly so, numbers out of the limiters' bounds, and trailing bytes. Of a log, only the
+//! first and last entries are checked; otherwise a call would cost as much as the log is long. A
+//! list of reservations is checked when it is used, in one pass ([`Unread`](list::Unread)).
 //!
-//! Where the line to `rmp-serde` runs: what is a flat array of a few numbers, as all of the above
-//! and the header of a log, is read and written by [`Array`], because every call goes through it;
-//! `msgpack` says what that saves. What nests, the list of reservations, is written by `rmp-serde`,
-//! its shape being more than is wise to spell by hand; `reservations::list` says why it is read by
-//! hand all the same. A key without anything nested keeps a kind of this side. Both sides spell a
-//! number alike; the tests compare them.
+//! The limits of `rmp-serde`: flat arrays of a few numbers (all of the above, and the header of a
+//! log) are read and written by [`Array`], because every call needs them; `msgpack` says how much
+//! that saves. The nested list of reservations is written by `rmp-serde`, because its shape is too
+//! complex to write by hand; `reservations::list` says why it is nevertheless read by hand. A key
+//! without anything nested keeps a flat kind. Both sides encode a number alike; tests compare them.
 
 use crate::algorithms::backoff::Backoff;
 use crate::algorithms::bucket::{LeakyDebt, TokenDebt};
@@ -73,23 +71,24 @@ const CALENDAR_QUOTA: i8 = -10;
 const FIXED_RESERVED: i8 = -11;
 const QUOTA_RESERVED: i8 = -12;
 
-/// How the bytes behind a key change.
+/// The way a key's bytes change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// They become these: the whole of a fixed-size state.
+    /// The bytes become this array: the whole of a fixed-size state.
     Whole(Array),
-    /// They become these: a log that is new, shorter or on another base, or a queue in debt.
+    /// The bytes become these: a log that is new, shorter or on another base, or a queue in debt.
     Rewrite(Vec<u8>),
-    /// From `offset` on, which is at most their length, they become this entry and end there.
+    /// From `offset` on, which is at most their length, the bytes become this entry and end there.
     Patch {
-        /// Where the entry begins.
+        /// The offset of the entry.
         offset: usize,
         /// The entry.
         entry: RawEntry,
     },
-    /// From `offset` on they become these entries and end there: a log whose end was refunded.
+    /// From `offset` on, the bytes become these entries and end there: a log whose end was
+    /// refunded.
     Tail {
-        /// Where the first of the entries begins.
+        /// The offset of the first entry.
         offset: usize,
         /// The entries.
         entries: Vec<u8>,
@@ -97,7 +96,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// Applies the change to the bytes behind a key; a new key has none.
+    /// Applies the change to the bytes of a key; a new key has none.
     ///
     /// The change must have been made from these bytes.
     pub fn apply(&self, bytes: &mut Vec<u8>) {
@@ -110,8 +109,8 @@ impl Change {
     }
 }
 
-/// Replaces everything from `offset` on. A server does so with `SETRANGE`, which leaves no gap and
-/// cannot shorten: in a debug build, a change that needs either panics.
+/// Replaces everything from `offset` on. A server does so with `SETRANGE`, which would fill a gap
+/// and cannot shorten: a debug build panics on a change that needs either.
 fn overwrite(bytes: &mut Vec<u8>, offset: usize, patch: &[u8]) {
     debug_assert!(offset <= bytes.len(), "a patch leaves no gap");
     debug_assert!(
@@ -126,8 +125,8 @@ fn overwrite(bytes: &mut Vec<u8>, offset: usize, patch: &[u8]) {
 ///
 /// # Errors
 ///
-/// [`NotAState`] for anything that [`encode`] would not have written, but for the middle of a log,
-/// and for a list of reservations, which tells when it is read.
+/// Returns [`NotAState`] for anything that [`encode`] would not have written. The middle of a log
+/// is not checked, and a list of reservations only when it is read.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let kind = bytes.get(1).ok_or(NotAState)?;
@@ -148,7 +147,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     }
 }
 
-/// The change of bytes that stores `state`.
+/// Returns the change of bytes that stores `state`.
 #[inline]
 pub fn encode(state: &NewState<'_>) -> Change {
     match state {
@@ -170,7 +169,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
     }
 }
 
-/// A state of fixed size that fills `bytes`, each number within its bounds.
+/// Reads a state of fixed size that fills `bytes`, each number within its bounds.
 fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::Stored, NotAState> {
     let (numbers, rest) = split_fields(&L::FIELDS, bytes)?;
     if !rest.is_empty() {
@@ -183,8 +182,8 @@ fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Change {
     Change::Whole(Array::new(kind, L::numbers(state)))
 }
 
-/// The numbers of the array at the front of `bytes`, each within its bounds, and what comes after.
-// Inlined, or the bounds of a kind are looked up by every call.
+/// Returns the numbers of the array at the front of `bytes`, each within its bounds, and the rest.
+// Inlined; otherwise every call looks up the bounds of a kind.
 #[inline(always)]
 fn split_fields<'a, const N: usize>(
     fields: &[Field; N],
@@ -195,8 +194,8 @@ fn split_fields<'a, const N: usize>(
     if in_bounds { Ok((numbers, rest)) } else { Err(NotAState) }
 }
 
-/// The header and, in place, the entries. Only the ends of the list are looked at: what lies
-/// between is trusted no further than that no arithmetic on it can fail.
+/// Reads the header and borrows the entries. Checks only the first and last entries; those between
+/// are trusted only so far that no arithmetic on them can fail.
 fn read_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
     let ([base_us, slot_us], rest) = split_fields(&SlidingLog::HEADER, bytes)?;
     let (entries, cut_off) = rest.as_chunks();
@@ -224,15 +223,16 @@ fn write_log(edit: &Edit<'_>) -> Change {
             _ => Change::Tail { offset, entries: entry.repeat(count) },
         };
     }
-    // Between its ends a log is trusted, so a forged one may be out of order there. What is written
-    // has to read again: nothing in it comes before its front or after its last entry.
+    // Entries between the ends of a log are not checked, so those of a forged log may be out of
+    // order. The written log must decode again: no entry precedes its front or follows its last
+    // entry.
     let passed = log.total_before(edit.kept.start);
     let last = Entry { total: edit.last.total.max(passed.saturating_add(1)), ..edit.last };
     let kept = edit.kept.clone().map(|index| log.entry(index)).map(|entry| Entry {
         instant: entry.instant.min(last.instant),
         total: entry.total.max(passed.saturating_add(1)).min(last.total),
     });
-    // Of entries of one instant the last one says what all of them say.
+    // Of entries with the same instant, the last one holds the total of all.
     let following = kept.clone().skip(1).chain([last]);
     let telling = kept.zip(following).filter(|(entry, next)| entry.instant != next.instant);
     let entries = telling.map(|(entry, _)| entry).chain([last]);
@@ -245,12 +245,12 @@ fn write_log(edit: &Edit<'_>) -> Change {
     Change::Rewrite(bytes)
 }
 
-/// A window with reservations.
+/// Reads a window with reservations.
 #[cold]
 fn read_reserved(of: Windowed, bytes: &[u8]) -> Result<stored::State<'_>, NotAState> {
     let (list, [start_us, used]) = list::split(bytes)?;
     let window = Window { start: Instant::from_us(start_us), used };
-    // With nothing used there is no window, and only one way to say so.
+    // With nothing used there is no window, and it has only one encoding.
     let is_open = (1..=Cost::TOTAL_MAX).contains(&used) && window.start <= Instant::MAX;
     if is_open || (start_us, used) == (0, 0) {
         Ok(stored::State { of, list, window })

@@ -1,4 +1,4 @@
-//! Leases by tables with worked numbers, and against the naive list over random schedules.
+//! Leases: tables of worked numbers, and comparisons with the naive list over random schedules.
 
 use crate::call::Mode;
 use crate::decision::Verdict;
@@ -17,7 +17,7 @@ fn instant(us: i128) -> Instant {
     Instant::from_us(us.try_into().unwrap())
 }
 
-/// What the rule answers, and what it would store.
+/// Returns the rule's decision, and the grant it would store.
 fn decide(
     leases: &Leases,
     id: &[u8],
@@ -30,7 +30,7 @@ fn decide(
     (decision.into(), grant)
 }
 
-/// When in us, who, the limit, the ttl in us, and the reply.
+/// The instant in us, the id, the limit, the ttl in us, and the reply.
 type Row = (i128, &'static [u8], i128, i128, [i128; 5]);
 
 #[test]
@@ -39,17 +39,17 @@ fn a_lease_is_taken_renewed_and_lapses_to_the_microsecond() {
         (0, b"job-1", 3, 60 * SECOND, [1, 3, 2, 0, 60_000]),
         (SECOND, b"job-2", 3, 60 * SECOND, [1, 3, 1, 0, 60_000]),
         (2 * SECOND, b"job-3", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
-        // The first to lapse is the first to make room; the last tells when all are gone.
+        // The first lease to expire makes room first; the last one gives the reset.
         (2 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
-        // Who holds one is allowed again, and holds one still: its lapse is later now.
+        // A holder that calls again is allowed and still holds one lease, which now expires later.
         (3 * SECOND, b"job-1", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
         (3 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
-        // Sooner, if it says so: then the last is another.
+        // A shorter ttl ends the lease sooner: then another one is the last.
         (3 * SECOND, b"job-1", 3, 10 * SECOND, [1, 3, 0, 0, 59_000]),
-        // Up to the instant it lapses, and not at it.
+        // Live before the instant at which it expires, not at it.
         (13 * SECOND - 1, b"job-4", 3, SECOND, [0, 3, 0, 1, 49_001]),
         (13 * SECOND, b"job-4", 3, SECOND, [1, 3, 0, 0, 49_000]),
-        // Under a lowered limit nobody loses a lease, and two have to lapse for one to come.
+        // A lowered limit ends no lease, and two have to expire before a new one is granted.
         (13 * SECOND, b"job-5", 2, SECOND, [0, 2, 0, 48_000, 49_000]),
         (13 * SECOND, b"job-2", 1, 60 * SECOND, [1, 1, 0, 0, 60_000]),
         (13 * SECOND, b"job-5", 1, SECOND, [0, 1, 0, 60_000, 60_000]),
@@ -80,7 +80,7 @@ fn release_tells_when_the_last_of_the_other_live_leases_lapses() {
     let lapse = |at| Some(Some(instant(NOW + at)));
     assert_eq!(told(&leases, b"long", 10 * SECOND - 1), lapse(10 * SECOND));
     assert_eq!(told(&leases, b"short", 10 * SECOND - 1), lapse(60 * SECOND));
-    // At its lapse the short lease is gone: the long one is the last, then there is none.
+    // When the short lease expires, the long one is the last; then none is left.
     assert_eq!(told(&leases, b"short", 10 * SECOND), None);
     assert_eq!(told(&leases, b"long", 10 * SECOND), Some(None));
     assert_eq!(told(&leases, b"long", 60 * SECOND), None);
@@ -124,7 +124,7 @@ fn holders_that_vanish_while_they_are_counted_leave_nothing_to_wait_for() {
     assert_eq!((decision.verdict, grant), (Verdict::Denied { retry_after }, None));
 }
 
-/// One call: how far the clock moves before it, who makes it, and what it asks for.
+/// One call: how far the clock moves before it, the caller, and the request.
 #[derive(Clone, Debug)]
 struct Call {
     step_us: i128,
@@ -167,7 +167,7 @@ fn any_steps() -> impl Strategy<Value = i128> {
     ]
 }
 
-/// Plays calls by the rule and by the list, which have to agree; `limit` overrides theirs.
+/// Plays calls on the rule and on the list, which must agree; `limit` overrides the calls' own.
 fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
     let mut leases = Leases::default();
     let mut now = NOW;
@@ -205,7 +205,7 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
                     prop_assert!(is_live || live.len() as i128 <= limit);
                 } else {
                     prop_assert_eq!(live.len() as i128, before);
-                    // Allowed after so many ms, and not one earlier.
+                    // Allowed after exactly that many ms, not one earlier.
                     let at = |ms: i128| decide(&leases, &id, rule, now + ms * 1_000, Mode::Take);
                     let retry_after_ms = answer.retry_after_ms;
                     prop_assert_eq!(at(retry_after_ms).0.allowed, 1);
@@ -217,7 +217,7 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-/// When a lease lapses that was just renewed.
+/// Returns the instant at which a lease that was just renewed expires.
 fn of(leases: &Leases, id: &[u8], now: i128, renewed: Option<Grant>) -> Option<Instant> {
     renewed.and_then(|_| leases.of(id, now)).map(instant)
 }

@@ -1,4 +1,4 @@
-//! The list of reservations in a state, read where it lies.
+//! The list of reservations in a state, read in place.
 //!
 //! ```text
 //! 93 f5 | f4                             an array of three, the kind in front
@@ -7,13 +7,13 @@
 //!   c4 10 start_us used                  the window: two numbers of 8 bytes, big endian
 //! ```
 //!
-//! The window stands at the end, and its width is always the same: a call that makes no reservation
-//! writes these 16 bytes and no others, however long the list is.
+//! The window stands at the end, with a fixed width: a call that makes no reservation writes only
+//! these 16 bytes, however long the list is.
 //!
-//! A reservation is written by `rmp-serde`; those of a list that stay as they are, are copied. They
-//! are read by hand: by every call on the key, once ([`Unread`]), and only what is spelled as it
-//! would be written is a state. To read a list with `rmp-serde`, and to write it again to see that,
-//! takes ten times as long. Tests compare the two.
+//! A reservation is written by `rmp-serde`; reservations that do not change are copied. Every call
+//! on the key reads the list once, by hand ([`Unread`]), and only the exact bytes that would be
+//! written are a state. Reading it with `rmp-serde`, and writing it again to check that, takes ten
+//! times as long. Tests compare the two.
 
 use crate::bounds::{Cost, Period};
 use crate::msgpack::{NotAState, split_number};
@@ -28,43 +28,43 @@ pub(super) const FIXARRAY_MAX: usize = 15;
 pub(super) const ARRAY16: u8 = 0xdc;
 const BIN8: u8 = 0xc4;
 const NIL: u8 = 0xc0;
-/// What a reservation begins with.
+/// The first byte of a reservation.
 const FIXARRAY_OF_4: u8 = FIXARRAY + 4;
 
-/// The bytes in front of a list: an array of three, and its kind.
+/// The bytes in front of a list: the header of an array of three, and its kind.
 pub const FRONT_LEN: usize = 2;
-/// The bytes in front of the two numbers of the window: their length as binary.
+/// The bytes in front of the window's two numbers: their length as binary.
 pub(super) const WINDOW_FRONT: [u8; 2] = [BIN8, 16];
 
-/// A list of reservations as it is stored, not looked at yet. Whoever wants to know what is in it
-/// has to read it, and learns only then whether it is one: each call goes through it once.
+/// A stored list of reservations that has not been checked yet. Only [`Self::read`] tells if it is
+/// valid; each call reads it once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unread<'a> {
     /// The list with its header.
     bytes: &'a [u8],
 }
 
-/// Reservations by their ids, ascending, as they are stored.
+/// Reservations by their ids, ascending, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservations<'a> {
-    /// The list with its header, known to be well spelled.
+    /// The list with its header, known to be valid.
     bytes: &'a [u8],
 }
 
-/// The reservations of a list that are still to come.
+/// The remaining reservations of a list.
 #[derive(Clone, Debug)]
 pub struct Iter<'a>(pub(super) &'a [u8]);
 
 impl<'a> Unread<'a> {
-    /// None at all.
+    /// The empty list.
     pub const NONE: Self = Self { bytes: &[FIXARRAY] };
 
-    /// The reservations, each of which `each` sees with the number of its bytes, also of a list
-    /// that turns out to be none further on.
+    /// Reads the reservations, and calls `each` with each of them and its length in bytes, even if
+    /// the list turns out to be invalid further on.
     ///
     /// # Errors
     ///
-    /// [`NotAState`] for anything that `write` would not have written.
+    /// Returns [`NotAState`] for anything that `write` would not have written.
     #[inline(always)]
     pub fn read(
         self,
@@ -74,7 +74,7 @@ impl<'a> Unread<'a> {
         let mut last_id: &[u8] = &[];
         for _ in 0..count {
             let (reservation, after) = split_reservation(rest).ok_or(NotAState)?;
-            // None is empty, so the first one is above that too.
+            // No id is empty, so the first one is above the initial `last_id` too.
             if reservation.id <= last_id {
                 return Err(NotAState);
             }
@@ -86,14 +86,14 @@ impl<'a> Unread<'a> {
 }
 
 impl<'a> Reservations<'a> {
-    /// Each of them.
+    /// Returns an iterator over the reservations.
     #[inline]
     pub fn iter(&self) -> Iter<'a> {
         let header_len = if self.bytes.first() == Some(&ARRAY16) { 3 } else { 1 };
         Iter(self.bytes.get(header_len..).unwrap_or_default())
     }
 
-    /// Where the two numbers of the window begin that follows the list.
+    /// Returns the offset of the two numbers of the window, which follows the list.
     pub const fn window_offset(&self) -> usize {
         FRONT_LEN + self.bytes.len() + WINDOW_FRONT.len()
     }
@@ -110,12 +110,12 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// The list and the window of a state whose kind was looked at before. Of the list nothing is known
-/// yet but that it is not empty.
+/// Splits a state, whose kind is known, into its list and its window. Of the list, only its count
+/// is checked, which is not 0.
 ///
 /// # Errors
 ///
-/// [`NotAState`] for anything that `write` would not have written.
+/// Returns [`NotAState`] for anything that `write` would not have written.
 pub fn split(bytes: &[u8]) -> Result<(Unread<'_>, [u64; 2]), NotAState> {
     let ([header, _kind], rest) = bytes.split_first_chunk().ok_or(NotAState)?;
     let (rest, numbers) = rest.split_last_chunk::<16>().ok_or(NotAState)?;
@@ -128,7 +128,8 @@ pub fn split(bytes: &[u8]) -> Result<(Unread<'_>, [u64; 2]), NotAState> {
     Ok((Unread { bytes: list }, [(numbers >> 64) as u64, numbers as u64]))
 }
 
-/// How many there are in the list at the front of `bytes`, and what comes after its header.
+/// Returns the number of reservations in the list at the front of `bytes`, and the rest after its
+/// header.
 fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match bytes {
         [ARRAY16, high, low, rest @ ..] => {
@@ -140,9 +141,9 @@ fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// The reservation at the front of `bytes`, and what comes after it; `None` when it is none, or
-/// spelled otherwise than by `stored::push`.
-// Inlined, or each is written to memory and read again: half as much time on top.
+/// Returns the reservation at the front of `bytes`, and the rest; `None` if it is invalid or
+/// encoded otherwise than by `stored::push`.
+// Inlined; otherwise each one is written to memory and read back, which takes half as long again.
 #[inline(always)]
 fn split_reservation(bytes: &[u8]) -> Option<(Reservation<'_>, &[u8])> {
     let [FIXARRAY_OF_4, BIN8, id_len, rest @ ..] = bytes else { return None };

@@ -1,4 +1,4 @@
-//! A window with reservations as it is stored: as read, and as it is to be.
+//! A window with reservations: the stored form, as read and as it is to be written.
 
 use crate::algorithms::window::Window;
 use crate::bounds::{Cost, Period};
@@ -10,7 +10,7 @@ use crate::reservations::one::Reservation;
 use crate::time::{Instant, Span};
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 
-/// The algorithms that can have reservations.
+/// The algorithms that support reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Windowed {
     /// `FIXED`
@@ -22,60 +22,60 @@ pub enum Windowed {
 /// A window with at least one reservation, as read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State<'a> {
-    /// Whose window it is.
+    /// The algorithm.
     pub of: Windowed,
     /// The reservations.
     pub list: Unread<'a>,
-    /// The window; with nothing used, it starts at the epoch.
+    /// The window; if nothing is used, it starts at the epoch.
     pub window: Window,
 }
 
-/// What becomes of a window and its reservations.
+/// The change of a window and its reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit<'a> {
-    /// Whose window it is.
+    /// The algorithm.
     pub of: Windowed,
-    /// What becomes of the list.
+    /// The change of the list.
     pub list: ListEdit,
-    /// Whether some in it have lapsed, or are re-based.
+    /// Whether some reservations in the list have expired or are re-based.
     pub tidies: bool,
-    /// How many are in it then.
+    /// The number of reservations in the new list.
     pub count: u16,
-    /// How many bytes of reservations come before that of the id, or would.
+    /// The length in bytes of the reservations before the place of the id.
     pub len_before: u32,
-    /// The window; with nothing used, it starts at the epoch.
+    /// The window; if nothing is used, it starts at the epoch.
     pub window: Window,
-    /// The list as it is stored.
+    /// The list as stored.
     pub stored: Reservations<'a>,
-    /// Whose reservation changes.
+    /// The id of the reservation that changes.
     pub id: &'a [u8],
-    /// For how long it is remembered from `now` on.
+    /// The time from `now` on for which it is remembered.
     pub ttl: Span,
-    /// How much it is to hold; `None` settles it.
+    /// The units it is to hold; `None` settles it.
     pub held: Option<Cost>,
-    /// What has lapsed by then is dropped.
+    /// The instant of the call: reservations that have expired by then are dropped.
     pub now: Instant,
 }
 
-/// What becomes of a list of reservations.
+/// The change of a list of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEdit {
-    /// It is gone, for all have lapsed: the state is the plain one of the algorithm.
+    /// The list is removed, since all have expired: the state is the algorithm's plain one.
     Drop,
-    /// It stays as it is stored.
+    /// The list stays as stored.
     Keep,
-    /// What has lapsed is dropped, and what is too far ahead re-based.
+    /// Expired reservations are dropped, and those too far ahead are re-based.
     Tidy,
-    /// The same, and that of the id is put in, where none is.
+    /// As [`Self::Tidy`]; a reservation for a new id is inserted.
     Insert,
-    /// The same, and that of the id is written again, open or settled.
+    /// As [`Self::Tidy`]; the id's reservation is rewritten, open or settled.
     Replace,
-    /// The same, and that of the id is taken out.
+    /// As [`Self::Tidy`]; the id's reservation is removed.
     Remove,
 }
 
 impl<'a> Edit<'a> {
-    /// The reservation that is put in.
+    /// Returns the reservation to insert or rewrite.
     pub fn put(&self) -> Option<Reservation<'a>> {
         let Self { id, now: since, held, .. } = *self;
         let puts = matches!(self.list, ListEdit::Insert | ListEdit::Replace);
@@ -83,18 +83,18 @@ impl<'a> Edit<'a> {
         Some(Reservation { id, since, ttl, held })
     }
 
-    /// Whether the list has one of the id, which does not stay as it is.
+    /// Returns true if the list holds the id, and its reservation changes.
     pub const fn changes_own(&self) -> bool {
         matches!(self.list, ListEdit::Replace | ListEdit::Remove)
     }
 }
 
 impl State<'_> {
-    /// The state at `now` as names and numbers, for people.
+    /// Returns the state at `now` as names and numbers, for `RL.INSPECT`.
     ///
     /// # Errors
     ///
-    /// [`NotAState`] when its list is none.
+    /// Returns [`NotAState`] if the list is invalid.
     pub fn shown(&self, now: Instant) -> Result<Vec<(&'static str, u64)>, NotAState> {
         let (mut reserved, mut open, mut settled) = (0, 0, 0);
         self.list.read(|stored, _| match stored.at(now).map(|seen| seen.held) {
@@ -116,10 +116,10 @@ impl State<'_> {
     }
 }
 
-/// A whole state with its list edited, and the window.
+/// Encodes a whole state with its edited list and the window.
 pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     let [kind] = kind.to_be_bytes();
-    // A reservation has at most 68 bytes but its id.
+    // A reservation has at most 68 bytes besides its id.
     let len_max = edit.stored.window_offset() + edit.id.len() + 128;
     let mut bytes = Vec::with_capacity(len_max);
     bytes.extend_from_slice(&[FIXARRAY + 3, kind]);
@@ -145,7 +145,7 @@ pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Writes those that do not change, but for what the clock has made of them.
+/// Writes the reservations that do not change, without expired ones and with re-based starts.
 fn keep(list: &[u8], edit: &Edit<'_>, bytes: &mut Vec<u8>) {
     if !edit.tidies {
         return bytes.extend_from_slice(list);
@@ -161,7 +161,7 @@ fn keep(list: &[u8], edit: &Edit<'_>, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The two numbers of a window.
+/// Encodes the two numbers of a window.
 pub fn spelled_window([start_us, used]: [u64; 2]) -> [u8; 16] {
     (u128::from(start_us) << 64 | u128::from(used)).to_be_bytes()
 }
@@ -174,7 +174,7 @@ pub(super) fn push(bytes: &mut Vec<u8>, reservation: Option<Reservation<'_>>) {
     }
 }
 
-/// A reservation as `rmp-serde` takes it.
+/// A reservation in the form that `rmp-serde` encodes.
 struct Spelled<'a>(&'a Reservation<'a>);
 
 impl Serialize for Spelled<'_> {
@@ -189,7 +189,7 @@ impl Serialize for Spelled<'_> {
     }
 }
 
-/// Bytes, where a slice would be an array of numbers.
+/// Bytes to encode as binary; a slice would become an array of numbers.
 struct Binary<'a>(&'a [u8]);
 
 impl Serialize for Binary<'_> {

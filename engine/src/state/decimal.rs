@@ -1,11 +1,11 @@
-//! The state of a key that redis-cell may have written, or will read: its theoretical arrival time
-//! in nanoseconds, as decimal digits and nothing else.
+//! The state of a key shared with redis-cell: its theoretical arrival time in nanoseconds, as
+//! decimal digits and nothing else.
 //!
 //! ```text
 //! 1800000002000000000    at most 19 bytes
 //! ```
 //!
-//! No array begins with a digit, so neither form is ever taken for the other.
+//! No array begins with a digit, so the two forms are never confused.
 
 use crate::msgpack::{Array, NotAState};
 use crate::redis_cell::State;
@@ -15,8 +15,8 @@ use crate::state::Change;
 ///
 /// # Errors
 ///
-/// [`NotAState`] for anything but the digits of a number up to [`State::ARRIVAL_MAX_NS`], with a
-/// sign or a zero in front too.
+/// Returns [`NotAState`] for anything but the digits of a number up to [`State::ARRIVAL_MAX_NS`]; a
+/// sign or a leading zero is refused too.
 pub fn decode_decimal(bytes: &[u8]) -> Result<State, NotAState> {
     let ([b'0'] | [b'1'..=b'9', ..]) = bytes else {
         return Err(NotAState);
@@ -26,7 +26,7 @@ pub fn decode_decimal(bytes: &[u8]) -> Result<State, NotAState> {
     Ok(State { arrival_ns })
 }
 
-/// The change of bytes that stores the state of a key of redis-cell.
+/// Returns the change of bytes that stores the state of a key of redis-cell.
 pub fn encode_decimal(state: &State) -> Change {
     Change::Whole(Array::digits(state.arrival_ns))
 }

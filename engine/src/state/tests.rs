@@ -1,4 +1,4 @@
-//! The codec: golden bytes that must read for ever, and that nothing else is read.
+//! The codec: golden bytes that must decode for ever, and the bytes that it rejects.
 
 use crate::algorithms::window::Window;
 use crate::algorithms::{Rule, backoff, bucket, gcra, sliding_window};
@@ -25,8 +25,8 @@ fn stored(state: &NewState<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The bytes of each kind as they are written, the first six since version 0.1.0. They are in
-/// databases: a change here is a new kind, never an edit.
+/// The bytes written for each kind, the first six since version 0.1.0. Databases hold them: a new
+/// layout needs a new kind, never an edit here.
 pub(crate) const GOLDEN: [(&str, &str); 16] = [
     ("fixed window", "93 ff cf00060a24181e4000 0f"),
     ("sliding window", "94 fe cf00060a24181e4000 28 cc80"),
@@ -42,7 +42,7 @@ pub(crate) const GOLDEN: [(&str, &str); 16] = [
     ("backoff", "93 f7 cf00060a24181e4000 ceffffffff"),
     ("calendar quota", "93 f6 cf00060a24181e4000 0f"),
     ("calendar quota in debt", "93 f6 cf00060a24181e4000 cf000001d1a94a2000"),
-    // Longer numbers under the kinds of old.
+    // Larger numbers under the original kinds.
     ("fixed window in debt", "93 ff cf00060a24181e4000 cf000001d1a94a2000"),
     ("gcra in debt", "93 fa cf17979d0ef9b2d000 25"),
     (
@@ -86,7 +86,7 @@ fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [Stat
     ]
 }
 
-/// The same state as one to be stored; of a log, the one that ends with its last entry.
+/// Returns the same state in the form to store; a log is the one that ends with its last entry.
 fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
     match *state {
         State::FixedWindow(state) => NewState::FixedWindow(state),
@@ -155,7 +155,7 @@ fn no_golden_bytes_read_when_cut_short_or_followed_by_anything() {
     }
 }
 
-/// A state whose reservations, if it has any, are read too, as every call on it does.
+/// Decodes a state with its reservations, if it has any, as every call on it does.
 fn decode_all(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     let state = decode(bytes)?;
     if let State::Reserved(state) = state {
@@ -180,15 +180,15 @@ fn every_flipped_bit_reads_as_another_state_or_as_none() {
     }
 }
 
-/// What reads as a state is what would be written for it.
+/// Asserts that a decoded state would be written as the same bytes.
 fn assert_written_alike(state: &State<'_>, bytes: &[u8]) {
     match encode(&to_store(state)) {
         Change::Whole(whole) => assert_eq!(whole.as_slice(), bytes),
         Change::Patch { offset, entry } => assert_eq!([&bytes[..offset], &entry].concat(), bytes),
-        // Entries out of order inside a log: only its ends are looked at.
+        // Entries out of order inside a log: only its ends are checked.
         Change::Rewrite(_) | Change::Tail { .. } if matches!(state, State::SlidingLog(_)) => {}
         Change::Rewrite(whole) => assert_eq!(whole, bytes),
-        // Of a window with reservations what stands in front of it is not written.
+        // Of a window with reservations, the bytes in front of the window are not written.
         Change::Tail { offset, entries } => {
             assert_eq!([&bytes[..offset], &entries].concat(), bytes);
         }
@@ -208,7 +208,7 @@ fn another_spelling_of_the_same_numbers_is_no_state() {
         "93 ff 0f cb0000000000000000",     // a float
         "93 ff a3616263 0f",               // a text
         "93 ff c0 0f",                     // nothing
-        "93 00 cf00060a24181e4000 0f",     // no kind of ours
+        "93 00 cf00060a24181e4000 0f",     // an unknown kind
     ];
     for hex in spellings {
         assert_eq!(decode(&bytes(hex)), Err(NotAState), "{hex}");
@@ -262,7 +262,7 @@ fn a_new_log_is_one_entry_behind_its_header() {
     assert_eq!((log.base, log.last().total, log.entries.len()), (at, 7, 1));
 }
 
-/// A number of any length: each spelling has its share, and so have the borders between two.
+/// Any number, with a share for each encoding and for the borders between two.
 pub(crate) fn any_number() -> impl Strategy<Value = u64> {
     let border = prop::sample::select(vec![0x7f, 0xff, 0xffff, 0xffff_ffff, u64::MAX - 1]);
     prop_oneof![
@@ -278,7 +278,7 @@ fn verbs() -> impl Strategy<Value = Verb> {
 /// The front of an array of a kind and three numbers.
 const KIND: [u8; 2] = [0x94, 0xff];
 
-/// Three numbers after a kind, each in one of the spellings that MessagePack has for it.
+/// Three numbers after a kind, each in any of its MessagePack encodings.
 fn spelled_somehow() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec((any_number(), 0..6_usize), 3).prop_map(|numbers| {
         let mut bytes = KIND.to_vec();
@@ -335,7 +335,7 @@ proptest! {
         }
     }
 
-    /// The hand-written array is the one that a MessagePack library writes, number by number.
+    /// Compares the hand-written array with the one of a MessagePack library, number by number.
     #[test]
     fn an_array_is_spelled_as_a_messagepack_library_spells_it(
         kind in -10_i8..0,
@@ -349,7 +349,8 @@ proptest! {
         prop_assert_eq!(long_array(kind, numbers), rmp_serde::to_vec(&(kind, a, b, c, d)).unwrap());
     }
 
-    /// It reads exactly what a MessagePack library reads and would write again byte for byte.
+    /// Checks that exactly those bytes decode which a library reads and would write again
+    /// unchanged.
     #[test]
     fn an_array_reads_as_a_messagepack_library_reads_it(
         bytes in prop_oneof![
@@ -364,7 +365,7 @@ proptest! {
         prop_assert_eq!(split_numbers(&bytes).ok(), library);
     }
 
-    /// A log whose middle was forged may be decided on, but what is stored then reads again.
+    /// Checks that a state stored over a log with a forged middle decodes again.
     #[test]
     fn whatever_is_written_over_a_forged_log_reads_again(
         entries in prop::collection::vec((0..4_000_u64, 0..200_u64), 1..12),

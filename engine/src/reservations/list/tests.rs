@@ -1,4 +1,4 @@
-//! The list of reservations: golden bytes, that nothing else is read, and a MessagePack library.
+//! The list of reservations: golden bytes, bytes that are rejected, and a MessagePack library.
 
 use crate::algorithms::State;
 use crate::algorithms::window::Window;
@@ -36,7 +36,7 @@ fn golden_reservations_read_as_what_they_were_written_from() {
         let list: Vec<_> = state.list.read(|_, _| ()).unwrap().iter().collect();
         assert_eq!((state.of, &*list), (of, &expected[..]), "{name}");
         assert_eq!(state.window, Window { start: Instant::from_us(US), used: 15 }, "{name}");
-        // Settled under either, what becomes of it is of the same kind.
+        // If its rule settles it, the new state is of the same kind.
         let at = Instant::from_us(US);
         let rule = match of {
             Windowed::Fixed => Fixed::rule(&LIMITS),
@@ -85,7 +85,7 @@ fn reservations_out_of_bounds_or_order_or_spelled_otherwise_are_no_state() {
     }
 }
 
-/// Whether bytes are a state, and the list in it is one.
+/// Returns true if the bytes decode to a state with a valid list of reservations.
 fn is_read(bytes: &[u8]) -> bool {
     match decode(bytes) {
         Ok(State::Reserved(state)) => state.list.read(|_, _| ()).is_ok(),
@@ -93,9 +93,9 @@ fn is_read(bytes: &[u8]) -> bool {
     }
 }
 
-/// A whole state, its list spelled already.
+/// Encodes a whole state whose list is already encoded.
 fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
-    // As of so many zeros, each of which is a byte.
+    // The header of as many zeros, each of which is one byte.
     let mut header = rmp_serde::to_vec(&vec![0_u8; count]).unwrap();
     header.truncate(header.len() - count);
     let window = window.map(u64::to_be_bytes).concat();
@@ -105,8 +105,8 @@ fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Reservations are read exactly as a MessagePack library reads and would write them again,
-    /// also with a bit flipped.
+    /// Checks that reservations decode exactly as a MessagePack library reads them and would write
+    /// them again, even with a bit flipped.
     #[test]
     fn reservations_read_as_a_messagepack_library_reads_them(
         ids in prop::collection::btree_map(
@@ -120,7 +120,7 @@ proptest! {
     ) {
         let (mut list, mut valid, count) = (Vec::new(), true, ids.len());
         for (id, (since_us, ttl_us, held, wild)) in &ids {
-            // Mostly within bounds, or hardly a list would be.
+            // Mostly within bounds; otherwise hardly any list would be valid.
             let bound = |number: &u64, max: u64, wild_at| {
                 if *wild == wild_at { *number } else { *number % max }
             };
@@ -147,7 +147,7 @@ proptest! {
         let Ok(stored) = state.list.read(|_, len| lens.push(len)) else { return Ok(()) };
         type Read<'a> = (i8, Vec<(&'a [u8], u64, u64, Option<u64>)>, &'a [u8]);
         let (kind, read, window): Read = rmp_serde::from_slice(&bytes).unwrap();
-        // A bit makes one kind of the other.
+        // A flipped bit may turn one kind into the other.
         let kinds = [(Windowed::Fixed, -11), (Windowed::Quota, -12)];
         prop_assert!(kinds.contains(&(state.of, kind)));
         prop_assert_eq!(window, &bytes[bytes.len() - 16..]);

@@ -16,7 +16,7 @@ use crate::{oracle, properties};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Plays a schedule that `source` says, with the model beside it.
+/// Plays the schedule that `source` encodes, together with the model.
 fn play<S: Subject<Model: WindowModel>>(
     mut source: &[u8],
     is_set: bool,
@@ -49,8 +49,8 @@ fn sources() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 20..700)
 }
 
-/// Denied, nothing is written while the clock runs forward, and what has lapsed is as if it had
-/// never been.
+/// Checks that a denied call writes nothing while the clock runs forward, and that an expired state
+/// counts as none.
 fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     play::<S>(source, false, |key, limits, now, call, answer, before| {
         let denies = match call {
@@ -75,8 +75,8 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
     })
 }
 
-/// However the clock steps, nobody waits for more than the window, or the longest time that
-/// anything is held, and as much again.
+/// Checks that no wait exceeds the window, or the longest ttl of a reservation, by more than the
+/// same time again, however the clock steps.
 fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     let mut longest_us = 0;
     play::<S>(source, true, |_, limits, now, call, answer, _| {
@@ -89,9 +89,9 @@ fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseR
     })
 }
 
-/// Under one rule and a good clock, with nothing charged and nothing settled above what was held,
-/// used and held together are never above the limit. Windows are `window_us` long; the clock
-/// moves in steps of `tick_us`.
+/// Checks that the units used and held together never exceed the limit, under one rule, a steady
+/// clock, no charge and no settlement above the amount held. Windows are `window_us` long; the
+/// clock moves in steps of `tick_us`.
 fn never_exceeds<S: Subject<Model: WindowModel>>(
     limits: &Limits,
     tick_us: i128,
@@ -130,14 +130,14 @@ fn never_exceeds<S: Subject<Model: WindowModel>>(
 proptest! {
     #![proptest_config(properties::config())]
 
-    /// Answers, writes and promises are the model's, whatever the clock does, whichever of two
-    /// rules calls, and however plain calls, reservations and settlements take turns.
+    /// Checks that replies, writes and promises match the model, for any clock, two rules in turn,
+    /// and any order of plain calls, reservations and settlements.
     #[test]
     fn reservations_in_a_window_agree_with_their_model_under_any_clock(source in sources()) {
         play::<Fixed>(&source, true, |_, _, _, _, _, _| Ok(()))?;
     }
 
-    /// The same of calendar periods.
+    /// Checks the same for calendar periods.
     #[test]
     fn reservations_on_a_quota_agree_with_their_model_under_any_clock(source in sources()) {
         play::<Quotas>(&source, true, |_, _, _, _, _, _| Ok(()))?;

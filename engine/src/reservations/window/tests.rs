@@ -37,7 +37,8 @@ use Call::Plain;
 
 type Row = (i128, Call, [i128; 5]);
 
-/// Makes the calls of a table on one key, at these ms, and compares with it and with the model.
+/// Makes the calls of a table on one key, each at its ms, and compares the replies with the table
+/// and the model.
 fn check(limits: &Limits, rows: &[Row]) -> Twin {
     check_from::<Fixed>(NOW, limits, rows)
 }
@@ -67,22 +68,22 @@ fn what_is_open_counts_as_used_for_everybody_until_it_lapses() {
     check(
         &TEN_A_MINUTE,
         &[
-            // It opens no window: what is held lapses with its own time.
+            // It opens no window: the held units are freed when the reservation expires.
             (0, Call::Step("a", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
             (0, Plain(Verb::Decide, 1), [1, 10, 5, 0, 90_000]),
             (0, Call::Step("b", reserve(30, 5)), [1, 10, 0, 0, 90_000]),
-            // Denied until the first of the two lapses, and one of two until both have.
+            // Denied until the first of the two expires; a cost of 6, until both have.
             (0, Plain(Verb::Decide, 1), [0, 10, 0, 30_000, 90_000]),
             (0, Plain(Verb::Decide, 6), [0, 10, 0, 60_000, 90_000]),
             (0, Plain(Verb::Decide, 7), [0, 10, 0, 90_000, 90_000]),
             (0, Plain(Verb::Decide, 11), [0, 10, 0, -1, 90_000]),
-            // In part, a charge, and what a refund finds: one is used.
+            // A partial call, a charge, and a refund: one unit is used.
             (0, Plain(Verb::Partly, 9), [0, 10, 0, 30_000, 90_000]),
             (0, Plain(Verb::Charge, 1), [0, 10, 0, 30_000, 90_000]),
             (0, Plain(Verb::Refund, 9), [1, 10, 1, 0, 90_000]),
             (29_999, Plain(Verb::Decide, 2), [0, 10, 1, 1, 60_001]),
             (30_000, Plain(Verb::Decide, 2), [1, 10, 4, 0, 60_000]),
-            // The end of a window frees what was used in it, and no more.
+            // The end of a window frees only the units used in it.
             (89_999, Plain(Verb::Decide, 5), [0, 10, 4, 1, 1]),
             (90_000, Plain(Verb::Decide, 8), [1, 10, 2, 0, 60_000]),
         ],
@@ -96,21 +97,21 @@ fn a_reservation_is_settled_once_and_for_what_it_took() {
         &[
             (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
             (0, Call::Step("b", reserve(60, 4)), [1, 10, 2, 0, 60_000]),
-            // Less than reserved: the rest is free again. A second time changes nothing.
+            // Less than reserved: the rest is free again. A repetition changes nothing.
             (10_000, Call::Step("a", Step::Commit(Some(1))), [1, 10, 5, 0, 60_000]),
             (10_000, Call::Step("a", Step::Commit(Some(1))), [1, 10, 5, 0, 60_000]),
             (10_000, Call::Step("a", Step::Commit(Some(9))), [1, 10, 5, 0, 60_000]),
             (10_000, Call::Step("a", Step::Cancel), [0, 10, 5, 0, 60_000]),
             // As reserved.
             (10_000, Call::Step("b", Step::Commit(None)), [1, 10, 5, 0, 60_000]),
-            // More than reserved, and than there is: debt.
+            // More than reserved, and more than is left: debt.
             (20_000, Call::Step("c", reserve(60, 5)), [1, 10, 0, 0, 60_000]),
             (20_000, Call::Step("c", Step::Commit(Some(8))), [1, 10, 0, 50_000, 50_000]),
             (20_000, Plain(Verb::Decide, 1), [0, 10, 0, 50_000, 50_000]),
             // Unknown.
             (20_000, Call::Step("d", Step::Commit(Some(8))), [0, 10, 0, 50_000, 50_000]),
             (20_000, Call::Step("d", Step::Cancel), [0, 10, 0, 50_000, 50_000]),
-            // Once its time is over, a settled id is unknown too.
+            // Once expired, a settled id is unknown too.
             (69_999, Call::Step("a", Step::Commit(None)), [1, 10, 0, 1, 1]),
             (70_000, Call::Step("a", Step::Commit(None)), [0, 10, 10, 0, 0]),
         ],
@@ -139,14 +140,14 @@ fn a_reservation_goes_along_when_the_window_turns_and_counts_where_it_is_settled
         &[
             (50_000, Plain(Verb::Decide, 3), [1, 10, 7, 0, 10_000]),
             (50_000, Call::Step("a", reserve(30, 5)), [1, 10, 2, 0, 30_000]),
-            // The old window is over; what is held is not.
+            // The old window has ended; the reservation has not.
             (60_000, Plain(Verb::Decide, 6), [0, 10, 5, 20_000, 20_000]),
             (60_000, Plain(Verb::Decide, 1), [1, 10, 4, 0, 60_000]),
             (70_000, Call::Step("a", Step::Commit(Some(4))), [1, 10, 5, 0, 50_000]),
             (120_000, Plain(Verb::Decide, 10), [1, 10, 0, 0, 60_000]),
         ],
     );
-    // A commit opens a window where none is.
+    // A commit opens a window if none is open.
     check(
         &TEN_A_MINUTE,
         &[
@@ -163,14 +164,14 @@ fn to_reserve_again_replaces_amount_and_time_if_that_fits() {
         &[
             (0, Plain(Verb::Decide, 2), [1, 10, 8, 0, 60_000]),
             (0, Call::Step("a", reserve(30, 6)), [1, 10, 2, 0, 60_000]),
-            // Its own amount is not counted.
+            // Its own amount does not count.
             (0, Call::Step("a", reserve(90, 8)), [1, 10, 0, 0, 90_000]),
             (0, Call::Step("a", reserve(30, 7)), [1, 10, 1, 0, 60_000]),
-            // What does not fit leaves the old one, and waits for the others alone.
+            // A new amount that does not fit leaves the old one, and waits for the others alone.
             (0, Call::Step("a", reserve(30, 9)), [0, 10, 1, 60_000, 60_000]),
             (0, Call::Step("a", reserve(30, 11)), [0, 10, 1, -1, 60_000]),
             (0, Plain(Verb::Decide, 2), [0, 10, 1, 30_000, 60_000]),
-            // Nothing is held for the id, which is remembered.
+            // Nothing is held for the id, which is still remembered.
             (0, Call::Step("a", reserve(30, 0)), [1, 10, 8, 0, 60_000]),
             (0, Call::Step("a", Step::Commit(None)), [1, 10, 8, 0, 60_000]),
             (0, Call::Step("a", Step::Commit(None)), [1, 10, 8, 0, 60_000]),
@@ -178,7 +179,7 @@ fn to_reserve_again_replaces_amount_and_time_if_that_fits() {
     );
 }
 
-/// Returns what is stored of the only id of a key.
+/// Returns the stored reservation of a key's only id.
 fn only_reservation(twin: &Twin) -> Reservation<'_> {
     let State::Reserved(state) = decode(twin.key.bytes.as_ref().unwrap()).unwrap() else {
         panic!("reserved")
@@ -188,7 +189,7 @@ fn only_reservation(twin: &Twin) -> Reservation<'_> {
 
 #[test]
 fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
-    // The ttl, when it is committed, and when the id is forgotten, in ms.
+    // The ttl, the time of the commit, and the time at which the id is forgotten, in ms.
     let rows = [
         (10_000, 9_900, 19_900),
         (10_000, 0, 10_000),
@@ -206,7 +207,7 @@ fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
         assert_eq!(step(at_ms, commit).remaining, 7);
         let again = step(forgotten_ms - 1, commit);
         assert_eq!(again.allowed, 1, "{ttl_ms} {at_ms}");
-        // Charged once: all is free again when the window of that one charge ends.
+        // Charged once: all is free again when the window of that charge ends.
         assert_eq!(again.reset_after_ms, (at_ms + 60_001 - forgotten_ms).max(0));
         assert_eq!(step(forgotten_ms, commit).allowed, 0, "{ttl_ms} {at_ms}");
         let Reservation { since, ttl, held, .. } = only_reservation(&twin);
@@ -227,7 +228,7 @@ fn commit_after_the_clock_stepped_back_is_remembered_until_the_old_end() {
     assert_eq!(step(-90, Step::Commit(None)), 1);
     assert_eq!(step(89, Step::Commit(None)), 1);
     assert_eq!(step(90, Step::Commit(None)), 0);
-    // The longest ttl there is, twice.
+    // The longest ttl, twice.
     let mut twin = <Twin>::default();
     let year = 366 * 86_400;
     twin.step(&TEN_A_MINUTE, NOW, b"a", reserve(year, 4)).unwrap();
@@ -264,10 +265,10 @@ fn a_key_remembers_1024_ids_and_what_has_lapsed_makes_room() {
     let rule = Fixed::rule(&limits);
     let more = |at, id: &str| twin.key.step(&rule, at, id.as_bytes(), reserve(60, 0)).map(|_| ());
     assert_eq!(more(NOW, "one more"), Err(ReservationError::TooMany));
-    // Also one that would not fit, for it would never come to that.
+    // A reservation that would not fit gets the same error, which comes first.
     assert_eq!(more(NOW, "job-3"), Ok(()));
     assert_eq!(more(NOW + 30 * SECOND, "one more"), Ok(()));
-    // A plain call writes its 16 bytes, however many there are.
+    // A plain call writes 16 bytes, however many reservations there are.
     let (_, write) = twin.key.act(Verb::Decide, &rule, NOW, 1).unwrap();
     let Some(oracle::Write::Keep {
         change: crate::state::Change::Tail { offset, entries }, ..
@@ -313,7 +314,7 @@ fn the_last_that_is_forgotten_deletes_the_key_or_leaves_its_plain_form() {
     assert_eq!(kind(&twin), Some(-11));
     twin.call(Verb::Decide, limits, NOW + 10_000_000, 1).unwrap();
     assert_eq!(kind(&twin), Some(-1));
-    // A refund of all that was used leaves what is remembered.
+    // A refund of all used units leaves the reservations.
     twin.step(limits, NOW + 10_000_000, b"a", reserve(10, 4)).unwrap();
     twin.call(Verb::Refund, limits, NOW + 10_000_000, 9).unwrap();
     assert_eq!(kind(&twin), Some(-11));
@@ -326,10 +327,10 @@ fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
     let limits = &TEN_A_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(20, 8)).unwrap();
-    // Back by its time: it stays, and waits that much longer.
+    // Back by the ttl: the reservation stays, and the wait grows by as much.
     let denied = twin.call(Verb::Decide, limits, NOW - 20 * SECOND, 3).unwrap().unwrap();
     assert_eq!(denied.retry_after_ms, 40_000);
-    // Further: it begins now, and that is written though the call is denied.
+    // Further back: it starts now, and that is written even though the call is denied.
     let before = twin.key.clone();
     let back = NOW - 20 * SECOND - 1;
     let peeked = twin.call(Verb::Decide, limits, back, 0).unwrap().unwrap();
@@ -360,13 +361,13 @@ fn a_reservation_goes_along_at_midnight_also_of_a_day_of_23_hours() {
         &[
             (0, Plain(Verb::Decide, 6), [1, 10, 4, 0, hour]),
             (0, Call::Step("a", reserve(7_200, 3)), [1, 10, 1, 0, 2 * hour]),
-            // The end of the day is one lapse of two.
+            // The day and the reservation end at different times.
             (0, Plain(Verb::Decide, 7), [0, 10, 1, hour, 2 * hour]),
             (0, Plain(Verb::Decide, 8), [0, 10, 1, 2 * hour, 2 * hour]),
-            // Nothing is used any more; what is held is.
+            // Nothing is used any more; the reservation still holds its units.
             (hour, Plain(Verb::Decide, 8), [0, 10, 7, hour, hour]),
             (hour, Plain(Verb::Decide, 7), [1, 10, 0, 0, 23 * hour]),
-            // More than reserved, in the new day: out of debt with its end, after 23 hours.
+            // More than reserved, in the new day: the debt ends with the day, after 23 hours.
             (hour, Call::Step("a", Step::Commit(Some(5))), [1, 10, 0, 23 * hour, 23 * hour]),
             (hour, Call::Step("a", Step::Commit(Some(9))), [1, 10, 0, 23 * hour, 23 * hour]),
             (24 * hour - 1, Plain(Verb::Decide, 1), [0, 10, 0, 1, 1]),
@@ -388,11 +389,11 @@ fn under_another_calendar_what_is_open_stays_and_what_is_used_counts_if_its_peri
     };
     twin.call(Verb::Decide, &TEN_A_DAY, NOW, 3).unwrap();
     assert_eq!(step(&mut twin, &TEN_A_DAY, 0, reserve(86_400, 4)), (3, 86_400_000));
-    // The day of Berlin began before that of UTC did.
+    // The day in Berlin began before the day in UTC.
     let peeked = twin.call(Verb::Decide, &utc, NOW, 0).unwrap().unwrap();
     assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 86_400_000));
     assert_eq!(step(&mut twin, &utc, hour, Step::Commit(None)), (6, 54_000_000));
-    // And that of UTC within that of Berlin.
+    // The day in UTC began within the day in Berlin.
     let peeked = twin.call(Verb::Decide, &TEN_A_DAY, NOW + hour, 0).unwrap().unwrap();
     assert_eq!((peeked.remaining, peeked.reset_after_ms), (6, 50_400_000));
 }

@@ -19,7 +19,7 @@ fn change_replaces_the_bytes_from_its_offset_on() {
         assert_eq!(after(Change::Whole(array), stored), array.as_slice());
         assert_eq!(after(Change::Rewrite(vec![1, 2, 3]), stored), [1, 2, 3]);
     }
-    // Over the last entry, and behind it.
+    // Over the last entry, and after it.
     for offset in [8, 20] {
         let patched = after(Change::Patch { offset, entry }, &[7; 20]);
         assert_eq!(patched, [vec![7; offset], entry.to_vec()].concat());
