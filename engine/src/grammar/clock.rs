@@ -4,25 +4,25 @@ use crate::grammar::error::GrammarError;
 use crate::grammar::number;
 use crate::time::{Instant, Span};
 
-/// What to do to the module's clock.
+/// A change to the module's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockAction {
-    /// Stop it, at the given instant or where it is.
+    /// Stops it, at the given instant or where it is.
     Freeze(Option<Instant>),
-    /// Move it on, stopping it first.
+    /// Stops it and moves it forward.
     Forward(Span),
-    /// Move it back, stopping it first.
+    /// Stops it and moves it back.
     Back(Span),
-    /// Let it show the real time again.
+    /// Lets it show the real time again.
     Resume,
 }
 
 impl ClockAction {
-    /// Reads what follows `RL.DEBUG`.
+    /// Parses the arguments after `RL.DEBUG`.
     ///
     /// # Errors
     ///
-    /// The first thing wrong, from left to right.
+    /// Returns the first error, from left to right.
     pub fn parse(args: &[&[u8]]) -> Result<Self, GrammarError> {
         let [subcommand, action, values @ ..] = args else {
             return Err(GrammarError::Arity);

@@ -1,79 +1,79 @@
-//! What can be wrong with arguments. Each text stands here once, names the argument and what is
-//! accepted, and never echoes what the client sent.
+//! The errors in arguments. Each text is defined here once, names the argument and the accepted
+//! values, and never echoes a client's bytes.
 
 use crate::algorithms::{Algorithm, for_algorithms};
 use std::ffi::CStr;
 
-/// One thing wrong with the arguments of a command.
+/// An error in the arguments of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrammarError {
-    /// Too few or too many arguments; the server has a text of its own for that.
+    /// Too few or too many arguments; the server has its own text for that.
     Arity,
-    /// Too few words in a rule that is one argument.
+    /// Too few words in a rule that is passed as one argument.
     RuleArity(Algorithm),
     /// More rules than a call may have.
     TooManyRules,
-    /// Not a limit.
+    /// An invalid limit.
     Limit,
-    /// Not a burst.
+    /// An invalid burst.
     Burst,
-    /// Not a capacity.
+    /// An invalid capacity.
     Capacity,
-    /// Not a rate.
+    /// An invalid rate.
     Rate,
-    /// Not a cost.
+    /// An invalid cost.
     Cost,
-    /// Not a window.
+    /// An invalid window.
     Window,
-    /// Not a period.
+    /// An invalid period.
     Period,
-    /// Too many units a second.
+    /// Too many units per second.
     RateTooHigh,
-    /// The burst takes too long to come back.
+    /// The burst takes too long to refill.
     BurstRefill,
-    /// The capacity takes too long to come back.
+    /// The capacity takes too long to refill.
     CapacityRefill,
-    /// Not a number of free attempts.
+    /// An invalid number of free attempts.
     Attempts,
-    /// Not a shortest delay.
+    /// An invalid shortest delay.
     Base,
-    /// Not a longest delay.
+    /// An invalid longest delay.
     Max,
-    /// Not a time to forget after.
+    /// An invalid time after which attempts are forgotten.
     Forget,
     /// The shortest delay is above the longest.
     BaseAboveMax,
-    /// All would be forgotten before the longest delay is over.
+    /// Attempts would be forgotten before the longest delay ends.
     MaxNotBelowForget,
-    /// Not a unit of a calendar.
+    /// An invalid calendar unit.
     Unit,
-    /// Not a time zone.
+    /// An invalid time zone.
     Zone,
-    /// Not a day that a week may start on.
+    /// An invalid day for the start of a week.
     StartOfWeek,
-    /// Not a day that a month may start on.
+    /// An invalid day for the start of a month.
     StartOfMonth,
-    /// Not a month that a year may start in.
+    /// An invalid month for the start of a year.
     StartOfYear,
-    /// A day and a quarter start where they do.
+    /// `START` for a day or a quarter, whose starts are fixed.
     StartNotHere,
-    /// Not the id of a holder.
+    /// An invalid id of a holder.
     LeaseId,
-    /// Not a number of holders.
+    /// An invalid number of holders.
     LeaseLimit,
-    /// Not how long a lease or a reservation lasts.
+    /// An invalid ttl of a lease or a reservation.
     Ttl,
-    /// `LEASE` has no options.
+    /// An option after `LEASE`, which has none.
     LeaseOption,
-    /// Too few words in a lease that is one argument.
+    /// Too few words in a lease that is passed as one argument.
     LeaseArity,
-    /// `LEASE` where a cost is settled.
+    /// `LEASE` in a charge or a refund.
     LeaseNotHere,
     /// `USE` where no policy can be named.
     UseNotHere,
-    /// Not the name of a policy to use.
+    /// An invalid name of a policy to use.
     UsedPolicy,
-    /// Not a variant of a policy.
+    /// An invalid variant of a policy.
     Variant,
     /// `FOR` without a variant.
     MissingVariant,
@@ -81,21 +81,21 @@ pub enum GrammarError {
     RepeatedFor,
     /// `DEFAULT` without a rule.
     MissingDefault,
-    /// Not an option of `USE`.
+    /// An invalid option of `USE`.
     OptionOfUse,
-    /// Too few words in a use of a policy that is one argument.
+    /// Too few words in a use of a policy that is passed as one argument.
     UseArity,
-    /// Not the name of an algorithm that a policy can have.
+    /// An invalid algorithm for a policy.
     AlgorithmOfPolicy,
     /// `COST` or `PARTIAL` with a policy whose rule is `BACKOFF`.
     CostOfBackoff,
-    /// Not an option of this command.
+    /// An invalid option of this command.
     Option,
-    /// Not an option of `FIXED`.
+    /// An invalid option of `FIXED`.
     OptionOrAligned,
-    /// Not an option of `QUOTA`.
+    /// An invalid option of `QUOTA`.
     OptionOfQuota,
-    /// `BACKOFF` has no options.
+    /// An option after `BACKOFF`, which has none.
     NoOption,
     /// `COST` twice.
     RepeatedCost,
@@ -109,65 +109,65 @@ pub enum GrammarError {
     RepeatedStart,
     /// `ZONE` without a name.
     MissingZone,
-    /// `START` without what it is.
+    /// `START` without a value.
     MissingStart,
     /// `COST` without a number.
     MissingCost,
     /// `COST 0 PARTIAL`.
     PartialOfNothing,
-    /// `PARTIAL` where nothing is decided, but settled.
+    /// `PARTIAL` in a command that does not decide by one rule.
     PartialNotHere,
-    /// Not the name of an algorithm.
+    /// An invalid name of an algorithm.
     Algorithm,
-    /// Not a burst as redis-cell counts it, without the call itself.
+    /// An invalid burst of redis-cell, which does not count the call itself.
     MaxBurst,
-    /// Not how many redis-cell is to let through in a period.
+    /// An invalid number of calls per period, of redis-cell.
     CountPerPeriod,
-    /// Not a period as redis-cell takes it, in whole seconds.
+    /// An invalid period of redis-cell, in whole seconds.
     PeriodInSeconds,
-    /// Not what a call of redis-cell takes.
+    /// An invalid quantity of redis-cell.
     Quantity,
-    /// Too many a second, of redis-cell.
+    /// Too many calls per second, of redis-cell.
     CountTooHigh,
-    /// The burst takes too long to come back, of redis-cell.
+    /// The burst takes too long to refill, of redis-cell.
     MaxBurstRefill,
-    /// Not an id of a reservation.
+    /// An invalid id of a reservation.
     ReservationId,
-    /// Not the name of an algorithm that can have reservations.
+    /// An algorithm that does not support reservations.
     NotReservable,
-    /// Not the name of a policy, or of a variant of one.
+    /// An invalid name of a policy or variant.
     PolicyName,
     /// More names than a call may have.
     TooManyNames,
-    /// Not a pattern of names.
+    /// An invalid pattern of names.
     Pattern,
-    /// Neither a mode nor the rule of a policy.
+    /// Neither a mode nor a rule of a policy.
     PolicyRule,
     /// A policy without a rule.
     MissingPolicyRule,
-    /// Not an option of the rule of a policy.
+    /// An invalid option in the rule of a policy.
     OptionOfPolicy,
     /// `COST` or `PARTIAL` in the rule of a policy.
     CostOfPolicy,
-    /// Not a percentage.
+    /// An invalid percentage.
     Percent,
-    /// A mode after another.
+    /// A second mode.
     RepeatedMode,
-    /// Not how long a policy lasts.
+    /// An invalid lifetime of a policy.
     Ex,
     /// `EX` twice.
     RepeatedEx,
-    /// `RL.DEBUG` of something else.
+    /// An unknown subcommand of `RL.DEBUG`.
     Subcommand,
     /// `RL.DEBUG CLOCK` with an unknown action.
     ClockAction,
-    /// Not a time to freeze the clock at.
+    /// An invalid time to freeze the clock at.
     UnixTime,
-    /// Not a duration to move the clock by.
+    /// An invalid duration to move the clock by.
     Duration,
 }
 
-/// `text` as the C string that the server takes.
+/// Returns the text as the C string that the server takes.
 const fn c_str(text_and_nul: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text_and_nul.as_bytes()) {
         Ok(text) => text,
@@ -251,14 +251,14 @@ macro_rules! or {
     ($first:literal $($rest:literal)+) => { concat!($first, ", ", or!($($rest)+)) };
 }
 
-/// Makes the texts that name algorithms of the table's rows.
+/// Makes the texts that name algorithms, from the table's rows.
 macro_rules! texts_of_algorithms {
     ($(
         $(#[$call:meta])*
         $name:literal $limiter:ident($arguments:literal: $($argument:ident)*)
             $state:ty => $new_state:ty,
     )*) => {
-        /// The text for a rule of this algorithm with too few arguments.
+        /// Returns the text for a rule of this algorithm with too few arguments.
         const fn rule_arity(algorithm: Algorithm) -> &'static CStr {
             match algorithm {
                 $(Algorithm::$limiter => const {
@@ -284,7 +284,7 @@ macro_rules! texts_of_algorithms {
 for_algorithms!(texts_of_algorithms);
 
 impl GrammarError {
-    /// The text of the error reply; `None` where the server's own has to serve.
+    /// Returns the text of the error reply; `None` if the server's own text applies.
     pub const fn text(self) -> Option<&'static CStr> {
         Some(match self {
             Self::Arity => return None,

@@ -1,4 +1,4 @@
-//! Leases: who asks, for which of so many permits, and for how long.
+//! Leases: the holder, the number of permits, and the ttl.
 
 use crate::bounds::Period;
 use crate::grammar::error::GrammarError;
@@ -8,20 +8,20 @@ use crate::leases::Lease;
 /// The longest id of a holder.
 const ID_LEN_MAX: usize = 128;
 
-/// A lease that is asked for.
+/// A requested lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseRequest<'a> {
     /// The holder.
     pub id: &'a [u8],
-    /// How many there may be, and for how long.
+    /// The largest number of holders, and the ttl.
     pub rule: Lease,
 }
 
-/// Reads what follows the key of `RL.LEASE`, or the name of the rule.
+/// Parses the arguments after the key of `RL.LEASE`, or after the name of the rule.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 pub fn lease<'a>(args: &[&'a [u8]]) -> Result<LeaseRequest<'a>, GrammarError> {
     let [id, limit, ttl, rest @ ..] = args else {
         return Err(GrammarError::Arity);
@@ -37,11 +37,11 @@ pub fn lease<'a>(args: &[&'a [u8]]) -> Result<LeaseRequest<'a>, GrammarError> {
     Ok(LeaseRequest { id, rule: Lease { limit, ttl } })
 }
 
-/// Reads what follows the key of `RL.RENEW`: the holder, and for how long from now on.
+/// Parses the arguments after the key of `RL.RENEW`: the holder and the ttl from now on.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 pub fn renew<'a>(args: &[&'a [u8]]) -> Result<(&'a [u8], Period), GrammarError> {
     let [id, ttl] = args else {
         return Err(GrammarError::Arity);
@@ -50,11 +50,11 @@ pub fn renew<'a>(args: &[&'a [u8]]) -> Result<(&'a [u8], Period), GrammarError> 
     Ok((id, number::period(ttl).ok_or(GrammarError::Ttl)?))
 }
 
-/// Reads what follows the key of `RL.RELEASE`: the holder.
+/// Parses the arguments after the key of `RL.RELEASE`: the holder.
 ///
 /// # Errors
 ///
-/// [`GrammarError::LeaseId`] when it is none.
+/// Returns [`GrammarError::LeaseId`] if the id is invalid.
 pub fn release<'a>(args: &[&'a [u8]]) -> Result<&'a [u8], GrammarError> {
     let [id] = args else {
         return Err(GrammarError::Arity);
@@ -62,7 +62,7 @@ pub fn release<'a>(args: &[&'a [u8]]) -> Result<&'a [u8], GrammarError> {
     holder(id)
 }
 
-/// The id of a holder: any bytes. An empty one would be the mark of the set that holds them.
+/// Returns the id of a holder: any bytes. An empty id is refused, since it marks the module's set.
 fn holder(id: &[u8]) -> Result<&[u8], GrammarError> {
     if (1..=ID_LEN_MAX).contains(&id.len()) { Ok(id) } else { Err(GrammarError::LeaseId) }
 }

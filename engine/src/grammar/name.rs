@@ -1,4 +1,4 @@
-//! The name of a rule, in any case.
+//! The name of a rule, in upper or lower case.
 
 use crate::algorithms::{Algorithm, for_algorithms};
 use crate::grammar::error::GrammarError;
@@ -9,17 +9,17 @@ const LEASE: &[u8] = b"LEASE";
 /// The name of a rule that a policy defines.
 const USE: &[u8] = b"USE";
 
-/// Finds the algorithm of a name.
+/// Returns the algorithm with this name.
 ///
 /// # Errors
 ///
-/// [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::UseNotHere`] for `USE`, and
+/// Returns [`GrammarError::LeaseNotHere`] for `LEASE`, [`GrammarError::UseNotHere`] for `USE`, and
 /// [`GrammarError::Algorithm`] for any other name.
 pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
     algorithm(name).ok_or_else(|| unnamed(name))
 }
 
-/// Makes [`algorithm`] of the rows of the table.
+/// Makes the function `algorithm` from the rows of the table.
 macro_rules! algorithm {
     ($(
         $(#[$_call:meta])*
@@ -41,13 +41,13 @@ for_algorithms!(algorithm);
 /// Returns true if `word` is `name` in any case. `name` consists of `N` capital letters.
 #[inline(always)]
 pub fn is_name<const N: usize>(word: &[u8], name: &str) -> bool {
-    // Without its bit of the case a letter is a capital one, and no other byte becomes a letter.
+    // Without its case bit, a letter is upper case, and no other byte becomes a letter.
     const CASE: u8 = 0x20;
     let capitals = <&[u8; N]>::try_from(word).map(|word| word.map(|byte| byte & !CASE));
     capitals.is_ok_and(|capitals| capitals == name.as_bytes())
 }
 
-/// Returns the error for a name that is no algorithm's.
+/// Returns the error for a name that is not an algorithm's.
 #[cold]
 fn unnamed(name: &[u8]) -> GrammarError {
     if name.eq_ignore_ascii_case(LEASE) {

@@ -3,19 +3,20 @@
 use crate::bounds::{Cost, Limit, Period};
 use crate::time::Span;
 
-/// The most digits after the point.
+/// The largest number of digits after the point.
 const DECIMALS_MAX: u32 = 6;
 
-/// The most digits whose value fits into 64 bits, whatever they are.
+/// The largest number of digits whose value always fits into 64 bits.
 const DIGITS_FITTING: usize = 19;
 
-/// Digits only, leading zeros included; `None` when there are none, or their value exceeds 64 bits.
+/// Parses digits, with leading zeros allowed; `None` if there are none or their value exceeds 64
+/// bits.
 pub fn integer(digits: &[u8]) -> Option<u64> {
     let (value, rest) = split_integer(digits)?;
     rest.is_empty().then_some(value)
 }
 
-/// Splits the digits in front from what follows them; `None` as for [`integer`].
+/// Splits the leading digits from the rest; `None` as for [`integer`].
 #[inline(always)]
 fn split_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     if bytes.len() > DIGITS_FITTING {
@@ -30,7 +31,7 @@ fn split_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     (rest.len() < bytes.len()).then_some((value, rest))
 }
 
-/// Splits the digits in front where their value may not fit.
+/// Splits the leading digits if their value may not fit.
 #[cold]
 fn split_long_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
@@ -42,23 +43,23 @@ fn split_long_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     (rest.len() < bytes.len()).then_some((value, rest))
 }
 
-/// A limit, burst, capacity or rate.
+/// Parses a limit, burst, capacity or rate.
 pub fn limit(digits: &[u8]) -> Option<Limit> {
     Limit::new(integer(digits)?)
 }
 
-/// A cost.
+/// Parses a cost.
 pub fn cost(digits: &[u8]) -> Option<Cost> {
     Cost::new(integer(digits)?)
 }
 
-/// A window or a period.
+/// Parses a window or a period.
 pub fn period(duration: &[u8]) -> Option<Period> {
     Period::new(span(duration)?)
 }
 
-/// Reads a duration: digits, perhaps a point and up to six more, perhaps a unit; seconds without
-/// one. `None` also if it is not a whole number of microseconds.
+/// Parses a duration: digits, optionally a point and up to six more digits, optionally a unit (by
+/// default seconds). `None` also if it is not a whole number of microseconds.
 fn span(duration: &[u8]) -> Option<Span> {
     let (whole, rest) = split_integer(duration)?;
     match unit_us(rest) {
@@ -67,7 +68,7 @@ fn span(duration: &[u8]) -> Option<Span> {
     }
 }
 
-/// Reads the rest of a duration of `whole` units, from the point on.
+/// Parses the rest of a duration of `whole` units, from the point on.
 #[cold]
 fn span_with_decimals(whole: u64, rest: &[u8]) -> Option<Span> {
     let decimals = rest.strip_prefix(b".")?;
@@ -90,7 +91,8 @@ const fn unit_us(unit: &[u8]) -> Option<u64> {
     }
 }
 
-/// What `decimals`, so many digits after the point, is of `unit_us`; `None` when no whole number.
+/// Returns `decimals`, of `digits` digits after the point, as a part of `unit_us`; `None` if it is
+/// not a whole number.
 fn fraction_of(decimals: u64, digits: usize, unit_us: u64) -> Option<u64> {
     let digits = u32::try_from(digits).ok().filter(|digits| *digits <= DECIMALS_MAX)?;
     let scale = 10_u64.pow(digits);

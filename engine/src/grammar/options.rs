@@ -8,9 +8,10 @@ use crate::bounds::Cost;
 /// The options of a call, for every rule that counts units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallOptions {
-    /// `COST n`: what the call takes; 1 by default. A call of `BACKOFF` takes one.
+    /// `COST n`: the units the call takes; 1 by default. A call of `BACKOFF` takes one.
     pub cost: Cost,
-    /// `PARTIAL`: whether the call takes what is left, up to its cost, which is then at least one.
+    /// `PARTIAL`: whether the call takes the units left, up to its cost, which is then at least
+    /// one.
     pub partial: bool,
 }
 
@@ -18,17 +19,17 @@ impl CallOptions {
     /// The options of a call that gives none.
     pub const NONE: Self = Self { cost: Cost::ONE, partial: false };
 
-    /// Checks that the options are those of a command that takes its cost in full.
+    /// Checks that the options fit a command that takes its cost in full.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::PartialNotHere`] for `PARTIAL`.
+    /// Returns [`GrammarError::PartialNotHere`] for `PARTIAL`.
     pub fn in_full(self) -> Result<(), GrammarError> {
         if self.partial { Err(GrammarError::PartialNotHere) } else { Ok(()) }
     }
 }
 
-/// The options of a call as they are given. They are read here and nowhere else.
+/// The options of a call as given. Only this type parses them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenOptions {
     /// `COST n`
@@ -38,12 +39,11 @@ pub struct GivenOptions {
 }
 
 impl GivenOptions {
-    /// Reads the option `name` and takes its value from `args`. Returns false if the name is none
-    /// of these options.
+    /// Parses the option `name` and takes its value from `args`. Returns false for any other name.
     ///
     /// # Errors
     ///
-    /// What is wrong with the option.
+    /// Returns an error if the option is invalid.
     #[inline(always)]
     pub fn read(&mut self, name: &[u8], args: &mut &[&[u8]]) -> Result<bool, GrammarError> {
         if is_cost(name) {
@@ -66,11 +66,11 @@ impl GivenOptions {
         Ok(true)
     }
 
-    /// Checks the options against each other once all are read, and fills in the defaults.
+    /// Checks the options against each other once all are parsed, and fills in the defaults.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::PartialOfNothing`] for a partial cost of 0.
+    /// Returns [`GrammarError::PartialOfNothing`] for a partial cost of 0.
     #[inline(always)]
     pub fn check(self) -> Result<CallOptions, GrammarError> {
         let call = self.or_default();
@@ -97,7 +97,7 @@ impl GivenOptions {
         is_cost(word) || is_partial(word)
     }
 
-    /// Returns true if the options among `args`, which were read before, give a cost.
+    /// Returns true if the options among `args`, which were parsed before, give a cost.
     pub fn give_cost(args: &[&[u8]]) -> bool {
         args.iter().any(|word| is_cost(word))
     }
@@ -127,7 +127,7 @@ pub struct Options {
     pub aligned: bool,
 }
 
-/// Reads the options of a rule. Most calls have none.
+/// Parses the options of a rule. Most calls have none.
 #[inline(always)]
 pub fn options(args: &[&[u8]], may_align: bool) -> Result<Options, GrammarError> {
     if args.is_empty() {

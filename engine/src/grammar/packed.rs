@@ -1,4 +1,4 @@
-//! A rule in one argument, as `RL.ALL` has them: its words with spaces between them.
+//! A rule in one argument, as `RL.ALL` takes them: its words separated by spaces.
 
 use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
@@ -7,19 +7,19 @@ use crate::grammar::name::named;
 use crate::grammar::request::{Asked, Request};
 use crate::grammar::rule::request;
 
-/// How many rules one call may have.
+/// The largest number of rules in one call.
 pub const RULES_MAX: usize = 16;
 
-/// The most words that are read. The longest rule has ten and errors are found from left to right,
-/// so a rule with more words has an error before the cut.
+/// The largest number of words that are parsed. The longest rule has ten and errors are found from
+/// left to right, so a rule with more words has an error before the cut.
 const WORDS_MAX: usize = 12;
 
-/// Reads a rule whose words are separated by one or more spaces; spaces around it are ignored, and
-/// nothing is quoted.
+/// Parses a rule whose words are separated by one or more spaces. Spaces around it are ignored;
+/// there is no quoting.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right; [`GrammarError::RuleArity`] for too few words.
+/// Returns the first error, from left to right; [`GrammarError::RuleArity`] for too few words.
 #[inline]
 pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError> {
     let mut words = [[].as_slice(); WORDS_MAX];
@@ -44,8 +44,8 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError>
     })
 }
 
-/// The rules that were read last. A program sends the same few texts again and again, and to
-/// compare a text takes a tenth of what it takes to read it.
+/// The rules parsed last. A program sends the same few texts again and again, and comparing a text
+/// takes a tenth of the time of parsing it.
 pub struct PackedRules([Option<KeptRule>; KEPT_MAX]);
 
 /// A rule and its text.
@@ -57,7 +57,7 @@ struct KeptRule {
     request: Request,
 }
 
-/// The number of rules that are kept: each has one place, by its text.
+/// The number of rules that are kept: the text determines the place.
 const KEPT_MAX: usize = 1 << KEPT_BITS;
 const KEPT_BITS: u32 = 6;
 
@@ -65,14 +65,14 @@ const KEPT_BITS: u32 = 6;
 const KEPT_TEXT_MAX: usize = 48;
 
 impl PackedRules {
-    /// No rules yet.
+    /// The cache without any rules.
     pub const NONE: Self = Self([None; KEPT_MAX]);
 
-    /// Reads a rule, as [`packed_rule`] does.
+    /// Parses a rule, as [`packed_rule`] does.
     ///
     /// # Errors
     ///
-    /// As for [`packed_rule`].
+    /// Returns the errors of [`packed_rule`].
     #[inline]
     pub fn read<'a>(&mut self, rule: &'a [u8], slots: Slots) -> Result<Asked<'a>, GrammarError> {
         let Some(place) = place_of(rule).and_then(|place| self.0.get_mut(place)) else {
@@ -87,7 +87,7 @@ impl PackedRules {
     }
 }
 
-/// Reads a rule and keeps it at `place`, unless it is a lease.
+/// Parses a rule and keeps it at `place`, unless it is a lease.
 #[inline(never)]
 fn read_into<'a>(
     place: &mut Option<KeptRule>,
@@ -106,7 +106,7 @@ fn read_into<'a>(
 /// Returns the place where a rule is kept; `None` if it is too short or too long for that.
 #[inline(always)]
 fn place_of(rule: &[u8]) -> Option<usize> {
-    // An odd number without a pattern, 2^64 divided by the golden ratio.
+    // An odd number without a pattern: 2^64 divided by the golden ratio.
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
     if rule.len() > KEPT_TEXT_MAX {
         return None;
@@ -121,7 +121,7 @@ fn place_of(rule: &[u8]) -> Option<usize> {
 
 /// Fills `words` with the first words of `text` and returns the number found.
 ///
-/// Looks at eight bytes at a time: a rule has some twenty, and a call up to sixteen rules.
+/// Processes eight bytes at a time: a rule has about twenty, and a call up to sixteen rules.
 #[inline]
 pub(super) fn split<'a>(text: &'a [u8], words: &mut [&'a [u8]]) -> usize {
     let (mut len, mut start) = (0, 0);
@@ -155,7 +155,7 @@ const fn spaces_in(eight: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const SPACES: u64 = 0x2020_2020_2020_2020;
     let differing = u64::from_le_bytes(eight) ^ SPACES;
-    // Of a byte that is zero, and of no other, the sum and the byte leave the highest bit unset.
+    // For a byte that is zero, and no other, neither the sum nor the byte sets the highest bit.
     !(((differing & LOW) + LOW) | differing | LOW)
 }
 

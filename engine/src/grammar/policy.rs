@@ -1,4 +1,4 @@
-//! What follows `RL.POLICY SET`, and each line of the file: a name, a mode, and a rule.
+//! The words after `RL.POLICY SET`, and of each line of the file: a name, a mode, and a rule.
 
 #[cfg(test)]
 mod tests;
@@ -15,23 +15,23 @@ use crate::policy::definition::{Enforcement, Setting};
 use crate::policy::name::FullName;
 use crate::time::Span;
 
-/// A policy as it is to be.
+/// A policy to set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// Its name.
+    /// The name.
     pub name: FullName,
-    /// Its rule, and whether that bites.
+    /// The rule and its mode.
     pub setting: Setting,
-    /// For how long; `None` when it stays.
+    /// The lifetime; `None` if the policy does not expire.
     pub lasts: Option<Span>,
 }
 
-/// Reads `name[@variant] [SHADOW | OFF | BLOCK | ENFORCE percent] [EX duration] rule...`, mode and
-/// EX in either order. Words are upper or lower case, names are not.
+/// Parses `name[@variant] [SHADOW | OFF | BLOCK | ENFORCE percent] [EX duration] rule...`, mode and
+/// EX in either order. Names are case sensitive, other words are not.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 pub fn definition(words: &[&[u8]]) -> Result<Definition, GrammarError> {
     let (name, mut words) = words.split_first().ok_or(GrammarError::Arity)?;
     let name = policy_name(name)?;
@@ -74,17 +74,17 @@ pub fn definition(words: &[&[u8]]) -> Result<Definition, GrammarError> {
     }
 }
 
-/// Reads the name of a policy, or of a variant of one.
+/// Parses the name of a policy or variant.
 ///
 /// # Errors
 ///
-/// [`GrammarError::PolicyName`] when it is none.
+/// Returns [`GrammarError::PolicyName`] if the name is invalid.
 pub fn policy_name(name: &[u8]) -> Result<FullName, GrammarError> {
     FullName::parse(name).ok_or(GrammarError::PolicyName)
 }
 
-/// Reads the rule of a policy, which leaves the cost to each call. A sliding log has the default
-/// slots: how many there are is settled by each call.
+/// Parses the rule of a policy, which leaves the cost to each call. A sliding log gets the default
+/// slots; each call sets its own.
 pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rule, GrammarError> {
     use GrammarError::{
         Arity, CostOfPolicy, Option, OptionOfPolicy, OptionOfQuota, OptionOrAligned, RuleArity,
@@ -95,7 +95,8 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
         error if GivenOptions::explain(error) => CostOfPolicy,
         error => error,
     })?;
-    // In a rule that was read, no other word is one of these, and none of its numbers.
+    // In a valid rule, only such an option can be one of these words; its numbers and other options
+    // are not.
     let mut options = args.iter().skip(algorithm.arguments().len());
     if options.any(|word| GivenOptions::has(word)) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }
@@ -104,7 +105,7 @@ fn percent(digits: &[u8]) -> Option<u8> {
     u8::try_from(number::integer(digits)?).ok().filter(|percent| *percent <= 100)
 }
 
-/// The words of a mode and the space after them; none for what needs none.
+/// Returns the words of a mode and the space after them; empty for `ENFORCE 100`.
 fn mode_text(enforcement: Enforcement) -> String {
     match enforcement {
         Enforcement::Percent(100) => String::new(),

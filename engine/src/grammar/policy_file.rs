@@ -1,5 +1,5 @@
-//! The file of policies: a line each as after `RL.POLICY SET`, empty lines, and `#` with what
-//! follows it to the end of its line.
+//! The file of policies: on each line the words that follow `RL.POLICY SET`, or nothing, and a
+//! comment from `#` to the end of the line.
 //!
 //! ```text
 //! # what a caller may search for
@@ -21,38 +21,38 @@ pub const FILE_LEN_MAX: usize = 4 << 20;
 /// The longest line, in bytes, without its comment.
 const LINE_LEN_MAX: usize = 1_024;
 
-/// How many words are looked at. The longest definition has twelve, so that one cut off here is in
-/// error before.
+/// The largest number of words that are parsed. The longest definition has twelve, so a longer one
+/// has an error before the cut.
 const WORDS_MAX: usize = 16;
 
-/// What is wrong with a file, and where.
+/// An error in a file, and its line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineError {
-    /// Which line, counted from 1.
+    /// The line, counted from 1.
     pub line: u32,
-    /// What is wrong with it.
+    /// The error.
     pub fault: LineFault,
 }
 
-/// What can be wrong with a line.
+/// An error in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineFault {
-    /// Its words.
+    /// The words are invalid.
     Grammar(GrammarError),
-    /// It cannot stand beside those before it.
+    /// The policy is refused because of an earlier line.
     Refused(Refusal),
-    /// It would end.
+    /// The policy would expire.
     Ends,
-    /// It is longer than a line may be.
+    /// The line is too long.
     TooLong,
 }
 
-/// Reads a file. A line ends with a line feed, before which a carriage return may stand; the last
-/// one may have none.
+/// Parses a file. A line ends with a line feed, or a carriage return and a line feed; the last one
+/// may end without.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from top to bottom.
+/// Returns the first error, from top to bottom.
 pub fn policy_file(text: &[u8]) -> Result<Bases, LineError> {
     let mut bases = Bases::default();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {

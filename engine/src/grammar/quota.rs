@@ -1,4 +1,4 @@
-//! The arguments of `QUOTA`: a limit, a unit of the calendar, and where its periods lie.
+//! The arguments of `QUOTA`: a limit, a calendar unit, and the start and time zone of its periods.
 
 use crate::algorithms::Rule;
 use crate::algorithms::quota::CalendarQuota;
@@ -9,10 +9,10 @@ use crate::grammar::number;
 use crate::grammar::options::{CallOptions, GivenOptions};
 use crate::grammar::request::Request;
 
-/// The days of a week, from the first that it starts on if nothing is said.
+/// The days of a week, beginning with the default start.
 pub(super) const WEEKDAYS: [&[u8]; 7] = [b"mon", b"tue", b"wed", b"thu", b"fri", b"sat", b"sun"];
 
-/// All there is of `QUOTA`.
+/// Parses all arguments of `QUOTA`.
 #[inline]
 pub fn request(args: &[&[u8]]) -> Result<Request, GrammarError> {
     let [limit, unit, rest @ ..] = args else {
@@ -67,7 +67,7 @@ fn unit_named(name: &[u8]) -> Option<Unit> {
     Unit::ALL.into_iter().find(|unit| name.eq_ignore_ascii_case(unit.name().as_bytes()))
 }
 
-/// Where a period starts; `None` when one of this unit cannot start there.
+/// Returns the start of a period; `None` if a period of this unit cannot start there.
 fn start_of(unit: Unit, value: &[u8]) -> Option<u8> {
     match unit {
         Unit::Day | Unit::Quarter => None,

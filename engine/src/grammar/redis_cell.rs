@@ -1,4 +1,4 @@
-//! The arguments of redis-cell's command: all of them numbers, by their places.
+//! The arguments of redis-cell's command: numbers, by position.
 
 use crate::bounds::{Cost, Limit, Period, Refill, RefillError};
 use crate::grammar::error::GrammarError;
@@ -6,20 +6,20 @@ use crate::grammar::number;
 use crate::redis_cell::RedisCell;
 use crate::time::Span;
 
-/// A call of `CL.THROTTLE` as it is meant.
+/// A parsed call of `CL.THROTTLE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThrottleRequest {
     /// The limits.
     pub rule: RedisCell,
-    /// What the call takes.
+    /// The units the call takes.
     pub quantity: Cost,
 }
 
-/// Reads what follows the key of `CL.THROTTLE`.
+/// Parses the arguments after the key of `CL.THROTTLE`.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 pub fn throttle(args: &[&[u8]]) -> Result<ThrottleRequest, GrammarError> {
     let ([max_burst, count, period] | [max_burst, count, period, _]) = args else {
         return Err(GrammarError::Arity);
@@ -39,7 +39,7 @@ pub fn throttle(args: &[&[u8]]) -> Result<ThrottleRequest, GrammarError> {
     Ok(ThrottleRequest { rule: RedisCell::new(quota), quantity })
 }
 
-/// A period of so many seconds, from one on.
+/// Returns a period of that many seconds, at least one.
 fn seconds(seconds: u64) -> Option<Period> {
     Period::new(Span::from_ms(seconds.checked_mul(1_000)?))
 }

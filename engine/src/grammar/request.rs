@@ -1,4 +1,4 @@
-//! What a call asks for, once it is read.
+//! A call's request, once parsed.
 
 use super::error::GrammarError;
 use super::lease::LeaseRequest;
@@ -10,36 +10,36 @@ use crate::algorithms::Rule;
 pub struct Request {
     /// The algorithm and its limits.
     pub rule: Rule,
-    /// What the call takes, and how.
+    /// The cost and options of the call.
     pub options: CallOptions,
 }
 
 impl Request {
-    /// Returns the request, if it takes its cost in full.
+    /// Returns the request if it takes its cost in full.
     ///
     /// # Errors
     ///
-    /// As for [`CallOptions::in_full`].
+    /// Returns the error of [`CallOptions::in_full`].
     pub fn in_full(self) -> Result<Self, GrammarError> {
         self.options.in_full().map(|()| self)
     }
 }
 
-/// What a rule asks for, wherever it stands.
+/// A parsed rule: of an algorithm, or a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// Units, by an algorithm.
+    /// Units of an algorithm.
     Units(Request),
     /// A lease.
     Lease(LeaseRequest<'a>),
 }
 
 impl Asked<'_> {
-    /// Returns the same, if it takes its cost in full.
+    /// Returns the same if it takes its cost in full.
     ///
     /// # Errors
     ///
-    /// As for [`CallOptions::in_full`].
+    /// Returns the error of [`CallOptions::in_full`].
     pub fn in_full(self) -> Result<Self, GrammarError> {
         match self {
             Self::Units(request) => request.in_full().map(Self::Units),

@@ -1,4 +1,4 @@
-//! What is done with a reservation: its id, perhaps for how long, and the rule it is under.
+//! The arguments of a reservation command: its id, a ttl to reserve, and its rule.
 
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::Slots;
@@ -11,7 +11,7 @@ use crate::grammar::rule::request;
 use crate::reservations::one::Reservation;
 use crate::reservations::window::Step;
 
-/// Which of the three commands.
+/// One of the three commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationVerb {
     /// `RL.RESERVE key id ttl rule...`
@@ -22,22 +22,22 @@ pub enum ReservationVerb {
     Cancel,
 }
 
-/// A step with a reservation, as it is meant.
+/// A parsed step with a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationRequest<'a> {
-    /// Whose reservation.
+    /// The id of the reservation.
     pub id: &'a [u8],
     /// The algorithm and its limits.
     pub rule: Rule,
-    /// What is done with it.
+    /// The step to take.
     pub step: Step,
 }
 
-/// Reads what follows the key.
+/// Parses the arguments after the key.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 pub fn reservation<'a>(
     verb: ReservationVerb,
     args: &[&'a [u8]],
@@ -56,7 +56,7 @@ pub fn reservation<'a>(
         }
         ReservationVerb::Commit => {
             let request = request_of(args, slots)?;
-            // Where all is well spelled, the word can only be the option.
+            // In valid arguments, the word `COST` can only be the option.
             let is_given = GivenOptions::give_cost(args);
             (Step::Commit { cost: is_given.then_some(request.options.cost) }, request)
         }
@@ -65,7 +65,7 @@ pub fn reservation<'a>(
     Ok(ReservationRequest { id, rule: request.rule, step })
 }
 
-/// Reads a rule under which something can be reserved.
+/// Parses a rule that supports reservations.
 fn request_of(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::Arity)?;
     match named(name) {

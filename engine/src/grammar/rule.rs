@@ -1,6 +1,6 @@
-//! A rule as a call spells it: the name of an algorithm, its arguments and options.
+//! A rule as a call gives it: the name of an algorithm, its arguments and options.
 //!
-//! Positional arguments are read from left to right, then checked against each other, then come
+//! Positional arguments are parsed from left to right, then checked against each other; then come
 //! the options in any order.
 
 use super::error::GrammarError;
@@ -19,11 +19,11 @@ use crate::algorithms::token_bucket::TokenBucket;
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::{Limit, Period, Refill, RefillError, Slots};
 
-/// Reads what follows the key of `RL.PEEK`: the name of a rule, then its arguments.
+/// Parses the arguments after the key of `RL.PEEK`: the name of a rule, then its arguments.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right; [`GrammarError::UseNotHere`] for a policy.
+/// Returns the first error, from left to right; [`GrammarError::UseNotHere`] for a policy.
 #[inline]
 pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarError> {
     match rule_with_cost(args, slots) {
@@ -34,11 +34,11 @@ pub fn rule<'a>(args: &[&'a [u8]], slots: Slots) -> Result<Asked<'a>, GrammarErr
     }
 }
 
-/// Reads what follows the key where a cost is settled: an algorithm's name, then its arguments.
+/// Parses the arguments after the key of a charge or refund: an algorithm's name and its arguments.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right; [`GrammarError::LeaseNotHere`] for a lease, and
+/// Returns the first error, from left to right; [`GrammarError::LeaseNotHere`] for a lease, and
 /// [`GrammarError::UseNotHere`] for a policy.
 #[inline]
 pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarError> {
@@ -46,11 +46,11 @@ pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarEr
     request(named(name)?, args, slots)
 }
 
-/// Reads what follows the key of a deciding command. A sliding log will round to `slots`.
+/// Parses the arguments after the key of a deciding command. A sliding log will round to `slots`.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 #[inline]
 pub fn request(
     algorithm: Algorithm,
@@ -95,7 +95,7 @@ pub fn request(
     }
 }
 
-/// The two errors about a quota's size, under the name the command gives it.
+/// The two errors about a quota's size, named as the command names it.
 type SizeErrors = (GrammarError, GrammarError);
 const CAPACITY: SizeErrors = (GrammarError::Capacity, GrammarError::CapacityRefill);
 const BURST: SizeErrors = (GrammarError::Burst, GrammarError::BurstRefill);
@@ -126,7 +126,7 @@ fn quota_and_options(args: &[&[u8]], size: SizeErrors) -> Result<(Refill, Option
     Ok((quota, options(rest, false)?))
 }
 
-/// All there is of `BACKOFF`.
+/// Parses all arguments of `BACKOFF`.
 fn backoff(args: &[&[u8]]) -> Result<Backoff, GrammarError> {
     let [attempts, base, max, forget, rest @ ..] = args else {
         return Err(GrammarError::Arity);

@@ -1,4 +1,5 @@
-//! A rule in words again: the same words for what means the same, so that lines can be compared.
+//! The canonical text of a rule: the same words for the same meaning, so that lines can be
+//! compared.
 
 use crate::algorithms::{Argument, Rule};
 use crate::calendar::Unit;
@@ -7,17 +8,18 @@ use crate::grammar::{number, quota};
 use crate::policy::duration::duration_text;
 use std::fmt::Write;
 
-/// The words of `rule`, which was read from its name and `args`. They are needed because a rule of
-/// `GCRA` does not keep its rate and period.
+/// Returns the words of `rule`, which was parsed from its name and `args`. The arguments are needed
+/// because a rule of `GCRA` does not keep its rate and period.
 ///
-/// Numbers are plain and durations in the largest whole unit; options stand in one order, and only
-/// where they are not the default: `GCRA 6 10 1m`, `QUOTA 1000 month ZONE Europe/Berlin START 15`.
+/// Numbers are plain and durations in the largest whole unit. Options have a fixed order and appear
+/// only if they are not the default: `GCRA 6 10 1m`, `QUOTA 1000 month ZONE Europe/Berlin START
+/// 15`.
 pub fn rule_text(rule: &Rule, args: &[&[u8]]) -> String {
     let algorithm = rule.algorithm();
     let mut text = algorithm.name().to_owned();
     for (argument, word) in algorithm.arguments().iter().zip(args) {
         text.push(' ');
-        // What was read before is read again, so neither of them fails.
+        // These arguments were parsed before, so neither call fails.
         match argument {
             Argument::Number => {
                 let _ = write!(text, "{}", number::integer(word).unwrap_or_default());

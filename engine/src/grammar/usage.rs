@@ -1,5 +1,5 @@
-//! A policy as a call uses it: its name, what the call costs, whose limits come first, and the rule
-//! where there is no such policy.
+//! The use of a policy by a call: its name, the cost, the variants to try first, and the rule to
+//! apply if there is no such policy.
 
 use crate::algorithms::{Algorithm, Rule};
 use crate::grammar::error::GrammarError;
@@ -10,44 +10,44 @@ use crate::grammar::policy::rule_of_policy;
 use crate::grammar::request::Request;
 use crate::policy::name::Name;
 
-/// The most variants that a call names, and with the policy itself the most names that are tried.
+/// The largest number of variants in a call; a look-up tries them and then the policy itself.
 const VARIANTS_MAX: usize = 2;
 
-/// The most words that are read. The longest use has seventeen: `USE`, a policy, a partial cost,
-/// two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left to right, so a use
-/// with more words has an error before the cut.
+/// The largest number of words that are parsed. The longest use has seventeen: `USE`, a policy, a
+/// partial cost, two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left to
+/// right, so a use with more words has an error before the cut.
 const WORDS_MAX: usize = 21;
 
-/// A policy as a call uses it.
+/// The use of a policy by a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage<'a> {
-    /// Which.
+    /// The policy.
     pub policy: Name<'a>,
-    /// Whose limits are taken where there are any, the first ones first.
+    /// The variants whose limits apply if they exist, in order of precedence.
     pub variants: [Option<Name<'a>>; VARIANTS_MAX],
-    /// What the call takes, and how, as far as it says so.
+    /// The options that the call gives.
     pub given: GivenOptions,
-    /// The rule where there is no such policy.
+    /// The rule to apply if there is no such policy.
     pub default: Option<Rule>,
 }
 
 impl Usage<'_> {
-    /// Returns the same, if it takes its cost in full.
+    /// Returns the same if it takes its cost in full.
     ///
     /// # Errors
     ///
-    /// As for [`CallOptions::in_full`].
+    /// Returns the error of [`CallOptions::in_full`].
     ///
     /// [`CallOptions::in_full`]: super::options::CallOptions::in_full
     pub fn in_full(self) -> Result<Self, GrammarError> {
         self.given.or_default().in_full().map(|()| self)
     }
 
-    /// The call under a rule.
+    /// Returns the call under a rule.
     ///
     /// # Errors
     ///
-    /// [`GrammarError::CostOfBackoff`] when the rule counts one by one and the call has a cost.
+    /// Returns [`GrammarError::CostOfBackoff`] if the rule is `BACKOFF` and the call gives options.
     pub fn request(&self, rule: Rule) -> Result<Request, GrammarError> {
         if rule.algorithm() == Algorithm::Backoff && self.given.is_any() {
             return Err(GrammarError::CostOfBackoff);
@@ -56,11 +56,11 @@ impl Usage<'_> {
     }
 }
 
-/// Reads what follows the key of `RL.USE`, or the name of the rule.
+/// Parses the arguments after the key of `RL.USE`, or after the name of the rule.
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right.
+/// Returns the first error, from left to right.
 #[inline]
 pub fn usage<'a>(args: &[&'a [u8]]) -> Result<Usage<'a>, GrammarError> {
     let [policy, rest @ ..] = args else {
@@ -97,7 +97,7 @@ fn read_options<'a>(usage: &mut Usage<'a>, mut args: &[&'a [u8]]) -> Result<(), 
     usage.given.check().map(|_| ())
 }
 
-/// Takes the variant that follows `FOR`; what is left are the arguments after it.
+/// Adds the variant that follows `FOR`, and returns the arguments after it.
 fn add_variant<'a, 'b>(
     usage: &mut Usage<'a>,
     args: &'b [&'a [u8]],
@@ -111,18 +111,18 @@ fn add_variant<'a, 'b>(
     Ok(rest)
 }
 
-/// The rule that follows `DEFAULT`.
+/// Parses the rule that follows `DEFAULT`.
 fn default(args: &[&[u8]]) -> Result<Rule, GrammarError> {
     let (name, args) = args.split_first().ok_or(GrammarError::MissingDefault)?;
     let algorithm = named(name).map_err(|_| GrammarError::AlgorithmOfPolicy)?;
     rule_of_policy(algorithm, args)
 }
 
-/// Reads the use of a policy that is one argument, its name in front as in [`packed_rule`].
+/// Parses a use of a policy that is one argument, starting with `USE`, split as in [`packed_rule`].
 ///
 /// # Errors
 ///
-/// The first thing wrong, from left to right; [`GrammarError::UseArity`] for too few words.
+/// Returns the first error, from left to right; [`GrammarError::UseArity`] for too few words.
 ///
 /// [`packed_rule`]: super::packed::packed_rule
 #[cold]

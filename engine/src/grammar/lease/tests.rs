@@ -1,4 +1,4 @@
-//! Leases in words, right and wrong.
+//! The grammar of leases, valid and invalid.
 
 use crate::bounds::{Limit, Slots};
 use crate::grammar::lease::*;
@@ -23,7 +23,7 @@ fn a_lease_has_a_holder_a_limit_and_a_time_and_nothing_else() {
         ("COST 1000000 366d", lease_of(b"COST", 1_000_000, 31_622_400_000_000)),
         ("job-1 3", Err(GrammarError::Arity)),
         ("", Err(GrammarError::Arity)),
-        // The first thing wrong from the left.
+        // The first error from the left.
         (" 0 0", Err(GrammarError::LeaseId)),
         (&format!("{long} 0 0"), Err(GrammarError::LeaseId)),
         ("job-1 0 0 COST", Err(GrammarError::LeaseLimit)),
@@ -37,7 +37,7 @@ fn a_lease_has_a_holder_a_limit_and_a_time_and_nothing_else() {
     ];
     for (text, expected) in rows {
         assert_eq!(lease(&words(text)), expected, "{text}");
-        // Wherever a rule stands; not where a cost is settled.
+        // Valid wherever a rule stands, except in a charge or refund.
         let named = [&[&b"leASE"[..]], words(text).as_slice()].concat();
         assert_eq!(rule(&named, Slots::DEFAULT), expected.map(Asked::Lease), "{text}");
         assert_eq!(
@@ -45,7 +45,7 @@ fn a_lease_has_a_holder_a_limit_and_a_time_and_nothing_else() {
             Err(GrammarError::LeaseNotHere),
             "{text}"
         );
-        // In one argument its words have no spaces, and none is empty.
+        // As one argument, its words have no spaces and none is empty.
         let packed = match expected {
             Err(GrammarError::Arity) => Err(GrammarError::LeaseArity),
             Err(GrammarError::LeaseId) if text.starts_with(' ') => Err(GrammarError::LeaseArity),

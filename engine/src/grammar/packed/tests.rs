@@ -1,4 +1,4 @@
-//! A packed rule reads as its words do, however many there are and however they are spaced.
+//! A packed rule parses like its separate words, for any number of words and spaces.
 
 use super::{PackedRules, packed_rule, split};
 use crate::bounds::Slots;

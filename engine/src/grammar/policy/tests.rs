@@ -1,4 +1,4 @@
-//! Definitions: what is accepted, in which words it is kept, and the text that says what is wrong.
+//! Definitions: valid ones with their canonical text, and the errors of the others.
 
 use crate::algorithms::Algorithm;
 use crate::calendar::zone::Zone;
@@ -137,7 +137,7 @@ fn a_duration_is_told_in_the_largest_whole_unit() {
     }
 }
 
-/// The words of a definition, of any algorithm, in any form that is accepted or nearly so.
+/// The words of a definition of any algorithm, in any form that is valid or nearly so.
 fn lines() -> impl Strategy<Value = String> {
     let number =
         || (0..4_usize, 1..2_000_u64).prop_map(|(zeros, n)| "0".repeat(zeros) + &n.to_string());
@@ -177,7 +177,7 @@ fn lines() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// The text of what was read reads as the same rule, and is its own text.
+    /// Checks that the text of a definition parses as the same policy, and is its own text.
     #[test]
     fn the_text_of_a_policy_reads_as_that_policy(line in lines()) {
         let Ok(first) = read(&line) else { return Ok(()) };
@@ -185,7 +185,7 @@ proptest! {
         prop_assert_eq!(read(&text), Ok(first), "{}", text);
     }
 
-    /// And what differs has another text.
+    /// Checks that different policies have different texts.
     #[test]
     fn what_is_another_policy_has_another_text(one in lines(), other in lines()) {
         let (Ok(one), Ok(other)) = (read(&one), read(&other)) else { return Ok(()) };
@@ -195,7 +195,7 @@ proptest! {
         }
     }
 
-    /// Nothing panics, whatever the words are.
+    /// Checks that no words cause a panic.
     #[test]
     fn any_words_are_read_or_refused(words in prop::collection::vec(any::<Vec<u8>>(), 0..20)) {
         let words: Vec<_> = words.iter().map(Vec::as_slice).collect();

@@ -1,4 +1,4 @@
-//! Files: what is read of them, and which line is wrong.
+//! Policy files: the definitions read from them, and the line of an error.
 
 use crate::grammar::error::GrammarError;
 use crate::grammar::policy_file::{LINE_LEN_MAX, LineError, LineFault, policy_file};
@@ -7,7 +7,7 @@ use crate::policy::pattern::Pattern;
 use crate::policy::table::Policies;
 use crate::time::Instant;
 
-/// The lines that a table has after it was loaded with a file.
+/// Returns the definitions in a table after it was loaded with a file.
 fn lines(text: &str) -> Vec<String> {
     let bases = policy_file(text.as_bytes()).expect(text);
     let mut table = Policies::default();
@@ -60,14 +60,14 @@ fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
         (b"a GCRA 6 10 60\r\r\n", 1, grammar(Period)),
         (b"RL.POLICY SET a GCRA 6 10 60", 1, grammar(PolicyRule)),
         (long.as_bytes(), 2, LineFault::TooLong),
-        // A carriage return ends a line only at its end.
+        // A carriage return belongs to a line's end only directly before the line feed.
         (b"\r# c", 1, grammar(PolicyName)),
     ];
     for (text, line, fault) in rows {
         let shown = text.escape_ascii();
         assert_eq!(policy_file(text).err(), Some(LineError { line, fault }), "{shown}");
     }
-    // What is cut off of many words was wrong before.
+    // A line with too many words has an error before the cut.
     let many = format!("a QUOTA 5 week{}", " ZONE UTC".repeat(50));
     let expected = LineError { line: 1, fault: grammar(RepeatedZone) };
     assert_eq!(policy_file(many.as_bytes()).err(), Some(expected));

@@ -1,4 +1,4 @@
-//! The arguments of redis-cell's command by tables: what is accepted, and the text of what is not.
+//! The arguments of redis-cell's command: tables of valid ones, and of errors with their texts.
 
 use crate::grammar::redis_cell::*;
 use crate::grammar::tests::words;
@@ -13,7 +13,7 @@ fn the_burst_is_one_less_than_what_is_let_through_and_a_quantity_may_be_left_out
         ("15 30 60 0", 16, 0),
         ("999999999999 1000000000000 31622400 1000000000000", 1_000_000_000_000, 1_000_000_000_000),
         ("4 1000000000 1", 5, 1),
-        // A hundred years, less what 366 days are too much of.
+        // A hundred years, rounded down to whole periods of 366 days.
         ("98 1 31622400", 99, 1),
     ];
     for (text, limit, quantity) in rows {
@@ -57,7 +57,7 @@ fn every_wrong_argument_has_its_own_text_from_left_to_right() {
         ("15 30 60 1000000000001", Quantity),
         ("15 1000000001 1", CountTooHigh),
         ("99 1 31622400", MaxBurstRefill),
-        // The first from the left, and single ones before what they are together.
+        // The first error from the left; each argument is checked before their combination.
         ("x x x x", MaxBurst),
         ("15 x x x", CountPerPeriod),
         ("15 30 x x", PeriodInSeconds),

@@ -1,4 +1,4 @@
-//! The use of a policy in words, right and wrong.
+//! The grammar of the use of a policy, valid and invalid.
 
 use crate::algorithms::fixed_window::FixedWindow;
 use crate::bounds::{Cost, Limit, Period, Slots};
@@ -53,7 +53,7 @@ fn a_policy_is_used_with_a_cost_two_variants_and_a_default() {
         ),
         ("search PARTIAL", Usage { given: given(None, true), ..plain("search") }),
         ("search FOR plan:gold", Usage { variants: [gold, None], ..plain("search") }),
-        // Twice the same is only a look-up more.
+        // The same variant twice is looked up twice.
         ("search for plan:gold FOR plan:gold", Usage { variants: [gold, gold], ..plain("search") }),
         (
             "search FOR DEFAULT",
@@ -80,7 +80,7 @@ fn the_longest_sentence_of_all_has_room_in_one_argument() {
     assert!(whole.is_ok());
     let packed = format!("USE {longest}");
     assert_eq!(packed_usage(packed.as_bytes()), whole);
-    // A word more is seen, and so is whatever comes after many more.
+    // One more word is an error, and so are words after the cut.
     for more in [" x", " COST 1", " PARTIAL", " COST 1 PARTIAL x y z"] {
         let packed = format!("{packed}{more}");
         assert!(packed_usage(packed.as_bytes()).is_err(), "{packed}");
