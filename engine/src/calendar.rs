@@ -1,19 +1,19 @@
-//! Calendar periods: which day, week, month, quarter or year of a time zone holds an instant.
+//! Calendar periods: the day, week, month, quarter or year of a time zone that holds an instant.
 //!
 //! A period begins at the first instant of a local day and ends where the next one begins. The
-//! first instant of a day is the earliest one at which the local date is that day or a later one:
-//! mostly midnight, but 01:00 where the clock skips the hour before it, and for a day that is
-//! skipped as a whole the beginning of the next, so that such a period is empty. A day
-//! has 23, 25, 23.5 or 24.5 hours when the clocks change.
+//! first instant of a day is the earliest one at which the local date is that day or a later one.
+//! That is usually midnight, or 01:00 if the clock skips the hour before it. A day that is skipped
+//! as a whole begins with the next one, so such a period is empty. A day has 23, 25, 23.5 or 24.5
+//! hours when the clocks change.
 //!
-//! The period of an instant is the one that holds it. That is not always the one of its local date:
-//! in St. John's, until 2011, clocks went back at 00:01 to 23:01 of a day that was over by then.
+//! The period of an instant is the one that holds it, which is not always that of its local date:
+//! in St. John's, until 2011, clocks went back from 00:01 to 23:01 of a day that had already ended.
 //!
-//! Periods are numbered, and the first day of each is made from its number alone: the 31st of a
-//! month is its last day where it has fewer, and that does not drift from month to month.
+//! Periods are numbered, and the first day of each is computed from its number alone: day 31 means
+//! the last day of a shorter month, and this does not drift from month to month.
 //!
-//! Each thread remembers the last period of a few hundred calendars, in an array of fixed size: a
-//! call within it looks nothing up.
+//! Each thread keeps the last period of up to 1,024 calendars in an array of 24 kB, one place for
+//! each, which two calendars may share: a call within that period needs no search.
 
 pub mod zone;
 
@@ -25,22 +25,22 @@ use jiff::{SignedDuration, Timestamp};
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
-/// How long a period is.
+/// The length of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A local day.
     Day,
-    /// Seven of them.
+    /// Seven days.
     Week,
     /// A month.
     Month,
-    /// Three months, from January, April, July and October on.
+    /// Three months, from January, April, July or October on.
     Quarter,
     /// Twelve months.
     Year,
 }
 
-/// The periods of a calendar: a unit of a zone, and where it starts.
+/// The periods of a calendar: their unit, their start and their zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calendar {
     unit: Unit,
@@ -51,17 +51,17 @@ pub struct Calendar {
 /// One period: from an instant on, until before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarPeriod {
-    /// Its first instant; the epoch when it began before.
+    /// The first instant; the epoch if the period began earlier.
     pub start: Instant,
-    /// The first instant of the next one.
+    /// The first instant of the next period.
     pub end: Instant,
 }
 
 impl Unit {
-    /// All of them, the shortest first.
+    /// All units, the shortest first.
     pub const ALL: [Self; 5] = [Self::Day, Self::Week, Self::Month, Self::Quarter, Self::Year];
 
-    /// As it is written.
+    /// Returns the name, as the grammar reads it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Day => "day",
@@ -72,9 +72,8 @@ impl Unit {
         }
     }
 
-    /// Where it may start, counted from 1, which is where it starts if nothing is said: a week on
-    /// Monday to Sunday, a month on a day of it, a year in a month of it. A day and a quarter have
-    /// no choice.
+    /// Returns the valid starts, counted from 1, the default: a week starts on Monday to Sunday, a
+    /// month on one of its days, a year in one of its months. A day and a quarter have only one.
     pub const fn starts(self) -> RangeInclusive<u8> {
         1..=match self {
             Self::Day | Self::Quarter => 1,
@@ -84,7 +83,7 @@ impl Unit {
         }
     }
 
-    /// How many months, or else how many days, from one period to the next.
+    /// Returns the number of months, or of days, from one period to the next.
     const fn step(self) -> Step {
         match self {
             Self::Day => Step::Days(1),
@@ -103,20 +102,20 @@ enum Step {
 
 /// A Thursday, from which days are counted.
 const EPOCH: Date = Date::constant(1970, 1, 1);
-/// From that day to the first Monday, in days.
+/// The number of days from the epoch to the first Monday.
 const FIRST_MONDAY: i32 = 4;
 
-/// No period ends later: the year 9000 is what `jiff` has room for, with some to spare.
+/// The end of the last period: the year 9000, which `jiff` can still represent with room to spare.
 const LAST: Instant = Instant::from_us(221_845_392_000_000_000);
 
 impl Calendar {
-    /// The periods of `unit` from `start` on, one of [`Unit::starts`], in `zone`; `None` when that
-    /// does not start there.
+    /// Makes the calendar of `unit` in `zone` with the start `start`; `None` unless that is one of
+    /// [`Unit::starts`].
     pub fn new(unit: Unit, start: u8, zone: Zone) -> Option<Self> {
         unit.starts().contains(&start).then_some(Self { unit, start, zone })
     }
 
-    /// The period that holds `instant`.
+    /// Returns the period that holds `instant`.
     #[inline]
     pub fn period_at(self, instant: Instant) -> CalendarPeriod {
         LAST_SEEN.with(|places| {
@@ -130,28 +129,28 @@ impl Calendar {
         })
     }
 
-    /// Which of `starts` it starts at, the unit and the zone.
+    /// Returns the unit, the start and the zone.
     pub const fn parts(self) -> (Unit, u8, Zone) {
         (self.unit, self.start, self.zone)
     }
 
-    /// A number of its own for each calendar, which is not 0.
+    /// Returns the number of the calendar: unique, and never 0.
     const fn number(self) -> u32 {
         (self.zone.number() as u32) << 16 | (self.unit as u32) << 8 | self.start as u32
     }
 
-    /// Where its last period is remembered.
+    /// Returns the place of its last period in `LAST_SEEN`.
     const fn place(self) -> usize {
         (self.number().wrapping_mul(0x9e37_79b1) >> (u32::BITS - SEEN_BITS)) as usize
     }
 
-    /// The period that holds `instant`, looked up in the calendar.
+    /// Searches the calendar for the period that holds `instant`.
     #[cold]
     fn find(self, instant: Instant) -> CalendarPeriod {
         if instant >= LAST {
             return CalendarPeriod { start: LAST, end: Instant::from_us(u64::MAX) };
         }
-        // There is no error up to there. If there were one, a single period would keep the limit.
+        // No error occurs before `LAST`. If one did, a single period would still apply the limit.
         self.search(instant).unwrap_or(CalendarPeriod { start: Instant::from_us(0), end: LAST })
     }
 
@@ -174,25 +173,25 @@ impl Calendar {
         }
     }
 
-    /// The number of the period that has `day` among its days.
+    /// Returns the number of the period that includes `day`.
     fn number_of(self, day: Date) -> i32 {
         match self.unit.step() {
             Step::Days(step) => (days_since_epoch(day) - self.offset()).div_euclid(step),
             Step::Months(step) => {
                 let month = i32::from(day.year()) * 12 + i32::from(day.month()) - 1;
-                // Before its start, a month is still the one before.
+                // A day before the month's start belongs to the month before.
                 let begun = i32::from(day.day() >= self.first_of_month(day));
                 (month - 1 + begun - self.offset()).div_euclid(step)
             }
         }
     }
 
-    /// The first instant of the period of this number.
+    /// Returns the first instant of the period with this number.
     fn first_instant(self, clock: &TimeZone, number: i32) -> Result<Timestamp, jiff::Error> {
         first_instant(clock, self.first_day(number)?)
     }
 
-    /// The first day of the period of this number.
+    /// Returns the first day of the period with this number.
     fn first_day(self, number: i32) -> Result<Date, jiff::Error> {
         match self.unit.step() {
             Step::Days(step) => {
@@ -209,7 +208,7 @@ impl Calendar {
         }
     }
 
-    /// On which day of the month of `day` a period starts.
+    /// Returns the day on which a period starts in the month of `day`.
     fn first_of_month(self, day: Date) -> i8 {
         match self.unit {
             Unit::Month => day.days_in_month().min(self.start.cast_signed()),
@@ -217,7 +216,7 @@ impl Calendar {
         }
     }
 
-    /// How far from the epoch, or the year 0, the period of number 0 starts, in days or months.
+    /// Returns the start of period 0, in days from the epoch, or in months from the year 0.
     fn offset(self) -> i32 {
         let later = i32::from(self.start) - 1;
         match self.unit {
@@ -229,27 +228,27 @@ impl Calendar {
 }
 
 impl CalendarPeriod {
-    /// Whether `instant` is in it.
+    /// Returns true if `instant` is in the period.
     #[inline]
     pub fn holds(&self, instant: Instant) -> bool {
         self.start <= instant && instant < self.end
     }
 
-    /// How long it is.
+    /// Returns the length of the period.
     pub const fn span(&self) -> Span {
         self.end.since(self.start)
     }
 }
 
-/// The earliest instant at which the local date is `day` or a later one.
+/// Returns the earliest instant at which the local date is `day` or a later one.
 fn first_instant(clock: &TimeZone, day: Date) -> Result<Timestamp, jiff::Error> {
     let midnight = clock.to_ambiguous_timestamp(day.at(0, 0, 0, 0));
     let AmbiguousOffset::Gap { before, .. } = midnight.offset() else {
-        // Of two midnights the first.
+        // The first of two midnights.
         return midnight.earlier();
     };
-    // Skipped: the day begins where the clock is set forward, which is no later than where midnight
-    // would have been.
+    // Midnight is skipped: the day begins where the clock is set forward, which is no later than
+    // midnight would have been.
     let unskipped = before.to_timestamp(day.at(0, 0, 0, 0))?;
     let forward = clock.preceding(unskipped.checked_add(SignedDuration::from_nanos(1))?).next();
     Ok(forward.map_or(unskipped, |transition| transition.timestamp()))
@@ -259,23 +258,23 @@ fn days_since_epoch(day: Date) -> i32 {
     i32::try_from(day.duration_since(EPOCH).as_hours() / 24).unwrap_or(i32::MAX)
 }
 
-/// The epoch, when it is before.
+/// Converts a timestamp; one before the epoch becomes the epoch.
 fn from_timestamp(timestamp: Timestamp) -> Instant {
     Instant::from_us(u64::try_from(timestamp.as_microsecond()).unwrap_or(0))
 }
 
 const SEEN_BITS: u32 = 10;
 
-/// The number of a calendar and the last of its periods that was asked for.
+/// The number of a calendar, and its period that was found last.
 type Seen = Cell<(u32, CalendarPeriod)>;
 
-/// What is remembered before anything is: a period that holds no instant.
+/// The initial value: a period that holds no instant.
 const UNSEEN: (u32, CalendarPeriod) =
     (0, CalendarPeriod { start: Instant::from_us(0), end: Instant::from_us(0) });
 
 thread_local! {
-    /// Where two calendars share a place, the one that was asked for last has it. Nothing in it has
-    /// to be dropped, so it lasts as long as its thread.
+    /// If two calendars share a place, it holds the one used last. Nothing in it needs to be
+    /// dropped, so it lasts as long as its thread.
     static LAST_SEEN: [Seen; 1 << SEEN_BITS] = const {
         [const { Cell::new(UNSEEN) }; 1 << SEEN_BITS]
     };

@@ -1,13 +1,13 @@
-//! Policies: limits that a call names instead of carrying them.
+//! Policies: named limits, which a call refers to instead of passing them.
 //!
-//! Nothing here knows a server, reads a clock or opens a file. Reading order:
+//! These modules know no server, read no clock and open no file. Reading order:
 //!
 //! | module | content |
 //! |---|---|
 //! | `name`, `definition` | the names of a policy and its variants, and the text of one |
-//! | `families` | which policies belong together |
+//! | `families` | the policies that belong together |
 //! | `table`, `file_set` | all policies and the look-up; those of a file |
-//! | `digest` | all that apply, as one number |
+//! | `digest` | a number for all settings in force |
 //! | `statistics`, `metrics` | the counters of calls; the same for Prometheus |
 
 pub mod definition;

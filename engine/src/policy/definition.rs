@@ -1,48 +1,48 @@
-//! What is said of a policy: its rule, and whether it bites.
+//! The definition of a policy: its rule and its mode.
 
 use crate::algorithms::Rule;
 use crate::policy::name::Name;
 use crate::time::{Instant, Span};
 
-/// Whether the rule of a policy bites.
+/// The mode of a policy: the way its rule is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Enforcement {
-    /// For so many per cent of the subjects, 0 to 100; for the rest it is a shadow.
+    /// Enforced for this percentage of the keys, 0 to 100; in shadow mode for the rest.
     Percent(u8),
-    /// It decides and counts, and always allows.
+    /// Decides and counts, and always allows.
     Shadow,
-    /// It allows, and nothing is looked up or stored.
+    /// Allows; no state is read or stored.
     Off,
-    /// It denies, and nothing is looked up or stored.
+    /// Denies; no state is read or stored.
     Block,
 }
 
-/// A rule and whether it bites.
+/// A rule and its mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// Whether the rule bites.
+    /// The mode.
     pub enforcement: Enforcement,
     /// The rule.
     pub rule: Rule,
-    /// Both as a line of the file has them after the name; equal for what means the same.
+    /// Both in the words of a line of the file, after the name; equal for equal meanings.
     pub text: Box<str>,
 }
 
-/// What a policy does with one subject.
+/// The effect of a policy on one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
     /// The rule decides.
     Enforced,
-    /// The rule decides and counts; the answer is yes.
+    /// The rule decides and counts; the call is allowed.
     Shadow,
-    /// The answer is yes.
+    /// The call is allowed.
     Off,
-    /// The answer is no, for so long; `None` when nobody knows for how long.
+    /// The call is denied for this time; `None` if the policy has no end.
     Blocked(Option<Span>),
 }
 
 impl Enforcement {
-    /// What it means for a subject of `policy` at `now`, when it ends at `ends_at`.
+    /// Returns the effect on the key `subject` of `policy` at `now`; the policy ends at `ends_at`.
     #[inline]
     pub fn stance(
         self,
@@ -61,8 +61,8 @@ impl Enforcement {
     }
 }
 
-/// The number from 0 to 99 that a subject has drawn under a policy: the same on every server, and
-/// for every variant.
+/// Returns the number from 0 to 99 of a key under a policy: the same on every server, and for every
+/// variant.
 fn lot(policy: Name<'_>, subject: &[u8]) -> u64 {
     fnv_1a(policy.as_bytes().iter().chain(&[0]).chain(subject)) % 100
 }

@@ -1,9 +1,9 @@
-//! A duration as the grammar reads it.
+//! A duration in the form that the grammar reads.
 
 use crate::time::Span;
 
-/// A duration in the largest unit of which it is a whole number; what is no whole number of
-/// milliseconds, in milliseconds with up to three digits after the point.
+/// Returns a duration in the largest unit of which it is a whole number. A duration that is not a
+/// whole number of milliseconds is in milliseconds with up to three digits after the point.
 ///
 /// `60` and `1m` are `1m`, `90` is `90s`, `0.5` is `500ms`, `0.0015` is `1.5ms`.
 pub fn duration_text(duration: Span) -> String {

@@ -1,21 +1,21 @@
-//! A policy and its variants are a family: all of them have one algorithm, or two of them could
-//! refill each other by turns.
+//! A policy and its variants are a family with one algorithm; members with different algorithms
+//! would replace each other's state, and so refill the limit.
 
 use crate::algorithms::Algorithm;
 use crate::policy::name::FullName;
 use std::collections::HashMap;
 
-/// The most policies at a time, variants and overrides included.
+/// The largest number of policies, variants and overrides included.
 pub const COUNT_MAX: usize = 10_000;
 
-/// Why a policy is not taken into the table.
+/// The reason why a policy is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A variant of it, or what it stands in for, has another algorithm.
+    /// A variant of it, or the policy it overrides, has another algorithm.
     OtherAlgorithm,
-    /// A file has it twice.
+    /// A file defines it twice.
     Repeated,
-    /// There are as many as there may be.
+    /// There are [`COUNT_MAX`] policies already.
     TooMany,
 }
 
@@ -30,7 +30,8 @@ struct Family {
 }
 
 impl Families {
-    /// Whether `name` may have `algorithm`, being in its family already or not.
+    /// Returns true if `name` may have `algorithm`; `is_member` is true if it is already in its
+    /// family.
     pub fn admit(&self, name: &FullName, is_member: bool, algorithm: Algorithm) -> bool {
         let family = self.0.get(name.policy());
         family.is_none_or(|family| {
@@ -38,7 +39,7 @@ impl Families {
         })
     }
 
-    /// Takes `name` in, or tells of a new algorithm of a member.
+    /// Adds `name`, or updates the algorithm of a member.
     pub fn put(&mut self, name: &FullName, is_member: bool, algorithm: Algorithm) {
         match self.0.get_mut(name.policy()) {
             Some(family) => {
@@ -51,7 +52,7 @@ impl Families {
         }
     }
 
-    /// Lets a member go.
+    /// Removes a member.
     pub fn remove(&mut self, name: &FullName) {
         if let Some(family) = self.0.get_mut(name.policy()) {
             family.members -= 1;

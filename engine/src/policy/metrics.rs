@@ -1,16 +1,16 @@
-//! The statistics of policies as Prometheus takes them.
+//! The statistics of policies for Prometheus.
 //!
-//! Labels are what operators and code have named, the policy and the variant, and never a subject:
-//! there are as many series as there are policies that were touched.
+//! Labels are names from operators and code, of policies and variants, and never a key: there are
+//! as many series as policies with calls.
 
 use crate::exposition::Exposition;
 use crate::policy::statistics::{Counters, Statistics};
 
-/// Room for all samples of one policy beside its name, which each of them has.
+/// Room for all samples of one policy besides its name, which each of them repeats.
 const SAMPLES_LEN: usize = 600;
 const SAMPLES: usize = 8;
 
-/// Adds the counters of all policies that were touched, sorted by name.
+/// Adds the counters of all policies with calls, sorted by name.
 pub fn write(statistics: &Statistics, exposition: &mut Exposition) {
     let all = statistics.all().into_iter();
     let rows: Vec<_> = all.filter(|(_, counters)| !counters.are_untouched()).map(Row::of).collect();
@@ -47,7 +47,7 @@ pub fn write(statistics: &Statistics, exposition: &mut Exposition) {
 
 type Number = fn(&Counters) -> u64;
 
-/// The counters of a policy that are a family each: its name, its help, and the number.
+/// The counters of a policy with a metric family each: its name, its help, and the number.
 const COUNTERS: [(&str, &str, Number); 4] = [
     (
         "rl_policy_near_limit_total",

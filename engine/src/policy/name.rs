@@ -1,23 +1,23 @@
-//! What a policy is called, and its variants.
+//! The names of policies and their variants.
 //!
-//! `search` is a policy, `search@plan:gold` its variant `plan:gold`. Neither part can hold the `@`
-//! between them, so that a whole name says which policy it belongs to.
+//! `search` is a policy, `search@plan:gold` its variant `plan:gold`. Neither part may contain `@`,
+//! so a full name tells which policy it belongs to.
 
 /// The name of a policy, or that of a variant: 1 to 64 of `A-Z a-z 0-9 . _ : / -`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a>(&'a [u8]);
 
 impl<'a> Name<'a> {
-    /// The longest name.
+    /// The largest length in bytes.
     pub const LEN_MAX: usize = 64;
 
-    /// The name that `bytes` are; `None` when they are none.
+    /// Returns the name in `bytes`; `None` if it is invalid.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let fits = (1..=Self::LEN_MAX).contains(&bytes.len());
         (fits && bytes.iter().all(|byte| is_in_a_name(*byte))).then_some(Self(bytes))
     }
 
-    /// Its bytes, which are ASCII.
+    /// Returns the bytes, which are ASCII.
     pub const fn as_bytes(self) -> &'a [u8] {
         self.0
     }
@@ -27,10 +27,10 @@ const fn is_in_a_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'/' | b'-')
 }
 
-/// Between a policy and its variant.
+/// The byte between a policy and its variant.
 const SEPARATOR: u8 = b'@';
 
-/// The name of a policy and perhaps of a variant of it, as the table knows them.
+/// The name of a policy, or of a policy and a variant, as the table stores them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FullName {
     bytes: [u8; Self::LEN_MAX],
@@ -39,10 +39,10 @@ pub struct FullName {
 }
 
 impl FullName {
-    /// The longest.
+    /// The largest length in bytes.
     pub const LEN_MAX: usize = 2 * Name::LEN_MAX + 1;
 
-    /// A policy itself, or a variant of it.
+    /// Makes the name of a policy, or of a variant of it.
     pub fn new(policy: Name<'_>, variant: Option<Name<'_>>) -> Self {
         let mut name = Self { bytes: [0; Self::LEN_MAX], len: 0, base_len: 0 };
         name.append(policy.as_bytes());
@@ -54,7 +54,7 @@ impl FullName {
         name
     }
 
-    /// The name that is written as `bytes`; `None` when it is none.
+    /// Parses a name; `None` if it is invalid.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut parts = bytes.splitn(2, |byte| *byte == SEPARATOR).map(Name::new);
         let policy = parts.next()??;
@@ -64,17 +64,17 @@ impl FullName {
         }
     }
 
-    /// How it is written.
+    /// Returns the name as bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..self.len.into()).unwrap_or_default()
     }
 
-    /// The policy's part of it.
+    /// Returns the policy's part of the name.
     pub fn policy(&self) -> &[u8] {
         self.bytes.get(..self.base_len.into()).unwrap_or_default()
     }
 
-    /// The same as a text.
+    /// Returns the name as text.
     pub fn as_str(&self) -> &str {
         // A name is ASCII.
         std::str::from_utf8(self.as_bytes()).unwrap_or_default()

@@ -1,27 +1,27 @@
-//! Patterns of names, as `KEYS` takes them: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before what
-//! stands for itself.
+//! Patterns of names, as `KEYS` takes them: `*`, `?`, `[abc]`, `[a-z]`, `[^a]`, and `\` before a
+//! literal byte.
 
-/// A pattern that is short enough to be tried on all names.
+/// A pattern that is short enough to be matched against all names.
 #[derive(Clone, Copy, Debug)]
 pub struct Pattern<'a>(&'a [u8]);
 
 impl<'a> Pattern<'a> {
-    /// The longest.
+    /// The largest length in bytes.
     pub const LEN_MAX: usize = 256;
 
-    /// What every name matches.
+    /// The pattern that matches every name.
     pub const ANY: Pattern<'static> = Pattern(b"*");
 
-    /// The pattern that `bytes` are; `None` when they are too long.
+    /// Returns the pattern in `bytes`; `None` if they are too long.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         (bytes.len() <= Self::LEN_MAX).then_some(Self(bytes))
     }
 
-    /// Whether the whole name is of this pattern. At most the product of both lengths in steps: of
-    /// several `*`, only what the last one takes is tried anew.
+    /// Returns true if the whole name matches. Takes at most as many steps as the product of both
+    /// lengths: of several `*`, only the last one is retried.
     pub fn matches(self, name: &[u8]) -> bool {
         let (mut pattern, mut rest) = (self.0, name);
-        // What follows the last `*`, and what it has not taken.
+        // The pattern after the last `*`, and the bytes which that has not taken.
         let mut retry: Option<(&[u8], &[u8])> = None;
         loop {
             if let [b'*', after @ ..] = pattern {
@@ -42,7 +42,7 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// What is left of a pattern when its first part stands for the first byte of `name`.
+/// Returns the rest of a pattern if its first part matches the first byte of `name`.
 fn one<'a>(pattern: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let byte = *name.first()?;
     match pattern {
@@ -56,8 +56,8 @@ fn one<'a>(pattern: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Whether `byte` is one of a set, and what follows the set. One that does not end, ends with the
-/// pattern.
+/// Returns whether `byte` is in a set, and the pattern after the set. A set that is not closed ends
+/// with the pattern.
 fn in_set(mut set: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let mut is_in = false;
     loop {

@@ -1,11 +1,11 @@
-//! What became of the calls of each policy.
+//! The counters of the calls of each policy.
 //!
 //! The counters of all policies lie in one list, and a key is a place in it: a call that has found
-//! its policy counts without looking for the name again. A place that is given up gets another
-//! generation, so that a key of what was deleted counts nothing for whoever has the place now.
+//! its policy counts without another look-up by name. A place that is freed gets a new generation,
+//! so a key of a deleted policy counts nothing for the next one at its place.
 //!
-//! Names arrive from callers too, by `DEFAULT`: only so many are kept apart, and a flood of
-//! invented ones ends in one set of counters for all of them, [`OTHER`].
+//! Callers can send names too, by `DEFAULT`: only [`DEFAULTS_MAX`] of them have counters of their
+//! own. All others are counted together under [`OTHER`].
 
 #[cfg(test)]
 mod tests;
@@ -13,13 +13,13 @@ mod tests;
 use crate::time::Instant;
 use std::collections::HashMap;
 
-/// Under what the calls are counted that have no counters of their own: the name of no policy.
+/// The name for calls without counters of their own; no policy can have it.
 pub const OTHER: &str = "(other)";
 
-/// How many policies that are known from a `DEFAULT` only have counters of their own.
+/// The largest number of policies known only from a `DEFAULT` with counters of their own.
 pub const DEFAULTS_MAX: usize = 1024;
 
-/// Where the calls of one policy are counted.
+/// The place of one policy's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     place: u32,
@@ -27,39 +27,39 @@ pub struct Key {
 }
 
 impl Key {
-    /// Where the calls under [`OTHER`] are counted, those among them that name no policy at all.
+    /// The key of the calls under [`OTHER`], which include calls that name no policy.
     pub const OTHER: Self = Self { place: u32::MAX, generation: 0 };
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was allowed, and would have been if that had been enforced.
+    /// It was allowed, and would be if enforced.
     Allowed,
     /// It was denied.
     Denied,
-    /// It was allowed, and would not have been if that had been enforced.
+    /// It was allowed, but would be denied if enforced.
     ShadowDenied,
 }
 
-/// What is counted of a call.
+/// The data counted for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// How it ended.
+    /// The outcome.
     pub ending: Ending,
-    /// The limit that it had.
+    /// The limit.
     pub limit_units: u64,
-    /// What was left after it.
+    /// The units left after it.
     pub remaining_units: u64,
-    /// What it took; 0 when it was allowed without a look at the limit.
+    /// The units it took; 0 if it was allowed without a look at the limit.
     pub taken_units: u64,
-    /// Whether it stored the first state of its subject.
+    /// Whether it stored the first state of its key.
     pub created: bool,
 }
 
 impl Counted {
-    /// Whether it was allowed and left less than so many per cent of the limit. Exact; a call that
-    /// took nothing left what was there.
+    /// Returns true if the call was allowed, took units, and left less than `percent` per cent of
+    /// the limit. The comparison is exact.
     const fn is_near_limit(&self, percent: u8) -> bool {
         let left = self.remaining_units as u128 * 100;
         matches!(self.ending, Ending::Allowed)
@@ -75,22 +75,22 @@ pub struct Counters {
     pub allowed: u64,
     /// Calls that were denied.
     pub denied: u64,
-    /// Calls that were allowed and would not have been.
+    /// Calls that were allowed, but would be denied if enforced.
     pub shadow_denied: u64,
-    /// Allowed calls that left little.
+    /// Allowed calls that left little of the limit.
     pub near_limit: u64,
-    /// Calls that stored the first state of their subject.
+    /// Calls that stored the first state of their key.
     pub created: u64,
     /// Units taken; stops at the largest number.
     pub units: u64,
     /// Calls that ended in an error.
     pub errors: u64,
-    /// When it last denied, in microseconds of Unix time; 0 when it never did.
+    /// The instant of the last denial, in microseconds of Unix time; 0 without one.
     pub last_denied_us: u64,
 }
 
 impl Counters {
-    /// Whether nothing was counted yet.
+    /// Returns true if nothing was counted yet.
     pub fn are_untouched(&self) -> bool {
         *self == Self::default()
     }
@@ -100,27 +100,27 @@ impl Counters {
 #[derive(Debug, Default)]
 pub struct Statistics {
     places: Vec<Place>,
-    /// The places that nobody has.
+    /// The free places.
     free: Vec<u32>,
     by_name: HashMap<Box<[u8]>, Key>,
-    /// How many of the names are known from a `DEFAULT` only.
+    /// The number of names known only from a `DEFAULT`.
     defaults: usize,
     other: Counters,
 }
 
 #[derive(Debug, Default)]
 struct Place {
-    /// Of whoever has it now; a place that was given up has the next one.
+    /// The generation of the current owner; freeing the place increments it.
     generation: u32,
-    /// Whether its name is known from a `DEFAULT` only.
+    /// Whether the name is known only from a `DEFAULT`.
     is_default: bool,
-    /// Whether a `DEFAULT` has named it, be it in the table or not.
+    /// Whether a `DEFAULT` has named it, in the table or not.
     has_default: bool,
     counters: Counters,
 }
 
 impl Statistics {
-    /// Counts a call at `now`; it was near the limit with less than `near_limit_percent` left.
+    /// Counts a call at `now`; it is near the limit with less than `near_limit_percent` left.
     #[inline]
     pub fn count(&mut self, key: Key, call: &Counted, near_limit_percent: u8, now: Instant) {
         let Some(counters) = self.counters_mut(key) else { return };
@@ -137,7 +137,7 @@ impl Statistics {
         counters.units = counters.units.saturating_add(call.taken_units);
     }
 
-    /// Counts units that were taken afterwards.
+    /// Counts units that a charge took.
     pub fn charge(&mut self, key: Key, units: u64) {
         if let Some(counters) = self.counters_mut(key) {
             counters.units = counters.units.saturating_add(units);
@@ -151,8 +151,8 @@ impl Statistics {
         }
     }
 
-    /// Where calls of a policy are counted that is in the table, by its full name. What was counted
-    /// while it was known from a `DEFAULT` stays.
+    /// Returns the key of a policy in the table, by its full name. Counters from the time when it
+    /// was known only from a `DEFAULT` stay.
     pub fn key_of_policy(&mut self, name: &[u8]) -> Key {
         let Some(key) = self.by_name.get(name).copied() else { return self.add(name, false) };
         if let Some(place) = self.place_mut(key) {
@@ -162,8 +162,8 @@ impl Statistics {
         key
     }
 
-    /// Where calls of a policy are counted that is known from a `DEFAULT` only: under its name, or
-    /// under [`OTHER`] when there are [`DEFAULTS_MAX`] such names already.
+    /// Returns the key of a policy known only from a `DEFAULT`: the one of its name, or
+    /// [`Key::OTHER`] if there are [`DEFAULTS_MAX`] such names already.
     ///
     /// `name` is a policy's, without a variant. Only a name that is kept takes memory.
     #[inline]
@@ -180,8 +180,8 @@ impl Statistics {
         }
     }
 
-    /// Drops the counters of a policy that is gone, by its full name. If a `DEFAULT` has named it,
-    /// they stay as those of any such name, within [`DEFAULTS_MAX`].
+    /// Drops the counters of a deleted policy, by its full name. If a `DEFAULT` has named it, they
+    /// stay like those of any such name, within [`DEFAULTS_MAX`].
     pub fn forget(&mut self, name: &[u8]) {
         let Some(key) = self.by_name.get(name).copied() else { return };
         let has_room = self.defaults < DEFAULTS_MAX;
@@ -204,7 +204,7 @@ impl Statistics {
         self.free.push(key.place);
     }
 
-    /// Begins anew: all counters are 0, and names that are known from a `DEFAULT` are unknown.
+    /// Sets all counters to 0 and forgets the names known only from a `DEFAULT`.
     pub fn reset(&mut self) {
         let defaults = self.by_name.iter().filter(|(_, key)| {
             self.places.get(key.place as usize).is_some_and(|place| place.is_default)
@@ -220,7 +220,7 @@ impl Statistics {
         self.other = Counters::default();
     }
 
-    /// The counters under a full name, or under [`OTHER`] once those are touched.
+    /// Returns the counters under a full name, or under [`OTHER`] once a call was counted there.
     pub fn of(&self, name: &[u8]) -> Option<&Counters> {
         if name == OTHER.as_bytes() {
             return (!self.other.are_untouched()).then_some(&self.other);
@@ -229,8 +229,8 @@ impl Statistics {
         Some(&place.counters)
     }
 
-    /// All counters, sorted by their names: those of the policies of the table, of the names that
-    /// are known from a `DEFAULT`, and [`OTHER`] once it is touched.
+    /// Returns all counters, sorted by name: those of the policies in the table, of the names known
+    /// from a `DEFAULT`, and of [`OTHER`] once a call was counted there.
     pub fn all(&self) -> Vec<(&[u8], &Counters)> {
         let names = self.by_name.keys().map(|name| &**name).chain([OTHER.as_bytes()]);
         let mut all: Vec<_> = names.filter_map(|name| Some((name, self.of(name)?))).collect();
@@ -255,7 +255,7 @@ impl Statistics {
         key
     }
 
-    /// The place of a key, while it is still that of its policy.
+    /// Returns the place of a key, while it belongs to the same policy.
     #[inline]
     fn place_mut(&mut self, key: Key) -> Option<&mut Place> {
         let place = self.places.get_mut(key.place as usize)?;

@@ -1,7 +1,7 @@
-//! All policies of a server, and which one a call gets.
+//! All policies of a server, and the look-up of the one for a call.
 //!
-//! A name has a base, an override that lasts until an instant, or both. What is over is dropped at
-//! the next change, with what was counted of it.
+//! A name has a base, an override that lasts until an instant, or both. The next change drops
+//! expired overrides, and the counters of names with nothing left.
 
 #[cfg(test)]
 mod tests;
@@ -23,10 +23,9 @@ use std::collections::HashMap;
 pub struct Policies {
     by_name: HashMap<Box<[u8]>, Entry>,
     families: Families,
-    /// When the first of the overrides ends; nothing is over before. The epoch where an entry has
-    /// nothing left.
+    /// The end of the first override; none expires before. The epoch if an entry has nothing left.
     first_end: Option<Instant>,
-    /// What became of their calls.
+    /// The counters of their calls.
     pub statistics: Statistics,
 }
 
@@ -34,11 +33,11 @@ pub struct Policies {
 #[derive(Debug)]
 struct Entry {
     name: FullName,
-    /// What holds when no override does; `None` when there is only an override.
+    /// The setting without an override; `None` if there is only an override.
     base: Option<Held>,
-    /// What holds until then instead.
+    /// The setting until then, in place of the base.
     override_until: Option<(Held, Instant)>,
-    /// Where its calls are counted.
+    /// The key of its counters.
     statistics: Key,
 }
 
@@ -49,31 +48,31 @@ struct Held {
     digest: u64,
 }
 
-/// What a call gets.
+/// The result of a look-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// Whether the rule bites.
+    /// The mode.
     pub enforcement: Enforcement,
     /// The rule.
     pub rule: Rule,
-    /// When that ends, if it is an override.
+    /// The instant at which it expires, if it is an override.
     pub ends_at: Option<Instant>,
-    /// Where the call is counted.
+    /// The key of the call's counters.
     pub statistics: Key,
 }
 
 /// A change of one policy, in words for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which policy.
+    /// The policy.
     pub name: FullName,
-    /// What it was; `none` when there was none.
+    /// The old setting; `none` without one.
     pub before: String,
-    /// What it is.
+    /// The new setting; `none` without one.
     pub after: String,
 }
 
-/// What `before` or `after` says when no policy applies.
+/// The text of `before` or `after` if no policy applies.
 const NONE: &str = "none";
 
 impl Change {
@@ -89,9 +88,9 @@ impl Change {
 }
 
 impl Policies {
-    /// What applies at `now` under a policy itself, or under a variant of it; `None` when nothing
-    /// does. One hash of the name. An override that was seen to be over stays so, also when the
-    /// clock steps back.
+    /// Returns the setting at `now` of a policy itself, or of a variant of it; `None` if there is
+    /// none. Hashes the name once. An override seen to be expired stays so, even if the clock steps
+    /// back.
     #[inline]
     pub fn find(
         &mut self,
@@ -100,7 +99,7 @@ impl Policies {
         now: Instant,
     ) -> Option<Found> {
         let entry = match variant {
-            // Most calls name none, and have nothing to join.
+            // Most calls name no variant, and have nothing to join.
             None => self.by_name.get_mut(policy.as_bytes()),
             Some(_) => self.by_name.get_mut(FullName::new(policy, variant).as_bytes()),
         };
@@ -108,7 +107,7 @@ impl Policies {
         if entry.override_until.as_ref().is_some_and(|(_, end)| *end <= now) {
             entry.override_until = None;
             if entry.base.is_none() {
-                // Nothing is left of it: the next change drops it, also if the clock steps back.
+                // The entry is empty: the next change drops it, even if the clock steps back.
                 self.first_end = Some(Instant::from_us(0));
                 return None;
             }
@@ -118,8 +117,8 @@ impl Policies {
         Some(Found { enforcement, rule, ends_at, statistics: entry.statistics })
     }
 
-    /// How many apply at `now`, variants counted as well, and the digest of them: equal where the
-    /// same applies, whatever the order it was set in and the time an override has left.
+    /// Returns the number of settings at `now`, variants included, and their digest. Equal settings
+    /// have equal digests, for any order of changes and any time left to overrides.
     pub fn count_and_digest(&self, now: Instant) -> (usize, u64) {
         let held = self.by_name.values().filter_map(|entry| entry.at(now));
         held.fold((0, 0), |(count, digest), (held, _)| {
@@ -132,7 +131,7 @@ impl Policies {
         self.by_name.values().all(|entry| entry.at(now).is_none())
     }
 
-    /// What applies under `name` at `now`, as `SET` takes it: `search EX 1m OFF GCRA 2 1 1m`.
+    /// Returns the setting of `name` at `now`, as `SET` takes it: `search EX 1m OFF GCRA 2 1 1m`.
     pub fn get(&self, name: &FullName, now: Instant) -> Option<String> {
         let entry = self.by_name.get(name.as_bytes())?;
         let (held, ends_at) = entry.at(now)?;
@@ -143,7 +142,7 @@ impl Policies {
         Some(format!("{} {text}", name.as_str()))
     }
 
-    /// The bases of this pattern as lines of the file, sorted by name.
+    /// Returns the bases that match, as lines of the file, sorted by name.
     pub fn list(&self, pattern: Pattern<'_>) -> Vec<String> {
         let entries = self.by_name.values().filter(|entry| pattern.matches(entry.name.as_bytes()));
         let mut bases: Vec<_> =
@@ -154,11 +153,12 @@ impl Policies {
         bases.into_iter().map(line).collect()
     }
 
-    /// Sets what holds under `name`: until `ends_at` over what is there, or instead of all that is.
+    /// Sets the policy `name`: until `ends_at` over its base, or for good in place of base and
+    /// override.
     ///
     /// # Errors
     ///
-    /// [`Refusal`], and nothing changes.
+    /// Returns [`Refusal`]; nothing changes then.
     pub fn set(
         &mut self,
         name: &FullName,
@@ -197,7 +197,7 @@ impl Policies {
         Ok(Change { name: *name, before, after })
     }
 
-    /// Deletes what is there under `names`, and tells what that was.
+    /// Deletes the policies `names`, and returns the changes.
     pub fn delete(&mut self, names: &[FullName], now: Instant) -> Vec<Change> {
         self.drop_what_is_over(now);
         let deleted = names.iter().filter_map(|name| {
@@ -209,8 +209,8 @@ impl Policies {
         deleted.collect()
     }
 
-    /// Puts `bases` in the place of all that is there, overrides included, and tells what that
-    /// changes, sorted by name.
+    /// Replaces all policies, overrides included, by `bases`, and returns the changes, sorted by
+    /// name.
     pub fn load(&mut self, bases: Bases, now: Instant) -> Vec<Change> {
         self.drop_what_is_over(now);
         let gone = self.by_name.values().filter(|entry| !bases.has(&entry.name));
@@ -241,7 +241,7 @@ impl Policies {
         changes
     }
 
-    /// Lets go of the overrides that are over.
+    /// Drops the expired overrides.
     fn drop_what_is_over(&mut self, now: Instant) {
         if self.first_end.is_none_or(|end| now < end) {
             return;
@@ -262,7 +262,7 @@ impl Policies {
 }
 
 impl Entry {
-    /// What holds at `now`, and until when if not for good.
+    /// Returns the setting at `now`, and its end if it is an override.
     fn at(&self, now: Instant) -> Option<(&Held, Option<Instant>)> {
         match &self.override_until {
             Some((held, end)) if now < *end => Some((held, Some(*end))),
@@ -278,7 +278,7 @@ impl Held {
     }
 }
 
-/// What a policy is at `now`, in words: `EX 1m OFF GCRA 2 1 1m over GCRA 2 1 1m`.
+/// Returns a policy at `now` in words: `EX 1m OFF GCRA 2 1 1m over GCRA 2 1 1m`.
 fn shown(entry: Option<&Entry>, now: Instant) -> String {
     let Some((entry, (held, ends_at))) = entry.and_then(|entry| Some((entry, entry.at(now)?)))
     else {
@@ -293,7 +293,7 @@ fn shown(entry: Option<&Entry>, now: Instant) -> String {
     }
 }
 
-/// An override with the time that it has left, rounded up to the millisecond.
+/// Returns an override with the time it has left, rounded up to the millisecond.
 fn with_end(held: &Held, end: Instant, now: Instant) -> String {
     let left = Span::from_ms(end.since(now).as_ms_ceil());
     format!("EX {} {}", duration_text(left), held.setting.text)

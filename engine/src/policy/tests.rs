@@ -1,4 +1,4 @@
-//! Names, patterns of them, and who is enforced.
+//! Names, patterns of names, and the keys that a percentage enforces.
 
 use crate::policy::definition::{Enforcement, Stance, fnv_1a};
 use crate::policy::name::{FullName, Name};
@@ -73,7 +73,7 @@ fn a_pattern_matches_as_keys_does() {
         assert_eq!(found, expected, "{pattern} and {name}");
     }
     assert!(Pattern::new(&[b'*'; 257]).is_none());
-    // The worst that there is: it ends.
+    // The worst case still ends.
     let worst = format!("{}b", "a*".repeat(127));
     assert!(!Pattern::new(worst.as_bytes()).expect("short").matches(&[b'a'; 129]));
 }
@@ -84,7 +84,7 @@ fn the_hash_is_the_one_of_the_draft() {
     assert_eq!(fnv_1a(b"foobar"), 0x8594_4171_f739_67e8);
 }
 
-/// Whether `percent` of the subjects includes this one.
+/// Returns true if `percent` of the keys include this one.
 fn is_enforced(policy: &str, subject: &str, percent: u8) -> bool {
     let now = Instant::from_us(0);
     let policy = Name::new(policy.as_bytes()).expect(policy);
@@ -96,7 +96,7 @@ fn is_enforced(policy: &str, subject: &str, percent: u8) -> bool {
     }
 }
 
-/// The numbers are those of another program: who is in must never change.
+/// The numbers come from another program: the enforced keys must never change.
 #[test]
 fn the_same_subjects_are_enforced_for_ever() {
     let users: Vec<_> = (1..=100).map(|number| format!("user:{number}")).collect();

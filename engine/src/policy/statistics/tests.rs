@@ -1,4 +1,4 @@
-//! Counters by hand, and against a model that keeps everybody who ever was.
+//! Counters: worked examples, and a comparison with a model that never reuses a place.
 
 use crate::policy::statistics::*;
 use proptest::prelude::*;
@@ -59,7 +59,7 @@ fn near_the_limit_is_less_than_so_many_per_cent_of_it_to_the_unit() {
         (3, 1, 34, 1), // and less than 34.
         (MOST, MOST / 5, 20, 0),
         (MOST, MOST / 5 - 1, 20, 1),
-        (10, 0, 0, 0), // Nothing is less than nothing.
+        (10, 0, 0, 0), // Zero is not less than zero.
         (10, 9, 100, 1),
         (10, 10, 100, 0),
         (u64::MAX, u64::MAX - 1, 100, 1), // No product wraps.
@@ -100,7 +100,7 @@ fn a_key_of_what_is_deleted_counts_nothing_for_who_comes_after() {
     statistics.charge(former, 7);
     statistics.count_error(former);
     assert_eq!(statistics.all(), [(&b"next"[..], &Counters::default())]);
-    // The same name again begins at 0 and is another one.
+    // The same name again starts at 0 with another key.
     statistics.forget(b"next");
     let again = statistics.key_of_policy(b"next");
     statistics.count(next, &DENIED, 20, NOW);
@@ -114,7 +114,7 @@ fn a_name_that_is_known_from_a_default_keeps_its_counters_when_it_is_set() {
     let key = statistics.key_of_default(b"search");
     statistics.count(key, &DENIED, 20, NOW);
     assert_eq!(statistics.key_of_policy(b"search"), key);
-    // It is no longer one of the names that are bounded, nor one that RESETSTAT forgets.
+    // It no longer counts towards DEFAULTS_MAX, and RESETSTAT no longer forgets it.
     assert_eq!(statistics.defaults, 0);
     assert_eq!(statistics.key_of_default(b"search"), key);
     assert_eq!(statistics.of(b"search").map(|counters| counters.denied), Some(1));
@@ -139,7 +139,7 @@ fn a_flood_of_invented_names_takes_the_room_of_1024_and_is_counted_in_whole() {
     assert_eq!(all.iter().map(|(_, counters)| counters.denied).sum::<u64>(), 100_001);
     let other = all.first().copied().expect("the first by name");
     assert_eq!((other.0, other.1.denied), (OTHER.as_bytes(), 100_000 - DEFAULTS_MAX as u64));
-    // The table has room for its own all the same, and an early name stays apart.
+    // The table still has room for its own policies, and an early name keeps its own counters.
     let set_later = statistics.key_of_policy(b"invented-99999");
     assert_ne!(set_later, Key::OTHER);
     assert_ne!(statistics.key_of_default(b"invented-0"), Key::OTHER);
@@ -172,7 +172,7 @@ fn what_is_set_and_deleted_for_ever_uses_the_same_places() {
     assert!(statistics.by_name.is_empty());
 }
 
-/// What may happen to the statistics. Names and keys are picked from those there are.
+/// A change to the statistics. Names and keys are picked from the existing ones.
 #[derive(Clone, Debug)]
 enum Step {
     Policy(u16),
@@ -216,7 +216,7 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All counters there ever were, under numbers that are used once; 0 is [`OTHER`]'s.
+/// All counters ever made, under numbers that are never reused; 0 is [`OTHER`]'s.
 #[derive(Default)]
 struct Model {
     known: BTreeMap<String, (usize, bool)>,
@@ -236,13 +236,13 @@ impl Model {
         id
     }
 
-    /// One of the keys, and the counters behind it while it is its policy's.
+    /// Picks a key, and its counters while it belongs to the same policy.
     fn pick(&mut self, keys: &[(Key, usize)], which: Which) -> (Key, Option<&mut Counters>) {
         let (key, id) = keys[which.index(keys.len())];
         (key, self.live(id))
     }
 
-    /// The counters of a number while somebody is known under it.
+    /// Returns the counters of a number while a name refers to it.
     fn live(&mut self, id: usize) -> Option<&mut Counters> {
         let is_live = id == 0 || self.known.values().any(|(known, _)| *known == id);
         is_live.then(|| &mut self.counters[id])
@@ -252,7 +252,7 @@ impl Model {
         let known = self.known.iter().map(|(name, (id, _))| (name.clone(), *id));
         let all = known.map(|(name, id)| (name, self.counters[id].clone()));
         let other = (OTHER.to_owned(), self.counters[0].clone());
-        // A parenthesis sorts before all that a name may hold.
+        // A parenthesis sorts before every byte of a name.
         [other].into_iter().filter(|(_, other)| *other != Counters::default()).chain(all).collect()
     }
 }
@@ -279,7 +279,7 @@ proptest! {
                     if call.ending == Ending::Denied {
                         counters.last_denied_us = now;
                     }
-                    // A whole number is below a fraction when it is below the next whole one.
+                    // An integer is below a fraction if it is below the next integer.
                     let edge = (call.limit_units * u64::from(percent)).div_ceil(100);
                     let is_near = call.remaining_units < edge;
                     let took = call.ending == Ending::Allowed && call.taken_units > 0;

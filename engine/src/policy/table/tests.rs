@@ -1,4 +1,4 @@
-//! The table: what applies when, what is refused, and what a change says of itself.
+//! The table: look-ups, refusals, and the changes it reports.
 
 use crate::grammar::policy::definition;
 use crate::grammar::policy_file::policy_file;
@@ -35,7 +35,7 @@ fn found(table: &mut Policies, text: &str, now: Instant) -> Option<Found> {
 
 fn got(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
     let line = table.get(&name(text), now);
-    // Both look at the same thing.
+    // Both read the same setting.
     assert_eq!(found(table, text, now).is_some(), line.is_some());
     line
 }
@@ -56,14 +56,15 @@ fn an_override_holds_until_its_end_and_gives_the_base_back() {
     assert_eq!(got(&mut table, "a", at(10)).as_deref(), Some("a EX 1m OFF GCRA 1 1 1m"));
     assert_eq!(got(&mut table, "a", at(69)).as_deref(), Some("a EX 1s OFF GCRA 1 1 1m"));
     assert_eq!(found(&mut table, "a", at(69)).and_then(|found| found.ends_at), Some(at(70)));
-    // A microsecond before the end it is still there; rounded up to the millisecond.
+    // It still applies a microsecond before its end; the time left is rounded up to the
+    // millisecond.
     let last = Instant::from_us(69_999_999);
     assert_eq!(got(&mut table, "a", last).as_deref(), Some("a EX 1ms OFF GCRA 1 1 1m"));
     let over = table.get(&name("a"), at(70));
     assert_eq!(over.as_deref(), Some("a GCRA 6 10 1m"));
-    // The list knows bases only.
+    // The list holds bases only.
     assert_eq!(table.list(Pattern::ANY), ["a GCRA 6 10 1m"]);
-    // Another override takes its place; one without an end that of both.
+    // Another override replaces it; a setting without an end replaces both.
     let text_before = "EX 30s OFF GCRA 1 1 1m over GCRA 6 10 1m";
     let again = set(&mut table, "a EX 60 BLOCK GCRA 1 1 60", at(40));
     assert_eq!(said(again), words(text_before, "EX 1m BLOCK GCRA 1 1 1m over GCRA 6 10 1m"));
@@ -71,11 +72,11 @@ fn an_override_holds_until_its_end_and_gives_the_base_back() {
     let text_before = "EX 50s BLOCK GCRA 1 1 1m over GCRA 6 10 1m";
     assert_eq!(said(base), words(text_before, "SHADOW GCRA 6 10 1m"));
     assert_eq!(got(&mut table, "a", at(50)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
-    // One that a call has seen to be over does not come back with a clock that steps back.
+    // An override that a call has seen expired does not come back if the clock steps back.
     set(&mut table, "a EX 10 OFF GCRA 1 1 60", at(50)).expect("taken");
     assert_eq!(found(&mut table, "a", at(60)).and_then(|found| found.ends_at), None);
     assert_eq!(got(&mut table, "a", at(51)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
-    // Deleted are both.
+    // Both are deleted.
     set(&mut table, "a EX 60 OFF GCRA 1 1 60", at(60)).expect("taken");
     assert_eq!(table.delete(&[name("a"), name("a"), name("b")], at(60)).len(), 1);
     assert_eq!(got(&mut table, "a", at(60)), None);
@@ -90,11 +91,11 @@ fn an_override_without_a_base_leaves_nothing() {
     assert_eq!(table.count_and_digest(at(59)).0, 1);
     assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
     assert_eq!((got(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
-    // Over, it holds nothing back: neither its algorithm nor a place, nor is it there to delete.
+    // Once expired, it no longer restricts the algorithm, takes no place, and cannot be deleted.
     assert!(table.delete(&[name("a")], at(60)).is_empty());
     let change = set(&mut table, "a@x FIXED 5 60", at(60)).expect("taken");
     assert_eq!(change.before, "none");
-    // A clock that steps back finds it gone.
+    // It stays gone if the clock steps back.
     assert_eq!(got(&mut table, "a", at(1)), None);
 }
 
@@ -104,7 +105,7 @@ fn a_family_has_one_algorithm() {
     let other = Err(Refusal::OtherAlgorithm);
     let take = |table: &mut Policies, line| set(table, line, at(0)).map(|change| change.after);
     take(&mut table, "a GCRA 6 10 60").expect("the first");
-    // Alone it may change, but not for a while.
+    // Alone it may change, but not by an override.
     assert_eq!(take(&mut table, "a EX 60 FIXED 5 60"), other);
     take(&mut table, "a FIXED 5 60").expect("nobody else has it");
     take(&mut table, "a@x FIXED 6 60").expect("the same");
@@ -112,18 +113,18 @@ fn a_family_has_one_algorithm() {
     {
         assert_eq!(take(&mut table, line), other, "{line}");
     }
-    // Others go by another name.
+    // Other names are not affected.
     take(&mut table, "ab GCRA 6 10 60").expect("another policy");
-    // The variant alone keeps it.
+    // A variant that is left keeps the algorithm.
     table.delete(&[name("a")], at(0));
     assert_eq!(take(&mut table, "a GCRA 6 10 60"), other);
     take(&mut table, "a@x GCRA 6 10 60").expect("alone");
     take(&mut table, "a GCRA 6 10 60").expect("the same");
-    // An override alone may be replaced by one of another algorithm.
+    // An override without a base may be replaced by one with another algorithm.
     take(&mut table, "c EX 60 GCRA 6 10 60").expect("the first");
     take(&mut table, "c EX 60 FIXED 5 60").expect("alone");
     take(&mut table, "c FIXED 5 60").expect("the same");
-    // Bases of a file stand for all that was there.
+    // The bases of a file replace everything.
     table.load(bases("a FIXED 5 60\nc QUOTA 1 day"), at(0));
     assert_eq!(take(&mut table, "a@x GCRA 6 10 60"), other);
     take(&mut table, "ab FIXED 5 60").expect("it is gone");
@@ -136,10 +137,10 @@ fn an_override_that_ended_leaves_no_entry_when_the_clock_steps_back() {
         set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
         set(&mut table, "b EX 90 GCRA 6 10 60", at(0)).expect("taken");
         assert_eq!(found(&mut table, "a", ends_seen), None);
-        // Back where it would still hold, its name is free for another algorithm.
+        // The clock is before the override's end again; its name is free for another algorithm.
         set(&mut table, "a@x FIXED 5 60", at(30)).expect("the first of its name");
         assert!(table.delete(&[name("a")], at(30)).is_empty());
-        // What has not ended stays.
+        // An override that has not ended stays.
         assert_eq!(got(&mut table, "b", at(30)).as_deref(), Some("b EX 1m GCRA 6 10 1m"));
         assert_eq!(table.count_and_digest(at(30)).0, 2);
         assert_eq!(got(&mut table, "b", at(90)), None);
@@ -166,7 +167,7 @@ fn there_are_at_most_ten_thousand() {
     set(&mut table, "last EX 60 GCRA 6 10 60", at(0)).expect("the last one");
     assert_eq!(set(&mut table, "more GCRA 6 10 60", at(59)), Err(Refusal::TooMany));
     assert_eq!(set(&mut table, "p0@v GCRA 6 10 60", at(59)), Err(Refusal::TooMany));
-    // What is there can be changed, and what is over makes room.
+    // Existing names can still be changed, and an expired override makes room.
     set(&mut table, "p0 SHADOW GCRA 6 10 60", at(59)).expect("it is there");
     set(&mut table, "more GCRA 6 10 60", at(60)).expect("there is room");
     assert_eq!(table.count_and_digest(at(60)).0, 10_000);
@@ -213,7 +214,7 @@ fn who_stays_keeps_what_was_counted() {
 fn the_digest_is_a_fixed_number() {
     let mut table = Policies::default();
     table.load(bases("search GCRA 6 10 60\nsearch@plan:gold SHADOW GCRA 60 100 60"), at(0));
-    // Of another program.
+    // Computed by another program.
     assert_eq!(table.count_and_digest(at(0)), (2, 0x0f6b_f906_4498_5521));
 }
 
@@ -225,24 +226,24 @@ fn an_override_is_in_the_digest_while_it_lasts() {
     let before = table.count_and_digest(at(0));
     set(&mut table, "a EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
     set(&mut other, "a EX 90 OFF GCRA 1 1 1", at(0)).expect("taken");
-    // The same applies, for however long, but not for good.
+    // Equal while both overrides apply, for any time left, but not to a base.
     assert_eq!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
     set(&mut other, "a OFF GCRA 1 1 1", at(0)).expect("taken");
     assert_ne!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
     assert_eq!(table.count_and_digest(at(60)), before);
 }
 
-/// Changes of a few names, a second apart.
+/// Changes of a few names, one second apart.
 fn changes() -> impl Strategy<Value = Vec<(u8, u8, u8, bool)>> {
     prop::collection::vec((0..4_u8, 0..6_u8, 0..4_u8, any::<bool>()), 0..24)
 }
 
-/// What a table tells of every name.
+/// Returns the settings of all names.
 fn told(table: &Policies, now: Instant) -> Vec<String> {
     let names = ["a", "a@x", "b", "a@y"];
     let found = names.iter().filter_map(|text| {
         let line = table.get(&name(text), now)?;
-        // Without the time that is left.
+        // Without the time left.
         let words: Vec<_> = line.split(' ').collect();
         Some(if words[1] == "EX" { [&words[..2], &words[3..]].concat() } else { words }.join(" "))
     });
@@ -277,8 +278,8 @@ fn played(changes: &[(u8, u8, u8, bool)]) -> (Policies, Instant) {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Two tables have one digest exactly when the same applies, however it came to that; and what
-    /// applies of one policy is always of one algorithm.
+    /// Checks that two tables have the same digest exactly if the same settings apply, for any
+    /// history, and that all settings of one policy have one algorithm.
     #[test]
     fn digests_are_equal_when_what_applies_is(one in changes(), other in changes()) {
         let ((one, now), (other, then)) = (played(&one), played(&other));
@@ -291,7 +292,7 @@ proptest! {
         prop_assert!(fixed == 0 || fixed == of_a.count(), "{:?}", told_one);
     }
 
-    /// What a table lists is a file that makes the same list.
+    /// Checks that a table's list is a file that gives the same list.
     #[test]
     fn a_list_is_a_file(changes in changes()) {
         let (table, now) = played(&changes);
