@@ -1,5 +1,5 @@
-//! What the benches of the pure part do: one call of each algorithm, allowed and denied, taken
-//! apart into its steps. Nothing here is random or reads a clock, so the work is always the same.
+//! The cases of the engine's benches: one call of each algorithm, allowed and denied, split into
+//! its steps. Nothing here is random or reads a clock, so the work is always the same.
 
 use redis_throttle_engine::algorithms::{Algorithm, Argument, NewState, State};
 use redis_throttle_engine::bounds::Slots;
@@ -21,16 +21,16 @@ pub struct Case {
     bytes: Vec<u8>,
 }
 
-/// What a call is made of.
+/// A step of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Arguments to a request.
+    /// Parses the arguments.
     Parse,
-    /// Bytes to a state.
+    /// Decodes the state.
     Decode,
-    /// State, now and cost to an outcome.
+    /// Decides on state, now and cost.
     Decide,
-    /// A new state to bytes.
+    /// Encodes the new state.
     Encode,
 }
 
@@ -47,7 +47,7 @@ impl Step {
     }
 }
 
-/// Each algorithm twice: with all but everything left, and with nothing left.
+/// Returns each algorithm twice: with one unit used, and with nothing left.
 pub fn all() -> Vec<Case> {
     let cases = |algorithm: Algorithm| {
         let mut durations = [&b"1h"[..], b"2h", b"1d"].into_iter();
@@ -68,7 +68,7 @@ pub fn all() -> Vec<Case> {
 }
 
 impl Case {
-    /// The same once so many calls were allowed, a millisecond apart.
+    /// Returns the case after `calls` allowed calls, a millisecond apart.
     fn after(mut self, calls: u64) -> Self {
         for call in 0..calls {
             let now = Instant::from_us(NOW_US + call * 1_000);
@@ -88,7 +88,7 @@ impl Case {
         state::decode(&self.bytes).expect("a state")
     }
 
-    /// Does one step so many times. A denied call has nothing to encode: `false`, and nothing done.
+    /// Repeats one step. A denied call has nothing to encode: returns `false` and does nothing.
     pub fn repeat(&self, step: Step, times: u64) -> bool {
         let (request, stored) = (self.request(), self.state());
         let now = Instant::from_us(NOW_US + 100_000);

@@ -1,4 +1,4 @@
-//! How long the pure part takes, step by step: `make bench-pure`.
+//! The time of the engine's steps: `make bench-pure`.
 
 #[path = "cases.rs"]
 mod cases;

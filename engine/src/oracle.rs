@@ -1,18 +1,19 @@
-//! Naive models of the algorithms, for the property tests to compare with.
+//! Naive models of the algorithms, with which property tests compare them.
 //!
-//! A model keeps exact numbers or a list of events and can answer one question only: would this
-//! cost be allowed at that time? Everything else a limiter answers is found by asking that question
-//! again and again (`answer`), also with a cost below 0, which fits once a debt is no larger than
-//! that: so no formula of the limiters is repeated here. Times are in
-//! microseconds and, like all numbers, `i128`: nothing overflows.
+//! A model keeps exact numbers or a list of events and answers one question only: would this cost
+//! be allowed at that time? `answer` finds everything else by asking that question again and again,
+//! even with a cost below 0, which fits once the debt is at most that. So the models repeat no
+//! formula of the limiters. Times are in microseconds and, like all numbers, `i128`: nothing
+//! overflows.
 //!
-//! Beside the models stands what property tests, fuzz targets, simulation and soak share: the
-//! `key` that is compared with a model, the `subject` that names the bounds, and `draw`.
+//! Besides the models, this module holds the code shared by property tests, fuzz targets,
+//! simulation and soak: the `key` that is compared with a model, the `subject` that names the
+//! bounds, and `draw`.
 
 /// Calls the macro `$make` with the subject of each algorithm: a name for tests, the algorithm, and
 /// the type that implements [`Subject`](subject::Subject).
 ///
-/// Every suite that holds for all algorithms is made of this list.
+/// Every suite that covers all algorithms uses this list.
 #[macro_export]
 macro_rules! for_all_subjects {
     ($make:ident) => {

@@ -1,8 +1,8 @@
 //! One property suite for all limiters, against the naive models of `oracle.rs`.
 //!
-//! A case is a rule or two on one key and a schedule of calls, with a clock that moves as it likes.
-//! Calls go through the codec, as in the server: what is compared is what a client would see. Ten
-//! thousand cases each; `PROPTEST_CASES=100000` runs more.
+//! A case is a rule or two on one key and a schedule of calls, with a clock that moves freely.
+//! Calls go through the codec, as in the server, so the comparison is of what a client would see.
+//! Ten thousand cases each; `PROPTEST_CASES=100000` runs more.
 
 mod rule_set;
 
@@ -19,7 +19,7 @@ use crate::{oracle, state};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestCaseResult};
 
-/// One call: how far the clock moves before it, which rule makes it and how, what it takes.
+/// One call: how far the clock moves before it, the rule, the verb and the cost.
 #[derive(Clone, Debug)]
 struct Call {
     step: Step,
@@ -28,7 +28,7 @@ struct Call {
     cost: Share,
 }
 
-/// Never more than the algorithm's bound in any stretch that ends with the last of `calls`.
+/// Checks the algorithm's bound in every stretch that ends with the last of `calls`.
 fn check_bound<S: Subject>(limits: &Limits, calls: &[(i128, i128)]) -> TestCaseResult {
     let Some((end, _)) = calls.last() else { return Ok(()) };
     let mut sum = 0;
@@ -95,7 +95,7 @@ fn costs() -> impl Strategy<Value = Share> {
     shares.prop_map(|(sixteenths, units)| Share { sixteenths, units })
 }
 
-/// Calls that are decided, as a whole or in part.
+/// Calls that are decided, in full or in part.
 fn calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
     let verbs = prop_oneof![5 => Just(Verb::Decide), 1 => Just(Verb::Partly)];
     schedule(steps, rules, verbs)
@@ -127,7 +127,7 @@ impl Call {
         (now + self.step.us(S::span_us(limits))).clamp(0, CLOCK_MAX_US)
     }
 
-    /// Makes the call; `None` when it is refused.
+    /// Makes the call; `None` if it is refused.
     fn make<S: Subject>(
         &self,
         key: &mut Key,
@@ -138,15 +138,14 @@ impl Call {
     }
 }
 
-/// Ten thousand cases, or as many more as `PROPTEST_CASES` asks for.
+/// Returns ten thousand cases, or as many more as `PROPTEST_CASES` asks for.
 pub(crate) fn config() -> Config {
     let cases = Config::default().cases.max(10_000);
     Config { cases, failure_persistence: None, ..Config::default() }
 }
 
-/// Verdict and numbers are the model's, whatever the clock does and whichever rule calls; nothing
-/// is written but by what takes or gives something and by repairs; a retry, or the end of a debt,
-/// is neither too late nor too early.
+/// Checks that verdict and numbers match the model, for any clock and rule; that only repairs and
+/// calls that take or give something write; and that a retry, or the end of a debt, is exact.
 fn agrees_with_its_model<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
     let (mut twin, mut now) = (Twin::<S>::default(), NOW);
     for call in calls {
@@ -158,7 +157,7 @@ fn agrees_with_its_model<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCa
     Ok(())
 }
 
-/// Under one rule and a good clock, never more than the algorithm's bound.
+/// Checks the algorithm's bound under one rule and a steady clock.
 fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now, mut allowed) = (Key::default(), NOW, Vec::new());
     for call in calls {
@@ -175,7 +174,7 @@ fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResul
     Ok(())
 }
 
-/// A state that has lapsed under the rule that wrote it decides as if there were none.
+/// Checks that a state that has expired under the rule that wrote it decides like a missing one.
 fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     let rule = S::rule(limits);
@@ -193,7 +192,7 @@ fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCa
         if of_none.is_some_and(|(_, wrote)| wrote == Wrote::State) {
             prop_assert_eq!(&lapsed.bytes, &none.bytes);
         }
-        // One microsecond before, something is still owed.
+        // One microsecond earlier, something still counts.
         if key.lapses_at > now {
             let before = key.peek(&rule, key.lapses_at - 1, 0);
             prop_assert!(before.reset_after_ms > 0);
@@ -202,14 +201,14 @@ fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCa
     Ok(())
 }
 
-/// However the clock steps, nobody waits longer than under a good one plus one span.
+/// Checks that no wait exceeds that under a steady clock by more than one span.
 fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
         now = call.now::<S>(limits, now);
         let cost = S::cost(call.cost.of(limits));
         let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
-        // In part, it waits for one unit.
+        // A partial call waits for one unit.
         let waits_for = if call.verb == Verb::Partly { cost.min(1) } else { cost };
         let longest_us = S::longest_wait_us(limits, waits_for) + S::span_us(limits);
         prop_assert!(answer.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
@@ -217,7 +216,7 @@ fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> Tes
     Ok(())
 }
 
-/// While the clock never steps back, whichever rule calls: only what is allowed is written.
+/// Checks that only allowed calls write, under any rule, while the clock does not step back.
 fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
@@ -232,7 +231,7 @@ fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> Test
     Ok(())
 }
 
-/// What is charged and given back at once leaves no trace in what is answered, then or later.
+/// Checks that a charge and its immediate refund leave all answers unchanged, then and later.
 fn a_refund_undoes_a_charge<S: Subject>(
     limits: &Limits,
     calls: &[Call],
@@ -264,7 +263,7 @@ fn a_refund_undoes_a_charge<S: Subject>(
     Ok(())
 }
 
-/// What is stored stays within the bytes that the design allows.
+/// Checks that a stored state stays within its documented length.
 fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
@@ -284,7 +283,7 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     Ok(())
 }
 
-/// The words of a rule read as that rule.
+/// Checks that the words of a rule parse as that rule.
 fn words_read_as_their_rule<S: Subject>(limits: &Limits) -> TestCaseResult {
     let rule = S::rule(limits);
     let slots = Slots::new(limits.slots.try_into().expect("small")).expect("in bounds");
@@ -394,7 +393,7 @@ crate::for_all_subjects!(suites);
 proptest! {
     #![proptest_config(config())]
 
-    /// The trap of a debt forgiven because a caller's limit is smaller: two rules on one key would
+    /// A debt must not be forgiven because a caller's limit is smaller: two rules on one key would
     /// refill each other without end.
     #[test]
     fn two_rules_on_one_key_never_earn_gcra_more_than_its_own_rate(

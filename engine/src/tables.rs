@@ -1,6 +1,6 @@
-//! The limiters by worked numbers: tables of (time, cost, expected).
+//! The limiters in worked examples: tables of (time, cost, expected).
 //!
-//! Expected are `allowed remaining retry_after_ms reset_after_ms`, as in the reply.
+//! The expected numbers are `allowed remaining retry_after_ms reset_after_ms`, as in the reply.
 
 use crate::algorithms::fixed_window::FixedWindow;
 use crate::algorithms::gcra::Gcra;
@@ -21,7 +21,7 @@ const START_US: u64 = 1_700_000_000_000_000;
 
 type Answer = (i128, i128, i128, i128);
 
-/// A key and what calls make of it, through the codec as in the server.
+/// A key that calls change through the codec, as in the server.
 #[derive(Default)]
 struct Key(oracle::Key);
 
@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// Calls of one key, row by row.
+/// Makes the calls on one key, row by row, and compares.
 fn check(rule: &Rule, rows: &[(i128, u64, Answer)]) {
     let mut key = Key::default();
     for (row, (at_ms, cost, expected)) in rows.iter().enumerate() {
@@ -92,7 +92,7 @@ fn a_fixed_window_opens_at_the_first_allowed_call() {
             (3_500, 2, (1, 0, 0, 9_000)),  // used up
             (3_500, 1, (0, 0, 9_000, 9_000)), // until the end of the window
             (3_500, 4, (0, 0, -1, 9_000)), // more than the limit: never
-            (3_500, 0, (1, 0, 0, 9_000)),  // cost 0 only asks
+            (3_500, 0, (1, 0, 0, 9_000)),  // cost 0 takes nothing
             (12_499, 1, (0, 0, 1, 1)),     // the last ms
             (12_500, 1, (1, 2, 0, 10_000)), // a new window
         ],
@@ -105,7 +105,7 @@ fn an_aligned_fixed_window_opens_at_a_multiple_of_its_length() {
         &fixed(3, seconds(10), true),
         &[
             (2_500, 1, (1, 2, 0, 7_500)),   // ends with the ten seconds
-            (9_999, 3, (0, 2, 1, 1)),       // two are left, three asked
+            (9_999, 3, (0, 2, 1, 1)),       // two are left, three requested
             (10_000, 3, (1, 0, 0, 10_000)), // a new window
         ],
     );
@@ -125,7 +125,7 @@ fn a_fixed_window_is_shared_with_and_without_aligned() {
     let (plain, aligned) = (fixed(3, seconds(10), false), fixed(3, seconds(10), true));
     assert_eq!(key.call(&plain, 4_000, 2), (1, 1, 0, 10_000)); // opens off the boundary
     assert_eq!(key.call(&aligned, 5_000, 1), (1, 0, 0, 5_000)); // the boundary ends it
-    assert_eq!(key.call(&plain, 11_000, 1), (0, 0, 3_000, 3_000)); // still open without
+    assert_eq!(key.call(&plain, 11_000, 1), (0, 0, 3_000, 3_000)); // still open without ALIGNED
     assert_eq!(key.call(&aligned, 11_000, 1), (1, 2, 0, 9_000)); // dropped before its boundary
 }
 
@@ -150,7 +150,7 @@ fn a_sliding_window_weighs_the_previous_one_by_its_overlap() {
             (window + 60_000 + 30_000, 20, (1, 0, 0, 90_000)), // 40 x 30/60 + 60 + 20
             (window + 60_000 + 30_000, 1, (0, 0, 1_500, 90_000)), // denied 30 s in ...
             (window + 60_000 + 40_000, 1, (1, 5, 0, 80_000)), // ... allowed 40 s in: 13.3 + 81
-            (window + 60_000 + 40_000, 100, (0, 5, 80_000, 80_000)), // the whole: in two windows
+            (window + 60_000 + 40_000, 100, (0, 5, 80_000, 80_000)), // all 100: in two windows
         ],
     );
 }
@@ -160,8 +160,8 @@ fn a_sliding_window_off_the_new_grid_counts_in_full() {
     let mut key = Key::default();
     // Ten in a window of 7 s that starts at 1,699,999,995 s, off the grid of 20 s.
     key.call(&sliding(10, seconds(7)), 0, 10);
-    // 1,699,999,980 is a multiple of 20 s: all ten are in the window that holds the old start, so
-    // they are the previous one now.
+    // 1,699,999,980 is a multiple of 20 s: all ten count in the window that holds the old start,
+    // which is the previous one now.
     assert_eq!(key.call(&sliding(10, seconds(20)), 10_000, 1), (1, 4, 0, 30_000));
 }
 
@@ -173,7 +173,7 @@ fn a_sliding_log_never_exceeds_the_limit_in_any_window() {
             (0, 1, (1, 2, 0, 10_000)),
             (4_000, 2, (1, 0, 0, 10_000)),
             (9_999, 1, (0, 0, 1, 4_001)), // the first call counts for 10 s
-            (9_999, 2, (0, 0, 4_001, 4_001)), // two units: the second call as well
+            (9_999, 2, (0, 0, 4_001, 4_001)), // two units: the second call too
             (10_000, 1, (1, 0, 0, 10_000)), // exactly one is free
             (10_000, 1, (0, 0, 4_000, 10_000)),
             (14_000, 2, (1, 0, 0, 10_000)),
@@ -208,7 +208,7 @@ fn a_sliding_log_drops_what_is_dead_and_stays_bounded() {
     let mut key = Key::default();
     for call in 0..10_000 {
         assert_eq!(key.call(&rule, call * 1_000, 1).0, 1, "call {call}");
-        // Ten live entries, and dead ones that are fewer than half as many.
+        // Ten live entries, and fewer than half as many dead ones.
         assert!(key.bytes().unwrap().len() <= 24 + 12 * 15);
     }
 }
@@ -221,7 +221,7 @@ fn a_token_bucket_refills_exactly() {
             (0, 5, (1, 0, 0, 16_667)),     // empty: 5 x 10 / 3 s to refill
             (0, 1, (0, 0, 3_334, 16_667)), // a token takes 3.333.. s
             (3_333, 1, (0, 0, 1, 13_334)),
-            (3_334, 1, (1, 0, 0, 16_666)), // 0.0002 tokens are left, and not forgotten
+            (3_334, 1, (1, 0, 0, 16_666)), // 0.0002 tokens are left, and kept
             (6_667, 1, (1, 0, 0, 16_667)), // 6.667 s are 2.0001 tokens
             (10_000, 1, (1, 0, 0, 16_667)),
             (10_000, 6, (0, 0, -1, 16_667)),
@@ -259,7 +259,7 @@ fn a_leaky_bucket_tells_how_long_to_wait() {
             (0, 1, (1, 1, 1_000, 1_500)),
             (0, 1, (1, 0, 1_500, 2_000)),
             (0, 1, (0, 0, 500, 2_000)),   // the queue is full
-            (0, 0, (1, 0, 2_000, 2_000)), // what a new arrival would wait
+            (0, 0, (1, 0, 2_000, 2_000)), // the wait of a new arrival
             (0, 5, (0, 0, -1, 2_000)),
             (250, 1, (0, 0, 250, 1_750)),
             (500, 1, (1, 0, 1_500, 2_000)),
@@ -299,7 +299,7 @@ fn gcra_allows_a_burst_and_then_one_call_an_interval() {
             (0, 7, (0, 0, -1, 36_000)),
             (5_999, 1, (0, 0, 1, 30_001)),
             (6_000, 1, (1, 0, 0, 36_000)),
-            (21_000, 3, (0, 2, 3_000, 21_000)), // a denial tells what is there
+            (21_000, 3, (0, 2, 3_000, 21_000)), // a denial shows the units left
         ],
     );
 }
@@ -315,7 +315,7 @@ fn gcra_remembers_time_when_the_limits_change() {
 
 #[test]
 fn fast_rates_hold() {
-    // A thousand in a millisecond, and nothing is lost to the millisecond's key.
+    // A thousand in a millisecond; the key that lives a millisecond loses nothing.
     let rule = gcra(1_000, 1_000_000, seconds(1));
     check(
         &rule,
@@ -338,13 +338,13 @@ fn the_highest_rate_of_all_holds() {
             &[
                 (0, most, (1, 0, 0, 1)), // 10^9 a second, an interval of one nanosecond
                 (0, 1, (0, 0, 1, 1)),
-                (1, most, (1, 0, 0, 1)), // a millisecond later all are back
+                (1, most, (1, 0, 0, 1)), // all back a millisecond later
             ],
         );
     }
 }
 
-/// What a repair answers: one row an algorithm, with a state far ahead of the clock.
+/// Checks the answer of a repair, one row per algorithm, with a state far ahead of the clock.
 #[test]
 fn state_far_ahead_of_the_clock_is_moved_to_now() {
     let ten = seconds(10);
@@ -354,7 +354,7 @@ fn state_far_ahead_of_the_clock_is_moved_to_now() {
         (fixed(3, ten, true), (0, 0, 10_000, 10_000)),
         (sliding(3, ten), (0, 0, 13_334, 20_000)),
         (log(3, ten, 1_024), (0, 0, 10_000, 10_000)),
-        (token(3, 3, ten), (0, 0, 3_334, 10_000)), // no token comes, none goes
+        (token(3, 3, ten), (0, 0, 3_334, 10_000)), // no token is added or lost
         (leaky(3, 3, ten), (0, 0, 3_334, 10_000)),
         (gcra(3, 3, ten), (0, 0, 3_334, 10_001)), // an interval is a whole number of ns
     ];
@@ -371,7 +371,7 @@ fn state_far_ahead_of_the_clock_is_moved_to_now() {
     }
 }
 
-/// What cost 0 answers on a full queue: 10 s for the leaky bucket, nothing elsewhere.
+/// Returns the answer to cost 0 on a full queue: 10 s for the leaky bucket, 0 for the others.
 fn wait(rule: &Rule) -> i128 {
     if matches!(rule, Rule::LeakyBucket(_)) { 10_000 } else { 0 }
 }

@@ -1,5 +1,5 @@
-//! The way of a call allocates nothing: arguments, state, decision, new state and reply are
-//! borrowed or on the stack. Only a log that is rewritten is built on the heap.
+//! A call allocates nothing in the engine: arguments, state, decision, new state and reply are
+//! borrowed or on the stack. Only a rewritten log is built on the heap.
 
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::bounds::Slots;
@@ -15,14 +15,14 @@ use redis_throttle_engine::time::Instant;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts what the current thread allocates.
+/// Counts the allocations of the current thread.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is handed on to the system's allocator as it is.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -41,7 +41,7 @@ static ALLOCATOR: Counting = Counting;
 
 const US: u64 = 1_700_000_000_000_000;
 
-/// What is stored, the arguments of the call, and how many allocations it made.
+/// Makes a call on a stored state; returns the change, and the number of allocations.
 fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) -> (Change, u64) {
     let before = ALLOCATIONS.get();
     let request = grammar::rule::request(algorithm, args, Slots::DEFAULT).expect("a valid call");
@@ -55,13 +55,13 @@ fn call(algorithm: Algorithm, stored: Option<&[u8]>, args: &[&[u8]], us: u64) ->
     (change.unwrap_or(Change::Rewrite(Vec::new())), made)
 }
 
-/// Two units per ten seconds; of a quota, per month of New York that starts on the 31st.
+/// Two units per ten seconds; for a quota, per month in New York that starts on the 31st.
 const SMALL: Limits =
     Limits { capacity: 2, rate: 6, period_us: 10_000_000, aligned: true, slots: 1_024 };
 
 /// Calls `check` with each algorithm whose state has a fixed size, and the arguments of a call.
 ///
-/// The first call that names a zone reads it, and it is kept: one is made before.
+/// The first call that names a zone reads it and keeps it, so one such call is made before.
 fn for_fixed_sizes(check: impl Fn(Algorithm, &[&[u8]])) {
     for subject in AnySubject::ALL {
         let algorithm = subject.algorithm;
@@ -77,7 +77,7 @@ fn for_fixed_sizes(check: impl Fn(Algorithm, &[&[u8]])) {
     }
 }
 
-/// What a charge, or a refund, of a stored state leaves, and how many allocations it made.
+/// Charges, or refunds, a stored state; returns the change, and the number of allocations.
 fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change, u64) {
     let before = ALLOCATIONS.get();
     let request = grammar::rule::request(args.0, args.1, Slots::DEFAULT).expect("a valid call");
@@ -126,9 +126,9 @@ fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
     });
 }
 
-/// What a call by a policy does before its decision and after it: it is read, its policy looked up,
-/// the stance taken and the end counted. That stance, `None` for a rule of the call's own, and how
-/// many allocations it made.
+/// Does what a call by a policy needs before and after its decision: parses it, looks up its
+/// policy, takes the stance and counts the outcome. Returns that stance, `None` for the call's own
+/// rule, and the number of allocations.
 fn use_policy<'a>(
     table: &mut Policies,
     read: impl FnOnce() -> Result<Usage<'a>, GrammarError>,
@@ -183,7 +183,7 @@ fn a_call_by_a_policy_allocates_nothing_but_for_the_first_one_of_an_unknown_name
         let of_packed = use_policy(&mut table, || grammar::usage::packed_usage(packed.as_bytes()));
         assert_eq!(of_packed, (stance, 0), "{packed}");
     }
-    // Once as many are known as there may be, a name that is new takes nothing either.
+    // Once [`DEFAULTS_MAX`] names are known, a new name allocates nothing either.
     let names: Vec<_> = (0..DEFAULTS_MAX).map(|number| format!("caller:{number}")).collect();
     for name in &names {
         table.statistics.key_of_default(name.as_bytes());

@@ -1,16 +1,16 @@
-//! A seeded simulation, in one process: a primary, a replica that lags behind, disks that lag
-//! behind their servers, restarts, promotions, and clocks that are set by up to ten years.
+//! A seeded simulation in one process: a primary, a replica that lags behind, disks that lag behind
+//! their servers, restarts, promotions, and clocks that are set by up to ten years.
 //!
 //! ```text
 //! cargo test --locked -p redis-throttle-engine --features oracle --test simulation
 //! ```
 //!
-//! A run draws its limits and everything that happens from its seed. A failure names it:
-//! `SIMULATION_SEED=n` plays that run alone, `SIMULATION_RUNS=n` plays so many.
+//! A run draws its limits and all events from its seed. A failure names the seed:
+//! `SIMULATION_SEED=n` plays only that run, `SIMULATION_RUNS=n` plays `n` runs.
 
 #[path = "simulation/cluster.rs"]
 mod cluster;
-// The end-to-end suite needs more of it than a simulation does.
+// The end-to-end suite uses more of it than a simulation.
 #[path = "../../tests/e2e/support/random.rs"]
 #[allow(dead_code)]
 mod random;
@@ -24,16 +24,16 @@ use redis_throttle_engine::oracle::Subject;
 
 use run::{Counts, Run};
 
-/// Runs for each algorithm, unless the environment says otherwise.
+/// The number of runs for each algorithm, unless the environment sets another.
 const RUNS: u64 = 2_000;
 
-/// A number from the environment.
+/// Returns a number from the environment.
 fn number(name: &str) -> Option<u64> {
     let value = env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }
 
-/// Plays the runs of one algorithm and tells how often what happened.
+/// Plays the runs of one algorithm and prints how often each kind of event happened.
 fn simulate<S: Subject>(test: &str) {
     let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + number("SIMULATION_RUNS").unwrap_or(1),
@@ -42,7 +42,7 @@ fn simulate<S: Subject>(test: &str) {
     let mut counts = Counts::default();
     for seed in seeds {
         let mut run = Run::<S>::new(seed);
-        // A panic of the library is a failure like any other, and its seed matters as much.
+        // A panic of the engine is a failure too, and its seed must be shown.
         let ended = catch_unwind(AssertUnwindSafe(|| run.play()));
         let ended = ended.unwrap_or_else(|_| Err("it panicked, see above".to_owned()));
         if let Err(failure) = ended {

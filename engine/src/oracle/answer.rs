@@ -5,12 +5,12 @@ use crate::decision::{Decision, Verdict};
 use crate::oracle::model::{Limits, Oracle, SPAN_MAX_US, div_ceil, smallest};
 use crate::time::Span;
 
-/// In which way a subject is called.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Takes the cost where it is there.
+    /// Takes the cost if there is room.
     Decide,
-    /// Takes what is there, up to the cost.
+    /// Takes the units left, up to the cost.
     Partly,
     /// Takes the cost in any case.
     Charge,
@@ -18,25 +18,25 @@ pub enum Verb {
     Refund,
 }
 
-/// What becomes of the key.
+/// The change of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrote {
-    /// It stays as it is.
+    /// The key stays as it is.
     Nothing,
-    /// It is written.
+    /// The key is written.
     State,
-    /// It is deleted.
+    /// The key is deleted.
     Deletion,
 }
 
-/// What a client sees: the five integers of the reply.
+/// The client's view: the five integers of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// 1 or 0, or how much of the cost was granted.
+    /// 1 or 0, or the units of the cost that were granted.
     pub allowed: i128,
-    /// The capacity asked for.
+    /// The requested capacity.
     pub limit: i128,
-    /// What would still be allowed.
+    /// The units still allowed.
     pub remaining: i128,
     /// Milliseconds; -1 for never.
     pub retry_after_ms: i128,
@@ -44,19 +44,19 @@ pub struct Answer {
     pub reset_after_ms: i128,
 }
 
-/// After how many ms `holds` of a time.
+/// Returns the number of ms after which `holds` is true of the time.
 pub(super) fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let longest_ms = div_ceil(SPAN_MAX_US, 1_000);
     smallest(longest_ms, |ms| holds(now + ms * 1_000)).unwrap_or(longest_ms)
 }
 
-/// After how many ms the call would be allowed.
+/// Returns the number of ms after which the call would be allowed.
 fn retry_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> i128 {
     ms_until(now, |at| oracle.would_allow(limits, at, cost))
 }
 
-/// What a call must answer and write, `None` when it is to be refused; `oracle` becomes what it
-/// leaves.
+/// Returns the expected answer and write of a call, `None` if it is to be refused. Updates `oracle`
+/// to the state after it.
 pub fn act<O: Oracle>(
     oracle: &mut O,
     verb: Verb,
@@ -122,7 +122,7 @@ fn decide_partly<O: Oracle>(
     if cost == 0 {
         return decide(subject, limits, now, cost);
     }
-    // As much as a call of its own would be allowed.
+    // As many units as a plain call would be allowed.
     match subject.remaining(limits, now).min(cost) {
         0 => (0, retry_after_ms(subject, limits, now, 1)),
         units => (units, decide(subject, limits, now, units).1),
@@ -159,7 +159,7 @@ fn refund<O: Oracle>(subject: &mut O, limits: &Limits, now: i128, cost: i128) ->
 
 /// The model of any algorithm.
 pub trait AnyOracle {
-    /// See [`act`].
+    /// Calls [`act`].
     fn act(
         &mut self,
         verb: Verb,
@@ -167,9 +167,10 @@ pub trait AnyOracle {
         now: i128,
         cost: i128,
     ) -> Option<(Answer, Wrote)>;
-    /// What it answers where another rule denies the call: what stands now. It takes nothing.
+    /// Returns the expected answer if another rule denies the call: the current numbers. Takes
+    /// nothing.
     fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
-    /// Another one, in the same state.
+    /// Returns a copy in the same state.
     fn copy(&self) -> Box<dyn AnyOracle>;
 }
 
@@ -196,13 +197,13 @@ impl<O: Oracle + 'static> AnyOracle for O {
     }
 }
 
-/// What a deciding call must answer, and whether it must write; `oracle` becomes what it leaves.
+/// Returns the expected answer of a deciding call, and true if it must write. Updates `oracle`.
 pub fn call<O: Oracle>(oracle: &mut O, limits: &Limits, now: i128, cost: i128) -> (Answer, bool) {
     let (answer, wrote) = act(oracle, Verb::Decide, limits, now, cost).expect("a decision");
     (answer, wrote != Wrote::Nothing)
 }
 
-/// What PEEK must answer: the same, and nothing is left behind.
+/// Returns the expected answer of `RL.PEEK`: the same, without an update.
 pub fn peek<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> Answer {
     call(&mut oracle.clone(), limits, now, cost).0
 }

@@ -1,11 +1,11 @@
-//! The model of growing delays: the attempts that count, and when the last one was.
+//! The model of growing delays: the attempts that count, and the instant of the last one.
 
 use crate::algorithms::{Rule, State, backoff};
 use crate::oracle::answer::Verb;
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
 use crate::oracle::subject::{Subject, duration, limit, period_of};
 
-/// The arguments that limits stand for: free attempts, base, max and forget. Any limits make some.
+/// Derives free attempts, base, max and forget from any limits.
 pub fn delays(limits: &Limits) -> (i128, i128, i128, i128) {
     let attempts = limits.capacity.min(1_000_000);
     let forget_us = limits.period_us.max(1_001);
@@ -15,7 +15,7 @@ pub fn delays(limits: &Limits) -> (i128, i128, i128, i128) {
     (attempts, base_us, max_us.clamp(base_us, longest_us), forget_us)
 }
 
-/// The attempts that were allowed or charged, and the last of them.
+/// The attempts that were allowed or charged, and the instant of the last one.
 #[derive(Clone, Default)]
 pub struct Backoff {
     pub(super) count: i128,
@@ -23,13 +23,13 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// How many attempts are not forgotten.
+    /// Returns the number of attempts that are not forgotten.
     fn remembered(&self, limits: &Limits, now: i128) -> i128 {
         let (.., forget_us) = delays(limits);
         if now < self.last + forget_us { self.count } else { 0 }
     }
 
-    /// When the next attempt may be.
+    /// Returns the time from which the next attempt may be made.
     fn next_at(&self, limits: &Limits, now: i128) -> i128 {
         let (attempts, base_us, max_us, _) = delays(limits);
         let paid = self.remembered(limits, now) - attempts;
@@ -101,7 +101,7 @@ pub struct Delays;
 
 impl Subject for Delays {
     type Model = Backoff;
-    /// A refund leaves the instant from which delays are counted.
+    /// A refund keeps the instant from which delays are counted.
     const REFUND_UNDOES_CHARGE: bool = false;
     fn rule(limits: &Limits) -> Rule {
         let (attempts, base_us, max_us, forget_us) = delays(limits);
@@ -144,7 +144,7 @@ impl Subject for Delays {
         (elapsed_us < forget_us).then_some(most)
     }
     fn bursts(limits: &Limits, forward: bool) -> i128 {
-        // What was forgotten too early has its free attempts again, and its short delays.
+        // Attempts forgotten too early allow all free attempts and short delays again.
         let (attempts, base_us, max_us, _) = delays(limits);
         let short = (0..64).take_while(|doublings| base_us << doublings < max_us).count();
         let again = attempts + short as i128 + 1;

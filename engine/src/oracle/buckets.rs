@@ -6,7 +6,7 @@ use crate::oracle::model::{
 };
 use crate::oracle::subject::{Subject, at_the_rate, earned_in_us, refill};
 
-/// An exact amount: whole units and a fraction over the period of those who left it.
+/// An exact amount: whole units and a fraction over the period of the rule that stored it.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Amount {
     pub(super) at: i128,
@@ -14,7 +14,7 @@ pub(super) struct Amount {
     pub(super) numerator: i128,
 }
 
-/// How many parts, of which the period has one a microsecond, make the full capacity.
+/// Returns the parts of the full capacity; the period has one part per microsecond.
 fn full(limits: &Limits) -> i128 {
     limits.capacity * limits.period_us
 }
@@ -62,7 +62,7 @@ impl Oracle for TokenBucket {
 
     fn take(&mut self, limits: &Limits, now: i128, cost: i128) {
         let parts = self.parts(limits, now);
-        // A full bucket is no state: when it was last looked at does not matter.
+        // A full bucket is not stored, so its old instant does not matter.
         let left = self.left.filter(|_| parts < full(limits));
         let at = left.map_or(now, |left| left.at.max(now));
         self.left = Some(amount(limits, at, parts - cost * limits.period_us));
@@ -78,7 +78,7 @@ impl TryFrom<State<'_>> for TokenBucket {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, TokenBucket);
-        // In debt, there are fewer tokens than none.
+        // In debt, the number of tokens is negative.
         let whole = i128::from(state.units) - i128::from(state.debt);
         let numerator = state.fraction.into();
         Ok(Self { left: Some(Amount { at: state.updated.as_us().into(), whole, numerator }) })
@@ -108,11 +108,11 @@ impl Subject for Token {
     }
 }
 
-/// What stands in the queue, unless it is empty.
+/// The queue, unless it is empty.
 #[derive(Clone, Default)]
 pub struct LeakyBucket {
     pub(super) queued: Option<Amount>,
-    /// What was charged beyond the capacity: whole units, and what of them is paid.
+    /// The units charged beyond the capacity: whole units, and the paid part of them.
     pub(super) debt: Amount,
 }
 
@@ -164,7 +164,7 @@ impl Oracle for LeakyBucket {
         *self = if parts > 0 { Self::holding(limits, at, parts) } else { Self::default() };
     }
 
-    /// The first time at which nothing is left of what stands in the queue now.
+    /// Returns the first time at which the current queue has drained.
     fn wait_us(&self, limits: &Limits, now: i128) -> i128 {
         smallest(SPAN_MAX_US, |us| self.parts(limits, now + us) == 0).unwrap_or(SPAN_MAX_US)
     }
@@ -200,7 +200,7 @@ impl Subject for Leaky {
         earned_in_us(limits, limits.capacity)
     }
     fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        // Denied, until there is room for it; allowed, until what stands before it has drained.
+        // If denied, until there is room; if allowed, until the queue before it has drained.
         earned_in_us(limits, cost.max(limits.capacity - cost))
     }
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {

@@ -5,26 +5,26 @@ use crate::oracle::answer::Verb;
 use crate::oracle::model::{Limits, div_ceil};
 use crate::time::Instant;
 
-/// The most units that a limit, a rate or a cost has.
+/// The largest limit, rate or cost, in units.
 pub const UNITS_MAX: i128 = Limit::MAX as i128;
 /// The last time a clock shows, in microseconds.
 pub const CLOCK_MAX_US: i128 = Instant::CLOCK_MAX.as_us() as i128;
 /// A day in microseconds.
 pub const DAY_US: i128 = 86_400_000_000;
 
-/// Where numbers come from.
+/// A source of numbers.
 pub trait Source {
-    /// A number from 0 to `bound - 1`.
+    /// Returns a number from 0 to `bound - 1`.
     fn below(&mut self, bound: u64) -> u64;
 
-    /// A number from `from` to `to`.
+    /// Returns a number from `from` to `to`.
     fn between(&mut self, from: i128, to: i128) -> i128 {
         let bound = u64::try_from(to - from + 1).expect("a range of 64 bits that is not empty");
         from + i128::from(self.below(bound))
     }
 }
 
-/// A fuzzer's bytes: as many are used up as the range needs, and then all numbers are 0.
+/// A fuzzer's bytes: each number uses up as many as its range needs; after the end all are 0.
 impl Source for &[u8] {
     fn below(&mut self, bound: u64) -> u64 {
         let wanted = usize::try_from((bound - 1).max(1).ilog2() / 8 + 1).expect("at most 8");
@@ -34,14 +34,14 @@ impl Source for &[u8] {
     }
 }
 
-/// How the clock moves.
+/// A move of the clock.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// By so many sixteenths of the time the rule is about, and some microseconds on top.
+    /// By a number of sixteenths of the rule's span, plus some microseconds.
     By {
         /// Sixteenths.
         sixteenths: i128,
-        /// On top.
+        /// The microseconds added.
         us: i128,
     },
     /// By days.
@@ -49,7 +49,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// How far that is, under a rule that is about `span_us`.
+    /// Returns the length in microseconds, under a rule with the span `span_us`.
     pub fn us(self, span_us: i128) -> i128 {
         match self {
             Self::By { sixteenths, us } => span_us * sixteenths / 16 + us,
@@ -58,25 +58,25 @@ impl Step {
     }
 }
 
-/// A cost in sixteenths of the capacity, and the units on top.
+/// A cost in sixteenths of the capacity, plus some units.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     /// Sixteenths of the capacity.
     pub sixteenths: i128,
-    /// Units on top.
+    /// The units added.
     pub units: i128,
 }
 
 impl Share {
-    /// How much that is.
+    /// Returns the cost in units.
     pub fn of(self, limits: &Limits) -> i128 {
         (limits.capacity * self.sixteenths / 16 + self.units).min(UNITS_MAX)
     }
 }
 
 impl Limits {
-    /// Limits that every algorithm accepts: where a bucket would not, its rate is moved into
-    /// bounds, and its capacity where that is not enough.
+    /// Returns limits that every algorithm accepts: if a bucket would refuse them, moves the rate
+    /// into bounds, and the capacity too if that is not enough.
     pub fn in_bounds(self) -> Self {
         let fastest = (self.period_us * i128::from(Refill::RATE_MAX_PER_US)).min(UNITS_MAX);
         let longest_us = i128::from(Refill::SPAN_MAX.as_us());
@@ -86,7 +86,7 @@ impl Limits {
         Self { capacity, rate, ..self }
     }
 
-    /// Any limits, small ones more often.
+    /// Draws any limits, small ones more often.
     pub fn draw(source: &mut impl Source) -> Self {
         Self {
             capacity: units(source),
@@ -114,7 +114,7 @@ fn units(source: &mut impl Source) -> i128 {
 }
 
 impl Step {
-    /// A step of a good clock, give or take 2 us: often none, often next to a sixteenth.
+    /// Draws a step of a steady clock, give or take 2 us: often none, often close to a sixteenth.
     pub fn draw_good(source: &mut impl Source) -> Self {
         let (sixteenths, us) = match source.below(13) {
             0..4 => (0, 0),
@@ -124,7 +124,7 @@ impl Step {
         Self::By { sixteenths, us }
     }
 
-    /// A step that only a clock that is set makes: by some spans, or by up to ten years.
+    /// Draws a step that only setting a clock can cause: some spans, or up to ten years.
     pub fn draw_set(source: &mut impl Source) -> Self {
         match source.below(3) {
             0 => Self::Days(source.between(-3_653, 3_653)),
@@ -134,7 +134,7 @@ impl Step {
 }
 
 impl Verb {
-    /// A kind of call: as often as not, one that is decided as a whole.
+    /// Draws a kind of call; half of them are decided as a whole.
     pub fn draw(source: &mut impl Source) -> Self {
         match source.below(8) {
             0..4 => Self::Decide,
@@ -146,7 +146,7 @@ impl Verb {
 }
 
 impl Share {
-    /// A cost: mostly one, sometimes a part, none, or more than all.
+    /// Draws a cost: usually one, sometimes a part, zero, or more than the capacity.
     pub fn draw(source: &mut impl Source) -> Self {
         let (sixteenths, units) = match source.below(13) {
             0..8 => (0, 1),

@@ -8,42 +8,42 @@ use crate::rule_set::Row;
 use crate::state::{self, Change};
 use crate::time::Instant;
 
-/// The bytes behind a key, and when their state lapses under the rule that wrote it.
+/// The bytes of a key, and the instant at which their state expires under the rule that wrote it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Key {
-    /// `None` when there is no key.
+    /// `None` if there is no key.
     pub bytes: Option<Vec<u8>>,
-    /// Microseconds.
+    /// The instant of expiry, in microseconds.
     pub lapses_at: i128,
 }
 
-/// What a call leaves to be stored.
+/// The change that a call stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// A state.
     Keep {
-        /// How the bytes change.
+        /// The change of the bytes.
         change: Change,
-        /// When the state lapses, in microseconds.
+        /// The instant at which the state expires, in microseconds.
         lapses_at: i128,
-        /// How much longer the key may live, in microseconds.
+        /// The additional time for which the key may live, in microseconds.
         ttl_slack: i128,
     },
-    /// Nothing: the key is deleted.
+    /// Deletes the key.
     Forget,
 }
 
 impl Key {
-    /// What a deciding call answers and what it leaves to be stored. Nothing is stored yet.
+    /// Returns the answer of a deciding call and the change to store. Stores nothing.
     pub fn decide(&self, rule: &Rule, now: i128, cost: i128) -> (Answer, Option<Write>) {
         self.act(Verb::Decide, rule, now, cost).expect("a decision")
     }
 
-    /// What a call answers and what it leaves to be stored. Nothing is stored yet.
+    /// Returns the answer of a call and the change to store. Stores nothing.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`] when a charge is refused.
+    /// Returns [`ChargeError`] if a charge is refused.
     pub fn act(
         &self,
         verb: Verb,
@@ -62,8 +62,8 @@ impl Key {
         Ok((outcome.decision.into(), Write::of(&outcome.next)))
     }
 
-    /// What a rule that is one of several answers, and what it leaves to be stored. Nothing is
-    /// stored yet.
+    /// Returns the answer of a rule that is one of several, and the change to store. Stores
+    /// nothing.
     pub fn decide_as(
         &self,
         mode: Mode,
@@ -76,16 +76,16 @@ impl Key {
         (Row { decision: outcome.decision, cost, force: None }, Write::of(&outcome.next))
     }
 
-    /// The state behind the key.
+    /// Decodes the state of the key.
     pub(super) fn state(&self) -> Option<State<'_>> {
         self.bytes.as_deref().map(|bytes| state::decode(bytes).expect("a state"))
     }
 
-    /// A call that is stored: what it answers, and what became of the key.
+    /// Makes a call and stores its change; returns the answer and the kind of change.
     ///
     /// # Errors
     ///
-    /// [`ChargeError`] when a charge is refused; nothing is stored then.
+    /// Returns [`ChargeError`] if a charge is refused; nothing is stored then.
     pub fn carry_out(
         &mut self,
         verb: Verb,
@@ -100,13 +100,13 @@ impl Key {
         Ok((answer, Wrote::of(write.as_ref())))
     }
 
-    /// A deciding call: what it answers, and whether it wrote.
+    /// Makes a deciding call; returns the answer, and true if it wrote.
     pub fn call(&mut self, rule: &Rule, now: i128, cost: i128) -> (Answer, bool) {
         let (answer, wrote) = self.carry_out(Verb::Decide, rule, now, cost).expect("a decision");
         (answer, wrote != Wrote::Nothing)
     }
 
-    /// What a deciding call would answer.
+    /// Returns the answer that a deciding call would give.
     pub fn peek(&self, rule: &Rule, now: i128, cost: i128) -> Answer {
         self.decide(rule, now, cost).0
     }
@@ -124,7 +124,7 @@ impl Key {
 }
 
 impl Write {
-    /// What an outcome leaves to be stored; `None` when that is nothing.
+    /// Returns the change to store for an outcome; `None` if there is none.
     pub fn of(next: &crate::decision::Write<NewState<'_>>) -> Option<Self> {
         match next {
             crate::decision::Write::Nothing => None,
@@ -139,7 +139,7 @@ impl Write {
 }
 
 impl Wrote {
-    /// What a write makes of a key.
+    /// Returns the kind of a change.
     pub const fn of(write: Option<&Write>) -> Self {
         match write {
             None => Self::Nothing,

@@ -1,4 +1,4 @@
-//! Leases, naively: a list of who holds until when, looked through for every question.
+//! Leases, naively: a list of holders and expiries, searched for every question.
 
 use crate::bounds::{Limit, Period};
 use crate::leases::{Holders, Lease};
@@ -7,11 +7,11 @@ use crate::oracle::model::div_ceil;
 use crate::time::{Instant, Span};
 use std::convert::Infallible;
 
-/// How many of the earliest leases whoever is given one looks at, to drop what has lapsed: a clock
-/// that is set back finds those again that were not dropped.
+/// The number of earliest leases that a grant checks, to drop expired ones: a clock that is set
+/// back finds those alive again that were not dropped.
 const LOOKED_AT: usize = 8;
 
-/// Every lease that was given and neither released nor dropped, by its holder. Times are in
+/// Every lease that was granted and neither released nor dropped, by its holder. Times are in
 /// microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leases {
@@ -19,7 +19,7 @@ pub struct Leases {
 }
 
 impl Leases {
-    /// When each live lease lapses, in the order of lapsing.
+    /// Returns the expiries of the live leases, in ascending order.
     pub fn live(&self, now: i128) -> Vec<i128> {
         let lapses = self.held.iter().map(|(_, lapse)| *lapse);
         let mut live: Vec<_> = lapses.filter(|lapse| *lapse > now).collect();
@@ -27,13 +27,13 @@ impl Leases {
         live
     }
 
-    /// When the live lease of a holder lapses.
+    /// Returns the instant at which the live lease of a holder expires.
     pub fn of(&self, id: &[u8], now: i128) -> Option<i128> {
         let held = self.held.iter().find(|(holder, lapse)| holder == id && *lapse > now);
         held.map(|(_, lapse)| *lapse)
     }
 
-    /// Asks for a lease.
+    /// Requests a lease.
     pub fn lease(&mut self, id: &[u8], limit: i128, ttl_us: i128, now: i128) -> Answer {
         let is_full = |at| self.live(at).len() as i128 >= limit;
         let is_allowed = self.of(id, now).is_some() || !is_full(now);
@@ -58,7 +58,7 @@ impl Leases {
         }
     }
 
-    /// Renews a live lease; tells whether there was one.
+    /// Renews a live lease; returns true if there was one.
     pub fn renew(&mut self, id: &[u8], ttl_us: i128, now: i128) -> bool {
         let is_live = self.of(id, now).is_some();
         if is_live {
@@ -67,14 +67,14 @@ impl Leases {
         is_live
     }
 
-    /// Gives a live lease back; tells whether there was one.
+    /// Releases a live lease; returns true if there was one.
     pub fn release(&mut self, id: &[u8], now: i128) -> bool {
         let is_live = self.of(id, now).is_some();
         self.held.retain(|(holder, _)| !is_live || holder != id);
         is_live
     }
 
-    /// Drops others that have lapsed, of the earliest.
+    /// Drops those of the earliest leases that have expired, except the caller's own.
     fn drop_lapsed(&mut self, id: &[u8], now: i128) {
         self.held.sort_by(|(id, lapse), other| (lapse, id).cmp(&(&other.1, &other.0)));
         let earliest = self.held.drain(..LOOKED_AT.min(self.held.len()));
@@ -89,7 +89,7 @@ impl Leases {
     }
 }
 
-/// The list as one of its holders sees it at one time.
+/// The list as seen by one holder at one time.
 #[derive(Debug)]
 pub struct Seen<'a> {
     leases: &'a Leases,
@@ -98,7 +98,7 @@ pub struct Seen<'a> {
 }
 
 impl<'a> Seen<'a> {
-    /// As `me` sees it.
+    /// Makes the view of the holder `me`.
     pub const fn new(leases: &'a Leases, me: &'a [u8], now: i128) -> Self {
         Self { leases, me, now }
     }
@@ -126,7 +126,7 @@ impl Holders for Seen<'_> {
     }
 }
 
-/// The rule of so many holders for so long.
+/// Makes the rule of `limit` holders with a ttl of `ttl_us`.
 pub fn lease_rule(limit: i128, ttl_us: i128) -> Lease {
     let limit = Limit::new(limit.try_into().expect("not negative")).expect("in bounds");
     let ttl = Span::from_us(ttl_us.try_into().expect("not negative"));

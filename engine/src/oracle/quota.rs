@@ -1,5 +1,5 @@
-//! The model of calendar quotas: the calls of the open period. Where periods begin and end is not
-//! its business: that is compared with a table of another make.
+//! The model of calendar quotas: the calls of the open period. The start and end of periods come
+//! from the calendar itself, which has its own test against another implementation.
 
 use crate::algorithms::{Rule, State, quota};
 use crate::calendar::zone::Zone;
@@ -10,7 +10,7 @@ use crate::time::Instant;
 
 const HOUR_US: i128 = 3_600_000_000;
 
-/// The calendars that limits stand for: every unit, and zones of every kind.
+/// The calendars for limits to choose from: every unit, and zones of every kind.
 const CALENDARS: [(Unit, u8, &str); 14] = [
     (Unit::Day, 1, "UTC"),
     (Unit::Day, 1, "Europe/Berlin"),
@@ -28,21 +28,21 @@ const CALENDARS: [(Unit, u8, &str); 14] = [
     (Unit::Year, 4, "Asia/Tokyo"),
 ];
 
-/// A unit, where it starts, and a zone. Any limits make some.
+/// Chooses a unit, a start and a zone for any limits.
 pub fn calendar(limits: &Limits) -> (Unit, u8, &'static str) {
     let many = CALENDARS.len() as i128;
     let drawn = limits.rate * 2 + i128::from(limits.aligned) + limits.period_us;
     CALENDARS[usize::try_from(drawn % many).expect("a place in the list")]
 }
 
-/// The calendar itself.
+/// Makes the calendar.
 fn calendar_of(limits: &Limits) -> Calendar {
     let (unit, start, zone) = calendar(limits);
     let zone = Zone::named(zone.as_bytes()).expect("a zone of the database");
     Calendar::new(unit, start, zone).expect("a start of the unit")
 }
 
-/// The hours of the shortest and of the longest period.
+/// Returns the hours of the shortest and of the longest period.
 fn hours(limits: &Limits) -> (i128, i128) {
     let (unit, ..) = calendar(limits);
     let (shortest, longest) = match unit {
@@ -55,14 +55,14 @@ fn hours(limits: &Limits) -> (i128, i128) {
     (shortest * 24 - 1, longest * 24 + 2)
 }
 
-/// When the period that holds `at` begins, and the next one.
+/// Returns the start of the period that holds `at`, and that of the next one.
 fn period(limits: &Limits, at: i128) -> (i128, i128) {
     let at = Instant::from_us(u64::try_from(at).unwrap_or(u64::MAX));
     let period = calendar_of(limits).period_at(at);
     (period.start.as_us().into(), period.end.as_us().into())
 }
 
-/// The cost of each call of a period, and when that began.
+/// The cost of each call of a period, and its start.
 #[derive(Clone, Default)]
 pub struct CalendarQuota {
     pub(super) start: i128,
@@ -70,7 +70,7 @@ pub struct CalendarQuota {
 }
 
 impl CalendarQuota {
-    /// Whether what was used counts: its period is the current one, or is ahead.
+    /// Returns true if the usage counts: its period is the current one, or lies ahead.
     pub(super) fn is_open(&self, limits: &Limits, now: i128) -> bool {
         !self.calls.is_empty() && self.start >= period(limits, now).0
     }
@@ -150,7 +150,7 @@ impl Subject for Quotas {
         (elapsed_us < hours(limits).0 * HOUR_US).then_some(2 * limits.capacity)
     }
     fn bursts(_limits: &Limits, forward: bool) -> i128 {
-        // The clock may be set to just before an edge, which is one more period.
+        // The clock may be set to just before an edge, which gives one more period.
         i128::from(forward) + 1
     }
 }

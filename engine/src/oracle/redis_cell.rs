@@ -5,7 +5,7 @@ use crate::oracle::model::Limits;
 use crate::redis_cell::RedisCell;
 use crate::time::Span;
 
-/// The arguments of redis-cell's command, `limit` being its `max_burst` and one.
+/// The arguments of redis-cell's command; `limit` is its `max_burst` plus one.
 #[derive(Clone, Copy, Debug)]
 pub struct CellLimits {
     /// Units at once.
@@ -17,13 +17,13 @@ pub struct CellLimits {
 }
 
 impl CellLimits {
-    /// The same limits for redis-cell, which knows whole seconds alone.
+    /// Converts limits for redis-cell, which takes whole seconds only.
     pub fn of(limits: &Limits) -> Self {
         let period_s = (limits.period_us / 1_000_000).max(1);
         Self { limit: limits.capacity, count: limits.rate, period_s }
     }
 
-    /// The rule of these limits; `None` when they make none.
+    /// Returns the rule of these limits; `None` if they are invalid.
     pub fn rule(&self) -> Option<RedisCell> {
         let limit = |units: i128| Limit::new(u64::try_from(units).ok()?);
         let period_us = u64::try_from(self.period_s * 1_000_000).ok()?;
@@ -36,23 +36,24 @@ impl CellLimits {
 /// One key of redis-cell.
 #[derive(Clone, Debug, Default)]
 pub struct CellKey {
-    /// The theoretical arrival time; `None` when there is no key.
+    /// The theoretical arrival time; `None` if there is no key.
     pub arrival_ns: Option<i128>,
 }
 
-/// Longer than any wait.
+/// A time longer than any wait.
 const LONGEST_NS: i128 = 1 << 64;
 
 impl CellKey {
-    /// Whether a call of `quantity` would be allowed at that time.
+    /// Returns true if a call of `quantity` would be allowed at that time.
     pub fn would_allow(&self, limits: &CellLimits, now_ns: i128, quantity: i128) -> bool {
         let interval_ns = limits.period_s * 1_000_000_000 / limits.count;
         let arrival_ns = self.arrival_ns.unwrap_or(now_ns).max(now_ns);
-        // Each unit is one interval later, and may come early by as many as the limit has.
+        // Each unit is one interval later, and may come early by as many intervals as the limit has
+        // units.
         arrival_ns + quantity * interval_ns - limits.limit * interval_ns <= now_ns
     }
 
-    /// The five integers that a call answers, and whether it takes what it asks for.
+    /// Returns the five integers of the reply, and true if the call takes its quantity.
     pub fn call(&mut self, limits: &CellLimits, now_us: i128, quantity: i128) -> ([i128; 5], bool) {
         let now_ns = now_us * 1_000;
         let allowed = self.would_allow(limits, now_ns, quantity);
@@ -78,7 +79,7 @@ impl CellKey {
     }
 }
 
-/// The first number from 0 on for which it holds; `last` when it holds for none before.
+/// Returns the first number from 0 on for which `holds`; `last` if there is none before.
 fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let (mut from, mut to) = (0, last);
     while from < to {
@@ -88,7 +89,7 @@ fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
     from
 }
 
-/// Whole seconds, the last one counted from a millisecond on.
+/// Converts to whole seconds; a rest of at least a millisecond counts as one more.
 fn seconds(ns: i128) -> i128 {
     let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     if rest < 1_000_000 { whole } else { whole + 1 }

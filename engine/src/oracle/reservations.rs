@@ -1,4 +1,4 @@
-//! The model of a window with reservations: the window's own model and a list of what is held.
+//! The model of a window with reservations: the window's own model and a list of reservations.
 
 use crate::algorithms::State;
 use crate::bounds::{Cost, Period};
@@ -18,11 +18,11 @@ use std::marker::PhantomData;
 
 /// The model of a window, which may have reservations.
 pub trait WindowModel: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static {
-    /// Whose window it is.
+    /// The algorithm.
     const OF: Windowed;
-    /// A window with so much used in it, by one call.
+    /// Makes a window of which one call used `used` units.
     fn used_since(start: i128, used: i128) -> Self;
-    /// Whether what is used in it counts.
+    /// Returns true if the window's usage counts.
     fn is_open(&self, limits: &Limits, now: i128) -> bool;
 }
 
@@ -46,7 +46,7 @@ impl WindowModel for CalendarQuota {
     }
 }
 
-/// What is remembered of an id.
+/// The stored data of an id.
 #[derive(Clone, Debug)]
 struct Held {
     id: Vec<u8>,
@@ -62,7 +62,7 @@ impl Held {
     }
 }
 
-/// The window, and all that is held or settled, lapsed ones too until they are dropped.
+/// The window, and all reservations, open or settled; expired ones too until they are dropped.
 #[derive(Clone, Default)]
 pub struct Reserved<W> {
     window: W,
@@ -83,7 +83,7 @@ impl<W> Reserved<W> {
         self.list.retain(|held| held.is_remembered(now));
     }
 
-    /// What is remembered of an id, taken out.
+    /// Removes the reservation of an id and returns it.
     fn take_out(&mut self, id: &[u8], now: i128) -> Option<Held> {
         self.tidy(now);
         let at = self.list.iter().position(|held| held.id == id)?;
@@ -187,22 +187,22 @@ impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
     }
 }
 
-/// A step with a reservation, its numbers as models take them.
+/// A step with a reservation; the models' numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Holds a cost for so many microseconds.
+    /// Holds a cost for a number of microseconds.
     Reserve(i128, i128),
     /// Settles with a cost, or as reserved.
     Commit(Option<i128>),
-    /// Frees it.
+    /// Frees the held units.
     Cancel,
 }
 
-/// What a step must answer and write; `model` becomes what it leaves.
+/// Returns the expected answer and write of a step. Updates `model`.
 ///
 /// # Errors
 ///
-/// Why it is to be refused.
+/// Returns the reason if the step is to be refused.
 pub fn take_step<W: WindowModel>(
     model: &mut Reserved<W>,
     id: &[u8],
@@ -277,12 +277,11 @@ pub fn take_step<W: WindowModel>(
 }
 
 impl Key {
-    /// What a step with a reservation answers and what it leaves to be stored. Nothing is stored
-    /// yet.
+    /// Returns the answer of a step with a reservation and the change to store. Stores nothing.
     ///
     /// # Errors
     ///
-    /// [`ReservationError`] when it is refused.
+    /// Returns [`ReservationError`] if the step is refused.
     pub fn step(
         &self,
         rule: &crate::algorithms::Rule,
@@ -308,12 +307,12 @@ impl Key {
 }
 
 impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
-    /// Takes a step on both and compares. No answer: both refuse it, for the same reason, and
-    /// nothing is changed.
+    /// Takes a step on both and compares. `None`: both refuse it for the same reason, and nothing
+    /// changes.
     ///
     /// # Errors
     ///
-    /// The difference: in a number, in whether something is written, or in the retry promised.
+    /// Returns the difference: in a number, in a write, or in the promised retry.
     pub fn step(
         &mut self,
         limits: &Limits,
@@ -363,11 +362,11 @@ pub enum AnyCall {
     Step(usize, Step),
 }
 
-/// The ids that are drawn: few, so that they meet, and some that sort and spell unlike others.
+/// The ids that are drawn: few, so that they repeat, and some that sort and encode unlike others.
 pub const IDS: [&[u8]; 6] = [b"a", b"b", b"job-17", b"\0", b"\xff\xfe", &[b'z'; 64]];
 
 impl AnyCall {
-    /// Any call, for a while that is often about as long as the window, `span_us`.
+    /// Draws any call; a ttl is often about as long as the window, `span_us`.
     pub fn draw(source: &mut impl Source, limits: &Limits, span_us: i128) -> Self {
         let share = |source: &mut _| Share::draw(source).of(limits);
         let id = source.below(IDS.len() as u64) as usize;
@@ -392,7 +391,7 @@ impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
     ///
     /// # Errors
     ///
-    /// The difference.
+    /// Returns the difference.
     pub fn any_call(
         &mut self,
         limits: &Limits,

@@ -1,5 +1,5 @@
-//! Several rules for one call: the models of its keys, and the keys themselves, put together as
-//! the design says. All of them decide, then all of them take, or none.
+//! Several rules for one call: the models of its keys, and the keys themselves, combined by the
+//! documented rules. All of them decide, then all of them take, or none.
 
 use crate::algorithms::{Algorithm, Rule, State};
 use crate::call::Mode;
@@ -14,7 +14,7 @@ use crate::time::Instant;
 /// Reads a state for a single deciding call.
 type Explain = fn(State<'_>, &Limits) -> Result<Box<dyn AnyOracle>, Unexplained>;
 
-/// An algorithm under test that is chosen at run time: what [`Subject`] says of it.
+/// An algorithm under test that is chosen at run time, with the functions of its [`Subject`].
 #[derive(Clone, Copy)]
 pub struct AnySubject {
     /// The algorithm.
@@ -31,14 +31,14 @@ pub struct AnySubject {
     pub verb: fn(Verb) -> Verb,
     /// [`Subject::span_us`]
     pub span_us: fn(&Limits) -> i128,
-    /// The model of a key that is not there.
+    /// The model of a missing key.
     pub none: fn() -> Box<dyn AnyOracle>,
     /// [`Subject::explain`]
     pub explain: Explain,
 }
 
 impl AnySubject {
-    /// All of them, in the order of the pages.
+    /// All subjects, in the order of the documentation.
     pub const ALL: [Self; Algorithm::ALL.len()] = {
         let mut all = [Self::of(Algorithm::ALL[0]); Algorithm::ALL.len()];
         let mut at = 0;
@@ -64,7 +64,7 @@ impl AnySubject {
     }
 }
 
-/// Makes the match that finds an algorithm's subject: an algorithm without one does not compile.
+/// Makes the match that finds an algorithm's subject; an algorithm without one does not compile.
 macro_rules! subject_of {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
         impl AnySubject {
@@ -80,24 +80,24 @@ macro_rules! subject_of {
 
 for_all_subjects!(subject_of);
 
-/// Returns the arguments of a small rule of `algorithm`, as a call spells them after its name.
+/// Returns the arguments of a small rule of `algorithm`, as they follow its name in a call.
 pub fn example(algorithm: Algorithm) -> String {
     (AnySubject::of(algorithm).example)()
 }
 
-/// What several rules answer.
+/// The answer of several rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
     /// The rule that the answer comes from, counted from 1.
     pub rule: usize,
-    /// What each of them answers.
+    /// The answer of each rule.
     pub rows: Vec<Answer>,
-    /// What becomes of the key of each.
+    /// The change of each rule's key.
     pub wrote: Vec<Wrote>,
 }
 
 impl Together {
-    /// The answer of the whole call.
+    /// Returns the answer of the whole call.
     pub fn answer(&self) -> Answer {
         let answer = self.rows[self.rule - 1];
         let longest_ms = self.rows.iter().map(|row| row.retry_after_ms).max().unwrap_or(0);
@@ -109,7 +109,7 @@ impl Together {
 /// One rule of a call on the model of its key: the limits and the cost.
 pub type Part<'a> = (&'a dyn AnyOracle, Limits, i128);
 
-/// What a call by several rules must answer, and the models as it leaves them.
+/// Returns the expected answer of a call by several rules, and the models after it.
 pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracle>>) {
     let mut models: Vec<_> = parts.iter().map(|(model, ..)| model.copy()).collect();
     let decided = models.iter_mut().zip(parts).map(|(model, (_, limits, cost))| {
@@ -131,8 +131,9 @@ pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracl
     (Together { rule: 1 + deciding(&rows, &costs), rows, wrote }, models)
 }
 
-/// Which of the rules decides: denied, the first of those with the longest wait; allowed, the
-/// first of those with the least left, of those under which the fewest such calls are left.
+/// Returns the index of the deciding rule. If denied, it is the first with the longest wait. If
+/// allowed, it is the rule that allows the fewest further such calls, then the one with the fewest
+/// units left, then the first.
 fn deciding(rows: &[Answer], costs: &[i128]) -> usize {
     const EVER: i128 = i128::MAX;
     let wait = |row: &Answer| match row {
@@ -151,7 +152,7 @@ fn deciding(rows: &[Answer], costs: &[i128]) -> usize {
     (0..rows.len()).min_by_key(|at| left(*at)).expect("at least one rule")
 }
 
-/// A key and its model, side by side, of an algorithm that is chosen at run time.
+/// A key and its model, of an algorithm that is chosen at run time.
 pub struct TwinOfAny {
     /// The algorithm.
     pub subject: AnySubject,
@@ -163,16 +164,16 @@ pub struct TwinOfAny {
 pub type TwinPart<'a> = (&'a mut TwinOfAny, Limits, i128);
 
 impl TwinOfAny {
-    /// A key that is not there.
+    /// Makes a missing key.
     pub fn new(subject: AnySubject) -> Self {
         Self { subject, key: Key::default(), model: (subject.none)() }
     }
 
-    /// See [`super::Twin::call`].
+    /// Works as [`super::Twin::call`].
     ///
     /// # Errors
     ///
-    /// The difference.
+    /// Returns the difference.
     pub fn call(
         &mut self,
         verb: Verb,
@@ -199,7 +200,7 @@ impl TwinOfAny {
 ///
 /// # Errors
 ///
-/// The difference: in a number, in what is written, or in the retry promised.
+/// Returns the difference: in a number, in a write, or in the promised retry.
 pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, String> {
     let parts: Vec<Part<'_>> =
         calls.iter().map(|(twin, limits, cost)| (&*twin.model, *limits, *cost)).collect();
@@ -221,7 +222,7 @@ pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, Strin
     Err(format!("{rules:?} at {now}: {said}"))
 }
 
-/// What the keys of a server answer, and what is to be stored. Nothing is stored yet.
+/// Returns the answers of the keys and the changes to store. Stores nothing.
 fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>>) {
     let decide = |mode| -> (Vec<Row>, Vec<Option<Write>>) {
         let one = |(twin, limits, cost): &TwinPart<'_>| twin.decide_as(mode, limits, now, *cost);
@@ -234,7 +235,7 @@ fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>
     }
     let answer = |row: &Row| {
         let answer = Answer::from(row.decision);
-        // Who would have allowed has nothing to wait for.
+        // A rule that would have allowed the call has no wait.
         let held_back = !all_allow && answer.allowed > 0;
         Answer { retry_after_ms: if held_back { 0 } else { answer.retry_after_ms }, ..answer }
     };
@@ -246,7 +247,7 @@ fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>
     (together, writes)
 }
 
-/// Denied until exactly the promised instant; from then on all allow.
+/// Checks that the call is denied until exactly the promised instant, and allowed from then on.
 fn check_retry_of_all(calls: &[TwinPart<'_>], now: i128, answer: Answer) -> Result<(), String> {
     let after_ms = answer.retry_after_ms;
     let retry_at = now + after_ms * 1_000;

@@ -1,4 +1,4 @@
-//! The algorithms as subjects of a test: rule, model, and what the design promises of each.
+//! The algorithms as subjects of a test: rule, model, and documented bounds.
 
 use crate::algorithms::{Argument, Rule, State};
 use crate::bounds::{Limit, Period, Refill};
@@ -14,9 +14,9 @@ pub trait Subject {
     type Model: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static;
     /// Whether a refund of what was just charged restores every later answer.
     const REFUND_UNDOES_CHARGE: bool = true;
-    /// The algorithm under `limits`.
+    /// Returns the rule of `limits`.
     fn rule(limits: &Limits) -> Rule;
-    /// Returns the arguments of the same rule, as a call spells them after the algorithm's name.
+    /// Returns the arguments of the same rule, as they follow the algorithm's name in a call.
     fn words(limits: &Limits) -> String {
         let mut numbers = [limits.capacity, limits.rate].into_iter();
         let word = |argument: &Argument| match argument {
@@ -30,33 +30,34 @@ pub trait Subject {
     fn example() -> String {
         Self::words(&SMALL)
     }
-    /// Returns a time that a state is about, in microseconds, or none for another algorithm's.
+    /// Returns an instant stored in a state, in microseconds; `None` for another algorithm's state.
     fn about_us(state: &State<'_>) -> Option<u64>;
-    /// Reads a state for a single deciding call under `limits`. A subject may explain states here
-    /// that no calls can have left and whose later calls no model explains.
+    /// Converts a state for a single deciding call under `limits`. A subject may accept states that
+    /// no calls can have left and whose later calls no model explains.
     ///
     /// # Errors
     ///
-    /// [`Unexplained`]
+    /// Returns [`Unexplained`] for any other state.
     fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
         Self::Model::try_from(state)
     }
-    /// A cost that it can be asked for.
+    /// Converts to a cost that the algorithm accepts.
     fn cost(cost: i128) -> i128 {
         cost
     }
-    /// A way in which it can be called.
+    /// Converts to a verb that the algorithm accepts.
     fn verb(verb: Verb) -> Verb {
         verb
     }
-    /// The time that a state under `limits` may lie ahead of the clock.
+    /// Returns the time that a state under `limits` may lie ahead of the clock.
     fn span_us(limits: &Limits) -> i128;
-    /// The longest that a call of `cost`, which is at most the capacity, waits under a good clock.
+    /// Returns the longest wait under a steady clock of a call of `cost`, which is at most the
+    /// capacity.
     fn longest_wait_us(limits: &Limits, cost: i128) -> i128;
-    /// The most that is allowed under a good clock from one call to another `elapsed_us` later,
-    /// both included; `None` where nothing is promised for a stretch of that length.
+    /// Returns the most units that are allowed under a steady clock from one call to another
+    /// `elapsed_us` later, both included; `None` if no bound applies to a stretch of that length.
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128>;
-    /// How many times the capacity a clock that is set forward, or back, gives at most on top.
+    /// Returns the most capacities that setting the clock forward, or back, can add.
     fn bursts(_limits: &Limits, forward: bool) -> i128 {
         i128::from(forward)
     }
@@ -66,21 +67,21 @@ pub trait Subject {
 const SMALL: Limits =
     Limits { capacity: 5, rate: 5, period_us: 3_600_000_000, aligned: false, slots: 1_024 };
 
-/// Never more than `capacity + rate x t` in any stretch `t`.
+/// Returns the bound `capacity + rate x t` of a stretch `t`.
 pub(super) fn at_the_rate(limits: &Limits, elapsed_us: i128) -> Option<i128> {
     Some(limits.capacity + limits.rate * elapsed_us / limits.period_us)
 }
 
-/// The time to refill, or to drain, `units`.
+/// Returns the time in which `units` refill or drain.
 pub(super) fn earned_in_us(limits: &Limits, units: i128) -> i128 {
     div_ceil(units * limits.period_us, limits.rate)
 }
 
-/// A key and its model, side by side.
+/// A key and its model.
 pub struct Twin<S: Subject> {
     /// The key as a server would hold it.
     pub key: Key,
-    /// What it has to answer.
+    /// The expected answers.
     pub model: S::Model,
 }
 
@@ -91,11 +92,11 @@ impl<S: Subject> Default for Twin<S> {
 }
 
 impl<S: Subject> Twin<S> {
-    /// Makes a call on both and compares. No answer: both refuse it, and nothing is changed.
+    /// Makes a call on both and compares. `None`: both refuse it, and nothing changes.
     ///
     /// # Errors
     ///
-    /// The difference: in a number, in whether something is written, or in the retry promised.
+    /// Returns the difference: in a number, in a write, or in the promised retry.
     pub fn call(
         &mut self,
         verb: Verb,
@@ -107,7 +108,7 @@ impl<S: Subject> Twin<S> {
     }
 }
 
-/// See [`Twin::call`].
+/// Works as [`Twin::call`].
 pub(super) fn call_both(
     key: &mut Key,
     model: &mut dyn AnyOracle,
@@ -134,12 +135,12 @@ pub(super) fn call_both(
     Err(format!("{verb:?} {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
 }
 
-/// Denied until exactly the promised instant, allowed from then on. After a charge or a refund: in
-/// debt until then, and no longer.
+/// Checks that a call is denied until exactly the promised instant and allowed from then on; after
+/// a charge or a refund, that the key is in debt exactly until then.
 ///
 /// # Errors
 ///
-/// What is wrong with the promise.
+/// Returns the broken promise.
 pub fn check_retry(
     key: &Key,
     verb: Verb,
@@ -157,13 +158,13 @@ pub fn check_retry(
     if promises_nothing || retry_at > crate::time::Instant::CLOCK_MAX.as_us().into() {
         return Ok(());
     }
-    // To charge nothing asks whether there is a debt.
+    // A charge of 0 tells if there is a debt.
     let (verb, cost) = if settles { (Verb::Charge, 0) } else { (verb, cost) };
     let allowed_at = |at| key.act(verb, rule, at, cost).is_ok_and(|(answer, _)| answer.allowed > 0);
     check_promise(now, after_ms, allowed_at)
 }
 
-/// Allowed after so many ms, and not 1 ms earlier.
+/// Checks that a call is allowed after `after_ms`, and not 1 ms earlier.
 pub(super) fn check_promise(
     now: i128,
     after_ms: i128,
@@ -181,7 +182,7 @@ pub(super) fn check_promise(
     }
 }
 
-/// Spells a duration.
+/// Formats a duration.
 pub(super) fn duration(us: i128) -> String {
     duration_text(Span::from_us(us.try_into().expect("positive")))
 }

@@ -87,13 +87,13 @@ impl Subject for Fixed {
         limits.period_us
     }
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        // Aligned, both windows may be used up next to their common edge; otherwise the call that
-        // opened the first one lies a whole window before the second.
+        // If aligned, both windows may be used up next to their common edge; otherwise the call
+        // that opened the first one lies a whole window before the second.
         let twice = 2 * limits.capacity - i128::from(!limits.aligned);
         (elapsed_us < limits.period_us).then_some(twice)
     }
     fn bursts(limits: &Limits, forward: bool) -> i128 {
-        // Aligned, the clock may be set to just before an edge, which is one more window.
+        // If aligned, the clock may be set to just before an edge, which gives one more window.
         i128::from(forward) + i128::from(limits.aligned)
     }
 }
@@ -107,7 +107,8 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// The same calls on the grid of `limits`: off it, all that count are in the current window.
+    /// Moves the calls to the grid of `limits`: if off the grid, all that count are in the current
+    /// window.
     fn on_grid(&self, limits: &Limits) -> Self {
         let start = floor_to(self.start, limits.period_us);
         if start == self.start {
@@ -117,7 +118,7 @@ impl SlidingWindow {
         Self { start, previous: Vec::new(), current }
     }
 
-    /// The two windows once time has moved on to `now`, or stands before the current one.
+    /// Returns the two windows at `now`, which may lie before the current one.
     fn at(&self, limits: &Limits, now: i128) -> Self {
         let mut seen = self.on_grid(limits);
         let start = floor_to(now, limits.period_us);
@@ -158,7 +159,7 @@ impl Oracle for SlidingWindow {
         let more = take_off(&mut self.current, cost);
         take_off(&mut self.previous, more);
         if self.current.is_empty() {
-            // What is left is what the window before, if there is one, would have left.
+            // The rest counts in the window before, if there is one.
             let before = self.start - limits.period_us;
             let start = if before < 0 { self.start } else { before };
             let current = std::mem::take(&mut self.previous);
@@ -171,7 +172,7 @@ impl TryFrom<State<'_>> for SlidingWindow {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, SlidingWindow);
-        // Beyond the largest count nothing is added up any more.
+        // Above the largest count the state no longer adds up.
         if state.previous + state.current > sliding_window::State::COUNT_MAX {
             return Err(Unexplained);
         }
@@ -203,7 +204,7 @@ impl Subject for Sliding {
         let read = |start, previous, current| SlidingWindow { start, previous, current };
         let at = i128::from(counts.start.as_us());
         let start = floor_to(at, limits.period_us);
-        // Off the grid the counts are added up, which ends at the largest.
+        // Off the grid the counts are added up, but not beyond the largest.
         let is_on_grid = start == at;
         Ok(if is_on_grid {
             read(at, vec![previous], vec![current])
@@ -226,8 +227,8 @@ impl Subject for Sliding {
         (elapsed_us < limits.period_us).then_some(2 * limits.capacity - 1)
     }
     fn bursts(_limits: &Limits, _forward: bool) -> i128 {
-        // Also set back, the clock may show the end of a window, from which the one before has all
-        // but faded.
+        // Even if set back, the clock may show the end of a window, in which the one before hardly
+        // counts.
         1
     }
 }

@@ -1,4 +1,4 @@
-//! Several rules for one call, against the models of their keys put together.
+//! Several rules for one call, compared with the models of their keys.
 
 use crate::oracle::draw::CLOCK_MAX_US;
 use crate::oracle::model::Limits;
@@ -15,9 +15,8 @@ fn rules() -> impl Strategy<Value = Vec<(usize, [Limits; 2])>> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Whichever algorithms meet, also under limits that change, with charges and refunds in
-    /// between, and whatever the clock does: the rows, the rule that decides, what is written, and
-    /// the retry promised.
+    /// Compares the rows, the deciding rule, the writes and the promised retry, for any combination
+    /// of algorithms, changing limits, charges and refunds in between, and any clock.
     #[test]
     fn several_rules_agree_with_their_models_and_take_all_or_nothing(
         keys in rules(),

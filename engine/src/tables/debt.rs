@@ -1,5 +1,5 @@
-//! Charges, refunds, what is granted in part and growing delays, by worked numbers: tables of
-//! (time, call, cost, expected).
+//! Charges, refunds, partial grants and growing delays in worked examples: tables of (time, call,
+//! cost, expected).
 
 use crate::algorithms::backoff::{Backoff, BackoffError};
 use crate::bounds::{Limit, Period};
@@ -24,7 +24,7 @@ impl Key {
     }
 }
 
-/// Calls of one key, row by row.
+/// Makes the calls on one key, row by row, and compares.
 fn check(rule: &Rule, rows: &[(i128, Verb, u64, Answer)]) {
     let mut key = Key::default();
     for (row, (at_ms, verb, cost, expected)) in rows.iter().enumerate() {
@@ -38,14 +38,14 @@ fn a_charged_fixed_window_is_in_debt_until_it_ends_or_is_refunded() {
     check(
         &fixed(10, seconds(60), false),
         &[
-            (0, Charge, 12, (0, 0, 60_000, 60_000)), // two more than there are
+            (0, Charge, 12, (0, 0, 60_000, 60_000)), // two more than the limit
             (0, Decide, 1, (0, 0, 60_000, 60_000)),
             (0, Refund, 5, (1, 3, 0, 60_000)), // seven are used
             (0, Charge, 3, (1, 0, 0, 60_000)), // ten fit
             (0, Charge, 0, (1, 0, 0, 60_000)), // and are no debt
             (0, Charge, 1, (0, 0, 60_000, 60_000)),
-            (1_000, Charge, 0, (0, 0, 59_000, 59_000)), // cost 0 asks
-            (59_999, Refund, 0, (0, 0, 1, 1)),          // of a refund, too
+            (1_000, Charge, 0, (0, 0, 59_000, 59_000)), // cost 0 shows the debt
+            (59_999, Refund, 0, (0, 0, 1, 1)),          // in a refund too
             (60_000, Charge, 0, (1, 10, 0, 0)),         // a new window owes nothing
         ],
     );
@@ -67,7 +67,7 @@ fn buckets_and_gcra_pay_a_debt_off_before_they_allow_again() {
                 (18_000, Charge, 3, (0, 0, 12_000, 72_000)),
                 (18_000, Refund, 1, (0, 0, 6_000, 66_000)), // still in debt
                 (18_000, Refund, 1, (1, 0, 0, 60_000)),
-                (18_000, Refund, 100, (1, 10, 0, 0)), // never past full
+                (18_000, Refund, 100, (1, 10, 0, 0)), // at most the full allowance
                 (18_000, Refund, 1, (1, 10, 0, 0)),
             ],
         );
@@ -98,17 +98,17 @@ fn a_sliding_log_is_refunded_newest_first() {
         &[
             (0, Decide, 1, (1, 2, 0, 10_000)),
             (1_000, Decide, 2, (1, 0, 0, 10_000)),
-            (2_000, Charge, 2, (0, 0, 9_000, 10_000)), // out of debt when the first two are gone
+            (2_000, Charge, 2, (0, 0, 9_000, 10_000)), // out of debt when the first two expire
             (2_000, Refund, 3, (1, 1, 0, 9_000)),      // one at 0 s, one at 1 s
             (10_000, Decide, 3, (0, 2, 1_000, 1_000)),
             (10_000, Decide, 2, (1, 0, 0, 10_000)),
             (11_000, Decide, 1, (1, 0, 0, 10_000)),
-            (11_000, Refund, 1, (1, 1, 0, 9_000)), // the end is that of the call before
+            (11_000, Refund, 1, (1, 1, 0, 9_000)), // the reset is that of the call before
         ],
     );
 }
 
-/// How many bytes of a change are sent.
+/// Returns the number of bytes of a change that are sent.
 fn sent(write: Option<oracle::Write>) -> usize {
     match write {
         Some(oracle::Write::Keep { change, .. }) => match change {
@@ -121,8 +121,8 @@ fn sent(write: Option<oracle::Write>) -> usize {
     }
 }
 
-/// The largest log, in entries, and the bytes that are sent for a call that is given back, of
-/// traffic that fills a log and then again and again takes a row of calls and gives them back.
+/// Returns the largest log, in entries, and the bytes sent per call and its refund, for traffic
+/// that fills a log and then repeatedly takes a row of calls and gives them back.
 fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
     let mut key = Key::default();
     let (mut at_ms, mut most_entries, mut bytes) = (0, 0, 0);
@@ -154,9 +154,10 @@ fn a_log_that_is_called_and_refunded_without_end_stays_small() {
             let rule = log(limit as u64, hour, 1_024);
             let (entries, bytes) = called_and_refunded(&rule, filled, row, 2_000 / row);
             let case = format!("{entries} entries, {bytes} bytes: {filled} + {row} of {limit}");
-            // Those that are remembered, and half as many that say nothing more.
+            // The entries that count, and half as many without further effect.
             assert!(entries <= (filled + row + 1) * 3 / 2 + 2, "{case}");
-            // One entry, and its share of getting rid of it; in a row, the root of all.
+            // One entry, and its share of removing it; for a row, plus the root of the log's
+            // length.
             let most = if row == 1 { 60 } else { 60 + 12 * (2 * (filled + row)).isqrt() };
             assert!(bytes <= most, "{case}");
         }
@@ -221,7 +222,7 @@ fn a_leaky_bucket_tells_the_wait_of_the_first_unit_granted() {
 #[test]
 fn another_capacity_caps_the_level_and_leaves_the_debt() {
     let each = seconds(1);
-    // Ten and two more, at one a second; asked again under another capacity, for nothing.
+    // Ten and two more, at one per second; then a call of cost 0 under another capacity.
     type Bucket = fn(u64, u64, Period) -> Rule;
     let rows: [(Bucket, u64, i128, i128, i128); 4] = [
         (token, 5, 0, 2_000, 7_000),
@@ -289,7 +290,7 @@ fn a_debt_longer_than_the_tolerance_is_not_taken_for_a_clock_that_stepped_back()
     key.act(Charge, &rule, 0, 12);
     assert_eq!(key.act(Decide, &rule, 0, 1), ((0, 0, 18_000, 72_000), Wrote::Nothing));
     assert_eq!(key.act(Decide, &rule, -1, 1), ((0, 0, 18_001, 72_001), Wrote::Nothing));
-    // Far ahead of the clock it is one tolerance from now.
+    // Far ahead of the clock, it is cut to one tolerance from now.
     assert_eq!(key.act(Decide, &rule, -86_400_000, 1), ((0, 0, 6_000, 60_000), Wrote::State));
 }
 
@@ -316,7 +317,7 @@ fn after_the_free_attempts_each_waits_twice_as_long_as_the_one_before() {
             (7_000, Decide, 1, (1, 0, 0, hour)),
             (14_999, Decide, 1, (0, 0, 1, hour - 7_999)),
             (15_000, Decide, 1, (1, 0, 0, hour)),
-            (22_999, Decide, 1, (0, 0, 1, hour - 7_999)), // 8 s at most
+            (22_999, Decide, 1, (0, 0, 1, hour - 7_999)), // at most 8 s
             (23_000, Decide, 1, (1, 0, 0, hour)),
             (31_000, Decide, 1, (1, 0, 0, hour)),
             (31_000 + hour - 1, Decide, 1, (1, 0, 0, hour)), // an hour from here
@@ -333,7 +334,7 @@ fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
         &[
             (0, Charge, 1, (1, 2, 0, hour)),
             (0, Decide, 1, (1, 1, 0, hour)),
-            (0, Charge, 1, (1, 0, 1_000, hour)), // it would have been allowed; the next waits
+            (0, Charge, 1, (1, 0, 1_000, hour)), // it would have been allowed; the next call waits
             (0, Charge, 1, (0, 0, 2_000, hour)),
             (500, Charge, 1, (0, 0, 4_000, hour)), // from here on
             (500, Refund, 1, (0, 0, 2_000, hour)),

@@ -1,4 +1,4 @@
-//! Calendar quotas by worked numbers, and what becomes of them when the clock or the rule changes.
+//! Calendar quotas in worked examples, with changes of the clock and of the rule.
 
 use crate::algorithms::quota::CalendarQuota;
 use crate::algorithms::window::Window;
@@ -12,7 +12,7 @@ const HOUR_MS: i128 = 3_600_000;
 const DAY_MS: i128 = 24 * HOUR_MS;
 /// 2023-11-14 00:00 UTC: [`START_US`] is 22:13:20 of that day.
 const MIDNIGHT_US: u64 = 1_699_920_000_000_000;
-/// From there to [`START_US`].
+/// The time from midnight to [`START_US`].
 const LATE_MS: i128 = 22 * HOUR_MS + 800_000;
 
 fn per(unit: Unit, start: u8, zone: &str, units: u64) -> Rule {
@@ -25,7 +25,7 @@ fn day(units: u64) -> Rule {
     per(Unit::Day, 1, "UTC", units)
 }
 
-/// A key that holds the state of a period which began so long after that midnight.
+/// Returns a key with the state of a period that began `start_ms` after that midnight.
 fn holding(start_ms: i128, used: u64) -> Key {
     let start_us = i128::from(MIDNIGHT_US) + start_ms * 1_000;
     let start = Instant::from_us(start_us.try_into().unwrap());
@@ -36,7 +36,7 @@ fn holding(start_ms: i128, used: u64) -> Key {
 }
 
 impl Key {
-    /// A deciding call so long after that midnight, and what was written.
+    /// Makes a deciding call `at_ms` after that midnight; returns the answer and the write.
     fn at(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> (Answer, Wrote) {
         let now = i128::from(MIDNIGHT_US) + at_ms * 1_000;
         let carried_out = self.0.carry_out(Verb::Decide, rule, now, cost.into());
@@ -54,9 +54,9 @@ fn a_quota_counts_to_the_end_of_its_day_and_begins_anew() {
         &day(3),
         &[
             (0, 2, (1, 1, 0, left)),
-            (1_000, 2, (0, 1, left - 1_000, left - 1_000)), // one is left, two asked
+            (1_000, 2, (0, 1, left - 1_000, left - 1_000)), // one is left, two requested
             (1_000, 4, (0, 1, -1, left - 1_000)),           // more than the limit: never
-            (1_000, 0, (1, 1, 0, left - 1_000)),            // cost 0 only asks
+            (1_000, 0, (1, 1, 0, left - 1_000)),            // cost 0 takes nothing
             (2_000, 1, (1, 0, 0, left - 2_000)),
             (left - 1, 1, (0, 0, 1, 1)), // the last ms
             (left, 3, (1, 0, 0, DAY_MS)),
@@ -69,16 +69,16 @@ fn a_quota_counts_to_the_end_of_its_day_and_begins_anew() {
 fn a_period_ahead_is_open_up_to_the_length_of_the_current_one_and_repaired_beyond() {
     let rule = day(2);
     let wait = |at_ms: i128| 2 * DAY_MS - at_ms;
-    // The 15th is stored, and it is the 14th: the very beginning of it is one day behind.
+    // The 15th is stored, and now is the very start of the 14th: one day before.
     let mut key = holding(DAY_MS, 2);
     assert_eq!(key.at(&rule, 0, 1), ((0, 0, wait(0), wait(0)), Wrote::Nothing));
     assert_eq!(key.at(&rule, HOUR_MS, 1), ((0, 0, wait(HOUR_MS), wait(HOUR_MS)), Wrote::Nothing));
-    // A ms earlier it is the 13th, and more than a day.
+    // One ms earlier it is the 13th, and more than a day before.
     assert_eq!(key.at(&rule, -1, 0), ((1, 0, 0, 1), Wrote::Nothing));
     assert_eq!(key.at(&rule, -1, 1), ((0, 0, 1, 1), Wrote::State));
     assert_eq!(key.bytes(), holding(-DAY_MS, 2).bytes(), "what was used is the 13th's");
     assert_eq!(key.at(&rule, 0, 1), ((1, 1, 0, DAY_MS), Wrote::State));
-    // What is open ahead takes what it has room for, and stays where it is.
+    // A period ahead takes what fits, and stays where it is.
     let mut key = holding(DAY_MS, 1);
     assert_eq!(key.at(&rule, HOUR_MS, 1), ((1, 0, 0, wait(HOUR_MS)), Wrote::State));
     assert_eq!(key.bytes(), holding(DAY_MS, 2).bytes());
@@ -88,14 +88,14 @@ fn a_period_ahead_is_open_up_to_the_length_of_the_current_one_and_repaired_beyon
 fn a_start_that_counts_stays_and_one_that_does_not_is_the_new_periods() {
     let month = per(Unit::Month, 1, "UTC", 9);
     let mut key = holding(0, 4);
-    // The 14th is in November; the start stays that of the day.
+    // The 14th is in November; the stored start stays that of the day.
     assert_eq!(key.at(&month, HOUR_MS, 1).0.1, 4);
     assert_eq!(key.bytes(), holding(0, 5).bytes());
     assert_eq!(key.at(&day(9), HOUR_MS, 1).0.1, 3);
-    // In a month from the 15th of October on, of which a day is left.
+    // In a month that starts on the 15th, and has one day left.
     let mut key = holding(0, 4);
     assert_eq!(key.at(&per(Unit::Month, 15, "UTC", 9), HOUR_MS, 1).0, (1, 4, 0, 23 * HOUR_MS));
-    // The day in Tokyo began at 15:00 UTC the day before, the one in New York at 05:00.
+    // The day in Tokyo began at 15:00 UTC the day before, the one in New York began at 05:00.
     assert_eq!(key.at(&per(Unit::Day, 1, "Asia/Tokyo", 9), 6 * HOUR_MS, 1).0.1, 3);
     assert_eq!(key.at(&per(Unit::Day, 1, "America/New_York", 9), 6 * HOUR_MS, 1).0.1, 8);
     assert_eq!(key.bytes(), holding(5 * HOUR_MS, 1).bytes());

@@ -1,15 +1,15 @@
-//! The servers of a run: what each holds in memory and on disk, and what is on its way between.
+//! The servers of a run: their memory, their disks, and the writes in transit.
 //!
-//! Next to the bytes every copy carries the naive model as it stood when they were written, and how
-//! many calls had been allowed by then: whatever copy serves in the end, what it must answer and
-//! which calls it has never heard of are known.
+//! Next to the bytes, every copy holds the naive model at the time they were written, and the
+//! number of calls that had been allowed by then. So whichever copy serves in the end, the expected
+//! answers and the calls it never received are known.
 
 use std::collections::VecDeque;
 
 use redis_throttle_engine::oracle::{Key, Write};
 use redis_throttle_engine::state::Change;
 
-/// What a primary sends: the effect of a call, as the server replicates it.
+/// The effect of a call that a primary sends, as the server replicates it.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// `SET key bytes PXAT ms`, or with KEEPTTL
@@ -28,20 +28,20 @@ pub struct Copy<M> {
     pub key: Key,
     pub expire_at_ms: i128,
     pub model: M,
-    /// The number of the last allowed call that it knows of.
+    /// The number of the last allowed call that it includes.
     pub knows: u64,
 }
 
-/// A server: two copies, and a clock that is off by so much.
+/// A server: two copies, and the offset of its clock.
 #[derive(Clone, Default)]
 pub struct Node<M> {
     pub memory: Copy<M>,
-    /// What would be there after a crash.
+    /// The copy that remains after a crash.
     pub disk: Copy<M>,
     pub clock_offset_us: i128,
 }
 
-/// What was sent for one call, and what the copy is then.
+/// The effects sent for one call, and the data of the copy after them.
 struct Sent<M> {
     effects: Vec<Effect>,
     lapses_at: i128,
@@ -55,7 +55,7 @@ pub struct Cluster<M> {
     pub primary: Node<M>,
     pub replica: Node<M>,
     link: VecDeque<Sent<M>>,
-    /// Whether nothing is sent until the replica has copied the whole again.
+    /// Whether nothing is sent until the replica has copied everything again.
     is_cut: bool,
 }
 
@@ -64,13 +64,13 @@ fn ms_ceil(us: i128) -> i128 {
 }
 
 impl<M> Copy<M> {
-    /// Whether the server takes the key for gone.
+    /// Returns true if the server treats the key as expired.
     pub fn is_expired(&self, now: i128) -> bool {
         self.key.bytes.is_some() && now.div_euclid(1_000) > self.expire_at_ms
     }
 
-    /// The effects of a write on this copy: whole or a patch, and a new expiry only where the one
-    /// that is there does not serve.
+    /// Returns the effects of a write on this copy: whole or a patch, and a new expiry only if the
+    /// present one no longer serves.
     fn effects(&self, write: &Write) -> Vec<Effect> {
         let Write::Keep { change, lapses_at, ttl_slack } = write else {
             return vec![Effect::Delete];
@@ -110,7 +110,7 @@ impl<M> Copy<M> {
 }
 
 impl<M: Clone + Default> Cluster<M> {
-    /// The primary has decided: it applies the effects and sends them.
+    /// Applies the effects of a decision to the primary, and sends them.
     pub fn commit(&mut self, write: &Write, model: M, knows: u64) {
         let effects = self.primary.memory.effects(write);
         let lapses_at = match write {
@@ -120,7 +120,7 @@ impl<M: Clone + Default> Cluster<M> {
         self.send(Sent { effects, lapses_at, model, knows });
     }
 
-    /// The primary drops the key, which has expired.
+    /// Drops the key, which has expired, on the primary.
     pub fn delete(&mut self) {
         let Copy { key, knows, .. } = &self.primary.memory;
         let (lapses_at, knows) = (key.lapses_at, *knows);
@@ -134,7 +134,7 @@ impl<M: Clone + Default> Cluster<M> {
         }
     }
 
-    /// The replica receives so many of the writes that are on their way; tells how many.
+    /// Delivers up to `writes` of the writes in transit to the replica; returns their number.
     pub fn replicate(&mut self, writes: usize) -> usize {
         let arriving = writes.min(self.link.len());
         for sent in self.link.drain(..arriving) {
@@ -143,13 +143,13 @@ impl<M: Clone + Default> Cluster<M> {
         arriving
     }
 
-    /// What is on its way is lost, and nothing more is sent.
+    /// Loses the writes in transit, and sends nothing more.
     pub fn cut(&mut self) {
         self.link.clear();
         self.is_cut = true;
     }
 
-    /// The replica copies the whole of the primary, to its disk as well.
+    /// Copies the whole primary to the replica, and to its disk.
     pub fn synchronise(&mut self) {
         self.link.clear();
         self.is_cut = false;
@@ -157,21 +157,21 @@ impl<M: Clone + Default> Cluster<M> {
         self.replica.disk = self.primary.memory.clone();
     }
 
-    /// The primary comes back with what its disk has, and the replica copies that.
+    /// Restarts the primary with the content of its disk, which the replica then copies.
     pub fn restart_primary(&mut self) {
         self.primary.memory = self.primary.disk.clone();
         self.synchronise();
     }
 
-    /// The replica comes back with what its disk has, which is all that it has until it can copy
-    /// the primary.
+    /// Restarts the replica with the content of its disk, which is all it has until it can copy the
+    /// primary.
     pub fn restart_replica(&mut self) {
         self.replica.memory = self.replica.disk.clone();
         self.cut();
     }
 
-    /// The primary is lost, with what was on its way. The replica takes its place, and the server
-    /// that was the primary comes back as its replica.
+    /// Loses the primary and the writes in transit. The replica takes its place, and the former
+    /// primary comes back as its replica.
     pub fn promote(&mut self) {
         std::mem::swap(&mut self.primary, &mut self.replica);
         self.synchronise();

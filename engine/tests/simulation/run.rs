@@ -1,4 +1,4 @@
-//! One run: what happens, and what has to hold after each call.
+//! One run: its events, and the checks after each call.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,10 +11,10 @@ use redis_throttle_engine::oracle::{
 use crate::cluster::{Cluster, Node};
 use crate::random::Random;
 
-/// When a run begins, by a good clock.
+/// The start of a run, by a correct clock.
 const START_US: i128 = 1_800_000_000_000_000;
 
-/// How much happens in a run.
+/// The number of events in a run.
 const EVENTS: usize = 100;
 
 impl Source for Random {
@@ -23,7 +23,7 @@ impl Source for Random {
     }
 }
 
-/// How often each kind of thing happened.
+/// The number of times that each kind of event happened.
 #[derive(Default)]
 pub struct Counts(BTreeMap<&'static str, u64>);
 
@@ -32,23 +32,23 @@ struct Admission {
     number: u64,
     at_us: i128,
     cost: i128,
-    /// How many extra bursts the clock had given until then.
+    /// The number of extra bursts that the clock had allowed until then.
     bursts: i128,
-    /// Whether the server that knew of it was lost.
+    /// Whether the server that had recorded it was lost.
     is_lost: bool,
 }
 
 pub struct Run<S: Subject> {
     random: Random,
-    /// Mostly one. Two share the key in some runs, where only the model knows what must happen.
+    /// Usually one. In some runs two share the key; then only the model can tell the right result.
     rules: Vec<Limits>,
     cluster: Cluster<S::Model>,
-    /// By a good clock.
+    /// By a correct clock.
     time_us: i128,
     admissions: Vec<Admission>,
     bursts: i128,
     was_set_back: bool,
-    /// Whether calls are charged and refunded too: then only the model knows what must happen.
+    /// Whether there are charges and refunds too: then only the model can tell the right result.
     settles: bool,
     pub counts: Counts,
 }
@@ -60,7 +60,7 @@ fn clock<M>(node: &Node<M>, time_us: i128) -> i128 {
 impl<S: Subject> Run<S> {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        // The first numbers of neighbouring seeds look alike.
+        // The first numbers of neighbouring seeds are similar.
         for _ in 0..16 {
             random.next();
         }
@@ -101,7 +101,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Calls come in bursts: mostly no time passes between two events.
+    /// Moves the time. Calls come in bursts: usually no time passes between two events.
     fn pass_time(&mut self) {
         if self.random.below(3) == 0 {
             let span_us = S::span_us(&self.rules[0]);
@@ -113,7 +113,7 @@ impl<S: Subject> Run<S> {
         clock(&self.cluster.primary, self.time_us)
     }
 
-    /// A deciding call on the primary: the model's answer, and every bound.
+    /// Makes a deciding call on the primary; checks the model's answer and every bound.
     fn call(&mut self) -> Result<(), String> {
         self.expire()?;
         let rule = self.random.below(self.rules.len() as u64) as usize;
@@ -153,7 +153,7 @@ impl<S: Subject> Run<S> {
                 self.counts.hit("keys refunded to nothing");
             }
             let knows = copy.knows + u64::from(takes);
-            // Numbers go on where the last server's ended, also when it took some with it.
+            // Numbers continue from the last admission, even if that was lost with a server.
             let number = self.admissions.last().map_or(0, |last| last.number) + 1;
             let knows = if takes { number } else { knows };
             self.cluster.commit(&write, model, knows);
@@ -170,7 +170,7 @@ impl<S: Subject> Run<S> {
             .map_err(|said| format!("{shown}: {answer:?}: {said}"))
     }
 
-    /// A clock that is set back adds at most one span to any wait, and nothing else adds to it.
+    /// Checks that only a clock that was set back adds to a wait, and at most one span.
     fn check_wait(&mut self, limits: &Limits, cost: i128, answer: Answer) -> Result<(), String> {
         if self.settles || self.rules.len() > 1 || cost > limits.capacity {
             return Ok(());
@@ -186,8 +186,9 @@ impl<S: Subject> Run<S> {
             .ok_or_else(|| format!("a wait of more than {most_ms} ms"))
     }
 
-    /// In any stretch of true time up to the last call: no more than under a good clock, one burst
-    /// for each time that the clock was set, and what the server had never heard of.
+    /// Checks every stretch of true time up to the last call: it allows no more than under a
+    /// correct clock, plus one burst for each time the clock was set, plus the calls the server
+    /// never received.
     fn check_admissions(&mut self) -> Result<(), String> {
         let [limits] = self.rules[..] else { return Ok(()) };
         if self.settles {
@@ -232,7 +233,7 @@ impl<S: Subject> Run<S> {
         self.counts.hit("disks synced");
     }
 
-    /// Somebody sets the clock of a server; on the primary, it is asked at once.
+    /// Sets the clock of a server; for the primary, checks the answers under the new time at once.
     fn set_a_clock(&mut self) -> Result<(), String> {
         let step_us = Step::draw_set(&mut self.random).us(S::span_us(&self.rules[0]));
         if self.random.below(4) == 0 {
@@ -254,7 +255,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// What decides has another clock now, or another server does.
+    /// Follows a change of the deciding clock: it was set, or another server decides.
     fn clock_has_moved(&mut self, before: i128) {
         let now = self.now();
         self.was_set_back |= now < before;
@@ -292,7 +293,7 @@ impl<S: Subject> Run<S> {
         self.forget_what_is_not_known();
     }
 
-    /// Another copy serves: calls that it does not know of are lost.
+    /// Marks the calls that the copy in service does not include as lost.
     fn forget_what_is_not_known(&mut self) {
         let knows = self.cluster.primary.memory.knows;
         for admission in self.admissions.iter_mut().filter(|one| one.number > knows) {
@@ -302,7 +303,7 @@ impl<S: Subject> Run<S> {
         }
     }
 
-    /// PEEK on the replica answers what its own copy says by its own clock.
+    /// Checks that `RL.PEEK` on the replica answers from its own copy and clock.
     fn peek_on_the_replica(&mut self) -> Result<(), String> {
         let rule = self.random.below(self.rules.len() as u64) as usize;
         let limits = self.rules[rule];
@@ -320,7 +321,7 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// The server drops a key that has expired: by then it must mean nothing.
+    /// Drops an expired key like the server, and checks that it no longer counts.
     fn expire(&mut self) -> Result<(), String> {
         let now = self.now();
         let copy = &self.cluster.primary.memory;
@@ -339,7 +340,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// Without these a simulation proves little.
+/// The events without which a simulation proves little.
 const MUST_HAPPEN: [&str; 20] = [
     "allowed",
     "allowed calls lost",
@@ -376,7 +377,7 @@ impl Counts {
         other.0.iter().for_each(|(name, number)| self.add_to(name, *number));
     }
 
-    /// Fails where many runs have not once come to something that is to be tested.
+    /// Fails if many runs never came to one of the events to be tested.
     pub fn check_that_all_happened(&self) {
         if self.0.get("runs").is_some_and(|runs| *runs >= 500) {
             for name in MUST_HAPPEN {
