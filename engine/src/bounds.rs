@@ -1,24 +1,24 @@
-//! What the limiters accept: every argument has a type, and every type its bounds.
+//! The arguments of the limiters: each has a type, and each type its bounds.
 //!
-//! A value that exists is in range, so the arithmetic behind it cannot overflow and needs no checks
-//! of its own. The largest products, `rate x elapsed` with 10^12 x 2^53 us and a sliding window's
-//! `previous x overlap` with 10^15 x 3.2 x 10^13 us, fit a `u128` with room to spare.
+//! Every value is in range by its type, so later arithmetic cannot overflow and needs no checks.
+//! The largest products, `rate x elapsed` with 10^12 x 2^53 us and a sliding window's `previous x
+//! overlap` with 10^15 x 3.2 x 10^13 us, fit a `u128` with room to spare.
 
 use crate::time::Span;
 
-/// How much a window, a bucket or a burst holds, and how much a rate brings: 1 to 10^12 units.
+/// The size of a window, a bucket or a burst, or the units of a rate: 1 to 10^12 units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Limit(u64);
 
-/// How much one call takes: 0 to 10^12 units. Cost 0 asks without taking.
+/// The units one call takes: 0 to 10^12. Cost 0 takes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost(u64);
 
-/// The length of a window or the time a rate refers to: 1 ms to 366 days, in whole microseconds.
+/// The length of a window, or the time a rate refers to: 1 ms to 366 days, in whole microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(Span);
 
-/// Into how many slots a sliding log divides its window once its limit is larger than that.
+/// The number of slots into which a sliding log divides its window once its limit exceeds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots(u32);
 
@@ -30,12 +30,12 @@ pub struct Refill {
     period: Period,
 }
 
-/// Why three values in range do not make a [`Refill`].
+/// The reason why three values in range do not make a [`Refill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefillError {
     /// `rate / period` is above [`Refill::RATE_MAX_PER_US`].
     RateTooHigh,
-    /// To refill from empty would take longer than [`Refill::SPAN_MAX`].
+    /// The refill from empty would take longer than [`Refill::SPAN_MAX`].
     RefillTooLong,
 }
 
@@ -47,43 +47,43 @@ impl Limit {
     /// The largest number of free attempts, and of holders.
     pub const ATTEMPTS_MAX: Self = Self(1_000_000);
 
-    /// A limit of `units`; `None` when out of bounds.
+    /// Returns a limit of `units`; `None` if out of bounds.
     pub fn new(units: u64) -> Option<Self> {
         (Self::MIN..=Self::MAX).contains(&units).then_some(Self(units))
     }
 
-    /// The number of units.
+    /// Returns the number of units.
     pub const fn units(self) -> u64 {
         self.0
     }
 }
 
 impl Cost {
-    /// The largest cost. A cost may be above a limit; it is then never allowed as a whole.
+    /// The largest cost. A cost above the limit is never allowed in full.
     pub const MAX: u64 = Limit::MAX;
-    /// The most that charges may bring the total of a subject to.
+    /// The largest total to which charges may bring a key.
     pub const TOTAL_MAX: u64 = 2 * Limit::MAX;
-    /// What a call costs that only asks.
+    /// The cost of a call that takes nothing.
     pub const ZERO: Self = Self(0);
-    /// What a call costs that does not say.
+    /// The default cost.
     pub const ONE: Self = Self(1);
 
-    /// A cost of `units`; `None` when out of bounds.
+    /// Returns a cost of `units`; `None` if out of bounds.
     pub fn new(units: u64) -> Option<Self> {
         (units <= Self::MAX).then_some(Self(units))
     }
 
-    /// The number of units.
+    /// Returns the number of units.
     pub const fn units(self) -> u64 {
         self.0
     }
 
-    /// As much of it as there is.
+    /// Returns the cost, or `units` if that is less.
     pub fn at_most(self, units: u64) -> Self {
         Self(self.0.min(units))
     }
 
-    /// Whether the call only asks: it is always allowed and never written.
+    /// Returns true if the call takes nothing.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
@@ -95,52 +95,53 @@ impl Period {
     /// The longest period.
     pub const MAX: Span = Span::from_days(366);
 
-    /// A period as long as `span`; `None` when out of bounds.
+    /// Returns a period as long as `span`; `None` if out of bounds.
     pub fn new(span: Span) -> Option<Self> {
         (Self::MIN..=Self::MAX).contains(&span).then_some(Self(span))
     }
 
-    /// Its length.
+    /// Returns the length.
     pub const fn span(self) -> Span {
         self.0
     }
 
-    /// Its length in microseconds.
+    /// Returns the length in microseconds.
     pub const fn as_us(self) -> u64 {
         self.0.as_us()
     }
 }
 
 impl Slots {
-    /// The fewest slots: a unit is held at most a sixteenth of the window too long.
+    /// The fewest slots: a unit then counts at most a sixteenth of the window too long.
     pub const MIN: u32 = 16;
-    /// The most slots: a state of some 800 kB, and half as much again before the dead are dropped.
+    /// The most slots: a state of about 800 kB, and half as much again until dead entries are
+    /// dropped.
     pub const MAX: u32 = 65_536;
     /// The default.
     pub const DEFAULT: Self = Self(1_024);
 
-    /// A number of slots; `None` when out of bounds.
+    /// Returns a number of slots; `None` if out of bounds.
     pub fn new(slots: u32) -> Option<Self> {
         (Self::MIN..=Self::MAX).contains(&slots).then_some(Self(slots))
     }
 
-    /// The number of slots.
+    /// Returns the number of slots.
     pub const fn count(self) -> u64 {
         self.0 as u64
     }
 }
 
 impl Refill {
-    /// The highest rate: 10^9 units a second.
+    /// The highest rate: 10^9 units per second.
     pub const RATE_MAX_PER_US: u64 = 1_000;
-    /// The longest time a refill from empty may take.
+    /// The longest time that a refill from empty may take.
     pub const SPAN_MAX: Span = Span::from_days(36_525);
 
-    /// A capacity and the rate it is refilled at.
+    /// Makes a refill of a capacity at a rate.
     ///
     /// # Errors
     ///
-    /// [`RefillError::RateTooHigh`] first, then [`RefillError::RefillTooLong`].
+    /// Returns [`RefillError::RateTooHigh`], then [`RefillError::RefillTooLong`].
     pub fn new(capacity: Limit, rate: Limit, period: Period) -> Result<Self, RefillError> {
         if rate.units() > Self::RATE_MAX_PER_US * period.as_us() {
             return Err(RefillError::RateTooHigh);
@@ -153,49 +154,49 @@ impl Refill {
         Ok(refill)
     }
 
-    /// How much the bucket holds.
+    /// Returns the capacity.
     pub const fn capacity(&self) -> Limit {
         self.capacity
     }
 
-    /// Units per period.
+    /// Returns the units per period.
     pub const fn rate(&self) -> Limit {
         self.rate
     }
 
-    /// The time the rate refers to.
+    /// Returns the time the rate refers to.
     pub const fn period(&self) -> Period {
         self.period
     }
 
-    /// The capacity in *parts*, the exact currency of both buckets: a unit has as many parts as
-    /// the period has microseconds, so that one microsecond is worth exactly `rate` parts.
+    /// Returns the capacity in *parts*, in which both buckets count exactly: a unit has as many
+    /// parts as the period has microseconds, so one microsecond refills exactly `rate` parts.
     pub fn full(&self) -> u128 {
         self.parts(self.capacity.units())
     }
 
-    /// `units` in parts.
+    /// Returns `units` in parts.
     pub fn parts(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.period.as_us())
     }
 
-    /// What `elapsed` is worth, in parts.
+    /// Returns the parts refilled in `elapsed`.
     pub fn earned(&self, elapsed: Span) -> u128 {
         u128::from(self.rate.units()) * u128::from(elapsed.as_us())
     }
 
-    /// How long it takes to earn `parts`, rounded up to the microsecond.
+    /// Returns the time to refill `parts`, rounded up to the microsecond.
     pub fn time_to_earn(&self, parts: u128) -> Span {
         Span::from_us_saturating(div_ceil(parts, self.rate.units()))
     }
 
-    /// How long it takes to refill from empty, rounded up to the microsecond.
+    /// Returns the time to refill from empty, rounded up to the microsecond.
     pub fn time_to_fill(&self) -> Span {
         self.time_to_earn(self.full())
     }
 
-    /// The whole units in `parts` (rounded down) and what is left over, in parts. Takes the short
-    /// division where it can, and none for less than a unit.
+    /// Returns the whole units in `parts`, rounded down, and the rest in parts. Divides in 64 bits
+    /// if possible, and not at all for less than a unit.
     pub fn units(&self, parts: u128) -> (u64, u64) {
         let period = self.period.as_us();
         if let Ok(parts) = u64::try_from(parts) {
@@ -208,8 +209,8 @@ impl Refill {
     }
 }
 
-/// `dividend / divisor`, rounded up. Takes the short division where it can: only extreme arguments
-/// need the long one.
+/// Returns `dividend / divisor`, rounded up. Divides in 64 bits if possible: only extreme arguments
+/// need 128.
 pub fn div_ceil(dividend: u128, divisor: u64) -> u128 {
     match u64::try_from(dividend) {
         Ok(short) => u128::from(short.div_ceil(divisor)),

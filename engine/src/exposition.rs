@@ -1,36 +1,36 @@
-//! Prometheus' text format, version 0.0.4: how counters are handed to whoever watches.
+//! Prometheus' text format, version 0.0.4.
 //!
-//! A family has a name, a line of help, a kind and samples, and shows with its first sample. `HELP`
-//! and `TYPE` stand under the full name of the samples, `_total` included: checkers of this format
-//! refuse the short name that OpenMetrics has there.
+//! A family has a name, a line of help, a kind and samples; it appears with its first sample.
+//! `HELP` and `TYPE` use the full name of the samples, `_total` included: checkers of this format
+//! refuse the short name that OpenMetrics uses.
 //!
 //! Source: <https://prometheus.io/docs/instrumenting/exposition_formats/>
 
 use std::fmt::Write as _;
 
-/// A text in the making.
+/// A text to which families are added.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,
 }
 
 impl Exposition {
-    /// Makes room for so many bytes more.
+    /// Reserves memory for `bytes` more bytes.
     pub fn reserve(&mut self, bytes: usize) {
         self.text.reserve(bytes);
     }
 
-    /// A family of what only grows until a restart. Its name ends in `_total`.
+    /// Starts a family of a counter, which only grows until a restart. Its name ends in `_total`.
     pub fn counter(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         Family { text: &mut self.text, name, help, kind: "counter", is_open: false }
     }
 
-    /// A family of what is as it is now.
+    /// Starts a family of a current value.
     pub fn gauge(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         Family { kind: "gauge", ..self.counter(name, help) }
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn into_text(self) -> String {
         self.text
     }
@@ -47,14 +47,14 @@ pub struct Family<'a> {
 }
 
 impl Family<'_> {
-    /// Adds a number under labels, which no other sample of the family has.
+    /// Adds a number under labels that no other sample of the family has.
     pub fn sample(&mut self, labels: &[(&str, &str)], number: u64) {
         self.begin(labels);
-        // A text takes whatever is written to it.
+        // Writing to a `String` does not fail.
         let _ = writeln!(self.text, " {number}");
     }
 
-    /// Adds microseconds under labels, as seconds: exact, to six decimals.
+    /// Adds microseconds under labels, as exact seconds with six decimals.
     pub fn sample_us(&mut self, labels: &[(&str, &str)], us: u64) {
         self.begin(labels);
         let _ = writeln!(self.text, " {}.{:06}", us / 1_000_000, us % 1_000_000);
@@ -80,9 +80,9 @@ impl Family<'_> {
     }
 }
 
-/// Adds the value of a label as it stands between quotation marks.
+/// Adds the value of a label in the form it has between quotation marks.
 fn push_escaped(text: &mut String, value: &str) {
-    // Most values need no more than this. Not `any`: without an early end, it is many at a time.
+    // The usual case. A fold has no early exit, unlike `any`, so it checks many bytes at a time.
     let is_special = |byte| matches!(byte, b'\\' | b'"' | b'\n');
     if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
         text.push_str(value);

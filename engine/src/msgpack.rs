@@ -1,21 +1,21 @@
-//! The little of MessagePack that a state is made of: a short array of a kind and unsigned numbers,
-//! each in the shortest spelling, which is the only one that reads.
+//! The subset of MessagePack for states: a short array of a kind and unsigned numbers, each in its
+//! shortest encoding, which is the only one accepted.
 //!
-//! Written by hand because every call goes through it: a fifth of the instructions of a generic
-//! decoder whose result is encoded again to see that it was spelled so. Tests compare the two.
+//! Written by hand because every call needs it: it takes a fifth of the instructions of a generic
+//! decoder whose result is encoded again to check the encoding. Tests compare the two.
 
 use std::io::Write as _;
 
-/// The bytes are not a state.
+/// The error for bytes that are not a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAState;
 
 /// The largest array: a kind and three numbers, 1 + 1 + 3 x 9 bytes.
 const LEN_MAX: usize = 29;
 
-/// What an array of no elements begins with; the number of elements is added.
+/// The header of an empty array; the number of elements is added.
 const FIXARRAY: u8 = 0x90;
-/// Up to here a number is its own spelling.
+/// The largest number that is its own encoding.
 const FIXINT_MAX: u8 = 0x7f;
 const UINT8: u8 = 0xcc;
 const UINT16: u8 = 0xcd;
@@ -30,7 +30,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// The array of a kind, a negative fixint, and at most three numbers.
+    /// Encodes the array of a kind, a negative fixint, and at most three numbers.
     #[inline(always)]
     pub fn new<const N: usize>(kind: i8, numbers: [u64; N]) -> Self {
         const { assert!(2 + N * 9 <= LEN_MAX, "an array has room for a kind and three numbers") };
@@ -43,7 +43,7 @@ impl Array {
         array
     }
 
-    /// No array, but the decimal digits of a number, in the same room.
+    /// Encodes the decimal digits of a number, without an array.
     pub fn digits(number: u64) -> Self {
         let mut bytes = [0; LEN_MAX];
         let mut rest = bytes.as_mut_slice();
@@ -53,7 +53,7 @@ impl Array {
         Self { bytes, len }
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     #[inline(always)]
     pub fn as_slice(&self) -> &[u8] {
         self.bytes.get(..self.len).unwrap_or_default()
@@ -80,8 +80,8 @@ impl Array {
     }
 }
 
-/// The array of a kind and more numbers than an [`Array`] has room for: what is rarely written must
-/// not make that larger, which every call copies.
+/// Encodes the array of a kind and more numbers than fit in an [`Array`]. It is rarely written, and
+/// a larger [`Array`] would slow down every call, which copies it.
 #[cold]
 pub fn long_array<const N: usize>(kind: i8, numbers: [u64; N]) -> Vec<u8> {
     let [kind_byte] = kind.to_be_bytes();
@@ -93,12 +93,12 @@ pub fn long_array<const N: usize>(kind: i8, numbers: [u64; N]) -> Vec<u8> {
     bytes
 }
 
-/// The numbers of the array at the front of `bytes`, whose kind was looked at before, and what
-/// comes after it.
+/// Returns the numbers of the array at the front of `bytes`, whose kind is known, and the rest.
 ///
 /// # Errors
 ///
-/// [`NotAState`] when it does not hold `N` numbers, or spells one otherwise than [`Array::new`].
+/// Returns [`NotAState`] if it does not hold `N` numbers, or encodes one otherwise than
+/// [`Array::new`].
 #[inline(always)]
 pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), NotAState> {
     let ([header, _kind], mut rest) = bytes.split_first_chunk().ok_or(NotAState)?;
@@ -112,12 +112,12 @@ pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), 
     Ok((numbers, rest))
 }
 
-/// Splits the number off the front of `bytes`; `None` if there is none, or a shorter spelling has
-/// room for it.
+/// Splits the number off the front of `bytes`; `None` if there is none, or if a shorter encoding
+/// exists for it.
 #[inline(always)]
 pub fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
-    // A number that a shorter spelling has room for is none of ours.
+    // The module does not write a number for which a shorter encoding exists.
     let (number, too_small, rest) = match *first {
         number @ ..=FIXINT_MAX => return Some((number.into(), rest)),
         UINT8 => {

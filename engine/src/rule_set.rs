@@ -1,51 +1,53 @@
-//! Several rules for one call: which of them the answer comes from.
+//! Several rules for one call: the choice of the one that gives the reply.
 //!
-//! The call passes when every rule lets it pass. Then the answer is that of the rule that is the
-//! first to run out; otherwise that of the rule that keeps it waiting longest, so that coming back
-//! after that time finds them all open.
+//! A call is allowed if every rule allows it. The reply is then that of the rule that runs out
+//! first. Otherwise it is that of the rule with the longest wait, so that after this time all rules
+//! allow the call.
 //!
-//! A rule in the shadow has no say in either: the call passes it in any case.
+//! A rule in shadow mode affects neither: it allows the call in any case.
 
 use crate::bounds::Cost;
 use crate::decision::{Decision, Verdict};
 
-/// What one of the rules answers.
+/// The result of one of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its own decision.
+    /// The rule's own decision.
     pub decision: Decision,
-    /// What the call takes under it.
+    /// The units the call takes under it.
     pub cost: Cost,
-    /// Whether it bites, when it is a policy's; `None` for any other, which does.
+    /// Whether a policy's rule is enforced; `None` for any other rule, which always is.
     pub force: Option<Force>,
 }
 
-/// Whether what the rule of a policy decides is what is answered.
+/// Says if the decision of a policy's rule is enforced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
-    /// It is.
+    /// The decision is the reply.
     Enforced,
-    /// The answer is yes. The rule only tells what it would have been.
+    /// The call is allowed. The decision only shows what enforcement would do.
     Shadow,
 }
 
 impl Row {
-    /// Whether the rule has a say.
+    /// Returns true if the rule is enforced.
     pub fn bites(&self) -> bool {
         self.force != Some(Force::Shadow)
     }
 
-    /// Whether the rule stands in the way of the call.
+    /// Returns true if the rule denies the call.
     pub fn denies(&self) -> bool {
         !self.decision.verdict.is_allowed() && self.bites()
     }
 }
 
-/// The index of the deciding rule among `rows`; of equal ones the first, and 0 when there are none.
+/// Returns the index of the deciding rule among `rows`; the first of equal ones, and 0 for no
+/// rules.
 ///
-/// Denied, the longest wait in whole ms as they are answered decides, and never is the longest.
-/// Allowed, it is the rule under which the fewest such calls are left, then the one with less left;
-/// a cost of 0 never runs out. Rules in the shadow come after all others.
+/// If the call is denied, the longest wait in whole ms, as in the reply, decides; never is the
+/// longest. If it is allowed, the rule that allows the fewest further such calls decides, then the
+/// one with the fewest units left; a cost of 0 never runs out. Rules in shadow mode come after all
+/// others.
 pub fn deciding(rows: &[Row]) -> usize {
     let denied = rows.iter().any(Row::denies);
     let precedence = |row: &Row| match row.decision.verdict {
@@ -60,7 +62,7 @@ pub fn deciding(rows: &[Row]) -> usize {
     ranked.reduce(|first, next| if next.1 > first.1 { next } else { first }).map_or(0, |(at, _)| at)
 }
 
-/// How often such a call would still be allowed, rounded down; a cost of 0 for ever.
+/// Returns the number of further such calls, rounded down; unlimited for a cost of 0.
 fn calls_left(row: &Row) -> u64 {
     row.decision.remaining.checked_div(row.cost.units()).unwrap_or(u64::MAX)
 }
@@ -95,27 +97,28 @@ mod tests {
         let never = row(Verdict::Impossible, 7, 8);
         let table: [(&[Row], usize); 17] = [
             (&[allowed(5, 1)], 0),
-            // Four of cost 4 are one call; five of cost 1 are five.
+            // Four units are one call of cost 4; five are five calls of cost 1.
             (&[allowed(5, 1), allowed(4, 4)], 1),
-            // One call each: then less left, then the first.
+            // One call each: then fewer units left, then the first.
             (&[allowed(6, 4), allowed(5, 4)], 1),
             (&[allowed(5, 4), allowed(5, 4)], 0),
-            // Nothing left is no call, whatever the cost; cost 0 is endless, also beside nothing.
+            // Nothing left is no call; a cost of 0 is unlimited, even with nothing left.
             (&[allowed(0, 0), allowed(9, 1)], 1),
             (&[allowed(3, 0), allowed(2, 0)], 1),
-            // Denied: whoever lets it pass has no say.
+            // Denied: a rule that allows the call does not decide.
             (&[allowed(0, 1), denied(1)], 1),
             (&[denied(2_000), denied(3_000), allowed(0, 9)], 1),
-            // Equal in whole ms, as they are answered: the first.
+            // Equal in whole ms, as in the reply: the first.
             (&[denied(2_001), denied(3_000)], 0),
             (&[denied(0), denied(0)], 0),
-            // Never is the longest of all.
+            // Never is the longest wait.
             (&[denied(u64::MAX), never, never], 1),
-            // In the shadow it has no say, whatever it says, also beside a cost of 0.
+            // A rule in shadow mode does not decide, whatever its result, not even next to a cost
+            // of 0.
             (&[shadow(allowed(0, 1)), allowed(9, 1)], 1),
             (&[shadow(denied(9_000)), allowed(9, 0)], 1),
             (&[shadow(never), denied(1), shadow(never)], 1),
-            // With nobody who has one it is the first.
+            // If all are in shadow mode, the first decides.
             (&[shadow(allowed(5, 1)), shadow(denied(9))], 0),
             (&[Row { force: Some(Force::Enforced), ..denied(2_000) }, shadow(never)], 0),
             (&[], 0),

@@ -1,4 +1,4 @@
-//! redis-cell's command by tables with worked numbers, and against the naive key over random
+//! redis-cell's command: tables of worked numbers, and comparisons with the naive key over random
 //! schedules.
 
 use crate::bounds::Cost;
@@ -33,21 +33,21 @@ fn integers(outcome: &Outcome) -> [i128; 5] {
     [limited, limit, decision.remaining.into(), retry_after_s, decision.reset_after_s.into()]
 }
 
-/// What is kept, as it is read again.
+/// Returns the stored state, checked for its instant of expiry.
 fn kept(outcome: &Outcome) -> Option<State> {
     let next = outcome.next.as_ref()?;
     let Change::Whole(digits) = encode_decimal(&next.state) else { panic!("a small state") };
     assert_eq!(digits, Array::digits(next.state.arrival_ns));
     let read = decode_decimal(digits.as_slice()).expect("what is written reads");
     assert_eq!(read, next.state);
-    // It means something up to its own instant, and nothing from then on.
+    // It counts up to its own instant, rounded up to a microsecond, and not from then on.
     let ends_ns = i128::from(next.lapses_at.as_us()) * 1_000;
     assert!((0..1_000).contains(&(ends_ns - i128::from(read.arrival_ns))), "{next:?}");
     assert!(next.ttl_slack.is_zero());
     Some(read)
 }
 
-/// When in us, what is asked for, and the reply.
+/// The instant in us, the quantity, and the reply.
 type Row = (i128, i128, [i128; 5]);
 
 /// Plays a table on one key, and on its model.
@@ -71,7 +71,7 @@ const fn limits(max_burst: i128, count: i128, period_s: i128) -> CellLimits {
 #[test]
 fn one_instant_answers_the_numbers_of_redis_cell() {
     play(limits(15, 30, 60), &[(0, 1, [0, 16, 15, -1, 2])]);
-    // More than the limit: never, and the allowance is whole.
+    // More than the limit: never, and the allowance stays whole.
     play(limits(4, 1, 1), &[(0, 6, [1, 5, 5, -1, 0])]);
     // An interval of 8,571,428,571.4 ns: seven of them are 3 ns short of a minute.
     let resets = [9, 18, 26, 35, 43, 52, 60].into_iter().zip((0..7).rev());
@@ -84,7 +84,7 @@ fn one_instant_answers_the_numbers_of_redis_cell() {
 fn units_come_back_one_by_one_and_a_denial_takes_nothing() {
     const MS: i128 = 1_000;
     let rows = [
-        // Above the limit, whatever there is.
+        // Above the limit, whatever is left.
         (0, 6, [1, 5, 5, -1, 0]),
         (0, 1, [0, 5, 4, -1, 1]),
         (0, 1, [0, 5, 3, -1, 2]),
@@ -99,12 +99,12 @@ fn units_come_back_one_by_one_and_a_denial_takes_nothing() {
         (4_000 * MS, 1, [0, 5, 1, -1, 4]),
         (8_000 * MS, 1, [0, 5, 4, -1, 1]),
         (9_500 * MS, 1, [0, 5, 4, -1, 1]),
-        // Nothing asked for: what there is, and nothing is written.
+        // A quantity of 0: the units left, and nothing is written.
         (9_500 * MS, 0, [0, 5, 4, -1, 1]),
         (9_500 * MS, 2, [0, 5, 2, -1, 3]),
-        // More than there is, less than the limit.
+        // More than is left, less than the limit.
         (9_500 * MS, 5, [1, 5, 2, 3, 3]),
-        // Up to the microsecond, and in a wait of less than a millisecond not 0.
+        // Exact to the microsecond; a wait of less than a millisecond is not 0.
         (12_500 * MS - 1, 5, [1, 5, 4, 1, 0]),
         (12_500 * MS, 5, [0, 5, 0, -1, 5]),
     ];
@@ -119,7 +119,7 @@ fn a_second_is_counted_from_a_millisecond_on() {
     {
         play(limits(9, count, period_s), &[(0, 1, [0, 10, 9, -1, reset])]);
     }
-    // Half a millisecond, to its last nanosecond: below what is counted.
+    // The last nanosecond of half a millisecond does not count.
     play(limits(0, 2_001, 1), &[(0, 1, [0, 1, 0, -1, 0]), (0, 1, [1, 1, 0, 1, 0])]);
 }
 
@@ -167,7 +167,7 @@ fn a_clock_that_steps_back_is_not_repaired_and_takes_nothing() {
 
 #[test]
 fn no_arrival_is_stored_that_others_could_not_read() {
-    // A century's allowance at the end of the clock: the form ends in the year 2262.
+    // The allowance of a century at the end of the clock: the stored form ends in the year 2262.
     let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
     let now = Instant::CLOCK_MAX;
     let ends_ns = u64::try_from(i64::MAX).unwrap();
@@ -184,7 +184,7 @@ fn no_arrival_is_stored_that_others_could_not_read() {
     assert_eq!(taken, days / 1_000 * 1_000);
 }
 
-/// A step of a schedule: the clock, the limits from then on, and what is asked for.
+/// The steps of a schedule: the clock, the limits from then on, and the quantity.
 fn steps() -> impl Strategy<Value = Vec<(i128, CellLimits, i128)>> {
     let size = prop_oneof![
         (1..=10_i128).boxed(),
@@ -228,7 +228,7 @@ proptest! {
             state = kept(&outcome).or(state);
             prop_assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);
             if let Some(next) = &outcome.next {
-                // Lapsed and missing decide alike.
+                // An expired state decides like a missing one.
                 let later = next.lapses_at.after(Span::from_us(quantity.unsigned_abs() as u64));
                 let at = |state| rule.decide(state, later, cost(1));
                 prop_assert_eq!(at(state), at(None));
