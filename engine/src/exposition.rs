@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_family_shows_its_head_once_and_only_with_a_sample() {
+    fn family_writes_its_head_once_and_only_with_a_sample() {
         let mut exposition = Exposition::default();
         let mut family = exposition.counter("calls_total", "Calls.");
         family.sample(&[], 1);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_a_label_or_a_line_is_escaped() {
+    fn label_values_are_escaped() {
         let mut exposition = Exposition::default();
         exposition.gauge("a", "A.").sample(&[("b", "x\\y\"z\n"), ("c", "\\\\é\n\n")], 0);
         let text = exposition.into_text();

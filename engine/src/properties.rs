@@ -376,7 +376,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn answers_after_a_charge_and_its_refund_as_before(
+                fn answers_the_same_after_a_charge_and_its_refund(
                     rule in limits(),
                     calls in any_calls(steps(), 1),
                     charged in costs(),

@@ -130,7 +130,7 @@ fn a_fixed_window_is_shared_with_and_without_aligned() {
 }
 
 #[test]
-fn a_fixed_window_follows_the_window_asked_for() {
+fn fixed_window_uses_the_length_of_the_current_rule() {
     let mut key = Key::default();
     key.call(&fixed(3, seconds(10), false), 0, 3);
     assert_eq!(key.call(&fixed(3, seconds(60), false), 9_000, 1), (0, 0, 51_000, 51_000));
@@ -203,7 +203,7 @@ fn a_sliding_log_adds_up_calls_of_one_microsecond_in_one_entry() {
 }
 
 #[test]
-fn a_sliding_log_drops_what_is_dead_and_stays_bounded() {
+fn sliding_log_drops_dead_entries_and_stays_bounded() {
     let rule = log(10, seconds(10), 1_024);
     let mut key = Key::default();
     for call in 0..10_000 {
@@ -250,7 +250,7 @@ fn a_token_bucket_keeps_its_tokens_when_the_limits_change() {
 }
 
 #[test]
-fn a_leaky_bucket_tells_how_long_to_wait() {
+fn leaky_bucket_returns_the_wait_of_an_allowed_call() {
     check(
         &leaky(4, 2, seconds(1)),
         &[
@@ -305,7 +305,7 @@ fn gcra_allows_a_burst_and_then_one_call_an_interval() {
 }
 
 #[test]
-fn gcra_remembers_time_when_the_limits_change() {
+fn gcra_keeps_the_owed_time_when_the_limits_change() {
     let mut key = Key::default();
     key.call(&gcra(6, 10, seconds(60)), 0, 6);
     // 36 s are owed under any limits, and a smaller rule does not forgive them.
@@ -314,7 +314,7 @@ fn gcra_remembers_time_when_the_limits_change() {
 }
 
 #[test]
-fn fast_rates_hold() {
+fn limiters_keep_a_rate_of_a_million_per_second() {
     // A thousand in a millisecond; the key that lives a millisecond loses nothing.
     let rule = gcra(1_000, 1_000_000, seconds(1));
     check(
@@ -329,7 +329,7 @@ fn fast_rates_hold() {
 }
 
 #[test]
-fn the_highest_rate_of_all_holds() {
+fn limiters_keep_the_highest_rate() {
     let most = 1_000_000;
     let least = Period::new(Period::MIN).unwrap();
     for rule in [gcra(most, most, least), token(most, most, least), leaky(most, most, least)] {

@@ -93,7 +93,7 @@ fn settle(stored: &[u8], args: (Algorithm, &[&[u8]]), charges: bool) -> (Change,
 }
 
 #[test]
-fn a_charge_and_a_refund_allocate_nothing_but_for_a_queue_in_debt() {
+fn charge_and_refund_allocate_only_for_a_leaky_bucket_in_debt() {
     for_fixed_sizes(|algorithm, args| {
         let (Change::Whole(mut state), _) = call(algorithm, None, args, US) else {
             panic!("{algorithm:?} stores a whole state");
@@ -161,7 +161,7 @@ fn use_policy<'a>(
 }
 
 #[test]
-fn a_call_by_a_policy_allocates_nothing_but_for_the_first_one_of_an_unknown_name() {
+fn call_by_a_policy_allocates_only_for_the_first_call_of_an_unknown_name() {
     call(Algorithm::CalendarQuota, None, &[b"2", b"month", b"ZONE", b"Europe/Berlin"], US);
     let mut table = Policies::default();
     let file = b"p@b SHADOW QUOTA 2 month\nq BLOCK GCRA 2 3 10\nr ENFORCE 0 GCRA 2 3 10";
@@ -213,7 +213,7 @@ fn a_call_of_the_command_of_redis_cell_allocates_nothing() {
 }
 
 #[test]
-fn a_log_allocates_only_where_it_is_rewritten() {
+fn log_allocates_only_when_it_is_rewritten() {
     let args: &[&[u8]] = &[b"2", b"10"];
     let (new, made) = call(Algorithm::SlidingLog, None, args, US);
     let Change::Rewrite(mut bytes) = new else { panic!("a new log is written whole") };

@@ -86,7 +86,7 @@ fn the_table_is_of_the_release_that_is_built_in() {
 type Row = (&'static str, &'static str, &'static str, &'static str);
 
 #[test]
-fn days_that_no_clock_shows_as_24_hours_are_days_all_the_same() {
+fn days_with_clock_changes_have_their_real_length() {
     let rows: [Row; 19] = [
         // The worked example: a day of 23 hours, and in autumn one of 25.
         ("d Europe/Berlin", "2026-03-28T23:30", "2026-03-28T23:00", "2026-03-29T22:00"),
@@ -145,7 +145,7 @@ fn the_31st_is_the_last_day_of_each_month_and_does_not_drift() {
 }
 
 #[test]
-fn a_start_is_one_of_its_unit() {
+fn calendar_refuses_a_start_outside_its_unit() {
     for unit in Unit::ALL {
         let most = match unit {
             Unit::Day | Unit::Quarter => 1,
@@ -159,7 +159,7 @@ fn a_start_is_one_of_its_unit() {
 }
 
 #[test]
-fn after_the_last_period_comes_one_without_an_end() {
+fn last_period_has_no_end() {
     assert_eq!(LAST, utc("9000-01-01T00:00"));
     for unit in Unit::ALL {
         for name in ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"] {

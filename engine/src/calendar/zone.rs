@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_zone_is_not_found() {
+    fn named_rejects_names_of_no_zone() {
         let none = [
             "",
             "Factory",

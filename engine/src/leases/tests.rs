@@ -34,7 +34,7 @@ fn decide(
 type Row = (i128, &'static [u8], i128, i128, [i128; 5]);
 
 #[test]
-fn a_lease_is_taken_renewed_and_lapses_to_the_microsecond() {
+fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
     let table: [Row; 12] = [
         (0, b"job-1", 3, 60 * SECOND, [1, 3, 2, 0, 60_000]),
         (SECOND, b"job-2", 3, 60 * SECOND, [1, 3, 1, 0, 60_000]),
@@ -69,7 +69,7 @@ fn a_lease_is_taken_renewed_and_lapses_to_the_microsecond() {
 }
 
 #[test]
-fn release_tells_when_the_last_of_the_other_live_leases_lapses() {
+fn release_returns_the_last_expiry_of_the_other_live_leases() {
     let mut leases = Leases::default();
     leases.lease(b"long", 3, 60 * SECOND, NOW);
     leases.lease(b"short", 3, 10 * SECOND, NOW);
@@ -87,7 +87,7 @@ fn release_tells_when_the_last_of_the_other_live_leases_lapses() {
 }
 
 #[test]
-fn who_holds_back_takes_no_permit_and_renews_none() {
+fn held_back_call_takes_and_renews_no_permit() {
     let mut leases = Leases::default();
     let nobody = decide(&leases, b"a", (3, SECOND), NOW, Mode::HoldBack);
     leases.lease(b"a", 3, 60 * SECOND, NOW);
@@ -101,7 +101,7 @@ fn who_holds_back_takes_no_permit_and_renews_none() {
 }
 
 #[test]
-fn holders_that_vanish_while_they_are_counted_leave_nothing_to_wait_for() {
+fn denied_call_has_no_wait_when_the_holders_vanish() {
     struct Vanishing;
     impl Holders for Vanishing {
         type Error = ();

@@ -105,7 +105,7 @@ mod tests {
     };
 
     #[test]
-    fn every_counter_stands_in_its_family_and_untouched_policies_are_left_out() {
+    fn writes_every_counter_in_its_family_and_omits_unused_policies() {
         let mut statistics = Statistics::default();
         let now = Instant::from_us(1_700_000_000_000_042);
         statistics.key_of_policy(b"untouched");
@@ -142,14 +142,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_call_there_is_nothing_to_tell() {
+    fn writes_nothing_before_the_first_call() {
         let mut statistics = Statistics::default();
         statistics.key_of_policy(b"search");
         assert_eq!(text(&statistics), "");
     }
 
     #[test]
-    fn the_room_that_is_made_is_enough_for_the_longest_names_and_numbers() {
+    fn reserved_memory_fits_the_longest_names_and_numbers() {
         let mut statistics = Statistics::default();
         let name = [&[b'p'; 64][..], b"@", &[b'v'; 64]].concat();
         let key = statistics.key_of_policy(&name);

@@ -10,7 +10,7 @@ fn name(text: &str) -> FullName {
 }
 
 #[test]
-fn a_name_is_one_to_sixty_four_of_its_alphabet() {
+fn name_has_1_to_64_allowed_characters() {
     let longest = "a".repeat(64);
     for good in ["a", "A-Z", "0.9", "_:/-.", "api/v2:search", &longest] {
         assert_eq!(Name::new(good.as_bytes()).map(Name::as_bytes), Some(good.as_bytes()));
@@ -23,7 +23,7 @@ fn a_name_is_one_to_sixty_four_of_its_alphabet() {
 }
 
 #[test]
-fn a_full_name_tells_its_policy() {
+fn full_name_contains_its_policy() {
     let longest = format!("{}@{}", "a".repeat(64), "b".repeat(64));
     for (text, policy) in [("a", "a"), ("a@b", "a"), (&*longest, &*"a".repeat(64))] {
         let name = name(text);
@@ -79,7 +79,7 @@ fn a_pattern_matches_as_keys_does() {
 }
 
 #[test]
-fn the_hash_is_the_one_of_the_draft() {
+fn hash_matches_the_draft() {
     assert_eq!(fnv_1a(b""), 0xcbf2_9ce4_8422_2325);
     assert_eq!(fnv_1a(b"foobar"), 0x8594_4171_f739_67e8);
 }
@@ -98,7 +98,7 @@ fn is_enforced(policy: &str, subject: &str, percent: u8) -> bool {
 
 /// The numbers come from another program: the enforced keys must never change.
 #[test]
-fn the_same_subjects_are_enforced_for_ever() {
+fn percentage_enforces_the_same_keys_in_every_version() {
     let users: Vec<_> = (1..=100).map(|number| format!("user:{number}")).collect();
     let in_at_ten = [4, 11, 18, 22, 29, 36, 41, 52, 60, 69, 77, 96];
     let enforced: Vec<_> = (1..=100).filter(|n| is_enforced("search", &users[n - 1], 10)).collect();
@@ -110,7 +110,7 @@ fn the_same_subjects_are_enforced_for_ever() {
 }
 
 #[test]
-fn a_percentage_hits_that_many_subjects_and_who_is_in_stays_in() {
+fn percentage_enforces_its_share_of_keys_and_keeps_them_when_it_grows() {
     let counts = [
         ("search", [0, 102, 1011, 2005, 4986, 9899, 10_000]),
         ("login", [0, 101, 989, 1970, 4909, 9892, 10_000]),
@@ -130,7 +130,7 @@ fn a_percentage_hits_that_many_subjects_and_who_is_in_stays_in() {
 }
 
 #[test]
-fn a_block_tells_how_long_it_lasts() {
+fn block_returns_the_time_until_it_ends() {
     let at = Instant::from_us;
     let policy = Name::new(b"a").expect("a name");
     let stance = |ends_at| Enforcement::Block.stance(policy, b"k", ends_at, at(1_000));

@@ -69,7 +69,7 @@ const fn limits(max_burst: i128, count: i128, period_s: i128) -> CellLimits {
 }
 
 #[test]
-fn one_instant_answers_the_numbers_of_redis_cell() {
+fn replies_match_redis_cell_at_one_instant() {
     play(limits(15, 30, 60), &[(0, 1, [0, 16, 15, -1, 2])]);
     // More than the limit: never, and the allowance stays whole.
     play(limits(4, 1, 1), &[(0, 6, [1, 5, 5, -1, 0])]);
@@ -81,7 +81,7 @@ fn one_instant_answers_the_numbers_of_redis_cell() {
 }
 
 #[test]
-fn units_come_back_one_by_one_and_a_denial_takes_nothing() {
+fn units_refill_one_by_one_and_a_denial_takes_nothing() {
     const MS: i128 = 1_000;
     let rows = [
         // Above the limit, whatever is left.
@@ -112,7 +112,7 @@ fn units_come_back_one_by_one_and_a_denial_takes_nothing() {
 }
 
 #[test]
-fn a_second_is_counted_from_a_millisecond_on() {
+fn rest_of_a_millisecond_counts_as_a_second() {
     // Intervals of 1.000 s, 1.001001001 s, 1.000400160 s, and 0.999000999 s.
     for (count, period_s, reset) in
         [(1, 1, 1), (999, 1_000, 2), (2_499, 2_500, 1), (1_001, 1_000, 1)]
@@ -124,7 +124,7 @@ fn a_second_is_counted_from_a_millisecond_on() {
 }
 
 #[test]
-fn rates_faster_than_a_millisecond_hold() {
+fn redis_cell_keeps_rates_above_one_per_millisecond() {
     for (count, period_s, interval_us) in [(6_000, 1, 167), (700_000, 1_000, 1_429)] {
         let rows = [
             (0, 1, [0, 1, 0, -1, interval_us / 1_000]),
@@ -137,7 +137,7 @@ fn rates_faster_than_a_millisecond_hold() {
 }
 
 #[test]
-fn a_lowered_limit_leaves_the_debt_and_a_question_tells_it() {
+fn lowered_limit_keeps_the_debt_and_a_quantity_of_0_shows_it() {
     let mut model = CellKey::default();
     let (wide, narrow) = (limits(9, 1, 1), limits(1, 1, 1));
     let outcome = wide.rule().unwrap().decide(None, instant(NOW_US), cost(10));
@@ -157,7 +157,7 @@ fn a_lowered_limit_leaves_the_debt_and_a_question_tells_it() {
 }
 
 #[test]
-fn a_clock_that_steps_back_is_not_repaired_and_takes_nothing() {
+fn clock_that_steps_back_is_not_repaired_and_a_denial_takes_nothing() {
     let rule = limits(4, 1, 1).rule().unwrap();
     let first = kept(&rule.decide(None, instant(NOW_US), cost(1)));
     let back = rule.decide(first, instant(NOW_US - DAY_US), cost(1));
@@ -166,7 +166,7 @@ fn a_clock_that_steps_back_is_not_repaired_and_takes_nothing() {
 }
 
 #[test]
-fn no_arrival_is_stored_that_others_could_not_read() {
+fn stored_arrival_always_fits_in_an_i64() {
     // The allowance of a century at the end of the clock: the stored form ends in the year 2262.
     let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
     let now = Instant::CLOCK_MAX;
@@ -244,7 +244,7 @@ proptest! {
     }
 
     #[test]
-    fn no_stretch_lets_more_through_than_the_limit_and_what_comes_back(
+    fn no_stretch_allows_more_than_the_limit_and_its_refill(
         steps in prop::collection::vec((0..=3_000_000_i128, 1..=6_i128), 1..60),
         (limit, count, period_s) in (1..=20_i128, 1..=50_i128, 1..=30_i128),
     ) {

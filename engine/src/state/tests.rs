@@ -120,7 +120,7 @@ fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
 }
 
 #[test]
-fn golden_bytes_read_as_the_states_they_were_written_from() {
+fn golden_bytes_decode_to_their_states() {
     let at = Instant::from_us(US);
     let entry = |us, total| Entry { instant: at.after(Span::from_us(us)), total }.pack(at, 0);
     let entries = [entry(0, 2), entry(1_000_000, 5)];
@@ -141,7 +141,7 @@ fn golden_bytes_read_as_the_states_they_were_written_from() {
 }
 
 #[test]
-fn no_golden_bytes_read_when_cut_short_or_followed_by_anything() {
+fn decode_rejects_golden_bytes_that_are_cut_or_extended() {
     for (name, hex) in GOLDEN {
         let bytes = bytes(hex);
         for len in 0..bytes.len() {
@@ -165,7 +165,7 @@ fn decode_all(bytes: &[u8]) -> Result<State<'_>, NotAState> {
 }
 
 #[test]
-fn every_flipped_bit_reads_as_another_state_or_as_none() {
+fn flipped_bit_decodes_to_another_state_or_an_error() {
     for (name, hex) in GOLDEN {
         let golden = bytes(hex);
         let original = decode(&golden).unwrap();
@@ -196,7 +196,7 @@ fn assert_written_alike(state: &State<'_>, bytes: &[u8]) {
 }
 
 #[test]
-fn another_spelling_of_the_same_numbers_is_no_state() {
+fn decode_rejects_other_encodings_of_the_same_numbers() {
     let spellings = [
         "93 ff cf00060a24181e4000 cc0f",   // 15 in two bytes
         "93 ff cf00060a24181e4000 d00f",   // 15 as a signed byte
@@ -216,7 +216,7 @@ fn another_spelling_of_the_same_numbers_is_no_state() {
 }
 
 #[test]
-fn a_number_out_of_bounds_is_no_state() {
+fn decode_rejects_numbers_out_of_bounds() {
     let rows = [
         "93 ff cf0020000000000000 0f",           // starts at 2^53 us
         "93 ff 00 00",                           // nothing used
@@ -248,7 +248,7 @@ fn a_number_out_of_bounds_is_no_state() {
 }
 
 #[test]
-fn a_new_log_is_one_entry_behind_its_header() {
+fn new_log_is_a_header_and_one_entry() {
     let at = Instant::from_us(US);
     let edit = Edit {
         log: None,
@@ -337,7 +337,7 @@ proptest! {
 
     /// Compares the hand-written array with the one of a MessagePack library, number by number.
     #[test]
-    fn an_array_is_spelled_as_a_messagepack_library_spells_it(
+    fn array_is_encoded_as_a_messagepack_library_encodes_it(
         kind in -10_i8..0,
         numbers in prop::array::uniform4(any_number()),
     ) {
@@ -405,7 +405,7 @@ proptest! {
     }
 
     #[test]
-    fn arbitrary_bytes_are_a_state_of_ours_or_none(
+    fn arbitrary_bytes_decode_to_a_state_or_an_error(
         head in prop::sample::select(vec![vec![], vec![0x93, 0xff], vec![0x94, 0xfe],
             vec![0x93, 0xfd], vec![0x94, 0xfc], vec![0x94, 0xfb], vec![0x93, 0xfa],
             vec![0x94, 0xf9], vec![0x95, 0xf8], vec![0x93, 0xf7], vec![0x93, 0xf6]]),

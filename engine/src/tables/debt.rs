@@ -52,7 +52,7 @@ fn a_charged_fixed_window_is_in_debt_until_it_ends_or_is_refunded() {
 }
 
 #[test]
-fn buckets_and_gcra_pay_a_debt_off_before_they_allow_again() {
+fn buckets_and_gcra_deny_until_the_debt_is_paid() {
     let minute = seconds(60);
     for rule in [token(10, 10, minute), leaky(10, 10, minute), gcra(10, 10, minute)] {
         check(
@@ -165,7 +165,7 @@ fn a_log_that_is_called_and_refunded_without_end_stays_small() {
 }
 
 #[test]
-fn what_is_refunded_to_nothing_is_deleted_and_nothing_is_not_written() {
+fn refund_of_everything_deletes_the_key_and_of_nothing_writes_nothing() {
     let ten = seconds(10);
     for rule in [
         fixed(3, ten, false),
@@ -190,7 +190,7 @@ fn what_is_refunded_to_nothing_is_deleted_and_nothing_is_not_written() {
 }
 
 #[test]
-fn what_is_there_is_granted_up_to_what_is_asked_for() {
+fn partial_call_is_granted_the_units_left_up_to_its_cost() {
     let ten = seconds(10);
     for (rule, retry) in [
         (fixed(5, ten, false), 10_000),
@@ -208,7 +208,7 @@ fn what_is_there_is_granted_up_to_what_is_asked_for() {
 }
 
 #[test]
-fn a_leaky_bucket_tells_the_wait_of_the_first_unit_granted() {
+fn leaky_bucket_returns_the_wait_of_the_first_unit_granted() {
     check(
         &leaky(4, 2, seconds(1)),
         &[
@@ -220,7 +220,7 @@ fn a_leaky_bucket_tells_the_wait_of_the_first_unit_granted() {
 }
 
 #[test]
-fn another_capacity_caps_the_level_and_leaves_the_debt() {
+fn new_capacity_caps_the_level_and_keeps_the_debt() {
     let each = seconds(1);
     // Ten and two more, at one per second; then a call of cost 0 under another capacity.
     type Bucket = fn(u64, u64, Period) -> Rule;
@@ -256,7 +256,7 @@ fn half_a_unit_of_debt_is_kept_exactly() {
 }
 
 #[test]
-fn a_charge_beyond_all_bounds_is_refused_and_changes_nothing() {
+fn charge_above_the_bounds_is_refused_and_changes_nothing() {
     use ChargeError::{TooLong, TooManyUnits};
     let (most, day) = (Limit::MAX, Period::new(Span::from_days(1)).unwrap());
     let hundred_years = 36_525;
@@ -283,7 +283,7 @@ fn a_charge_beyond_all_bounds_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_debt_longer_than_the_tolerance_is_not_taken_for_a_clock_that_stepped_back() {
+fn debt_longer_than_the_tolerance_is_not_repaired() {
     // 60 s fit in 2^36 ns, 68.7 s; a debt of 72 s does not.
     let rule = gcra(10, 10, seconds(60));
     let mut key = Key::default();
@@ -301,7 +301,7 @@ fn backoff(attempts: u64, base_ms: u64, max_ms: u64, forget_ms: u64) -> Rule {
 }
 
 #[test]
-fn after_the_free_attempts_each_waits_twice_as_long_as_the_one_before() {
+fn backoff_doubles_the_delay_after_the_free_attempts() {
     let hour = 3_600_000;
     check(
         &backoff(3, 1_000, 8_000, hour as u64),
@@ -346,7 +346,7 @@ fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
 }
 
 #[test]
-fn under_new_delays_count_and_last_instant_stay() {
+fn backoff_keeps_count_and_last_instant_under_new_delays() {
     let mut key = Key::default();
     let hour = 3_600_000;
     let many = backoff(5, 1_000, 8_000, hour);
@@ -359,7 +359,7 @@ fn under_new_delays_count_and_last_instant_stay() {
 }
 
 #[test]
-fn attempts_without_end_are_counted_up_to_the_largest_number() {
+fn attempts_stop_counting_at_the_largest_number() {
     let rule = backoff(1, 1, 1_000, 10_000);
     let stored = crate::algorithms::backoff::State {
         last: Instant::from_us(START_US),
@@ -374,7 +374,7 @@ fn attempts_without_end_are_counted_up_to_the_largest_number() {
 }
 
 #[test]
-fn delays_are_refused_where_they_make_no_sense() {
+fn backoff_refuses_delays_that_contradict_each_other() {
     let new = |attempts, base, max, forget| {
         let [base, max, forget] = [base, max, forget].map(seconds);
         Backoff::new(limit(attempts), base, max, forget).map(|_| ())

@@ -48,7 +48,7 @@ impl Key {
 }
 
 #[test]
-fn a_quota_counts_to_the_end_of_its_day_and_begins_anew() {
+fn quota_counts_until_its_day_ends_and_starts_again() {
     let left = DAY_MS - LATE_MS;
     check(
         &day(3),
@@ -66,7 +66,7 @@ fn a_quota_counts_to_the_end_of_its_day_and_begins_anew() {
 }
 
 #[test]
-fn a_period_ahead_is_open_up_to_the_length_of_the_current_one_and_repaired_beyond() {
+fn period_ahead_is_repaired_if_further_than_the_current_period_is_long() {
     let rule = day(2);
     let wait = |at_ms: i128| 2 * DAY_MS - at_ms;
     // The 15th is stored, and now is the very start of the 14th: one day before.
@@ -85,7 +85,7 @@ fn a_period_ahead_is_open_up_to_the_length_of_the_current_one_and_repaired_beyon
 }
 
 #[test]
-fn a_start_that_counts_stays_and_one_that_does_not_is_the_new_periods() {
+fn stored_start_stays_while_it_lies_in_the_open_period() {
     let month = per(Unit::Month, 1, "UTC", 9);
     let mut key = holding(0, 4);
     // The 14th is in November; the stored start stays that of the day.
@@ -102,7 +102,7 @@ fn a_start_that_counts_stays_and_one_that_does_not_is_the_new_periods() {
 }
 
 #[test]
-fn no_rule_or_request_is_larger_than_it_was_without_quotas() {
+fn rules_and_requests_keep_their_size() {
     assert!(size_of::<CalendarQuota>() <= 16);
     assert!(size_of::<Rule>() <= 32);
 }

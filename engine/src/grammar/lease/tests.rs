@@ -10,7 +10,7 @@ use crate::leases::Lease;
 use crate::time::Span;
 
 #[test]
-fn a_lease_has_a_holder_a_limit_and_a_time_and_nothing_else() {
+fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
     let long = "i".repeat(129);
     let lease_of = |id, limit, ttl_us| {
         let limit = Limit::new(limit).unwrap();
@@ -58,7 +58,7 @@ fn a_lease_has_a_holder_a_limit_and_a_time_and_nothing_else() {
 }
 
 #[test]
-fn who_renews_or_releases_says_which_lease_and_for_how_long() {
+fn renew_takes_an_id_and_a_ttl_and_release_an_id() {
     let minute = Period::new(Span::from_us(60_000_000)).unwrap();
     assert_eq!(renew(&words("job-1 60")), Ok((&b"job-1"[..], minute)));
     assert_eq!(renew(&words("job-1")), Err(GrammarError::Arity));

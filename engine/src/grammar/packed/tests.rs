@@ -27,7 +27,7 @@ proptest! {
     #![proptest_config(crate::properties::config())]
 
     #[test]
-    fn packed_words_read_like_separate_words_at_any_length(
+    fn packed_words_parse_like_separate_words_at_any_length(
         start in prop::sample::select(&STARTS[..]),
         more in prop::collection::vec(prop::sample::select(&WORDS[..]), 0..40),
         cut in 0..8_usize,
@@ -54,7 +54,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rule_reads_the_same_whatever_was_read_before(
+    fn rule_parses_the_same_after_any_other_rules(
         calls in prop::collection::vec(
             (prop::sample::select(&STARTS[..]), 0..9_usize, 0..50_usize, 16..19_u32),
             1..300,
@@ -83,7 +83,7 @@ proptest! {
 }
 
 #[test]
-fn rules_that_were_read_are_kept_apart() {
+fn packed_rules_keep_similar_rules_apart() {
     let mut rules = PackedRules::NONE;
     let texts: Vec<_> = (1..=2_000).map(|limit| format!("SLIDINGLOG {limit} 10d")).collect();
     for text in texts.iter().chain(&texts).flat_map(|text| [text, text]) {

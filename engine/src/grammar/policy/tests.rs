@@ -14,7 +14,7 @@ fn read(line: &str) -> Result<Definition, GrammarError> {
 }
 
 #[test]
-fn what_means_the_same_is_kept_in_the_same_words() {
+fn equal_definitions_have_the_same_text() {
     let rows = [
         ("GCRA 6 10 60", "GCRA 6 10 1m"),
         ("gcra 006 0010 0060.000", "GCRA 6 10 1m"),
@@ -63,7 +63,7 @@ fn mode_and_ex_stand_in_either_order() {
 }
 
 #[test]
-fn the_first_thing_wrong_is_named() {
+fn definition_returns_the_first_error() {
     let long = format!("{} GCRA 6 10 60", "a".repeat(65));
     let rows = [
         ("", PolicyName),
@@ -120,7 +120,7 @@ fn the_first_thing_wrong_is_named() {
 }
 
 #[test]
-fn a_duration_is_told_in_the_largest_whole_unit() {
+fn duration_text_uses_the_largest_whole_unit() {
     let rows = [
         (1_000, "1ms"),
         (1_500, "1.5ms"),
@@ -179,7 +179,7 @@ proptest! {
 
     /// Checks that the text of a definition parses as the same policy, and is its own text.
     #[test]
-    fn the_text_of_a_policy_reads_as_that_policy(line in lines()) {
+    fn text_of_a_policy_parses_as_that_policy(line in lines()) {
         let Ok(first) = read(&line) else { return Ok(()) };
         let text = format!("{} {}", first.name.as_str(), first.setting.text);
         prop_assert_eq!(read(&text), Ok(first), "{}", text);
@@ -187,7 +187,7 @@ proptest! {
 
     /// Checks that different policies have different texts.
     #[test]
-    fn what_is_another_policy_has_another_text(one in lines(), other in lines()) {
+    fn different_policies_have_different_texts(one in lines(), other in lines()) {
         let (Ok(one), Ok(other)) = (read(&one), read(&other)) else { return Ok(()) };
         let parts = |Setting { enforcement, rule, .. }: &Setting| (*enforcement, *rule);
         if one.setting.text == other.setting.text {
@@ -197,7 +197,7 @@ proptest! {
 
     /// Checks that no words cause a panic.
     #[test]
-    fn any_words_are_read_or_refused(words in prop::collection::vec(any::<Vec<u8>>(), 0..20)) {
+    fn any_words_parse_without_a_panic(words in prop::collection::vec(any::<Vec<u8>>(), 0..20)) {
         let words: Vec<_> = words.iter().map(Vec::as_slice).collect();
         let _ = definition(&words);
         for algorithm in Algorithm::ALL {

@@ -16,7 +16,7 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn comments_empty_lines_tabs_and_line_ends_do_not_matter() {
+fn file_may_have_comments_empty_lines_tabs_and_any_line_ends() {
     let expected = ["a GCRA 6 10 1m", "a@b SHADOW GCRA 6 10 1m", "c OFF FIXED 5 1h"];
     let files = [
         "a GCRA 6 10 60\na@b SHADOW GCRA 6 10 60\nc OFF FIXED 5 1h\n",
@@ -33,14 +33,14 @@ fn comments_empty_lines_tabs_and_line_ends_do_not_matter() {
 }
 
 #[test]
-fn what_was_listed_reads_as_the_same() {
+fn listed_lines_load_as_the_same_policies() {
     let text = "a ENFORCE 10 QUOTA 5 week ZONE Asia/Tokyo START tue\na@x QUOTA 1 day\n\
                 b BACKOFF 3 1.5ms 8s 1h\nc BLOCK SLIDINGLOG 5 90s";
     assert_eq!(lines(text).join("\n"), text);
 }
 
 #[test]
-fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
+fn error_names_the_first_bad_line_and_its_fault() {
     use GrammarError::*;
     let grammar = LineFault::Grammar;
     let refused = LineFault::Refused;
@@ -74,7 +74,7 @@ fn the_first_bad_line_is_named_and_what_is_wrong_with_it() {
 }
 
 #[test]
-fn a_file_has_at_most_ten_thousand_policies() {
+fn file_holds_at_most_ten_thousand_policies() {
     let file = |count: usize| -> String {
         (0..count).map(|number| format!("p{number} GCRA 6 10 60\n")).collect()
     };

@@ -5,7 +5,7 @@ use crate::grammar::tests::words;
 use crate::time::Instant;
 
 #[test]
-fn the_burst_is_one_less_than_what_is_let_through_and_a_quantity_may_be_left_out() {
+fn max_burst_is_the_limit_minus_one_and_the_quantity_is_optional() {
     let rows = [
         ("15 30 60", 16, 1),
         ("0 30 60", 1, 1),

@@ -28,7 +28,7 @@ fn fixed(limit: u64, aligned: bool) -> Option<Rule> {
 }
 
 #[test]
-fn a_policy_is_used_with_a_cost_two_variants_and_a_default() {
+fn use_takes_a_cost_two_variants_and_a_default() {
     let given = |cost: Option<u64>, partial| GivenOptions {
         cost: cost.map(|units| Cost::new(units).expect("in range")),
         partial,
@@ -72,7 +72,7 @@ fn a_policy_is_used_with_a_cost_two_variants_and_a_default() {
 }
 
 #[test]
-fn the_longest_sentence_of_all_has_room_in_one_argument() {
+fn longest_use_fits_in_one_argument() {
     let longest = "search COST 5 PARTIAL FOR a FOR b \
                    DEFAULT QUOTA 5 week ZONE Europe/Berlin START mon";
     assert_eq!(longest.split_whitespace().count(), 16);
@@ -88,7 +88,7 @@ fn the_longest_sentence_of_all_has_room_in_one_argument() {
 }
 
 #[test]
-fn what_is_wrong_with_the_use_of_a_policy_is_the_first_from_the_left() {
+fn use_returns_the_first_error_from_the_left() {
     use crate::algorithms::Algorithm;
     use GrammarError::{
         AlgorithmOfPolicy, Arity, Burst, Cost, CostOfPolicy, MaxNotBelowForget, MissingCost,
@@ -142,7 +142,7 @@ fn what_is_wrong_with_the_use_of_a_policy_is_the_first_from_the_left() {
 }
 
 #[test]
-fn where_a_rule_stands_a_policy_is_told_apart_from_what_is_no_rule() {
+fn use_in_place_of_a_rule_has_its_own_error() {
     let use_of = words("uSe search");
     assert_eq!(rule(&use_of, Slots::DEFAULT), Err(GrammarError::UseNotHere));
     assert_eq!(rule_with_cost(&use_of, Slots::DEFAULT), Err(GrammarError::UseNotHere));
@@ -151,7 +151,7 @@ fn where_a_rule_stands_a_policy_is_told_apart_from_what_is_no_rule() {
 }
 
 #[test]
-fn variants_stay_in_their_order() {
+fn variants_keep_their_order() {
     let variants = |text: &'static str| usage(&words(text)).expect("right").variants;
     let name = |text: &'static str| Name::new(text.as_bytes());
     assert_eq!(variants("search"), [None, None]);
@@ -161,7 +161,7 @@ fn variants_stay_in_their_order() {
 }
 
 #[test]
-fn a_rule_that_counts_one_by_one_takes_no_cost_not_even_of_one() {
+fn use_refuses_cost_and_partial_under_backoff() {
     let parse = |text: &str| request(Algorithm::Backoff, &words(text), Slots::DEFAULT);
     let backoff = parse("3 1 8 60").expect("right").rule;
     let fixed = fixed(15, false).expect("a rule");

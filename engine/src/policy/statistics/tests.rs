@@ -47,7 +47,7 @@ fn every_field_counts_what_it_is_named_after() {
 }
 
 #[test]
-fn near_the_limit_is_less_than_so_many_per_cent_of_it_to_the_unit() {
+fn near_limit_is_exact_to_the_unit() {
     const MOST: u64 = 1_000_000_000_000;
     // Limit, left, per cent, near.
     let table = [
@@ -72,7 +72,7 @@ fn near_the_limit_is_less_than_so_many_per_cent_of_it_to_the_unit() {
 }
 
 #[test]
-fn only_an_allowed_call_that_took_something_is_near_the_limit() {
+fn only_an_allowed_call_that_took_units_is_near_the_limit() {
     assert_eq!(near_limit(&allowed(10, 0), 20), 1);
     assert_eq!(near_limit(&Counted { taken_units: 0, ..allowed(10, 0) }, 20), 0);
     assert_eq!(near_limit(&DENIED, 100), 0);
@@ -90,7 +90,7 @@ fn units_stop_at_the_largest_number() {
 }
 
 #[test]
-fn a_key_of_what_is_deleted_counts_nothing_for_who_comes_after() {
+fn key_of_a_deleted_policy_counts_nothing_for_the_next_one() {
     let mut statistics = Statistics::default();
     let former = statistics.key_of_policy(b"former");
     statistics.forget(b"former");
@@ -109,7 +109,7 @@ fn a_key_of_what_is_deleted_counts_nothing_for_who_comes_after() {
 }
 
 #[test]
-fn a_name_that_is_known_from_a_default_keeps_its_counters_when_it_is_set() {
+fn name_known_from_a_default_keeps_its_counters_when_it_is_set() {
     let mut statistics = Statistics::default();
     let key = statistics.key_of_default(b"search");
     statistics.count(key, &DENIED, 20, NOW);
@@ -124,7 +124,7 @@ fn a_name_that_is_known_from_a_default_keeps_its_counters_when_it_is_set() {
 }
 
 #[test]
-fn a_flood_of_invented_names_takes_the_room_of_1024_and_is_counted_in_whole() {
+fn names_beyond_1024_are_counted_together() {
     let mut statistics = Statistics::default();
     let policy = statistics.key_of_policy(b"search");
     for invented in 0..100_000 {
@@ -150,7 +150,7 @@ fn a_flood_of_invented_names_takes_the_room_of_1024_and_is_counted_in_whole() {
 }
 
 #[test]
-fn the_rest_is_no_policy_that_could_be_set_and_shows_once_it_is_touched() {
+fn other_is_not_a_policy_name_and_appears_once_counted() {
     assert!(crate::policy::name::FullName::parse(OTHER.as_bytes()).is_none());
     let mut statistics = Statistics::default();
     assert!(statistics.all().is_empty());
@@ -160,7 +160,7 @@ fn the_rest_is_no_policy_that_could_be_set_and_shows_once_it_is_touched() {
 }
 
 #[test]
-fn what_is_set_and_deleted_for_ever_uses_the_same_places() {
+fn repeated_set_and_delete_reuse_the_same_places() {
     let mut statistics = Statistics::default();
     for round in 0..10_000 {
         let name = format!("policy-{round}");
@@ -259,7 +259,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn statistics_are_those_of_a_model_that_never_uses_a_place_twice(
+    fn statistics_match_a_model_that_never_reuses_a_place(
         steps in prop::collection::vec(steps(), 1..120),
     ) {
         let mut statistics = Statistics::default();

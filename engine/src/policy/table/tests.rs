@@ -41,7 +41,7 @@ fn got(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
 }
 
 #[test]
-fn an_override_holds_until_its_end_and_gives_the_base_back() {
+fn override_applies_until_its_end_and_then_the_base() {
     let mut table = Policies::default();
     let said = |change: Result<Change, Refusal>| {
         let change = change.expect("taken");
@@ -84,7 +84,7 @@ fn an_override_holds_until_its_end_and_gives_the_base_back() {
 }
 
 #[test]
-fn an_override_without_a_base_leaves_nothing() {
+fn expired_override_without_a_base_leaves_nothing() {
     let mut table = Policies::default();
     set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
     assert_eq!(table.list(Pattern::ANY), [""; 0]);
@@ -160,7 +160,7 @@ fn table_is_empty_when_no_policy_applies() {
 }
 
 #[test]
-fn there_are_at_most_ten_thousand() {
+fn table_holds_at_most_ten_thousand_policies() {
     let mut table = Policies::default();
     let all: String = (0..9_999).map(|number| format!("p{number} GCRA 6 10 60\n")).collect();
     assert_eq!(table.load(bases(&all), at(0)).len(), 9_999);
@@ -174,7 +174,7 @@ fn there_are_at_most_ten_thousand() {
 }
 
 #[test]
-fn load_takes_the_place_of_everything_and_tells_what_changes() {
+fn load_replaces_everything_and_returns_the_changes() {
     let mut table = Policies::default();
     table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60\nc GCRA 6 10 60"), at(0));
     set(&mut table, "c EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
@@ -197,7 +197,7 @@ fn load_takes_the_place_of_everything_and_tells_what_changes() {
 }
 
 #[test]
-fn who_stays_keeps_what_was_counted() {
+fn policies_that_stay_keep_their_counters() {
     let mut table = Policies::default();
     table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60"), at(0));
     let key = |table: &mut Policies, text| found(table, text, at(0)).map(|found| found.statistics);
@@ -281,7 +281,7 @@ proptest! {
     /// Checks that two tables have the same digest exactly if the same settings apply, for any
     /// history, and that all settings of one policy have one algorithm.
     #[test]
-    fn digests_are_equal_when_what_applies_is(one in changes(), other in changes()) {
+    fn digests_are_equal_when_the_same_settings_apply(one in changes(), other in changes()) {
         let ((one, now), (other, then)) = (played(&one), played(&other));
         let (told_one, told_other) = (told(&one, now), told(&other, then));
         let (count, digest) = one.count_and_digest(now);
@@ -294,7 +294,7 @@ proptest! {
 
     /// Checks that a table's list is a file that gives the same list.
     #[test]
-    fn a_list_is_a_file(changes in changes()) {
+    fn list_loads_as_a_file(changes in changes()) {
         let (table, now) = played(&changes);
         let lines = table.list(Pattern::ANY);
         let mut other = Policies::default();

@@ -22,7 +22,7 @@ const LIMITS: Limits =
     Limits { capacity: 100, rate: 5, period_us: 60_000_001, aligned: false, slots: 16 };
 
 #[test]
-fn golden_reservations_read_as_what_they_were_written_from() {
+fn golden_reservations_decode_to_their_states() {
     let one = |id, since_us, ttl_us, held: Option<u64>| Reservation {
         id,
         since: Instant::from_us(since_us),
@@ -51,7 +51,7 @@ fn golden_reservations_read_as_what_they_were_written_from() {
 }
 
 #[test]
-fn reservations_out_of_bounds_or_order_or_spelled_otherwise_are_no_state() {
+fn decode_rejects_reservations_out_of_bounds_or_order_or_form() {
     let rows = [
         "93 f5 90 c410 0000000000000000 0000000000000000", // no reservation
         "93 f5 91 94 c400 00 cd03e8 c0 c410 0000000000000000 0000000000000000", // no id

@@ -64,7 +64,7 @@ fn check_from<S: Subject<Model: WindowModel>>(
 }
 
 #[test]
-fn what_is_open_counts_as_used_for_everybody_until_it_lapses() {
+fn open_reservation_counts_as_used_until_it_expires() {
     check(
         &TEN_A_MINUTE,
         &[
@@ -119,7 +119,7 @@ fn a_reservation_is_settled_once_and_for_what_it_took() {
 }
 
 #[test]
-fn a_commit_after_its_reservation_lapsed_charges_nothing() {
+fn commit_after_the_reservation_expired_charges_nothing() {
     check(
         &TEN_A_MINUTE,
         &[
@@ -132,7 +132,7 @@ fn a_commit_after_its_reservation_lapsed_charges_nothing() {
 }
 
 #[test]
-fn a_reservation_goes_along_when_the_window_turns_and_counts_where_it_is_settled() {
+fn reservation_survives_its_window_and_counts_in_the_one_of_its_commit() {
     let aligned = Limits { aligned: true, ..TEN_A_MINUTE };
     // The clock stands on a boundary at 0.
     check(
@@ -158,7 +158,7 @@ fn a_reservation_goes_along_when_the_window_turns_and_counts_where_it_is_settled
 }
 
 #[test]
-fn to_reserve_again_replaces_amount_and_time_if_that_fits() {
+fn second_reserve_replaces_amount_and_ttl_if_it_fits() {
     check(
         &TEN_A_MINUTE,
         &[
@@ -237,7 +237,7 @@ fn commit_after_the_clock_stepped_back_is_remembered_until_the_old_end() {
 }
 
 #[test]
-fn a_settled_id_cannot_be_reserved_before_its_time_is_over() {
+fn settled_id_cannot_be_reserved_before_it_expires() {
     let mut twin = check(
         &TEN_A_MINUTE,
         &[
@@ -253,7 +253,7 @@ fn a_settled_id_cannot_be_reserved_before_its_time_is_over() {
 }
 
 #[test]
-fn a_key_remembers_1024_ids_and_what_has_lapsed_makes_room() {
+fn key_holds_1024_ids_and_expired_ones_make_room() {
     let limits = Limits { capacity: 5_000, ..TEN_A_MINUTE };
     let mut twin = <Twin>::default();
     for number in 0..1_024 {
@@ -280,7 +280,7 @@ fn a_key_remembers_1024_ids_and_what_has_lapsed_makes_room() {
 }
 
 #[test]
-fn what_cannot_be_owed_is_not_committed_and_stays_open() {
+fn commit_above_the_largest_debt_is_refused_and_stays_open() {
     let limits = Limits { capacity: 1_000_000_000_000, ..TEN_A_MINUTE };
     let mut twin = <Twin>::default();
     twin.call(Verb::Charge, &limits, NOW, 1_000_000_000_000).unwrap();
@@ -295,7 +295,7 @@ fn what_cannot_be_owed_is_not_committed_and_stays_open() {
 }
 
 #[test]
-fn the_last_that_is_forgotten_deletes_the_key_or_leaves_its_plain_form() {
+fn last_reservation_to_go_deletes_the_key_or_restores_its_plain_form() {
     let limits = &TEN_A_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
@@ -323,7 +323,7 @@ fn the_last_that_is_forgotten_deletes_the_key_or_leaves_its_plain_form() {
 }
 
 #[test]
-fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
+fn clock_set_back_lengthens_a_reservation_by_at_most_its_ttl() {
     let limits = &TEN_A_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(20, 8)).unwrap();
@@ -350,7 +350,7 @@ fn set_back_the_clock_lengthens_a_reservation_by_its_own_time_at_most() {
 const TEN_A_DAY: Limits = Limits { rate: 5, period_us: 60 * SECOND + 1, ..TEN_A_MINUTE };
 
 #[test]
-fn a_reservation_goes_along_at_midnight_also_of_a_day_of_23_hours() {
+fn reservation_survives_midnight_before_a_day_of_23_hours() {
     assert_eq!(calendar(&TEN_A_DAY), (Unit::Day, 1, "Europe/Berlin"));
     // 2026-03-28T22:00:00Z: an hour before midnight, after which an hour is left out.
     let start = 1_774_735_200 * SECOND;
@@ -377,7 +377,7 @@ fn a_reservation_goes_along_at_midnight_also_of_a_day_of_23_hours() {
 }
 
 #[test]
-fn under_another_calendar_what_is_open_stays_and_what_is_used_counts_if_its_period_does() {
+fn reservations_stay_under_another_calendar_and_usage_counts_by_its_start() {
     // 2027-01-15T08:00:00Z: nine in Berlin; a day of UTC ends an hour later than one there.
     let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
     assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));

@@ -8,7 +8,7 @@ fn read(bytes: &[u8]) -> Result<u64, NotAState> {
 }
 
 #[test]
-fn a_key_of_redis_cell_is_digits_and_no_state_of_ours() {
+fn redis_cell_key_is_digits_and_not_a_state_of_the_module() {
     for number in [0, 7, 10, 1_800_000_002_000_000_000, i64::MAX.unsigned_abs()] {
         let digits = number.to_string();
         assert_eq!(read(digits.as_bytes()), Ok(number));
@@ -22,7 +22,7 @@ fn a_key_of_redis_cell_is_digits_and_no_state_of_ours() {
 }
 
 #[test]
-fn anything_but_the_shortest_digits_of_64_bits_with_a_sign_is_no_state() {
+fn decode_decimal_rejects_all_but_the_shortest_digits_of_an_i64() {
     let none = [
         "",
         "hello",
