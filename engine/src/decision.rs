@@ -1,99 +1,97 @@
-//! What a limiter answers: a verdict with its numbers, and the state to keep if there is one.
+//! The result of a call: a verdict with its numbers, and the state to store if there is one.
 
 use crate::bounds::Limit;
 use crate::time::{Instant, Span};
 
-/// May it happen now?
+/// The verdict on a call.
 ///
-/// A charge and a refund happen in any case; theirs says where the subject stands: see
+/// A charge and a refund always take effect; their verdict tells if the key is in debt: see
 /// [`call`](crate::call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Yes. `wait` is how long to hold back before acting: zero for every algorithm but the leaky
-    /// bucket, which queues.
+    /// The call is allowed. Its caller should wait for `wait` before it acts: zero for every
+    /// algorithm except the leaky bucket, which queues.
     Allowed {
-        /// Time until the call's turn.
+        /// The time until the call's turn.
         wait: Span,
     },
-    /// Yes, for so many units of a call that takes what is there.
+    /// The call is granted a part of its cost: the units left.
     Granted {
-        /// How many: at least 1, at most what was asked for.
+        /// The units granted: at least 1, at most the cost.
         units: u64,
-        /// Time until the turn of the first of them.
+        /// The time until the turn of the first unit.
         wait: Span,
     },
-    /// Not now. The same call is allowed after `retry_after` if nobody else calls, and not before:
-    /// exact to the microsecond, and rounded up where an instant is finer than that.
+    /// The call is denied. The same call is allowed after `retry_after` if no other call comes, and
+    /// not before: exact to the microsecond, rounded up if an instant is finer.
     Denied {
-        /// Time until the same call is allowed.
+        /// The time until the same call is allowed.
         retry_after: Span,
     },
-    /// Never: it costs more than the limit.
+    /// The call can never be allowed: its cost exceeds the limit.
     Impossible,
 }
 
-/// A verdict and what goes with it; the five fields of the reply, in their own types.
+/// A verdict with the numbers of the reply: its five fields, in their own types.
 ///
-/// What holds for all: a cost of 0 only asks, is always allowed and stores nothing; a cost
-/// above the limit is impossible, whatever is stored; numbers round to the side that keeps the
-/// limit.
+/// For all algorithms: a cost of 0 is always allowed and stores nothing; a cost above the limit is
+/// impossible, whatever is stored; numbers are rounded in favour of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// May it happen now?
+    /// The verdict.
     pub verdict: Verdict,
-    /// The capacity asked for.
+    /// The requested capacity.
     pub limit: Limit,
-    /// How much cost would still be allowed right now, after this decision; rounded down.
+    /// The cost that would still be allowed right after this decision, rounded down.
     pub remaining: u64,
-    /// Time until the subject has its full allowance back if nobody calls, rounded up to the
-    /// microsecond; zero when it has it.
+    /// The time until the key has its full allowance back if no call comes, rounded up to the
+    /// microsecond; zero if it has it.
     pub reset_after: Span,
 }
 
-/// A state to keep, and how long it means anything.
+/// A state to store, and its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Next<S> {
     /// The state.
     pub state: S,
-    /// From this instant on, rounded up to the microsecond, the state decides as if there were none
-    /// under the limits that wrote it.
+    /// The instant of expiry, rounded up to the microsecond. From then on, under the limits that
+    /// wrote it, the state decides like a missing one.
     pub lapses_at: Instant,
-    /// How much longer than that its key may live, so that not every call has to extend it.
+    /// The additional time for which its key may live, so that not every call has to extend it.
     pub ttl_slack: Span,
 }
 
-/// What is to become of the key.
+/// The write that a call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write<S> {
-    /// It stays as it is.
+    /// The key stays as it is.
     Nothing,
-    /// It is to hold this.
+    /// The key stores this state.
     Keep(Next<S>),
-    /// It is to be deleted: nothing of it is used any more.
+    /// The key is deleted: nothing of it is used any more.
     Forget,
 }
 
-/// What a call amounts to. Something is written by every allowed call that costs something, by a
-/// charge, by a refund that finds something, and after a repair. A denial as such carries no state,
-/// so it cannot write.
+/// The result of a call. Allowed calls with a cost, charges, refunds that give something back, and
+/// repairs write. A denial without a repair carries no state, so it cannot write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<S> {
-    /// What to answer.
+    /// The reply.
     pub decision: Decision,
-    /// What to store.
+    /// The write.
     pub next: Write<S>,
 }
 
 impl Verdict {
-    /// Allowed, and to be acted on at once.
+    /// The verdict of an allowed call that need not wait.
     pub const ALLOWED: Self = Self::Allowed { wait: Span::ZERO };
 
-    /// Whether the call is allowed.
+    /// Returns true if the call is allowed.
     pub const fn is_allowed(self) -> bool {
         matches!(self, Self::Allowed { .. } | Self::Granted { .. })
     }
 
-    /// How long an allowed call is to hold back; `None` when it is not allowed.
+    /// Returns the time that an allowed call has to wait; `None` if it is not allowed.
     pub const fn wait(self) -> Option<Span> {
         match self {
             Self::Allowed { wait } | Self::Granted { wait, .. } => Some(wait),
@@ -103,21 +101,21 @@ impl Verdict {
 }
 
 impl<S> Next<S> {
-    /// A state whose end stays where it is: its key lives exactly as long as it means something.
+    /// Makes a state with a fixed end: its key lives exactly until then.
     pub const fn until(lapses_at: Instant, state: S) -> Self {
         Self { state, lapses_at, ttl_slack: Span::ZERO }
     }
 
-    /// A state whose end moves with every call: its key may live longer by an eighth of `span`, the
-    /// longest that such a state can mean something. To extend it each time would cost a tenth of
-    /// the call.
+    /// Makes a state whose end moves with every call: its key may live longer by an eighth of
+    /// `span`, the longest time that such a state counts. Extending it each time would cost a tenth
+    /// of the call.
     pub const fn drifting(lapses_at: Instant, span: Span, state: S) -> Self {
         Self { state, lapses_at, ttl_slack: span.eighth() }
     }
 }
 
 impl<S> Write<S> {
-    /// The state to keep, if that is what is to be done.
+    /// Returns the state to store, if there is one.
     pub fn kept(&self) -> Option<&Next<S>> {
         match self {
             Self::Keep(next) => Some(next),
@@ -125,14 +123,14 @@ impl<S> Write<S> {
         }
     }
 
-    /// Whether anything is to be done.
+    /// Returns true if the key changes.
     pub const fn is_something(&self) -> bool {
         !matches!(self, Self::Nothing)
     }
 }
 
 impl<S> Outcome<S> {
-    /// The same outcome with its state seen as another type.
+    /// Returns the same outcome with its state converted to another type.
     pub fn map<T>(self, convert: impl FnOnce(S) -> T) -> Outcome<T> {
         let next = match self.next {
             Write::Nothing => Write::Nothing,

@@ -16,7 +16,7 @@ pub struct Row {
     pub decision: Decision,
     /// The units the call takes under it.
     pub cost: Cost,
-    /// Whether a policy's rule is enforced; `None` for any other rule, which always is.
+    /// The enforcement of a policy's rule; `None` for any other rule, which is always enforced.
     pub force: Option<Force>,
 }
 

@@ -1,4 +1,4 @@
-//! Sliding log: remember every call, so that no window of any position holds more than the limit.
+//! Sliding log: records every call, so that no window at any position holds more than the limit.
 //!
 //! The state is a list of entries, each an instant and the running total up to it:
 //!
@@ -8,22 +8,23 @@
 //! ```
 //!
 //! Totals make the cost used in a window the difference of two entries, found by binary search in
-//! place. Calls of one microsecond share an entry, and instants never decrease. Dead entries are
-//! dropped when they are half as many as the live ones, so that a call adds an amortised constant.
+//! place. Calls of the same microsecond share an entry, and instants never decrease. Dead entries
+//! are dropped when they are half as many as the live ones, so a call adds an amortised constant.
 //!
-//! With a limit above the number of slots, instants are rounded up to `window / slots`: never
-//! more entries than slots (and one), never more than the limit in any window, and a unit is held
-//! at most one slot longer than exact.
+//! If the limit exceeds the number of slots, instants are rounded up to `window / slots`: at most
+//! one entry more than slots, at most the limit in any window, and a unit counts at most one slot
+//! longer than exact.
 //!
-//! A charge takes what is not there, so a limit does not bound how many entries charges leave. One
-//! that finds as many entries as slots is rounded in the same way, whatever the limit: at most
-//! twice as many live entries as slots, and one. The slot is stored with it, or a shorter rule
-//! would take the rounded instant for a clock that stepped back.
+//! A charge may exceed the limit, so the limit does not bound the entries that charges leave. A
+//! charge that finds as many entries as slots is rounded in the same way, under any limit: that
+//! leaves at most twice as many live entries as slots, plus one. The slot is stored with the log;
+//! otherwise a rule with a shorter window would take the rounded instant for a clock that stepped
+//! back.
 //!
-//! A refund gives back the newest entries. No command truncates a string, so it overwrites them
-//! with the entry that is now the last one: equal entries count as one. The next call that takes
-//! something overwrites these repetitions, so that a log never grows while it ends in one. If there
-//! are too many of them, the call rewrites the log without them.
+//! A refund gives back the newest entries. No command shortens a string, so it overwrites them with
+//! the entry that is now the last one: equal entries count as one. The next call that takes
+//! something overwrites these repetitions, so a log with repetitions never grows. If there are too
+//! many of them, the call rewrites the log without them.
 //!
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
@@ -40,61 +41,61 @@ mod tests;
 
 pub use self::entry::{ENTRY_LEN, Entry, RawEntry};
 
-/// The rule: never more than `limit` units in any `window`.
+/// The rule: at most `limit` units in any `window`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlidingLog {
     /// Units per window.
     pub limit: Limit,
     /// Length of the window.
     pub window: Period,
-    /// Above which limit, and how finely, instants are rounded.
+    /// The limit above which instants are rounded, and the number of slots to round to.
     pub slots: Slots,
 }
 
 /// A log that is not empty, read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log<'a> {
-    /// What instants are counted from: that of the first entry.
+    /// The instant from which others are counted: that of the first entry.
     pub base: Instant,
-    /// The coarsest rounding among the entries; 1 us when all are exact.
+    /// The coarsest rounding of the entries; 1 us if all are exact.
     pub slot: Span,
     /// The entries, oldest first.
     pub entries: &'a [RawEntry],
 }
 
-/// A log to keep: some entries of the one that was read, and one at the end.
+/// The change of a log: some of its entries are kept, and one is put after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit<'a> {
-    /// The log that was read, if there was one.
+    /// The log as read, if there was one.
     pub log: Option<Log<'a>>,
-    /// Which of its entries stay. From 0 on, the change is a patch at the end.
+    /// The entries to keep. If they start at 0, the change is a patch at the end.
     pub kept: Range<usize>,
-    /// The entry after them, with its total in the terms of the log that was read.
+    /// The entry after them, with its total relative to the log as read.
     pub last: Entry,
     /// The coarsest rounding from now on.
     pub slot: Span,
-    /// Whether the log is to be written anew, even if nothing but its end changes.
+    /// Whether the log is rewritten, even if only its end changes.
     pub rewrites: bool,
 }
 
 impl<'a> Log<'a> {
-    /// The entry at `index`, which is in range.
+    /// Returns the entry at `index`, which is in range.
     pub fn entry(&self, index: usize) -> Entry {
         let none = Entry { instant: self.base, total: 0 };
         self.entries.get(index).map_or(none, |raw| Entry::unpack(raw, self.base))
     }
 
-    /// The last entry: the newest instant and the total of all.
+    /// Returns the last entry: the newest instant and the total of all.
     pub fn last(&self) -> Entry {
         self.entry(self.entries.len().saturating_sub(1))
     }
 
-    /// The total of the entries before `index`.
+    /// Returns the total of the entries before `index`.
     pub fn total_before(&self, index: usize) -> u64 {
         index.checked_sub(1).map_or(0, |before| self.entry(before).total)
     }
 
-    /// The index of the first entry in `range` for which `before` no longer holds.
+    /// Returns the index of the first entry in `range` for which `before` is false.
     fn first_not(&self, range: Range<usize>, before: impl Fn(Entry) -> bool) -> usize {
         let Range { start: mut low, end: mut high } = range;
         while low < high {
@@ -110,8 +111,8 @@ impl<'a> Log<'a> {
 }
 
 impl Edit<'_> {
-    /// How many entries at the end of the stored bytes become the last one, when only those
-    /// change; 0 is one more entry. `None` where the log is to be written anew.
+    /// Returns the number of stored entries at the end that the last one replaces, if only those
+    /// change; 0 appends an entry. `None` if the log is rewritten.
     pub fn overwritten(&self) -> Option<usize> {
         let log = self.log.filter(|log| {
             self.kept.start == 0
@@ -123,26 +124,27 @@ impl Edit<'_> {
     }
 }
 
-/// What the log says at one instant.
+/// A log at one instant.
 struct View<'a, 'log> {
     rule: &'a SlidingLog,
     now: Instant,
-    /// How finely a change rounds; set where there is one.
+    /// The rounding of a change; set by the change.
     slot: Span,
     log: Option<Log<'log>>,
-    /// How many entries no longer count.
+    /// The number of entries that no longer count.
     dead: usize,
-    /// Their total.
+    /// The total of these entries.
     passed: u64,
-    /// What counts.
+    /// The units that count.
     used: u64,
     /// The entries that a change would keep.
     kept: Range<usize>,
-    /// The entry that it would put after them.
+    /// The entry that a change would put after them.
     last: Entry,
-    /// Set when the clock stepped back: all entries after the kept ones happened at this instant.
+    /// Set if the clock stepped back: the instant to which all entries after the kept ones are
+    /// moved.
     moved_to: Option<Instant>,
-    /// Whether a change writes the log anew, even if nothing but its end changes.
+    /// Whether a change rewrites the log, even if only its end changes.
     rewrites: bool,
 }
 
@@ -150,8 +152,8 @@ impl<'log> Limiter<'log> for SlidingLog {
     type State = Log<'log>;
     type NewState = Edit<'log>;
 
-    /// Entries ahead of `now` count in full. Further ahead than the window, and than any rounding,
-    /// they are moved to `now`.
+    /// Returns the log at `now`. Entries after `now` count in full. If they are later by more than
+    /// the window and any rounding, they are moved to `now`.
     #[inline(always)]
     fn standing(
         &self,
@@ -194,7 +196,7 @@ impl<'log> Limiter<'log> for SlidingLog {
             (0..count, None)
         };
         let last = Entry { instant: moved_to.unwrap_or(newest.instant), ..newest };
-        // Where entries were moved they are many, or it does not matter.
+        // If entries were moved, they are many, or rewriting them is cheap.
         let rewrites = moved_to.is_some();
         let log = stored;
         View { rule: self, now, slot, log, dead, passed, used, kept, last, moved_to, rewrites }
@@ -244,7 +246,7 @@ impl<'log> Standing for View<'_, 'log> {
         self.used = self.used.saturating_add(cost.units());
     }
 
-    /// Rounds up to the slot if there are as many entries as slots, whatever the limit.
+    /// Takes `cost`, rounded up to the slot if there are as many entries as slots, under any limit.
     #[cold]
     fn take_charged(&mut self, cost: Cost) {
         let is_full = self.kept.len() as u64 >= self.rule.slots.count();
@@ -264,19 +266,19 @@ impl<'log> Standing for View<'_, 'log> {
         self.last.total = self.last.total.saturating_sub(given);
         let Some(log) = self.log else { return };
         let stale = self.stale(&log);
-        // The first entry that reaches what is left is the last one now. Those of them that say
-        // more than that are gone.
+        // The first entry that reaches the units left is now the last one. Entries above it are
+        // gone.
         let counting = self.dead..self.kept.end;
         let last = log.first_not(counting, |entry| entry.total < self.last.total);
         if last < self.kept.end {
             self.last.instant = log.entry(last).instant;
             let tells = |entry: Entry| entry.total <= self.last.total;
             self.kept.end = log.first_not(last..self.kept.end, tells);
-            // Unless it is where the entries ahead were moved to, it is none of them.
+            // `moved_to` stays only if the last entry is one of the moved ones.
             self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
         }
         if self.last.total < log.entry(0).total {
-            // Nothing before it stays; also of a forged log, whose totals may fall.
+            // No earlier entry stays. This also covers a forged log, whose totals may fall.
             self.kept.end = self.kept.start;
         }
         if self.rewrites || self.is_worth_rewriting(&log, stale) {
@@ -302,11 +304,11 @@ impl<'log> Standing for View<'_, 'log> {
 }
 
 impl SlidingLog {
-    /// The numbers that are stored in front of the entries.
+    /// The numbers stored in front of the entries.
     pub const HEADER: [Field; 2] =
         [Field::instant("base_us"), Field::new("slot_us", 1, Period::MAX.as_us())];
 
-    /// The log in figures, for people: its entries may be many.
+    /// Returns a summary of the log for `RL.INSPECT`, since its entries may be many.
     pub fn shown(log: &Log<'_>) -> Vec<(&'static str, u64)> {
         let newest = log.last();
         vec![
@@ -318,22 +320,23 @@ impl SlidingLog {
         ]
     }
 
-    /// The width that instants are rounded up to; 1 us, which is none, for up to `slots` units.
+    /// Returns the width to which instants are rounded up; 1 us, which is exact, for up to `slots`
+    /// units.
     fn slot(&self) -> Span {
         if self.limit.units() <= self.slots.count() { Span::from_us(1) } else { self.grid() }
     }
 
-    /// The width of a slot.
+    /// Returns the width of a slot.
     fn grid(&self) -> Span {
         Span::from_us(self.window.as_us().div_ceil(self.slots.count()))
     }
 }
 
 impl<'log> View<'_, 'log> {
-    /// Takes the entries that only repeat the last one out of those that a change keeps.
+    /// Removes the entries that only repeat the last one from those that a change keeps.
     #[cold]
     fn overwrite_stale(&mut self, log: &Log<'_>) {
-        // Where entries were moved, the log is rewritten without repetitions anyway.
+        // If entries were moved, the log is rewritten without repetitions anyway.
         if self.rewrites {
             return;
         }
@@ -345,20 +348,22 @@ impl<'log> View<'_, 'log> {
         }
     }
 
-    /// Returns how many entries at the end only repeat the last one, as refunds leave them.
+    /// Returns the number of entries at the end that only repeat the last one, as refunds leave
+    /// them.
     fn stale(&self, log: &Log<'_>) -> usize {
         let newest = log.last().total;
         let count = log.entries.len();
         count - 1 - log.first_not(self.dead..count - 1, |entry| entry.total < newest)
     }
 
-    /// Returns true if a refund rewrites the log rather than overwrite the entries that are gone:
-    /// such an entry has been sent once and may be sent once more.
+    /// Returns true if a refund rewrites the log instead of overwriting the entries that are gone:
+    /// each of those has been sent once and may be sent once more.
     #[cold]
     fn is_worth_rewriting(&self, log: &Log<'_>, stale: usize) -> bool {
         let stays = self.kept.end.saturating_sub(self.dead);
         let gone = log.entries.len() - self.kept.end;
-        // At most one entry a unit and one a slot. Charges may leave as many exact ones as well.
+        // At most one entry per unit and one per slot. Charges may leave as many exact ones as
+        // well.
         let slots = self.rule.slots.count();
         let is_rounded = self.rule.slot() > Span::from_us(1);
         let counting_max = self.used.min(if is_rounded { slots + 1 } else { 2 * slots + 1 });
@@ -366,12 +371,12 @@ impl<'log> View<'_, 'log> {
         has_waste || gone > stays + 1 || is_too_many(stale, stays)
     }
 
-    /// When the last entry no longer counts.
+    /// Returns the instant from which the last entry no longer counts.
     fn lapses_at(&self) -> Instant {
         self.last.instant.after(self.rule.window.span())
     }
 
-    /// When so many of the entries that count no longer do that `excess` units are free.
+    /// Returns the instant at which enough entries have expired that `excess` units are free.
     fn freed_at(&self, excess: u64) -> Instant {
         let freed = self.log.map_or(self.last.instant, |log| {
             let counting = self.dead..self.kept.end;
@@ -382,7 +387,7 @@ impl<'log> View<'_, 'log> {
         freed.after(self.rule.window.span())
     }
 
-    /// The change that makes `last` the last entry.
+    /// Returns the change that makes `last` the last entry.
     fn edit(&self) -> Edit<'log> {
         let last = self.last;
         let mut kept = self.kept.clone();
@@ -394,16 +399,17 @@ impl<'log> View<'_, 'log> {
         {
             let entry = log.entry(before);
             if entry.instant == last.instant && (entry.total != last.total || self.rewrites) {
-                // The same instant: that entry is written again, with the new total.
+                // At the same instant, that entry is rewritten with the new total.
                 kept.end = before;
             }
         }
         if !last.fits(log.base) {
-            // Years of one base, or an immense total: count anew from what still matters.
+            // After years with one base, or at an immense total, the log restarts from the entries
+            // that count.
             kept.start = self.dead.min(kept.end);
         }
-        // What still counts keeps its rounding, also the instant that `last` takes over: forgotten,
-        // it would look like a clock that stepped back.
+        // Entries that count keep their rounding, and so does an instant that `last` takes over;
+        // otherwise it would look like a clock that stepped back.
         let survivors = kept.start.max(self.dead) < kept.end;
         let taken_over = self.moved_to.is_none() && last.instant <= log.last().instant;
         let inherits = survivors || taken_over;
@@ -412,10 +418,11 @@ impl<'log> View<'_, 'log> {
     }
 }
 
-/// Returns true if rewriting the entries that stay costs less than overwriting the stale again.
+/// Returns true if rewriting the entries that stay costs less than overwriting the stale ones
+/// again.
 ///
 /// Each call that reaches stale entries sends them again. With the root of twice the entries that
-/// stay as the bound, a row of such calls sends as much by the one as by the other.
+/// stay as the bound, a row of such calls sends as many bytes either way.
 fn is_too_many(stale: usize, stays: usize) -> bool {
     stale > (2 * stays).isqrt() + 1
 }

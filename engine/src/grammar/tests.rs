@@ -1,4 +1,4 @@
-//! The grammar by tables: what is accepted, what is not, and the text that says so.
+//! The grammar in tables: valid arguments, invalid ones, and the texts of the errors.
 
 use crate::algorithms::backoff::Backoff;
 use crate::algorithms::fixed_window::FixedWindow;
@@ -80,18 +80,18 @@ fn durations_have_a_unit_and_up_to_six_decimals() {
         ("31622401", None),
         ("99999999999999999999999999", None),
         ("18446744073709551615d", None),
-        // No whole number of microseconds.
+        // Not a whole number of microseconds.
         ("1.0005ms", None),
         ("2.0001ms", None),
         ("1.0000005h", None),
-        // No digits on both sides of the point, or too many.
+        // Digits missing on a side of the point, or too many.
         (".5", None),
         ("5.", None),
         (".", None),
         ("1.0000000", None),
         ("1.2.3", None),
         ("", None),
-        // No unit, or not just one.
+        // An invalid unit, or more than one.
         ("ms", None),
         ("1S", None),
         ("1MS", None),
@@ -101,7 +101,7 @@ fn durations_have_a_unit_and_up_to_six_decimals() {
         ("1s ", None),
         ("1sm", None),
         ("1h30m", None),
-        // No plain number.
+        // Not a plain number.
         ("-1", None),
         ("+1", None),
         (" 1", None),
@@ -395,7 +395,7 @@ fn every_error_but_that_of_arity_has_a_text_of_plain_ascii() {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// No bytes stop the parser, and what it accepts has bounds that hold.
+    /// Checks that no bytes cause a panic, and that accepted arguments are within their bounds.
     #[test]
     fn arbitrary_arguments_are_accepted_or_refused(
         args in prop::collection::vec(prop_oneof![
@@ -423,7 +423,7 @@ proptest! {
         let _ = ClockAction::parse(&args);
     }
 
-    /// A duration in whole microseconds reads back as itself, however it is written.
+    /// Checks that a duration in whole microseconds parses as itself in each of its forms.
     #[test]
     fn a_duration_reads_as_what_was_written(us in 1_000_u64..=31_622_400_000_000) {
         let (seconds, rest) = (us / 1_000_000, us % 1_000_000);

@@ -1,19 +1,19 @@
-//! The model of the sliding log: every call, and what refunds leave between them.
+//! The model of the sliding log: every call, and the entries that refunds leave between them.
 
 use crate::algorithms::{Rule, State, sliding_log};
 use crate::bounds::Slots;
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
 use crate::oracle::subject::{Subject, limit, period};
 
-/// Every call with the instant it counts from.
+/// Every call with the instant from which it counts.
 #[derive(Clone, Default)]
 pub struct SlidingLog {
     pub(super) calls: Vec<(i128, i128)>,
-    /// Entries that say again what one of a call said: what stands where a refund left nothing,
-    /// each with its instant and the total of all calls then.
+    /// Entries that repeat a call's entry, where a refund left nothing; each has its instant and
+    /// the total of all calls then.
     pub(super) echoes: Vec<(i128, i128)>,
     pub(super) coarsest_slot: i128,
-    /// Whether the clock stepped back before the call that is being made.
+    /// Whether the clock stepped back before the current call.
     pub(super) is_repaired: bool,
 }
 
@@ -38,7 +38,7 @@ impl SlidingLog {
         let count = self.overwrite_stale(limits, now);
         let rounded = div_ceil(now, slot) * slot;
         let at = if self.calls.is_empty() { rounded } else { rounded.max(self.newest()) };
-        // Whatever still counts keeps its rounding, also what the new call shares an instant with.
+        // Entries that count keep their rounding, and so does the instant that the new call shares.
         let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
         if survivors {
             slot = slot.max(self.coarsest_slot);
@@ -75,17 +75,18 @@ impl SlidingLog {
         }
     }
 
-    /// Returns how many entries tell more than `total`.
+    /// Returns the number of entries whose total exceeds `total`.
     fn more_than(&self, total: i128) -> i128 {
         self.entries().iter().filter(|entry| entry.1 > total).count() as i128
     }
 
-    /// Returns how many entries say again what the last one says.
+    /// Returns the number of entries that only repeat the last one.
     fn stale(&self) -> i128 {
         (self.more_than(self.total() - 1) - 1).max(0)
     }
 
-    /// Returns true if rewriting what stays costs less than overwriting the stale entries again.
+    /// Returns true if rewriting the entries that stay costs less than overwriting the stale ones
+    /// again.
     fn is_too_many(stale: i128, stays: i128) -> bool {
         let root = (0..).find(|root| (root + 1) * (root + 1) > 2 * stays).expect("there is one");
         stale > root + 1
@@ -103,8 +104,8 @@ impl SlidingLog {
         self.calls.iter().map(|(_, cost)| cost).sum()
     }
 
-    /// The entries, each with its instant and the total up to it: one for all calls of an instant,
-    /// and the echoes.
+    /// Returns the entries, each with its instant and the total up to it: one for all calls of an
+    /// instant, and the echoes.
     fn entries(&self) -> Vec<(i128, i128)> {
         let mut entries: Vec<(i128, i128)> = Vec::new();
         let mut total = 0;
@@ -119,7 +120,7 @@ impl SlidingLog {
         entries
     }
 
-    /// How many entries have such an instant.
+    /// Returns the number of entries whose instant is `of_kind`.
     fn count(&self, of_kind: impl Fn(i128) -> bool) -> usize {
         self.entries().iter().filter(|(at, _)| of_kind(*at)).count()
     }
@@ -132,7 +133,7 @@ impl SlidingLog {
         }
     }
 
-    /// Forgets the dead once they are half as many as the others.
+    /// Drops the dead entries once they are half as many as the others; returns true if it did.
     fn forget_many(&mut self, limits: &Limits, now: i128) -> bool {
         let dead = self.count(|at| !Self::counts(limits, at, now));
         let forgets = dead > 0 && dead * 2 >= self.count(|at| Self::counts(limits, at, now));
@@ -185,7 +186,8 @@ impl Oracle for SlidingLog {
         counting.map(|(_, cost)| cost).sum::<i128>() + cost <= limits.capacity
     }
 
-    /// Calls that took nothing, which only a forged log has, keep it in use as well.
+    /// Returns true if no call counts. Calls that took nothing, which only a forged log has, count
+    /// too.
     fn is_unused(&self, limits: &Limits, now: i128) -> bool {
         !self.calls.iter().any(|(at, _)| Self::counts(limits, *at, now))
     }
@@ -235,7 +237,7 @@ impl Oracle for SlidingLog {
             self.echoes.clear();
         } else {
             self.echoes.retain(|(_, total)| *total <= left);
-            // An entry of the same instant that tells less is overwritten as well.
+            // An entry of the same instant with a smaller total is overwritten too.
             let told = entries.iter().filter(|entry| entry.1 <= left).max();
             let less = told.filter(|entry| entry.0 == last && entry.1 < left);
             if let Some(at) = self.echoes.iter().position(|echo| Some(echo) == less) {
@@ -250,8 +252,8 @@ impl TryFrom<State<'_>> for SlidingLog {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let log = expect_state!(state, SlidingLog);
-        // A number that would leave its six bytes has the log written anew, without the dead. A
-        // model would keep them, and count them again once the clock is set back.
+        // A number that does not fit in six bytes makes the module rewrite the log without dead
+        // entries. The model would keep them, and count them again once the clock is set back.
         let last = log.last();
         let age_us = last.instant.since(log.entry(0).instant).as_us();
         if last.total.max(age_us) >= 1 << 47 {
@@ -262,7 +264,7 @@ impl TryFrom<State<'_>> for SlidingLog {
             let entry = log.entry(index);
             let cost = entry.total.checked_sub(log.total_before(index)).ok_or(Unexplained)?;
             let at = entry.instant.as_us().into();
-            // Every call that is in a log took something, unless it was refunded: then its entry is
+            // Every call in a log took something, unless it was refunded: then its entry equals
             // that of the call before.
             let before = calls.last().map_or(-1, |(before, _)| *before);
             match cost {
@@ -294,7 +296,7 @@ impl Subject for Log {
     }
     fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
         let log = expect_state!(state, SlidingLog);
-        // Also entries that take nothing, as long as they are in order.
+        // Accepts entries that take nothing too, as long as they are in order.
         let mut calls = Vec::<(i128, i128)>::new();
         for index in 0..log.entries.len() {
             let entry = log.entry(index);

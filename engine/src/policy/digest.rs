@@ -3,8 +3,8 @@
 use crate::policy::definition::{Setting, fnv_1a};
 use crate::policy::name::FullName;
 
-/// Returns the part of one setting; `ends` is true for one that expires and overrides another. The
-/// digest of a table is the sum of its parts, in any order.
+/// Returns the part of one setting; one that expires (`ends`) has another part. The digest of a
+/// table is the sum of its parts, in any order.
 pub fn part(name: &FullName, setting: &Setting, ends: bool) -> u64 {
     let until: &[u8] = if ends { b" EX " } else { b" " };
     let line = name.as_bytes().iter().chain(until).chain(setting.text.as_bytes());

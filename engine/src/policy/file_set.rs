@@ -5,7 +5,7 @@ use crate::policy::families::{COUNT_MAX, Families, Refusal};
 use crate::policy::name::FullName;
 use std::collections::HashMap;
 
-/// Policies that can be in one table together, none of which ends.
+/// Policies that can be in one table together; none of them expires.
 #[derive(Debug, Default)]
 pub struct Bases {
     by_name: HashMap<Box<[u8]>, (FullName, Setting)>,
@@ -13,11 +13,11 @@ pub struct Bases {
 }
 
 impl Bases {
-    /// Adds one.
+    /// Adds a policy.
     ///
     /// # Errors
     ///
-    /// [`Refusal`], and it is not added.
+    /// Returns [`Refusal`]; the policy is not added then.
     pub fn add(&mut self, name: FullName, setting: Setting) -> Result<(), Refusal> {
         if self.by_name.contains_key(name.as_bytes()) {
             return Err(Refusal::Repeated);
@@ -34,22 +34,22 @@ impl Bases {
         Ok(())
     }
 
-    /// How many there are.
+    /// Returns the number of policies.
     pub fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no policies.
     pub fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }
 
-    /// Whether one is called so.
+    /// Returns true if a policy has this name.
     pub(super) fn has(&self, name: &FullName) -> bool {
         self.by_name.contains_key(name.as_bytes())
     }
 
-    /// All of them, and who belongs together.
+    /// Returns all policies and their families.
     pub(super) fn into_parts(self) -> (impl Iterator<Item = (FullName, Setting)>, Families) {
         (self.by_name.into_values(), self.families)
     }

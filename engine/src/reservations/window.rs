@@ -1,17 +1,17 @@
-//! A window with reservations: what is held for somebody counts as used for everybody.
+//! A window with reservations: units held for one id count as used for every call.
 //!
-//! An expensive job holds its estimate before it starts, under an id and for a while
-//! ([`Step::Reserve`]), and then tells what it really took ([`Step::Commit`]), or that it takes
-//! nothing ([`Step::Cancel`]). What is open lapses by itself, so that a job that died holds nothing
-//! for ever. A settled id is remembered for a while ([`Reservation::settled`]): to settle it again
-//! changes nothing.
+//! An expensive job holds its estimate before it starts, under an id and for a limited time
+//! ([`Step::Reserve`]). Later it reports the units it really used ([`Step::Commit`]), or that it
+//! used none ([`Step::Cancel`]). An open reservation expires by itself, so a crashed job does not
+//! hold units for ever. A settled id is remembered for some time ([`Reservation::settled`]):
+//! settling it again changes nothing.
 //!
-//! The state is a window, as of the algorithm without reservations, and the list of them. When the
-//! window turns, what is open goes along; what is settled counts in the window of that moment. Any
-//! limiter that counts in a window can have them: all it has to tell is which window is open, and
+//! The state is a window, as of the algorithm without reservations, and a list of reservations.
+//! Open reservations outlive their window; a commit counts in the window open at that moment. Any
+//! limiter that counts in a window can support them: it only has to say which window is open and
 //! when that ends ([`OpenWindow`]).
 //!
-//! Never more used in one window than the limit and what was settled above its reservation.
+//! In one window, at most the limit is used, plus the units committed above their reservations.
 
 use crate::algorithms::window::{OpenWindow, Window};
 use crate::bounds::{Cost, Limit, Period};
@@ -29,16 +29,16 @@ mod properties;
 #[cfg(test)]
 mod tests;
 
-/// Why a reservation is not made, or not settled.
+/// The reason why a reservation is not made, or not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationError {
-    /// The key holds the state of another algorithm, or the rule is one of it.
+    /// The key holds the state of another algorithm, or the rule's algorithm has no reservations.
     OtherAlgorithm,
-    /// The id is settled, and not forgotten yet.
+    /// The id is settled, and still remembered.
     Settled,
-    /// So many are remembered already.
+    /// The key holds [`Reservation::COUNT_MAX`] ids already.
     TooMany,
-    /// What is committed would owe more than can be owed.
+    /// The commit would exceed the largest debt.
     Charge(ChargeError),
 }
 
@@ -54,26 +54,26 @@ impl From<ChargeError> for ReservationError {
     }
 }
 
-/// What is done with a reservation.
+/// A step with a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Holds `cost` for `ttl`, if it fits.
     Reserve {
-        /// For how long.
+        /// The time after which it expires.
         ttl: Period,
-        /// How much.
+        /// The units to hold.
         cost: Cost,
     },
-    /// What was held is used: `cost`, or as much as was held.
+    /// Uses `cost`, or the units held, and settles the id.
     Commit {
-        /// How much it was.
+        /// The units used; `None` for those held.
         cost: Option<Cost>,
     },
-    /// What was held is free again.
+    /// Frees the units held.
     Cancel,
 }
 
-/// A window and its reservations at one instant, perhaps seen by one id.
+/// A window and its reservations at one instant, as seen by one id or by none.
 pub struct View<'a> {
     of: Windowed,
     limit: Limit,
@@ -81,24 +81,24 @@ pub struct View<'a> {
     window: OpenWindow,
     stored: Reservations<'a>,
     others: Totals,
-    /// Whose reservation is not among the others; empty when nobody's.
+    /// The id whose reservation is not among the others; empty if there is none.
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,
-    /// How many bytes of reservations come before that of the id, or would.
+    /// The length in bytes of the reservations before the place of the id.
     len_before: usize,
-    /// Whether some have lapsed, or are re-based.
+    /// Whether some reservations have expired or are re-based.
     tidies: bool,
 }
 
-/// What is remembered of several reservations together.
+/// The totals of several reservations.
 #[derive(Clone, Copy, Debug)]
 struct Totals {
     count: usize,
     held: u64,
-    /// When the last of those lapses that hold something.
+    /// The instant at which the last of those that hold units expires.
     held_until: Instant,
-    /// When the last of all lapses.
+    /// The instant at which the last of all expires.
     until: Instant,
 }
 
@@ -120,12 +120,12 @@ impl Totals {
 }
 
 impl<'a> View<'a> {
-    /// What a window and a list of reservations are at `now`, under a limit. Of the list, that of
-    /// `id` is told apart.
+    /// Makes the view of a window and its reservations at `now`, under a limit. The reservation of
+    /// `id` is kept apart from the others.
     ///
     /// # Errors
     ///
-    /// [`NotAState`] when the list is none.
+    /// Returns [`NotAState`] if the list is invalid.
     pub fn new(
         of: Windowed,
         limit: Limit,
@@ -136,7 +136,7 @@ impl<'a> View<'a> {
     ) -> Result<Self, NotAState> {
         let (mut others, mut own) = (Totals::NONE, None);
         let (mut len_before, mut lapsed, mut rebased) = (0, false, false);
-        // They come by their ids: compared until that of the id is reached, or would be.
+        // The list is sorted by id: ids are compared until the place of `id` is reached.
         let mut is_to_come = true;
         let stored = list.read(|reservation, len| {
             let mut is_own = false;
@@ -166,7 +166,7 @@ impl<'a> View<'a> {
         Ok(Self { of, limit, now, window, stored, others, id, own, edit, len_before, tidies })
     }
 
-    /// What is remembered, that of the id included.
+    /// Returns the totals of all reservations, that of the id included.
     fn totals(&self) -> Totals {
         let mut totals = self.others;
         if let Some(own) = &self.own {
@@ -175,18 +175,17 @@ impl<'a> View<'a> {
         totals
     }
 
-    /// What is used, and held by others.
+    /// Returns the units used, or held by other ids.
     fn taken(&self) -> u128 {
         u128::from(self.window.used) + u128::from(self.others.held)
     }
 
-    /// Whether there is room for `cost` beside what others hold.
+    /// Returns true if there is room for `cost` besides the units used or held by other ids.
     fn has_room_beside_others(&self, cost: Cost) -> bool {
         self.taken() + u128::from(cost.units()) <= self.limit.units().into()
     }
 
-    /// What is written of a key of which something is left, and what becomes of one of which
-    /// nothing is.
+    /// Returns the outcome: stores the state, or deletes the key if nothing is left.
     fn concluded(self, verdict: Verdict, writes: bool) -> Outcome<Edit<'a>> {
         let forgets = writes && self.is_blank();
         let outcome = conclude(self, verdict, writes && !forgets);
@@ -209,8 +208,8 @@ impl<'a> Standing for View<'a> {
         self.used() + u128::from(cost.units()) <= self.limit.units().into()
     }
 
-    /// Until enough has lapsed, the window's end being one lapse of many. That of the id, if there
-    /// is one, does not count.
+    /// Returns the time until enough units are free, by the end of the window or by expired
+    /// reservations. The id's own reservation does not count.
     fn room_in(&self, cost: Cost) -> Span {
         let open = self.stored.iter().filter_map(|reservation| {
             let seen = reservation.at(self.now).filter(|seen| seen.id != self.id)?;
@@ -285,11 +284,11 @@ impl<'a> Standing for View<'a> {
     }
 }
 
-/// Takes a step with the reservation of the id by which `view` sees.
+/// Takes a step with the reservation of the id of `view`.
 ///
 /// # Errors
 ///
-/// [`ReservationError`], and nothing is changed.
+/// Returns [`ReservationError`]; nothing changes then.
 #[cold]
 pub fn take_step<'a>(view: View<'a>, step: Step) -> Result<Outcome<Edit<'a>>, ReservationError> {
     match step {
@@ -299,13 +298,13 @@ pub fn take_step<'a>(view: View<'a>, step: Step) -> Result<Outcome<Edit<'a>>, Re
     }
 }
 
-/// Holds `cost` for the id for `ttl` from now on, if it fits beside what is used and what others
-/// hold. What the id holds already is replaced, its time too, or, when it does not fit, stays. Cost
-/// 0 holds nothing, and the id is remembered.
+/// Holds `cost` for the id for `ttl` from now on, if it fits besides the units used or held by
+/// other ids. A reservation that the id has already is replaced with its ttl, or stays if the new
+/// cost does not fit. Cost 0 holds nothing, but the id is remembered.
 ///
 /// # Errors
 ///
-/// [`ReservationError::Settled`] first, then [`ReservationError::TooMany`].
+/// Returns [`ReservationError::Settled`], then [`ReservationError::TooMany`].
 fn reserve<'a>(
     mut view: View<'a>,
     ttl: Period,
@@ -334,12 +333,13 @@ fn reserve<'a>(
     Ok(view.concluded(verdict, verdict.is_allowed() || repairs))
 }
 
-/// Uses `cost`, or what the id holds, and settles the id. Allowed is what was open, or is settled
-/// already; its wait is the time until the subject is in no debt. Otherwise nothing is used.
+/// Uses `cost`, or the units the id holds, and settles the id. The verdict is allowed if the id was
+/// open, or is settled already; its wait is the time until the debt is paid. Otherwise nothing is
+/// used.
 ///
 /// # Errors
 ///
-/// [`ChargeError`] as for a charge: only of a cost for which there is no room.
+/// Returns [`ChargeError`] as a charge does, only for a cost that does not fit.
 fn commit<'a>(mut view: View<'a>, cost: Option<Cost>) -> Result<Outcome<Edit<'a>>, ChargeError> {
     let is_known = view.own.is_some();
     let open = view.own.and_then(|own| own.held);
@@ -363,8 +363,8 @@ fn commit<'a>(mut view: View<'a>, cost: Option<Cost>) -> Result<Outcome<Edit<'a>
     Ok(view.concluded(verdict, writes))
 }
 
-/// Frees what the id holds, and forgets it. Allowed is what was open; the span of the verdict is
-/// the time until the subject is in no debt.
+/// Frees the units the id holds, and forgets the id. The verdict is allowed if the id was open; its
+/// time is the time until the debt is paid.
 fn cancel<'a>(mut view: View<'a>) -> Outcome<Edit<'a>> {
     let is_open = view.own.is_some_and(|own| own.held.is_some());
     let repairs = view.is_repaired();

@@ -14,15 +14,15 @@ const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
 /// An instant and the running total up to and including it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When.
+    /// The instant.
     pub instant: Instant,
     /// The cost of all entries so far.
     pub total: u64,
 }
 
 impl Entry {
-    /// The entry as stored, counted from `base` and from a total of `passed`. A number that six
-    /// bytes cannot hold, which only a forged log can bring about, becomes the largest they can.
+    /// Encodes the entry relative to `base` and to a total of `passed`. A number that does not fit
+    /// in six bytes, which only a forged log can cause, becomes the largest that does.
     pub fn pack(self, base: Instant, passed: u64) -> RawEntry {
         let offset_us = self.instant.since(base).as_us().min(SIX_BYTES_MAX);
         let total = self.total.saturating_sub(passed).min(SIX_BYTES_MAX);
@@ -31,7 +31,7 @@ impl Entry {
         [a, b, c, d, e, f, g, h, i, j, k, l]
     }
 
-    /// The entry that `raw` stands for.
+    /// Decodes an entry.
     pub(super) fn unpack(raw: &RawEntry, base: Instant) -> Self {
         let [a, b, c, d, e, f, g, h, i, j, k, l] = *raw;
         let offset_us = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
@@ -39,7 +39,7 @@ impl Entry {
         Self { instant: base.after(Span::from_us(offset_us)), total }
     }
 
-    /// Whether both numbers fit in their six bytes.
+    /// Returns true if both numbers fit in their six bytes.
     pub(super) fn fits(self, base: Instant) -> bool {
         self.instant.since(base).as_us() <= SIX_BYTES_MAX && self.total <= SIX_BYTES_MAX
     }

@@ -68,7 +68,8 @@ fn ten_thousand_charges_hold_at_most_twice_the_slots() {
     assert!(twin.key.bytes.unwrap().len() <= 20 + 12 * 2_049);
 }
 
-/// A log that 0.2.0 grew by an entry with each pair, because refunds measured it by the units used.
+/// Checks a log that version 0.2.0 grew by an entry with each pair of calls, because its refunds
+/// measured it by the units used.
 #[test]
 fn charge_overwrites_the_entry_that_a_refund_gave_back() {
     let limits = Limits { slots: 1_024, period_us: 86_400 * SECOND, ..TEN };
@@ -83,7 +84,8 @@ fn charge_overwrites_the_entry_that_a_refund_gave_back() {
     }
 }
 
-/// A log of 0.2.0: 10,000 entries of one unit in debt, each repeated once.
+/// Checks a log that version 0.2.0 could leave: 10,000 entries of one unit in debt, each repeated
+/// once.
 #[test]
 fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
     let limits = Limits { slots: 1_024, period_us: 86_400 * SECOND, ..TEN };

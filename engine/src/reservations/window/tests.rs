@@ -265,7 +265,7 @@ fn key_holds_1024_ids_and_expired_ones_make_room() {
     let rule = Fixed::rule(&limits);
     let more = |at, id: &str| twin.key.step(&rule, at, id.as_bytes(), reserve(60, 0)).map(|_| ());
     assert_eq!(more(NOW, "one more"), Err(ReservationError::TooMany));
-    // A reservation that would not fit gets the same error, which comes first.
+    // A stored id needs no new place, and an expired one makes room.
     assert_eq!(more(NOW, "job-3"), Ok(()));
     assert_eq!(more(NOW + 30 * SECOND, "one more"), Ok(()));
     // A plain call writes 16 bytes, however many reservations there are.
