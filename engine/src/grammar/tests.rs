@@ -148,7 +148,7 @@ fn integers_are_plain_digits_within_bounds() {
 }
 
 #[test]
-fn the_first_thing_wrong_is_named() {
+fn request_returns_the_first_error() {
     use Algorithm::{
         Backoff, CalendarQuota, FixedWindow, Gcra, LeakyBucket, SlidingLog, SlidingWindow,
         TokenBucket,
@@ -244,7 +244,7 @@ fn peek_names_its_algorithm_first() {
 }
 
 #[test]
-fn delays_are_read_in_their_order_and_count_one() {
+fn backoff_takes_its_delays_in_order_and_a_cost_of_one() {
     let period = |ms| Period::new(Span::from_ms(ms)).unwrap();
     let rule = |attempts, base_ms, max_ms, forget_ms| {
         let attempts = Limit::new(attempts).unwrap();
@@ -263,7 +263,7 @@ fn delays_are_read_in_their_order_and_count_one() {
 }
 
 #[test]
-fn a_quota_is_of_a_unit_a_zone_and_a_start() {
+fn quota_takes_a_unit_a_zone_and_a_start() {
     let rule = |unit, start, zone: &str, cost, partial| {
         let zone = Zone::named(zone.as_bytes()).unwrap();
         let calendar = Calendar::new(unit, start, zone).unwrap();
@@ -295,7 +295,7 @@ fn a_quota_is_of_a_unit_a_zone_and_a_start() {
 }
 
 #[test]
-fn what_asks_for_a_part_is_refused_where_there_are_none() {
+fn partial_request_is_refused_in_full() {
     let whole = fixed(15, 10_000_000, false, 3);
     assert_eq!(whole.in_full(), Ok(whole));
     assert_eq!(partial(whole).in_full(), Err(GrammarError::PartialNotHere));
@@ -328,7 +328,7 @@ fn the_clock_is_frozen_moved_and_resumed() {
 }
 
 #[test]
-fn every_error_but_that_of_arity_has_a_text_of_plain_ascii() {
+fn every_error_except_arity_has_an_ascii_text() {
     use GrammarError::*;
     let errors = [
         Limit,
@@ -397,7 +397,7 @@ proptest! {
 
     /// Checks that no bytes cause a panic, and that accepted arguments are within their bounds.
     #[test]
-    fn arbitrary_arguments_are_accepted_or_refused(
+    fn arbitrary_arguments_parse_or_fail_without_a_panic(
         args in prop::collection::vec(prop_oneof![
             prop::collection::vec(any::<u8>(), 0..12),
             "[0-9]{1,25}(\\.[0-9]{0,8})?(ms|s|m|h|d)?".prop_map(String::into_bytes),
@@ -425,7 +425,7 @@ proptest! {
 
     /// Checks that a duration in whole microseconds parses as itself in each of its forms.
     #[test]
-    fn a_duration_reads_as_what_was_written(us in 1_000_u64..=31_622_400_000_000) {
+    fn duration_parses_in_each_of_its_forms(us in 1_000_u64..=31_622_400_000_000) {
         let (seconds, rest) = (us / 1_000_000, us % 1_000_000);
         for text in [format!("{seconds}.{rest:06}"), format!("{seconds}.{rest:06}s")] {
             prop_assert_eq!(number::period(text.as_bytes()).map(Period::as_us), Some(us));
