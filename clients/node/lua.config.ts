@@ -1,4 +1,4 @@
-/** Files of Lua as modules of their text, for the build and for the tests alike. */
+/** Loads `.lua` files as modules of their text, for the build and for the tests. */
 export const lua = {
   name: 'lua',
   transform(code: string, file: string) {

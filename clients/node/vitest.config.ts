@@ -3,7 +3,7 @@ import { lua } from './lua.config.ts';
 
 const ONCE = ['test/live/backends.test.ts'];
 
-/** All of the suite against servers with one back end, which the limiters have to find. */
+/** Runs the whole suite against servers with one back end, which the limiters must find. */
 const live = (backend: string) => ({
   extends: true as const,
   test: {

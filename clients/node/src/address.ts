@@ -1,6 +1,7 @@
 /**
- * The address of a client: the peer's, or behind proxies that are named, the rightmost address of
- * `X-Forwarded-For` that is none of theirs. Never the leftmost, which is whatever the client wrote.
+ * The address of a client: the peer's, or behind trusted proxies the rightmost address of
+ * `X-Forwarded-For` that is not a trusted proxy. Never the leftmost, which the client writes
+ * itself.
  */
 import { BlockList, isIP, isIPv4 } from 'node:net';
 import { ArgumentError } from './errors.js';
@@ -10,7 +11,7 @@ export class ClientAddress {
   readonly #trustsUnix: boolean;
 
   /**
-   * @param trustedProxies Addresses and networks, `10.0.0.0/8`; `unix`: who comes by a unix socket.
+   * @param trustedProxies Addresses and networks, such as `10.0.0.0/8`; `unix` for a unix socket.
    */
   constructor(trustedProxies: readonly string[] = []) {
     this.#trustsUnix = trustedProxies.includes('unix');
@@ -31,8 +32,8 @@ export class ClientAddress {
   }
 
   /**
-   * The address as a subject, an IPv6 one cut to its /64; undefined when there is none, or when a
-   * proxy that is trusted says something that is no address.
+   * Returns the address as a subject, an IPv6 address cut to its /64; undefined if there is none,
+   * or if a trusted proxy sends an entry that is not an address.
    *
    * @param peer The socket's remote address.
    * @param forwarded All `X-Forwarded-For` fields, in their order.
@@ -57,7 +58,7 @@ export class ClientAddress {
 }
 
 /**
- * Without a port, brackets and zone; `::ffff:a.b.c.d` as IPv4; in the one form that Node writes.
+ * Returns the address in Node's form, without port, brackets and zone, `::ffff:a.b.c.d` as IPv4.
  */
 function plain(text: string): string | undefined {
   const [, inBrackets, beforePort, port = '0'] =
@@ -76,7 +77,7 @@ function plain(text: string): string | undefined {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 
-/** IPv6 cut to its /64, of which a client has all: `2001:db8:1:2::/64`. */
+/** Cuts an IPv6 address to its /64, all of which belongs to one client: `2001:db8:1:2::/64`. */
 function cut(address: string): string {
   if (isIPv4(address)) return address;
   const [head = '', tail] = address.split('::');

@@ -1,11 +1,11 @@
 /**
- * The algorithms, as pure functions of a state and an instant: what `onError: 'local'` decides by,
- * and the fake for tests. Instants in microseconds; integers only, rounded to the side that keeps
- * the limit.
+ * The algorithms, as pure functions of a state and an instant. `onError: 'local'` and the fake for
+ * tests decide by them. Instants are in microseconds; all numbers are integers, rounded to the side
+ * that keeps the limit.
  */
 import { microseconds, type Rule, type RuleKind } from './rules.js';
 
-/** A decision of an algorithm, with the state after it; a denial has none. */
+/** An algorithm's decision and the state after it; a denial has no state. */
 export interface Verdict<State> {
   allowed: boolean;
   limit: number;
@@ -15,15 +15,15 @@ export interface Verdict<State> {
   state: State | undefined;
 }
 
-/** One algorithm with its limits. `undefined` is a subject that nobody asked about yet. */
+/** One algorithm with its limits. The state is `undefined` for a key without calls. */
 export interface Algorithm<State = unknown> {
   decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /**
-   * Takes units whether or not they are there; the wait is that for what is owed. With 0 it tells
-   * whether something is.
+   * Takes units even if they are not left. The wait is until the debt is paid. Cost 0 only reports
+   * the debt.
    */
   charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
-  /** Takes units back; undefined when nothing is left to remember. */
+  /** Gives units back; returns undefined if nothing is used any more. */
   refund(state: State, nowUs: bigint, cost: number): State | undefined;
 }
 
@@ -31,7 +31,7 @@ const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
 const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
 
-/** A rule cut to `share` of it. Below one unit the time gets longer instead. */
+/** Returns the algorithm for `share` of a rule. Below one unit the time gets longer instead. */
 export function algorithmOf(rule: Rule, share = 1): Algorithm {
   const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
   const kind = (rule.fallback ?? rule).kind;
@@ -49,12 +49,12 @@ export function algorithmOf(rule: Rule, share = 1): Algorithm {
 }
 
 interface Level {
-  /** What is used, in parts of a unit. */
+  /** Usage, in parts of a unit. */
   level: bigint;
   at: bigint;
 }
 
-/** A bucket that leaks; GCRA is one whose unit, the emission interval, is a whole number of ns. */
+/** Makes a leaking bucket. GCRA is one with a whole number of ns as its unit. */
 function bucket(
   kind: RuleKind,
   limit: number,
@@ -105,7 +105,7 @@ function bucket(
   };
 }
 
-/** What a counter that is reset at `end` answers. */
+/** Decides on a counter that resets in `leftUs`. */
 function counted(limit: number, used: number, cost: number, leftUs: bigint) {
   const allowed = used + cost <= limit || cost === 0;
   const after = allowed ? used + cost : used;
@@ -119,7 +119,7 @@ function counted(limit: number, used: number, cost: number, leftUs: bigint) {
   };
 }
 
-/** A counter that takes what is not there. */
+/** Reports a counter that may be above its limit. */
 function owed(limit: number, used: number, leftUs: bigint) {
   const allowed = used <= limit;
   return {
@@ -164,7 +164,7 @@ function fixedWindow(limit: number, window: bigint, aligned: boolean): Algorithm
   };
 }
 
-/** A counter per calendar period, in UTC. */
+/** Makes a counter per calendar period, in UTC. */
 export function calendar(limit: number, unit: string): Algorithm<Counter> {
   const bounds = (at: bigint): [bigint, bigint] => {
     const date = new Date(Number(at / 1000n));
@@ -219,14 +219,14 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
     if (state.start === start) return state;
     return { start, previous: state.current, current: 0n };
   };
-  /** The estimate in parts of `window`. */
+  /** Returns the estimate, in parts of `window`. */
   const estimate = (state: TwoCounters, at: bigint): bigint => {
     const { start, previous, current } = rolled(state, at);
     return previous * (window - (at - start)) + current * window;
   };
   const resetUs = ({ start, previous, current }: TwoCounters, at: bigint): bigint =>
     current > 0n ? start + 2n * window - at : previous > 0n ? start + window - at : 0n;
-  /** After so many ms there is room for `cost`. */
+  /** Returns the time until there is room for `cost`, in ms. */
   const roomAfterMs = (state: TwoCounters, at: bigint, cost: number): number => {
     const room = (when: bigint) => BigInt(limit - cost) * window - estimate(state, when) >= 0n;
     if (room(at)) return 0;
@@ -276,9 +276,9 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
 
 type Entries = readonly { at: bigint; units: number }[];
 
-/** The instants of what was taken, each counting until a window later; rounded up to `slot`. */
+/** Makes a log of takings, each counted for one window. Instants are rounded up to `slot`. */
 function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
-  /** The entry that takes the last of so many units along when it leaves. */
+  /** Returns the instant of the entry whose expiry frees the last of `units`. */
   const freed = (entries: Entries, units: number): bigint | undefined => {
     let [needed, last] = [units, undefined as bigint | undefined];
     for (const entry of entries) {
@@ -353,7 +353,7 @@ interface Attempts {
   count: number;
 }
 
-/** Free attempts, and then delays that double. */
+/** Makes a backoff: free attempts, then delays that double. */
 export function delays(rule: Rule): Algorithm<Attempts> {
   const [attempts, ...words] = rule.words.slice(1) as [string, string, string, string];
   const limit = Number(attempts);

@@ -1,6 +1,6 @@
 /**
- * Who decides: the module, or where there is none the library, as functions or as a script. One
- * choice is remembered, and found anew only when a call ends with what proves that it did not run.
+ * Chooses the back end: the module, or without it the library, as functions or as a script. The
+ * choice is remembered. A new search starts only when an error proves that a call did not run.
  */
 import type { Clock } from './clock.js';
 import type { Connection, Waiting } from './drivers/connection.js';
@@ -8,24 +8,24 @@ import { ArgumentError, classified, MistakeError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
-/** What answers: the module, or the library as functions or as a script. */
+/** The back end that answers: the module, or the library as functions or as a script. */
 export type Backend = 'module' | 'functions' | 'script';
 
 interface Choice {
   readonly backend: Backend;
-  /** Of a script. */
+  /** The script's SHA-1; only for a script. */
   readonly sha1?: string;
 }
 
 const MODULE: Choice = { backend: 'module' };
-/** Without marks around a name it is the library that speaks. */
+/** Without marks around the name, the library wrote the error. */
 const UNKNOWN_COMMAND = /^ERR unknown command ['`]([^'`]*)/i;
 const NO_FUNCTION = /^ERR Function not found/i;
 const NO_SCRIPT = /^NOSCRIPT/;
 const LIBRARY_EXISTS = /^ERR Library '.*' already exists/i;
-/** Somebody may load a library between our question and our answer to it. */
+/** Another client may load a library between our FCALL and our LOAD. */
 const LOADS_MAX = 3;
-/** A search goes on when its call has timed out, so that a later one finds what it found. */
+/** A search outlives the call that started it, so that a later call uses its result. */
 const SEARCH_MAX_MS = 1000;
 
 function says(error: unknown, ...any: readonly RegExp[]): boolean {
@@ -33,7 +33,7 @@ function says(error: unknown, ...any: readonly RegExp[]): boolean {
   return any.some((pattern) => pattern.test(message));
 }
 
-/** Whether the server says, before it runs anything of a call, that it has no such command. */
+/** Returns true if the server refused the call before running it, because it lacks the command. */
 function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
   if (command === 'EVALSHA') return says(error, NO_SCRIPT);
   if (command.startsWith('FCALL') && says(error, NO_FUNCTION)) return true;
@@ -41,14 +41,14 @@ function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
   return UNKNOWN_COMMAND.exec(error.message)?.[1]?.toUpperCase() === command;
 }
 
-/** Whether a version comes before another, such as 0.9.1 before 0.10.0; what is none before all. */
+/** Returns true if a version comes before another: 0.9.1 before 0.10.0, an unreadable one first. */
 function isOlder(one: string, other: string): boolean {
   const [ours, theirs] = [one, other].map((version) => version.split('.').map(Number));
   const at = theirs?.findIndex((number, place) => number !== (ours?.[place] ?? 0)) ?? -1;
   return at >= 0 && !((ours?.[at] ?? 0) > (theirs?.[at] as number));
 }
 
-/** A connection over whose server one of the back ends answers. */
+/** A connection that sends each call to the back end that the server has. */
 export class Backends implements Connection {
   readonly #connection: Connection;
   readonly #clock: Clock;
@@ -57,7 +57,7 @@ export class Backends implements Connection {
   #choice: Choice | undefined;
   #search: { found: Promise<Choice>; waiting: Waiting } | undefined;
 
-  /** @param wanted One of them alone, or `auto`: the first that is there, in their order. */
+  /** @param wanted One back end, or `auto`: the first that the server has, in their order. */
   constructor(
     connection: Connection,
     clock: Clock,
@@ -74,18 +74,18 @@ export class Backends implements Connection {
     if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
   }
 
-  /** Which one answered last. */
+  /** The back end that answered last. */
   get answering(): Backend {
     return this.#choice?.backend ?? 'module';
   }
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const choice = this.#choice;
-    // What every server knows needs none.
+    // Every server knows the other commands, so they need no choice.
     const needsOne = choice === undefined && (call.args[0] as string).startsWith('RL.');
     if (needsOne) return this.#sendAnew(choice, call, waiting);
     const sent = written(call, choice ?? MODULE);
-    // No `await`: each costs, and here nearly always for nothing.
+    // No `await`: it costs time, and a retry is rare.
     return this.#connection.send(sent, waiting).then(undefined, (error) => {
       if (this.#wanted === 'module' || waiting.ended || !didNotRun(error, sent)) {
         throw this.#noted(error);
@@ -94,7 +94,7 @@ export class Backends implements Connection {
     });
   }
 
-  /** After a restart the server may have the module: the next call begins with it. */
+  /** Starts the next call with the module: after a restart the server may have it. */
   #noted(error: unknown): unknown {
     if (this.#wanted === 'auto' && this.#choice !== MODULE) {
       const { reason } = classified(error) as { reason?: string };
@@ -115,22 +115,22 @@ export class Backends implements Connection {
     let choice = failed;
     for (let left = 1; ; left -= 1) {
       choice = await this.#found(choice, call);
-      // Whoever gave it up was answered: it must not count now.
+      // The caller was answered when it gave up, so the call must not count now.
       if (waiting.ended) return undefined;
       const sent = written(call, choice);
       try {
         return await this.#connection.send(sent, waiting);
       } catch (error) {
-        // What another call had found may have gone since. What never stays is a mistake.
+        // What another call found may be gone again. If it is missing twice, throw.
         if (left === 0 || waiting.ended || !didNotRun(error, sent)) throw this.#noted(error);
       }
     }
   }
 
-  /** One search for all calls that need one. One that takes too long is left to itself. */
+  /** Runs one search for all calls that need one. A search that takes too long is abandoned. */
   #found(failed: Choice | undefined, call: Call): Promise<Choice> {
     const choice = this.#choice;
-    // Another call has found it since this one was sent.
+    // Another call has found one since this call was sent.
     if (choice !== undefined && choice !== failed) return Promise.resolve(choice);
     if (this.#search !== undefined && !this.#search.waiting.ended) return this.#search.found;
     const waiting = new UntilGivenUp();
@@ -155,7 +155,7 @@ export class Backends implements Connection {
     if (wanted === 'auto' && failed !== MODULE && (await this.#hasModule(call, waiting))) {
       return MODULE;
     }
-    // Who has the module never reads it.
+    // A process whose servers have the module never reads the library.
     const library = await import('./library.js');
     const ask = (node: Connection, ...args: string[]) =>
       node.send({ args, keys: call.keys, readOnly: false }, waiting);
@@ -165,13 +165,13 @@ export class Backends implements Connection {
         return { backend: 'functions' };
       } catch (error) {
         const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
-        // Without a password nothing else is let in either.
+        // Without a password the server refuses the script as well.
         if (wanted === 'functions' || !isRefused || says(error, /^NOAUTH/)) throw error;
       }
     }
     await this.#onPrimaries(async (node) => {
-      // Asked first by its name: whom the server does not know it refuses, and a text as long as
-      // the script ends the connection.
+      // EVALSHA first: a server refuses an unauthenticated client, and a text as long as the script
+      // ends the connection.
       await ask(node, 'EVALSHA', library.scriptSha1, '0', 'VERSION').catch((error) => {
         if (!says(error, NO_SCRIPT)) throw error;
         return ask(node, 'EVAL', library.script, '0', 'VERSION');
@@ -180,7 +180,7 @@ export class Backends implements Connection {
     return { backend: 'script', sha1: library.scriptSha1 };
   }
 
-  /** Whatever the server says about a command that it knows: it has the module. */
+  /** Returns true if the server knows the module's command, even if it refuses the call. */
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
     const asked = probe(call.keys[0] as string);
     try {
@@ -194,8 +194,8 @@ export class Backends implements Connection {
   }
 
   /**
-   * On each primary of a cluster, for a slot may move to any. What one of them refuses is thrown;
-   * for one that does not answer nobody waits longer than for half of the deadline.
+   * Runs `act` on every primary of a cluster, because a slot may move to any of them. Throws what a
+   * primary refuses. Waits at most half of the deadline for a primary that does not answer.
    */
   async #onPrimaries(act: (node: Connection) => Promise<unknown>): Promise<void> {
     const nodes = this.#connection.primaries?.() ?? [this.#connection];
@@ -215,7 +215,9 @@ export class Backends implements Connection {
   }
 }
 
-/** The library of functions, unless it or a newer one is there, which serves older callers. */
+/**
+ * Loads the library of functions, unless it or a newer one is there, which serves older callers.
+ */
 async function load(
   library: { readonly version: string; readonly functions: string },
   ask: (...args: string[]) => Promise<unknown>,
@@ -225,7 +227,7 @@ async function load(
       if (!says(error, NO_FUNCTION)) throw error;
     });
     if (there !== undefined && !isOlder(String(there), library.version)) return;
-    // Without REPLACE where there was none: so nobody's newer one, or other one, is overwritten.
+    // REPLACE only over an older version, so that no newer or foreign library is overwritten.
     const replace = there === undefined ? [] : ['REPLACE'];
     try {
       await ask('FUNCTION', 'LOAD', ...replace, library.functions);

@@ -3,8 +3,8 @@ import type { Clock } from './clock.js';
 import { UnavailableError } from './errors.js';
 
 /**
- * Stops asking a server that does not answer: after `failures` in a row for `pauseMs`, then one
- * call tries, and the others wait for nothing.
+ * Stops calls to a server that does not answer. After `failures` failures in a row it opens for
+ * `pauseMs`. Then one call probes the server; the others are refused at once until the probe ends.
  */
 export class Breaker {
   #failures = 0;
@@ -23,15 +23,15 @@ export class Breaker {
     return this.#probing || this.clock.nowMs() < this.#closedAtMs;
   }
 
-  /** Ms until a call may try again. */
+  /** Time until a call may try again, in ms. */
   get retryAfterMs(): number {
     return this.open ? Math.max(1, Math.ceil(this.#closedAtMs - this.clock.nowMs())) : 0;
   }
 
   /**
-   * Before a call: throws while it is open. Every call that came past here ends in `ended`.
+   * Lets a call pass, or throws while the breaker is open. Every call that passes ends in `ended`.
    *
-   * @returns Whether it is the one that tries.
+   * @returns True if the call is the probe.
    */
   enter(): boolean {
     if (this.open) throw new UnavailableError('circuit', 'not asked: it did not answer before');
@@ -40,7 +40,7 @@ export class Breaker {
     return isProbe;
   }
 
-  /** @param outcome `neither`: given up by the caller, which says nothing about the server. */
+  /** @param outcome `neither`: the caller gave up, which says nothing about the server. */
   ended(outcome: 'answered' | 'failed' | 'neither', isProbe: boolean): void {
     if (isProbe) this.#probing = false;
     if (outcome === 'answered') this.#failures = 0;

@@ -1,4 +1,4 @@
-/** One call, one answer, within the deadline: never more at once than agreed, never repeated. */
+/** Sends each call once, within its deadline, and limits the calls in flight. */
 import { Breaker } from './breaker.js';
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
@@ -13,14 +13,14 @@ export interface CallsOptions {
   breakerPauseMs: number;
 }
 
-/** What is known of a node. */
+/** The state of one node. */
 interface Node {
   readonly breaker: Breaker;
   inFlight: number;
 }
 
 export class Calls {
-  /** By name; a server that is no cluster has none. */
+  /** By name; a single server has the name ''. */
   readonly #nodes = new Map<string, Node>();
   readonly #deadlines: Deadlines;
 
@@ -32,7 +32,7 @@ export class Calls {
     this.#deadlines = new Deadlines(clock);
   }
 
-  /** Each node of a cluster has its own: one that is dead does not open the others. */
+  /** Returns the state of a node. Each has its own breaker: a dead one does not open the others. */
   #node(call: Pick<Call, 'keys'>): Node {
     const name = this.connection.nodeOf?.(call) ?? '';
     let node = this.#nodes.get(name);
@@ -44,12 +44,12 @@ export class Calls {
     return node;
   }
 
-  /** Ms until a call under this key may try again; at least 1. */
+  /** Returns the ms until a call on this key may try again; at least 1. */
   retryAfterMs(key: string): number {
     return this.#node({ keys: [key] }).breaker.retryAfterMs || this.options.breakerPauseMs;
   }
 
-  /** Rejects with a MistakeError, an UnavailableError, or as it was aborted. */
+  /** Rejects with a MistakeError, an UnavailableError, or the signal's reason. */
   send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
@@ -62,7 +62,7 @@ export class Calls {
       node.inFlight += 1;
       const of = { node, isProbe, timeoutMs, endsAtMs: this.clock.nowMs() + timeoutMs };
       const pending = new Pending(of, this.#deadlines, signal, resolve, reject);
-      // Who was given up still counts as in flight, until the driver has settled it.
+      // A call that was given up counts as in flight until the driver has settled it.
       this.#sent(call, pending).then(
         (reply) => {
           node.inFlight -= 1;
@@ -76,7 +76,7 @@ export class Calls {
     });
   }
 
-  /** Whatever a connection of the user's own does with it, it is an answer or an error. */
+  /** Turns anything that the user's own connection does into a reply or an error. */
   #sent(call: Call, pending: Pending): Promise<unknown> {
     try {
       return this.connection.send(call, pending);
@@ -86,7 +86,7 @@ export class Calls {
   }
 }
 
-/** Of which node, whether the breaker lets it try alone, and until when it may take. */
+/** The terms of one call: its node, whether it is the breaker's probe, and its deadline. */
 interface Terms {
   node: Node;
   isProbe: boolean;
@@ -95,7 +95,7 @@ interface Terms {
   endsAtMs: number;
 }
 
-/** A call that somebody waits for, until it is answered, its deadline passes or it is aborted. */
+/** A call under way, until it is answered, its deadline passes or it is aborted. */
 class Pending extends UntilGivenUp implements Due {
   #settled = false;
   readonly endsAtMs: number;

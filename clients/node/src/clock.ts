@@ -1,17 +1,15 @@
-/**
- * The one clock: time-outs, the breaker, caches and leases run on it, so that a test can move it.
- */
+/** The only clock: time-outs, the breaker, caches and leases use it, so that a test can move it. */
 export interface Clock {
   /** Ms since some moment; never goes back. */
   nowMs(): number;
   /**
-   * Calls back after so many ms, at the earliest; what it returns takes that back. Does not keep a
-   * process alive.
+   * Runs `call` after `ms` at the earliest, and returns a function that cancels it. Does not keep
+   * the process alive.
    */
   after(ms: number, call: () => void): () => void;
 }
 
-/** The longest that a timer of Node can wait; it would fire at once for anything above. */
+/** The longest time that a timer of Node can wait; a longer one fires at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
 export const systemClock: Clock = Object.freeze({
@@ -19,10 +17,10 @@ export const systemClock: Clock = Object.freeze({
   after(ms: number, call: () => void) {
     if (ms <= TIMER_MAX_MS) {
       let late: NodeJS.Immediate | undefined;
-      // A turn of the loop later: who was busy for longer than that finds what has come meanwhile
-      // first. Else an answer that is there would be taken for one that did not come.
+      // One turn of the loop later: a process that was busy past the deadline reads first what has
+      // arrived meanwhile. Otherwise an answer that is there would count as missing.
       const timer = setTimeout(() => {
-        // Not one that the loop may sleep before: it would until something else wakes it.
+        // Not unref'ed, or the loop may sleep until something else wakes it.
         late = setImmediate(call);
       }, ms);
       timer.unref();
@@ -38,7 +36,7 @@ export const systemClock: Clock = Object.freeze({
   },
 });
 
-/** Waits so many ms of a clock; rejects with the signal's reason. */
+/** Waits `ms` by a clock; rejects with the signal's reason. */
 export function sleep(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = clock.after(ms, () => {

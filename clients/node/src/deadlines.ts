@@ -1,18 +1,18 @@
-/** The deadlines of calls, nearly all of which end before: one timer for all of them. */
+/** The deadlines of calls: one timer for all, because nearly all calls end before theirs. */
 import type { Clock } from './clock.js';
 
-/** What has to end in time. */
+/** A call that has a deadline. */
 export interface Due {
   /** By the clock. */
   readonly endsAtMs: number;
-  /** Where it is kept until then; -1 before and after. */
+  /** Index in the list of deadlines; -1 before and after. */
   place: number;
-  /** It has not. */
+  /** Called when the deadline passes first. */
   expire(): void;
 }
 
 export class Deadlines {
-  /** In no order. A `Set` would keep what it has forgotten from the garbage collector for long. */
+  /** Unordered. Not a `Set`, which keeps deleted entries from the garbage collector for long. */
   readonly #due: Due[] = [];
   #timer: { atMs: number; stop: () => void } | undefined;
 
@@ -23,7 +23,7 @@ export class Deadlines {
     this.#wakeAt(due.endsAtMs);
   }
 
-  /** It has ended. */
+  /** Removes a call that has ended. */
   delete(due: Due): void {
     const { place } = due;
     if (place < 0) return;
@@ -45,7 +45,7 @@ export class Deadlines {
     this.#timer = { atMs, stop };
   }
 
-  /** A timer may be a bit early, by rounding: what it was set for is over. */
+  /** Expires calls. A timer may fire a bit early, by rounding, so `atMs` counts as passed. */
   #pass(atMs: number): void {
     this.#timer = undefined;
     const nowMs = Math.max(atMs, this.clock.nowMs());

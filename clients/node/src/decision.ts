@@ -1,15 +1,15 @@
-/** What was decided, as a value: frozen, with the five integers of the reply under their names. */
+/** Decisions: frozen values that give the five integers of the reply their names. */
 import { type HeaderOptions, rateLimitHeaders } from './headers.js';
 import { isSame, type Rule } from './rules.js';
 
 /**
- * Who decided: the server; this process (`local`: prefetched permits, the denial cache, or
- * `onError` local); or nobody (`error`: what `onError` says, which is no statement about the
- * subject).
+ * Source of a decision. `server`; `local`: this process decided, by a prefetched permit, the denial
+ * cache or `onError: 'local'`; `error`: no decision was made and `onError` applies, which says
+ * nothing about the caller's usage.
  */
 export type Source = 'server' | 'local' | 'error';
 
-/** The fields of a decision, for those who make one: fakes, tests. */
+/** The fields of a decision, for fakes and tests that make one. */
 export interface DecisionFields {
   allowed: boolean;
   rule: Rule;
@@ -32,32 +32,29 @@ export class Decision {
   readonly allowed: boolean;
   /** The name of the rule that this comes from; of several, of the one that decided. */
   readonly rule: string;
-  /** The window or the time to refill, in ms; undefined where there is none. */
+  /** The window or the time to refill, in ms; undefined if the rule has neither. */
   readonly windowMs: number | undefined;
-  /** The capacity asked for. */
+  /** The limit of the rule or policy. */
   readonly limit: number;
-  /**
-   * What would still be allowed right now, rounded down; in a denial with a cost above 1 maybe more
-   * than 0.
-   */
+  /** Units left, rounded down. A denial with a cost above 1 may have more than 0. */
   readonly remaining: number;
   /**
-   * Denied: after so many ms this very call is allowed; `-1`: never, the cost is above the limit.
-   * Allowed: 0, but for the leaky bucket, which tells how long to wait before acting.
+   * Denied: time until the same call is allowed, in ms; `-1`: never, the cost is above the limit.
+   * Allowed: 0, except for the leaky bucket, where it is the wait before acting.
    */
   readonly retryAfterMs: number;
-  /** Full again after so many ms, if nobody calls. */
+  /** Time until the full allowance is back, in ms, without further calls. */
   readonly resetAfterMs: number;
-  /** How much was taken: of a partial call maybe less than asked for. */
+  /** Units taken; a partial call may get less than it asked for. */
   readonly granted: number;
   readonly source: Source;
-  /** Of several rules in one call, what each said, in their order; else empty. */
+  /** The decisions of the single rules of one call, in their order; empty for one rule. */
   readonly parts: readonly Decision[];
-  /** What the policy would answer if it were enforced; else as `allowed`. */
+  /** The policy's answer if it were enforced; without a policy the same as `allowed`. */
   readonly wouldAllow: boolean;
-  /** What field 4 would be if the policy were enforced. */
+  /** `retryAfterMs` if the policy were enforced. */
   readonly wouldRetryAfterMs: number;
-  /** Why the server was not asked or did not answer, where `source` is not `server`. */
+  /** Why the server was not called or did not answer, if `onError` decided. */
   readonly error: Error | undefined;
 
   constructor(fields: DecisionFields) {
@@ -78,17 +75,17 @@ export class Decision {
     Object.freeze(this);
   }
 
-  /** Whether the server should have decided and did not: `onError` answered for it. */
+  /** Whether the server should have decided and did not, so that `onError` decided. */
   get degraded(): boolean {
     return this.error !== undefined;
   }
 
-  /** @internal Whether it is about what this rule says. */
+  /** @internal Returns true if the decision belongs to this rule. */
   isOf(rule: Rule): boolean {
     return isSame(this.#rule, rule);
   }
 
-  /** What another decision can be made of, with some of it changed. */
+  /** Returns the fields, to make another decision with some of them changed. */
   fields(): DecisionFields {
     return {
       allowed: this.allowed,
@@ -106,7 +103,7 @@ export class Decision {
     };
   }
 
-  /** The headers that tell a client of it, by their names as they are written. */
+  /** Returns the HTTP headers that report this decision, by name. */
   headers(options: HeaderOptions = {}): Record<string, string> {
     return rateLimitHeaders(this, options);
   }
@@ -118,7 +115,9 @@ export class Decision {
   }
 }
 
-/** Of several decisions the one that counts: what denies longest, else what runs out first. */
+/**
+ * Combines the decisions of several rules: the longest denial decides, else the first to run out.
+ */
 export function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
   const wait = ({ retryAfterMs }: Decision) =>
     retryAfterMs < 0 ? Number.POSITIVE_INFINITY : retryAfterMs;

@@ -1,16 +1,16 @@
 /**
- * Denials that still hold: until its `retry_after` a denied call would be denied again, so nobody
- * needs to ask. Exact while nobody deletes, refunds or changes the limit. Bounded: the oldest goes
- * first.
+ * Denials that still hold: a denied call is denied again until its `retryAfterMs` has passed, so
+ * the server is not called. Exact unless a key is deleted, refunded or gets another limit
+ * meanwhile. Bounded: the oldest denial is dropped first.
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
 import type { Rule } from './rules.js';
 
-/** Between the keys of a call of several rules: it stands in no key. */
+/** Separates the keys of a call with several rules. It cannot occur in a key. */
 const SEPARATOR = '\0';
 
-/** What the denial of a call of several rules is held by, in place of its key and its cost. */
+/** Returns the cache key of a call with several rules, in place of its key and its cost. */
 export function joint(
   asks: readonly { rule: Rule; key: string; cost?: number | undefined }[],
 ): [keys: string, costs: string] {
@@ -29,7 +29,7 @@ interface Held {
 export class DenyCache {
   /** By key, then by cost. */
   readonly #held = new Map<string, Map<number | string, Held>>();
-  /** The keys of several rules among them. */
+  /** Those keys of `#held` that belong to several rules. */
   readonly #joint = new Set<string>();
   #count = 0;
 
@@ -38,11 +38,11 @@ export class DenyCache {
     private readonly size: number,
   ) {}
 
-  /** The denial with what is left of its times, or undefined. */
+  /** Returns the denial with the time left, or undefined. */
   get(key: string, cost: number | string, rule?: Rule): Decision | undefined {
     const held = this.#held.get(key)?.get(cost);
     if (held === undefined) return undefined;
-    // The plan of a customer may have changed, and its rule have the same name.
+    // The customer's plan may have changed to a rule of the same name.
     if (rule !== undefined && !held.decision.isOf(rule)) return undefined;
     const passed = Math.floor(this.clock.nowMs() - held.atMs);
     const { decision } = held;
@@ -54,8 +54,8 @@ export class DenyCache {
   }
 
   /**
-   * @param askedAtMs Before the call was sent, so that nothing is held longer than the server holds
-   * it.
+   * @param askedAtMs The time before the call was sent, so that a denial is not kept longer here
+   * than on the server.
    */
   put(key: string, cost: number | string, decision: Decision, askedAtMs: number): void {
     if (decision.allowed || decision.source !== 'server' || decision.retryAfterMs <= 0) return;
@@ -74,7 +74,7 @@ export class DenyCache {
     if (costs.size === 0) this.#remove(key);
   }
 
-  /** Forgets what this process knows of a key, whatever the cost. */
+  /** Forgets all denials of a key, whatever the cost. */
   forget(key: string): void {
     this.#remove(key);
     for (const keys of this.#joint) {
@@ -89,7 +89,7 @@ export class DenyCache {
   }
 }
 
-/** So many ms later, and from here. */
+/** Returns the denial as of `passedMs` later, decided locally. */
 function aged(decision: Decision, passedMs: number): Decision {
   const left = (ms: number) => (ms > 0 ? Math.max(0, ms - passedMs) : ms);
   return new Decision({

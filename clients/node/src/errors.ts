@@ -1,11 +1,11 @@
 /**
- * One tree of errors. Each has a stable `code`, and the driver's own error as its `cause`.
+ * The errors. Each has a stable `code`, and the driver's own error as its `cause`.
  *
- * What matters most is whose fault it is: a mistake of the program is thrown always, a server that
- * is away is answered by the rule's `onError`.
+ * Most important is the difference between a mistake of the program, which is always thrown, and a
+ * server that is away, for which the rule's `onError` decides.
  */
 
-/** What all errors of this package are. */
+/** Base class of all errors of this package. */
 export abstract class RateLimitError extends Error {
   abstract readonly code: string;
 
@@ -15,7 +15,7 @@ export abstract class RateLimitError extends Error {
   }
 }
 
-/** An argument that no call can be made with; `argument` names it. Nothing was asked. */
+/** An invalid argument, named by `argument`. No call was sent. */
 export class ArgumentError extends RateLimitError {
   readonly code = 'RL_ARGUMENT';
 
@@ -28,8 +28,8 @@ export class ArgumentError extends RateLimitError {
 }
 
 /**
- * The server refused the call for a reason that asking again does not mend: `WRONGTYPE`, `ERR`, an
- * unknown command, `NOPERM`. Thrown under every `onError`, never silently open.
+ * The server refused the call, and sending it again does not help: `WRONGTYPE`, `ERR`, an unknown
+ * command, `NOPERM`. Thrown under every `onError`, so a limit is never silently off.
  */
 export class MistakeError extends RateLimitError {
   readonly code = 'RL_MISTAKE';
@@ -45,13 +45,13 @@ export class MistakeError extends RateLimitError {
 }
 
 /**
- * Why there is no answer: the deadline passed, the connection is not there or broke, the server
- * says that it cannot decide now, too many calls are in flight, or the circuit breaker is open.
+ * Why there is no answer: the deadline passed (`timeout`), there is no connection or it broke, the
+ * server cannot decide now, too many calls are in flight, or the circuit breaker is open.
  */
 export type UnavailableReason = 'timeout' | 'connection' | 'server' | 'overloaded' | 'circuit';
 
 /**
- * No answer could be had. The call may have counted (`timeout` and `connection`), so it is not
+ * There was no answer. The call may have counted (`timeout` and `connection`), so it is not
  * repeated.
  */
 export class UnavailableError extends RateLimitError {
@@ -66,7 +66,7 @@ export class UnavailableError extends RateLimitError {
   }
 }
 
-/** What the server says when it is there and cannot decide now; it passes by itself. */
+/** The first words of replies of a server that cannot decide now; they pass by themselves. */
 const PASSING = new Set([
   'LOADING',
   'READONLY',
@@ -81,12 +81,12 @@ const PASSING = new Set([
   'ASK',
 ]);
 
-/** What the library calls and the user may not: servers say `ERR` of it. */
+/** Commands that the library calls and the user may not; servers report them as `ERR`. */
 const RIGHTS_IN_LIBRARY = /^ERR (ACL failure in script|The user executing the script can't)/;
 
 /**
- * Tells what an error of a driver means. A reply begins with its kind in capitals; whatever does
- * not is the driver's own, of a connection that is not there, broke or gave up.
+ * Classifies a driver's error. A server's reply begins with its kind in capitals; any other error
+ * is the driver's own: the connection is missing, broke or gave up.
  */
 export function classified(error: unknown): MistakeError | UnavailableError {
   if (error instanceof MistakeError || error instanceof UnavailableError) return error;

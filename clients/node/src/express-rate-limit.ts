@@ -1,15 +1,15 @@
 /**
  * A store for express-rate-limit, which keeps its options and headers; the server decides.
  *
- * That package compares a count with its limit. Of a decision it is told `limit - remaining` hits,
- * and of a denial `limit + 1`, with the retry as the reset. It cannot be told of costs, of what
- * never passes, or of a failure policy: those belong to `redis-throttle-client/express`.
+ * That package compares a count with its limit. The store reports an allowed call as `limit -
+ * remaining` hits, and a denial as `limit + 1` hits with the retry as the reset. It cannot report
+ * costs, calls that never pass, or failure policies: use `redis-throttle-client/express` for those.
  */
 import { ArgumentError, UnavailableError } from './errors.js';
 import type { Limiter } from './limiter.js';
 import { fixed, type Rule } from './rules.js';
 
-/** What a store answers. */
+/** The reply of a store. */
 export interface HitCount {
   totalHits: number;
   resetTime: Date;
@@ -18,18 +18,18 @@ export interface HitCount {
 export interface StoreOptions {
   limiter: Limiter;
   /**
-   * The rule that decides. Its limit has to be the `limit` of express-rate-limit. Default: a fixed
-   * window with the limit and the `windowMs` of there.
+   * The rule that decides. Its limit must be the `limit` of express-rate-limit. Default: a fixed
+   * window with its `limit` and `windowMs`.
    */
   rule?: Rule | undefined;
   /**
-   * The name of the rule that is made then. Default `express`; one for each limiter of the
+   * The name of the default rule. Default `express`; use one name for each limiter of the
    * application.
    */
   name?: string | undefined;
 }
 
-/** The options of express-rate-limit that a store has to agree with. */
+/** The options of express-rate-limit that a store must agree with. */
 interface TheirOptions {
   windowMs: number;
   limit: unknown;
@@ -38,20 +38,20 @@ interface TheirOptions {
   passOnStoreError?: boolean;
 }
 
-/** Kinds whose count of hits cannot be told. */
+/** Kinds of rules that have no count of hits. */
 const NOT_COUNTED = ['lease', 'backoff', 'policy', 'leaky_bucket'];
 
 export class RedisThrottleStore {
-  /** One key for all processes: what express-rate-limit asks of a store. */
+  /** False: all processes share a key. express-rate-limit reads it. */
   readonly localKeys = false;
-  /** What sets its keys apart from those of another store: the name of its rule. */
+  /** The name of the rule, which separates its keys from those of another store. */
   readonly prefix: string;
   readonly #limiter: Limiter;
   readonly #name: string;
   #rule: Rule | undefined;
   #refused: Error | undefined;
 
-  /** @throws ArgumentError for what it cannot express: at set-up, not at run time. */
+  /** @throws ArgumentError at set-up for a rule that a store cannot express. */
   constructor({ limiter, rule, name = 'express' }: StoreOptions) {
     if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
       throw new ArgumentError('rule', `one that counts hits, which ${rule.kind} does not`);
@@ -60,13 +60,13 @@ export class RedisThrottleStore {
       throw new ArgumentError('rule', 'one without prefetch, whose hits are known');
     }
     this.#limiter = limiter;
-    // Whatever the limiter does for rules that do not say.
+    // The limiter's own `prefetch` does not apply either.
     this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });
     this.#name = name;
     this.prefix = `${rule?.name ?? name}:`;
   }
 
-  /** Called by express-rate-limit when it is set up. Throws, and then refuses every call. */
+  /** Called by express-rate-limit at set-up. If it throws, the store refuses every call. */
   init(options: TheirOptions): void {
     try {
       this.#rule = this.#agreed(options);
@@ -78,7 +78,7 @@ export class RedisThrottleStore {
 
   #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
     if (passOnStoreError === true) {
-      // It would serve what is a mistake of the program, too.
+      // It would also serve requests after a mistake of the program.
       throw new ArgumentError('passOnStoreError', "false: onError 'allow' serves without a server");
     }
     if (typeof limit !== 'number') {
@@ -105,7 +105,7 @@ export class RedisThrottleStore {
     return this.#rule;
   }
 
-  /** @throws UnavailableError under `onError: 'deny'`: nobody decided. */
+  /** @throws UnavailableError under `onError: 'deny'`, if the server did not decide. */
   async increment(key: string): Promise<HitCount> {
     if (this.#refused !== undefined) {
       process.emitWarning(this.#refused, { code: 'RL_STORE' });
@@ -116,7 +116,7 @@ export class RedisThrottleStore {
     if (decision.source === 'error' && !decision.allowed) {
       throw decision.error ?? new UnavailableError('server', 'no decision');
     }
-    // Where nobody decided, and it is to be served, this is the first hit.
+    // `onError` allows the request, so it counts as the first hit.
     if (decision.source === 'error') return { totalHits: 1, resetTime: this.#at(1000) };
     if (!decision.allowed) {
       return { totalHits: rule.limit + 1, resetTime: this.#at(decision.retryAfterMs) };
@@ -135,7 +135,7 @@ export class RedisThrottleStore {
 
   /** Gives a hit back: for `skipFailedRequests` and `skipSuccessfulRequests`. */
   async decrement(key: string): Promise<void> {
-    // Nobody waits for it there; a rejection would end the process.
+    // express-rate-limit does not await it; a rejection would end the process.
     await this.#limiter.refund(this.#ready, key).catch((error) => {
       process.emitWarning(`a hit was not given back: ${error}`, { code: 'RL_DECREMENT' });
     });
@@ -145,7 +145,7 @@ export class RedisThrottleStore {
     await this.#limiter.forget(this.#ready, key);
   }
 
-  /** Never now: at least a millisecond ahead. */
+  /** Returns an instant at least one millisecond ahead. */
   #at(ms: number): Date {
     return new Date(Date.now() + Math.max(1, ms));
   }

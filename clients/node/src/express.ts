@@ -1,4 +1,4 @@
-/** Middleware for Express, and for whatever hands on `node:http` requests with a `next`. */
+/** Middleware for Express, and for any framework that passes `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
@@ -6,14 +6,14 @@ import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
 
-/** What the middleware leaves on a request. */
+/** The property that the middleware sets on a request. */
 export interface RateLimited {
   rateLimit?: Decision | undefined;
 }
 
 export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessage>
   extends MiddlewareOptions<Incoming> {
-  /** Answers a refusal in place of the problem body; status and headers are set. */
+  /** Answers a denial in place of the problem body; status and headers are already set. */
   handler?:
     | ((
         request: Incoming & RateLimited,
@@ -31,9 +31,9 @@ export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage
 ) => Promise<void>;
 
 /**
- * Limits the requests that pass through it. A refusal is a response, a mistake of the program goes
- * to `next`. The decision is on `request.rateLimit`; leases end with the response, also when the
- * client goes away.
+ * Limits the requests that pass through it. A denial is a response; a mistake of the program goes
+ * to `next`. The decision is in `request.rateLimit`. Leases end with the response, also if the
+ * client disconnects.
  */
 export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   options: ExpressOptions<Incoming>,
@@ -54,7 +54,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
       if (marker !== undefined) clean(request, marker);
       const { decision, headers, problem, leases } = await decide(request);
       releaseAfter(response, leases);
-      // Skipped here, it may have been decided by another one before.
+      // If this one skips the request, the decision of an earlier middleware stays.
       if (decision !== undefined) request.rateLimit = decision;
       for (const [name, value] of Object.entries(headers)) {
         if (LISTS.has(name)) response.appendHeader(name, value);
@@ -71,7 +71,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
         for (const [name, value] of Object.entries(PROBLEM_HEADERS))
           response.setHeader(name, value);
         const body = JSON.stringify(problem);
-        // Said by itself, for `HEAD` is answered without the body.
+        // Set explicitly, because an answer to `HEAD` has no body.
         response.setHeader('Content-Length', Buffer.byteLength(body));
         response.end(body);
         return;
@@ -85,17 +85,17 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   return rateLimitMiddleware;
 }
 
-/** Names of request headers that one of ours has written, and a client no more. */
+/** The names of request headers that this package has set; the client's own are removed. */
 const cleaned = new WeakMap<IncomingMessage, Set<string>>();
 
-/** What a client says of it is not to be believed. */
+/** Removes a header that the client sent: only the middleware may set it. */
 function clean(request: IncomingMessage, name: string): void {
   const names = cleaned.get(request) ?? new Set();
   if (!names.has(name)) delete request.headers[name];
   cleaned.set(request, names.add(name));
 }
 
-/** `close` comes after every response, finished or not; it may have come already. */
+/** Releases the leases on `close`, which follows every response and may have come already. */
 function releaseAfter(response: ServerResponse, leases: readonly Lease[]): void {
   const release = () => {
     for (const lease of leases) void lease.release();

@@ -1,9 +1,9 @@
 /**
- * The one writer of headers and of problem bodies. The names are those of revision 11 of
- * draft-ietf-httpapi-ratelimit-headers; that they may still change is why they stand here alone.
+ * The only writer of headers and problem bodies. The names are those of revision 11 of
+ * draft-ietf-httpapi-ratelimit-headers. They may still change, so they are only in this file.
  */
 
-/** The values of a decision that headers and problem bodies are written from. */
+/** The values of a decision that headers and problem bodies need. */
 export interface DecisionValues {
   readonly allowed: boolean;
   readonly rule: string;
@@ -17,7 +17,7 @@ export interface DecisionValues {
 }
 
 /**
- * `draft-11`: `RateLimit` and `RateLimit-Policy`. The older forms: `draft-6`, `RateLimit-Limit`,
+ * `draft-11`: `RateLimit` and `RateLimit-Policy`. Older forms: `draft-6`, `RateLimit-Limit`,
  * `-Remaining` and `-Reset` in seconds left; `x-ratelimit`, the same with an `X-`, the reset in
  * seconds since 1970.
  */
@@ -26,22 +26,22 @@ export type HeaderStyle = (typeof STYLES)[number];
 export const STYLES = ['draft-11', 'draft-6', 'x-ratelimit'] as const;
 
 export interface HeaderOptions {
-  /** Which forms. Default: `['draft-11']`. */
+  /** The forms to write. Default: `['draft-11']`. */
   styles?: readonly HeaderStyle[] | undefined;
   /** Unix time in ms, for `X-RateLimit-Reset` alone. Default: the clock of this process. */
   nowMs?: number | undefined;
 }
 
 /**
- * `Retry-After` in seconds: rounded up and at least 1; undefined where coming back does not help.
+ * Returns `Retry-After` in seconds, rounded up and at least 1; undefined if a retry never helps.
  */
 export function retryAfterSeconds(retryAfterMs: number): number | undefined {
   return retryAfterMs < 0 ? undefined : Math.max(1, Math.ceil(retryAfterMs / 1000));
 }
 
 /**
- * The fields for a decision, of one rule or of several. Where nobody decided there are no numbers,
- * and only a refusal says when to come back.
+ * Returns the headers for a decision of one rule or of several. Without a decision there are no
+ * numbers, and a denial has only `Retry-After`.
  */
 export function rateLimitHeaders(
   decision: DecisionValues,
@@ -73,12 +73,12 @@ function structured(
   return { 'RateLimit-Policy': all.map(policy).join(', '), RateLimit: all.map(state).join(', ') };
 }
 
-/** `w` in whole seconds; left out below one, which the field cannot say. */
+/** Writes `w` in whole seconds; leaves it out below one second, which the field cannot express. */
 function policy({ rule, limit, windowMs = 0 }: DecisionValues): string {
   return `"${rule}";q=${limit}${windowMs < 1000 ? '' : `;w=${Math.ceil(windowMs / 1000)}`}`;
 }
 
-/** `t`: of a rule that denies when it lets the next one through; never after `Retry-After`. */
+/** Returns `t`: for a rule that denies, the seconds until its retry; at most `Retry-After`. */
 function secondsLeft(part: DecisionValues, retryAfter = Number.POSITIVE_INFINITY): number {
   const own = part.allowed ? undefined : retryAfterSeconds(part.retryAfterMs);
   return Math.min(own ?? Math.ceil(part.resetAfterMs / 1000), retryAfter);
@@ -92,7 +92,7 @@ function three(prefix: string, { limit, remaining }: DecisionValues, reset: numb
   };
 }
 
-/** A body of `application/problem+json`, RFC 9457: no key, no subject, no limit of others. */
+/** A body of `application/problem+json`, RFC 9457: no key, no subject, no limit of other rules. */
 export interface Problem {
   type: string;
   title: string;
@@ -103,7 +103,7 @@ export interface Problem {
 
 const QUOTA_EXCEEDED = 'https://iana.org/assignments/http-problem-types#quota-exceeded';
 
-/** What a refusal answers: 429; 413 where it never will be; 503 where nobody decided. */
+/** Returns the body of a denial: 429; 413 if a retry never helps; 503 without a decision. */
 export function problemOf(decision: DecisionValues): Problem {
   const { source, retryAfterMs } = decision;
   if (source === 'error') {
@@ -124,7 +124,7 @@ export function problemOf(decision: DecisionValues): Problem {
   };
 }
 
-/** What a request without a subject answers. */
+/** Returns the body for a request without a subject. */
 export function noSubjectProblem(): Problem {
   return plain(400, 'Bad Request', 'The request does not say who it is from.');
 }

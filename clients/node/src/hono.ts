@@ -1,11 +1,11 @@
-/** Middleware over `Request` and `Response`, as Hono and others of its style have it. */
+/** Middleware over `Request` and `Response`, for Hono and frameworks like it. */
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
 
-/** What is used of a context: Hono's has all of it. */
+/** The part of a context that the middleware uses; Hono's has all of it. */
 export interface ContextLike {
   readonly req: { raw: Request };
   res: Response;
@@ -17,11 +17,11 @@ export interface ContextLike {
 export interface HonoOptions<Context extends ContextLike = ContextLike>
   extends MiddlewareOptions<Context> {
   /**
-   * The address of the peer, which `Request` does not have. Default: that of `@hono/node-server`.
-   * Elsewhere give this or `key`.
+   * Returns the address of the peer, which `Request` lacks. Default: that of `@hono/node-server`.
+   * On other runtimes give this or `key`.
    */
   peer?: ((context: Context) => string | undefined) | undefined;
-  /** Answers a refusal in place of the problem body; the headers are added. */
+  /** Answers a denial in place of the problem body; the middleware adds the headers. */
   handler?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
 }
 
@@ -32,8 +32,8 @@ export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
 ) => Promise<Response | void>;
 
 /**
- * Limits the requests that pass through it. The decision is `context.get('rateLimit')`; leases end
- * with the body of the response, also when the client goes away.
+ * Limits the requests that pass through it. The decision is `context.get('rateLimit')`. Leases end
+ * with the body of the response, also if the client disconnects.
  */
 export function rateLimit<Context extends ContextLike = ContextLike>(
   options: HonoOptions<Context>,
@@ -69,15 +69,15 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       throw error;
     }
     if (context.res.status === 101) {
-      // The answer to an upgrade cannot be copied, and what follows it is no response.
+      // The answer to an upgrade cannot be copied, and the connection after it is not a response.
       release(leases);
       return;
     }
     const response = leases.length > 0 ? releasing(context, leases, client) : context.res;
-    // A copy where the headers are fixed, as of a response that was fetched.
+    // A copy, because a response may have fixed headers, for example one from `fetch`.
     const copy = new Response(response.body, response);
     for (const [name, value] of Object.entries(headers)) {
-      // What the application has set itself stands.
+      // Headers that the application has set stay.
       if (LISTS.has(name)) copy.headers.append(name, value);
       else if (!copy.headers.has(name)) copy.headers.set(name, value);
     }
@@ -91,17 +91,17 @@ function nodePeer({ env }: { env?: any }): string | undefined {
   return (env?.incoming ?? env?.server?.incoming)?.socket?.remoteAddress;
 }
 
-/** Names of request headers that one of ours has written, and a client no more. */
+/** The names of request headers that this package has set; the client's own are removed. */
 const cleaned = new WeakMap<ContextLike, Set<string>>();
 
-/** What a client says of it is not to be believed. */
+/** Removes a header that the client sent: only the middleware may set it. */
 function clean(context: ContextLike, name: string): void {
   const names = cleaned.get(context) ?? new Set();
   if (!names.has(name)) mark(context, name, false);
   cleaned.set(context, names.add(name));
 }
 
-/** A request's headers are fixed, so it is replaced where they have to change. */
+/** Sets or removes a header. A request's headers are fixed, so the request is replaced. */
 function mark({ req }: ContextLike, name: string, degraded: boolean): void {
   if (!degraded && !req.raw.headers.has(name)) return;
   const headers = new Headers(req.raw.headers);
@@ -114,7 +114,7 @@ function release(leases: readonly Lease[]): void {
   for (const lease of leases) void lease.release();
 }
 
-/** The response, whose leases end with its body. */
+/** Returns the response, whose leases end with its body. */
 function releasing(
   { req, res: response, env }: ContextLike,
   leases: readonly Lease[],
@@ -122,9 +122,9 @@ function releasing(
 ): Response {
   const done = () => release(leases);
   client.addEventListener('abort', done, { once: true });
-  // Of node-server: it closes also when another middleware has dropped the body unread.
+  // node-server only: closes also if another middleware has dropped the body unread.
   env?.outgoing?.once?.('close', done);
-  // Nobody reads the body of an answer to HEAD, nor is told to leave it.
+  // The body of an answer to HEAD is neither read nor cancelled.
   if (response.body === null || client.aborted || req.raw.method === 'HEAD') {
     done();
     return response;

@@ -1,5 +1,5 @@
 /**
- * What the middleware of all frameworks share: who asks, what is asked, and the answer. A
+ * Common code of the middleware of all frameworks: the subject, the calls and the answer. A
  * framework's own file only reads its requests and writes its responses.
  */
 import { randomUUID } from 'node:crypto';
@@ -19,65 +19,65 @@ import type { Limiter } from './limiter.js';
 import type { RuleCall } from './options.js';
 import type { Rule } from './rules.js';
 
-/** A value, or what gives it for a request. */
+/** A value, or a function that returns it for a request. */
 export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
 
 /** One rule of a request. */
 export interface RequestRule<Incoming> {
   rule: PerRequest<Incoming, Rule>;
-  /** Whom it is asked for; default: the middleware's `key`. */
+  /** Returns the subject. Default: the middleware's `key`. */
   key?: KeyFunction<Incoming> | undefined;
   /** Default: the middleware's `cost`. */
   cost?: PerRequest<Incoming, number> | undefined;
 }
 
 /**
- * Who a request is from. Undefined or empty: it does not say, though it should, and is answered
- * 400, or takes the `anonymous` rule.
+ * Returns the subject of a request. If it is undefined or empty, the request is answered 400, or
+ * the `anonymous` rule applies.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
 ) => string | undefined | Promise<string | undefined>;
 
-/** The options that all frameworks have. */
+/** The options of the middleware for every framework. */
 export interface MiddlewareOptions<Incoming> {
   limiter: Limiter;
-  /** One rule, or several, which are one call: all of them or none. At most one a lease. */
+  /** One rule, or several in one call that takes from all or from none. At most one is a lease. */
   rule: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
   /** Default: the client's address. */
   key?: KeyFunction<Incoming> | undefined;
   /**
-   * The rule, for the client's address, of a request one of whose keys says nothing; it stands for
-   * all of its rules. Default: none, it is answered 400.
+   * The rule for a request without a subject. It applies to the client's address, in place of all
+   * rules. Default: none, the request is answered 400.
    */
   anonymous?: Rule | undefined;
-  /** Proxies whose `X-Forwarded-For` is believed: addresses, networks, `unix`. Default: none. */
+  /** Proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none. */
   trustedProxies?: readonly string[] | undefined;
   cost?: PerRequest<Incoming, number> | undefined;
-  /** Requests that are not limited. */
+  /** Returns true for requests that are not limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
-  /** One hash tag for all keys of a request, for clusters. */
+  /** Returns one hash tag for all keys of a request, for clusters. */
   tag?: ((request: Incoming) => string | undefined) | undefined;
-  /** Which forms of the headers. Default `['draft-11']`; an empty list: only `Retry-After`. */
+  /** The forms of the headers. Default `['draft-11']`; an empty list writes only `Retry-After`. */
   headers?: readonly HeaderStyle[] | undefined;
-  /** The name of a request header that tells services behind when nobody decided. Default: none. */
+  /** The request header that tells the application when `onError` decided. Default: none. */
   degradedHeader?: string | undefined;
 }
 
-/** How a framework's requests are read. */
+/** Reads the requests of a framework. */
 export interface RequestReader<Incoming> {
   peer(request: Incoming): string | undefined;
   forwarded(request: Incoming): readonly string[];
 }
 
-/** What to do with a request. */
+/** The result for a request. */
 export interface Outcome {
-  /** Undefined: it is not limited. */
+  /** Undefined if the request is not limited. */
   decision: Decision | undefined;
   headers: Record<string, string>;
-  /** Undefined: it goes on. */
+  /** Undefined if the request may proceed. */
   problem: Problem | undefined;
-  /** To be released when the response has ended, however it ends. */
+  /** To be released when the response ends, for whatever reason. */
   leases: readonly Lease[];
 }
 
@@ -88,10 +88,10 @@ const PASSED: Outcome = Object.freeze({
   leases: [],
 });
 
-/** What the name of a header is made of. */
+/** The syntax of a header's name. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Compiles the options once; what it returns decides a request. */
+/** Compiles the options once, and returns a function that decides a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
@@ -111,7 +111,7 @@ export function requestLimiter<Incoming>(
   if (styles?.some((style) => !STYLES.includes(style))) {
     throw new ArgumentError('headers', `some of ${STYLES.join(', ')}`);
   }
-  // Of those that are functions nobody knows yet.
+  // Rules that are functions are checked for each request.
   const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
   if (known.filter(({ kind }) => kind === 'lease').length > 1) {
     throw new ArgumentError('rule', 'at most one lease');
@@ -126,7 +126,7 @@ export function requestLimiter<Incoming>(
     throw new ArgumentError('degradedHeader', 'the name of a header');
   }
 
-  /** Of a request that does not say who it is from. */
+  /** Returns the call for a request without a subject. */
   async function anonymousCalls(request: Incoming): Promise<RuleCall[] | undefined> {
     const subject = fromAddress(request);
     if (anonymous === undefined || subject === undefined) return undefined;
@@ -192,11 +192,11 @@ async function given<Incoming, Value>(
   return typeof value === 'function' ? (value as Function)(request) : value;
 }
 
-/** The headers of a refusal, beside those of the decision. */
+/** The headers of a denial, in addition to those of the decision. */
 export const PROBLEM_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Content-Type': 'application/problem+json',
   'Cache-Control': 'no-store',
 });
 
-/** Fields that are lists, so that those of another limiter stand beside ours. */
+/** Fields that are lists, so the values of another limiter are kept. */
 export const LISTS: ReadonlySet<string> = new Set(['RateLimit', 'RateLimit-Policy']);

@@ -1,24 +1,24 @@
-/** Keys: `prefix:rule:subject`, each part encoded, so that no two subjects can meet in one key. */
+/** Keys: `prefix:rule:subject`, each part encoded, so that no two subjects share a key. */
 import { createHash, createHmac } from 'node:crypto';
 import { ArgumentError } from './errors.js';
 
 export interface KeyOptions {
-  /** What all keys begin with. Default `rl`; empty: nothing. */
+  /** The first part of all keys. Default `rl`; empty: none. */
   prefix?: string | undefined;
-  /** `subject`: the subject in braces, so that in a cluster all rules of one lie in one slot. */
+  /** `subject` puts the subject in braces, so that in a cluster all its rules are in one slot. */
   hashTag?: 'subject' | undefined;
-  /** Hashes subjects and tags under this secret, of at least 16 characters: no raw data in keys. */
+  /** Hashes subjects and tags with this secret, at least 16 characters: no raw data in keys. */
   hmacSecret?: string | undefined;
 }
 
-/** Longer ones are hashed. In bytes, encoded. */
+/** Longer parts are hashed. In bytes, encoded. */
 const LENGTH_MAX = 128;
 
-/** What would end a part or a hash tag, or could not be read in a log. */
+/** Characters that would end a part or a hash tag, or are unreadable in a log. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
 const SPECIAL = /[%:{} \u0000-\u001f\u007f]/g;
 
-/** What stands in a key as it is: most subjects, told by one look. */
+/** Matches a part that needs no encoding: most subjects, in one test. */
 const PLAIN = /^[!-$&-9;-z|~]{1,128}$/;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -54,16 +54,14 @@ export class Keys {
     return `${this.#prefix}${front}${name}:${braced ? `{${encoded}}` : encoded}`;
   }
 
-  /** 16 hexadecimal digits for logs and metrics; keyed where there is a secret. */
+  /** Returns 16 hexadecimal digits for logs and metrics; keyed with the secret if there is one. */
   subjectHash(subject: string): string {
     const secret = this.#secret;
     const hash = secret === undefined ? createHash('sha256') : createHmac('sha256', secret);
     return hash.update(subject).digest('hex').slice(0, 16);
   }
 
-  /**
-   * A subject as it stands in a key. What is hashed begins with `:`, which nothing encoded does.
-   */
+  /** Returns a part as it is in a key. A hash begins with `:`, which no encoded part does. */
   part(argument: string, text: string): string {
     if (typeof text !== 'string' || text === '') {
       throw new ArgumentError(argument, 'a text that is not empty');

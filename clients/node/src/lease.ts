@@ -1,18 +1,17 @@
-/** A permit that renews itself until it is released, and says when it is lost. */
+/** Leases: a permit that renews itself until it is released, and reports when it is lost. */
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
 
-/** What a lease asks of its limiter. */
+/** The calls of a lease to its limiter. */
 export interface LeaseCalls {
-  /** Whether the permit is still ours; rejects without an answer. */
+  /** Returns true if this lease still holds the permit; rejects without an answer. */
   renew(): Promise<boolean>;
   release(): Promise<void>;
 }
 
 /**
- * A lease, or the refusal of one: `allowed` tells. While it is held it renews itself at a third of
- * its ttl. It is no lock: a process that was stopped for longer than the ttl does not know that it
- * lost it.
+ * A lease, or a denial: see `allowed`. While held it renews itself at a third of its ttl. It is not
+ * a lock: a process that was stopped for longer than the ttl does not notice the loss.
  */
 export class Lease {
   readonly decision: Decision;
@@ -44,15 +43,15 @@ export class Lease {
   }
 
   /**
-   * Whether the permit is ours by this process' clock. Of a lease that nobody decided: until it is
-   * released.
+   * Whether this process holds the permit, by its own clock. If `onError` allowed the lease: until
+   * it is released.
    */
   get held(): boolean {
     if (!this.allowed || this.#released || this.#lost.signal.aborted) return false;
     return !this.#isOnServer || this.#clock.nowMs() < this.#heldUntilMs;
   }
 
-  /** Aborted when the lease is lost: stop then, somebody else may hold the permit. */
+  /** Aborted when the lease is lost: stop the work, another process may hold the permit. */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
@@ -61,9 +60,7 @@ export class Lease {
     return this.allowed && this.decision.source === 'server';
   }
 
-  /**
-   * Gives the permit back, once. A release that finds no server is forgotten: the permit lapses.
-   */
+  /** Gives the permit back, once. If no server answers, the permit expires by itself. */
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
@@ -92,7 +89,7 @@ export class Lease {
         const kept = await this.#calls.renew();
         this.#heldUntilMs = kept ? askedAtMs + this.#ttlMs : 0;
       } catch {
-        // There are more tries before it lapses.
+        // More tries follow before it expires.
       }
     }
     if (!this.#released) this.#schedule();

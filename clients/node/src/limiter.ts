@@ -1,4 +1,4 @@
-/** The limiter: one question, one answer, within the deadline, and never asked twice. */
+/** The limiter: each call is sent once, and answered within the deadline. */
 import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
@@ -42,7 +42,7 @@ export class Limiter {
   readonly #counters = { allowed: 0, denied: 0, degraded: 0, local: 0, mistakes: 0 };
   #closed = false;
 
-  /** @param client Of node-redis or ioredis, one or a cluster; yours to open and to close. */
+  /** @param client A client or cluster of node-redis or ioredis; you open and close it. */
   constructor(client: Client, options: LimiterOptions = {}) {
     const checked = withDefaults(options);
     const { timeoutMs, onError, denialCache, prefetch, clock } = checked;
@@ -68,7 +68,7 @@ export class Limiter {
     return { ...this.#counters };
   }
 
-  /** May this happen now? Takes the cost if so. */
+  /** Decides a call; takes the cost if it is allowed. */
   async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
     const { cost = 1, partial = false, signal } = options;
     const key = this.#keyOf(rule, subject, options.tag);
@@ -82,7 +82,7 @@ export class Limiter {
     if (here !== undefined) return this.#counted(here, [ask], undefined);
     const askedAtMs = cacheable || this.#onDecision !== undefined ? this.#clock.nowMs() : 0;
     let decision: Decision;
-    // As `#decided`, with no function in between: this is what nearly all calls are.
+    // As `#decided`, without a function in between: nearly all calls take this path.
     try {
       decision = fromStock
         ? await this.#stock(ask, signal)
@@ -94,7 +94,7 @@ export class Limiter {
     return this.#counted(decision, [ask], askedAtMs);
   }
 
-  /** What `check` would answer; changes nothing. */
+  /** Returns the decision of `check`; changes nothing. */
   async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
@@ -105,20 +105,19 @@ export class Limiter {
   /**
    * Gives a cost back, never past the full allowance.
    *
-   * @throws UnavailableError without an answer: it may have been given back, so do not repeat it.
+   * @throws UnavailableError without an answer: the refund may have been applied, so do not repeat
+   * it.
    */
   async refund(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     return this.#settle('refund', rule, subject, options);
   }
 
-  /** Takes a cost whether or not it is there: a debt. Throws without an answer, as `refund`. */
+  /** Takes a cost even if it is not left: a debt. Throws without an answer, as `refund`. */
   async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     return this.#settle('charge', rule, subject, options);
   }
 
-  /**
-   * Forgets a subject under a rule: it has its full allowance again. Whether there was something.
-   */
+  /** Forgets a subject under a rule, which resets its allowance. Returns true if it was stored. */
   async forget(
     rule: Rule,
     subject: string,
@@ -128,25 +127,25 @@ export class Limiter {
     const here = [this.#denials, this.#stocks];
     for (const memory of here) memory?.forget(key);
     const reply = await this.#answer(protocol.forget(key), options.signal);
-    // Again, for what a call that was under way has brought.
+    // Again, for the results of calls that were under way.
     for (const memory of here) memory?.forget(key);
     return protocol.replyInteger(reply) > 0;
   }
 
-  /** Several rules at once: takes from all or from none. `parts` has what each of them said. */
+  /** Checks several rules at once: takes from all or from none. `parts` has their decisions. */
   async checkAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
     return this.#several(calls, options, false);
   }
 
-  /** What `checkAll` would answer; changes nothing. */
+  /** Returns the decision of `checkAll`; changes nothing. */
   async peekAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
     return this.#several(calls, options, true);
   }
 
   /**
-   * One rule after the other, for keys in different slots: a global ceiling and a tenant's rule.
-   * What was taken is given back when a later one denies. In between, others may be denied by what
-   * is given back then; and when the server is lost in between, what was taken stays taken.
+   * Checks one rule after the other, for keys in different slots: a global ceiling and a tenant's
+   * rule. If a later rule denies, gives back what the earlier ones took. In between, other callers
+   * may be denied; if the server is lost in between, the cost stays taken.
    */
   async checkEach(
     calls: readonly RuleCall[],
@@ -183,8 +182,8 @@ export class Limiter {
   }
 
   /**
-   * Sleeps as long as it is told, then acts: until the call is allowed, its turn has come (leaky
-   * bucket), or it would take longer than `maxWaitMs`; then nothing is taken.
+   * Retries a denied call after each `retryAfterMs`, and waits out the turn of an allowed one
+   * (leaky bucket). If that would take longer than `maxWaitMs`, denies and takes nothing.
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
     const { maxWaitMs, signal, ...rest } = options;
@@ -197,14 +196,14 @@ export class Limiter {
       const fits = waitMs > 0 && this.#clock.nowMs() + waitMs <= endsAtMs;
       if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
       if (!fits) {
-        // The turn is too late for us: leave the queue.
+        // The turn comes too late: leave the queue.
         if (!decision.degraded) await this.refund(rule, subject, { ...rest, signal });
         return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
       }
       try {
         await sleep(this.#clock, waitMs, signal);
       } catch (error) {
-        // Its turn is left to others.
+        // Gives the turn back.
         if (decision.allowed && !decision.degraded) {
           await this.refund(rule, subject, rest).catch(() => {});
         }
@@ -215,11 +214,11 @@ export class Limiter {
   }
 
   /**
-   * One of so many permits at once. It renews itself until it is released: `await using` or
+   * Takes one of the rule's permits. It renews itself until it is released: use `await using` or
    * `finally`.
    *
-   * @param options.id Who holds it, 1 to 128 bytes; a random one if not given. One for each piece
-   * of work.
+   * @param options.id The holder, 1 to 128 bytes; random by default. Use one for each piece of
+   * work.
    */
   async lease(
     rule: Rule,
@@ -242,7 +241,7 @@ export class Limiter {
   }
 
   /**
-   * @internal For the middleware: the leases among rules that `checkAll` was asked, under `id`.
+   * @internal Returns the leases among the rules of a `checkAll` under `id`, for the middleware.
    */
   leasesOf(
     calls: readonly RuleCall[],
@@ -273,7 +272,7 @@ export class Limiter {
     );
   }
 
-  /** Leases whose answer was lost may be held: gives them back as far as somebody listens. */
+  /** Decides leases. If the answer was lost, tries to release them: they may be held. */
   async #abandoning(
     leases: readonly protocol.Ask[],
     id: string | undefined,
@@ -297,7 +296,7 @@ export class Limiter {
   }
 
   /**
-   * At start: is the server there, and which back end answers?
+   * Checks at start that the server answers, and returns its back end.
    *
    * @throws MistakeError without one, or the right to call it; UnavailableError without the server.
    */
@@ -306,11 +305,11 @@ export class Limiter {
     return this.#backends.answering;
   }
 
-  /** Gives back what was prefetched and not spent. The client that was brought stays open. */
+  /** Gives back prefetched permits that were not spent. Your client stays open. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    // One after the other: all at once would be more than may be in flight, and so not be sent.
+    // One after the other: more than `maxInFlight` at once would not be sent.
     for (const { rule, key, units } of await this.#stocks.drain()) {
       const refund = protocol.single('refund', { rule, key, cost: units });
       await this.#answer(refund, undefined).catch(() => {});
@@ -322,7 +321,7 @@ export class Limiter {
     await this.close();
   }
 
-  /** The key of a rule that can be decided here whatever happens. */
+  /** Returns the key, after checking that `onError` can decide for this rule. */
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const { kind } = rule.fallback ?? rule;
     if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
@@ -376,7 +375,7 @@ export class Limiter {
     return protocol.settledOf(reply, rule);
   }
 
-  /** From the prefetched stock. Others may wait for the same fetch, so nobody's signal ends it. */
+  /** Takes from the prefetched stock. Other callers may share the fetch, so no signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
     const prefetch = this.#prefetchOf(ask.rule);
     const fetch = async () => {
@@ -391,7 +390,7 @@ export class Limiter {
     return this.#stocks.take(ask, limits, fetch);
   }
 
-  /** Decides, by `onError` if there is no answer; counts it and tells of it. */
+  /** Decides, by `onError` if there is no answer; counts the decision and calls the hook. */
   async #decided(
     asks: readonly protocol.Ask[],
     decide: () => Promise<Decision>,
@@ -407,7 +406,7 @@ export class Limiter {
     return peek ? decision : this.#counted(decision, asks, askedAtMs);
   }
 
-  /** @param askedAtMs Undefined: it was decided at once. */
+  /** @param askedAtMs Undefined if the decision was made without a call. */
   #counted(
     decision: Decision,
     asks: readonly protocol.Ask[],
@@ -423,7 +422,7 @@ export class Limiter {
     return decision;
   }
 
-  /** What holds without an answer. Throws whatever is not about the server's absence. */
+  /** Decides by `onError`. Throws any error except that the server is away. */
   #without(asks: readonly protocol.Ask[], error: unknown, peek: boolean): Decision {
     if (error instanceof MistakeError) this.#counters.mistakes += 1;
     if (!(error instanceof UnavailableError)) throw error;
@@ -432,7 +431,7 @@ export class Limiter {
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 
-  /** A call that has no `onError`: its errors are thrown, and counted. */
+  /** Sends a call without an `onError`: throws its errors, and counts mistakes. */
   async #answer(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
     try {
       return await this.#send(call, signal);

@@ -1,16 +1,16 @@
-/** The limiter of this process: decides without the server where a rule's `onError` is `local`. */
+/** The limiter of this process: decides without the server if a rule's `onError` is `local`. */
 import { type Algorithm, algorithmOf } from './algorithms.js';
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
 import type { Rule } from './rules.js';
 
 /**
- * Subjects that the local limiter remembers; beyond it the one that was served least lately is
+ * The number of keys that the local limiter remembers. Above it the least recently used is
  * forgotten.
  */
 const SUBJECTS_MAX = 10_000;
 
-/** A rule, its key, and what is asked of it. */
+/** A rule, its key, and what a call takes of it. */
 export interface LocalAsk {
   rule: Rule;
   key: string;
@@ -18,7 +18,9 @@ export interface LocalAsk {
   partial?: boolean | undefined;
 }
 
-/** A state is read by the rule that wrote it: another one of the same name begins anew. */
+/**
+ * Returns the key of a state. A changed rule of the same name does not read it: it starts again.
+ */
 function stateKey({ words }: Rule, key: string): string {
   return `${words.join(' ')} ${key}`;
 }
@@ -30,7 +32,7 @@ export class LocalLimiter {
 
   constructor(private readonly clock: Clock) {}
 
-  /** All rules, or none of them is charged; nothing is when it only looks. */
+  /** Takes from all rules or from none; from none if it only peeks. */
   decide(asks: readonly LocalAsk[], error: Error, peek: boolean): Decision[] {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
     const verdicts = asks.map(({ rule, key, cost = 1, partial = false }) => {
@@ -45,8 +47,8 @@ export class LocalLimiter {
       const { rule, key, cost = 1 } = asks[at] as LocalAsk;
       if (allowed && !peek && state !== undefined) this.#keep(stateKey(rule, key), state);
       const granted = verdict.allowed ? verdict.granted : 0;
-      // Above what this process may grant is not above the rule: it may pass when the server is
-      // back.
+      // A cost above this process' share may still be within the rule: the call may pass when the
+      // server is back.
       const passes = verdict.retryAfterMs < 0 && cost <= (rule.fallback ?? rule).limit;
       const retryAfterMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
       return new Decision({ ...verdict, granted, retryAfterMs, rule, source: 'local', error });

@@ -1,4 +1,4 @@
-/** The build takes files of Lua as their text. */
+/** Types of the `.lua` files, which the build imports as their text. */
 declare module '*.lua' {
   const text: string;
   export default text;

@@ -1,10 +1,10 @@
-/** Tells the application of decisions, for its metrics and logs. */
+/** Reports decisions to the application, for its metrics and logs. */
 import type { Decision } from './decision.js';
 import type { Keys } from './keys.js';
 import type { OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
 
-/** Once for each call, with the rule that decided. What the hook throws is a warning. */
+/** Calls the hook once for each call, with the rule that decided. Its errors become warnings. */
 export function tell(
   onDecision: OnDecision,
   decision: Decision,
@@ -20,7 +20,9 @@ export function tell(
   });
 }
 
-/** The same rule may be asked for several subjects: the one whose numbers the decision has. */
+/**
+ * Returns the call that decided: of several under one rule, the one with the decision's numbers.
+ */
 function deciding(decision: Decision, asks: readonly Ask[]): Ask {
   const { rule, allowed, remaining, resetAfterMs } = decision.fields();
   const ofRule = asks.filter((ask) => ask.rule === rule);

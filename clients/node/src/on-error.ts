@@ -6,24 +6,24 @@ import type { OnError } from './rules.js';
 
 const BY_STRICTNESS: readonly OnError[] = ['allow', 'local', 'deny'];
 
-/** Of several rules in one call the strictest decides: deny before local before allow. */
+/** Returns the strictest of several rules' `onError`: deny before local before allow. */
 export function strictest(all: readonly OnError[]): OnError {
   const at = Math.max(0, ...all.map((onError) => BY_STRICTNESS.indexOf(onError)));
   return BY_STRICTNESS[at] as OnError;
 }
 
-/** A call that got no answer. */
+/** A call without an answer. */
 export interface Unanswered {
   asks: readonly LocalAsk[];
-  /** What each of them says, in their order. */
+  /** The `onError` of each rule, in their order. */
   onErrors: readonly OnError[];
   error: UnavailableError;
   peek: boolean;
-  /** When to come back, of a call that is refused. */
+  /** The retry of a denied call, in ms. */
   retryAfterMs: number;
 }
 
-/** Of several rules what the strictest says; `local` decides by those that say so. */
+/** Decides by the strictest `onError`; under `local`, by the rules that have it. */
 export function withoutAnswer(
   { asks, onErrors, error, peek, retryAfterMs }: Unanswered,
   local: LocalLimiter,

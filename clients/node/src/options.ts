@@ -1,4 +1,4 @@
-/** What a limiter and its calls may be told. */
+/** The options of a limiter and of its calls. */
 import type { Backend } from './backends.js';
 import { type Clock, systemClock } from './clock.js';
 import type { Decision } from './decision.js';
@@ -7,8 +7,8 @@ import type { KeyOptions } from './keys.js';
 import { integer, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
 /**
- * Called once after each decision, with the rule that decided, for metrics and logs. Never gets the
- * subject itself.
+ * Called once after each decision, with the rule that decided, for metrics and logs. Never receives
+ * the subject itself.
  */
 export type OnDecision = (
   decision: Decision,
@@ -19,34 +19,34 @@ export type OnDecision = (
 
 export interface LimiterOptions extends KeyOptions {
   /**
-   * Who decides. Default `auto`: the module where the server has it, else the library, which is
-   * loaded, as functions where they may be, else as a script.
+   * The back end. Default `auto`: the module if the server has it, else the library, loaded as
+   * functions if the server allows it, else as a script.
    */
   backend?: Backend | 'auto' | undefined;
-  /** For the whole call, in ms. Default 100: a limiter must not be slower than what it protects. */
+  /** Deadline of a call, in ms. Default 100: a limiter must not be slower than what it protects. */
   timeoutMs?: number | undefined;
-  /** For rules that do not say. Default `allow`. */
+  /** For rules without their own. Default `allow`. */
   onError?: OnError | undefined;
-  /** Calls at once; one more is answered as by an error. Default 256. */
+  /** Calls in flight; above it `onError` decides at once. Default 256. */
   maxInFlight?: number | undefined;
-  /** After so many failures in a row nobody asks for a while. Default 5. */
+  /** Failures in a row after which the breaker pauses all calls. Default 5. */
   breakerFailures?: number | undefined;
-  /** For how long, in ms; then one call tries. Default 1000. */
+  /** The pause, in ms; then one call probes the server. Default 1000. */
   breakerPauseMs?: number | undefined;
   /**
-   * How many denials are remembered until their retry, default 0: none. Exact while nobody deletes,
-   * refunds or changes the limit elsewhere, which then shows after the retry.
+   * Denials to remember until their retry. Default 0: none. Exact unless a key is deleted, refunded
+   * or gets another limit elsewhere, which shows only after the retry.
    */
   denialCache?: number | undefined;
-  /** Permits that one call takes, for rules that do not say and can: see there. Default 1. */
+  /** Permits that one call takes in advance, for rules that allow it. Default 1. */
   prefetch?: number | undefined;
-  /** What it throws, or rejects with, is a warning of the process and changes no decision. */
+  /** Receives each decision. Its errors are warnings of the process and change no decision. */
   onDecision?: OnDecision | undefined;
   /** For tests. */
   clock?: Clock | undefined;
 }
 
-/** The options that are checked here, complete. */
+/** Checks the options and completes them with their defaults. */
 export function withDefaults(options: LimiterOptions) {
   const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
   const { breakerFailures = 5, breakerPauseMs = 1000, prefetch = 1 } = options;
@@ -65,7 +65,7 @@ export function withDefaults(options: LimiterOptions) {
 }
 
 export interface CallOptions {
-  /** How much the call takes. Default 1. */
+  /** Units that the call takes. Default 1. */
   cost?: number | undefined;
   /** One hash tag for the key, in place of the limiter's own. */
   tag?: string | undefined;
@@ -74,34 +74,34 @@ export interface CallOptions {
 }
 
 export interface CheckOptions extends CallOptions {
-  /** Takes what is there up to the cost, at least 1: see `Decision.granted`. */
+  /** Takes what is left up to the cost, at least 1: see `Decision.granted`. */
   partial?: boolean | undefined;
 }
 
 export interface SeveralOptions {
-  /** One hash tag for all keys of the call, which in a cluster have to lie in one slot. */
+  /** One hash tag for all keys of the call. In a cluster they must be in one slot. */
   tag?: string | undefined;
-  /** Who holds the leases among the rules. */
+  /** The holder of the leases among the rules. */
   id?: string | undefined;
   signal?: AbortSignal | undefined;
 }
 
 export interface WaitOptions extends CallOptions {
-  /** How long to sleep at most, all in all. */
+  /** The longest time to sleep, in all, in ms. */
   maxWaitMs: number;
 }
 
-/** A rule, whom it is asked for, and what it costs; 1 if not given. */
+/** A rule, the subject, and the cost; 1 by default. */
 export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
 
-/** What a limiter has counted since it was made. */
+/** The counts of a limiter since it was made. */
 export interface Counters {
   readonly allowed: number;
   readonly denied: number;
   /** Of these, decided by `onError`: no answer. */
   readonly degraded: number;
-  /** Of these, decided without asking, by the denial cache or from a prefetched stock. */
+  /** Of these, decided without a call, by the denial cache or from a prefetched stock. */
   readonly local: number;
-  /** Thrown: the server refused the call, a mistake of the program. */
+  /** Errors thrown because the server refused a call: a mistake of the program. */
   readonly mistakes: number;
 }

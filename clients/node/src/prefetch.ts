@@ -1,6 +1,6 @@
 /**
- * Permits that were taken in one call and are spent here. What is not spent when the reset of its
- * grant has passed is dropped: the server has given it anew by then.
+ * Permits that one call takes in advance and this process spends. When the reset of a grant has
+ * passed, unspent permits are dropped: the server has given them out again by then.
  */
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
@@ -8,7 +8,7 @@ import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
 import { isSame, microseconds, type Rule } from './rules.js';
 
-/** Keys with a stock; beyond it the oldest is dropped, which errs to the strict side. */
+/** Keys with a stock. Above it the oldest stock is dropped, which only makes the limit stricter. */
 const KEYS_MAX = 10_000;
 
 interface Stock {
@@ -17,7 +17,7 @@ interface Stock {
   lapsesAtMs: number;
   /** `remaining` of the grant. */
   remaining: number;
-  /** What its next decision is made of: one for all of them, for the hot path. */
+  /** The fields of its next decision: one object for all of them, for the hot path. */
   fields: DecisionFields;
 }
 
@@ -25,15 +25,15 @@ interface Stock {
 type Ask = () => Promise<Decision>;
 
 interface Limits {
-  /** How many are taken at once. */
+  /** The permits that one fetch takes. */
   prefetch: number;
-  /** For all of it: fewer may come than were promised. */
+  /** For the whole wait, which may take a second fetch if the first brings fewer permits. */
   timeoutMs: number;
-  /** Ends the waiting, and not the fetch, which others may wait for. */
+  /** Ends the wait, not the fetch: other callers may wait for it. */
   signal: AbortSignal | undefined;
 }
 
-/** One call for many permits, and who was promised one: the first to come first. */
+/** One call for several permits, and the waiters that it serves, the first one first. */
 interface Fetch {
   readonly rule: Rule;
   readonly permits: number;
@@ -42,13 +42,13 @@ interface Fetch {
 }
 
 /**
- * While a fetch is on its way its permits are promised, one to each who comes. When all are, the
- * next one begins another fetch: nobody waits for two. So there are never more than `prefetch`
- * permits of a key that nobody waits for, on their way or here.
+ * Prefetches permits. While a fetch is under way, each new caller waits for one of its permits.
+ * When all are promised, the next caller starts another fetch, so no caller waits for two. At most
+ * `prefetch` permits of a key are unpromised, under way or in stock.
  */
 export class Prefetcher {
   readonly #stocks = new Map<string, Stock>();
-  /** Of each key the last fetch that has not ended. */
+  /** The last unfinished fetch of each key. */
   readonly #open = new Map<string, Fetch>();
   readonly #fetches = new Set<Promise<void>>();
   readonly #deadlines: Deadlines;
@@ -57,7 +57,7 @@ export class Prefetcher {
     this.#deadlines = new Deadlines(clock);
   }
 
-  /** A permit from the server, where there is no stock. */
+  /** Takes a permit from the server, if there is no stock. */
   take(
     { rule, key }: { rule: Rule; key: string },
     { prefetch, timeoutMs, signal }: Limits,
@@ -98,12 +98,12 @@ export class Prefetcher {
     this.#fetches.add(ended);
   }
 
-  /** Promises no more of it. Whether it was open: another may have begun since, or a forget. */
+  /** Closes a fetch to new waiters; false if another fetch or a `forget` did so before. */
   #close(key: string, fetch: Fetch): boolean {
     return this.#open.get(key) === fetch && this.#open.delete(key);
   }
 
-  /** One permit to each in turn; what is promised to nobody is kept. */
+  /** Gives one permit to each waiter in turn, and stores the rest. */
   #share(key: string, fetch: Fetch, grant: Decision): void {
     const { rule, askedAtMs } = fetch;
     const waiters = fetch.waiters.filter((one) => one.isWaiting);
@@ -139,7 +139,7 @@ export class Prefetcher {
     return new Decision(fields);
   }
 
-  /** A permit from the stock, if there is one of this very rule. */
+  /** Takes a permit from the stock, if there is one of this rule. */
   spend(key: string, rule: Rule): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
@@ -151,13 +151,13 @@ export class Prefetcher {
     return this.#permit(stock);
   }
 
-  /** Also the permits on their way that are promised to nobody. */
+  /** Drops the stock, and the unpromised permits of a fetch under way. */
   forget(key: string): void {
     this.#stocks.delete(key);
     this.#open.delete(key);
   }
 
-  /** All that is left and still counts, taken out of stock: for refunds at the end. */
+  /** Takes all unspent, unexpired permits out of stock, to refund them. */
   async drain(): Promise<{ rule: Rule; key: string; units: number }[]> {
     await Promise.all(this.#fetches);
     const nowMs = this.clock.nowMs();
@@ -183,8 +183,9 @@ function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number):
 }
 
 /**
- * A grant says when all is there again, and of a bucket, which fills evenly, that tells when one
- * unit is; at the latest, for what has come meanwhile is not counted.
+ * Denies a waiter whose fetch brought too few permits. A grant reports only when all units are
+ * back; a bucket fills evenly, so the time to its first unit follows. The retry is the latest
+ * instant: units that have come back meanwhile are not counted.
  */
 function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
   let retryAfterMs = grant.resetAfterMs;
@@ -205,7 +206,7 @@ function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
   });
 }
 
-/** Somebody who waits for a permit: until there is one, the deadline passes, or it is aborted. */
+/** A waiting caller, until it has a permit, its deadline passes or it is aborted. */
 class Waiter implements Due {
   place = -1;
   isWaiting = true;
@@ -244,7 +245,7 @@ class Waiter implements Due {
     this.fail(new UnavailableError('timeout', 'no permit in time'));
   }
 
-  /** Without an answer: the server did answer who was promised more than came. */
+  /** Ends the wait without an answer. After a smaller grant it denies: the server did answer. */
   fail(reason: unknown): void {
     if (this.smaller !== undefined && reason instanceof UnavailableError) {
       this.resolve(noneLeft(this.wanted.rule, this.smaller));

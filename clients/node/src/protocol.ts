@@ -3,7 +3,7 @@ import { Decision } from './decision.js';
 import { ArgumentError, MistakeError } from './errors.js';
 import { integer, type Rule } from './rules.js';
 
-/** A call as it goes over the wire: the command, its arguments, and which of them are keys. */
+/** A call on the wire: the command, its arguments, and which of them are keys. */
 export interface Call {
   readonly args: readonly string[];
   readonly keys: readonly string[];
@@ -12,18 +12,18 @@ export interface Call {
 
 export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
 
-/** One rule with its key, its cost, and of a lease the id. */
+/** One rule with its key and cost, and the id for a lease. */
 export interface Ask {
   rule: Rule;
   key: string;
-  /** Whom it is asked for; not part of the call. */
+  /** The subject, for `onDecision`; not part of the call. */
   subject?: string | undefined;
   cost?: number | undefined;
   partial?: boolean | undefined;
   id?: string | undefined;
 }
 
-/** What follows the key: the rule's words, with the cost where it belongs. */
+/** Returns the words after the key: the rule's, with the cost in its place. */
 function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] {
   if (cost === 1 && !partial && rule.kind !== 'lease') return rule.words;
   const text = integer('cost', cost, 0);
@@ -39,7 +39,7 @@ function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] 
     throw new ArgumentError('cost', '1: a backoff counts one by one');
   }
   if (partial) option.push('PARTIAL');
-  // After the name of a policy, for a default takes all words that follow.
+  // Behind the name of a policy, because its default takes all words that follow.
   const end = rule.words.at(-1) === 'ALIGNED' ? -1 : rule.words.length;
   const at = rule.kind === 'policy' ? 2 : end;
   return [...rule.words.slice(0, at), ...option, ...rule.words.slice(at)];
@@ -51,7 +51,7 @@ function checkedId(id: string): string {
   return id;
 }
 
-/** A call under one rule. */
+/** Makes a call under one rule. */
 export function single(deciding: Deciding, ask: Ask): Call {
   const { key } = ask;
   const keys = [key];
@@ -69,7 +69,7 @@ export function single(deciding: Deciding, ask: Ask): Call {
   return { args, keys, readOnly: deciding === 'peek' };
 }
 
-/** A call under up to 16 rules at once. */
+/** Makes a call under up to 16 rules at once. */
 export function all(asks: readonly Ask[], peek = false): Call {
   if (asks.length < 1 || asks.length > 16) throw new ArgumentError('rules', '1 to 16 of them');
   const keys = asks.map(({ key }) => key);
@@ -84,8 +84,8 @@ export function all(asks: readonly Ask[], peek = false): Call {
 }
 
 /**
- * The same call for a server without the module: of its function, or of the script with this SHA-1.
- * Of several rules the keys come first, then their rules.
+ * Returns the same call for a server without the module: for its function, or for the script with
+ * this SHA-1. With several rules all keys come first, then the rules.
  */
 export function inLibrary(call: Call, scriptSha1?: string): Call {
   const { keys, readOnly } = call;
@@ -117,13 +117,13 @@ export function release(key: string, id: string): Call {
   return { args: ['RL.RELEASE', key, checkedId(id)], keys: [key], readOnly: false };
 }
 
-/** Asks whether somebody decides, and writes nothing. */
+/** Makes a call that every back end answers and that writes nothing. */
 export function probe(key: string): Call {
   const args = ['RL.PEEK', key, 'GCRA', '1', '1', '1', 'COST', '0'];
   return { args, keys: [key], readOnly: true };
 }
 
-/** An integer of a reply; a driver may be told to make bigints of them. */
+/** Reads an integer of a reply; a driver may be set to return bigints. */
 export function replyInteger(value: unknown): number {
   const number = typeof value === 'bigint' ? Number(value) : value;
   if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw unexpected();
@@ -134,7 +134,7 @@ function unexpected(): MistakeError {
   return new MistakeError('PROTOCOL', 'the server answered something else than a decision');
 }
 
-/** The five integers of a decision; under a policy seven. */
+/** Reads the five integers of a decision; seven under a policy. */
 export function decisionOf(
   reply: unknown,
   { rule, cost = 1, partial = false }: Answered,
@@ -161,7 +161,7 @@ export function decisionOf(
 type FiveIntegers = [number, number, number, number, number];
 type Answered = Pick<Ask, 'rule' | 'cost' | 'partial'>;
 
-/** What settles a cost answers five integers, under a policy too. */
+/** Reads the reply of a refund or charge: five integers, under a policy too. */
 export function settledOf(reply: unknown, rule: Rule): Decision {
   if (!Array.isArray(reply) || reply.length !== 5) throw unexpected();
   const fields = reply.map(replyInteger);
@@ -170,7 +170,7 @@ export function settledOf(reply: unknown, rule: Rule): Decision {
   return new Decision({ allowed, rule, limit, remaining, retryAfterMs, resetAfterMs });
 }
 
-/** The reply of `RL.ALL`: five integers, the number of the rule they come from, a row for each. */
+/** Reads a reply of `RL.ALL`: five integers, the number of their rule, a row for each rule. */
 export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
   if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
   const parts = asks.map((ask, at) => decisionOf(reply[6 + at], ask));

@@ -9,7 +9,7 @@ import { ArgumentError } from './errors.js';
 /** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
 export type Duration = number | string;
 
-/** What a call is answered under this rule while the server does not answer. */
+/** The answer to a call under this rule while the server does not answer. */
 export type OnError = 'allow' | 'deny' | 'local';
 
 export type RuleKind =
@@ -24,7 +24,7 @@ export type RuleKind =
   | 'lease'
   | 'policy';
 
-/** What may be set for each rule beside its limits. */
+/** Options of each rule, in addition to its limits. */
 export interface RuleOptions {
   /**
    * While the server does not answer: `allow` serves, `deny` refuses (a 503, not a 429), `local`
@@ -33,14 +33,14 @@ export interface RuleOptions {
    */
   onError?: OnError | undefined;
   /**
-   * Of the rule's limit, what this process may let through by itself under `local`, above 0 and at
-   * most 1. With ten processes 0.1, or together they pass ten times the limit. Default 1.
+   * The share of the limit that this process may allow by itself under `local`, above 0 and at most
+   * 1. With ten processes use 0.1, or together they allow ten times the limit. Default 1.
    */
   localShare?: number | undefined;
   /**
-   * Take so many permits in one call and spend them here, 1 to 10,000: for hot keys. A window may
-   * then see up to this times the number of processes more than the limit. Default: the limiter's,
-   * which is 1.
+   * Permits to take in one call and spend here, 1 to 10,000, for hot keys. A window may then allow
+   * up to this times the number of processes more than the limit. Default: the limiter's, which is
+   * 1.
    */
   prefetch?: number | undefined;
 }
@@ -54,14 +54,11 @@ export interface Rule {
   readonly command: string;
   /** The words after the key, the algorithm's first: `['GCRA', '6', '10', '60']`. */
   readonly words: readonly string[];
-  /**
-   * What field 2 of a reply will be; 0 for a policy without a default, whose limit the server
-   * knows.
-   */
+  /** The limit in a reply; 0 for a policy without a default, whose limit only the server knows. */
   readonly limit: number;
-  /** The window in ms, or the time to refill; undefined where there is none. `w` of the headers. */
+  /** The window or the time to refill, in ms; undefined without one. `w` of the headers. */
   readonly windowMs: number | undefined;
-  /** The rule that applies where the server has no policy of that name. */
+  /** The rule that applies if the server has no policy of that name. */
   readonly fallback: Rule | undefined;
   readonly onError: OnError | undefined;
   readonly localShare: number;
@@ -80,7 +77,7 @@ const UNIT_US: Record<string, bigint> = {
 };
 const MAX_DURATION_US = 366n * 86_400_000_000n;
 
-/** An integer from `min` to `max`, as text. */
+/** Returns an integer from `min` to `max`, as text. */
 export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
     throw new ArgumentError(argument, `an integer from ${min} to ${max}`);
@@ -88,7 +85,7 @@ export function integer(argument: string, value: number, min: number, max = MAX_
   return String(value);
 }
 
-/** A duration in whole microseconds. */
+/** Returns a duration in whole microseconds. */
 export function microseconds(argument: string, value: Duration): bigint {
   const text = typeof value === 'number' ? plain(value) : value;
   const parts = /^(\d+)(?:\.(\d{1,6}))?(ms|s|m|h|d)?$/.exec(text);
@@ -101,13 +98,13 @@ export function microseconds(argument: string, value: Duration): bigint {
   return scaled / scale;
 }
 
-/** A number without an exponent, rounded to the microsecond. */
+/** Writes a number without an exponent, rounded to the microsecond. */
 function plain(value: number): string {
   if (!Number.isFinite(value)) return '';
   return value.toFixed(6).replace(/\.?0+$/, '');
 }
 
-/** A duration as the server reads it: whole seconds without a unit, anything else in ms. */
+/** Writes a duration as the server reads it: whole seconds without a unit, anything else in ms. */
 function duration(argument: string, value: Duration): string {
   const us = microseconds(argument, value);
   if (us % 1_000_000n === 0n) return String(us / 1_000_000n);
@@ -135,7 +132,7 @@ export const LOCAL: ReadonlySet<RuleKind> = new Set([
   'leaky_bucket',
 ]);
 
-/** Whether two rules ask the same: one may be made anew for each request. */
+/** Returns true if two rules are equal: a program may make one anew for each request. */
 export function isSame(one: Rule, other: Rule): boolean {
   if (one === other) return true;
   return one.name === other.name && one.words.join(' ') === other.words.join(' ');
@@ -143,7 +140,7 @@ export function isSame(one: Rule, other: Rule): boolean {
 
 export const MAX_PREFETCH = 10_000;
 
-/** Whether permits may be kept here, which a policy or a bucket that tells waits has none of. */
+/** Returns true if permits of this kind may be prefetched. */
 export function isPrefetchable({ kind }: Pick<Rule, 'kind'>): boolean {
   return !['lease', 'backoff', 'leaky_bucket', 'policy'].includes(kind);
 }
@@ -191,7 +188,7 @@ function ms(us: bigint): number {
   return Number((us + 999n) / 1000n);
 }
 
-/** Makes a rule of so many at once, of which some come back in each period. */
+/** Makes a rule of a burst, or capacity, of which `rate` units come back in each period. */
 type RateRule = (
   name: string,
   burst: number,
@@ -216,19 +213,19 @@ function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'):
   };
 }
 
-/** `burst` at once, then `rate` per `period`: one timestamp of state. The one to begin with. */
+/** Allows `burst` at once, then `rate` per `period`: one timestamp of state. The default choice. */
 export const gcra: RateRule = rateRule('gcra', 'GCRA', 'burst');
 
-/** A bucket that starts full and gains `rate` per `period`; where limits change at run time. */
+/** A bucket that starts full and gains `rate` per `period`; for limits that change at run time. */
 export const tokenBucket: RateRule = rateRule('token_bucket', 'TOKENBUCKET', 'capacity');
 
 /**
- * A queue that drains at `rate` per `period`: an allowed call is told how long to wait. Its second
- * argument is its length.
+ * A queue that drains at `rate` per `period`: an allowed call gets the time to wait before it acts.
+ * `capacity` is the queue's length.
  */
 export const leakyBucket: RateRule = rateRule('leaky_bucket', 'LEAKYBUCKET', 'capacity');
 
-/** Makes a rule of so many in a window. */
+/** Makes a rule of `limit` units in a window. */
 type WindowRule<Options extends RuleOptions = RuleOptions> = (
   name: string,
   limit: number,
@@ -257,15 +254,15 @@ export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> 
   'FIXED',
 );
 
-/** This window's counter and the fading part of the one before. */
+/** Counts this window and the fading part of the one before. */
 export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 
-/** Never more than `limit` in any window: the instants of the calls are remembered. */
+/** Never allows more than `limit` in any window: it remembers the instants of the calls. */
 export const slidingLog: WindowRule = windowRule('sliding_log', 'SLIDINGLOG');
 
 /**
- * Some attempts are free, each further one waits twice as long, from `base` to `max`; after
- * `forget` without one all is forgotten. For logins.
+ * Allows some attempts freely, then doubles the delay for each further one, from `base` to `max`.
+ * After `forget` without an attempt it resets. For logins.
  */
 export function backoff(
   name: string,
@@ -324,15 +321,15 @@ export function quota(
   return made({ kind: 'quota', name, words, limit, windowMs }, options);
 }
 
-/** At most `limit` holders at once; a permit comes back after `ttl` by itself. Taken by `lease`. */
+/** Allows `limit` holders at once; a permit expires after `ttl`. Taken by `Limiter.lease`. */
 export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
   const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
   return made({ kind: 'lease', name, words, limit }, options);
 }
 
 /**
- * A limit that the server knows by its name. `default` applies where it does not; `variants`, the
- * more particular one first, such as `['tenant:acme', 'plan:gold']`.
+ * A limit that the server stores by name. `default` applies if it has none of that name. `variants`
+ * are looked up first, the most specific first, such as `['tenant:acme', 'plan:gold']`.
  */
 export function policy(
   name: string,

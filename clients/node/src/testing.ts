@@ -1,6 +1,5 @@
 /**
- * For the tests of an application: a server in this process, and a clock that moves when it is
- * told.
+ * For the tests of an application: a server in this process, and a clock that the test moves.
  *
  * ```ts
  * const server = new FakeServer();
@@ -16,7 +15,7 @@ import type { Connection } from './drivers/connection.js';
 import type { Call } from './protocol.js';
 import * as rules from './rules.js';
 
-/** A clock that stands until it is moved. */
+/** A clock that stands still until it is moved. */
 export class FakeClock implements Clock {
   #nowMs: number;
   #timers: { atMs: number; call: () => void }[] = [];
@@ -37,7 +36,7 @@ export class FakeClock implements Clock {
     };
   }
 
-  /** Moves the clock, and calls what was to be called until then, each at its instant. */
+  /** Moves the clock, and runs the timers that are due, each at its instant. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#nowMs + ms;
     for (;;) {
@@ -54,13 +53,13 @@ export class FakeClock implements Clock {
     await settled();
   }
 
-  /** How many timers are set. */
+  /** The number of timers set. */
   get pending(): number {
     return this.#timers.length;
   }
 }
 
-/** Lets everything run that waits for no timer of this clock. */
+/** Runs everything that does not wait for a timer of this clock. */
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
@@ -71,12 +70,12 @@ interface Row {
   commit: () => void;
 }
 
-/** A server for tests: answers at once, hangs, or fails, as it is told. */
+/** A server for tests: answers at once, hangs or fails, as the test sets it. */
 export class FakeServer implements Connection {
   readonly clock: FakeClock;
-  /** The policies that it knows, by name; their rules decide. */
+  /** The policies of the server, by name; their rules decide. */
   readonly policies: Map<string, rules.Rule> = new Map();
-  /** Every call that reached it, in order. */
+  /** Every call that the server received, in order. */
   readonly calls: (readonly string[])[] = [];
   readonly #states = new Map<string, unknown>();
   #failure: Error | undefined;
@@ -87,24 +86,24 @@ export class FakeServer implements Connection {
     this.clock = clock;
   }
 
-  /** Each call fails with this error, of the server or of the connection, until `answer`. */
+  /** Makes each call fail with this error, of the server or of the connection, until `answer`. */
   fail(error: Error = new Error('connect ECONNREFUSED')): void {
     this.#failure = error;
   }
 
-  /** Calls are decided, and their replies are held back until `answer`. */
+  /** Decides calls, but holds their replies back until `answer`. */
   hang(): void {
     this.#hangs = true;
   }
 
-  /** Ends `fail` and `hang`: what was held back is answered. */
+  /** Ends `fail` and `hang`, and sends the replies that were held back. */
   answer(): void {
     this.#failure = undefined;
     this.#hangs = false;
     for (const resume of this.#waiting.splice(0)) resume();
   }
 
-  /** Moves its clock. */
+  /** Moves the server's clock. */
   advance(ms: number): Promise<void> {
     return this.clock.advance(ms);
   }
@@ -171,7 +170,7 @@ export class FakeServer implements Connection {
     return { verdict, cost, commit };
   }
 
-  /** A rule with the options of its call. */
+  /** Parses a rule and the options of its call. */
   #parsed(words: readonly string[]): { rule: rules.Rule; cost: number; partial: boolean } {
     const end = words.indexOf('DEFAULT');
     const head = end < 0 ? words : words.slice(0, end);
@@ -223,7 +222,7 @@ export class FakeServer implements Connection {
     return [...five, at + 1, ...shown];
   }
 
-  /** What is there, when nothing is taken. */
+  /** Reads the status of a key and takes nothing. */
   #status(key: string, words: readonly string[]): { remaining: number; resetAfterMs: number } {
     if (words[0] === 'LEASE') {
       const lapses = [...this.#holders(key).values()];
@@ -261,7 +260,7 @@ export class FakeServer implements Connection {
     return [left.allowed ? 1 : 0, ...times(left)];
   }
 
-  /** The holders of a key and when their leases lapse, in ms. */
+  /** Returns the holders of a key and when their leases expire, in ms. */
   #holders(key: string): Map<string, number> {
     const holders = (this.#states.get(key) as Map<string, number> | undefined) ?? new Map();
     for (const [id, lapsesAtMs] of holders) {
@@ -312,7 +311,7 @@ function algorithmFor(rule: rules.Rule): Algorithm {
   return algorithmOf(rule);
 }
 
-/** A rule from its words. */
+/** Makes a rule from its words. */
 function ruleOf([word, ...args]: readonly string[]): rules.Rule {
   const [first, second = '', third = ''] = args;
   const limit = Number(first);

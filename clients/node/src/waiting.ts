@@ -1,4 +1,4 @@
-/** Somebody waits for an answer, until they give it up. */
+/** A caller that waits for an answer, until it gives up. */
 import type { Waiting } from './drivers/connection.js';
 
 export class UntilGivenUp implements Waiting {

@@ -1,24 +1,24 @@
-/** What a limiter asks: the user's own connection, behind the adapter of its driver. */
+/** The connection of a limiter: the user's own client, behind the adapter of its driver. */
 import type { Call } from '../protocol.js';
 
-/** Whether a caller still waits for the answer to a call. */
+/** A call's caller: whether it still waits for the answer. */
 export interface Waiting {
   readonly ended: boolean;
-  /** Aborted when it ends. Made when it is first read: it costs more than the rest of a call. */
+  /** Aborted when the call ends. Made on first use: it costs more than the rest of a call. */
   readonly signal: AbortSignal;
 }
 
-/** What a limiter asks. Own transports and fakes implement it. */
+/** The connection of a limiter. Custom transports and fakes implement it. */
 export interface Connection {
   /**
-   * Sends a call once. When nobody waits for it any more, what is not yet sent is not to be sent.
-   * Rejects with the driver's own error.
+   * Sends a call once. If the caller gives up before the call is sent, it must not be sent. Rejects
+   * with the driver's own error.
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
-  /** Of a cluster: the node that a call goes to, by a name of its own, as far as it is known. */
+  /** Cluster only: returns a name for the node that a call goes to, if it is known. */
   nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
-  /** Of a cluster: a connection to each node that has slots, for what has no key. */
+  /** Cluster only: returns a connection to each primary, for commands without a key. */
   primaries?(): Connection[];
-  /** Ends what the adapter opened by itself; never the user's client. */
+  /** Ends what the adapter opened itself; never the user's client. */
   close?(): void;
 }

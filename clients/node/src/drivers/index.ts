@@ -1,5 +1,5 @@
 /**
- * Finds the adapter for the user's client by what the client can do, so that no driver is a
+ * Finds the adapter for the user's client by the methods of the client, so that no driver is a
  * dependency. Every adapter sends a call once, and queues nothing for a server that is down.
  */
 import { ArgumentError } from '../errors.js';
@@ -17,7 +17,7 @@ import {
   type NodeRedisLike,
 } from './node-redis.js';
 
-/** Whatever a limiter can be made with. */
+/** The clients that a limiter takes. */
 export type Client =
   | Connection
   | IoRedisLike
@@ -25,13 +25,13 @@ export type Client =
   | NodeRedisLike
   | NodeRedisClusterLike;
 
-/** Finds out what a client is. */
+/** Returns the adapter for a client. */
 export function connectionOf(client: Client): Connection {
   if (client !== null && typeof client === 'object') {
     if ('isCluster' in client && client.isCluster) return new IoRedisClusterConnection(client);
     if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client);
-    // Version 4 ends the process when its connection breaks at a wrong moment, and has no
-    // `destroy`; a client of the callback style (`legacy()`) has no promises, and no `isOpen`.
+    // Version 4 ends the process if its connection breaks at a wrong moment, and has no `destroy`.
+    // A client in callback style (`legacy()`) has no promises and no `isOpen`.
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)

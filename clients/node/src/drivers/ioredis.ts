@@ -1,4 +1,4 @@
-/** Clients and clusters of ioredis, which are used as they never use themselves: asked once. */
+/** Clients and clusters of ioredis. Unlike ioredis itself, the adapter sends each call once. */
 import type { Writable } from 'node:stream';
 import { ArgumentError, classified, UnavailableError } from '../errors.js';
 import type { Call } from '../protocol.js';
@@ -6,7 +6,7 @@ import type { Connection, Waiting } from './connection.js';
 import { away, type Listener, Refusal, untilReady } from './opening.js';
 import { slotOf } from './slots.js';
 
-/** What is used of a client of ioredis. */
+/** The part of an ioredis client that the adapter uses. */
 export interface IoRedisLike {
   readonly status: string;
   readonly options: IoRedisOptions;
@@ -31,7 +31,7 @@ interface IoRedisOptions {
   reconnectOnError?: ((error: Error) => boolean | 1 | 2) | null | undefined;
 }
 
-/** What is used of a cluster of ioredis. */
+/** The part of an ioredis cluster that the adapter uses. */
 export interface IoRedisClusterLike {
   readonly isCluster: boolean;
   readonly status: string;
@@ -39,7 +39,7 @@ export interface IoRedisClusterLike {
     keyPrefix?: string | undefined;
     redisOptions?: IoRedisOptions | undefined;
   };
-  /** For each slot its nodes as `host:port`, the primary first. */
+  /** The nodes of each slot as `host:port`, the primary first. */
   readonly slots: readonly (readonly string[] | undefined)[];
   nodes(role?: 'all' | 'master' | 'slave'): IoRedisLike[];
   refreshSlotsCache(done?: (error?: Error | null) => void): void;
@@ -48,7 +48,7 @@ export interface IoRedisClusterLike {
   off(event: string, listener: Listener): unknown;
 }
 
-/** Waits while a client of ioredis opens; whatever is not open then is away. */
+/** Waits while an ioredis client opens; a client that does not open counts as away. */
 async function opened(
   client: IoRedisLike | IoRedisClusterLike,
   signal: AbortSignal,
@@ -61,7 +61,7 @@ async function opened(
   await untilReady(client, signal);
 }
 
-/** The driver adds its `keyPrefix` only to the keys of commands that it knows: not the module's. */
+/** Adds the `keyPrefix`. The driver adds it only for commands that it knows: not the module's. */
 function prefixed({ args, keys }: Call, prefix = '', ownPrefix = ''): readonly string[] {
   const isAdded = ownPrefix !== '' && !args[0]?.startsWith('RL.');
   if (prefix === '' || isAdded) return args;
@@ -76,12 +76,12 @@ function isKeyAt(args: readonly string[], at: number): boolean {
   return at >= 3 && at < 3 + Number(count);
 }
 
-/** As much as some ten calls. */
+/** About ten calls. */
 const WRITTEN_AT_ONCE_BYTES = 700;
 
 /**
- * The calls of one turn of the event loop are written together, for a system call costs most; and
- * not all of them at its end, so that the server works while we do.
+ * Writes the calls of one turn of the event loop together, because system calls cost the most. A
+ * long turn writes in parts, so that the server can start meanwhile.
  */
 function written(client: IoRedisLike, args: readonly string[]): Promise<unknown> {
   const { stream } = client;
@@ -97,12 +97,12 @@ function written(client: IoRedisLike, args: readonly string[]): Promise<unknown>
   return client.call(...(args as [string, ...string[]]));
 }
 
-/** Whether it may send a call again, or one that nobody waits for any more. */
+/** Returns true if the client may send a call twice, or after its caller gave up. */
 function mayRepeat(options: IoRedisOptions): boolean {
   const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
   const keepsNone = autoResendUnfulfilledCommands === false && enableOfflineQueue === false;
   if (maxRetriesPerRequest !== 0 && !keepsNone) return true;
-  // A pipeline waits for the one before; a `reconnectOnError` may say to send again.
+  // A pipeline waits for the one before; `reconnectOnError` may return 2, send again.
   return options.enableAutoPipelining === true || !!options.reconnectOnError;
 }
 
@@ -116,8 +116,8 @@ export class IoRedisConnection implements Connection {
   #closed = false;
 
   /**
-   * A client that would send a call again, as with the defaults of ioredis, is not used itself: a
-   * second connection is opened with its options and without repetition. It ends with the first.
+   * Wraps a client. If it may send a call twice, as with the defaults of ioredis, the adapter opens
+   * a second connection with its options and without retries. It ends with the first.
    */
   constructor(client: IoRedisLike) {
     const { reconnectOnError, stringNumbers } = client.options;
@@ -139,7 +139,7 @@ export class IoRedisConnection implements Connection {
       enableAutoPipelining: false,
       stringNumbers: false,
       lazyConnect: false,
-      // 2 would send the refused call again; and no mistake of the program is a reason.
+      // 2 would send the refused call again. A mistake of the program is no reason to reconnect.
       reconnectOnError: (error: Error) =>
         classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
     });
@@ -178,8 +178,8 @@ export class IoRedisConnection implements Connection {
 }
 
 /**
- * Routes by itself: ioredis sends commands that it does not know to any node, and repeats what a
- * lost connection left without an answer. Its nodes, asked one by one, do neither.
+ * Routes calls itself: ioredis sends commands that it does not know to any node, and repeats a call
+ * whose connection broke. Its single nodes do neither.
  */
 export class IoRedisClusterConnection implements Connection {
   readonly #cluster: IoRedisClusterLike;
@@ -210,7 +210,7 @@ export class IoRedisClusterConnection implements Connection {
     } catch (error) {
       const moved = /^(MOVED|ASK) \d+ (\S+)$/.exec(error instanceof Error ? error.message : '');
       if (moved === null || waiting.ended) throw error;
-      // The server refused the call before it ran: to send it elsewhere counts nothing twice.
+      // The server refused the call before it ran, so sending it elsewhere counts once.
       if (moved[1] === 'MOVED') this.#refresh();
       return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
     }

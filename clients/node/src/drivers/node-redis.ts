@@ -1,15 +1,15 @@
-/** Clients and clusters of node-redis, from its version 5 on. */
+/** Clients and clusters of node-redis, version 5 or newer. */
 import { classified, MistakeError } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
 import { away, endedBy, type Listener, Refusal, untilReady } from './opening.js';
 import { slotOf } from './slots.js';
 
-/** What is used of a client, or a pool, of node-redis. */
+/** The part of a node-redis client or pool that the adapter uses. */
 export interface NodeRedisLike {
   readonly isOpen: boolean;
   readonly isReady?: boolean;
-  /** Of a client, which a pool does not have. */
+  /** Only a client has them, not a pool. */
   readonly options?: { disableOfflineQueue?: boolean | undefined } | undefined;
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
@@ -19,11 +19,11 @@ export interface NodeRedisLike {
   off(event: string, listener: Listener): unknown;
 }
 
-/** What is used of a cluster of node-redis. */
+/** The part of a node-redis cluster that the adapter uses. */
 export interface NodeRedisClusterLike {
   readonly isOpen: boolean;
   readonly masters: readonly unknown[];
-  /** For each slot who has it. */
+  /** The primary of each slot. */
   readonly slots: readonly ({ readonly master: { readonly address: string } } | undefined)[];
   readonly _options?:
     | { readonly defaults?: { disableOfflineQueue?: boolean | undefined } | undefined }
@@ -43,9 +43,9 @@ export interface NodeRedisClusterLike {
 }
 
 /**
- * Tells the driver, when it is about to queue a call, whether somebody still waits for it. Never
- * takes a call out of the queue: after two in a row node-redis 5.12 writes nothing any more, and
- * says that it is ready all the same.
+ * Tells the driver, when it is about to queue a call, whether the caller still waits. Never takes a
+ * call out of the queue: after two in a row node-redis 5.12 writes nothing more, although it
+ * reports that it is ready.
  */
 class WhenQueued {
   constructor(private readonly waiting: Waiting) {}
@@ -58,16 +58,16 @@ class WhenQueued {
   removeEventListener(): void {}
 }
 
-/** Integers come as integers. A timeout of the user's own would take calls out of the queue. */
+/** Asks for plain integers. A `timeout` of the user's own would take calls out of the queue. */
 function optionsOf(waiting: Waiting): object {
   return { abortSignal: new WhenQueued(waiting), timeout: undefined, typeMapping: {} };
 }
 
 /**
- * A client with an offline queue is not used itself: what it is about to send while it loses its
- * connection makes node-redis 5.12 take the replies of the next connection for those of the last,
- * and never become ready again. A second connection is opened with its options and without that
- * queue. It ends with the first.
+ * Wraps a client. A client with an offline queue is not used itself: if it loses its connection
+ * while it sends, node-redis 5.12 takes the replies of the next connection for those of the last
+ * and never becomes ready again. The adapter opens a second connection with its options and without
+ * that queue. It ends with the first.
  */
 export class NodeRedisConnection implements Connection {
   readonly #theirs: NodeRedisLike;
@@ -136,12 +136,12 @@ export class NodeRedisConnection implements Connection {
 }
 
 /**
- * As a client: a cluster whose nodes have an offline queue is not used itself, a second one is
- * opened with its options and without that queue.
+ * Wraps a cluster. If its nodes have an offline queue, the adapter opens a second cluster with its
+ * options and without that queue, as for a client.
  *
- * node-redis keeps asking a node that died, for only `MOVED` tells it of a failover. So after a
- * call that found nobody, the next one under that slot goes to any node: one that lives answers, or
- * says who has it.
+ * node-redis keeps calling a dead node, because only `MOVED` tells it of a failover. So after a
+ * call that reached no node, the next call on that slot goes to any node: a live one answers, or
+ * redirects.
  */
 export class NodeRedisClusterConnection implements Connection {
   readonly #theirs: NodeRedisClusterLike;
@@ -183,7 +183,7 @@ export class NodeRedisClusterConnection implements Connection {
       cluster.sendCommand(firstKey, false, [...args], optionsOf(waiting));
     try {
       const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
-        // The driver's own, before it sends: the slot is not in its table.
+        // The driver's own error, before it sends: the slot is not in its table.
         if (error instanceof TypeError && !lost.has(slot)) return ask(undefined);
         throw error;
       });

@@ -1,7 +1,7 @@
-/** Waiting for a client of a driver to open. */
+/** Waits for a driver's client to open. */
 import { MistakeError, UnavailableError } from '../errors.js';
 
-/** Nobody was asked. */
+/** Makes the error of a call that was not sent. */
 export function away(message: string): UnavailableError {
   return new UnavailableError('connection', message);
 }
@@ -10,13 +10,13 @@ export function away(message: string): UnavailableError {
 // biome-ignore lint/suspicious/noExplicitAny: what an event has is its own affair
 export type Listener = (...args: any[]) => void;
 
-/** What both drivers' clients are. */
+/** The part that the clients of both drivers share. */
 export interface Emitter {
   on(event: string, listener: Listener): unknown;
   off(event: string, listener: Listener): unknown;
 }
 
-/** Of each client that opens: many calls wait for it, and listen to it once. */
+/** One entry per client that opens: many calls wait for it, with one set of listeners. */
 const openings = new WeakMap<Emitter, Promise<void>>();
 
 function openingOf(client: Emitter): Promise<void> {
@@ -34,13 +34,13 @@ function openingOf(client: Emitter): Promise<void> {
     client.on('ready', onReady);
     for (const event of ['error', 'close', 'end']) client.on(event, onEnd);
   });
-  // Who waited for it may have given up.
+  // The callers may have given up.
   opening.catch(() => {});
   openings.set(client, opening);
   return opening;
 }
 
-/** Waits for a client that is on its way for the first time, no longer than `signal` allows. */
+/** Waits for a client that opens for the first time, no longer than `signal` allows. */
 export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(away('the connection could not be opened'));
@@ -50,7 +50,7 @@ export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> 
   });
 }
 
-/** Waits for what ends by itself, no longer than `signal` allows. */
+/** Waits for `ending`, no longer than `signal` allows. */
 export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(away('the connection could not be opened'));
@@ -63,15 +63,15 @@ export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<
 }
 
 /**
- * What a server said when it did not let a client in: a mistake of the program that no call would
- * hear of, for none is sent.
+ * Keeps the server's refusal to let a client in. It is a mistake of the program. No call would see
+ * it, because none is sent.
  */
 export class Refusal {
   readonly #client: Emitter;
   #error: MistakeError | undefined;
 
   readonly #onError = (error: unknown) => {
-    // A cluster of ioredis tells of its nodes together.
+    // A cluster of ioredis reports its nodes together.
     const { message = '' } = (error as { lastNodeError?: Error }).lastNodeError ?? (error as Error);
     // ioredis writes before it what it was about to do.
     const said = /(?:^|: )((WRONGPASS|NOAUTH|NOPERM) .*)/s.exec(message);
@@ -85,17 +85,17 @@ export class Refusal {
 
   constructor(client: Emitter) {
     this.#client = client;
-    // Of our own clients it is the only listener, without which an error would end the process.
+    // The adapter's own clients have no other listener; without one, an error ends the process.
     client.on('error', this.#onError);
     client.on('ready', this.#onReady);
   }
 
-  /** Of a client that is not there: throws what keeps it away. */
+  /** Throws the refusal, if there is one. */
   throwIfAny(): void {
     if (this.#error !== undefined) throw this.#error;
   }
 
-  /** What ends with the refusal where that came first. */
+  /** Waits for `opening`; if it fails after a refusal, throws the refusal. */
   async during(opening: Promise<void>): Promise<void> {
     await opening.catch((error) => {
       this.throwIfAny();
@@ -103,7 +103,7 @@ export class Refusal {
     });
   }
 
-  /** Listens no longer to a client that lives on. */
+  /** Removes the listeners from a client that stays open. */
   end(): void {
     this.#client.off('error', this.#onError);
     this.#client.off('ready', this.#onReady);

@@ -1,4 +1,4 @@
-/** Which of the 16,384 slots of a cluster a key lives in: the CRC-16 (XMODEM) of its hash tag. */
+/** The slot of a key, one of the 16,384 of a cluster: the CRC-16 (XMODEM) of its hash tag. */
 
 const TABLE = Uint16Array.from({ length: 256 }, (_, byte) => {
   let crc = byte << 8;
