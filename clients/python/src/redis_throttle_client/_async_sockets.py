@@ -15,7 +15,7 @@ from ._errors import Unsent, is_mistake
 
 
 class _Pool:
-    """The connections of one event loop, and the calls that wait for one in a line."""
+    """The connections of one event loop, and the queue of calls that wait for one."""
 
     def __init__(self) -> None:
         self.idle: list[Any] = []
@@ -25,7 +25,7 @@ class _Pool:
         self.closed = False
 
     def offer(self, connection: Any) -> None:
-        """Hands it to the one who waits longest."""
+        """Hands the connection to the longest waiting call, or keeps it idle."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -34,7 +34,7 @@ class _Pool:
         self.idle.append(connection)
 
     def refuse(self, error: BaseException) -> None:
-        """Hands one of them the error."""
+        """Fails the longest waiting call."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -43,7 +43,7 @@ class _Pool:
 
 
 async def _hang_up(connection: Any) -> None:
-    """Ends it at once: by TLS, a goodbye would last until the server has answered it."""
+    """Closes the connection without a goodbye: over TLS that would wait for the server."""
     writer = connection._writer
     await connection.disconnect(nowait=True)
     if writer is not None:
@@ -51,7 +51,7 @@ async def _hang_up(connection: Any) -> None:
 
 
 class AsyncSockets:
-    """The connections to one server, those of each event loop apart."""
+    """The connections to one server, separate for each event loop."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
         self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
@@ -62,7 +62,7 @@ class AsyncSockets:
         loop = asyncio.get_running_loop()
         pool = self._of_loop.get(loop)
         if pool is None:
-            # Sockets of a loop that was closed around them can be used no more.
+            # The sockets of a closed loop cannot be used any more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
             pool = self._of_loop.setdefault(loop, _Pool())
@@ -75,7 +75,7 @@ class AsyncSockets:
         try:
             reply = await by(deadline, self._exchange(connection, args, asking))
         except self._dial.response_error as error:
-            # As with threads: a server that cannot decide now is left.
+            # As with threads: the connection to a server that cannot decide now is dropped.
             if is_mistake(error):
                 await self._give(pool, connection)
             else:
@@ -114,14 +114,14 @@ class AsyncSockets:
             with contextlib.suppress(ValueError):
                 pool.waiters.remove(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # It came in the same turn of the loop.
+                # The connection came in the same turn of the loop.
                 pool.offer(waiter.result())
             if isinstance(error, TimeoutError):
                 raise Unsent("no connection in time") from error
             raise
 
     def _dial_more(self, pool: _Pool, more: int = 0) -> None:
-        """For those who wait; ``more`` beside the dials on their way, which may be stuck."""
+        """Dials for the waiting calls; at least ``more`` in addition to dials under way."""
         if pool.closed:
             return
         wanted = min(max(len(pool.waiters), len(pool.dials) + more), MOST_DIALS)
@@ -141,7 +141,7 @@ class AsyncSockets:
         return connection
 
     def _dialled(self, pool: _Pool, dial: asyncio.Task[Any]) -> None:
-        """A connection that comes late is used by the next caller."""
+        """Ends a dial. A connection that comes late serves the next caller."""
         pool.dials.discard(dial)
         if dial.cancelled():
             return
@@ -150,7 +150,7 @@ class AsyncSockets:
             pool.open += 1
             pool.offer(dial.result())
         elif pool.open:
-            # Such as one more than the server takes: who waits takes one of those in use.
+            # If the server takes no more connections, the waiters use those that are open.
             return
         else:
             pool.refuse(error)
@@ -168,7 +168,7 @@ class AsyncSockets:
         await _hang_up(connection)
 
     async def close(self) -> None:
-        """Closes what is idle or on its way; what is in use is closed when its call ends."""
+        """Closes idle connections and dials; one in use is closed when its call ends."""
         pool = self._pool
         del self._of_loop[asyncio.get_running_loop()]
         pool.closed = True
@@ -177,7 +177,7 @@ class AsyncSockets:
         if pool.dials:
             for dial in pool.dials:
                 dial.cancel()
-            # One that had just come is idle only after a turn of the loop.
+            # One that has just connected is idle only after a turn of the loop.
             await asyncio.wait(set(pool.dials), timeout=self._dial.patience_s)
         while pool.idle:
             await self._drop(pool, pool.idle.pop())
@@ -192,11 +192,11 @@ class AsyncServerTransport:
         self._sockets = AsyncSockets(dial.to(None), dial, most)
 
     def node(self, key: str) -> Node:
-        """There is one."""
+        """Returns None: there is only one node."""
         return None
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """The reply."""
+        """Sends a call and returns its reply."""
         return await self._sockets.call(args, instant(timeout_s))
 
     async def close(self) -> None:

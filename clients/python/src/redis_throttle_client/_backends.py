@@ -1,7 +1,7 @@
-"""Who answers: the module, the library of functions, or the same library as a script.
+"""Chooses the back end: the module, the library of functions, or the library as a script.
 
-A limiter remembers one choice. A call that was refused before it ran is answered by choosing
-anew, and is then repeated; what may have run is not repeated.
+A limiter remembers one choice. A call that was refused before it ran starts a new search and is
+then repeated. A call that may have run is not repeated.
 """
 
 from __future__ import annotations
@@ -20,50 +20,50 @@ from ._steps import Send, Turn
 Backend = Literal["module", "functions", "script"]
 BackendOption = Literal["auto", "module", "functions", "script"]
 _Steps = Generator[Send | Turn, Any, Any]
-# Somebody may load a library between our question and our answer to it; he does so once.
+# Another client may load a library between our FCALL and our LOAD; that happens once.
 _MOST_LOADS = 3
 _MOST_REPEATS = 2
 
 
 def checked_backend(wanted: object) -> None:
-    """Refuses what is no back end."""
+    """Refuses an unknown back end."""
     if wanted not in get_args(BackendOption):
         raise InvalidArgument("backend: expected 'auto', 'module', 'functions' or 'script'")
 
 
 @cache
 def library() -> str:
-    """The library of functions, ``functions/redis_throttle.lua`` of the repository."""
+    """Returns the library of functions, ``functions/redis_throttle.lua`` of the repository."""
     return (files(__package__) / "redis_throttle.lua").read_text(encoding="utf-8")
 
 
 @cache
 def script() -> str:
-    """The library as a script, ``functions/redis_throttle_script.lua``."""
+    """Returns the library as a script, ``functions/redis_throttle_script.lua``."""
     return (files(__package__) / "redis_throttle_script.lua").read_text(encoding="utf-8")
 
 
 @cache
 def script_sha() -> str:
-    """The name of the script on a server."""
+    """Returns the name of the script on a server."""
     return hashlib.sha1(script().encode(), usedforsecurity=False).hexdigest()
 
 
 def version(text: object) -> tuple[int, ...]:
-    """A version as numbers, the higher the newer."""
+    """Returns a version as numbers that compare."""
     text = text.decode() if isinstance(text, bytes) else str(text)
     return tuple(int(number) for number in re.findall(r"[0-9]+", text)[:3])
 
 
 @cache
 def bundled_version() -> tuple[int, ...]:
-    """The version of the library that comes with this package."""
+    """Returns the version of the library in this package."""
     found = re.search(r"^local VERSION = '([^']+)'", library(), re.MULTILINE)
     return version(found[1] if found else "")
 
 
 def unexecuted(error: Exception, sent: Args) -> bool:
-    """Whether an error reply proves that the call did not run: its command is not there."""
+    """Returns True if an error reply proves that the call did not run: its command is missing."""
     text, command = str(error).removeprefix("ERR "), sent[0]
     if command.startswith("EVAL"):
         named = any(base.__name__ == "NoScriptError" for base in type(error).__mro__)
@@ -72,7 +72,7 @@ def unexecuted(error: Exception, sent: Args) -> bool:
         return True
     if not command.startswith(("RL.", "FCALL")):
         return False
-    # Redis 6 and older put the name between other marks.
+    # Redis 6 and older use other marks around the name.
     return text.startswith((f"unknown command '{command}'", f"unknown command `{command}`"))
 
 
@@ -81,13 +81,13 @@ def _is(error: Exception, name: str) -> bool:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Whether a connection was lost, or the server has just begun: it may be another one by now."""
+    """Returns True if the connection was lost: another server may answer next time."""
     away = _is(error, "ConnectionError") or isinstance(error, ConnectionError)
     return away and not is_mistake(error) and "max number of clients" not in str(error)
 
 
 class Found(NamedTuple):
-    """A back end, and how many searches led to it; or where to begin with the next one."""
+    """A back end and the number of searches so far. A guess is where the next search begins."""
 
     by: Backend | None
     searches: int
@@ -95,22 +95,22 @@ class Found(NamedTuple):
 
 
 class Choice:
-    """The back end of a limiter: what is wanted, and what was found."""
+    """The back end of a limiter: the wanted one, and the one found."""
 
     def __init__(
         self, wanted: BackendOption, clock: Callable[[], float], find_node: Callable[[str], Any]
     ) -> None:
         self._wanted, self._clock, self._find_node = wanted, clock, find_node
-        # Functions of an older version answer too, so these are looked at before the first call.
+        # An older library answers too, so functions are looked up before the first call.
         first: Backend | None = (
             "module" if wanted == "auto" else None if wanted == "functions" else wanted
         )
         self.found = Found(first, 0, is_guess=True)
-        # Of each node the last search.
+        # The last search on each node.
         self._searched: dict[Any, int] = {}
 
     def written(self, args: Args, by: Backend | None) -> Args:
-        """A call as this back end takes it."""
+        """Returns a call as this back end takes it."""
         if by == "module" or by is None or not args[0].startswith("RL."):
             return args
         return as_function(args) if by == "functions" else as_script(args, "EVALSHA", script_sha())
@@ -118,31 +118,31 @@ class Choice:
     def again(
         self, node: Any, args: Args, tried: Found, error: Exception, deadline: float
     ) -> _Steps:
-        """The reply to a call that did not run, sent once more; or its error."""
+        """Repeats a call that did not run, and returns its reply or raises its error."""
         if self._wanted == "module":
             raise error
         left = _MOST_REPEATS
         while True:
             left -= 1
-            # In a cluster the call may have been led elsewhere.
+            # In a cluster the call may have been redirected.
             node = getattr(error, "answered_by", node)
             tried = yield from self.find(node, args, tried, deadline)
             sent = self.written(args, tried.by)
             try:
                 return (yield self._send(node, sent, deadline))
             except Exception as next_error:
-                # What another call had found may have gone since. What never stays is a mistake.
+                # What another call found may be gone again. If it stays missing, raise.
                 if not left or not unexecuted(next_error, sent):
                     raise
                 error = next_error
 
     def lost(self, error: Exception) -> None:
-        """After a restart the server may have the module: the next call begins with it."""
+        """Starts the next call with the module: after a restart the server may have it."""
         if self._wanted == "auto" and self.found.by != "module" and _is_lost(error):
             self.found = Found("module", self.found.searches, is_guess=True)
 
     def find(self, node: Any, args: Args, tried: Found, deadline: float) -> _Steps:
-        """Chooses by what the node has: one search for all calls that wait for it."""
+        """Finds what the node has, in one search for all calls that wait for it."""
         turn = yield Turn(("back end", node), max(0.0, deadline - self._clock()))
         if turn is None:
             raise Unavailable("no answer in time")
@@ -157,7 +157,7 @@ class Choice:
             turn.release()
 
     def _search(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
-        """What the node has; the library is loaded where it may be."""
+        """Returns what the node has; loads the library if the server allows it."""
         if self._wanted == "functions":
             yield from self._load(node, args, deadline)
             return "functions"
@@ -166,7 +166,7 @@ class Choice:
                 yield from self._has_module(node, args, deadline)
             ):
                 return "module"
-            # Should this search not end in time, the next one goes on from here.
+            # If this search does not end in time, the next one continues here.
             self.found = Found(None, self.found.searches, is_guess=True)
             if (yield from self._takes_library(node, args, deadline)):
                 return "functions"
@@ -181,7 +181,7 @@ class Choice:
         return Send(node, args, left_s)
 
     def _has_module(self, node: Any, args: Args, deadline: float) -> _Steps:
-        """Whether the module answers; that it may not be asked this is an answer too."""
+        """Returns True if the server knows the module's command, even if it refuses the call."""
         asked = probe(args[1])
         try:
             yield self._send(node, asked, deadline)
@@ -195,7 +195,7 @@ class Choice:
         try:
             yield from self._load(node, args, deadline)
         except Exception as error:
-            # Who is not let in is not let in with a script either. A replica takes one, to look.
+            # A client without a password is refused a script too. A replica takes one, to read.
             refused = is_mistake(error) and not _is(error, "AuthenticationError")
             if not refused and not _is(error, "ReadOnlyError"):
                 raise
@@ -203,14 +203,14 @@ class Choice:
         return True
 
     def _load(self, node: Any, args: Args, deadline: float) -> _Steps:
-        """Our library, unless this one or a newer one is there: a newer serves older callers."""
+        """Loads the library, unless it or a newer one is there, which serves older callers."""
         for left in reversed(range(_MOST_LOADS)):
             there = yield from self._version(node, args, deadline)
             if there is not None and there >= bundled_version():
                 return
-            # Without REPLACE where there was none: so nobody's newer one is overwritten.
+            # REPLACE only over an older version, so that no newer library is overwritten.
             replace = () if there is None else ("REPLACE",)
-            # The map of a cluster is known by now, and the command has no key to be led by.
+            # The cluster's map is known by now; the command itself has no key to route by.
             to = self._find_node(key_of(args)) if node is None else node
             try:
                 yield self._send(to, ("FUNCTION", "LOAD", *replace, library()), deadline)
@@ -222,11 +222,11 @@ class Choice:
                 return
 
     def _load_script(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
-        """By running it, which keeps it, and which everybody may who may use it."""
+        """Loads the script by running it: any user who may run scripts may do that."""
         said = ("1", key_of(args), "VERSION") if node is None else ("0", "VERSION")
         if tried != "script":
-            # First by its name: whom the server does not know it refuses, and a text as long as
-            # the script ends the connection.
+            # EVALSHA first: a server refuses an unauthenticated client, and a text as long as the
+            # script ends the connection.
             try:
                 yield self._send(node, ("EVALSHA", script_sha(), *said), deadline)
             except Exception as error:

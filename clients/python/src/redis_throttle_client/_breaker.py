@@ -1,6 +1,6 @@
-"""The circuit breaker of a node: it also limits the calls in flight.
+"""The circuit breaker of a node, which also limits the calls in flight.
 
-Instants are given by the caller, in seconds of a monotonic clock.
+The caller gives the instants, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from ._errors import Unavailable
 
 
 class Gate:
-    """Counts the calls in flight and the failures: whether the server is to be asked at all.
+    """Counts the calls in flight and the failures, and refuses calls to a failing server.
 
     After ``failures`` in a row it stays shut for ``pause_s``; then one call is the probe.
     """
@@ -26,7 +26,7 @@ class Gate:
         self._lock = threading.Lock()
 
     def enter(self, now: float) -> bool:
-        """Begins a call; true when it is the probe. Each is ended by :meth:`leave`."""
+        """Begins a call; returns True if it is the probe. :meth:`leave` ends each call."""
         with self._lock:
             if self._shut_until is not None and (self._probing or now < self._shut_until):
                 raise Unavailable("the server did not answer lately, it is not asked for a while")
@@ -34,12 +34,12 @@ class Gate:
                 raise Unavailable(f"{self._most} calls wait for the server already")
             self._in_flight += 1
             probe = self._shut_until is not None
-            # An older call may have been answered while a probe is under way: that one stays one.
+            # An older call may be answered during a probe; the probe is still the probe.
             self._probing = self._probing or probe
             return probe
 
     def leave(self, now: float, probe: bool, answered: bool | None) -> None:
-        """Ends a call. ``answered`` is None when it was given up by its caller."""
+        """Ends a call. ``answered`` is None if its caller gave up."""
         with self._lock:
             self._in_flight -= 1
             if probe:

@@ -1,8 +1,8 @@
-"""What a limiter does, but for the waiting: the same steps for threads and for asyncio.
+"""The steps of each call, without the waiting: the same for threads and for asyncio.
 
-A call is a generator. It yields what has to be waited for (a :class:`Send`, a :class:`Sleep` or
-another one of :mod:`._steps`) and is sent what came of it, or thrown the error; it returns the
-result. So the two limiters differ in how they wait, and in nothing else.
+A call is a generator. It yields what it waits for (a :class:`Send`, a :class:`Sleep` or another of
+:mod:`._steps`), receives the outcome or the error, and returns the result. So the two limiters
+differ only in how they wait.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Admission:
 
 
 class Calls:
-    """Keys, caches, the gates, and what becomes of an error."""
+    """Keys, caches, gates, and the handling of errors."""
 
     def __init__(
         self, options: Options, find_node: Callable[[str], Any], *,
         here: Callable[[], object], event: Callable[[], Any],
     ) -> None:  # fmt: skip
-        """``here`` is the loop that runs, ``event`` makes what can be waited for in it."""
+        """``here`` returns the running loop, ``event`` makes an event to wait for in it."""
         self.options, self._here, self._event = options, here, event
         self.keys = Keys(
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
@@ -68,9 +68,9 @@ class Calls:
         _everyone.add(self)
 
     def begin(self) -> None:
-        """All that is known anew, as in the child of a fork.
+        """Resets all that is known, also in the child of a fork.
 
-        What the parent has in flight will not end there, and its permits are not there twice.
+        The parent's calls do not end in the child, and its permits exist once.
         """
         self._gates: dict[object, Gate] = {}
         self._denials = DenialCache(self.options.denial_cache)
@@ -81,7 +81,7 @@ class Calls:
         self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "mistakes"), 0)
 
     def spend(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Decision | None:
-        """A permit that was fetched in advance: what there are most of, and nothing to wait for."""
+        """Spends a prefetched permit, without steps: the most frequent call."""
         if cost != 1 or self._prefetch(rule) == 1:
             return None
         began = self.clock()
@@ -91,7 +91,7 @@ class Calls:
     # -- the calls ----------------------------------------------------------------------------
 
     def check(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
-        """Decides, and takes the cost when it is allowed."""
+        """Decides, and takes the cost if it is allowed."""
         began = self.clock()
         key = self._key(rule, subject, tag)
         if cost == 1 and self._prefetch(rule) > 1:
@@ -104,7 +104,7 @@ class Calls:
         return self._told(decision, rule, subject, began)
 
     def peek(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
-        """What a check would answer, taking nothing."""
+        """Returns the decision of a check; takes nothing."""
         key = self._key(rule, subject, tag)
         args = _protocol.named("PEEK", rule, key, cost)
         calls = [(rule, key, cost)]
@@ -116,22 +116,22 @@ class Calls:
     def settle(
         self, verb: str, rule: Rule, subject: str, cost: int, tag: str | None
     ) -> Steps[Decision]:
-        """``REFUND`` or ``CHARGE``: gives or takes without a condition."""
+        """Refunds or charges (``REFUND``, ``CHARGE``), without a condition."""
         key = self._key(rule, subject, tag)
         args = _protocol.named(verb, rule, key, cost)
         self._denials.drop(key)
         try:
             return _protocol.settled((yield from self.ask(args)), rule)
         finally:
-            # Again, for what calls have brought that the server may have answered before.
+            # Again, for denials that arrived meanwhile and may be older than the change.
             self._denials.drop(key)
 
     def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
-        """The subject starts anew under this rule, here as well."""
+        """Resets the subject under this rule, here too."""
         yield from self.forget_key(self._key(rule, subject, tag))
 
     def forget_key(self, key: str) -> Steps[int]:
-        """A key starts anew; how many there were. What calls under way bring of it is not kept."""
+        """Resets a key; returns how many were deleted. Permits of calls under way are not kept."""
         self._denials.drop(key)
         self._local.forget(key)
         try:
@@ -144,7 +144,7 @@ class Calls:
     def check_all(
         self, calls: Sequence[Call], tag: str | None, id: str | None
     ) -> Steps[Decision]:  # fmt: skip
-        """Several rules at once."""
+        """Checks several rules at once."""
         began = self.clock()
         made = self._keyed(calls, tag)
         args = _protocol.check_all(made, id=id)
@@ -156,8 +156,8 @@ class Calls:
         return self._told(decision, deciding[0], deciding[1], began)
 
     def check_each(self, calls: Sequence[Call]) -> Steps[Decision]:
-        """One after the other; what was taken is given back when a later one does not allow."""
-        # All are looked at before the first takes anything.
+        """Checks one rule after the other; if a later one denies, gives back what was taken."""
+        # All calls are checked for mistakes before the first takes anything.
         made = self._keyed(calls, None)
         for rule, key, cost in made:
             _protocol.check(rule, key, cost)
@@ -181,7 +181,7 @@ class Calls:
         self, made: Sequence[Keyed], calls: Sequence[Call], rows: Sequence[Decision]
     ) -> Steps[None]:
         for (rule, _, cost), call, row in zip(made, calls, rows, strict=False):
-            # Without an answer nobody knows whether it was counted: it errs to the strict side.
+            # A degraded call may not have counted. Not refunding it keeps the limit.
             if row.allowed and not row.degraded:
                 with contextlib.suppress(ThrottleError):
                     yield from self.settle("REFUND", rule, call[1], cost, None)
@@ -189,7 +189,7 @@ class Calls:
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
     ) -> Steps[Decision]:
-        """Sleeps as long as it is told, then acts."""
+        """Retries a denied call after its wait, and waits out the turn of an allowed one."""
         began = self.clock()
         while True:
             decision = yield from self.check(rule, subject, cost, tag)
@@ -199,7 +199,7 @@ class Calls:
             if (self.clock() - began) * 1000 + pause_ms > max_wait_ms:
                 if not decision.allowed:
                     return decision
-                # A place in the queue that comes too late is given back.
+                # Gives back a place in the queue that comes too late.
                 if not decision.degraded:
                     yield from self.settle("REFUND", rule, subject, cost, tag)
                 return replace(decision, allowed=False, granted=0)
@@ -208,7 +208,7 @@ class Calls:
                 return decision
 
     def lease_call(self, rule: Rule, subject: str, id: str | None, tag: str | None) -> str:
-        """The id of a lease to be; what is wrong with the call is raised before it is made."""
+        """Returns the id for a new lease; raises if the call is invalid."""
         name = _protocol.checked_id(uuid.uuid4().hex if id is None else id)
         _protocol.lease(rule, self._key(rule, subject, tag), name)
         return name
@@ -216,7 +216,7 @@ class Calls:
     def admit(
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> Steps[Admission]:
-        """One call for all rules, leases among them."""
+        """Sends one call for all rules, leases among them."""
         name = id or uuid.uuid4().hex
         asked = self.clock()
         made = self._keyed(calls, tag)
@@ -234,22 +234,22 @@ class Calls:
         return Admission(decision, name, asked, leases if decision.allowed else ())
 
     def ready(self) -> Steps[Backend]:
-        """Asks for something that only a back end answers, and takes nothing."""
+        """Sends a call that only a back end answers and that takes nothing."""
         yield from self.ask(_protocol.probe(self.keys.key("ready", "ready")))
         return self._backend.found.by or "module"
 
     def give_back(self) -> Steps[None]:
-        """What was fetched in advance and not spent, also by the calls that are under way."""
+        """Refunds prefetched permits that were not spent, also those of calls under way."""
         for fetch in self._grants.close(self._here()):
             yield Wait(fetch.ended, self._timeout_s)
         for key, rule, permits in self._grants.drain(self.clock()):
             with contextlib.suppress(ThrottleError):
                 yield from self.ask(_protocol.named("REFUND", rule, key, permits))
 
-    # -- what they are made of ----------------------------------------------------------------
+    # -- helpers ------------------------------------------------------------------------------
 
     def ask(self, args: Args) -> Steps[Any]:
-        """The reply to one call that is sent once, if the gate of its node is open."""
+        """Sends a call once, if the gate of its node is open, and returns the reply."""
         began = self.clock()
         try:
             node = self._find_node(args[1])
@@ -278,7 +278,7 @@ class Calls:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
             if isinstance(judged, Unsent) and gate.answers != answers:
-                # The server answered others meanwhile: there were too many for its connections.
+                # The server answered other calls meanwhile: its connections were all in use.
                 answered = None
             if answered:
                 self._count("mistakes")
@@ -288,7 +288,7 @@ class Calls:
         return reply
 
     def counters(self) -> Counters:
-        """The counts so far."""
+        """Returns the counts so far."""
         with self._lock:
             return Counters(**self._counts)
 
@@ -297,12 +297,12 @@ class Calls:
             self._counts[name] += 1
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:
-        """The lock of a key, which is there as long as somebody has it or waits for it."""
+        """Returns the lock of a key, which exists while a caller has it or waits for it."""
         with self._lock:
             return self._turns.setdefault(key, make())
 
     def _gate(self, node: object) -> Gate:
-        """The gate of a node: one that is away does not shut the others."""
+        """Returns the gate of a node. Each has its own: a dead node does not shut the others."""
         gate = self._gates.get(node)
         if gate is None:
             options = self.options
@@ -329,7 +329,7 @@ class Calls:
         return decision
 
     def _fetched(self, rule: Rule, key: str, began: float) -> Steps[Decision]:
-        """One of the permits that one call fetches for all who wait for it."""
+        """Waits for one of the permits that one call fetches for all waiters."""
         denied = self._denials.get(_protocol.check(rule, key), began)
         if denied is not None:
             return denied
@@ -354,9 +354,9 @@ class Calls:
         return self._fallback([(rule, key, 1)]) if share is None else share
 
     def _fetch(self, key: str, fetch: Fetch) -> Steps[None]:
-        """Asks for as many as wait, or for more. It has the whole time for it."""
+        """Fetches permits for all waiters, or more, within the full time-out."""
         asked, rule = self.clock(), fetch.rule
-        # A denial says until when one is denied.
+        # A denial of the fetch is a denial of each single call.
         one = _protocol.check(rule, key)
         drops = self._denials.drops(one)
         came: Decision | Exception = Unavailable("the program ends")
@@ -371,13 +371,13 @@ class Calls:
             self._grants.end(key, fetch, asked, came)
 
     def _key(self, rule: Rule, subject: str, tag: str | None) -> str:
-        """The key of a rule that can be decided whatever happens."""
+        """Returns the key, after checking that ``on_error`` can decide for this rule."""
         if rule.on_error is None and self.options.on_error != "allow":
             checked_on_error(self.options.on_error, local=rule.keeps_locally)
         return self.keys.key(rule.name, subject, tag)
 
     def _prefetch(self, rule: Rule) -> int:
-        """How many permits one call takes for this rule."""
+        """Returns the number of permits that one call takes for this rule."""
         if not rule.takes_partial:
             return 1
         return rule.prefetch or self.options.prefetch
@@ -390,7 +390,7 @@ class Calls:
         return made
 
     def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
-        """Counts it and hands it to the hook. A hook that fails changes no decision."""
+        """Counts the decision and calls the hook. A hook that fails changes no decision."""
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
@@ -407,7 +407,7 @@ class Calls:
         return decision
 
     def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:
-        """What the rules say when there is no answer."""
+        """Decides by ``on_error``."""
         on_errors = [rule.on_error or self.options.on_error for rule, _, _ in calls]
         now_us = int(self.clock() * 1_000_000)
         with self._lock:
@@ -421,7 +421,7 @@ def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object
 
 
 def _judged(error: Exception) -> ThrottleError:
-    """A driver's error as one of ours, with the driver's as the cause to set."""
+    """Returns a driver's error as one of this package; the caller sets the cause."""
     if isinstance(error, ThrottleError):
         return error
     if is_mistake(error):

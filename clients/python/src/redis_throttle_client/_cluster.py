@@ -1,6 +1,6 @@
 """Clusters: each call goes to the node that has the slot of its key.
 
-A call that is redirected was refused before it ran, so it is sent again; nothing else is.
+A redirected call was refused before it ran, so it is sent again. No other call is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_REDIRECTIONS = 3
 
 
 class _Map:
-    """Who has which slot: the client's map, and what redirections have told since."""
+    """The node of each slot: the client's map, and the redirections since."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -31,7 +31,7 @@ class _Map:
         self._refreshed = 0.0
 
     def find(self, key: str) -> tuple[str, int]:
-        """The node of a key; Unavailable when no node is known for its slot."""
+        """Returns the node of a key; raises Unavailable if no node is known for its slot."""
         moved = self._moved.get(self._client.keyslot(key))
         if moved is not None:
             return moved
@@ -44,19 +44,19 @@ class _Map:
         return node.host, int(node.port)
 
     def target(self, error: Any, asked: Node) -> tuple[str, int]:
-        """Where a redirection leads. A node that knows no name for itself leaves it out."""
+        """Returns the node of a redirection. A node without a name for itself leaves it out."""
         host: str = error.host or (asked[0] if asked else "")
         remap = getattr(self._client.nodes_manager, "remap_host_port", None)
         host, port = remap(host, int(error.port)) if remap else (host, error.port)
         return host, int(port)
 
     def move(self, error: Any, asked: Node) -> tuple[str, int]:
-        """As :meth:`target`, and from now on for all calls of the slot."""
+        """Returns the same as :meth:`target`, and uses it for all later calls on the slot."""
         self._moved[int(error.slot_id)] = to = self.target(error, asked)
         return to
 
     def due(self) -> bool:
-        """Whether to ask the cluster for its map again: once a second at most."""
+        """Returns True if it is time to read the cluster's map again: once a second at most."""
         now = time.monotonic()
         if now - self._refreshed < _REFRESH_S:
             return False
@@ -64,7 +64,7 @@ class _Map:
         return True
 
     def lost(self, node: Node) -> None:
-        """A node that is away: what was told about it may be old."""
+        """Forgets redirections to a node that is away: they may be outdated."""
         for slot in [slot for slot, to in list(self._moved.items()) if to == node]:
             self._moved.pop(slot, None)
 
@@ -74,7 +74,7 @@ class ClusterTransport:
 
     def __init__(self, client: Any, timeout_s: float, most: int) -> None:
         node = next(iter(client.get_nodes()))
-        # The two drivers have a name each for it.
+        # The two drivers name it differently.
         named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
         pool = getattr(node, named).connection_pool
         self._dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=False)
@@ -83,7 +83,7 @@ class ClusterTransport:
         self._nodes: dict[Node, Sockets] = {}
 
     def node(self, key: str) -> Node:
-        """Who has the slot of the key."""
+        """Returns the node that has the slot of the key."""
         try:
             return self._map.find(key)
         except Unavailable:
@@ -98,13 +98,13 @@ class ClusterTransport:
         return sockets
 
     def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """The reply."""
+        """Sends a call, follows redirections, and returns the reply."""
         deadline, asking = time.monotonic() + timeout_s, False
         for _ in range(_MOST_REDIRECTIONS):
             try:
                 return self._sockets(node).call(args, deadline, asking=asking)
             except self._dial.moved as error:
-                # A MovedError is an AskError too, so it stands first.
+                # A MovedError is an AskError too, so it comes first.
                 node, asking = self._map.move(error, node), False
                 self._refresh()
             except self._dial.ask as error:
@@ -143,7 +143,7 @@ class AsyncClusterTransport:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self, key: str) -> Node:
-        """Who has the slot of the key; None until the map is known, which a call reads."""
+        """Returns the node of the key's slot; None until a call has read the map."""
         if self._dial is None:
             return None
         try:
@@ -153,7 +153,7 @@ class AsyncClusterTransport:
             raise
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """The reply."""
+        """Sends a call, follows redirections, and returns the reply."""
         deadline = instant(timeout_s)
         dial, asking = await by(deadline, self._known()), False
         if node is None:
@@ -162,7 +162,7 @@ class AsyncClusterTransport:
             try:
                 return await self._sockets(dial, node).call(args, deadline, asking=asking)
             except dial.moved as error:
-                # A MovedError is an AskError too, so it stands first.
+                # A MovedError is an AskError too, so it comes first.
                 node, asking = self._map.move(error, node), False
                 self._refresh()
             except dial.ask as error:
@@ -178,7 +178,7 @@ class AsyncClusterTransport:
 
     async def _known(self) -> Dial:
         if self._dial is None:
-            # Who gives up waiting leaves the map to the next caller.
+            # A caller that gives up leaves the map to the next one.
             await asyncio.shield(self._task(self._client.initialize()))
             template = self._client.get_nodes()[0]
             self._dial = Dial(
@@ -213,7 +213,7 @@ class AsyncClusterTransport:
     async def close(self) -> None:
         """Closes the sockets."""
         if self._tasks:
-            # Cancelled, the driver would forget the sockets that it reads the map by.
+            # If the read were cancelled, the driver would leak its sockets.
             await asyncio.wait(self._tasks, timeout=self._timeout_s)
         for task in list(self._tasks):
             task.cancel()

@@ -11,15 +11,15 @@ from ._errors import Unavailable
 
 T = TypeVar("T")
 
-# Of the loop: to read what has come, to understand it, and to hand it to who waits for it.
+# Turns of the loop: to read what has arrived, to parse it, and to wake the caller.
 _TURNS = 4
 
 
 class Deadline:
-    """As ``asyncio.timeout_at``, but what has come by then is read first.
+    """Works as ``asyncio.timeout_at``, but first reads what has arrived by then.
 
-    A program that was busy for longer than the deadline finds both at once, the answer and that
-    the time is over: it was not the server that was away.
+    A program that was busy past the deadline finds both at once: the answer and the time-out. In
+    that case the server was not away.
     """
 
     def __init__(self, at: float) -> None:
@@ -45,12 +45,12 @@ class Deadline:
 
 
 def instant(timeout_s: float) -> float:
-    """When a call that begins now has to be answered, by the clock of its loop."""
+    """Returns the deadline of a call that begins now, by the clock of its loop."""
     return asyncio.get_running_loop().time() + timeout_s
 
 
 async def by(deadline: float, awaitable: Awaitable[T]) -> T:
-    """The result, or Unavailable."""
+    """Returns the result, or raises Unavailable at the deadline."""
     try:
         async with Deadline(deadline):
             return await awaitable

@@ -1,4 +1,4 @@
-"""Decisions: what was answered, as a value, and the one writer of HTTP fields."""
+"""Decisions, as values, and the only writer of HTTP fields."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ STYLES = ("draft-11", "draft-6", "x-ratelimit")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """May it happen now? True in a condition when it may.
+    """A decision; true in a condition if it allows the call.
 
-    ``limit`` is the capacity asked for, ``remaining`` what would still be allowed, rounded down.
-    ``retry_after_ms``: denied, after so many ms the same call is allowed; -1, it never is.
-    Allowed, 0; the leaky bucket alone tells there how long to wait before acting.
-    ``reset_after_ms`` is when the subject is back to its full allowance, rounded up.
-    ``source``: ``server``; ``local``, decided in this process (a cached denial, a permit fetched
-    in advance, the fallback of ``on_error="local"``); ``error``, no answer and no decision.
-    ``degraded`` is true when the server gave no answer and ``on_error`` decided.
-    ``would_allow`` and ``would_retry_after_ms`` differ under a policy in the shadow.
-    ``rows`` has one decision for each rule of a call with several, ``deciding`` says which of the
-    calls decided, from 0.
+    ``limit`` is the limit of the rule or policy, ``remaining`` the units left, rounded down.
+    ``retry_after_ms``: for a denial the time until the same call is allowed, or -1 if it never is.
+    For an allowed call 0, except for the leaky bucket, where it is the wait before acting.
+    ``reset_after_ms`` is the time until the full allowance is back, rounded up. ``source``:
+    ``server``; ``local``, decided in this process (a cached denial, a prefetched permit,
+    ``on_error="local"``); ``error``, no answer and no decision. ``degraded`` is true if the server
+    gave no answer and ``on_error`` decided. ``would_allow`` and ``would_retry_after_ms`` differ
+    under a policy in shadow mode. ``rows`` has one decision for each rule of a call with several;
+    ``deciding`` is the index of the one that decided, from 0.
     """
 
     allowed: bool
@@ -50,13 +49,13 @@ class Decision:
 
     @property
     def never(self) -> bool:
-        """Whether coming back does not help: the cost is above the limit."""
+        """True if a retry never helps: the cost is above the limit."""
         return not self.allowed and self.retry_after_ms < 0
 
     def headers(
         self, styles: Sequence[HeaderStyle] = ("draft-11",), *, now_ms: int | None = None
     ) -> dict[str, str]:
-        """The HTTP fields of this decision. ``now_ms`` is Unix time, for ``x-ratelimit``."""
+        """Returns the HTTP fields. ``now_ms`` is Unix time, for ``x-ratelimit``."""
         fields: dict[str, str] = {}
         if self.source != "error":
             for style in styles:
@@ -91,7 +90,7 @@ class Decision:
         }
 
     def _t(self, row: Decision) -> int:
-        """Seconds of a row; on a denial never later than Retry-After."""
+        """Returns the seconds of a row; in a denial at most Retry-After."""
         reset = _ceil_s(row.reset_after_ms)
         if not row.allowed and row.retry_after_ms >= 0:
             reset = retry_after_s(row.retry_after_ms)
@@ -112,5 +111,5 @@ def _ceil_s(ms: int) -> int:
 
 
 def retry_after_s(ms: int) -> int:
-    """``Retry-After``: rounded up and at least 1, for who comes too early is denied again."""
+    """Returns ``Retry-After``: rounded up and at least 1, because an early retry is denied."""
     return max(1, _ceil_s(ms))

@@ -1,6 +1,6 @@
 """Denials that are remembered until their retry.
 
-Instants are given by the caller, in seconds of a monotonic clock.
+The caller gives the instants, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from ._decision import Decision
 
-# By which a cache tells that something of a call's keys was forgotten since it was sent.
+# Counters that show whether one of a call's keys was forgotten since the call was sent.
 _SLOTS = 1024
 
 
 class DenialCache:
-    """Denials that hold: the same call is denied until the instant that the server named."""
+    """Remembers denials: the same call is denied until the instant that the server named."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -26,7 +26,7 @@ class DenialCache:
         self._lock = threading.Lock()
 
     def get(self, args: tuple[str, ...], now: float) -> Decision | None:
-        """The denial of this very call, with the times as of now."""
+        """Returns the denial of this call, with the time left."""
         entry = self._denials.get(args)
         if entry is None:
             return None
@@ -39,14 +39,14 @@ class DenialCache:
         return _aged(denial, passed_ms)
 
     def drops(self, args: tuple[str, ...]) -> int:
-        """Changes when something of a call's keys is forgotten, and seldom when of another one."""
-        # Where there is but one key, words of its rule stand there too, which does no harm.
+        """Returns a number that changes if a call's key is forgotten, and rarely otherwise."""
+        # With one key the words of its rule are counted too, which does no harm.
         return sum(self._drops[hash(key) % _SLOTS] for key in args[1::2]) if self._size else 0
 
     def put(self, args: tuple[str, ...], decision: Decision, asked: float, drops: int) -> None:
-        """Remembers a denial, unless it is from before something was forgotten.
+        """Remembers a denial, unless one of its keys was forgotten since the call was sent.
 
-        ``asked`` is the instant before the call, ``drops`` what :meth:`drops` was then.
+        ``asked`` is the instant before the call, ``drops`` the number from :meth:`drops` then.
         """
         if not self._size or decision.allowed or decision.retry_after_ms <= 0:
             return
@@ -59,7 +59,7 @@ class DenialCache:
                 self._denials.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Forgets what is known of a key, or will be by calls under way: it was changed here."""
+        """Forgets the denials of a changed key, also those that calls under way will bring."""
         with self._lock:
             self._drops[hash(key) % _SLOTS] += 1
             for args in [args for args in self._denials if key in args]:

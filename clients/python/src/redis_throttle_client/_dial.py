@@ -1,8 +1,8 @@
-"""Connections: made as the user's client makes them, used as a limiter must.
+"""Connections: made as the user's client makes them, used as a limiter needs them.
 
-Drivers repeat what failed, ten times by default, and each repetition counts. So the limiter takes
-from the client where and how to connect (address, TLS, credentials, Sentinel, the map of a
-cluster) and keeps sockets of its own, on which a call is sent once and has one deadline.
+Drivers repeat failed calls, ten times by default, and each repetition counts. So the limiter takes
+from the client where and how to connect (address, TLS, credentials, Sentinel, the map of a cluster)
+and keeps its own sockets, on which a call is sent once and has one deadline.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from ._errors import InvalidArgument
 
 Node = tuple[str, int] | None
-# Of connections to one node: on their way at a time, and in all. A burst waits for those that
-# there are, for a server and a loop are slower with one for each call.
+# Connections to one node: being dialled at a time, and in all. A burst waits for these, because a
+# server and a loop are slower with one connection for each call.
 MOST_DIALS = 8
 MOST_SOCKETS = 64
-# Of a pool's arguments: what would repeat or wait, what belongs to the pool it was made for, and
-# what would write one subject in two ways.
+# Arguments of a pool that are left out: they would repeat or wait, they belong to the pool itself,
+# or they would write one subject in two ways.
 _LEFT_OUT = (
     "retry", "retry_on_error", "retry_on_timeout", "health_check_interval", "decode_responses",
     "maint_notifications_config", "maint_notifications_pool_handler", "event_dispatcher",
@@ -37,7 +37,7 @@ def _driver(connection_class: type) -> str:
 
 
 class Dial:
-    """Makes connections that ask once."""
+    """Makes connections that send each call once."""
 
     def __init__(
         self, connection_class: type, kwargs: dict[str, Any], timeout_s: float, *, wait: bool
@@ -48,7 +48,7 @@ class Dial:
         no_backoff = importlib.import_module(f"{package}.backoff").NoBackoff
         self._class = connection_class
         self._kwargs = {name: value for name, value in kwargs.items() if name not in _LEFT_OUT}
-        # A connection that is slow to come is waited for in the background and used by the next.
+        # A slow connection is dialled on in the background and serves the next caller.
         self.patience_s = max(1.0, timeout_s)
         self._kwargs |= {
             "retry": retry(no_backoff(), 0),
@@ -60,7 +60,7 @@ class Dial:
         self.response_error = errors.ResponseError
 
     def to(self, node: Node) -> Callable[[], Any]:
-        """Connections to one node of a cluster, or to the one server."""
+        """Returns a maker of connections to one node of a cluster, or to the only server."""
         kwargs = self._kwargs
         if node is not None:
             kwargs = kwargs | {"host": node[0], "port": node[1]}

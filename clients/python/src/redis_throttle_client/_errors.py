@@ -1,41 +1,41 @@
-"""What can go wrong, and whose fault it is.
+"""The errors.
 
-A server that is away and a mistake of the program are told apart: the first is what ``on_error``
-of a rule decides about, the second is raised whatever ``on_error`` says.
+A server that is away differs from a mistake of the program: for the first, a rule's ``on_error``
+decides; the second is raised whatever ``on_error`` says.
 """
 
 from __future__ import annotations
 
 
 class ThrottleError(Exception):
-    """The root of everything this package raises."""
+    """Base class of all errors of this package."""
 
 
 class InvalidArgument(ThrottleError, ValueError):
-    """An argument that no call can be made of; the text begins with its name."""
+    """An invalid argument; the text begins with its name. No call was sent."""
 
 
 class Unavailable(ThrottleError):
-    """No decision: the server is away, too slow or refuses for the moment. ``__cause__`` has more.
+    """No decision: the server is away, too slow, or refuses for the moment. See ``__cause__``.
 
-    The call may have counted, so it is not to be repeated.
+    The call may have counted, so do not repeat it.
     """
 
 
 class Unsent(Unavailable):
-    """A connection to send the call on was not there in time: it was never sent."""
+    """No connection was free in time; the call was not sent."""
 
 
 class CommandRejected(ThrottleError):
-    """The server answered with an error that no repetition mends: alert on it."""
+    """The server refused the call, and a repetition does not help: alert on it."""
 
 
 class ProtocolError(CommandRejected):
-    """The server answered something that is no decision."""
+    """The server's reply is not a decision."""
 
 
-# First words of error replies that pass by themselves. Every other one is a mistake: a kind that
-# is not known here must not open a limit.
+# First words of error replies that pass by themselves. Any other is a mistake: an unknown kind must
+# not open a limit.
 PASSING = frozenset(
     [
         "OOM",
@@ -50,7 +50,7 @@ PASSING = frozenset(
     ]
 )
 
-# Drivers raise these kinds as types of their own and cut the first word off the text.
+# Drivers raise these kinds as their own types, and cut the first word off the text.
 _PASSING_TYPES = frozenset(
     [
         "OutOfMemoryError",
@@ -77,7 +77,7 @@ _FULL = "max number of clients"
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Whether a driver's error is a mistake of the program, and not a server that is away."""
+    """Returns True for a mistake of the program, False if the server is away."""
     types = [base.__name__ for base in type(error).__mro__]
     if _FULL in str(error) or not _PASSING_TYPES.isdisjoint(types):
         return False
@@ -85,7 +85,7 @@ def is_mistake(error: BaseException) -> bool:
         return True
     if "ResponseError" in types or "DataError" in types:
         return str(error).split(" ", 1)[0] not in PASSING
-    # Redis.exceptions: ConnectionError, TimeoutError and what the socket raised.
+    # The server is away: ConnectionError, TimeoutError, cluster errors, errors of the socket.
     return not isinstance(error, OSError | TimeoutError) and not (
         {"ConnectionError", "TimeoutError", "RedisClusterException", "ClusterError"} & set(types)
     )

@@ -1,4 +1,4 @@
-"""What both middlewares do: who asks, what it costs, what is answered."""
+"""Common code of both middlewares: the subjects, the cost and the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceede
 
 @dataclass(frozen=True)
 class Request:
-    """What the functions of a middleware are given: of a request, what limits are made of.
+    """A request, as the functions of a middleware see it.
 
     ``raw`` is the ASGI scope or the WSGI environ.
     """
@@ -31,11 +31,11 @@ class Request:
     _headers: Callable[[str], list[str]] = field(repr=False)
 
     def headers(self, name: str) -> list[str]:
-        """All values of a header, in their order."""
+        """Returns all values of a header, in their order."""
         return self._headers(name.lower())
 
     def header(self, name: str) -> str | None:
-        """The value of a header that stands there once; None otherwise."""
+        """Returns the value of a header that occurs once; None otherwise."""
         values = self.headers(name)
         return values[0] if len(values) == 1 else None
 
@@ -48,7 +48,7 @@ CostFunction = Callable[[Request], int | Awaitable[int]]
 
 @dataclass(frozen=True)
 class Response:
-    """A whole answer, as a handler gives it."""
+    """A whole answer, as a handler returns it."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ class Response:
 
 
 Handler = Callable[[Request, Decision, Response], Response]
-"""Makes the answer to a denial; it is given the one that would be sent."""
+"""Makes the answer to a denial; receives the default answer."""
 
 _TITLES = {
     400: "Bad Request", 413: "Content Too Large", 429: "Too Many Requests",
@@ -65,7 +65,7 @@ _TITLES = {
 
 
 def problem(decision: Decision | None) -> dict[str, Any]:
-    """The problem (RFC 9457) of a denial; of None, that nobody knows who asks."""
+    """Returns the problem (RFC 9457) of a denial; None stands for a request without a subject."""
     if decision is None:
         return _plain(400, "The request does not say who it is from.")
     if decision.source == "error":
@@ -85,7 +85,7 @@ def _plain(status: int, detail: str) -> dict[str, Any]:
 
 
 def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response:
-    """The answer to a denial, ready to be sent."""
+    """Returns the default answer to a denial."""
     body = problem(decision)
     fields = {} if decision is None else decision.headers(styles)
     data = json.dumps(body, separators=(",", ":")).encode()
@@ -159,7 +159,7 @@ class Plan:
     def calls(
         self, subjects: Sequence[Subject], cost: int, address: str | None
     ) -> list[tuple[Rule, str, int]] | None:
-        """What to ask; None when somebody is missing and no rule stands for that."""
+        """Returns the calls; None if a subject is missing and ``anonymous`` does not apply."""
         if all(subjects):
             return [
                 (rule, subject, cost if rule.takes_cost else 1)
@@ -171,7 +171,7 @@ class Plan:
         return [(self.anonymous, address, cost if self.anonymous.takes_cost else 1)]
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
-        """The answer to a denial, by the handler where there is one."""
+        """Returns the answer to a denial; a handler may replace it."""
         answer = denial(decision, self.styles)
         if self.handler is None or decision is None:
             return answer
@@ -180,12 +180,12 @@ class Plan:
 
 RulesArgument = Rule | Sequence[Rule | tuple[Rule, KeyFunction]]
 
-# Fields that are lists, so that another limiter's may stand beside ours.
+# Fields that are lists, so the values of another limiter are kept.
 LISTS = frozenset({"ratelimit", "ratelimit-policy"})
 
 
 def added(present: set[str], fields: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Our fields, without those that the application has set and that stand only once."""
+    """Returns the fields to add: single ones only if the application has not set them."""
     return [
         (name, value)
         for name, value in fields.items()

@@ -1,8 +1,8 @@
-"""Keys: ``prefix:rule:subject``, so written that no two subjects can meet in one.
+"""Keys: ``prefix:rule:subject``, encoded so that no two subjects share a key.
 
-``%``, ``:``, ``{``, ``}``, space and controls of a subject are percent-encoded. What is longer than
-128 bytes then, and everything when there is a secret, is a hash behind a colon, with which no
-encoded subject begins. Half a surrogate pair, as JSON may bring it, is no text and refused.
+``%``, ``:``, ``{``, ``}``, space and controls of a subject are percent-encoded. If the result is
+longer than 128 bytes, or there is a secret, it is a hash behind a colon; no encoded subject begins
+with one. Half a surrogate pair, which JSON can contain, is refused.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Keys:
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret
-        # The keys of those who come often; a subject is hashed or encoded once.
+        # The keys of frequent subjects, so that each is hashed or encoded once.
         self._known = lru_cache(maxsize=_KNOWN)(self._key)
 
     def key(self, rule: str, subject: str, tag: str | None = None) -> str:
-        """The key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
-        # What a client may make as long as it likes is not kept.
+        """Returns the key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
+        # Long texts are not kept, because a client may choose their length.
         short = isinstance(subject, str) and len(subject) <= _MOST_BYTES
         if short and (tag is None or len(tag) <= _MOST_BYTES):
             return self._known(rule, subject, tag)
@@ -64,7 +64,7 @@ class Keys:
         return f"{self._prefix}{rule}:{part}"
 
     def encode(self, text: str, name: str = "subject") -> str:
-        """A subject or a tag as it stands in a key."""
+        """Returns a subject or a tag as it is in a key."""
         if not isinstance(text, str) or not text:
             raise InvalidArgument(f"{name}: expected text that is not empty")
         if _HALF.search(text):
@@ -77,7 +77,7 @@ class Keys:
         return ":" + hashlib.sha256(text.encode()).hexdigest()
 
     def subject_hash(self, subject: str) -> str:
-        """16 hexadecimal digits for logs and metrics; keyed where there is a secret."""
+        """Returns 16 hexadecimal digits for logs and metrics; keyed if there is a secret."""
         data = subject.encode()
         if self._secret is not None:
             return hmac.new(self._secret, data, hashlib.sha256).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """Leases: held while work runs, renewed at a third of their ttl, given back at its end.
 
-Whether a permit is still held is told by this process' clock: a lease lasts at least a ttl from
-the moment before the call that was answered with 1.
+This process' clock decides if a permit is still held: it lasts for a ttl from the moment before the
+last successful call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._rules import Rule
 
 
 class LeaseDenied(ThrottleError):
-    """No permit is free; ``decision`` says when to come back."""
+    """No permit is free; ``decision`` has the retry."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"no permit of {decision.rule!r} is free")
@@ -30,7 +30,7 @@ class LeaseDenied(ThrottleError):
 
 
 class _Held:
-    """What both kinds know: whose permit it is, and until when."""
+    """Common part of both leases: the holder, and the end of the permit."""
 
     def __init__(
         self, clock: Callable[[], float], rule: Rule, key: str, id: str, asked: float,
@@ -44,12 +44,12 @@ class _Held:
 
     @property
     def held(self) -> bool:
-        """Whether the permit is still ours; without an answer of the server as its rule says."""
+        """True while this process holds the permit; a degraded lease until it is released."""
         return not self.released and (self.decision.degraded or self._clock() < self._until)
 
     @property
     def renew_after_s(self) -> float:
-        """When to renew: two renewals may be lost before the lease is."""
+        """Time between renewals: two may fail before the lease is lost."""
         return self._ttl_s / 3
 
     def _renewed(self, asked: float, kept: bool) -> bool:
@@ -66,7 +66,7 @@ class Lease(_Held):
         self._ask = ask
 
     def renew(self) -> bool:
-        """Keeps it for another ttl; False when it has lapsed: stop what it stands for."""
+        """Renews the permit for a ttl; returns False if it is lost: stop the work then."""
         if self.released or self.decision.degraded:
             return self.held
         asked = self._clock()
@@ -74,7 +74,7 @@ class Lease(_Held):
         return self._renewed(asked, _protocol.held(reply))
 
     def release(self) -> None:
-        """Gives it back; without an answer it lapses by itself."""
+        """Gives the permit back. Without an answer it expires by itself."""
         if self.released:
             return
         self.released = True
@@ -96,7 +96,7 @@ class AsyncLease(_Held):
         self._task: asyncio.Task[None] | None = None
 
     async def renew(self) -> bool:
-        """Keeps it for another ttl; False when it has lapsed: stop what it stands for."""
+        """Renews the permit for a ttl; returns False if it is lost: stop the work then."""
         if self.released or self.decision.degraded:
             return self.held
         asked = self._clock()
@@ -104,7 +104,7 @@ class AsyncLease(_Held):
         return self._renewed(asked, _protocol.held(reply))
 
     def keep(self) -> None:
-        """Renews it in the background until it is released."""
+        """Renews the permit in the background until it is released."""
         if not self.decision.degraded:
             self._task = asyncio.get_running_loop().create_task(self._keep())
 
@@ -116,7 +116,7 @@ class AsyncLease(_Held):
                     return
 
     async def release(self) -> None:
-        """Gives it back, also when its task is cancelled meanwhile."""
+        """Gives the permit back, even if its task is cancelled meanwhile."""
         if self.released:
             return
         self.released = True
@@ -131,7 +131,7 @@ class AsyncLease(_Held):
 
 
 class Renewer:
-    """One thread that renews all leases of a limiter; started with the first one."""
+    """Renews all leases of a limiter in one thread, which starts with the first lease."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -182,7 +182,7 @@ class Renewer:
 
 
 class LeaseContext:
-    """``with limiter.lease(rule, subject) as lease``; raises LeaseDenied when none is free."""
+    """Context for ``with limiter.lease(rule, subject) as lease``; raises LeaseDenied."""
 
     def __init__(self, take: Callable[[], tuple[Decision, list[Lease]]]) -> None:
         self._take = take
@@ -201,7 +201,7 @@ class LeaseContext:
 
 
 class AsyncLeaseContext:
-    """``async with limiter.lease(rule, subject) as lease``."""
+    """Context for ``async with limiter.lease(rule, subject) as lease``; raises LeaseDenied."""
 
     def __init__(self, take: Callable[[], Any]) -> None:
         self._take = take

@@ -1,4 +1,4 @@
-"""The two limiters: the same words, for threads and for asyncio."""
+"""The two limiters: the same methods, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Limiter:
-    """Asks the server over connections made as those of ``client`` (redis-py, valkey-py).
+    """Calls the server over its own connections, made as those of ``client`` (redis-py, valkey-py).
 
     ``client`` may be a ``Redis``, one of Sentinel, or a ``RedisCluster``. Each call is sent once
     and ends within ``timeout_ms``. Thread-safe.
@@ -41,80 +41,83 @@ class Limiter:
         self._renewer = Renewer(checked.clock)
 
     def check(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
-        """Decides, and takes ``cost`` when it is allowed."""
+        """Decides, and takes ``cost`` if it is allowed."""
         spent = self._calls.spend(rule, subject, cost, tag)
         if spent is not None:
             return spent
         return self._run(self._calls.check(rule, subject, cost, tag))
 
     def peek(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
-        """What :meth:`check` would answer, taking nothing. Cost 0 asks for the status."""
+        """Returns the decision of :meth:`check`; takes nothing. Cost 0 reads the status."""
         return self._run(self._calls.peek(rule, subject, cost, tag))
 
     def refund(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Gives back, never past the full allowance. Not to be repeated: it gives twice."""
+        """Gives units back, never past the full allowance. Not idempotent: do not repeat it."""
         return self._run(self._calls.settle("REFUND", rule, subject, cost, tag))
 
     def charge(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Takes whether or not it is there: what a call cost beyond its estimate."""
+        """Takes units even if they are not left: the cost of a call beyond its estimate."""
         return self._run(self._calls.settle("CHARGE", rule, subject, cost, tag))
 
     def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
-        """The subject starts anew under this rule."""
+        """Resets the subject's allowance under this rule."""
         self._run(self._calls.forget(rule, subject, tag))
 
     def check_all(
         self, calls: Sequence[Call], *, tag: str | None = None, id: str | None = None
     ) -> Decision:
-        """Several rules at once: takes from all or from none. ``rows`` has each rule's decision.
+        """Checks several rules at once: takes from all or from none. ``rows`` has their decisions.
 
-        In a cluster all keys need one hash tag: ``tag``. Leases among the rules need an ``id``,
-        and are given back by whoever took them.
+        In a cluster all keys need one hash tag: ``tag``. Leases among the rules need an ``id``, and
+        the caller must release them.
         """
         return self._run(self._calls.check_all(calls, tag, id))
 
     def check_each(self, calls: Sequence[Call]) -> Decision:
-        """One after the other, for keys of different slots.
+        """Checks one rule after the other, for keys of different slots.
 
-        What was taken is refunded when a later rule denies or is refused by the server. Between
-        the two it is missing for others, and stays so when the refund is not answered: it errs to
-        the strict side, by at most one cost for each call that is denied.
+        If a later rule denies, or the server refuses it, the earlier costs are refunded. Until then
+        other callers miss them. If a refund is not answered, its cost stays taken: at most one cost
+        for each denied call, which only makes the limit stricter.
         """
         return self._run(self._calls.check_each(calls))
 
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Sleeps as long as it is told, then acts; a denial when that is beyond ``max_wait_ms``."""
+        """Retries until the call is allowed; denies if that takes longer than ``max_wait_ms``.
+
+        It sleeps as long as each decision says, also for the turn in a leaky bucket.
+        """
         return self._run(self._calls.wait(rule, subject, max_wait_ms, cost, tag))
 
     def lease(
         self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
     ) -> LeaseContext:
-        """A permit for a ``with`` block: renewed meanwhile, given back at its end."""
+        """Takes a permit for a ``with`` block: renewed meanwhile, given back at its end."""
         name = self._calls.lease_call(rule, subject, id, tag)
         return LeaseContext(lambda: self._admit([(rule, subject)], tag, name))
 
     @property
     def counters(self) -> Counters:
-        """What was decided, and how, since the limiter was made."""
+        """Counts of the decisions since the limiter was made."""
         return self._calls.counters()
 
     def ready(self) -> Backend:
-        """Which back end answers: ``module``, ``functions`` or ``script``.
+        """Returns the back end that answers: ``module``, ``functions`` or ``script``.
 
-        Raises what is wrong when the server is not there or has none of those wanted.
+        Raises if the server does not answer or has none of the wanted back ends.
         """
         return self._run(self._calls.ready())
 
     def close(self) -> None:
-        """Gives back what was fetched in advance and not spent, and closes the sockets.
+        """Gives back prefetched permits that were not spent, and closes the sockets.
 
-        So it does with what calls bring that are under way. Later ones fetch nothing in advance.
+        This includes the permits of calls under way. Later calls prefetch nothing.
         """
         self._run(self._calls.give_back())
         self._renewer.close()
@@ -129,7 +132,7 @@ class Limiter:
     def _admit(
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[Lease]]:
-        """One call for all rules; the leases among them are renewed until released."""
+        """Sends one call for all rules; the leases among them are renewed until released."""
         admitted = self._run(self._calls.admit(calls, tag, id))
         functions = self._ask, self._calls.clock
         held = admitted.id, admitted.asked, admitted.decision
@@ -173,7 +176,7 @@ class Limiter:
 
 
 class AsyncLimiter:
-    """As :class:`Limiter`, over a client of asyncio."""
+    """The same as :class:`Limiter`, over a client of asyncio."""
 
     def __init__(
         self, client: Any, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -190,7 +193,7 @@ class AsyncLimiter:
     async def check(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """As :meth:`Limiter.check`."""
+        """The same as :meth:`Limiter.check`."""
         spent = self._calls.spend(rule, subject, cost, tag)
         if spent is not None:
             return spent
@@ -199,59 +202,59 @@ class AsyncLimiter:
     async def peek(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """As :meth:`Limiter.peek`."""
+        """The same as :meth:`Limiter.peek`."""
         return await self._run(self._calls.peek(rule, subject, cost, tag))
 
     async def refund(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """As :meth:`Limiter.refund`."""
+        """The same as :meth:`Limiter.refund`."""
         return await self._run(self._calls.settle("REFUND", rule, subject, cost, tag))
 
     async def charge(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """As :meth:`Limiter.charge`."""
+        """The same as :meth:`Limiter.charge`."""
         return await self._run(self._calls.settle("CHARGE", rule, subject, cost, tag))
 
     async def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
-        """As :meth:`Limiter.forget`."""
+        """The same as :meth:`Limiter.forget`."""
         await self._run(self._calls.forget(rule, subject, tag))
 
     async def check_all(
         self, calls: Sequence[Call], *, tag: str | None = None, id: str | None = None
     ) -> Decision:
-        """As :meth:`Limiter.check_all`."""
+        """The same as :meth:`Limiter.check_all`."""
         return await self._run(self._calls.check_all(calls, tag, id))
 
     async def check_each(self, calls: Sequence[Call]) -> Decision:
-        """As :meth:`Limiter.check_each`."""
+        """The same as :meth:`Limiter.check_each`."""
         return await self._run(self._calls.check_each(calls))
 
     async def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """As :meth:`Limiter.wait`."""
+        """The same as :meth:`Limiter.wait`."""
         return await self._run(self._calls.wait(rule, subject, max_wait_ms, cost, tag))
 
     def lease(
         self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
     ) -> AsyncLeaseContext:
-        """A permit for an ``async with`` block: renewed meanwhile, given back at its end."""
+        """Takes a permit for an ``async with`` block: renewed meanwhile, given back at its end."""
         name = self._calls.lease_call(rule, subject, id, tag)
         return AsyncLeaseContext(lambda: self._admit([(rule, subject)], tag, name))
 
     @property
     def counters(self) -> Counters:
-        """As :attr:`Limiter.counters`."""
+        """The same as :attr:`Limiter.counters`."""
         return self._calls.counters()
 
     async def ready(self) -> Backend:
-        """As :meth:`Limiter.ready`."""
+        """The same as :meth:`Limiter.ready`."""
         return await self._run(self._calls.ready())
 
     async def close(self) -> None:
-        """As :meth:`Limiter.close`; releases that are on their way are waited for."""
+        """The same as :meth:`Limiter.close`; also waits for releases under way."""
         await self._run(self._calls.give_back())
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -266,7 +269,7 @@ class AsyncLimiter:
     async def _admit(
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[AsyncLease]]:
-        """One call for all rules; the leases among them are renewed until released."""
+        """Sends one call for all rules; the leases among them are renewed until released."""
         admitted = await self._run(self._calls.admit(calls, tag, id))
         functions = self._ask, self._sleep, self._background, self._calls.clock
         held = admitted.id, admitted.asked, admitted.decision
@@ -276,7 +279,7 @@ class AsyncLimiter:
         return admitted.decision, leases
 
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """A task that outlives the one that asked for it."""
+        """Starts a task that outlives its caller."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -306,7 +309,7 @@ class AsyncLimiter:
             task = self._background(self._run(step.steps))
             return task.add_done_callback(lambda _: step.ended.set())
         if isinstance(step, Wait):
-            # It needs no timer: what was started has one.
+            # No timer: the task that was started has one.
             return await step.ended.wait()
         if isinstance(step, Turn):
             of_this_loop = asyncio.get_running_loop(), step.key

@@ -1,7 +1,7 @@
-"""The algorithms in this process: the fallback ``on_error="local"``, and the public fake.
+"""The algorithms in this process: for ``on_error="local"``, and for the public fake.
 
-Exact for GCRA, the two buckets, the fixed window and the log; the sliding window is kept as a log
-here, which is never more lenient. Instants are microseconds; whole numbers only, rounded to the
+Exact for GCRA, the two buckets, the fixed window and the log. The sliding window is kept as a log
+here, which never allows more. Instants are microseconds. All numbers are integers, rounded to the
 side that keeps the limit.
 """
 
@@ -20,8 +20,9 @@ Row = tuple[int, int, int, int, int]
 
 @dataclass(slots=True)
 class _State:
-    """A bucket: its level, in parts of a unit, at an instant. A window: when it opened, and what
-    is used of it. A log: what was taken when."""
+    """The state of a bucket: its level at an instant, in parts of a unit; of a window: its start
+    and usage; of a log: what was taken and when.
+    """
 
     at: int = 0
     used: int = 0
@@ -30,8 +31,9 @@ class _State:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The numbers of a rule that is kept here. Of a bucket a unit has ``unit`` parts, of which
-    ``drain`` leave in a microsecond; the others have a window of ``period_us``."""
+    """The numbers of a rule. A bucket's unit has ``unit`` parts, of which ``drain`` leave in a
+    microsecond; the other kinds have a window of ``period_us``.
+    """
 
     kind: str
     capacity: int
@@ -43,7 +45,7 @@ class Limits:
     def made(
         cls, kind: str, capacity: int, rate: int, period_us: int, share: float = 1.0
     ) -> Limits:
-        """The share rounded down, to one unit at least, which then takes longer."""
+        """Rounds the share of the limit down. Below one unit the time gets longer instead."""
         wanted = capacity * share
         capacity = max(1, floor(wanted))
         if kind not in _BUCKETS:
@@ -55,7 +57,7 @@ class Limits:
 
     @classmethod
     def of(cls, rule: Rule, share: float = 1.0) -> Limits:
-        """Of a share of a rule."""
+        """Returns the numbers of a share of a rule."""
         rule = rule.default or rule
         return cls.made(rule.kind, rule.limit or 1, rule.rate, rule.period_us, share)
 
@@ -71,17 +73,17 @@ class LocalLimiter:
         self._states: OrderedDict[str, _State] = OrderedDict()
 
     def forget(self, key: str) -> bool:
-        """The key starts anew; whether it was there."""
+        """Resets the key; returns True if it was stored."""
         return self._states.pop(key, None) is not None
 
     def decide(
         self, limits: Limits, key: str, cost: int, now_us: int, *,
         peek: bool = False, partial: bool = False,
     ) -> Row:  # fmt: skip
-        """The reply to a check; ``partial`` grants what there is."""
+        """Returns the reply to a check; ``partial`` grants what is left."""
         state = self._current(limits, key, now_us)
         if partial:
-            # Where nothing is left it hears when one unit is.
+            # If nothing is left, the reply has the wait for one unit.
             cost = min(cost, max(1, self._left(limits, state)))
         allowed = cost == 0 or cost <= self._left(limits, state)
         retry_us = 0
@@ -100,7 +102,7 @@ class LocalLimiter:
         return self._row(limits, state, now_us, granted, retry_us)
 
     def settle(self, limits: Limits, key: str, cost: int, now_us: int) -> Row:
-        """The reply to a charge, which takes in any case, or with a negative cost to a refund."""
+        """Returns the reply to a charge, or with a negative cost to a refund."""
         state = self._current(limits, key, now_us)
         if cost < 0:
             self._give(limits, state, -cost)
@@ -126,7 +128,7 @@ class LocalLimiter:
             self._states.popitem(last=False)
 
     def _current(self, limits: Limits, key: str, now_us: int) -> _State:
-        """What still counts."""
+        """Returns the state without what has expired or drained."""
         state = self._states.get(key) or _State(now_us)
         if limits.kind in _BUCKETS:
             drained = max(0, now_us - state.at) * limits.drain
@@ -156,7 +158,7 @@ class LocalLimiter:
 
     @staticmethod
     def _give(limits: Limits, state: _State, cost: int) -> None:
-        """Gives back, the newest first, and never more than was taken."""
+        """Gives units back, the newest first, and never more than were taken."""
         if limits.kind in _BUCKETS:
             state.used = max(0, state.used - cost * limits.unit)
             return
@@ -170,7 +172,7 @@ class LocalLimiter:
 
     @staticmethod
     def _until(limits: Limits, state: _State, cost: int, now_us: int) -> int:
-        """Microseconds until ``cost`` units are there."""
+        """Returns the microseconds until ``cost`` units are left."""
         if limits.kind in _BUCKETS:
             excess = state.used - (limits.capacity - cost) * limits.unit
             return max(0, -(-excess // limits.drain))
@@ -189,11 +191,11 @@ class LocalLimiter:
 def local_decision(
     limiter: LocalLimiter, rule: Rule, key: str, cost: int, now_us: int, *, peek: bool = False
 ) -> Decision:
-    """What this process' share of the rule says."""
+    """Decides by this process' share of the rule."""
     limits = Limits.of(rule, rule.local_share)
     source: Source = "local"
     if cost > limits.capacity and cost <= ((rule.default or rule).limit or 0):
-        # The whole rule would take it, the share never can: later, and not never.
+        # The whole limit is enough and the share never is: deny for now, not forever.
         return Decision(False, limits.capacity, 0, 1000, 1000, rule.name, source, True, False, 1000)
     allowed, limit, remaining, retry, reset = limiter.decide(limits, key, cost, now_us, peek=peek)
     return Decision(

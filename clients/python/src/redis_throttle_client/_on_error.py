@@ -16,7 +16,7 @@ _STRICTNESS: tuple[OnError, ...] = ("allow", "local", "deny")
 
 
 def strictest(on_errors: Iterable[OnError]) -> OnError:
-    """What several rules do together without an answer."""
+    """Returns the ``on_error`` that applies to a call of several rules."""
     return max(on_errors, key=_STRICTNESS.index)
 
 
@@ -24,7 +24,7 @@ def without_answer(
     calls: Sequence[Keyed], on_errors: Sequence[OnError], retry_ms: int, local: LocalLimiter,
     now_us: int, *, peek: bool = False,
 ) -> Decision:  # fmt: skip
-    """The strictest decides; ``retry_ms`` is when to come back after it has denied."""
+    """Decides by the strictest ``on_error``; ``retry_ms`` is the retry of its denial."""
     chosen = strictest(on_errors)
     bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
     if chosen != "local":
@@ -34,7 +34,7 @@ def without_answer(
         rule, key, _ = calls[at]
         return local_decision(local, rule, key, cost, now_us, peek=peek)
 
-    # All or none: a denied call takes from none of them.
+    # All or none: a denied call takes from no rule.
     rows = [row(at, calls[at][2], True) for at in bound]
     if not all(one.allowed for one in rows):
         rows = [
@@ -49,7 +49,7 @@ def without_answer(
 
 
 def _nobodys(rule: Rule, allowed: bool, retry_ms: int, deciding: int) -> Decision:
-    """A decision that nobody made. The limit is the rule's, where it has one."""
+    """Returns a decision made without an answer. The limit is the rule's, if it has one."""
     limit, retry_ms = (rule.default or rule).limit or 0, 0 if allowed else retry_ms
     return Decision(
         allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms,

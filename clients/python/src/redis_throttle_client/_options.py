@@ -18,10 +18,10 @@ OnDecision = Callable[[Decision, Rule, str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a limiter has counted since it was made.
+    """The counts of a limiter since it was made.
 
-    ``degraded`` of the decisions were made by ``on_error``, ``local`` without asking: a cached
-    denial or a permit fetched in advance. ``mistakes`` were raised and are no decisions.
+    Of the decisions, ``degraded`` were made by ``on_error`` and ``local`` without a call, by a
+    cached denial or a prefetched permit. ``mistakes`` were raised and are not decisions.
     """
 
     allowed: int = 0
@@ -53,11 +53,11 @@ class LimiterOptions(TypedDict, total=False):
 class Options:
     """The options of a limiter, checked.
 
-    ``timeout_ms`` holds for the whole call: connecting, sending and the reply. ``on_error`` and
-    ``prefetch`` are for rules that do not say. The latter is how many permits one call takes in
-    advance for calls of cost 1, under rules that can, 1 to 10,000.
-    ``denial_cache`` is how many denials are remembered, 0 for none. ``backend`` is who decides on
-    the server: the module, or without it the library of functions or the script; ``auto`` looks.
+    ``timeout_ms`` is for the whole call: connecting, sending and the reply. ``on_error`` and
+    ``prefetch`` are for rules without their own. ``prefetch`` is the number of permits that one
+    call takes in advance for calls of cost 1, under rules that allow it, 1 to 10,000.
+    ``denial_cache`` is the number of denials to remember, 0 for none. ``backend`` is the module, or
+    without it the library as functions or as a script; ``auto`` takes the first that works.
     """
 
     timeout_ms: int = 100

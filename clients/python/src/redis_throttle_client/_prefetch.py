@@ -1,4 +1,4 @@
-"""Permits of one key that are fetched in one call and spent here, one by one."""
+"""Permits of one key that one call takes in advance and this process spends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._rules import MAX_PREFETCH, Rule
 
 @dataclass(slots=True)
 class Grant:
-    """Permits of one key that were taken in advance, and lapse with the reset of their grant."""
+    """Prefetched permits of one key, which expire with the reset of their grant."""
 
     rule: Rule
     decision: Decision
@@ -26,10 +26,10 @@ class Grant:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """One call for permits, and all who wait for it in one loop; ``ended`` is set at its end.
+    """One call for permits, and its waiters in one loop; ``ended`` is set at its end.
 
-    ``wanted`` is how many it asks for, 0 until it is sent; ``left`` how many of those that came
-    are there for who waits. ``keeps`` is false when what is over is not to be kept.
+    ``wanted`` is the number of permits it asks for, 0 until it is sent; ``left`` the number that
+    came and still belong to waiters. If ``keeps`` is false, surplus permits are not kept.
     """
 
     rule: Rule
@@ -47,25 +47,25 @@ class Fetch:
 
     @property
     def has_ended(self) -> bool:
-        """Whether there is an answer, or none to wait for any more."""
+        """True if the fetch has an answer or an error."""
         return self.decision is not None or self.error is not None
 
     def serves(self, other: Fetch, now: float) -> bool:
-        """Whether who would begin another one may wait for this one: it has a permit for it."""
+        """Returns True if a caller may wait for this fetch: it has a permit to spare."""
         room = self.waiting < (self.wanted or MAX_PREFETCH)
-        # One whose loop has ended before it began never ends.
+        # A fetch whose loop ended before it began never ends.
         return room and self.here is other.here and now < self.until and self.rule == other.rule
 
     def tell(self) -> bool:
-        """True for the first who is told what came."""
+        """Returns True for the first waiter that receives the answer."""
         first, self._told = not self._told, True
         return first
 
 
 class Turnstile:
-    """As a ``threading.Event`` that is set once; who waited wakes the next one.
+    """A ``threading.Event`` that is set once; each waiter wakes the next one.
 
-    All at once would fight for the interpreter, and take twice as long.
+    If all woke at once, they would compete for the interpreter and take twice as long.
     """
 
     def __init__(self) -> None:
@@ -73,11 +73,11 @@ class Turnstile:
         self._lock.acquire()
 
     def set(self) -> None:
-        """Lets pass who waits, and who comes later."""
+        """Releases all waiters, present and future."""
         self._lock.release()
 
     def wait(self, timeout_s: float) -> bool:
-        """Whether it is set in so many seconds."""
+        """Returns True if it is set within ``timeout_s``."""
         passes = self._lock.acquire(timeout=timeout_s)
         if passes:
             self._lock.release()
@@ -85,23 +85,23 @@ class Turnstile:
 
 
 class Grants:
-    """What was fetched, and the fetches under way. Thread-safe, bounded.
+    """The prefetched permits and the fetches under way. Thread-safe, bounded.
 
-    Each who waits has a permit of a fetch that began before it came or with it. So nobody waits
-    longer than for one call, and no fetch has less than the whole time.
+    Each waiter gets a permit of a fetch that began before it came, or with it. So no caller waits
+    for more than one call, and each fetch has the full time-out.
     """
 
     def __init__(self, size: int = 10_000) -> None:
         self._size = size
         self._grants: OrderedDict[str, Grant] = OrderedDict()
         self._fetches: dict[str, list[Fetch]] = {}
-        # How many calls are on their way that let a key start anew.
+        # The number of calls under way that reset a key.
         self._forgetting: dict[str, int] = {}
         self._closed = False
         self._lock = threading.Lock()
 
     def spend(self, key: str, rule: Rule, now: float) -> Decision | None:
-        """One permit, if there is one of this very rule that has not lapsed."""
+        """Spends a permit of this rule that has not expired, if there is one."""
         with self._lock:
             return self._spend(key, rule, now)
 
@@ -117,7 +117,7 @@ class Grants:
         return _permit(grant.decision, grant.permits, grant.lapses - now)
 
     def join(self, key: str, new: Fetch, now: float) -> Decision | Fetch:
-        """A permit; or the fetch to wait for, ``new`` when it is to be begun."""
+        """Returns a permit, or the fetch to wait for: ``new`` if it is to be started."""
         with self._lock:
             spent = self._spend(key, new.rule, now)
             if spent is not None:
@@ -130,16 +130,16 @@ class Grants:
             return new
 
     def send(self, key: str, fetch: Fetch, prefetch: int) -> int:
-        """How many permits to ask for."""
+        """Returns the number of permits to ask for."""
         with self._lock:
             if key in self._forgetting or self._closed:
-                # Nobody could tell whether they are those of before or after.
+                # Such permits may be from before the reset or from after it.
                 fetch.keeps = False
             fetch.wanted = max(prefetch if fetch.keeps else 1, fetch.waiting)
             return fetch.wanted
 
     def end(self, key: str, fetch: Fetch, asked: float, came: Decision | Exception) -> None:
-        """Puts aside what they get who wait, and keeps what is over."""
+        """Ends a fetch: sets the waiters' permits apart and keeps the surplus."""
         with self._lock:
             fetches = self._fetches.get(key, [])
             if fetch in fetches:
@@ -165,7 +165,7 @@ class Grants:
             self._grants.popitem(last=False)
 
     def share(self, key: str, fetch: Fetch, now: float) -> Decision | None:
-        """What one who waited gets; None when nothing came as long as it did."""
+        """Returns a waiter's decision; None if the fetch failed."""
         with self._lock:
             answer = fetch.decision
             if answer is None:
@@ -184,7 +184,7 @@ class Grants:
             return _permit(answer, others, fetch.lapses - now)
 
     def leave(self, key: str, fetch: Fetch) -> None:
-        """Waits no more: what came for it is kept for others."""
+        """Ends a wait; a permit that came for it is kept for other callers."""
         with self._lock:
             if not fetch.has_ended:
                 fetch.waiting -= 1
@@ -194,7 +194,7 @@ class Grants:
 
     @contextlib.contextmanager
     def forgotten(self, key: str) -> Iterator[None]:
-        """While a key starts anew: nothing of it is kept that was asked for before the end."""
+        """Resets a key: permits that were asked for before the end of the block are not kept."""
         with self._lock:
             self._grants.pop(key, None)
             for fetch in self._fetches.pop(key, []):
@@ -209,7 +209,7 @@ class Grants:
                     del self._forgetting[key]
 
     def close(self, here: object) -> list[Fetch]:
-        """From now on nothing is taken in advance. What is under way here, to be waited for."""
+        """Stops prefetching; returns the fetches of this loop that are under way."""
         with self._lock:
             self._closed = True
             return [
@@ -220,7 +220,7 @@ class Grants:
             ]
 
     def drain(self, now: float) -> list[tuple[str, Rule, int]]:
-        """What is left and has not lapsed, to be given back."""
+        """Takes the permits that are left and have not expired, to give them back."""
         with self._lock:
             left = [
                 (key, grant.rule, grant.permits)
@@ -232,7 +232,7 @@ class Grants:
 
 
 def _permit(base: Decision, others: int, left_s: float) -> Decision:
-    """A permit of a grant; ``others`` more of it are here."""
+    """Returns a permit of a grant that has ``others`` more here."""
     left_ms = max(0, math.ceil(left_s * 1000))
     return Decision(
         True, base.limit, base.remaining + others, 0, left_ms, base.rule, "local",
@@ -241,11 +241,11 @@ def _permit(base: Decision, others: int, left_s: float) -> Decision:
 
 
 def _none_left(rule: Rule, grant: Decision) -> Decision:
-    """A denial of who waited for a grant that was smaller than asked for.
+    """Denies a waiter whose grant was smaller than asked for.
 
-    There is no more, and a grant does not say until when. To ask again may last longer than the
-    caller has. So it hears the latest instant: when all is there again, or of a bucket, which is
-    below one unit, when it is but one unit above.
+    A grant does not say when more units come, and another call may take longer than the caller has.
+    So the retry is the latest instant: when all units are back, or for a bucket, which is below one
+    unit, when it has gained one.
     """
     retry_ms = grant.reset_after_ms
     if rule.kind in ("gcra", "token_bucket") and rule.rate:

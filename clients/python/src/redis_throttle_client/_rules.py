@@ -1,8 +1,8 @@
-"""Rules: what is limited and how, as values.
+"""Rules, as values.
 
-A rule is made once, at start, and is checked there: an argument that the server would refuse is
-an :class:`InvalidArgument` that begins with its name. Durations are text with a unit (``"500ms"``,
-``"1h"``), a number of seconds or a ``timedelta``.
+A rule is made and checked once, at start: for an argument that the server would refuse it raises an
+:class:`InvalidArgument` that begins with the argument's name. Durations are text with a unit
+(``"500ms"``, ``"1h"``), a number of seconds or a ``timedelta``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _QUOTA_DAYS = {"day": 1, "week": 7, "month": None, "quarter": None, "year": None
 
 
 def duration_us(value: Duration, name: str) -> int:
-    """Microseconds of a duration from 1 ms to 366 days; whole ones, or it is refused."""
+    """Returns a duration from 1 ms to 366 days in microseconds; refuses fractions of one."""
     bad = InvalidArgument(
         f"{name}: expected a duration from 1ms to 366d, such as 60, 0.5, '500ms' or '1h'"
     )
@@ -53,7 +53,7 @@ def duration_us(value: Duration, name: str) -> int:
         if not 0 < value <= 366 * 86_400:
             raise bad
         us = round(value * _SECOND_US)
-        # A binary float that stands for a decimal is near it; half a microsecond is not.
+        # A float near a whole microsecond stands for it; half a microsecond is refused.
         if abs(value * _SECOND_US - us) > 0.01:
             raise bad
     else:
@@ -64,7 +64,7 @@ def duration_us(value: Duration, name: str) -> int:
 
 
 def duration_text(us: int) -> str:
-    """As the server reads it, and everywhere the same: whole seconds, else milliseconds."""
+    """Returns a duration as the server reads it: whole seconds, else milliseconds."""
     if us % _SECOND_US == 0:
         return str(us // _SECOND_US)
     whole, decimals = divmod(us, 1000)
@@ -78,7 +78,7 @@ def _units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> i
 
 
 def checked_cost(cost: object) -> int:
-    """The cost of a call, 0 to 10^12."""
+    """Checks the cost of a call, 0 to 10^12."""
     return _units(cost, "cost", MAX_COST, 0)
 
 
@@ -87,7 +87,7 @@ class Rule:
     """One rule. Made by :func:`gcra`, :func:`fixed` and the others of this module, not directly.
 
     ``words`` is the rule as the server reads it, without the key; ``window_us`` the length of its
-    window or the time to refill, where it has one.
+    window or the time to refill, if it has one.
     """
 
     kind: str
@@ -105,17 +105,17 @@ class Rule:
 
     @property
     def takes_cost(self) -> bool:
-        """Whether a call may take more than one unit."""
+        """True if a call may take more than one unit."""
         return self.kind not in ("backoff", "lease")
 
     @property
     def takes_partial(self) -> bool:
-        """Whether permits may be fetched in advance: a bucket that tells waits may not."""
+        """True if permits may be prefetched: not for a bucket that returns waits."""
         return self.kind not in ("backoff", "lease", "leaky_bucket", "policy")
 
     @property
     def keeps_locally(self) -> bool:
-        """Whether this process can decide by itself, under ``on_error="local"``."""
+        """True if this process can decide by itself, under ``on_error="local"``."""
         rule = self.default or self
         return rule.period_us > 0 and rule.kind != "lease"
 
@@ -127,7 +127,7 @@ def _named(name: object) -> str:
 
 
 def checked_on_error(on_error: object, *, local: bool = True) -> OnError:
-    """What it may be, for a rule that can be decided here or cannot."""
+    """Checks ``on_error``; ``local`` is true if this process can decide the rule."""
     if on_error not in ("allow", "deny", "local"):
         raise InvalidArgument("on_error: expected 'allow', 'deny' or 'local'")
     if on_error == "local" and not local:
@@ -136,7 +136,7 @@ def checked_on_error(on_error: object, *, local: bool = True) -> OnError:
 
 
 def checked_prefetch(permits: object) -> int:
-    """How many permits one call may take."""
+    """Checks the number of permits that one call may take."""
     return _units(permits, "prefetch", MAX_PREFETCH)
 
 
@@ -172,7 +172,7 @@ def gcra(
     name: str, burst: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """``burst`` at once, then ``rate`` per ``period``: what an API wants."""
+    """Allows ``burst`` at once, then ``rate`` per ``period``. The default choice."""
     return _rate_rule("gcra", "burst", name, burst, rate, period, on_error, local_share, prefetch)
 
 
@@ -180,7 +180,7 @@ def token_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """As :func:`gcra`, where limits change at run time."""
+    """Allows the same as :func:`gcra`; for limits that change at run time."""
     return _rate_rule(
         "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share, prefetch
     )
@@ -190,7 +190,7 @@ def leaky_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0,
 ) -> Rule:  # fmt: skip
-    """A queue: an allowed call is told in ``retry_after_ms`` how long to wait before it acts."""
+    """A queue: ``retry_after_ms`` of an allowed call is the wait before it acts."""
     return _rate_rule(
         "leaky_bucket", "capacity", name, capacity, rate, period, on_error, local_share
     )
@@ -213,7 +213,7 @@ def fixed(
     name: str, limit: int, window: Duration, *, aligned: bool = False,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """``limit`` in each window, which opens at the first call, or ``aligned`` with the clock."""
+    """Allows ``limit`` in each window, from the first call or ``aligned`` with the clock."""
     options = ("ALIGNED",) if aligned else ()
     return _window_rule("fixed", name, limit, window, options, on_error, local_share, prefetch)
 
@@ -222,7 +222,7 @@ def sliding(
     name: str, limit: int, window: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """About ``limit`` in any window, by two counters."""
+    """Allows about ``limit`` in any window, by two counters."""
     return _window_rule("sliding", name, limit, window, (), on_error, local_share, prefetch)
 
 
@@ -230,7 +230,7 @@ def sliding_log(
     name: str, limit: int, window: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Never more than ``limit`` in any window."""
+    """Never allows more than ``limit`` in any window."""
     return _window_rule("sliding_log", name, limit, window, (), on_error, local_share, prefetch)
 
 
@@ -238,7 +238,7 @@ def backoff(
     name: str, attempts: int, base: Duration, max: Duration, forget: Duration, *,
     on_error: OnError | None = None,
 ) -> Rule:  # fmt: skip
-    """``attempts`` without a delay, then ``base``, twice that, ... up to ``max``."""
+    """Allows ``attempts`` without a delay, then after ``base``, twice that, ... up to ``max``."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(attempts, "attempts", 10**6)
@@ -278,7 +278,7 @@ def quota(
 
 
 def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError | None = None) -> Rule:
-    """At most ``limit`` holders at once; a permit comes back after ``ttl`` by itself."""
+    """Allows at most ``limit`` holders at once; a permit expires after ``ttl``."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(limit, "limit", 10**6)
@@ -291,7 +291,7 @@ def policy(
     name: str, *, default: Rule | None = None, variants: Sequence[str] = (),
     on_error: OnError | None = None, local_share: float = 1.0,
 ) -> Rule:  # fmt: skip
-    """A limit that the server knows by ``name``; ``default`` where it does not."""
+    """A limit that the server stores by ``name``; ``default`` applies if it has none."""
     if default is not None and default.kind in ("lease", "policy"):
         raise InvalidArgument("default: expected a rule that is neither lease nor policy")
     local = default is not None and default.keeps_locally

@@ -1,4 +1,4 @@
-"""Sockets for threads: a call waits on one, by its deadline."""
+"""Sockets for threads: a call waits on one until its deadline."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ._errors import Unavailable, Unsent, is_mistake
 
 
 class _Line:
-    """One connection, and how long a call waits on it.
+    """One connection, and the time-out of calls on it.
 
-    The kernel keeps the time where it can: Python's own time-outs take a system call more before
-    each send and each receive, and between threads each of them is a change of turns.
+    The kernel keeps the time where it can. Python's own time-outs add a system call before each
+    send and each receive, and with threads each of these is a switch.
     """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        # Not those of TLS, nor those that gevent and eventlet put in their place: these wait
-        # themselves, and know Python's time-outs only.
+        # Not for TLS, nor for the sockets of gevent and eventlet: these wait by themselves and know
+        # only Python's time-outs.
         plain = type(connection._sock).__module__ == "socket"
         self._in_kernel = plain and sys.platform != "win32"
         self._wait_us = 0
@@ -50,7 +50,7 @@ class _Line:
         if not self._in_kernel:
             self._connection._sock.settimeout(seconds)
             return
-        # To the millisecond, so that it is set once for many calls.
+        # Rounded to a millisecond, so that it is set once for many calls.
         wait_us = max(1, round(seconds * 1000)) * 1000
         if wait_us != self._wait_us:
             value = struct.pack("ll", *divmod(wait_us, 1_000_000))
@@ -59,7 +59,7 @@ class _Line:
             self._wait_us = wait_us
 
     def usable(self) -> bool:
-        """False when the other side has gone, or has something to say that nobody asked for."""
+        """Returns False if the other side closed the connection, or sent something unasked."""
         try:
             if not self._in_kernel:
                 return self.connected and not self._connection.can_read(0)
@@ -72,16 +72,16 @@ class _Line:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a socket."""
+        """True if there is a socket."""
         return self._connection._sock is not None
 
     def close(self) -> None:
-        """Ends the connection: who is asked late is asked on another one."""
+        """Closes the connection; later calls use another one."""
         self._connection.disconnect()
 
 
 class _Waiter:
-    """A call that waits: it is given a connection, or the error of one that did not come."""
+    """A call that waits for a connection, or for the error of a failed dial."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -90,7 +90,7 @@ class _Waiter:
 
 
 class Sockets:
-    """The connections to one server, last used first; who finds none idle waits in a line."""
+    """The connections to one server, last used first; a call that finds none waits in a queue."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
         self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
@@ -98,7 +98,8 @@ class Sockets:
         _everyone.add(self)
 
     def begin(self) -> None:
-        """With no connection, as in the child of a fork: it must not talk on its parent's."""
+        """Resets to no connections, also in the child of a fork, which must not use its parent's.
+        """
         self._lock = threading.Lock()
         self._idle: list[_Line] = []
         self._waiters: deque[_Waiter] = deque()
@@ -113,9 +114,9 @@ class Sockets:
                 line.exchange(("ASKING",), deadline)
             reply = line.exchange(args, deadline)
         except self._dial.response_error as error:
-            # An error reply leaves the connection in order. Not one of the handshake: it is none.
-            # A server that cannot decide now, such as a primary that is a replica by now, is left:
-            # the next call may find another one at the same address.
+            # After an error reply the connection is in order. An error of the handshake is a failed
+            # dial. A connection to a server that cannot decide now is dropped, for example to a
+            # primary that has become a replica: the address may lead to another server by now.
             if is_mistake(error):
                 self._give(line)
             else:
@@ -130,7 +131,7 @@ class Sockets:
     def _take(self, deadline: float) -> _Line:
         while True:
             with self._lock:
-                # Who asks after the end begins anew.
+                # A call after the end starts again.
                 self._closed = False
                 if not self._idle:
                     waiter = _Waiter()
@@ -159,21 +160,21 @@ class Sockets:
                 self._waiters.remove(waiter)
 
     def _dial_more(self, more: int = 0) -> None:
-        """For those who wait; ``more`` beside the dials on their way, which may be stuck.
+        """Dials for the waiting calls; at least ``more`` in addition to dials under way.
 
-        Under the lock, as the next one.
+        Called under the lock, as the next one.
         """
         wanted = min(max(len(self._waiters), self._dialling + more), MOST_DIALS)
         while self._dialling < wanted and self._open + self._dialling < self._most:
             try:
                 threading.Thread(target=self._connect, daemon=True).start()
             except RuntimeError:
-                # No thread is to be had: who waits takes what the others give back.
+                # No thread can start: the waiters use the connections that are given back.
                 return
             self._dialling += 1
 
     def _offer(self, line: _Line) -> bool:
-        """Whether it is kept: after the end, only who waits still takes one."""
+        """Returns True if the connection is kept: after the end, only a waiter takes one."""
         if self._waiters:
             waiter = self._waiters.popleft()
             waiter.line = line
@@ -185,7 +186,7 @@ class Sockets:
         return True
 
     def _connect(self) -> None:
-        """A connection that comes late is used by the next caller."""
+        """Dials. A connection that comes late serves the next caller."""
         line, failure = None, None
         try:
             connection = self._make()
@@ -200,7 +201,7 @@ class Sockets:
                 self._open += 1
                 kept = self._offer(line)
             elif self._open:
-                # Such as one more than the server takes: who waits takes one of those in use.
+                # If the server takes no more connections, the waiters use those that are open.
                 return
             elif self._waiters:
                 waiter = self._waiters.popleft()
@@ -223,7 +224,7 @@ class Sockets:
             self._dial_more()
 
     def close(self) -> None:
-        """Closes what is idle; what is in use or on its way is closed when it comes back."""
+        """Closes idle connections; one in use or being dialled is closed when it comes back."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -252,11 +253,11 @@ class ServerTransport:
         self._sockets = Sockets(dial.to(None), dial, most)
 
     def node(self, key: str) -> Node:
-        """There is one."""
+        """Returns None: there is only one node."""
         return None
 
     def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """The reply."""
+        """Sends a call and returns its reply."""
         return self._sockets.call(args, time.monotonic() + timeout_s)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a call waits for: see :mod:`._calls`."""
+"""The steps that a call waits for: see :mod:`._calls`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Send:
-    """Send this once to the node, and wait for the reply."""
+    """Sends a call once to the node, and waits for the reply."""
 
     node: Any
     args: Args
@@ -22,14 +22,14 @@ class Send:
 
 @dataclass(slots=True)
 class Sleep:
-    """Wait so long."""
+    """Waits for some seconds."""
 
     seconds: float
 
 
 @dataclass(slots=True)
 class Turn:
-    """Wait for the lock of a key, which is sent; None when it did not come in time."""
+    """Waits for the lock of a key, which is the outcome; None if it did not come in time."""
 
     key: object
     timeout_s: float
@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Start:
-    """Do this for all who wait for its end, whatever becomes of the one who began it."""
+    """Runs steps for all that wait for their end, even if the first caller gives up."""
 
     steps: Steps[None]
     ended: Any
@@ -45,7 +45,7 @@ class Start:
 
 @dataclass(slots=True)
 class Wait:
-    """Wait for the end of what was started, which takes no longer than a call."""
+    """Waits for the end of steps that were started, which takes no longer than a call."""
 
     ended: Any
     timeout_s: float

@@ -1,4 +1,4 @@
-"""What sends the calls of a limiter, chosen by the client that it is given."""
+"""Transports, which send the calls of a limiter, chosen by its client."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Transport(Protocol):
     """Sends one call, once."""
 
     def node(self, key: str) -> Node:
-        """Who decides about a key."""
+        """Returns the node that decides about a key."""
 
     def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """The reply; a driver's error or Unavailable otherwise."""
+        """Returns the reply; raises a driver's error or Unavailable."""
 
     def close(self) -> None:
         """Closes the sockets."""
@@ -28,10 +28,10 @@ class AsyncTransport(Protocol):
     """Sends one call, once, for asyncio."""
 
     def node(self, key: str) -> Node:
-        """Who decides about a key, as far as it is known."""
+        """Returns the node that decides about a key; None if it is not known yet."""
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """The reply; a driver's error or Unavailable otherwise."""
+        """Returns the reply; raises a driver's error or Unavailable."""
 
     async def close(self) -> None:
         """Closes the sockets."""
@@ -42,7 +42,7 @@ def _is_async(client: Any) -> bool:
 
 
 def transport(client: Any, timeout_s: float, most: int) -> Transport:
-    """What sends calls for a sync client. A transport of its own passes as it is."""
+    """Returns the transport for a sync client, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: Transport = client
         return made
@@ -56,7 +56,7 @@ def transport(client: Any, timeout_s: float, most: int) -> Transport:
 
 
 def async_transport(client: Any, timeout_s: float, most: int) -> AsyncTransport:
-    """What sends calls for a client of asyncio."""
+    """Returns the transport for a client of asyncio, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: AsyncTransport = client
         return made

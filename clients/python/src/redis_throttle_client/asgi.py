@@ -25,19 +25,19 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 __all__ = ["RateLimitMiddleware"]
 
-# Names of request headers that one of ours has written, and a client no more.
+# Names of request headers that this package has set; the client's own are removed.
 _CLEANED = "redis_throttle_client.cleaned"
 
 
 class RateLimitMiddleware:
-    """Asks the limiter before the application, all rules in one call.
+    """Checks each request before the application, all rules in one call.
 
-    ``rules`` are rules, or pairs of a rule and its own key function; ``key`` is the one of the
-    others, by default the client's address. A key function that answers None or an empty text
-    leads to a 400, or to the rule ``anonymous``, for the client's address. ``skip`` leaves
-    requests alone. ``cost`` is what a request takes. ``handler`` makes the answer to a denial.
-    ``tag`` names the hash tag of several rules in a cluster. ``degraded_header`` is a request
-    header that says ``1`` to the application when the limiter was not available; a client's own
+    ``rules`` are rules, or pairs of a rule and its own key function; ``key`` is for the others, by
+    default the client's address. If a key function returns None or an empty text, the answer is a
+    400, or the rule ``anonymous`` applies to the client's address. ``skip`` returns true for
+    requests that are not limited. ``cost`` is the cost of a request. ``handler`` makes the answer
+    to a denial. ``tag`` returns the hash tag of several rules in a cluster. ``degraded_header`` is
+    a request header that is ``1`` for the application when ``on_error`` decided; the client's own
     is removed.
     """
 
@@ -51,7 +51,7 @@ class RateLimitMiddleware:
         self._plan = Plan.of(rules, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves, or answers the denial."""
+        """Serves the request, or answers the denial."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -95,12 +95,12 @@ class RateLimitMiddleware:
         return Request(method, scope.get("path", ""), scope, address, headers)
 
     def _told(self, scope: Scope, decision: Decision | None) -> Scope:
-        """The scope as the application sees it: with the decision, and the degraded header."""
+        """Returns the scope for the application, with the decision and the degraded header."""
         state = scope.setdefault("state", {})
         if decision is not None:
             state["rate_limit"] = decision
         else:
-            # Skipped here, and perhaps decided by another one outside.
+            # If this one skips the request, the decision of an outer middleware stays.
             state.setdefault("rate_limit", None)
         name = self._plan.degraded_header
         if name is None:
@@ -120,7 +120,7 @@ class RateLimitMiddleware:
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                # An application need not send any, and may send what can be read once.
+                # The application may leave headers out, or pass an iterator.
                 theirs = list(message.get("headers", ()))
                 present = {name.lower().decode("latin-1") for name, _ in theirs}
                 ours = [(n.encode(), v.encode()) for n, v in added(present, fields)]
@@ -138,7 +138,7 @@ async def _value(value: Any) -> Any:
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
-    """Sends the whole response; a websocket is refused before it is accepted."""
+    """Sends the whole response; refuses a websocket before it is accepted."""
     prefix = "http"
     if scope["type"] == "websocket":
         await receive()

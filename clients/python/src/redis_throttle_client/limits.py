@@ -1,15 +1,15 @@
 """A storage for the library ``limits``, and so for Flask-Limiter and slowapi.
 
-Importing this module registers the storage ``redis-throttle://`` (``redis-throttles://`` with
-TLS, ``redis-throttle+unix://``) and the strategy ``gcra``:
+Importing this module registers the storage ``redis-throttle://`` (``redis-throttles://`` with TLS,
+``redis-throttle+unix://``) and the strategy ``gcra``:
 
     import redis_throttle_client.limits
     Limiter(get_remote_address, storage_uri="redis-throttle://localhost:7777", strategy="gcra")
 
 "10 per minute" is then a burst of 10 that comes back at 10 a minute; a denial takes nothing.
 ``fixed-window`` works as with every storage, and counts denied calls too. The moving and the
-sliding window are refused when the limiter is made. ``on_error="raise"``, the default here,
-leaves a server that is away to the framework; the others decide as everywhere.
+sliding window are refused when the limiter is made. ``on_error="raise"``, the default here, lets
+the framework handle a server that is away; the other values work as everywhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMES = ("counts", "limits")
 
 
 class ThrottleStorage(Storage):
-    """Counts on a server with the module.
+    """Counts on the server.
 
     Options: ``client``, a client of redis-py or valkey-py in place of the URI's server;
     ``limiter``, a whole :class:`Limiter`; ``on_error``. The others are the limiter's.
@@ -64,16 +64,16 @@ class ThrottleStorage(Storage):
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """What the storage raises."""
+        """Base class of the errors that the storage raises."""
         return ThrottleError
 
     def gcra(self, item: RateLimitItem) -> Rule:
-        """The rule that an item of ``limits`` stands for."""
+        """Returns the rule for an item of ``limits``."""
         on_error: OnError = "deny" if self.on_error == "raise" else self.on_error
         return gcra("limits", item.amount, item.amount, item.get_expiry(), on_error=on_error)
 
     def answered(self, decision: Decision) -> Decision:
-        """The decision, or the error where the framework wants to decide itself."""
+        """Returns the decision, or raises if the framework handles a server that is away."""
         if decision.degraded and self.on_error == "raise":
             raise Unavailable("no answer from the server of limits")
         return decision
@@ -84,19 +84,19 @@ class ThrottleStorage(Storage):
         return MAX_UNITS - counted.remaining
 
     def get(self, key: str) -> int:
-        """The count of the window that is open."""
+        """Returns the count of the open window."""
         rule = fixed("counts", MAX_UNITS, _LONGEST, on_error="deny")
         decision = self.answered(self.limiter.peek(rule, key, 0))
         return 0 if decision.degraded else MAX_UNITS - decision.remaining
 
     def get_expiry(self, key: str) -> float:
-        """When the window ends, in Unix time: its key lives exactly as long."""
+        """Returns the Unix time at which the window ends, which is when its key expires."""
         name = self.limiter._calls.keys.key("counts", key)
         left_ms = self.limiter._ask(("PTTL", name))
         return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
 
     def check(self) -> bool:
-        """Whether the server is there, with one of its back ends."""
+        """Returns True if the server answers, with one of its back ends."""
         try:
             self.limiter.ready()
         except ThrottleError:
@@ -104,7 +104,7 @@ class ThrottleStorage(Storage):
         return True
 
     def reset(self) -> int | None:
-        """Everybody starts anew; how many did. For tests: it looks at every key of the server."""
+        """Resets all keys; returns how many. For tests: it looks at every key of the server."""
         if self.limiter._transport.node("") is not None:
             raise NotImplementedError("a cluster has no list of all keys")
         prefix = self.limiter._calls.options.prefix
@@ -116,7 +116,7 @@ class ThrottleStorage(Storage):
                 args = ("SCAN", cursor.decode(), "MATCH", f"{escaped}{rule}:*", "COUNT", "1000")
                 cursor, keys = self.limiter._ask(args)
                 for key in keys:
-                    # What is no text is none of ours.
+                    # A key that is not text belongs to another program.
                     with contextlib.suppress(UnicodeDecodeError):
                         count += self._forget(key.decode())
                 if cursor == b"0":
@@ -124,7 +124,7 @@ class ThrottleStorage(Storage):
         return count
 
     def clear(self, key: str) -> None:
-        """The key starts anew, under both strategies."""
+        """Resets the key, under both strategies."""
         for rule in _NAMES:
             self._forget(self.limiter._calls.keys.key(rule, key))
 
@@ -143,16 +143,16 @@ class GCRARateLimiter(RateLimiter):
         super().__init__(storage)
 
     def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        """Takes ``cost``; whether it was there."""
+        """Takes ``cost``; returns True if it was allowed."""
         key, rule = item.key_for(*identifiers), self.storage.gcra(item)
         return self.storage.answered(self.storage.limiter.check(rule, key, cost)).allowed
 
     def test(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        """Whether ``cost`` is there."""
+        """Returns True if ``cost`` would be allowed."""
         return self._peek(item, identifiers, cost).allowed
 
     def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
-        """What is left, and when: a unit for who has none, else the full allowance."""
+        """Returns the units left, and when one is, if there is none, else when all are."""
         status = self._peek(item, identifiers, 1)
         after_ms = status.reset_after_ms if status.allowed else status.retry_after_ms
         status = self._peek(item, identifiers, 0)

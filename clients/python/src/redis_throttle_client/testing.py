@@ -1,4 +1,4 @@
-"""A server in this process, for the tests of an application: no socket, a clock that is moved.
+"""A server in this process, for the tests of an application: no socket, and a clock to move.
 
     server = FakeServer()
     limiter = server.limiter()            # or server.async_limiter()
@@ -6,9 +6,9 @@
     server.advance(6)
     server.fail("timeout")                # or "OOM ...", "WRONGTYPE ..."; server.recover()
 
-It decides as the module does for the rules of rates and windows (a sliding window as a log) and
-for leases. A quota is 30 days, a backoff has its free attempts and then ``max``: what
-depends on those needs the real server and its frozen clock.
+It decides as the module does for the rules of rates and windows (a sliding window as a log) and for
+leases. A quota is 30 days; a backoff has its free attempts and then ``max``. To test more of those
+two, use a real server with a frozen clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MONTH_US = 30 * 86_400 * 1_000_000
 
 
 class FakeServer:
-    """Keeps states as a server does; ``calls`` has the arguments of every call it got."""
+    """Keeps states as a server does; ``calls`` has the arguments of every call received."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -39,7 +39,7 @@ class FakeServer:
         self._failure: Exception | None = None
 
     def now(self) -> float:
-        """The clock, in seconds; limiters made here run on it."""
+        """Returns the clock, in seconds; limiters made here run on it."""
         return self._now_us / 1_000_000
 
     def advance(self, seconds: float) -> None:
@@ -47,7 +47,7 @@ class FakeServer:
         self._now_us += round(seconds * 1_000_000)
 
     def fail(self, reply: str = "timeout") -> None:
-        """From now on no answer (``timeout``), or this error reply."""
+        """Stops answering (``timeout``), or answers every call with this error reply."""
         if reply == "timeout":
             self._failure = Unavailable("no answer in time")
         elif reply.split(" ", 1)[0] in PASSING:
@@ -56,16 +56,16 @@ class FakeServer:
             self._failure = CommandRejected(reply)
 
     def recover(self) -> None:
-        """It answers again."""
+        """Ends :meth:`fail`."""
         self._failure = None
 
     def limiter(self, **options: Any) -> Limiter:
-        """A limiter that asks this server."""
+        """Returns a limiter that calls this server."""
         options = {"clock": self.now, "sleep": self.advance} | options
         return Limiter(_Transport(self), **options)
 
     def async_limiter(self, **options: Any) -> AsyncLimiter:
-        """A limiter for asyncio that asks this server."""
+        """Returns a limiter for asyncio that calls this server."""
         options = {"clock": self.now, "sleep": self._sleep} | options
         return AsyncLimiter(_AsyncTransport(self), **options)
 
@@ -74,7 +74,7 @@ class FakeServer:
         self.advance(seconds)
 
     def reply(self, args: tuple[str, ...]) -> Any:
-        """What the server answers to a call."""
+        """Returns the server's reply to a call."""
         self.calls.append(args)
         if self._failure is not None:
             raise self._failure
@@ -110,12 +110,12 @@ class FakeServer:
             if not peek:
                 rows = [self._rule(key, words) for key, words in asked]
             at = min(range(len(rows)), key=lambda at: _calls_left(rows[at], asked[at][1]))
-        # Allowed, it is to wait as long as the bucket that lets it wait longest.
+        # If allowed, the wait is that of the bucket with the longest one.
         retry = rows[at][3] if denied else max(row[3] for row in rows)
         return [*rows[at][:3], retry, rows[at][4], at + 1, *rows]
 
     def _standing(self, key: str, words: list[str]) -> _REPLY:
-        """Fields 3 to 5 of a rule that would allow, while another one denies."""
+        """Returns fields 3 to 5 of a rule that would allow, while another one denies."""
         if words[0].upper() != "LEASE":
             status = self._rule(key, _without_cost(words), peek=True)
             return [status[2], 0, status[4]]
@@ -171,7 +171,7 @@ def _cost(words: list[str]) -> int:
 
 
 def _calls_left(row: _REPLY, words: list[str]) -> tuple[float, int]:
-    """By which the rule that runs out first decides."""
+    """Returns the order of rules by which the first to run out decides."""
     cost = _cost(words)
     return (row[2] // cost if cost else math.inf, row[2])
 

@@ -24,12 +24,12 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 __all__ = ["RateLimitMiddleware"]
 
 _DECISION = "redis_throttle_client.decision"
-# Names of request headers that one of ours has written, and a client no more.
+# Names of request headers that this package has set; the client's own are removed.
 _CLEANED = "redis_throttle_client.cleaned"
 
 
 class RateLimitMiddleware:
-    """Asks the limiter before the application; the options are those of the ASGI middleware."""
+    """Checks each request before the application; the options are those of the ASGI middleware."""
 
     def __init__(
         self, app: App, *, limiter: Limiter, rules: RulesArgument,
@@ -41,7 +41,7 @@ class RateLimitMiddleware:
         self._plan = Plan.of(rules, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Serves, or answers the denial."""
+        """Serves the request, or answers the denial."""
         plan = self._plan
         request = self._request(environ)
         if plan.skip is not None and plan.skip(request):
@@ -50,7 +50,7 @@ class RateLimitMiddleware:
         if decision is None or not decision.allowed:
             answer = plan.denial(request, decision)
             start_response(_status(answer.status), list(answer.headers.items()))
-            # Not every server leaves the body of an answer to HEAD out, as frameworks do.
+            # Frameworks drop the body of an answer to HEAD; some servers do not.
             return [] if request.method == "HEAD" else [answer.body]
         return self._serve(environ, start_response, decision, leases)
 
@@ -98,7 +98,7 @@ class RateLimitMiddleware:
         if decision is not None:
             environ[_DECISION] = decision
         else:
-            # Skipped here, and perhaps decided by another one outside.
+            # If this one skips the request, the decision of an outer middleware stays.
             environ.setdefault(_DECISION, None)
         name = self._plan.degraded_header
         if name is not None:
@@ -116,7 +116,7 @@ def _status(code: int) -> str:
     try:
         phrase = {413: "Content Too Large"}.get(code) or HTTPStatus(code).phrase
     except ValueError:
-        # A handler may answer with what is not registered.
+        # A handler may answer with an unregistered status.
         phrase = "Denied"
     return f"{code} {phrase}"
 
@@ -127,7 +127,7 @@ def _release(leases: Iterable[Lease]) -> None:
 
 
 class _Body:
-    """The application's body; servers close it at the end, also when the client has gone."""
+    """The application's body. Servers close it at the end, also if the client disconnects."""
 
     def __init__(self, body: Iterable[bytes], leases: list[Lease]) -> None:
         self._body, self._leases = body, leases
