@@ -34,7 +34,7 @@ export class Breaker {
    * @returns True if the call is the probe.
    */
   enter(): boolean {
-    if (this.open) throw new UnavailableError('circuit', 'not asked: it did not answer before');
+    if (this.open) throw new UnavailableError('circuit', 'not sent: the circuit breaker is open');
     const isProbe = this.#failures >= this.failures;
     if (isProbe) this.#probing = true;
     return isProbe;

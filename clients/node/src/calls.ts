@@ -56,7 +56,7 @@ export class Calls {
       const node = this.#node(call);
       const { maxInFlight } = this.options;
       if (node.inFlight >= maxInFlight) {
-        throw new UnavailableError('overloaded', `not asked: ${maxInFlight} calls in flight`);
+        throw new UnavailableError('overloaded', `not sent: ${maxInFlight} calls are in flight`);
       }
       const isProbe = node.breaker.enter();
       node.inFlight += 1;

@@ -54,10 +54,10 @@ export class RedisThrottleStore {
   /** @throws ArgumentError at set-up for a rule that a store cannot express. */
   constructor({ limiter, rule, name = 'express' }: StoreOptions) {
     if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
-      throw new ArgumentError('rule', `one that counts hits, which ${rule.kind} does not`);
+      throw new ArgumentError('rule', `a rule that counts hits; ${rule.name} is a ${rule.kind}`);
     }
     if ((rule?.prefetch ?? 1) > 1) {
-      throw new ArgumentError('rule', 'one without prefetch, whose hits are known');
+      throw new ArgumentError('rule', 'a rule without prefetch, which hides hits');
     }
     this.#limiter = limiter;
     // The limiter's own `prefetch` does not apply either.
@@ -79,12 +79,12 @@ export class RedisThrottleStore {
   #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
     if (passOnStoreError === true) {
       // It would also serve requests after a mistake of the program.
-      throw new ArgumentError('passOnStoreError', "false: onError 'allow' serves without a server");
+      throw new ArgumentError('passOnStoreError', "false; onError 'allow' serves without a server");
     }
     if (typeof limit !== 'number') {
       throw new ArgumentError(
         'limit',
-        'a number: what depends on the request needs rules of its own',
+        'a number; for limits by request use redis-throttle-client/express',
       );
     }
     const rule = this.#rule ?? fixed(this.#name, limit, `${windowMs}ms`, { prefetch: 1 });
@@ -101,7 +101,7 @@ export class RedisThrottleStore {
   get #ready(): Rule {
     if (this.#refused !== undefined) throw this.#refused;
     if (this.#rule === undefined)
-      throw new ArgumentError('rule', 'one, or a store that was set up');
+      throw new ArgumentError('rule', 'a rule, or a store that was set up');
     return this.#rule;
   }
 
@@ -137,7 +137,7 @@ export class RedisThrottleStore {
   async decrement(key: string): Promise<void> {
     // express-rate-limit does not await it; a rejection would end the process.
     await this.#limiter.refund(this.#ready, key).catch((error) => {
-      process.emitWarning(`a hit was not given back: ${error}`, { code: 'RL_DECREMENT' });
+      process.emitWarning(`a hit was not refunded: ${error}`, { code: 'RL_DECREMENT' });
     });
   }
 

@@ -117,7 +117,7 @@ export function requestLimiter<Incoming>(
     throw new ArgumentError('rule', 'at most one lease');
   }
   if (new Set(known.map(({ name }) => name)).size < known.length) {
-    throw new ArgumentError('rule', 'no name twice');
+    throw new ArgumentError('rule', 'no repeated name');
   }
   if (anonymous !== undefined && !(anonymous as Partial<Rule>)?.words) {
     throw new ArgumentError('anonymous', 'a rule');

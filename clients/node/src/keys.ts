@@ -32,10 +32,10 @@ export class Keys {
   constructor({ prefix = 'rl', hashTag, hmacSecret }: KeyOptions = {}) {
     // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
     if (/[{}\s\u0000-\u001f\u007f]/.test(prefix)) {
-      throw new ArgumentError('prefix', 'no brace, no space and no control in it');
+      throw new ArgumentError('prefix', 'no braces, spaces or controls');
     }
     if (hashTag !== undefined && hashTag !== 'subject') {
-      throw new ArgumentError('hashTag', 'subject, or none');
+      throw new ArgumentError('hashTag', 'subject or undefined');
     }
     if (hmacSecret !== undefined && Buffer.byteLength(hmacSecret) < 16) {
       throw new ArgumentError('hmacSecret', 'at least 16 characters');
@@ -69,7 +69,7 @@ export class Keys {
     if (this.#secret === undefined && PLAIN.test(text)) return text;
     // All half pairs would be sent as one and the same character.
     if (LONE_SURROGATE.test(text)) {
-      throw new ArgumentError(argument, 'a text that can be sent: no half of a surrogate pair');
+      throw new ArgumentError(argument, 'well-formed text, without half a surrogate pair');
     }
     if (this.#secret !== undefined) {
       return `:${createHmac('sha256', this.#secret).update(text).digest('hex')}`;

@@ -151,9 +151,9 @@ export class Limiter {
     calls: readonly RuleCall[],
     options: Omit<SeveralOptions, 'tag' | 'id'> = {},
   ): Promise<Decision> {
-    if (calls.length === 0) throw new ArgumentError('calls', 'at least one');
+    if (calls.length === 0) throw new ArgumentError('calls', 'at least one call');
     if (calls.some(([rule]) => rule.kind === 'lease' || rule.kind === 'backoff')) {
-      throw new ArgumentError('calls', 'rules that can be refunded: no lease and no backoff');
+      throw new ArgumentError('calls', 'no lease and no backoff, which cannot be refunded');
     }
     const parts: Decision[] = [];
     try {
@@ -187,7 +187,7 @@ export class Limiter {
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
     const { maxWaitMs, signal, ...rest } = options;
-    if (!(maxWaitMs >= 0)) throw new ArgumentError('maxWaitMs', 'a number from 0');
+    if (!(maxWaitMs >= 0)) throw new ArgumentError('maxWaitMs', 'a number of at least 0');
     const endsAtMs = this.#clock.nowMs() + maxWaitMs;
     for (;;) {
       const decision = await this.check(rule, subject, { ...rest, signal });
@@ -229,7 +229,7 @@ export class Limiter {
       signal?: AbortSignal | undefined;
     } = {},
   ): Promise<Lease> {
-    if (rule.kind !== 'lease') throw new ArgumentError('rule', 'one made by lease()');
+    if (rule.kind !== 'lease') throw new ArgumentError('rule', 'a rule made by lease()');
     const { id = randomUUID(), signal } = options;
     const ask = { ...this.#asked(rule, subject, options), id };
     const call = protocol.single('check', ask);
@@ -325,7 +325,7 @@ export class Limiter {
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const { kind } = rule.fallback ?? rule;
     if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
-      throw new ArgumentError('onError', `allow or deny for ${kind}, which has no local limit`);
+      throw new ArgumentError('onError', `allow or deny: a ${kind} has no local limit`);
     }
     return this.#keys.key(rule.name, subject, tag);
   }

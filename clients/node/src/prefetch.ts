@@ -242,7 +242,7 @@ class Waiter implements Due {
   }
 
   expire(): void {
-    this.fail(new UnavailableError('timeout', 'no permit in time'));
+    this.fail(new UnavailableError('timeout', 'no prefetched permit in time'));
   }
 
   /** Ends the wait without an answer. After a smaller grant it denies: the server did answer. */

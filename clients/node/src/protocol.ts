@@ -28,15 +28,14 @@ function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] 
   if (cost === 1 && !partial && rule.kind !== 'lease') return rule.words;
   const text = integer('cost', cost, 0);
   if (rule.kind === 'lease') {
-    if (id === undefined)
-      throw new ArgumentError('id', 'who holds the lease, for a rule of leases');
-    if (cost !== 1) throw new ArgumentError('cost', '1: a holder has one permit');
+    if (id === undefined) throw new ArgumentError('id', `a holder for the lease ${rule.name}`);
+    if (cost !== 1) throw new ArgumentError('cost', `1 for the lease ${rule.name}`);
     const [word, ...limits] = rule.words;
     return [word as string, checkedId(id), ...limits];
   }
   const option = cost === 1 && !partial ? [] : ['COST', text];
   if (option.length > 0 && rule.kind === 'backoff') {
-    throw new ArgumentError('cost', '1: a backoff counts one by one');
+    throw new ArgumentError('cost', `1 for the backoff ${rule.name}`);
   }
   if (partial) option.push('PARTIAL');
   // Behind the name of a policy, because its default takes all words that follow.
@@ -63,7 +62,7 @@ export function single(deciding: Deciding, ask: Ask): Call {
   }
   const [word, ...rest] = all;
   if (deciding !== 'peek' && ask.rule.kind === 'lease') {
-    throw new ArgumentError('rule', 'a rule that is no lease: it has no cost');
+    throw new ArgumentError('rule', `a rule with a cost; ${ask.rule.name} is a lease`);
   }
   const args = [`RL.${deciding.toUpperCase()}`, key, word as string, ...rest];
   return { args, keys, readOnly: deciding === 'peek' };
@@ -71,13 +70,13 @@ export function single(deciding: Deciding, ask: Ask): Call {
 
 /** Makes a call under up to 16 rules at once. */
 export function all(asks: readonly Ask[], peek = false): Call {
-  if (asks.length < 1 || asks.length > 16) throw new ArgumentError('rules', '1 to 16 of them');
+  if (asks.length < 1 || asks.length > 16) throw new ArgumentError('rules', '1 to 16 rules');
   const keys = asks.map(({ key }) => key);
-  if (new Set(keys).size < keys.length) throw new ArgumentError('rules', 'no key twice');
+  if (new Set(keys).size < keys.length) throw new ArgumentError('rules', 'no repeated key');
   const args = [peek ? 'RL.PEEKALL' : 'RL.ALL'];
   for (const ask of asks) {
-    if (ask.partial) throw new ArgumentError('partial', 'one rule alone');
-    if (ask.id !== undefined && /\s/.test(ask.id)) throw new ArgumentError('id', 'no space in it');
+    if (ask.partial) throw new ArgumentError('partial', 'a call of one rule');
+    if (ask.id !== undefined && /\s/.test(ask.id)) throw new ArgumentError('id', 'no white space');
     args.push(ask.key, words(ask).join(' '));
   }
   return { args, keys, readOnly: peek };
@@ -131,7 +130,7 @@ export function replyInteger(value: unknown): number {
 }
 
 function unexpected(): MistakeError {
-  return new MistakeError('PROTOCOL', 'the server answered something else than a decision');
+  return new MistakeError('PROTOCOL', 'the reply is not a decision');
 }
 
 /** Reads the five integers of a decision; seven under a policy. */

@@ -132,7 +132,7 @@ export const LOCAL: ReadonlySet<RuleKind> = new Set([
   'leaky_bucket',
 ]);
 
-/** Returns true if two rules are equal: a program may make one anew for each request. */
+/** Returns true if two rules are equal: a program may make one for each request. */
 export function isSame(one: Rule, other: Rule): boolean {
   if (one === other) return true;
   return one.name === other.name && one.words.join(' ') === other.words.join(' ');
@@ -161,14 +161,14 @@ function made(shape: Shape, options: RuleOptions): Rule {
   }
   const hasLocal = LOCAL.has((shape.fallback ?? shape).kind);
   if (onError === 'local' && !hasLocal) {
-    throw new ArgumentError('onError', `allow or deny for ${shape.kind}, which has no local limit`);
+    throw new ArgumentError('onError', `allow or deny: a ${shape.kind} has no local limit`);
   }
   if (!(localShare > 0 && localShare <= 1)) {
     throw new ArgumentError('localShare', 'a number above 0 and at most 1');
   }
   if (prefetch !== undefined) integer('prefetch', prefetch, 1, MAX_PREFETCH);
   if (prefetch !== undefined && prefetch > 1 && !isPrefetchable(shape)) {
-    throw new ArgumentError('prefetch', `1 for ${shape.kind}, whose permits cannot be kept here`);
+    throw new ArgumentError('prefetch', `1 for a ${shape.kind}, whose permits cannot be kept`);
   }
   return Object.freeze({
     ...shape,

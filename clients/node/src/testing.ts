@@ -304,7 +304,7 @@ function times({ limit, remaining, retryAfterMs, resetAfterMs }: Verdict<unknown
 function algorithmFor(rule: rules.Rule): Algorithm {
   const [word, limit, unit, zone] = rule.words as [string, string, string, string?];
   if (word === 'QUOTA') {
-    if (zone !== undefined) throw new Error('ERR the fake server knows neither zones nor starts');
+    if (zone !== undefined) throw new Error('ERR the fake server does not know ZONE and START');
     return calendar(Number(limit), unit);
   }
   if (word === 'BACKOFF') return delays(rule);
@@ -332,5 +332,5 @@ function ruleOf([word, ...args]: readonly string[]): rules.Rule {
   if (word === 'BACKOFF') {
     return rules.backoff('fake', limit, second, third, args[3] as string);
   }
-  throw new Error(`ERR the fake server knows no ${word}`);
+  throw new Error(`ERR the fake server does not know ${word}`);
 }

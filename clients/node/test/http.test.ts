@@ -1,4 +1,4 @@
-/** The middleware over real HTTP, and over Request and Response; the server is a fake. */
+/** Tests the middleware over real HTTP, and over Request and Response; the server is a fake. */
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import { serve as serveHono } from '@hono/node-server';
@@ -23,7 +23,7 @@ function over(options: LimiterOptions = {}) {
   return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
 }
 
-/** Listens, and tells where. */
+/** Listens, and returns the URL. */
 async function listen(app: Express, host = '127.0.0.1'): Promise<string> {
   const server = app.listen(0, host);
   closing.push(
@@ -85,7 +85,7 @@ describe('Express', () => {
     if (status === 200) expect(await response.text()).toBe('1');
   });
 
-  it('marks nothing while the server decides, whatever the client says', async () => {
+  it('removes a degraded header of the client while the server decides', async () => {
     const { limiter } = over();
     const app = limited({ limiter, rule: api, degradedHeader: 'X-Degraded' }, (req, res) => {
       res.send(req.headers['x-degraded'] ?? 'no');
@@ -94,7 +94,7 @@ describe('Express', () => {
     expect(await response.text()).toBe('no');
   });
 
-  it('hands a mistake of the program to the application', async () => {
+  it('passes a mistake of the program to the application', async () => {
     const { server, limiter } = over();
     server.fail(new Error('WRONGTYPE no'));
     const app = limited({ limiter, rule: api });
@@ -107,7 +107,7 @@ describe('Express', () => {
     expect(codes).toEqual(['RL_MISTAKE']);
   });
 
-  it('never believes X-Forwarded-For of a proxy that is not named', async () => {
+  it('ignores X-Forwarded-For from an untrusted proxy', async () => {
     const { server, limiter } = over();
     const headers = { 'X-Forwarded-For': '198.51.100.1, 198.51.100.2' };
     await fetch(await listen(limited({ limiter, rule: api })), { headers });
@@ -122,7 +122,7 @@ describe('Express', () => {
     expect(server.calls[0]?.[1]).toBe('rl:api:%3A%3A/64');
   });
 
-  it('answers 400 when nobody says who it is, or takes the anonymous rule', async () => {
+  it('answers 400 to a request without a subject, or applies the anonymous rule', async () => {
     const { server, limiter } = over();
     const key = (request: { headers: { [name: string]: unknown } }) =>
       request.headers['x-user'] as string | undefined;
@@ -141,7 +141,7 @@ describe('Express', () => {
     expect(keys).toEqual(['rl:api:42', ...Array(2).fill('rl:anonymous:127.0.0.1')]);
   });
 
-  it('asks several rules in one call', async () => {
+  it('checks several rules in one call', async () => {
     const { server, limiter } = over();
     const rule = [api, { rule: fixed('tenant', 8, '60s'), key: () => 'acme', cost: 4 }];
     const url = await listen(limited({ limiter, rule, tag: () => 't' }));
@@ -159,7 +159,7 @@ describe('Express', () => {
     ]);
   });
 
-  it('answers 413 to what never passes, and 429 by its handler', async () => {
+  it('answers 413 to a cost above the limit, and 429 by its handler', async () => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rule: api, cost: () => 7 }));
     const never = await fetch(url);
@@ -177,7 +177,7 @@ describe('Express', () => {
     expect(await denied.text()).toBe('again in 36000');
   });
 
-  it('stands beside another one: no field, mark or decision of its is lost', async () => {
+  it('keeps the fields, mark and decision of another limiter', async () => {
     const { limiter } = over();
     const away = over();
     away.server.fail();
@@ -201,7 +201,7 @@ describe('Express', () => {
     expect(response.headers.get('RateLimit-Policy')).toBe('"api";q=6;w=36, "day";q=9;w=86400');
   });
 
-  it('says of each rule that denies when it lets the next one through', async () => {
+  it('reports a reset for each rule that denies', async () => {
     const { limiter } = over();
     const rule = [api, fixed('day', 6, '1d')];
     const url = await listen(limited({ limiter, rule }));
@@ -211,11 +211,11 @@ describe('Express', () => {
     expect(denied.headers.get('Retry-After')).toBe('86400');
   });
 
-  it('refuses at set-up what no request could pass', () => {
+  it('refuses invalid options at set-up', () => {
     const { limiter } = over();
     const two = [lease('a', 1, '1s'), lease('b', 1, '1s')];
     expect(() => rateLimit({ limiter, rule: [api, fixed('api', 9, '1d')] })).toThrow(
-      /no name twice/,
+      /no repeated name/,
     );
     expect(() => rateLimit({ limiter, rule: api, degradedHeader: 'X Y' })).toThrow(/the name of a/);
     const anonymous = 'nobody' as never;
@@ -256,7 +256,7 @@ describe('Express', () => {
       await until(() => server.calls.some(([command]) => command === 'RL.RELEASE'));
       const second = fetch(url);
       await until(() => waiting.length === 2);
-      // And when the client goes away before there is an answer.
+      // Also if the client disconnects before there is an answer.
       const port = Number(new URL(url).port);
       waiting[1]?.send('ok');
       await second;
@@ -272,7 +272,7 @@ describe('Express', () => {
 });
 
 describe('Hono', () => {
-  it('limits, tells, and answers with a problem', async () => {
+  it('limits, sets the headers, and answers with a problem', async () => {
     const { limiter } = over();
     const app = new Hono<{ Variables: { rateLimit: { remaining: number } } }>();
     app.use(honoRateLimit({ limiter, rule: api, peer: () => '192.0.2.7' }));
@@ -287,7 +287,7 @@ describe('Hono', () => {
     expect(denied.headers.get('Retry-After')).toBe('6');
   });
 
-  it('stands beside another one: no field and no mark of its is lost', async () => {
+  it('keeps the fields and the mark of another limiter', async () => {
     const { limiter } = over();
     const away = over();
     away.server.fail();
@@ -356,7 +356,7 @@ describe('Hono', () => {
   });
 });
 
-describe('a mistake that no handler takes', () => {
+describe('a mistake without an error handler', () => {
   it.each([
     ['test', true],
     ['production', false],
@@ -365,7 +365,7 @@ describe('a mistake that no handler takes', () => {
     server.fail(new Error('WRONGTYPE of another kind'));
     const app = express().set('env', environment);
     app.use(rateLimit({ limiter, rule: api }));
-    // Express writes it there, too.
+    // Express also writes it to the console.
     const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
     const answer = await fetch(await listen(app));
     expect(answer.status).toBe(500);
@@ -394,7 +394,7 @@ describe('the store for express-rate-limit', () => {
     };
   };
 
-  it('asks for each hit, also over a limiter that prefetches', async () => {
+  it('calls the server for each hit, also with a limiter that prefetches', async () => {
     for (const rule of [undefined, gcra('own', 3, 3, '60s')]) {
       const { server, limiter } = over({ prefetch: 10 });
       const { app } = stored(limiter, {}, rule);
@@ -434,7 +434,7 @@ describe('the store for express-rate-limit', () => {
     expect(await store.get('127.0.0.1')).toBeUndefined();
   });
 
-  it('gives back what was skipped', async () => {
+  it('gives back skipped hits', async () => {
     const { server, limiter } = over();
     const { app } = stored(limiter, { skipSuccessfulRequests: true });
     const url = await listen(app);
@@ -444,7 +444,7 @@ describe('the store for express-rate-limit', () => {
     }
   });
 
-  it('serves or refuses without a server, as onError says', async () => {
+  it('serves or refuses by onError without a server', async () => {
     const open = over();
     open.server.fail();
     expect((await fetch(await listen(stored(open.limiter, {}).app))).status).toBe(201);
@@ -455,7 +455,7 @@ describe('the store for express-rate-limit', () => {
     await expect(store.decrement('x')).resolves.toBeUndefined();
   });
 
-  it('refuses at set-up what it cannot express', async () => {
+  it('refuses rules that it cannot express at set-up', async () => {
     const { limiter } = over();
     expect(() => new RedisThrottleStore({ limiter, rule: lease('x', 1, '1s') })).toThrow();
     const steps = backoff('x', 1, '1s', '2s', '1m');

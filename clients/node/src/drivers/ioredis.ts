@@ -56,7 +56,7 @@ async function opened(
   if (client.status === 'ready') return;
   if (client.status === 'wait') client.connect().catch(() => {});
   else if (client.status !== 'connecting' && client.status !== 'connect') {
-    throw away(`the connection is not there: ${client.status}`);
+    throw away(`the client is not connected: ${client.status}`);
   }
   await untilReady(client, signal);
 }
@@ -156,7 +156,7 @@ export class IoRedisConnection implements Connection {
     this.#refusal.throwIfAny();
     const back = this.#own && client.status === 'end' && this.#theirs.status === 'ready';
     if (back && !this.#closed) client.connect().catch(() => {});
-    else if (this.#wasReady && client.status !== 'wait') throw away('the connection is not there');
+    else if (this.#wasReady && client.status !== 'wait') throw away('the connection is lost');
     await this.#refusal.during(opened(client, waiting.signal));
   }
 
@@ -189,7 +189,7 @@ export class IoRedisClusterConnection implements Connection {
     const { enableAutoPipelining, stringNumbers } = cluster.options.redisOptions ?? {};
     if (enableAutoPipelining || stringNumbers) {
       // The nodes are used themselves; a pipeline would wait for the one before.
-      throw new ArgumentError('client', 'no enableAutoPipelining, no stringNumbers for its nodes');
+      throw new ArgumentError('client', 'no enableAutoPipelining and no stringNumbers');
     }
     this.#cluster = cluster;
     this.#refusal = new Refusal(cluster);
@@ -240,7 +240,7 @@ export class IoRedisClusterConnection implements Connection {
     const node = this.#cluster.nodes('all').find(named);
     if (node === undefined) {
       this.#refresh();
-      throw away('the node of this slot is not known');
+      throw away('no node is known for the slot of this key');
     }
     try {
       if (node.status !== 'ready') await opened(node, waiting.signal);

@@ -104,7 +104,7 @@ export class NodeRedisConnection implements Connection {
     }
     if (client.isReady === false) {
       this.#refusal.throwIfAny();
-      if (this.#wasReady && !back) throw away('the connection is not there');
+      if (this.#wasReady && !back) throw away('the connection is lost');
       await this.#refusal.during(untilReady(client, waiting.signal));
     }
     this.#wasReady = true;
@@ -194,7 +194,7 @@ export class NodeRedisClusterConnection implements Connection {
       const found = !unknown && !waiting.ended && classified(error) instanceof MistakeError;
       if (found) lost.delete(slot);
       else lost.add(slot);
-      throw unknown ? away(`the slot is not known: ${error.message}`) : error;
+      throw unknown ? away(`no node is known for the slot of this key: ${error.message}`) : error;
     }
   }
 

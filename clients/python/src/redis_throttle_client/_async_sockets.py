@@ -103,7 +103,7 @@ class AsyncSockets:
                 return connection
             await self._drop(pool, connection)
         if pool.closed:
-            raise Unsent("closed")
+            raise Unsent("the limiter is closed")
         waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         pool.waiters.append(waiter)
         self._dial_more(pool, 1)
@@ -173,7 +173,7 @@ class AsyncSockets:
         del self._of_loop[asyncio.get_running_loop()]
         pool.closed = True
         while pool.waiters:
-            pool.refuse(Unsent("closed"))
+            pool.refuse(Unsent("the limiter is closed"))
         if pool.dials:
             for dial in pool.dials:
                 dial.cancel()

@@ -359,7 +359,7 @@ class Calls:
         # A denial of the fetch is a denial of each single call.
         one = _protocol.check(rule, key)
         drops = self._denials.drops(one)
-        came: Decision | Exception = Unavailable("the program ends")
+        came: Decision | Exception = Unavailable("the program is ending")
         try:
             wanted = self._grants.send(key, fetch, self._prefetch(rule))
             args = _protocol.check(rule, key, wanted, partial=True)
@@ -403,7 +403,7 @@ class Calls:
                 latency_ms = (self.clock() - began) * 1000
                 hook(decision, rule, self.keys.subject_hash(subject), latency_ms)
             except Exception:
-                log.exception("on_decision failed")
+                log.exception("on_decision failed for the rule %s", rule.name)
         return decision
 
     def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:

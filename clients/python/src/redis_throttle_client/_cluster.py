@@ -38,9 +38,9 @@ class _Map:
         try:
             node = self._client.get_node_from_key(key)
         except Exception as error:
-            raise Unavailable("nobody has the slot of this key") from error
+            raise Unavailable("no node is known for the slot of this key") from error
         if node is None:
-            raise Unavailable("nobody has the slot of this key")
+            raise Unavailable("no node is known for the slot of this key")
         return node.host, int(node.port)
 
     def target(self, error: Any, asked: Node) -> tuple[str, int]:
@@ -116,7 +116,7 @@ class ClusterTransport:
                 self._map.lost(node)
                 self._refresh()
                 raise
-        raise Unavailable("redirected too often")
+        raise Unavailable("too many redirections")
 
     def _refresh(self) -> None:
         if self._map.due():
@@ -174,7 +174,7 @@ class AsyncClusterTransport:
                 self._map.lost(node)
                 self._refresh()
                 raise
-        raise Unavailable("redirected too often")
+        raise Unavailable("too many redirections")
 
     async def _known(self) -> Dial:
         if self._dial is None:

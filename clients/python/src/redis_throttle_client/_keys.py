@@ -33,12 +33,12 @@ class Keys:
         hmac_secret: bytes | str | None = None,
     ) -> None:  # fmt: skip
         if re.search("[{} \x00-\x1f\x7f]", prefix):
-            raise InvalidArgument("prefix: no braces, spaces or controls")
+            raise InvalidArgument("prefix: expected no braces, spaces or controls")
         if hash_tag not in ("none", "subject"):
             raise InvalidArgument("hash_tag: expected 'none' or 'subject'")
         secret = hmac_secret.encode() if isinstance(hmac_secret, str) else hmac_secret
         if secret is not None and len(secret) < 16:
-            raise InvalidArgument("hmac_secret: at least 16 bytes")
+            raise InvalidArgument("hmac_secret: expected at least 16 bytes")
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret
@@ -68,7 +68,7 @@ class Keys:
         if not isinstance(text, str) or not text:
             raise InvalidArgument(f"{name}: expected text that is not empty")
         if _HALF.search(text):
-            raise InvalidArgument(f"{name}: has half a surrogate pair")
+            raise InvalidArgument(f"{name}: expected text without half a surrogate pair")
         if self._secret is not None:
             return ":" + hmac.new(self._secret, text.encode(), hashlib.sha256).hexdigest()
         encoded = _ENCODED.sub(_encode, text)

@@ -89,10 +89,7 @@ class Limiter:
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Retries until the call is allowed; denies if that takes longer than ``max_wait_ms``.
-
-        It sleeps as long as each decision says, also for the turn in a leaky bucket.
-        """
+        """Sleeps until the call may act; denies if that takes longer than ``max_wait_ms``."""
         return self._run(self._calls.wait(rule, subject, max_wait_ms, cost, tag))
 
     def lease(

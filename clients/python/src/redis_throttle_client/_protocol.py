@@ -25,7 +25,7 @@ def _words(rule: Rule, cost: int, id: str | None, partial: bool = False) -> Args
     """Returns the words of a rule after its key."""
     if rule.kind == "lease":
         if id is None:
-            raise InvalidArgument("id: a lease needs one")
+            raise InvalidArgument(f"id: expected a holder for the lease {rule.name}")
         if cost != 1:
             raise InvalidArgument("cost: a holder has one permit")
         return (rule.words[0], checked_id(id), *rule.words[1:])
@@ -33,7 +33,7 @@ def _words(rule: Rule, cost: int, id: str | None, partial: bool = False) -> Args
         return rule.words + rule.options
     checked_cost(cost)
     if not rule.takes_cost:
-        raise InvalidArgument(f"cost: a {rule.kind} rule counts one at a time")
+        raise InvalidArgument(f"cost: expected 1 for the {rule.kind} {rule.name}")
     taken = ("COST", str(cost), "PARTIAL") if partial else ("COST", str(cost))
     if rule.kind == "quota":
         return rule.words + rule.options + taken

@@ -159,9 +159,9 @@ def _rate_rule(
     _units(rate, "rate")
     us = duration_us(period, "period")
     if rate * _SECOND_US > _MAX_PER_SECOND * us:
-        raise InvalidArgument(f"rate: at most {_MAX_PER_SECOND} per second")
+        raise InvalidArgument(f"rate: expected at most {_MAX_PER_SECOND} per second")
     if capacity * us > _MAX_REFILL_US * rate:
-        raise InvalidArgument(f"{capacity_name}: at most 36525 days to refill from empty")
+        raise InvalidArgument(f"{capacity_name}: expected at most 36525 days to refill from empty")
     words = (kind.replace("_", "").upper(), str(capacity), str(rate), duration_text(us))
     refill_us = -(-capacity * us // rate)
     ahead = None if prefetch is None else checked_prefetch(prefetch)
@@ -245,9 +245,9 @@ def backoff(
     base_us, max_us = duration_us(base, "base"), duration_us(max, "max")
     forget_us = duration_us(forget, "forget")
     if base_us > max_us:
-        raise InvalidArgument("base: at most max")
+        raise InvalidArgument("base: expected at most max")
     if forget_us <= max_us:
-        raise InvalidArgument("forget: more than max")
+        raise InvalidArgument("forget: expected more than max")
     words = ("BACKOFF", str(attempts), *map(duration_text, (base_us, max_us, forget_us)))
     return Rule("backoff", name, words, limit=attempts, on_error=failure)
 

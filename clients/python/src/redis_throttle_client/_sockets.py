@@ -98,8 +98,7 @@ class Sockets:
         _everyone.add(self)
 
     def begin(self) -> None:
-        """Resets to no connections, also in the child of a fork, which must not use its parent's.
-        """
+        """Resets to no connections, also after a fork: a child must not use its parent's."""
         self._lock = threading.Lock()
         self._idle: list[_Line] = []
         self._waiters: deque[_Waiter] = deque()

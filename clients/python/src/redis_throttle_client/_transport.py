@@ -47,7 +47,7 @@ def transport(client: Any, timeout_s: float, most: int) -> Transport:
         made: Transport = client
         return made
     if _is_async(client):
-        raise InvalidArgument("client: of asyncio: expected by AsyncLimiter")
+        raise InvalidArgument("client: expected a sync client; use AsyncLimiter for asyncio")
     if hasattr(client, "nodes_manager"):
         return ClusterTransport(client, timeout_s, most)
     if hasattr(client, "connection_pool"):
@@ -61,7 +61,7 @@ def async_transport(client: Any, timeout_s: float, most: int) -> AsyncTransport:
         made: AsyncTransport = client
         return made
     if not _is_async(client):
-        raise InvalidArgument("client: expected one of asyncio; Limiter takes the others")
+        raise InvalidArgument("client: expected a client of asyncio; use Limiter for others")
     if hasattr(client, "nodes_manager"):
         return AsyncClusterTransport(client, timeout_s, most)
     if hasattr(client, "connection_pool"):

@@ -57,7 +57,7 @@ class ThrottleStorage(Storage):
         if limiter is None:
             if client is None:
                 if uri is None:
-                    raise InvalidArgument("uri: expected one, a client or a limiter")
+                    raise InvalidArgument("uri: expected a URI, client or limiter")
                 client = redis.Redis.from_url(_server_uri(uri))
             limiter = Limiter(client, **options)
         self.limiter = limiter
@@ -75,7 +75,7 @@ class ThrottleStorage(Storage):
     def answered(self, decision: Decision) -> Decision:
         """Returns the decision, or raises if the framework handles a server that is away."""
         if decision.degraded and self.on_error == "raise":
-            raise Unavailable("no answer from the server of limits")
+            raise Unavailable(f"no answer from the server for the rule {decision.rule}")
         return decision
 
     def incr(self, key: str, expiry: int, amount: int = 1) -> int:
@@ -106,7 +106,7 @@ class ThrottleStorage(Storage):
     def reset(self) -> int | None:
         """Resets all keys; returns how many. For tests: it looks at every key of the server."""
         if self.limiter._transport.node("") is not None:
-            raise NotImplementedError("a cluster has no list of all keys")
+            raise NotImplementedError("reset: a cluster has no list of all keys")
         prefix = self.limiter._calls.options.prefix
         escaped = re.sub(r"([*?\[\]\\^-])", r"\\\1", prefix + ":" if prefix else "")
         count = 0
