@@ -1,4 +1,4 @@
-// A service with limits: for each client, closed, local, several at once, and by how many at once.
+// A service with limits: per client, closed, local, two at once, and a limit of concurrency.
 //
 //   REDIS_URL=redis://127.0.0.1:7777 PORT=8080 node server.js
 import { Readable } from 'node:stream';
@@ -14,11 +14,11 @@ const { HOST = '127.0.0.1', PORT = '8080' } = process.env;
 const { TIMEOUT_MS = '100', EXPORT_ROWS = '50', TRUSTED_PROXIES = '' } = process.env;
 
 const redis = createClient({ url, disableOfflineQueue: true });
-redis.on('error', () => {}); // it connects again by itself
+redis.on('error', () => {}); // it reconnects by itself
 redis.connect().catch(() => {});
 const limiter = new Limiter(redis, {
   prefix: 'example',
-  hashTag: 'subject', // in a cluster the rules of a client are in one slot
+  hashTag: 'subject', // in a cluster all rules of a client are in one slot
   timeoutMs: Number(TIMEOUT_MS),
   backend,
 });
@@ -26,12 +26,12 @@ limiter.ready().catch((error) => console.error(`no limits yet: ${error.message}`
 
 // Ten at once, then one every six seconds. Open: without the limiter the page is served.
 const api = gcra('api', 10, 10, '60s');
-// Closed: a password is not looked at without a limit.
+// Closed: without the limiter no password is checked.
 const login = slidingLog('login', 5, '15m', { onError: 'deny' });
-// One of two processes: each lets half of the limit through while the server is away.
+// One of two processes: each allows half of the limit while the server is away.
 const search = gcra('search', 4, 4, '60s', { onError: 'local', localShare: 0.5 });
 const day = fixed('day', 3, '1d');
-// One export at once: the permit comes back when the response ends, or the client goes.
+// One export at once: the permit comes back when the response ends or the client disconnects.
 const exports = lease('exports', 1, '30s');
 
 const trustedProxies = TRUSTED_PROXIES.split(',').filter((name) => name !== '');
@@ -39,12 +39,12 @@ const degradedHeader = 'X-Limiter-Degraded';
 const limit = (rule, options) =>
   rateLimit({ limiter, rule, trustedProxies, degradedHeader, ...options });
 
-/** What is left of the caller's allowance, and who counted. */
+/** Reports the units left, and the source of the decision. */
 function told({ rateLimit: { remaining, source } }, response) {
   response.json({ remaining, source });
 }
 
-/** Rows that take their time. */
+/** Yields rows slowly. */
 async function* rows() {
   for (let row = 0; row < Number(EXPORT_ROWS); row += 1) {
     yield 'row\n'.repeat(100);
@@ -59,9 +59,9 @@ app.get('/search', limit(search), told);
 app.get('/report', limit([api, day]), told);
 app.get('/export', limit(exports), (_request, response) => {
   response.type('text/plain');
-  pipeline(Readable.from(rows()), response).catch(() => {}); // the client has gone
+  pipeline(Readable.from(rows()), response).catch(() => {}); // the client has disconnected
 });
-// By a header that says who it is: without it, 400.
+// By the header X-API-Key; a request without it is answered 400.
 app.get('/me', limit(api, { key: ({ headers }) => headers['x-api-key'] }), told);
 
 const server = app.listen(Number(PORT), HOST, () => {

@@ -1,4 +1,4 @@
-/** Looking for a back end, on a clock and over connections of the test's own. */
+/** Tests the search for a back end, with a fake clock and fake connections. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { type Call, type Connection, gcra, Limiter, type LimiterOptions } from '../src/index.js';
@@ -12,13 +12,13 @@ const NO_FUNCTION = new Error('ERR Function not found');
 
 type Answer = (args: readonly string[]) => unknown;
 
-/** What a server without the module and with functions answers. */
+/** Answers as a server without the module and with functions. */
 const withFunctions: Answer = ([command = '', name]) => {
   if (command.startsWith('RL.')) throw unknown(command);
   return name === 'rl_version' ? version : REPLY;
 };
 
-/** A limiter over nodes that answer so, and what they were asked. */
+/** Makes a limiter over nodes with these answers, and records the calls. */
 function over(answer: Answer, options: LimiterOptions = {}, others: Answer[] = []) {
   const clock = new FakeClock();
   const asked: string[] = [];
@@ -38,7 +38,7 @@ const until = async (test: () => boolean) => {
   while (!test()) await new Promise((resolve) => setImmediate(resolve));
 };
 
-it('the texts are those of the repository', () => {
+it('the packed library and script are those of the repository', () => {
   const file = (name: string) =>
     readFileSync(new URL(`../../../functions/${name}.lua`, import.meta.url), 'utf8');
   expect(functions).toBe(file('redis_throttle'));
@@ -46,14 +46,14 @@ it('the texts are those of the repository', () => {
   expect(version).toMatch(/^\d+\.\d+\.\d+$/);
 });
 
-it('a back end that there is none of is refused', () => {
+it('an unknown back end is refused', () => {
   expect(() => over(withFunctions, { backend: 'lua' as never })).toThrow(
     expect.objectContaining({ argument: 'backend' }),
   );
 });
 
 describe('a call', () => {
-  it('that meets no module is repeated once, as one call; many look together', async () => {
+  it('that finds no module is repeated once; many share one search', async () => {
     const told: string[] = [];
     const onDecision: LimiterOptions['onDecision'] = ({ source }) => told.push(source);
     const { asked, limiter } = over(withFunctions, { onDecision, maxInFlight: 3 });
@@ -67,7 +67,7 @@ describe('a call', () => {
     expect(asked.slice(7)).toEqual(['FCALL rl_gcra']);
   });
 
-  it('that a function refuses in words like those of the server is not repeated', async () => {
+  it('that a function refuses with a text like that of the server is not repeated', async () => {
     for (const message of ['ERR unknown command of redis-throttle: see', unknown('SET').message]) {
       const { asked, limiter } = over((args) => {
         if (args[1] === 'rl_gcra') throw new Error(message);
@@ -93,7 +93,7 @@ describe('a call', () => {
     }
   });
 
-  it('whose function never stays is a mistake, which opens nothing', async () => {
+  it('whose function is missing again after a search is a mistake', async () => {
     const { asked, limiter } = over((args) => {
       if (args[1] === 'rl_gcra') throw NO_FUNCTION;
       return withFunctions(args);
@@ -102,7 +102,7 @@ describe('a call', () => {
     expect(asked.length).toBeLessThan(10);
   });
 
-  it('that every server knows looks for none', async () => {
+  it('that every server knows starts no search', async () => {
     const { asked, limiter } = over(() => 1, { backend: 'functions' });
     expect(await limiter.forget(api, '42')).toBe(true);
     expect(asked).toEqual(['DEL rl:api:42']);
@@ -121,7 +121,7 @@ describe('a call', () => {
     const next = limiter.check(api, '43');
     await until(() => asked.filter((each) => each === 'RL.GCRA rl:api:43').length === 1);
     answer(version);
-    // The search has gone on meanwhile.
+    // The search has continued meanwhile.
     expect((await next).source).toBe('server');
     expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
     expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
@@ -129,7 +129,7 @@ describe('a call', () => {
 });
 
 describe('the search', () => {
-  it('ends when the server says that it cannot now, and begins anew', async () => {
+  it('ends when the server cannot decide now, and starts again with the next call', async () => {
     let loading = true;
     const { limiter } = over((args) => {
       if (args[1] === 'rl_version' && loading) throw new Error('LOADING it');
@@ -140,7 +140,7 @@ describe('the search', () => {
     expect((await limiter.check(api, '42')).source).toBe('server');
   });
 
-  it('looks for the module first when what it had is gone', async () => {
+  it('looks for the module first when the back end is gone', async () => {
     let gone = false;
     const { asked, limiter } = over((args) => {
       if (!gone) return withFunctions(args);
@@ -155,7 +155,7 @@ describe('the search', () => {
     expect(await limiter.ready()).toBe('module');
   });
 
-  it('is found once by a herd, over a way that is longer than half of the time-out', async () => {
+  it('runs once for many calls, even if a round trip takes half of the time-out', async () => {
     let loaded = 0;
     const { asked, clock, limiter } = over(async (args) => {
       await new Promise<void>((resolve) => clock.after(60, resolve));
@@ -175,7 +175,7 @@ describe('the search', () => {
     expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
   });
 
-  it('does not overwrite what is loaded in between, nor the library of somebody else', async () => {
+  it('does not overwrite a library loaded meanwhile, or a foreign one', async () => {
     const loads: string[] = [];
     let newer = false;
     const { limiter } = over((args) => {
@@ -198,7 +198,7 @@ describe('the search', () => {
     expect(await others.limiter.ready()).toBe('script');
   });
 
-  it('begins with the module after a connection was lost, and not after other errors', async () => {
+  it('starts with the module after a lost connection, not after other errors', async () => {
     let error: Error | undefined;
     const { asked, limiter } = over((args) => {
       if (error !== undefined) throw error;
@@ -220,7 +220,7 @@ describe('the search', () => {
     }
   });
 
-  it('loads the library on each primary that lacks it, and waits for none that hangs', async () => {
+  it('loads the library on each primary that lacks it, and skips a hung one', async () => {
     const lacks: Answer = (args) => {
       if (args[1] === 'rl_version') throw NO_FUNCTION;
       return withFunctions(args);

@@ -1,4 +1,4 @@
-/** The table of cases that all clients share. */
+/** Runs the table of cases that all clients share. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/address.js';
@@ -22,7 +22,7 @@ const table = JSON.parse(
   readFileSync(new URL('../../cases.json', import.meta.url), 'utf8'),
 ) as Record<string, Case[]>;
 
-/** A rule of the table. */
+/** Makes a rule of the table. */
 function ruleOf(spec: Any): rules.Rule {
   const { kind, name } = spec;
   const options = {
@@ -51,7 +51,7 @@ function ruleOf(spec: Any): rules.Rule {
   throw new Error(`the table has a rule of kind ${kind}`);
 }
 
-/** What a decision of the table has, under the table's names. */
+/** Returns the fields of a decision under the table's names. */
 function plain(decision: Decision, wanted: Any): Any {
   const all: Any = {
     allowed: decision.allowed,
@@ -69,7 +69,7 @@ function plain(decision: Decision, wanted: Any): Any {
   return Object.fromEntries(Object.keys(wanted).map((field) => [field, all[field]]));
 }
 
-/** The decision that a case of headers or problems is about. */
+/** Makes the decision of a case of headers or problems. */
 function decisionOf(input: Any): Decision {
   const asks = input.rules.map((rule: Any) => ({ rule: ruleOf(rule), key: 'k' }));
   const rule = asks[0].rule;

@@ -1,4 +1,4 @@
-/** The clock of a running process. */
+/** Tests the clock of a running process. */
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import { systemClock } from '../src/clock.js';
 
@@ -12,12 +12,12 @@ it('waits longer than a timer of Node can', () => {
   systemClock.after(60 * DAY_MS, call);
   vi.advanceTimersByTime(60 * DAY_MS - 1);
   expect(call).not.toHaveBeenCalled();
-  // Each of its parts ends a turn of the loop later.
+  // Each part ends a turn of the loop later.
   vi.advanceTimersByTime(1 + 3);
   expect(call).toHaveBeenCalledOnce();
 });
 
-it('takes back what it was told, also after the first part of a long wait', () => {
+it('cancels a timer, also after the first part of a long wait', () => {
   const call = vi.fn();
   const stop = systemClock.after(60 * DAY_MS, call);
   vi.advanceTimersByTime(30 * DAY_MS);

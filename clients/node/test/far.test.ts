@@ -1,4 +1,4 @@
-/** A server that is slow to answer, or a connection that is not as it should be. */
+/** Tests slow servers and unusual connections. */
 import { stat } from 'node:fs';
 import { expect, it, vi } from 'vitest';
 import { fixed, gcra, Limiter, type LimiterOptions } from '../src/index.js';
@@ -6,7 +6,7 @@ import type { Call } from '../src/protocol.js';
 import { FakeServer } from '../src/testing.js';
 import { after, api, over, times } from './over.js';
 
-/** Decides at once, and answers so many ms later. */
+/** Decides at once, and answers `ms` later. */
 class Far extends FakeServer {
   constructor(private readonly ms: number) {
     super();
@@ -24,7 +24,7 @@ function far(ms: number, options: LimiterOptions = {}): { server: Far; limiter: 
   return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
 }
 
-it('takes a connection that throws for one that rejects', async () => {
+it('treats a connection that throws as one that rejects', async () => {
   const { server } = over();
   let down = true;
   const send = (call: Call) => {
@@ -37,7 +37,7 @@ it('takes a connection that throws for one that rejects', async () => {
   expect((await limiter.check(api, '42')).source).toBe('server');
 });
 
-it('takes a connection whose answers can be awaited and no more', async () => {
+it('accepts a connection that returns plain thenables', async () => {
   const { server } = over();
   const send = (call: Call) => {
     const reply = server.send(call);
@@ -49,7 +49,7 @@ it('takes a connection whose answers can be awaited and no more', async () => {
   expect(found.map(({ source }) => source)).toEqual(['server', 'server']);
 });
 
-it('has one call try while the circuit is open, whatever ends that was sent before', async () => {
+it('sends one probe while the circuit is open, even if older calls end', async () => {
   const { server, limiter } = over({ timeoutMs: 5000, breakerFailures: 1, breakerPauseMs: 10 });
   const gone = new AbortController();
   server.hang();
@@ -68,13 +68,13 @@ it('has one call try while the circuit is open, whatever ends that was sent befo
   expect(server.calls.length - before).toBe(1);
 });
 
-it('does not take it for an outage when the program itself was busy for too long', async () => {
+it('does not count a busy program as an outage of the server', async () => {
   const send = () =>
     new Promise((resolve) => {
       stat('.', () => resolve([1, 6, 5, 0, 6000]));
     });
   const limiter = new Limiter({ send }, { timeoutMs: 20 });
-  // From here the loop goes on with its timers, before it looks what has come.
+  // From here the loop runs its timers before it reads what has arrived.
   await new Promise((resolve) => void setImmediate(resolve));
   const asked = limiter.check(api, '42');
   const endsAtMs = performance.now() + 60;
@@ -97,7 +97,7 @@ it('moves with the timers of a test', async () => {
   }
 });
 
-it('gives each fetch of permits the whole time, also where the server is slow', async () => {
+it('gives each fetch of permits the full time-out, even if the server is slow', async () => {
   const { server, limiter } = far(60);
   const rules = [1, 2, 3, 4, 5].map((at) => gcra(`hot${at}`, 100, 100, '60s', { prefetch: 2 }));
   const three = rules.flatMap((rule) => [rule, rule, rule]);
@@ -109,7 +109,7 @@ it('gives each fetch of permits the whole time, also where the server is slow', 
   expect((await after(server, 100, limiter.check(api, '42'))).source).toBe('server');
 });
 
-it('has each of a burst wait for one fetch, also where the server is far', async () => {
+it('lets each call of a burst wait for one fetch, even if the server is far', async () => {
   const { server, limiter } = far(60);
   const hot = fixed('hot', 100, '1h', { prefetch: 10 });
   const burst = Array.from({ length: 200 }, () => limiter.check(hot, '42'));
@@ -122,7 +122,7 @@ it('has each of a burst wait for one fetch, also where the server is far', async
   expect(server.calls).toHaveLength(20);
 });
 
-it('asks again when fewer permits come than were promised', async () => {
+it('fetches again when fewer permits arrive than were promised', async () => {
   const { server, limiter } = far(10);
   const few = fixed('few', 3, '1h', { prefetch: 10 });
   const ten = Array.from({ length: 10 }, () => limiter.check(few, '42'));
@@ -131,7 +131,7 @@ it('asks again when fewer permits come than were promised', async () => {
   expect(server.calls).toHaveLength(2);
 });
 
-it('says when a bucket has more to whom it had too little for and no time is left', async () => {
+it('denies a waiter left without a permit, with the time of the next unit', async () => {
   const { server, limiter } = far(60);
   const rate = gcra('rate', 3, 1, '10s', { prefetch: 10 });
   const ten = Array.from({ length: 10 }, () => limiter.check(rate, '42'));
@@ -142,7 +142,7 @@ it('says when a bucket has more to whom it had too little for and no time is lef
   for (const one of denied) expect(one).toMatchObject(none);
 });
 
-it('asks in turn for two rules of one name', async () => {
+it('fetches separately for two rules of one name', async () => {
   const { server, limiter } = far(10);
   const plan = (limit: number) => fixed('plan', limit, '1h', { prefetch: 2 });
   const [large, small] = [plan(1000), plan(5)];
@@ -156,7 +156,7 @@ it('asks in turn for two rules of one name', async () => {
   expect((await asked).source).not.toBe('error');
 });
 
-it('gives back on close what comes while it closes', async () => {
+it('gives back permits that arrive during close', async () => {
   const { server, limiter } = over();
   const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
   server.hang();
@@ -167,7 +167,7 @@ it('gives back on close what comes while it closes', async () => {
   expect(server.calls[1]?.slice(0, 2)).toEqual(['RL.REFUND', 'rl:hot:42']);
 });
 
-it('forgets what a call brings that was under way', async () => {
+it('forgets the permits of a fetch under way', async () => {
   const { server, limiter } = over({ denialCache: 9 });
   await limiter.check(api, '42', { cost: 6 });
   const hot = fixed('hot', 10, '1h', { prefetch: 10 });

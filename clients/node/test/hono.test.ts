@@ -1,4 +1,4 @@
-/** Leases of Hono's middleware whose response has no body that anybody reads. */
+/** Tests leases of Hono's middleware whose response body is never read. */
 import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -49,7 +49,7 @@ describe('a lease', () => {
     expect(server.clock.pending).toBe(0);
   });
 
-  it('of a request without a server of Node ends with the answer to HEAD', async () => {
+  it('ends with the answer to HEAD outside of node-server', async () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
@@ -59,7 +59,7 @@ describe('a lease', () => {
     await until(() => released(server) === 1);
   });
 
-  it('ends when another middleware answers in place of what was made', async () => {
+  it('ends when another middleware replaces the response', async () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
@@ -97,7 +97,7 @@ describe('a lease', () => {
     expect(released(server)).toBe(0);
     if (how === 'fails') await expect(reader.read()).rejects.toThrow('broken');
     else {
-      // With a part that waits to be read.
+      // One part waits to be read.
       await new Promise((resolve) => setImmediate(resolve));
       await reader.cancel();
     }

@@ -1,4 +1,4 @@
-/** The limiter, over a server and a clock of this process. */
+/** Tests the limiter over a server and a clock of this process. */
 import { describe, expect, it } from 'vitest';
 import {
   ArgumentError,
@@ -18,7 +18,7 @@ import {
 import { after, api, over, times } from './over.js';
 
 describe('a decision', () => {
-  it('is a frozen value that prints what it says', async () => {
+  it('is a frozen value that prints its verdict', async () => {
     const { limiter } = over();
     const decisions = await times(7, () => limiter.check(api, '42'));
     expect(decisions.map(({ remaining }) => remaining)).toEqual([5, 4, 3, 2, 1, 0, 0]);
@@ -55,7 +55,7 @@ describe('a decision', () => {
 });
 
 describe('timeoutMs', () => {
-  it('is 100 ms for the whole call, which is asked once', async () => {
+  it('is 100 ms for the whole call, which is sent once', async () => {
     const { server, limiter } = over();
     server.hang();
     let answered = false;
@@ -78,7 +78,7 @@ describe('timeoutMs', () => {
 });
 
 describe('onError', () => {
-  it('allows by default, and says that nobody decided', async () => {
+  it('allows by default, with the source error', async () => {
     const { server, limiter } = over();
     server.fail();
     const decision = await limiter.check(api, '42');
@@ -86,14 +86,14 @@ describe('onError', () => {
     expect(decision.headers()).toEqual({});
   });
 
-  it('denies with a time to come back', async () => {
+  it('denies with a retry', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     const decision = await limiter.check(api, '42');
     expect(decision).toMatchObject({ allowed: false, source: 'error', retryAfterMs: 1000 });
   });
 
-  it('of the rule goes before that of the limiter', async () => {
+  it('of the rule overrides that of the limiter', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     const open = gcra('open', 6, 10, '60s', { onError: 'allow' });
@@ -113,7 +113,7 @@ describe('onError', () => {
     expect((await limiter.check(rule, '42')).allowed).toBe(true);
   });
 
-  it('local below one unit takes longer, and does not pass more', async () => {
+  it('local below one unit takes longer, and does not allow more', async () => {
     const { server, limiter } = over({ onError: 'local' });
     const rule = slidingLog('sms', 2, '1m', { localShare: 0.1 });
     server.fail();
@@ -124,7 +124,7 @@ describe('onError', () => {
     expect((await limiter.check(rule, '42')).allowed).toBe(true);
   });
 
-  it('local begins anew for another rule of the same name', async () => {
+  it('local starts again for another rule of the same name', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
     for (const rule of [api, fixed('api', 2, '1m'), gcra('api', 2, 1, '1h'), api]) {
@@ -140,7 +140,7 @@ describe('onError', () => {
     expect((await limiter.check(api, '42')).remaining).toBe(5);
   });
 
-  it('local is refused where this process cannot decide', async () => {
+  it('local is refused for rules that this process cannot decide', async () => {
     const { limiter } = over({ onError: 'local' });
     for (const rule of [lease('jobs', 3, '60s'), quota('exports', 10, 'day'), policy('search')]) {
       const asked = rule.kind === 'lease' ? limiter.lease(rule, '42') : limiter.check(rule, '42');
@@ -160,7 +160,7 @@ describe('onError', () => {
     expect(await ask(api, local)).toMatchObject({ allowed: false, retryAfterMs: 60_000 });
   });
 
-  it('counts decisions, and not what only looks', async () => {
+  it('counts decisions, not peeks', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     await times(8, () => limiter.check(api, '42'));
     await limiter.peek(api, '42');
@@ -172,7 +172,7 @@ describe('onError', () => {
     expect(limiter.counters).toEqual(counters);
   });
 
-  it('never answers a mistake of the program, which is thrown and counted apart', async () => {
+  it('does not apply to a mistake of the program, which is thrown and counted', async () => {
     const { server, limiter } = over();
     for (const text of [
       'WRONGTYPE of another kind',
@@ -187,7 +187,7 @@ describe('onError', () => {
     await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
   });
 
-  it('is not for what settles: that throws, once', async () => {
+  it('does not apply to refund, charge and forget, which throw', async () => {
     const { server, limiter } = over();
     server.fail();
     await expect(limiter.refund(api, '42')).rejects.toBeInstanceOf(UnavailableError);
@@ -198,7 +198,7 @@ describe('onError', () => {
 });
 
 describe('maxInFlight', () => {
-  it('answers one call more as by an error, without asking', async () => {
+  it('applies onError to one call more, without sending it', async () => {
     const { server, limiter } = over({ maxInFlight: 2, onError: 'deny' });
     server.hang();
     const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
@@ -210,7 +210,7 @@ describe('maxInFlight', () => {
     expect((await limiter.check(api, '3')).source).toBe('server');
   });
 
-  it('is no failure of the server when it is reached', async () => {
+  it('does not count as a failure of the server', async () => {
     const { server, limiter } = over({ maxInFlight: 2, breakerFailures: 3 });
     server.hang();
     const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
@@ -233,7 +233,7 @@ describe('maxInFlight', () => {
 });
 
 describe('the circuit breaker', () => {
-  it('asks nobody for a second after five failures, then one call tries', async () => {
+  it('sends nothing for a second after five failures, then one probe', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     await times(8, () => limiter.check(api, '42'));
@@ -253,7 +253,7 @@ describe('the circuit breaker', () => {
     expect((await limiter.check(api, '42')).source).toBe('server');
   });
 
-  it('does not count mistakes, and lets a probe that was given up be tried again', async () => {
+  it('does not count mistakes, and repeats an aborted probe', async () => {
     const { server, limiter } = over({ breakerFailures: 1 });
     server.fail(new Error('WRONGTYPE no'));
     await times(3, () => limiter.check(api, '42').catch(() => {}));
@@ -293,11 +293,11 @@ describe('onDecision', () => {
     const decision = await limiter.checkAll(calls);
     expect(seen).toHaveLength(3);
     expect(seen[2]?.slice(0, 2)).toEqual([decision, api]);
-    // Of the subject, the same under every rule, prefix and tag.
+    // The hash of the subject: the same under every rule, prefix and tag.
     expect(seen.map(([, , hash]) => hash)).toEqual(Array(3).fill('3e23e8160039594a'));
   });
 
-  it('gets a keyed hash where there is a secret', async () => {
+  it('gets a keyed hash if there is a secret', async () => {
     const seen: unknown[][] = [];
     const hmacSecret = 'sixteen characters';
     const { limiter } = over({ hmacSecret, onDecision: (...all) => seen.push(all) });
@@ -359,12 +359,12 @@ describe('options', () => {
     );
   });
 
-  it('that are undefined are not given', async () => {
+  it('that are undefined have their defaults', async () => {
     const { limiter } = over({ timeoutMs: undefined, prefix: undefined, onError: undefined });
     expect((await limiter.check(api, '42')).allowed).toBe(true);
   });
 
-  it('a client that is none is refused', () => {
+  it('an unknown client is refused', () => {
     const version4 = { isOpen: true, sendCommand: () => {}, disconnect: () => {} };
     const callbacks = { sendCommand: () => {}, destroy: () => {} };
     for (const client of [{}, undefined, version4, callbacks]) {
@@ -374,7 +374,7 @@ describe('options', () => {
 });
 
 describe('a subject', () => {
-  it('that cannot be sent as it is, is refused: it would meet others in one key', async () => {
+  it('with half a surrogate pair is refused, because it would share a key', async () => {
     for (const options of [{}, { hmacSecret: 'sixteen characters' }]) {
       const { server, limiter } = over(options);
       for (const subject of ['\ud800', 'a\udc00', '']) {
@@ -387,7 +387,7 @@ describe('a subject', () => {
 });
 
 describe('ready', () => {
-  it('tells a server that is away from one without the module', async () => {
+  it('distinguishes a server that is away from one without the module', async () => {
     const { server, limiter } = over();
     await limiter.ready();
     server.fail(new Error("ERR unknown command 'RL.PEEK'"));

@@ -1,4 +1,4 @@
-/** A limiter over a server and a clock of this process. */
+/** Makes a limiter over a server and a clock of this process. */
 import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
 
@@ -15,7 +15,7 @@ export async function times<T>(count: number, call: (at: number) => Promise<T>):
   return all;
 }
 
-/** What a call is answered after so many ms of the fake clock. */
+/** Advances the fake clock by `ms`, and returns the result of the call. */
 export async function after<T>(server: FakeServer, ms: number, call: Promise<T>): Promise<T> {
   call.catch(() => {});
   await server.advance(ms);

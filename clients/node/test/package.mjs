@@ -1,6 +1,4 @@
-/**
- * The package as it is published: packed, checked, installed into small consumers of both kinds.
- */
+/** Tests the published package: packed, checked, installed into a consumer of each module kind. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -26,7 +24,7 @@ try {
     if (!files.some(({ path }) => path === name)) throw new Error(`not packed: ${name}`);
   }
   run(bin('publint'), ['--strict', tarball]);
-  // Node 20 and newer know `exports`; TypeScript's oldest resolution is served by `typesVersions`.
+  // Node 20 and newer read `exports`; TypeScript's oldest resolution reads `typesVersions`.
   run(bin('attw'), [tarball]);
 
   const names = ['', '/express', '/hono', '/express-rate-limit', '/testing'];

@@ -1,4 +1,4 @@
-/** What a limiter promises beside the usual way; the server is a fake, and so is its clock. */
+/** Tests the limiter's edge cases; the server and its clock are fakes. */
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import {
@@ -35,7 +35,7 @@ function slow(options: LimiterOptions) {
 }
 
 describe('a call that has ended', () => {
-  it('is no longer in flight, whatever came of it', async () => {
+  it('is no longer in flight, whatever its outcome', async () => {
     const { server, limiter } = over({ maxInFlight: 1 });
     const sources = (await times(3, () => limiter.check(api, '42'))).map(({ source }) => source);
     expect(sources).toEqual(['server', 'server', 'server']);
@@ -59,7 +59,7 @@ describe('a call that has ended', () => {
 });
 
 describe('checkEach', () => {
-  it('refunds nothing that nobody counted for sure', async () => {
+  it('does not refund a call that may not have counted', async () => {
     const server = new FakeServer();
     await new Limiter(server, { clock: server.clock }).check(one, '42');
     server.fail();
@@ -74,7 +74,7 @@ describe('checkEach', () => {
     expect(verbs(server)).toEqual(['RL.FIXED', 'RL.GCRA', 'RL.FIXED']);
   });
 
-  it('refunds what was taken, and asks no further', async () => {
+  it('refunds the earlier costs, and checks no further rule', async () => {
     const { server, limiter } = over();
     await limiter.check(one, '42');
     const denied = await limiter.checkEach([
@@ -91,13 +91,13 @@ describe('checkEach', () => {
 });
 
 describe('wait', () => {
-  it('does not add up to more than its bound', async () => {
+  it('does not sleep longer than maxWaitMs in all', async () => {
     const { server, limiter } = over();
     const other = new Limiter(server, { clock: server.clock });
     const turns = gcra('turns', 1, 10, '60s');
     await limiter.check(turns, '42');
     const began = server.clock.nowMs();
-    // Somebody else is quicker each time.
+    // Another caller is faster each time.
     server.clock.after(6000, () => void other.check(turns, '42'));
     server.clock.after(12_000, () => void other.check(turns, '42'));
     const waiting = limiter.wait(turns, '42', { maxWaitMs: 17_999 }).then((decision) => {
@@ -107,7 +107,7 @@ describe('wait', () => {
     expect([decision.allowed, tookMs]).toEqual([false, 12_000]);
   });
 
-  it('is not for what never comes, nor for a server that is away', async () => {
+  it('returns at once for a cost above the limit, and for a server that is away', async () => {
     const { server, limiter } = over();
     const bound = { maxWaitMs: 1e9 };
     expect((await limiter.wait(api, '42', { ...bound, cost: 7 })).retryAfterMs).toBe(-1);
@@ -119,8 +119,8 @@ describe('wait', () => {
   });
 });
 
-describe('a denial that is remembered', () => {
-  it('holds from before it was asked for', async () => {
+describe('a cached denial', () => {
+  it('holds from the instant before its call', async () => {
     const { server, limiter } = slow({ denialCache: 9 });
     await limiter.check(one, '42');
     const denied = await limiter.check(one, '42');
@@ -131,7 +131,7 @@ describe('a denial that is remembered', () => {
     expect((await limiter.check(one, '42')).source).toBe('server');
   });
 
-  it('is of its cost', async () => {
+  it('holds for its cost only', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     await limiter.check(api, '42', { cost: 6 });
     for (const source of ['server', 'local']) {
@@ -142,21 +142,21 @@ describe('a denial that is remembered', () => {
     expect(server.calls).toHaveLength(3);
   });
 
-  it('ends with a refund that is made here', async () => {
+  it('ends with a refund from this process', async () => {
     const { limiter } = over({ denialCache: 9 });
     await times(2, () => limiter.check(one, '42'));
     await limiter.refund(one, '42');
     expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
   });
 
-  it('leaves no place to what never passes', async () => {
+  it('is not kept for a cost above the limit', async () => {
     const { limiter } = over({ denialCache: 1 });
     await times(2, () => limiter.check(one, '42'));
     expect((await limiter.check(one, 'x', { cost: 2 })).retryAfterMs).toBe(-1);
     expect((await limiter.check(one, '42')).source).toBe('local');
   });
 
-  it('is none of a lease, also under the same name', async () => {
+  it('is not kept for a lease, also under the same name', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     const jobs = lease('jobs', 1, '60s');
     const held = await limiter.lease(jobs, '42', { id: 'a' });
@@ -165,7 +165,7 @@ describe('a denial that is remembered', () => {
     await held.release();
   });
 
-  it('is none that nobody decided', async () => {
+  it('is not kept if onError decided', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     const closed = gcra('closed', 1, 1, '1s', { onError: 'deny' });
     server.fail();
@@ -175,10 +175,10 @@ describe('a denial that is remembered', () => {
   });
 });
 
-describe('permits that were fetched in advance', () => {
+describe('prefetched permits', () => {
   const hot = gcra('hot', 6, 10, '60s', { prefetch: 4 });
 
-  it('and have lapsed are not given back', async () => {
+  it('that have expired are not given back', async () => {
     const { server, limiter } = over();
     await limiter.check(hot, '42');
     await server.advance(24_000);
@@ -186,7 +186,7 @@ describe('permits that were fetched in advance', () => {
     expect(verbs(server)).toEqual(['RL.GCRA']);
   });
 
-  it('all come back on close, of more keys than may be in flight', async () => {
+  it('are all given back on close, even of more keys than maxInFlight', async () => {
     const { server, limiter } = over({ maxInFlight: 2 });
     for (const subject of 'abcde') await limiter.check(hot, subject);
     await limiter.close();
@@ -207,7 +207,7 @@ describe('permits that were fetched in advance', () => {
 });
 
 describe('without an answer', () => {
-  it('a denial of this process takes from none of its rules', async () => {
+  it('a local denial takes from none of its rules', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
     const many = fixed('many', 10, '1m');
@@ -223,7 +223,7 @@ describe('without an answer', () => {
     expect((await limiter.peek(many, '42', { cost: 0 })).remaining).toBe(9);
   });
 
-  it('a rate that is no whole number loses nothing', async () => {
+  it('a fractional rate loses nothing', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
     for (const make of [gcra, tokenBucket, leakyBucket]) {
@@ -237,7 +237,7 @@ describe('without an answer', () => {
 });
 
 describe('ready', () => {
-  it('asks for something that takes nothing', async () => {
+  it('sends a call that takes nothing', async () => {
     const { server, limiter } = over();
     await limiter.ready();
     expect(server.calls).toEqual([
@@ -247,7 +247,7 @@ describe('ready', () => {
 });
 
 describe('a mistake', () => {
-  it('is counted also where nothing is decided', async () => {
+  it('is counted also for calls without a decision', async () => {
     const { server, limiter } = over();
     server.fail(new Error('NOPERM no'));
     for (const ask of [limiter.refund, limiter.charge]) {
@@ -259,7 +259,7 @@ describe('a mistake', () => {
 });
 
 describe('a lease', () => {
-  it('asks no more once it is released', async () => {
+  it('sends nothing once it is released', async () => {
     const { server, limiter } = over();
     const held = await limiter.lease(lease('jobs', 1, '60s'), '42');
     await held.release();
@@ -270,7 +270,7 @@ describe('a lease', () => {
 });
 
 describe('onDecision', () => {
-  it('gets a hash of the subject, keyed where there is a secret, and the latency', async () => {
+  it('gets a hash of the subject, keyed if there is a secret, and the latency', async () => {
     const told: unknown[][] = [];
     const onDecision = (...call: unknown[]) => void told.push(call);
     const { server, limiter } = slow({ onDecision });
@@ -314,7 +314,7 @@ describe('of 10,001 subjects', () => {
   const [first, last] = ['0', '10000'];
   const subjects = Array.from({ length: 10_001 }, (_, at) => String(at));
 
-  it('the permits of the first are forgotten, which errs to the strict side', async () => {
+  it('the permits of the first are dropped', async () => {
     const { limiter } = over();
     const hot = gcra('hot', 6, 10, '60s', { prefetch: 3 });
     for (const subject of subjects) await limiter.check(hot, subject);
@@ -322,7 +322,7 @@ describe('of 10,001 subjects', () => {
     expect((await limiter.check(hot, first)).source).toBe('server');
   });
 
-  it('what this process alone has decided of the first is forgotten', async () => {
+  it('the local state of the first is dropped', async () => {
     const { server, limiter } = over();
     server.fail();
     const local = fixed('local', 1, '1h', { onError: 'local' });

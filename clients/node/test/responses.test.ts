@@ -1,4 +1,4 @@
-/** The middleware at the edges of a response: when it ends, what it has, and what is none. */
+/** Tests the middleware at the edges of a response: its end, its fields, unusual requests. */
 
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
@@ -65,7 +65,7 @@ describe('Express', () => {
     await until(() => released(server) === 1);
   });
 
-  it('gives a lease back that is answered when the client has gone already', async () => {
+  it('gives a lease back that is granted after the client disconnected', async () => {
     const { server, limiter } = over();
     server.hang();
     let closed = false;
@@ -94,7 +94,7 @@ describe('Express', () => {
     expect((await denied.text()) === '').toBe(method === 'HEAD');
   });
 
-  it('sends the forms that are asked for, and what the application has set stands', async () => {
+  it('sends the wanted header forms, and keeps those of the application', async () => {
     const { limiter } = over();
     const app = limited(
       { limiter, rule: one, headers: ['draft-6', 'x-ratelimit'] },
@@ -115,7 +115,7 @@ describe('Express', () => {
     expect([denied.status, denied.headers.get('X-RateLimit-Remaining')]).toEqual([429, '0']);
   });
 
-  it('sends no form for an empty list, but Retry-After', async () => {
+  it('sends only Retry-After for an empty list', async () => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rule: one, headers: [] }));
     for (const status of [200, 429]) {
@@ -126,7 +126,7 @@ describe('Express', () => {
     }
   });
 
-  it('takes a rule, a key and a cost of the request, and one tag', async () => {
+  it('takes rule, key, cost and tag from the request', async () => {
     const { server, limiter } = over();
     const rule = ({ url }: { url?: string | undefined }) => (url === '/?big' ? api : one);
     const cost = async () => 1;
@@ -146,7 +146,7 @@ describe('Express', () => {
     expect(server.calls).toEqual([]);
   });
 
-  it('keeps the answer of a handler from caches, and hands on what it throws', async () => {
+  it('sets no-store on the answer of a handler, and passes on its errors', async () => {
     const { limiter } = over();
     const handler: ExpressOptions['handler'] = async (_request, response) => {
       if (response.getHeader('Cache-Control') !== 'no-store') response.end('cached');
@@ -163,7 +163,7 @@ describe('Express', () => {
 });
 
 describe('Hono', () => {
-  it('answers a denial by its handler, which no cache keeps', async () => {
+  it('answers a denial by its handler, with no-store', async () => {
     const { limiter } = over();
     const app = new Hono();
     const handler = () => new Response('slower', { status: 420, headers: { 'X-Own': '1' } });
@@ -181,7 +181,7 @@ describe('Hono', () => {
     ]);
   });
 
-  it('leaves what the application has set, and takes the other options', async () => {
+  it('keeps the headers of the application, and takes the other options', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     const trustedProxies = ['192.0.2.0/24'];
@@ -199,7 +199,7 @@ describe('Hono', () => {
     expect(server.calls[0]?.[1]).toBe('rl:one:198.51.100.1');
   });
 
-  it('removes what a client says of the limiter, while the server decides', async () => {
+  it('removes a degraded header of the client while the server decides', async () => {
     const { limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: api, key, degradedHeader: 'X-Degraded' }));
@@ -211,7 +211,7 @@ describe('Hono', () => {
     expect(await response.text()).toBe('null body');
   });
 
-  it('releases where there is no body, and when a client goes that reads none', async () => {
+  it('releases without a body, and when the client disconnects', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: jobs, key }));
@@ -226,7 +226,7 @@ describe('Hono', () => {
     await until(() => released(server) === 2);
   });
 
-  it('releases when what follows throws', async () => {
+  it('releases when the application throws', async () => {
     const { server, limiter } = over();
     const middleware = honoRateLimit({ limiter, rule: jobs, key });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };
@@ -237,7 +237,7 @@ describe('Hono', () => {
     await until(() => released(server) === 1);
   });
 
-  it('leaves the answer to an upgrade as it is', async () => {
+  it('does not change the answer to an upgrade', async () => {
     const { server, limiter } = over();
     const upgraded = Object.defineProperty(new Response(null), 'status', { value: 101 });
     const middleware = honoRateLimit({ limiter, rule: [gcra('api', 6, 10, '60s'), jobs], key });

@@ -1,10 +1,10 @@
-/** What is decided here of what the server said: remembered denials, prefetched permits. */
+/** Tests decisions from memory: cached denials, prefetched permits. */
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, fixed, gcra, Limiter, leakyBucket, lease, policy } from '../src/index.js';
 import { after, api, over, times } from './over.js';
 
 describe('denialCache', () => {
-  it('keeps a flood from the server until the retry, and not a ms longer', async () => {
+  it('answers a flood until the retry, and not a ms longer', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     await limiter.check(api, '42', { cost: 6 });
     await limiter.check(api, '42');
@@ -19,7 +19,7 @@ describe('denialCache', () => {
     expect(limiter.counters.local).toBe(1);
   });
 
-  it('counts what it holds when costs and subjects come and go', async () => {
+  it('keeps its count when costs and subjects come and go', async () => {
     const { server, limiter } = over({ denialCache: 3 });
     await limiter.check(api, '42', { cost: 6 });
     for (const cost of [1, 2, 3]) await limiter.check(api, '42', { cost });
@@ -39,7 +39,7 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(9);
   });
 
-  it('is of a rule, a subject and a cost; a refund and forget end it', async () => {
+  it('holds for a rule, a subject and a cost; refund and forget end it', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     await limiter.check(api, '42', { cost: 5 });
     await limiter.check(api, '42', { cost: 2 });
@@ -52,7 +52,7 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(8);
   });
 
-  it('holds no denial of another rule that has the same name', async () => {
+  it('does not use a denial of another rule with the same name', async () => {
     const { limiter } = over({ denialCache: 9 });
     const plan = (limit: number) => gcra('plan', limit, limit, '60s');
     await times(2, () => limiter.check(plan(1), 'acme'));
@@ -78,7 +78,7 @@ describe('denialCache', () => {
     expect(cached.parts.map(({ source }) => source)).toEqual(['local', 'local']);
     expect(server.calls).toHaveLength(3);
     expect(limiter.counters).toMatchObject({ allowed: 2, denied: 2, local: 1 });
-    // Another call of the same rules is not the same call.
+    // The same rules with another cost are another call.
     const dearer = await limiter.checkAll([
       [api, '42', 2],
       [day, '42'],
@@ -91,7 +91,7 @@ describe('denialCache', () => {
     expect(await both()).toMatchObject({ allowed: true, source: 'server' });
   });
 
-  it('holds none of several rules with a lease among them, nor for who only looks', async () => {
+  it('is not used for peeks, nor for several rules with a lease', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const one = lease('one', 1, '60s');
     const both = (id: string) =>
@@ -110,7 +110,7 @@ describe('denialCache', () => {
     expect((await limiter.peekAll(all)).source).toBe('server');
   });
 
-  it('never keeps what never passes, nor leases, and is bounded', async () => {
+  it('keeps no leases and no costs above the limit, and is bounded', async () => {
     const { server, limiter } = over({ denialCache: 2 });
     await times(2, () => limiter.check(api, '42', { cost: 7 }));
     const one = lease('one', 1, '60s');
@@ -143,7 +143,7 @@ describe('prefetch', () => {
     expect(decisions.slice(0, 2).map(({ source }) => source)).toEqual(['server', 'local']);
   });
 
-  it('never lets more through than the limit, also to those who ask at once', async () => {
+  it('never allows more than the limit, also for calls at once', async () => {
     const { server, limiter } = over();
     const calls = Array.from({ length: 150 }, () => limiter.check(hot, '42'));
     const decisions = await Promise.all(calls);
@@ -151,7 +151,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(15);
   });
 
-  it('drops what is not spent when the reset of the grant has passed', async () => {
+  it('drops unspent permits when the reset of the grant has passed', async () => {
     const { server, limiter } = over();
     await limiter.check(hot, '42');
     await server.advance(6000);
@@ -159,7 +159,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(2);
   });
 
-  it('gives back on close what was not spent', async () => {
+  it('gives back unspent permits on close', async () => {
     const { server, limiter } = over();
     await times(3, () => limiter.check(hot, '42'));
     await limiter.close();
@@ -177,7 +177,7 @@ describe('prefetch', () => {
     expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
   });
 
-  it('spends no permits of another rule that has the same name', async () => {
+  it('spends no permits of another rule with the same name', async () => {
     const { limiter } = over({ prefetch: 4 });
     const limits = [];
     for (const limit of [100, 5]) {
@@ -186,7 +186,7 @@ describe('prefetch', () => {
     expect(limits).toEqual([100, 5]);
   });
 
-  it('is of the limiter for rules that do not say and can', async () => {
+  it('of the limiter applies to rules without their own that allow it', async () => {
     const { server, limiter } = over({ prefetch: 4 });
     const plain = (name: string, prefetch?: number) => gcra(name, 100, 100, '60s', { prefetch });
     const rules = [hot, plain('cold', 1), plain('warm'), policy('p', { default: plain('x') })];
@@ -203,13 +203,13 @@ describe('prefetch', () => {
     expect(() => over({ prefetch: 10_001 })).toThrow(ArgumentError);
   });
 
-  it('is refused for what cannot be kept here', () => {
+  it('is refused for rules whose permits cannot be kept', () => {
     expect(() => lease('x', 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
     expect(() => leakyBucket('x', 1, 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
     expect(() => policy('x', { prefetch: 2 })).toThrow(ArgumentError);
   });
 
-  it('keeps the deadline of who was promised more than came', async () => {
+  it('keeps the deadline of a waiter left without a permit', async () => {
     const one = fixed('one', 1, '1h', { prefetch: 2, onError: 'deny' });
     const { server, limiter } = over();
     server.hang();
@@ -230,7 +230,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(2);
   });
 
-  it('ends the waiting of who is aborted, and of nobody else', async () => {
+  it('ends only the aborted wait', async () => {
     const { server, limiter } = over();
     server.hang();
     const gone = new AbortController();
@@ -244,7 +244,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(1);
   });
 
-  it('answers all who wait when the server does not', async () => {
+  it('answers all waiters when the server does not', async () => {
     const { server, limiter } = over();
     server.hang();
     const calls = Promise.all(Array.from({ length: 20 }, () => limiter.check(hot, '42')));

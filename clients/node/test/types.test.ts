@@ -1,4 +1,4 @@
-/** The clients of both drivers are taken as they are typed there: the compiler is the test. */
+/** Passes the clients of both drivers with their own types: the compiler is the test. */
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createClientPool, createCluster } from 'redis';
 import { expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** What takes more than one call: one rule after the other, waiting, leases. */
+/** Tests methods that take more than one call: checkEach, wait, leases. */
 import { describe, expect, it } from 'vitest';
 import { fixed, leakyBucket, lease, MistakeError, policy } from '../src/index.js';
 import { after, api, over } from './over.js';
@@ -7,7 +7,7 @@ describe('checkEach', () => {
   const ceiling = fixed('ceiling', 100, '1m');
   const tenant = fixed('tenant', 1, '1m');
 
-  it('gives back what was taken when a later rule denies', async () => {
+  it('gives the earlier costs back when a later rule denies', async () => {
     const { limiter } = over();
     const ask = () =>
       limiter.checkEach([
@@ -19,7 +19,7 @@ describe('checkEach', () => {
     expect((await limiter.peek(ceiling, 'all', { cost: 0 })).remaining).toBe(98);
   });
 
-  it('gives it back before a mistake is thrown', async () => {
+  it('gives them back before a mistake is thrown', async () => {
     const { server, limiter } = over();
     const unknown = policy('unknown');
     const asked = limiter.checkEach([
@@ -32,7 +32,7 @@ describe('checkEach', () => {
 });
 
 describe('wait', () => {
-  it('sleeps as long as it is told, then takes', async () => {
+  it('sleeps until the retry, then takes', async () => {
     const { server, limiter } = over();
     await limiter.check(api, '42', { cost: 6 });
     const waiting = limiter.wait(api, '42', { maxWaitMs: 10_000 });
@@ -40,7 +40,7 @@ describe('wait', () => {
     expect(server.calls).toHaveLength(3);
   });
 
-  it('answers the denial at once when it would take too long', async () => {
+  it('returns the denial at once when it would take too long', async () => {
     const { limiter } = over();
     await limiter.check(api, '42', { cost: 6 });
     expect((await limiter.wait(api, '42', { maxWaitMs: 5999 })).retryAfterMs).toBe(6000);
@@ -101,7 +101,7 @@ describe('a lease', () => {
     expect(server.calls.filter(([command]) => command === 'RL.RELEASE')).toHaveLength(1);
   });
 
-  it('says that it is lost when another may hold it', async () => {
+  it('is lost when another process may hold it', async () => {
     const { server, limiter } = over();
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
     await limiter.forget(jobs, '7');
@@ -110,7 +110,7 @@ describe('a lease', () => {
     expect(held.held).toBe(false);
   });
 
-  it('is lost a ttl after the last renewal that was answered', async () => {
+  it('is lost a ttl after the last answered renewal', async () => {
     const { server, limiter } = over();
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
     server.fail();

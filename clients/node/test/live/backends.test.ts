@@ -1,4 +1,4 @@
-/** Which back end answers: found by asking real servers, lost, and found again. */
+/** Tests which back end answers: found on real servers, lost, and found again. */
 import { readFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
@@ -39,7 +39,7 @@ function over(server: Server, options: LimiterOptions = {}, user: object = {}): 
   return limiter;
 }
 
-/** Decides so often at once, each of them on the server; how many were left before and after. */
+/** Checks `count` times at once, each on the server; returns how many units were taken. */
 async function taken(limiter: Limiter, count: number): Promise<number> {
   const before = (await limiter.peek(api, '42', { cost: 0 })).remaining;
   const calls = Array.from({ length: count }, () => limiter.check(api, '42'));
@@ -73,7 +73,7 @@ describe('the table of cases', () => {
     for (const server of servers) await ended(server);
   });
 
-  it.each(cases)('is answered alike: $name', async ({ expect: args }) => {
+  it.each(cases)('has the same replies: $name', async ({ expect: args }) => {
     const [command = '', ...rest] = args;
     const keys = command.endsWith('ALL') ? rest.filter((_, at) => at % 2 === 0) : rest.slice(0, 1);
     const call = { args, keys, readOnly: command.startsWith('RL.PEEK') };
@@ -106,7 +106,7 @@ describe('a server without the module', () => {
 
   const loaded = async () => server.admin.call('FCALL', 'rl_version', '0');
 
-  it('is asked through functions, which are loaded once, each call in one', async () => {
+  it('is called through functions, which are loaded once, in one command each', async () => {
     const limiter = over(server);
     expect(await taken(limiter, 20)).toBe(20);
     expect(await limiter.ready()).toBe('functions');
@@ -121,7 +121,7 @@ describe('a server without the module', () => {
     expect(await server.admin.info('errorstats')).not.toContain('errorstat');
   });
 
-  it('is looked at once by a herd, which waits for the connection with one ear', async () => {
+  it('is searched once for many calls, with one set of listeners', async () => {
     const redis = client(server) as unknown as Redis;
     const limiter = new Limiter(redis as unknown as Client, { timeoutMs: 10_000 });
     closing.push(() => limiter.close());
@@ -133,14 +133,14 @@ describe('a server without the module', () => {
     expect(await callsOf(server.admin, 'function\\|load')).toBe(1);
   });
 
-  it.each(['functions', 'script'] as const)('is asked through %s alone', async (backend) => {
+  it.each(['functions', 'script'] as const)('is called through %s alone', async (backend) => {
     const limiter = over(server, { backend });
     expect(await taken(limiter, 20)).toBe(20);
     expect(await limiter.ready()).toBe(backend);
     expect(await callsOf(server.admin, backend === 'script' ? 'fcall' : 'evalsha')).toBe(0);
   });
 
-  it('is refused by who wants the module', async () => {
+  it('is a mistake under backend module', async () => {
     const limiter = over(server, { backend: 'module' });
     await expect(limiter.check(api, '42')).rejects.toThrow(/^ERR unknown command/);
     await expect(limiter.ready()).rejects.toMatchObject({ kind: 'ERR' });
@@ -196,7 +196,7 @@ describe('a server without the module', () => {
   it.each([
     ['a function', 'other', 'rl_gcra'],
     ['the library', 'redis_throttle', 'other'],
-  ])('has %s of others under our name, which is kept', async (_, name, named) => {
+  ])('keeps %s of another program under the same name', async (_, name, named) => {
     const other = `#!lua name=${name}\nredis.register_function('${named}', function() end)`;
     await server.admin.call('FUNCTION', 'LOAD', other);
     const before = await server.admin.call('FUNCTION', 'LIST', 'WITHCODE');
@@ -212,7 +212,7 @@ describe('a server without the module', () => {
     return { username: 'some', password: 'x' };
   };
 
-  it('is asked through the script by a user who may load no functions', async () => {
+  it('is called through the script by a user without the right to load functions', async () => {
     const user = await restricted('+@all', '-function');
     const limiter = over(server, {}, user);
     expect(await limiter.ready()).toBe('script');
@@ -224,7 +224,7 @@ describe('a server without the module', () => {
     expect(await over(server, {}, user).ready()).toBe('functions');
   });
 
-  it('is a mistake for a user who may do neither', async () => {
+  it('is a mistake for a user without the rights to both', async () => {
     const user = await restricted('+@all', '-function', '-fcall', '-eval');
     const limiter = over(server, { onError: 'allow' }, user);
     await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
@@ -241,7 +241,7 @@ describe('a server without the module', () => {
     },
   );
 
-  it('is a replica without functions: it is looked at through the script', async () => {
+  it('is peeked through the script if it is a replica without functions', async () => {
     closing.push(() => server.admin.call('REPLICAOF', 'NO', 'ONE'));
     await server.admin.call('REPLICAOF', '127.0.0.1', '1');
     const limiter = over(server, { onError: 'deny' });
@@ -251,7 +251,7 @@ describe('a server without the module', () => {
     expect(refused).toMatchObject({ allowed: false, source: 'error' });
   });
 
-  /** A way on which each connection is lost with the answer to one of its first calls. */
+  /** A proxy on which each connection is lost with the answer to one of its first calls. */
   const cutting = async (): Promise<number> => {
     let connections = 0;
     const way = createServer((theirs) => {
@@ -306,7 +306,7 @@ describe('a server without the module', () => {
     Object.entries(openers).flatMap(([name, open]) =>
       (['auto', 'script'] as const).map((backend) => [name, backend, open] as const),
     ),
-  )('counts no call twice whose answer was lost: %s, %s', async (name, backend, open) => {
+  )('counts a call with a lost answer once: %s, %s', async (name, backend, open) => {
     const client = (await open(await cutting())) as unknown as Client;
     const options = { timeoutMs: 10_000, breakerFailures: 1_000_000, backend };
     const limiter = new Limiter(client, options);
@@ -329,8 +329,8 @@ describe('a server without the module', () => {
     expect(told).toBeLessThan(sources.length);
   });
 
-  // The last one: from here on the server has the module.
-  it('gets the module on live keys, which go on', async () => {
+  // The last test: from here on the server has the module.
+  it('keeps its keys when it gets the module', async () => {
     const limiter = over(server);
     const cut = over(server, { breakerPauseMs: 1 });
     expect(await taken(limiter, 7)).toBe(7);
@@ -359,13 +359,13 @@ describe('a server with the module', () => {
   });
   afterAll(() => ended(server));
 
-  it.each(['auto', ...ALL] as const)('is asked as it is wanted: %s', async (backend) => {
+  it.each(['auto', ...ALL] as const)('is called through the wanted one: %s', async (backend) => {
     const limiter = over(server, { backend });
     expect(await limiter.ready()).toBe(backend === 'auto' ? 'module' : backend);
     expect(await taken(limiter, 3)).toBe(3);
   });
 
-  it('is no reason to look elsewhere when it is refused to the user', async () => {
+  it('starts no search when the user may not call it', async () => {
     await server.admin.call('FUNCTION', 'FLUSH');
     await server.admin.config('RESETSTAT');
     const rights = ['reset', 'on', '>x', '~*', '+@all', '-rl.gcra', '-rl.peek'];

@@ -1,4 +1,4 @@
-/** Each driver's cluster, of three real nodes: routing, a slot that moves, a failover. */
+/** Tests each driver's cluster, with three real nodes: routing, a slot that moves, a failover. */
 import { Cluster } from 'ioredis';
 import { createCluster } from 'redis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -56,7 +56,7 @@ describe('a cluster of three nodes', () => {
     },
   ];
 
-  it.each(clusters)('is asked by $name without a redirected call', async ({ open }) => {
+  it.each(clusters)('is called by $name without a redirection', async ({ open }) => {
     const { client, close } = await open();
     const limiter = new Limiter(client, { timeoutMs: 2000 });
     await limiter.ready();
@@ -72,7 +72,7 @@ describe('a cluster of three nodes', () => {
       expect(calls).toBeGreaterThan(0);
       total += calls;
     }
-    // The module counts its commands apart.
+    // The module counts its commands separately.
     expect(total).toBe(BACKEND === 'module' ? 60 : 120);
     const each = await limiter.checkEach([
       [api, 'e1'],
@@ -115,7 +115,7 @@ describe('a cluster of three nodes', () => {
         await admin.call('CLIENT', 'UNPAUSE');
       }
       expect((await call).source).toBe('error');
-      // It was killed before it ran, and nothing is left of it that could run now.
+      // It was killed before it ran, so no call of it can run now.
       let left = -1;
       await until('it decides again', async () => {
         const status = await limiter.peek(rule, name, { cost: 0 });
@@ -128,9 +128,9 @@ describe('a cluster of three nodes', () => {
     },
   );
 
-  it.each(clusters)('asks the others when a node hangs, by $name', async ({ name, open }) => {
+  it.each(clusters)('calls the other nodes when one hangs, by $name', async ({ name, open }) => {
     const { client, close } = await open();
-    // Its pause is longer than the test: what is asked again was never refused.
+    // The pause is longer than the test, so a call on an open circuit would be refused.
     const pause = { timeoutMs: 100, breakerPauseMs: 3_600_000, breakerFailures: 3 };
     const limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
     const patient = new Limiter(client, { timeoutMs: 10_000, prefix: `hangs-${name}` });
@@ -150,7 +150,7 @@ describe('a cluster of three nodes', () => {
       return (error as UnavailableError | undefined)?.reason === 'circuit';
     };
     await until('it is asked no more', async () => {
-      // Shorter than what the cluster takes for a failure.
+      // Shorter than the time after which the cluster declares a failure.
       const hung = nodes[0]?.admin.call('DEBUG', 'SLEEP', '0.5');
       const refused = await Promise.all([isRefused(), isRefused(), isRefused(), isRefused()]);
       await hung;
@@ -184,7 +184,7 @@ describe('a cluster of three nodes', () => {
     await target.admin.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', String(ids[from]));
     await source.admin.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', String(ids[to]));
     await source.admin.call('MIGRATE', '127.0.0.1', target.port, key, 0, 1000);
-    // Where the key goes there is no library yet.
+    // The target of the key has no library yet.
     await target.admin.call(BACKEND === 'functions' ? 'FUNCTION' : 'SCRIPT', 'FLUSH');
     expect((await limiter.check(api, 'moves')).remaining).toBe(4); // by ASK
     for (const { admin } of [target, source]) {

@@ -1,5 +1,5 @@
 /**
- * Each driver, against a real server: decisions, deadlines, lost connections, and no repetition.
+ * Tests each driver on a real server: decisions, deadlines, lost connections, and no repetition.
  */
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
@@ -102,7 +102,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await server.admin.flushall();
     await server.admin.config('RESETSTAT');
     opened = await open(server.port);
-    // Patient where no deadline is looked at: a machine may be slow.
+    // A long time-out where no deadline is tested: a machine may be slow.
     limiter = new Limiter(opened.client, { timeoutMs: 10_000 });
     expect(await limiter.ready()).toBe(BACKEND);
   });
@@ -130,7 +130,7 @@ describe.each(drivers)('$name', ({ open }) => {
     expect(await limiter.forget(api, 'user:42')).toBe(false);
   });
 
-  it('asks several rules in one call', async () => {
+  it('checks several rules in one call', async () => {
     const two = [api, fixed('search', 3, '1m')];
     const both = await limiter.checkAll(two.map((rule) => [rule, '42']));
     expect(both).toMatchObject({ allowed: true, rule: 'search', remaining: 2 });
@@ -141,7 +141,7 @@ describe.each(drivers)('$name', ({ open }) => {
     expect(peeked.parts.map(({ remaining }) => remaining)).toEqual([0, 2]);
   });
 
-  it('knows policies and quotas where the module is, and says so where it is not', async () => {
+  it('supports policies and quotas with the module, and refuses them without it', async () => {
     const rules = [
       api,
       quota('exports', 10, 'month', { zone: 'Europe/Berlin', start: 31 }),
@@ -219,7 +219,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await hurried.ready();
     deadlines.length = 0;
     const burst = Array.from({ length: 20 }, (_, at) => hurried.check(api, `${at}`));
-    // The loop was busy: the time is over before the driver comes to write.
+    // The loop was busy: the deadline has passed before the driver writes.
     for (const end of deadlines) end();
     for (const decision of await Promise.all(burst)) {
       expect(decision.error).toMatchObject({ reason: 'timeout' });
@@ -228,7 +228,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await hurried.close();
   });
 
-  it('does not send later what was asked while the server was away', async () => {
+  it('does not send calls later that were made while the server was away', async () => {
     await server.stop();
     for (let call = 0; call < 20; call += 1) {
       expect((await limiter.check(api, 'away')).source).toBe('error');
@@ -239,9 +239,9 @@ describe.each(drivers)('$name', ({ open }) => {
     expect((await limiter.peek(api, 'away', { cost: 0 })).remaining).toBe(6);
   });
 
-  it('is not repeated when its connection breaks before the answer', async () => {
+  it('does not repeat a call whose connection breaks before the answer', async () => {
     await limiter.check(api, 'warm');
-    // Of what is sent to a server that stands still, all is run after it is killed from outside.
+    // A hung server still runs all calls that reached it, even if their connections are killed.
     const hung = server.admin.call('DEBUG', 'SLEEP', '0.2');
     const lost = Promise.all([1, 2, 3].map(() => limiter.check(api, '42')));
     const killed = server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
@@ -255,7 +255,7 @@ describe.each(drivers)('$name', ({ open }) => {
     expect(rest.remaining).toBeGreaterThanOrEqual(3);
   });
 
-  it('never takes the reply of another call, however often the connection is lost', async () => {
+  it('never mixes up replies, even if the connection is lost often', async () => {
     for (let round = 0; round < 5; round += 1) {
       const killed = server.admin.call('CLIENT', 'KILL', 'TYPE', 'normal', 'SKIPME', 'yes');
       const end = performance.now() + 40;
@@ -270,24 +270,24 @@ describe.each(drivers)('$name', ({ open }) => {
     });
   });
 
-  it('fails at once while the server is away, and comes back by itself', async () => {
+  it('fails at once while the server is away, and reconnects by itself', async () => {
     await server.stop();
     await until('it is known to be away', async () => {
       return (await limiter.check(api, '42')).source === 'error';
     });
     const begin = performance.now();
     for (let call = 0; call < 20; call += 1) await limiter.check(api, '42');
-    // None of them waited for its deadline.
+    // No call waited for its deadline.
     expect(performance.now() - begin).toBeLessThan(10_000);
     await server.start();
     await server.clock.freeze();
     await until('it is back', async () => (await limiter.check(api, '43')).source === 'server');
-    // Nothing of what was asked meanwhile was queued and sent now.
+    // No call from the time without a server was queued and sent now.
     expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(6);
   });
 });
 
-describe('a server that lets nobody in without the password', () => {
+describe('a server with a password', () => {
   let server: Server;
   beforeAll(async () => {
     server = await serve();
@@ -339,9 +339,9 @@ describe('a server that lets nobody in without the password', () => {
     ['a cluster of ioredis', ioredisCluster],
   ] as const;
 
-  it.each(openings)('is a mistake of the program, by %s', async (_, open) => {
+  it.each(openings)('is a mistake of the program without it, by %s', async (_, open) => {
     for (const [password, message] of [
-      // The second: of a script that is too long to be read from somebody unknown.
+      // The second text: the script is too long for an unauthenticated client.
       [undefined, /^NOAUTH|unauthenticated/],
       ['the wrong one', /^WRONGPASS/],
     ] as const) {

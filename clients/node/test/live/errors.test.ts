@@ -1,4 +1,4 @@
-/** What a real server refuses, and how a process ends. */
+/** Tests what a real server refuses, and how a process ends. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync } from 'node:fs';
@@ -29,7 +29,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-describe('a server that is there and cannot decide now', () => {
+describe('a server that cannot decide now', () => {
   const refused = async () => {
     const decision = await limiter.check(api, '42');
     expect(decision).toMatchObject({ allowed: false, source: 'error' });
@@ -89,7 +89,7 @@ describe('a server that is there and cannot decide now', () => {
     await script;
   });
 
-  it('is asked again afterwards', async () => {
+  it('is called again afterwards', async () => {
     await until('it decides', async () => (await limiter.check(api, '42')).source === 'server');
   });
 });

@@ -1,4 +1,4 @@
-/** The example as it stands, over real HTTP, with a real server that dies, hangs and comes back. */
+/** Tests the example over real HTTP, with a real server that dies, hangs and comes back. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { connect } from 'node:net';
 import { resolve } from 'node:path';
@@ -7,7 +7,7 @@ import { BACKEND, beyondTimeout, callsOf, DECIDING, type Server, serve, until } 
 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
-// With the deadline of the example, which a machine that is busy may miss.
+// Retried: a busy machine may miss the example's deadline.
 describe('examples/express', { retry: 2 }, () => {
   let server: Server;
   const running: ChildProcess[] = [];
@@ -40,7 +40,7 @@ describe('examples/express', { retry: 2 }, () => {
     await server.admin.config('RESETSTAT');
   });
 
-  it('answers ten, and the eleventh with a 429 that has everything in it', async () => {
+  it('answers ten calls, and the eleventh with a complete 429', async () => {
     const url = await listen();
     for (let call = 0; call < 10; call += 1) {
       const response = await fetch(url);
@@ -65,7 +65,7 @@ describe('examples/express', { retry: 2 }, () => {
     });
   });
 
-  it('does not believe a spoofed address, and names an IPv6 client by its network', async () => {
+  it('ignores a spoofed address, and limits an IPv6 client by its network', async () => {
     const url = await listen();
     const spoofed = { 'X-Forwarded-For': '198.51.100.1' };
     await fetch(url, { headers: spoofed });
@@ -77,7 +77,7 @@ describe('examples/express', { retry: 2 }, () => {
     expect((await fetch(`${url}/me`)).status).toBe(400);
   });
 
-  it('frees the place of a client that hangs up', async () => {
+  it('releases the lease of a client that disconnects', async () => {
     const url = await listen({ EXPORT_ROWS: '6000' });
     const client = connect(Number(new URL(url).port), '127.0.0.1');
     client.write('GET /export HTTP/1.1\r\nHost: x\r\n\r\n');
@@ -89,7 +89,7 @@ describe('examples/express', { retry: 2 }, () => {
     await until('the place is free', async () => (await holders()) === 0);
   });
 
-  it('asks both rules of a route in one call', async () => {
+  it('checks both rules of a route in one call', async () => {
     const url = await listen();
     await fetch(url);
     await server.admin.config('RESETSTAT');
@@ -117,7 +117,7 @@ describe('examples/express', { retry: 2 }, () => {
     expect(left).toBe('"api";r=5;t=30');
   });
 
-  it('serves, refuses or decides by itself when the server dies, until it is back', async () => {
+  it('serves, refuses or decides locally while the server is down', async () => {
     const url = await listen();
     await fetch(url);
     const before = performance.now();

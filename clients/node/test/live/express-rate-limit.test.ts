@@ -1,10 +1,10 @@
 /**
- * What express-rate-limit asks of a store, against a real server whose clock the test moves.
+ * Tests the store as express-rate-limit uses it, against a real server whose clock the test moves.
  *
- * Not here, for it does not apply: `resetAll` and `shutdown`, which are optional (there is no list
- * of keys, and the connection is the application's); a window that each hit prolongs (a rule of its
- * own says how it counts); scripts that the server forgot (see backends.test.ts); stores of the
- * callback style; `passOnStoreError` and a `limit` by request (refused at set-up: http.test.ts).
+ * Not tested, because it does not apply: `resetAll` and `shutdown`, which are optional (there is no
+ * list of keys, and the connection is the application's); a window that each hit prolongs (a rule
+ * decides how it counts); scripts that the server forgot (see backends.test.ts); stores in callback
+ * style; `passOnStoreError` and a `limit` by request (refused at set-up: http.test.ts).
  */
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
@@ -50,7 +50,7 @@ function stored(limit = 3, name = 'express'): RedisThrottleStore {
 }
 
 describe('the store', () => {
-  it('counts hits from 1, each key by itself', async () => {
+  it('counts hits from 1, each key separately', async () => {
     const store = stored();
     const hits = async (key: string) => (await store.increment(key)).totalHits;
     expect([await hits('a'), await hits('a'), await hits('b'), await hits('a')]).toEqual([
@@ -61,7 +61,7 @@ describe('the store', () => {
     );
   });
 
-  it('says when the window ends, and the same all through it', async () => {
+  it('reports the same end of the window all through it', async () => {
     const store = stored();
     const begin = Date.now();
     const first = (await store.increment('a')).resetTime;
@@ -75,7 +75,7 @@ describe('the store', () => {
     expect(resetTime.getTime()).toBeLessThanOrEqual(Date.now() + 40_000);
   });
 
-  it('counts anew when the window is over, and not a ms before', async () => {
+  it('starts again when the window ends, and not a ms before', async () => {
     const store = stored();
     for (let hit = 0; hit < 5; hit += 1) await store.increment('a');
     await advance(WINDOW_MS - 1);
@@ -84,7 +84,7 @@ describe('the store', () => {
     expect((await store.increment('a')).totalHits).toBe(1);
   });
 
-  it('never says less than limit + 1 of a denial, and counts none', async () => {
+  it('reports limit + 1 hits for a denial, and does not count it', async () => {
     const store = stored(2);
     const hits = [];
     for (let hit = 0; hit < 5; hit += 1) hits.push((await store.increment('a')).totalHits);
@@ -92,7 +92,7 @@ describe('the store', () => {
     expect((await store.get('a'))?.totalHits).toBe(2);
   });
 
-  it('tells of a key without a hit, and nothing of one that it does not know', async () => {
+  it('reports the hits of a key, and undefined without a hit', async () => {
     const store = stored();
     expect(await store.get('a')).toBeUndefined();
     expect(await server.admin.dbsize()).toBe(0);
@@ -103,7 +103,7 @@ describe('the store', () => {
     expect((await store.get('a'))?.totalHits).toBe(1);
   });
 
-  it('takes a hit back, never below none, and keeps the window', async () => {
+  it('gives a hit back, never below zero, and keeps the window', async () => {
     const store = stored();
     await store.decrement('unknown');
     expect(await server.admin.dbsize()).toBe(0);
@@ -125,21 +125,21 @@ describe('the store', () => {
     expect((await store.increment('b')).totalHits).toBe(2);
   });
 
-  it('loses no hit of many at once', async () => {
+  it('counts all of many hits at once', async () => {
     const store = stored(200);
     const all = await Promise.all(Array.from({ length: 150 }, () => store.increment('a')));
     const hits = all.map(({ totalHits }) => totalHits).sort((a, b) => a - b);
     expect(hits).toEqual(Array.from({ length: 150 }, (_, at) => at + 1));
   });
 
-  it('takes keys as express-rate-limit makes them, and any other', async () => {
+  it('accepts the keys of express-rate-limit, and any other', async () => {
     const store = stored();
     const keys = ['2001:db8:1:2::/56', '{a}', 'b c', '%', 'ü', 'x'.repeat(500)];
     for (const key of keys) expect((await store.increment(key)).totalHits).toBe(1);
     expect(await server.admin.dbsize()).toBe(keys.length);
   });
 
-  it('throws when the server answers something else', async () => {
+  it('throws when the server refuses the call', async () => {
     await server.admin.set('rl:express:a', 'something else');
     await expect(stored().increment('a')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
   });
@@ -147,7 +147,7 @@ describe('the store', () => {
   it.each([
     ['gcra', gcra('own', 3, 3, '60s'), 21_000],
     ['sliding log', slidingLog('own', 3, '60s'), 60_000],
-  ])('decides by a rule of its own, %s', async (_, rule, resetMs) => {
+  ])('decides by its own rule, %s', async (_, rule, resetMs) => {
     const store = new RedisThrottleStore({ limiter, rule });
     store.init({ windowMs: WINDOW_MS, limit: 3 });
     const hits = [];
@@ -180,7 +180,7 @@ describe('the middleware over the store', () => {
     return { url: `http://127.0.0.1:${port}/`, port, middleware: middleware[0] };
   }
 
-  it('lets the limit through, tells what is left, and refuses the rest', async () => {
+  it('serves the limit with the rest in the headers, and refuses more', async () => {
     const { url } = await listen({ legacyHeaders: true });
     const all = [];
     for (let call = 0; call < 4; call += 1) all.push(await fetch(url));
@@ -190,7 +190,7 @@ describe('the middleware over the store', () => {
     expect(all[3]?.headers.get('Retry-After')).toBe('60');
   });
 
-  it('puts what it knows on the request, and hands out getKey and resetKey', async () => {
+  it('sets the request property, and offers getKey and resetKey', async () => {
     const seen: { used: number; remaining: number; limit: number }[] = [];
     const { url, middleware } = await listen({ keyGenerator: () => 'a' }, (req, res) => {
       seen.push((req as typeof req & { rateLimit: (typeof seen)[0] }).rateLimit);
@@ -222,7 +222,7 @@ describe('the middleware over the store', () => {
     expect((await fetch(url)).status).toBe(back ? status : 429);
   });
 
-  it('gives the hit back when the client goes away before the answer', async () => {
+  it('gives the hit back when the client disconnects before the answer', async () => {
     let arrived = false;
     const options = { skipFailedRequests: true, keyGenerator: () => 'a' };
     const { port, middleware } = await listen(options, () => {
@@ -236,7 +236,7 @@ describe('the middleware over the store', () => {
     await until('it is given back', async () => (await middleware?.getKey('a')) === undefined);
   });
 
-  it('has two of them on a request, told apart by their names, and none complains', async () => {
+  it('runs twice on a request, under two names, without a warning', async () => {
     const complaints = vi.spyOn(console, 'error').mockImplementation(() => {});
     const stores = ['one', 'two'].map((name) => new RedisThrottleStore({ limiter, name }));
     const { url } = await listen({}, undefined, stores as [RedisThrottleStore]);
@@ -246,7 +246,7 @@ describe('the middleware over the store', () => {
     complaints.mockRestore();
   });
 
-  it('refuses with an error of the application, closed, when the server is away', async () => {
+  it('passes an error to the application under deny when the server is away', async () => {
     const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
     const closed = new Limiter(away as unknown as Client, { onError: 'deny' });
     const rule = fixed('away', 2, '60s');

@@ -1,4 +1,4 @@
-/** The server for tests decides as the real one: the same calls at the same instants, compared. */
+/** Compares the server for tests with the real one: the same calls at the same instants. */
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import {
@@ -48,7 +48,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** Small numbers that are the same in every run. */
+/** Returns small pseudo-random numbers, the same in every run. */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {

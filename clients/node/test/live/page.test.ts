@@ -1,4 +1,4 @@
-/** The programs of docs/clients/node.md, as they stand there, against a real server. */
+/** Runs the programs of docs/clients/node.md against a real server. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
@@ -12,7 +12,7 @@ const page = readFileSync(join(PACKAGE, '../../docs/clients/node.md'), 'utf8');
 const programs = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(
   ([, program]) => program as string,
 );
-/** Of the rest there is none on a server without the module. */
+/** Programs that a server without the module can run. */
 const runs = (program: string) => BACKEND === 'module' || !program.includes('RL.DEBUG');
 const listens = (program: string) => program.includes('8080');
 const fails = (program: string) => program.includes('MistakeError');
@@ -24,7 +24,7 @@ const running: ChildProcess[] = [];
 beforeAll(async () => {
   server = await serve();
   folder = mkdtempSync(join(tmpdir(), 'redis-throttle-page-'));
-  // What an application has installed: the packages of this one, and this one.
+  // The application's packages: those of this one, and this one itself.
   symlinkSync(join(PACKAGE, 'node_modules'), join(folder, 'node_modules'));
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
 });
@@ -57,7 +57,7 @@ it.each(
   programs.map((program, at) => [at, program] as const).filter(([, p]) => runs(p) && !listens(p)),
 )(
   'program %s runs to its end',
-  // With the deadline of the page, which a machine that is busy may miss.
+  // Retried: a busy machine may miss the page's deadline.
   { retry: 2 },
   async (at, program) => {
     const child = start(program, at);
@@ -89,7 +89,7 @@ it('the handler of mistakes answers without the stack', async () => {
 
 it.each(
   programs.map((program, at) => [at, program] as const).filter(([, p]) => listens(p) && !fails(p)),
-)('program %s lets ten through, and refuses the eleventh', { retry: 2 }, async (at, program) => {
+)('program %s allows ten calls, and denies the eleventh', { retry: 2 }, async (at, program) => {
   const port = await freePort();
   start(program, at, port);
   const ask = () => fetch(`http://127.0.0.1:${port}/`);

@@ -1,6 +1,6 @@
 /**
- * Real servers, started and ended by the suite, each by its own process id: with the module, or
- * with what the library needs.
+ * Real servers, which the suite starts and stops by their process ids: with the module, or able to
+ * take the library.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,15 +15,15 @@ const ROOT = resolve(import.meta.dirname, '../../../..');
 export const MODULE: string =
   process.env.RL_MODULE ?? join(ROOT, 'target/release/libredis_throttle.so');
 
-/** What the servers of a run have, and so what a limiter finds by itself. */
+/** The back end of the servers in this run, which a limiter finds by itself. */
 export const BACKEND = (process.env.RL_BACKEND ?? 'module') as Backend;
 
-/** What decides is counted by the server under this command. */
+/** The command under which the server counts decisions. */
 export const DECIDING: string = { module: 'rl.gcra', functions: 'fcall', script: 'evalsha' }[
   BACKEND
 ];
 
-/** A server of before functions. */
+/** Options that make a server like one without functions. */
 const WITHOUT_FUNCTIONS = ['FCALL', 'FCALL_RO', 'FUNCTION'].flatMap((command) => [
   '--rename-command',
   command,
@@ -44,15 +44,15 @@ function program(): string {
 
 export interface Server {
   readonly port: number;
-  /** Where the other nodes of a cluster find it. */
+  /** The port of the cluster bus. */
   readonly busPort: number;
-  /** A connection of the test's own: statistics, the frozen clock. */
+  /** The test's own connection: statistics, the frozen clock. */
   readonly admin: Redis;
-  /** The clock that the limits run on, once it is frozen. */
+  /** The server's clock, once it is frozen. */
   readonly clock: { freeze(nowMs?: number): Promise<unknown>; advance(ms: number): unknown };
-  /** Ends the process, and waits until it is gone. */
+  /** Stops the process, and waits for its end. */
   stop(): Promise<void>;
-  /** Starts it again on the same port, with nothing in it. */
+  /** Starts an empty server on the same port. */
   start(): Promise<void>;
 }
 
@@ -64,7 +64,7 @@ export async function freePort(): Promise<number> {
   return port;
 }
 
-/** Asks until `test` says yes; fails after ten seconds. */
+/** Repeats `test` until it is true; fails after ten seconds. */
 export async function until(what: string, test: () => Promise<boolean> | boolean): Promise<void> {
   const end = performance.now() + 10_000;
   while (!(await test())) {
@@ -73,7 +73,7 @@ export async function until(what: string, test: () => Promise<boolean> | boolean
   }
 }
 
-/** Loaded before a server: it tells the time that a file holds, in microseconds. */
+/** Builds the library to preload into a server; it reports the time in a file, in microseconds. */
 function preloaded(): string {
   const made = resolve(import.meta.dirname, '../../node_modules/.cache/redis-throttle-clock.so');
   if (existsSync(made)) return made;
@@ -148,14 +148,14 @@ export async function serveFor(backend: Backend, ...options: string[]): Promise<
   };
 }
 
-/** How often a command was called, and how often it was rejected before it ran. */
+/** Returns the number of calls of a command. */
 export async function callsOf(admin: Redis, command: string): Promise<number> {
   const stats = await admin.info('commandstats');
   const line = new RegExp(`cmdstat_${command}:calls=(\\d+)`, 'i').exec(stats);
   return Number(line?.[1] ?? 0);
 }
 
-/** Three primaries that share the slots; with `replicas` each has one. */
+/** Starts three primaries that share the slots. */
 export async function serveCluster(backend = BACKEND): Promise<Server[]> {
   const options = ['--cluster-enabled', 'yes', '--cluster-node-timeout', '1000'];
   const nodes = await Promise.all([0, 1, 2].map(() => serveFor(backend, ...options)));
@@ -177,7 +177,7 @@ export async function serveCluster(backend = BACKEND): Promise<Server[]> {
   return nodes;
 }
 
-/** Two nodes get to know each other, and so all of `count`; asked again, for a meeting may fail. */
+/** Introduces two nodes until both know `count`; repeated, because a meeting may fail. */
 export async function meet(one: Server, other: Server, count: number): Promise<void> {
   const known = new RegExp(`cluster_known_nodes:${count}\\b`);
   let asked = 0;
@@ -192,8 +192,9 @@ export async function meet(one: Server, other: Server, count: number): Promise<v
 }
 
 /**
- * How long something takes beyond the limiter's default time-out: beside a timer of that length, so
- * that a busy machine is late for both. 50 ms beyond are the 150 that a dead server may cost.
+ * Returns the result of `what`, and its time beyond the default time-out, in ms. Compared with a
+ * timer of that length, because a busy machine delays both. A dead server may cost 150 ms: 50 ms
+ * beyond.
  */
 export async function beyondTimeout<T>(what: () => Promise<T>): Promise<[T, number]> {
   const begin = performance.now();

@@ -1,4 +1,4 @@
-/** Each driver through TLS, in front of a real server. */
+/** Tests each driver through TLS, in front of a real server. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { type AddressInfo, connect } from 'node:net';
@@ -13,7 +13,7 @@ import { BACKEND, type Server, serve, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
 
-/** A key and a certificate of 127.0.0.1, signed by itself. */
+/** Makes a key and a self-signed certificate for 127.0.0.1. */
 function certified(): { key: string; cert: string } {
   const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-tls-'));
   const [key, cert] = [join(folder, 'key'), join(folder, 'cert')];
@@ -70,7 +70,7 @@ describe('through TLS', () => {
     },
   };
 
-  it.each(Object.entries(opened))('%s decides, and connects again', async (name, open) => {
+  it.each(Object.entries(opened))('%s decides, and reconnects', async (name, open) => {
     const { client, close } = await open();
     const limiter = new Limiter(client, { timeoutMs: 10_000, breakerPauseMs: 1 });
     expect(await limiter.ready()).toBe(BACKEND);

@@ -1,6 +1,6 @@
 /**
- * A service of several processes, as `node:cluster` makes them: each worker has a client and a
- * limiter of its own, and asks as often as it is told. Prints what all of them were allowed.
+ * A service of several processes, made by `node:cluster`. Each worker has its own client and
+ * limiter and calls as often as it is told. Prints the sum of the allowed calls.
  */
 import cluster from 'node:cluster';
 import { Redis } from 'ioredis';
