@@ -1,4 +1,4 @@
-"""A service with limits: for each client, closed, local, several at once, and by how many at once.
+"""A service with limits: per client, closed, local, two at once, and a limit of concurrency.
 
 REDIS_URL=redis://127.0.0.1:7777 PORT=8080 python app.py
 """
@@ -26,7 +26,7 @@ client = redis.asyncio.Redis.from_url(env("REDIS_URL", "redis://127.0.0.1:7777")
 limiter = AsyncLimiter(
     client,
     prefix="example",
-    hash_tag="subject",  # in a cluster the rules of a client are in one slot
+    hash_tag="subject",  # in a cluster all rules of a client are in one slot
     timeout_ms=int(env("TIMEOUT_MS", "100")),
     backend=env("BACKEND", "auto"),
 )
@@ -35,18 +35,18 @@ proxies = [name for name in env("TRUSTED_PROXIES", "").split(",") if name]
 
 # Ten at once, then one every six seconds. Open: without the limiter the page is served.
 API = gcra("api", burst=10, rate=10, period="60s")
-# Closed: a password is not looked at without a limit.
+# Closed: without the limiter no password is checked.
 LOGIN = sliding_log("login", 5, "15m", on_error="deny")
-# One of two processes: each lets half of the limit through while the server is away.
+# One of two processes: each allows half of the limit while the server is away.
 SEARCH = gcra("search", burst=4, rate=4, period="60s", on_error="local", local_share=0.5)
 DAY = fixed("day", 3, "1d")
-# One export at once: the permit comes back when the response ends, or the client goes.
+# One export at once: the permit comes back when the response ends or the client disconnects.
 EXPORTS = lease("exports", limit=1, ttl="30s")
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Connects before the first request, and gives back what is still held at the end."""
+    """Connects before the first request, and gives unspent permits back at the end."""
     try:
         await limiter.ready()
     except ThrottleError as error:
@@ -65,13 +65,13 @@ limit = partial(
 
 
 async def told(request: Request) -> dict[str, object]:
-    """What is left of the caller's allowance, and who counted."""
+    """Reports the units left, and the source of the decision."""
     decision = request.state.rate_limit
     return {"remaining": decision.remaining, "source": decision.source}
 
 
 async def export() -> StreamingResponse:
-    """Rows that take their time."""
+    """Streams rows slowly."""
 
     async def rows() -> AsyncIterator[bytes]:
         for _ in range(int(env("EXPORT_ROWS", "50"))):
@@ -85,7 +85,7 @@ def route(
     path: str, handler: Callable[..., Any], *rules: Rule, methods: Sequence[str] = READ,
     **options: Any,
 ) -> None:  # fmt: skip
-    """A path and its rules. A rule for every path would need no ``skip``."""
+    """Adds a path with its rules. With one rule for every path no ``skip`` is needed."""
     limit(rules=rules, skip=lambda at: at.path != path or at.method not in methods, **options)
     for method in methods:
         app.add_api_route(path, handler, methods=[method], include_in_schema=method != "HEAD")
@@ -96,11 +96,11 @@ route("/login", told, LOGIN, methods=["POST"])
 route("/search", told, SEARCH)
 route("/report", told, API, DAY)
 route("/export", export, EXPORTS)
-# By a header that says who it is: without it, 400.
+# By the header X-API-Key; a request without it is answered 400.
 route("/me", told, API, key=lambda request: request.header("x-api-key"))
 
 if __name__ == "__main__":
-    # Who asks is the limiter's affair: no header is believed that nobody trusts.
+    # The limiter finds the client itself: uvicorn must not change the peer by headers.
     uvicorn.run(
         app, host=env("HOST", "127.0.0.1"), port=int(env("PORT", "8080")),
         proxy_headers=False, log_level="warning",

@@ -1,4 +1,4 @@
-"""Real servers, with the module and without, started and ended here; skipped where none is."""
+"""Real servers, with the module and without, started and stopped here; skipped if there is none."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ import redis
 ROOT = Path(__file__).parents[3]
 MODULE = Path(os.environ.get("RL_MODULE", ROOT / "target/release/libredis_throttle.so"))
 START_US = 1_700_000_000_000_000
-# What a server has, and so what a limiter finds there by itself: the module; nothing, and takes the
-# library of functions; nothing, and does not take it.
+# The server options by back end: with the module; without it, for the library of functions; without
+# it and without functions.
 SERVERS: dict[str, list[str]] = {
     "module": ["--loadmodule", str(MODULE), "--rl.debug-commands", "yes"],
     "functions": [],
@@ -36,7 +36,7 @@ UNITS_US = {"ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 def binary() -> str | None:
-    """The server's program: named, fetched or installed."""
+    """Returns the server's program: named, fetched or installed."""
     named = os.environ.get("RL_SERVER")
     if named:
         return named
@@ -47,7 +47,7 @@ def binary() -> str | None:
 
 
 def free_port() -> int:
-    """One that leaves room for a cluster's second port, 10,000 above."""
+    """Returns a free port below 55,000: a cluster's second port is 10,000 above."""
     while True:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 @cache
 def clock_library() -> str:
-    """What shows a server without the module the instant that a test wants: see its source."""
+    """Builds a library that shows a server without the module a chosen time: see its source."""
     made = Path(tempfile.mkdtemp(prefix="rl-py-clock-")) / "clock.so"
     atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
     source = ROOT / "tests/functions/clock.c"
@@ -67,7 +67,7 @@ def clock_library() -> str:
 
 
 class Server:
-    """A server on 127.0.0.1, and its unix socket."""
+    """A server on 127.0.0.1 and on a unix socket."""
 
     def __init__(self, *arguments: str, backend: str = "module") -> None:
         program = binary()
@@ -94,7 +94,7 @@ class Server:
         until(self._up)
 
     def _show(self, us: int) -> None:
-        """The time of a server without the module; 0 is the real one."""
+        """Sets the time of a server without the module; 0 is the real one."""
         self._shown_us = us
         with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
             file.write(struct.pack("=q", us))
@@ -115,14 +115,14 @@ class Server:
             return client.execute_command(*args)
 
     def counted(self, rule: str = "gcra") -> int:
-        """Decisions that the server has made; without the module those that took something."""
+        """Returns the number of decisions; without the module of those that took something."""
         if self.backend != "module":
             return self.calls("set")
         info = self.command("INFO", "rl")
         return int(info[f"rl_{rule}_allowed"]) + int(info[f"rl_{rule}_denied"])
 
     def calls(self, command: str) -> int:
-        """How often a command was run, by a function or a script as well."""
+        """Returns the number of calls of a command, also by a function or a script."""
         stats = self.command("INFO", "commandstats")
         return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
@@ -140,7 +140,7 @@ class Server:
             self._show(self._shown_us + int(number) * UNITS_US[unit])
 
     def flush(self) -> None:
-        """Nothing is there, nor what a limiter has loaded."""
+        """Deletes all keys, and the library that a limiter has loaded."""
         self.command("FLUSHALL")
         self.command("SCRIPT", "FLUSH")
         if self.backend != "script":
@@ -164,7 +164,7 @@ class Server:
 
 
 def until(done: Any, seconds: float = 10) -> None:
-    """Asks again and again until it is so."""
+    """Repeats ``done`` until it is true."""
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end, "it did not come true in time"
@@ -181,7 +181,7 @@ def shared_servers() -> Iterator[dict[str, Server]]:
 
 @pytest.fixture(params=SERVERS)
 def backend(request: pytest.FixtureRequest) -> str:
-    """Every back end in turn."""
+    """Returns each back end in turn."""
     name: str = request.param
     return name
 
@@ -196,19 +196,19 @@ def shared(servers: dict[str, Server], backend: str) -> Server:
 
 @pytest.fixture
 def shared_server(shared_servers: dict[str, Server]) -> Server:
-    """An empty server that has the module, its clock frozen."""
+    """Returns an empty server with the module and a frozen clock."""
     return shared(shared_servers, "module")
 
 
 @pytest.fixture
 def server(shared_servers: dict[str, Server], backend: str) -> Server:
-    """An empty server with a frozen clock."""
+    """Returns an empty server with a frozen clock."""
     return shared(shared_servers, backend)
 
 
 @pytest.fixture
 def own_server(backend: str) -> Iterator[Server]:
-    """A server that a test may stop."""
+    """Returns a server that a test may stop."""
     server = Server(backend=backend)
     yield server
     server.close()

@@ -1,4 +1,4 @@
-"""Servers that are far, without a socket: what happens while a call is under way."""
+"""Slow servers without a socket, to test what happens while a call is under way."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENT: Any = {"timeout_ms": 60_000}
 
 
 class Held(FakeServer):
-    """Decides at once; while it holds, its answers come later, but to what it lets pass."""
+    """Decides at once. On hold, its answers come later, except those to ``passing`` calls."""
 
     def __init__(self, *passing: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def ended(threads: list[threading.Thread]) -> None:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """Where all wait, its clock goes on to the next timer: no test waits for it."""
+    """An event loop whose clock jumps to the next timer when all tasks wait."""
 
     def __init__(self) -> None:
         selector = selectors.DefaultSelector()
@@ -82,7 +82,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Far(FakeServer):
-    """A server of asyncio at so many ms for there and back, and what it let wait."""
+    """A server for asyncio with a round trip of ``ms``."""
 
     def __init__(self, ms: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The search for a back end where much happens at once: herds, clusters, restarts, other hands."""
+"""Tests the search for a back end under many calls, clusters, restarts and other clients."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ HERD = 48
 
 @pytest.fixture
 def bare(shared_servers: dict[str, Server]) -> Server:
-    """A server without the module, and without the library."""
+    """Returns a server without the module and without the library."""
     return shared(shared_servers, "functions")
 
 
@@ -63,7 +63,7 @@ def loads(server: Server) -> int:
 
 
 def together(limiter: Limiter, subjects: list[str]) -> list[Decision]:
-    """As many threads, which begin at one moment."""
+    """Runs one thread for each subject, all started together."""
     ready = threading.Barrier(len(subjects))
 
     def check(subject: str) -> Decision:
@@ -76,7 +76,7 @@ def together(limiter: Limiter, subjects: list[str]) -> list[Decision]:
 
 @pytest.mark.live
 @pytest.mark.parametrize("wanted", ["auto", "functions", "script"])
-def test_a_herd_of_threads_looks_once(bare: Server, wanted: Any) -> None:
+def test_many_threads_share_one_search(bare: Server, wanted: Any) -> None:
     bare.command("CONFIG", "RESETSTAT")
     with Limiter(bare.client(), backend=wanted, **PATIENT) as limiter:
         found = together(limiter, ["42"] * HERD)
@@ -88,7 +88,7 @@ def test_a_herd_of_threads_looks_once(bare: Server, wanted: Any) -> None:
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.parametrize("wanted", ["auto", "functions", "script"])
-async def test_a_herd_of_tasks_looks_once(bare: Server, wanted: Any) -> None:
+async def test_many_tasks_share_one_search(bare: Server, wanted: Any) -> None:
     bare.command("CONFIG", "RESETSTAT")
     async with AsyncLimiter(
         redis.asyncio.Redis(port=bare.port), backend=wanted, **PATIENT
@@ -101,7 +101,7 @@ async def test_a_herd_of_tasks_looks_once(bare: Server, wanted: Any) -> None:
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_who_gives_up_its_search_leaves_it_to_the_next(bare: Server) -> None:
+async def test_an_abandoned_search_is_left_to_the_next_call(bare: Server) -> None:
     async with AsyncLimiter(redis.asyncio.Redis(port=bare.port), **PATIENT) as limiter:
         for turns in range(1, 30, 4):
             task = asyncio.ensure_future(limiter.check(MANY, "42"))
@@ -113,13 +113,13 @@ async def test_who_gives_up_its_search_leaves_it_to_the_next(bare: Server) -> No
         assert (await limiter.check(MANY, "43")).remaining == 999
 
 
-# While it reads the map of a cluster, the driver may forget connections of its own.
+# While the driver reads the map of a cluster, it may leak connections.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_a_herd_on_all_nodes_of_a_cluster(cluster: list[Server]) -> None:
-    """Who finds that another call has chosen meanwhile may have been refused by another node."""
+async def test_many_calls_on_all_nodes_of_a_cluster_are_decided(cluster: list[Server]) -> None:
+    """Another node may have refused the call of a waiter that finds the search done."""
     wanted = cluster[0].backend
     subjects = [f"h{at}" for at in range(HERD)]
     client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
@@ -145,13 +145,13 @@ async def test_a_herd_on_all_nodes_of_a_cluster(cluster: list[Server]) -> None:
     client.close()
 
 
-# While it reads the map of a cluster, the driver may forget connections of its own.
+# While the driver reads the map of a cluster, it may leak connections.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.live
 @pytest.mark.anyio
 async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) -> None:
-    """Before asyncio knows the map of the cluster, it does not know the node of a key either."""
+    """Before the driver knows the map of the cluster, the limiter does not know the key's node."""
     if cluster[0].backend != "functions":
         pytest.skip("only with functions")
     for subject in ("1", "2", "3", "4", "5"):
@@ -170,11 +170,11 @@ async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) ->
         await client.aclose()
 
 
-# -- a way that breaks -------------------------------------------------------------------------
+# -- a proxy that breaks ----------------------------------------------------------------------
 
 
 class Cutting:
-    """A way to a server on which the answer to some of the calls is lost, with the connection."""
+    """A proxy to a server that cuts some connections together with the answer to a call."""
 
     def __init__(self, server: Server) -> None:
         self._to, self._random = server.port, random.Random(7)
@@ -215,8 +215,8 @@ class Cutting:
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.parametrize("wanted", ["auto", "script"])
-async def test_what_lost_its_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
-    """Each call counts once at most, and the back end is found again all the while."""
+async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
+    """Each call counts once at most, and the back end is found again each time."""
     options: Any = {"breaker_failures": 1_000_000, "backend": wanted, **PATIENT}
     with contextlib.closing(Cutting(bare)) as way:
         limiter = Limiter(redis.Redis(port=way.port), **options)
@@ -239,11 +239,11 @@ async def test_what_lost_its_answer_is_not_repeated(bare: Server, wanted: Any) -
             assert 0 < told < len(decisions)
 
 
-# -- a long way --------------------------------------------------------------------------------
+# -- a slow server ----------------------------------------------------------------------------
 
 
 class Far(Script):
-    """Answers come late, of the 100 ms that a call has, and what was sent is done all the same."""
+    """Answers late within the 100 ms of a call; the calls still take effect."""
 
     def __init__(self, takes_s: float, *answers: Any) -> None:
         super().__init__(*answers)
@@ -276,7 +276,7 @@ class Far(Script):
         ),
     ],
 )  # fmt: skip
-def test_the_search_goes_on_where_the_last_one_ended(
+def test_a_search_continues_where_the_last_one_ended(
     takes_s: float, answers: list[Any], sent: list[str]
 ) -> None:
     far = Far(takes_s, *answers)
@@ -287,7 +287,7 @@ def test_the_search_goes_on_where_the_last_one_ended(
     assert found.source == "server"
 
 
-def test_the_ladder_has_the_deadline_of_its_call() -> None:
+def test_a_search_has_the_deadline_of_its_call() -> None:
     now = [0.0]
 
     class Slow(Script):
@@ -304,7 +304,7 @@ def test_the_ladder_has_the_deadline_of_its_call() -> None:
     assert script.sent == [ASK, VERSION, LOAD]
 
 
-# -- other servers, and other hands ------------------------------------------------------------
+# -- other servers, and other clients ---------------------------------------------------------
 
 
 @pytest.fixture
@@ -317,7 +317,7 @@ def own() -> Iterator[Server]:
 @pytest.mark.live
 @pytest.mark.anyio
 async def test_a_restart_with_the_module_is_noticed(own: Server) -> None:
-    """The library comes back with the data, so no call would be refused."""
+    """The library comes back with the data, so no call is refused."""
     options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
     limiter = Limiter(own.client(), **options)
     waiting = AsyncLimiter(redis.asyncio.Redis(port=own.port), **options)
@@ -346,7 +346,7 @@ async def test_a_restart_with_the_module_is_noticed(own: Server) -> None:
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_who_has_no_password_is_told_so_again_and_again(own: Server) -> None:
+async def test_a_missing_password_is_reported_each_time(own: Server) -> None:
     client = own.client(protocol=2)
     waiting = redis.asyncio.Redis(port=own.port, protocol=2)
     own.command("CONFIG", "SET", "requirepass", "secret")
@@ -362,7 +362,7 @@ async def test_who_has_no_password_is_told_so_again_and_again(own: Server) -> No
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_a_connection_that_is_made_while_it_closes_is_closed(own: Server) -> None:
+async def test_close_also_closes_a_connection_being_made(own: Server) -> None:
     for tasks in (1, 3, 9, 30):
         for turns in range(12):
             limiter = AsyncLimiter(redis.asyncio.Redis(port=own.port), **PATIENT)
@@ -390,7 +390,7 @@ OTHERS = {
 
 @pytest.mark.live
 @pytest.mark.parametrize("other", OTHERS)
-def test_what_others_have_loaded_is_kept(bare: Server, other: str) -> None:
+def test_libraries_of_other_clients_are_kept(bare: Server, other: str) -> None:
     bare.command("FUNCTION", "LOAD", OTHERS[other])
     before = bare.command("FUNCTION", "LIST", "WITHCODE")
     with Limiter(bare.client(), **PATIENT) as limiter:

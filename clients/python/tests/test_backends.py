@@ -1,4 +1,4 @@
-"""The module, the functions and the script: who is found, and what a call costs meanwhile."""
+"""Tests the module, the functions and the script: the back end found, and the cost of the calls."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ RULE = ("key", "GCRA", "6", "10", "60")
 
 
 def replaced(text: str, version: str) -> str:
-    """The library as one of another version."""
+    """Returns the library with another version."""
     made = re.sub(r"(?m)^local VERSION = '[^']+'", f"local VERSION = '{version}'", text)
     assert made != text
     return made
 
 
-# -- written out -------------------------------------------------------------------------------
+# -- formats ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -51,13 +51,13 @@ def replaced(text: str, version: str) -> str:
     ],
 )
 def test_the_packed_library_is_that_of_the_repository(name: str, read: Any) -> None:
-    """After a change there: ``cp functions/*.lua clients/python/src/redis_throttle_client/``."""
+    """To update: ``cp functions/*.lua clients/python/src/redis_throttle_client/``."""
     packed = ROOT / "clients/python/src/redis_throttle_client" / name
     assert packed.read_bytes() == (ROOT / "functions" / name).read_bytes()
     assert read().encode() == packed.read_bytes()
 
 
-def test_the_names_of_what_is_packed() -> None:
+def test_packed_files_have_their_name_and_version() -> None:
     text = (ROOT / "functions/redis_throttle_script.lua").read_bytes()
     assert _backends.script_sha() == hashlib.sha1(text).hexdigest()
     assert f"local VERSION = '{'.'.join(map(str, _backends.bundled_version()))}'" in (
@@ -65,7 +65,7 @@ def test_the_names_of_what_is_packed() -> None:
     )
 
 
-def test_a_call_as_each_back_end_takes_it() -> None:
+def test_a_call_is_written_for_each_back_end() -> None:
     check = ("RL.GCRA", *RULE[:1], *RULE[2:], "COST", "2")
     assert _protocol.as_function(check) == (
         "FCALL", "rl_gcra", "1", "key", "6", "10", "60", "COST", "2",
@@ -93,7 +93,7 @@ def test_a_call_as_each_back_end_takes_it() -> None:
         ("unknown command 'FCALL', with args beginning with: 'rl_gcra' ", "FCALL", True),
         ("Function not found", "FCALL_RO", True),
         ("NOSCRIPT No matching script. Please use EVAL.", "EVALSHA", True),
-        # Of a command in the script, of another one, and what may have run.
+        # Errors of a command in the script, of another command, and of calls that may have run.
         ("Unknown Redis command called from script script: f00", "EVALSHA", False),
         ("unknown command of redis-throttle: see docs/without-the-module.md", "FCALL", False),
         ("unknown command 'GET', with args beginning with: 'k' ", "FCALL", False),
@@ -105,21 +105,21 @@ def test_a_call_as_each_back_end_takes_it() -> None:
         ("no answer in time", "FCALL", False),
     ],
 )
-def test_what_proves_that_a_call_did_not_run(text: str, sent: str, proves: bool) -> None:
+def test_unexecuted_knows_its_errors(text: str, sent: str, proves: bool) -> None:
     assert _backends.unexecuted(redis.ResponseError(text), (sent, "k")) is proves
 
 
-def test_what_is_no_back_end_is_refused() -> None:
+def test_an_unknown_back_end_is_refused() -> None:
     for wrong in ("lua", None, 1):
         with pytest.raises(InvalidArgument, match=r"^backend: "):
             Limiter(redis.Redis(), backend=wrong)  # type: ignore[arg-type]
 
 
-# -- the ladder, without a server --------------------------------------------------------------
+# -- the search, without a server -------------------------------------------------------------
 
 
 class Script:
-    """A transport that answers as told, and keeps what it was sent."""
+    """A transport that gives the listed answers and records the calls."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.sent = list(answers), list[str]()
@@ -162,7 +162,7 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
         ("auto", [NO_MODULE, b"9.0.0", ALLOWED], [ASK, VERSION, CALL]),
         ("auto", [NO_MODULE, b"0.1.9", b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
         ("auto", [NO_MODULE, NO_FUNCTION, b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
-        # Somebody else loads his at the same moment, a newer one or an older.
+        # Another client loads its library at the same moment, a newer or an older one.
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, EXISTS, b"9.0.0", ALLOWED],
@@ -184,13 +184,13 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
             [NO_MODULE, NO_FUNCTION, NOPERM, b"0.2.0", ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
-        # A replica, which is only looked at.
+        # A replica, which is only peeked.
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, READONLY, b"0.2.0", ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
-        # A library of somebody else: of our name, or with a function of one of our names.
+        # A foreign library: with the same name, or with a function of the same name.
         (
             "auto",
             [NO_MODULE, *[NO_FUNCTION, EXISTS] * 3, b"0.2.0", ALLOWED],
@@ -208,7 +208,7 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
         ("module", [ALLOWED], [ASK]),
     ],
 )
-def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
+def test_the_search_sends_its_calls(backend: Any, answers: list[Any], sent: list[str]) -> None:
     script = Script(*answers)
     limiter = Limiter(script, backend=backend)
     assert limiter.check(API, "42").source == "server"
@@ -222,7 +222,7 @@ def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
     [
         ("module", [NO_MODULE], [ASK]),
         ("auto", [NOPERM], [ASK]),
-        # What never stays: looked for once more, and not again.
+        # The back end goes missing each time: one more search, and no further one.
         (
             "auto",
             [NO_MODULE, b"0.2.0", NO_FUNCTION, NO_PROBE, b"0.2.0", NO_FUNCTION],
@@ -233,7 +233,7 @@ def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
         ("functions", [NO_FUNCTION, NOPERM], [VERSION, LOAD]),
         ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
         ("script", [NO_SCRIPT, *[b"0.2.0", NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
-        # Who is not let in is told so, and a long text would end the connection.
+        # An unauthenticated client gets the error; a long text would end the connection.
         ("auto", [NOAUTH], [ASK]),
         ("auto", [NO_MODULE, NOAUTH], [ASK, VERSION]),
         ("auto", [NO_MODULE, NO_FCALL, NOAUTH], [ASK, VERSION, EVALSHA]),
@@ -241,7 +241,7 @@ def test_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
         ("script", [NOPERM], [EVALSHA]),
     ],
 )
-def test_a_mistake_ends_the_ladder(backend: Any, answers: list[Any], sent: list[str]) -> None:
+def test_a_mistake_ends_the_search(backend: Any, answers: list[Any], sent: list[str]) -> None:
     script = Script(*answers)
     limiter = Limiter(script, backend=backend)
     with pytest.raises(CommandRejected):
@@ -264,14 +264,14 @@ def test_without_an_answer_nothing_is_repeated(passing: Exception, steps: int) -
     assert limiter.counters.degraded == 1
 
 
-def test_what_every_server_knows_looks_for_no_back_end() -> None:
+def test_commands_of_every_server_start_no_search() -> None:
     script = Script(1)
     Limiter(script, backend="functions").forget(API, "42")
     assert script.sent == ["DEL"]
 
 
-def test_a_choice_is_remembered_and_made_anew() -> None:
-    """Through a flush, a server with the module, and one that takes scripts only."""
+def test_a_choice_is_remembered_until_it_fails() -> None:
+    """After a flush, on a server with the module, and on one that takes only scripts."""
     script = Script(
         NO_MODULE, b"0.2.0", ALLOWED, ALLOWED,
         NO_FUNCTION, NO_PROBE, NO_FUNCTION, b"ok", ALLOWED,
@@ -295,7 +295,7 @@ def test_a_choice_is_remembered_and_made_anew() -> None:
 
 
 def replies(server: Server, call: tuple[str, ...]) -> Any:
-    """What a new limiter is told, on an empty server."""
+    """Returns the first reply to a new limiter on an empty server."""
     server.command("FLUSHALL")
     with Limiter(server.client(), **PATIENT) as limiter:
         try:
@@ -327,19 +327,19 @@ def test_the_shared_table_has_the_same_replies(
 
 @pytest.fixture
 def bare(shared_servers: dict[str, Server]) -> Server:
-    """A server without the module, and without the library."""
+    """Returns a server without the module and without the library."""
     return shared(shared_servers, "functions")
 
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_ready_tells_who_answers(server: Server) -> None:
+async def test_ready_returns_the_back_end(server: Server) -> None:
     with Limiter(server.client(), **PATIENT) as limiter:
         assert limiter.ready() == server.backend
     async with AsyncLimiter(redis.asyncio.Redis(port=server.port), **PATIENT) as waiting:
         assert await waiting.ready() == server.backend
     every: Any = list(SERVERS)
-    # Who has the one takes those after it too.
+    # A server with one back end also has those after it.
     there = every[every.index(server.backend) :]
     for name in there:
         server.flush()
@@ -383,7 +383,7 @@ def test_an_older_library_is_replaced_and_a_newer_one_kept(
 
 
 @pytest.mark.live
-def test_the_steady_state_is_one_call(server: Server) -> None:
+def test_a_decision_is_one_call_once_the_back_end_is_known(server: Server) -> None:
     with Limiter(server.client(), **PATIENT) as limiter:
         limiter.check(API, "42")
         limiter.check(API, "42")
@@ -399,7 +399,7 @@ def test_the_steady_state_is_one_call(server: Server) -> None:
 
 
 @pytest.mark.live
-def test_no_permission_for_the_module_is_no_other_back_end(shared_server: Server) -> None:
+def test_a_user_without_rights_gets_no_other_back_end(shared_server: Server) -> None:
     user = "ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "+@all"
     shared_server.command(*user, "-rl.gcra")
     client = shared_server.client(username="app", password="x")
@@ -440,7 +440,7 @@ def test_the_rights_of_the_page_are_enough(bare: Server, rights: list[str], foun
 
 
 @pytest.mark.live
-def test_what_only_the_module_has(bare: Server) -> None:
+def test_commands_of_the_module_alone_are_refused(bare: Server) -> None:
     with Limiter(bare.client(), **PATIENT) as limiter:
         for rule in (quota("month", 10, "month"), policy("search", default=API)):
             with pytest.raises(CommandRejected, match="without the module"):

@@ -1,4 +1,4 @@
-"""The bench of Python answers the jobs of `make bench-clients`."""
+"""Tests that the Python bench answers the jobs of `make bench-clients`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ JOB = {
 
 
 def answers(server: Server, jobs: list[dict[str, Any]], *mode: str) -> list[dict[str, Any]]:
-    """The first line and the answer to each job."""
+    """Returns the first line and the answer to each job."""
     found = subprocess.run(
         [sys.executable, str(BENCH), server.path, *mode],
         input="".join(json.dumps(JOB | job) + "\n" for job in jobs),
@@ -59,5 +59,5 @@ def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
     assert flood["allowed"] == 5
     assert flood["denied"] > 0
     reached = shared_server.counted("fixed") - before
-    # Of the flood five and the first denials; of the hot key a tenth, and a grant for each caller.
+    # Five calls and the first denials of the flood; a tenth of the hot key, and a grant per caller.
     assert reached <= check["calls"] + 5 + 4 + hot["calls"] / 10 + 4

@@ -1,4 +1,4 @@
-"""What happens beside a call that is under way: a forget, a close, a probe."""
+"""Tests what happens during a call under way: a forget, a close, a probe."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_a_forgotten_denial_does_not_come_back_with_a_call_under_way() -> None:
 
 
 @pytest.mark.parametrize("verb", ["forget", "refund", "charge"])
-def test_nor_with_one_that_the_server_answered_before(verb: str) -> None:
+def test_a_forgotten_denial_does_not_come_back_with_an_older_answer(verb: str) -> None:
     class Late(Held):
         def reply(self, args: tuple[str, ...]) -> Any:
             if args[0] in ("DEL", "RL.REFUND", "RL.CHARGE"):
-                # A denial that comes while the call is on its way to the server.
+                # A denial arrives while the call is on its way to the server.
                 limiter.check(API, "42")
             return super().reply(args)
 
@@ -63,7 +63,7 @@ def test_nor_with_one_that_the_server_answered_before(verb: str) -> None:
 
 
 @pytest.mark.parametrize("verb", ["refund", "charge"])
-def test_what_is_given_or_taken_here_ends_a_denial_on_its_way(verb: str) -> None:
+def test_a_refund_or_charge_here_drops_a_denial_under_way(verb: str) -> None:
     server = Held("RL.REFUND", "RL.CHARGE")
     limiter = server.threads(denial_cache=9)
     use_up(limiter)
@@ -77,7 +77,7 @@ def test_what_is_given_or_taken_here_ends_a_denial_on_its_way(verb: str) -> None
     assert (after.source, after.allowed) == ("server", verb == "refund")
 
 
-def test_another_key_that_is_forgotten_ends_no_denial() -> None:
+def test_forgetting_another_key_keeps_a_denial() -> None:
     server = Held("DEL")
     limiter = server.threads(denial_cache=9)
     use_up(limiter)
@@ -94,7 +94,7 @@ def test_another_key_that_is_forgotten_ends_no_denial() -> None:
 
 
 def meets(subject: str, args: tuple[str, ...]) -> bool:
-    """Whether it is told apart from none of a call's words. That changes from run to run."""
+    """Returns True if the key shares a slot with a word of the call. That varies by run."""
     return hash(f"rl:api:{subject}") % 1024 in {hash(word) % 1024 for word in args}
 
 
@@ -107,11 +107,11 @@ def test_forgotten_permits_do_not_come_back_with_a_fetch_under_way() -> None:
     limiter.forget(HOT, "42")
     server.let_go()
     ended([asked])
-    # All are there again, and no more.
+    # All permits are back, and no more.
     assert sum(limiter.check(HOT, "42").allowed for _ in range(40)) == 10
 
 
-def test_while_a_key_is_forgotten_nothing_is_taken_in_advance() -> None:
+def test_nothing_is_prefetched_while_a_key_is_forgotten() -> None:
     server = Held("RL.FIXED")
     limiter = server.threads()
     server.hold()
@@ -125,7 +125,7 @@ def test_while_a_key_is_forgotten_nothing_is_taken_in_advance() -> None:
     assert limiter._calls._grants._forgetting == {}
 
 
-def test_who_comes_after_a_forget_does_not_wait_for_what_was_asked_before() -> None:
+def test_a_call_after_a_forget_does_not_join_an_older_fetch() -> None:
     server = Held("DEL")
     limiter = server.threads()
     server.hold()
@@ -139,7 +139,7 @@ def test_who_comes_after_a_forget_does_not_wait_for_what_was_asked_before() -> N
 
 
 @pytest.mark.anyio
-async def test_forget_and_check_at_once_in_asyncio() -> None:
+async def test_forget_and_check_run_at_once_in_asyncio() -> None:
     server = FakeServer()
     limiter = server.async_limiter(denial_cache=9)
     await limiter.check(API, "42", 6)
@@ -155,7 +155,7 @@ async def test_forget_and_check_at_once_in_asyncio() -> None:
 # -- close --------------------------------------------------------------------------------------
 
 
-def test_what_comes_while_it_closes_is_given_back() -> None:
+def test_permits_that_arrive_during_close_are_given_back() -> None:
     server = Held("RL.REFUND", "RL.PEEK")
     limiter = server.threads()
     server.hold()
@@ -169,12 +169,12 @@ def test_what_comes_while_it_closes_is_given_back() -> None:
     ended([*asked, closed])
     assert [call[-1] for call in server.calls if call[0] == "RL.REFUND"] == ["9"] * 3
     assert [limiter.peek(rule, "42", 0).remaining for rule in hot] == [99] * 3
-    # What is asked afterwards is for nobody to give back.
+    # Permits taken after the close are not given back.
     assert limiter.check(hot[0], "42").remaining == 98
     assert server.calls[-1][-2:] == ("1", "PARTIAL")
 
 
-def test_what_comes_while_it_closes_is_given_back_in_asyncio() -> None:
+def test_permits_that_arrive_during_close_are_given_back_in_asyncio() -> None:
     async def close() -> None:
         server = Far(60)
         limiter = server.limiter()
@@ -188,7 +188,7 @@ def test_what_comes_while_it_closes_is_given_back_in_asyncio() -> None:
     run(close())
 
 
-def test_a_close_waits_no_longer_than_a_call_may_take() -> None:
+def test_close_waits_no_longer_than_a_time_out() -> None:
     async def close() -> None:
         server = Far(10**6)
         limiter = server.limiter()
@@ -205,14 +205,14 @@ def test_a_close_waits_no_longer_than_a_call_may_take() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False, None])
-def test_one_call_is_the_probe_whatever_older_ones_end_meanwhile(answered: bool | None) -> None:
+def test_one_call_is_the_probe_even_if_older_calls_end_meanwhile(answered: bool | None) -> None:
     gate = Gate(9, 1, 1)
     older = [gate.enter(0) for _ in range(2)]
     gate.leave(0, gate.enter(0), answered=False)
     assert gate.enter(1)
     gate.leave(1, older[0], answered=answered)
     if answered:
-        # It does answer, so they are let in; but the probe is still under way when it is shut.
+        # The server answers, so both enter; but the probe is still under way when the gate shuts.
         assert gate.enter(1) is False
         gate.leave(1, older[1], answered=False)
     for now in (1, 2, 9):
@@ -222,11 +222,11 @@ def test_one_call_is_the_probe_whatever_older_ones_end_meanwhile(answered: bool 
     assert gate.enter(10)
 
 
-# -- decisions that nobody made -----------------------------------------------------------------
+# -- decisions by on_error --------------------------------------------------------------------
 
 
 @pytest.mark.anyio
-async def test_the_limit_of_a_decision_that_nobody_made_is_the_rules() -> None:
+async def test_a_decision_by_on_error_has_the_limit_of_its_rule() -> None:
     server = FakeServer()
     server.fail()
     limiter = server.limiter()

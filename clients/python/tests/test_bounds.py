@@ -1,4 +1,4 @@
-"""What a limiter remembers of its subjects is bounded, however many of them come."""
+"""Tests that a limiter remembers a bounded number of subjects."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from redis_throttle_client import fixed, gcra
 from redis_throttle_client.testing import FakeServer
 
 SUBJECTS = 10_001
-"""One more than permits and local states are kept of."""
+"""One more than the number of keys with permits or local states."""
 
 
-def test_denials_are_kept_of_so_many_as_the_option_says() -> None:
+def test_denials_are_kept_up_to_the_option() -> None:
     server = FakeServer()
     limiter = server.limiter(denial_cache=100)
     one = fixed("one", 1, "1h")
@@ -20,7 +20,7 @@ def test_denials_are_kept_of_so_many_as_the_option_says() -> None:
     assert sources == ["local", "local", "server", "server"]
 
 
-def test_permits_are_kept_of_so_many_subjects() -> None:
+def test_permits_are_kept_for_a_bounded_number_of_subjects() -> None:
     server = FakeServer()
     limiter = server.limiter(prefetch=3)
     api = gcra("api", 6, 10, "60s")
@@ -30,11 +30,11 @@ def test_permits_are_kept_of_so_many_subjects() -> None:
     assert len(limiter._calls._grants._fetches) == 0
     assert len(limiter._calls._turns) == 0
     assert limiter._calls.keys._known.cache_info().currsize < SUBJECTS
-    # The oldest was forgotten, which errs to the strict side.
+    # The oldest was dropped, which only makes the limit stricter.
     assert [limiter.check(api, str(at)).source for at in (SUBJECTS - 1, 0)] == ["local", "server"]
 
 
-def test_local_states_are_kept_of_so_many_subjects() -> None:
+def test_local_states_are_kept_for_a_bounded_number_of_subjects() -> None:
     server = FakeServer()
     server.fail()
     limiter = server.limiter()

@@ -1,4 +1,4 @@
-"""Calls of several rules, waiting, leases, the hook and the counters, by the public fake."""
+"""Tests several rules, waiting, leases, the hook and the counters, with the public fake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server() -> FakeServer:
     return FakeServer()
 
 
-def test_one_after_the_other_gives_back_what_a_denial_leaves(server: FakeServer) -> None:
+def test_check_each_gives_the_earlier_costs_back_after_a_denial(server: FakeServer) -> None:
     limiter = server.limiter()
     day = fixed("day", 1, "1d")
     assert limiter.check_each([(API, "42"), (day, "42")])
@@ -44,7 +44,7 @@ def test_one_after_the_other_gives_back_what_a_denial_leaves(server: FakeServer)
 
 
 class Silent:
-    """A server that answers nothing, and how long each call would wait for it."""
+    """A server that never answers, and records how long each call waits."""
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
@@ -63,7 +63,7 @@ class Silent:
 
 
 @pytest.mark.anyio
-async def test_a_fetch_has_the_whole_time_and_so_has_who_waits_for_it() -> None:
+async def test_a_fetch_and_its_waiters_have_the_full_time_out() -> None:
     silent, now_s = Silent(), [0.0]
     limiter = AsyncLimiter(silent, timeout_ms=60_000, prefetch=2, clock=lambda: now_s[0])
     async with anyio.create_task_group() as group:
@@ -71,13 +71,13 @@ async def test_a_fetch_has_the_whole_time_and_so_has_who_waits_for_it() -> None:
             group.start_soon(limiter.check, API, "42")
             await anyio.wait_all_tasks_blocked()
             now_s[0] += 24
-        # The third one finds no permit on its way that nobody waits for.
+        # The third call finds no free permit of a fetch under way.
         assert silent.waits_s == [60, 60]
         silent.silence.set()
     assert silent.waits_s == [60, 60]
 
 
-def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:
+def test_wait_sleeps_until_the_retry(server: FakeServer) -> None:
     limiter = server.limiter()
     limiter.check(API, "42", 6)
     began = server.now()
@@ -88,7 +88,7 @@ def test_wait_sleeps_as_it_is_told(server: FakeServer) -> None:
     assert not limiter.wait(API, "42", 60_000, 7)
 
 
-def test_a_place_that_comes_too_late_is_given_back(server: FakeServer) -> None:
+def test_wait_gives_a_late_place_in_the_queue_back(server: FakeServer) -> None:
     limiter, queue = server.limiter(), leaky_bucket("q", 4, 1, "1s")
     assert [limiter.check(queue, "x").retry_after_ms for _ in range(3)] == [0, 1000, 2000]
     late = limiter.wait(queue, "x", 2500)
@@ -96,7 +96,7 @@ def test_a_place_that_comes_too_late_is_given_back(server: FakeServer) -> None:
     assert limiter.peek(queue, "x", 0).remaining == 1
 
 
-def test_a_lease_is_lost_by_this_clock(server: FakeServer) -> None:
+def test_a_lease_is_lost_by_the_clock_of_this_process(server: FakeServer) -> None:
     limiter, jobs = server.limiter(), lease("jobs", 1, "60s")
     with limiter.lease(jobs, "42", "job-1") as held:
         server.advance(59.9)
@@ -122,7 +122,7 @@ async def test_a_lease_renews_itself_and_is_released_when_cancelled(server: Fake
     assert server.calls[-1] == ("RL.RELEASE", "rl:jobs:42", "job-1")
 
 
-def test_threads_renew_too(server: FakeServer) -> None:
+def test_a_lease_of_a_thread_renews_itself(server: FakeServer) -> None:
     limiter, jobs = server.limiter(), lease("jobs", 1, "3ms")
     renewed = threading.Event()
     with limiter.lease(jobs, "42", "job-1") as held:
@@ -145,7 +145,7 @@ def test_threads_renew_too(server: FakeServer) -> None:
     limiter.close()
 
 
-def test_without_a_server_a_lease_is_as_its_rule_says(server: FakeServer) -> None:
+def test_on_error_decides_a_lease_without_a_server(server: FakeServer) -> None:
     server.fail()
     with server.limiter().lease(lease("jobs", 1, "60s"), "42") as held:
         assert held.held
@@ -173,7 +173,7 @@ def test_the_hook_sees_no_subject_and_changes_nothing(
     assert "on_decision failed" in caplog.text
 
 
-def test_of_one_rule_for_two_the_hook_is_told_who_decided(server: FakeServer) -> None:
+def test_the_hook_gets_the_deciding_subject_of_one_rule_for_two(server: FakeServer) -> None:
     seen: list[str] = []
     limiter = server.limiter(on_decision=lambda decision, rule, who, ms: seen.append(who))
     for name in ("bob", "bob"):
@@ -184,28 +184,28 @@ def test_of_one_rule_for_two_the_hook_is_told_who_decided(server: FakeServer) ->
     assert seen[-2] == seen[-1]
 
 
-def test_all_calls_are_looked_at_before_the_first_takes(server: FakeServer) -> None:
+def test_check_each_checks_all_calls_before_the_first_takes(server: FakeServer) -> None:
     limiter = server.limiter()
     with pytest.raises(InvalidArgument):
         limiter.check_each([(API, "42"), (lease("jobs", 1, "60s"), "42")])
     assert server.calls == []
 
 
-def test_a_mistake_gives_back_what_was_taken_before_it(server: FakeServer) -> None:
+def test_a_mistake_gives_the_earlier_costs_back(server: FakeServer) -> None:
     limiter = server.limiter()
     with pytest.raises(CommandRejected):
         limiter.check_each([(API, "42"), (policy("unknown"), "42")])
     assert limiter.peek(API, "42", 0).remaining == 6
 
 
-def test_permits_are_of_one_rule(server: FakeServer) -> None:
-    """The plan of a customer has changed, and its rule has the same name."""
+def test_permits_belong_to_one_rule(server: FakeServer) -> None:
+    """The customer's plan has changed to a rule of the same name."""
     limiter = server.limiter(prefetch=4)
     assert limiter.check(gcra("plan", 100, 100, "1m"), "acme").limit == 100
     assert limiter.check(gcra("plan", 5, 5, "1m"), "acme").limit == 5
 
 
-def test_what_is_counted(server: FakeServer) -> None:
+def test_counters_count_each_kind_of_decision(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=9)
     for _ in range(8):
         limiter.check(API, "42")
@@ -218,7 +218,7 @@ def test_what_is_counted(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("word", sorted(PASSING))
-def test_the_fake_tells_failures_from_mistakes_as_a_server_does(
+def test_the_fake_distinguishes_failures_from_mistakes_as_a_server_does(
     server: FakeServer, word: str
 ) -> None:
     server.fail(f"{word} for the moment")

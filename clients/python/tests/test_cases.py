@@ -1,4 +1,4 @@
-"""The table that the clients of all languages share."""
+"""Runs the table of cases that all clients share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example, as a process of its own and over real HTTP."""
+"""Tests the example as a process, over real HTTP."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ import pytest
 from .conftest import ROOT, Server, free_port, until
 
 pytestmark = pytest.mark.live
-# An answer without a server, over HTTP: the time-out of 100 ms and a margin. Machines have slow
-# moments, so the median of some rounds is held to it, and given what other answers take just then.
+# The time of an answer without a server, over HTTP: the 100 ms time-out and a margin. The test
+# takes the median of some rounds, and allows for what other answers take just then.
 WITHIN_S = 0.15
 ROUNDS = 5
 ALICE = {"X-Forwarded-For": "192.0.2.7"}
 
 
 def named(host: str) -> str:
-    """A host as it stands in a URL."""
+    """Returns a host as it is written in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 class Example:
-    """``examples/fastapi`` behind uvicorn, and the server that it asks."""
+    """``examples/fastapi`` behind uvicorn, and its server."""
 
     def __init__(
         self, server: Server, timeout_ms: int, host: str = "127.0.0.1", proxies: str = "127.0.0.1"
@@ -53,7 +53,7 @@ class Example:
             return False
 
     def get(self, path: str, client: str, *spoofed: str) -> httpx.Response:
-        """As the proxy 127.0.0.1 passes on what ``client`` sends."""
+        """Sends a request as the proxy 127.0.0.1 passes it on from ``client``."""
         forwarded = ", ".join([*spoofed, client])
         return self.client.get(path, headers={"X-Forwarded-For": forwarded})
 
@@ -65,7 +65,7 @@ class Example:
 
 @pytest.fixture
 def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Example]:
-    """With the time-out of 100 ms where a test is about it, else with one that nothing misses."""
+    """Uses the default time-out of 100 ms only for tests about it, otherwise a long one."""
     own_server.freeze()
     made = Example(own_server, getattr(request, "param", 2000))
     yield made
@@ -85,7 +85,7 @@ def timed(ask: Callable[[], httpx.Response]) -> tuple[httpx.Response, float]:
     return answer, time.monotonic() - began
 
 
-def test_a_burst_and_the_problem(example: Example) -> None:
+def test_a_burst_is_served_and_then_denied_with_a_problem(example: Example) -> None:
     served = [example.get("/", "192.0.2.7") for _ in range(10)]
     assert [one.status_code for one in served] == [200] * 10
     assert served[0].headers["ratelimit"] == '"api";r=9;t=6'
@@ -100,7 +100,7 @@ def test_a_burst_and_the_problem(example: Example) -> None:
         "detail": "Come back in 6 seconds.",
         "violated-policies": ["api"],
     }
-    # Who lies about the hops before is still the same; another one, and an IPv6 network, are not.
+    # A spoofed hop changes nothing; another client and an IPv6 network have their own limits.
     assert example.get("/", "192.0.2.7", "1.1.1.1").status_code == 429
     assert example.get("/", "192.0.2.8").status_code == 200
     for host in range(10):
@@ -118,7 +118,7 @@ def test_several_rules_at_once(example: Example) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
-def test_who_is_behind_no_proxy_says_nothing_of_itself(own_server: Server, host: str) -> None:
+def test_a_client_without_a_proxy_cannot_set_its_address(own_server: Server, host: str) -> None:
     own_server.freeze()
     example = Example(own_server, 2000, host, proxies="")
     try:
@@ -129,13 +129,13 @@ def test_who_is_behind_no_proxy_says_nothing_of_itself(own_server: Server, host:
 
 
 @at_its_default
-def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> None:
+def test_on_error_decides_while_the_server_is_down(example: Example) -> None:
     first: list[float] = []
     next_ones: list[float] = []
     others: list[float] = []
     for _ in range(ROUNDS):
         until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
-        # The server keeps nothing, so each round has a burst of its own.
+        # The server keeps nothing, so each round has its own burst.
         served = [timed(partial(example.get, "/", "192.0.2.7")) for _ in range(11)]
         assert [answer.status_code for answer, _ in served] == [200] * 10 + [429]
         others += [took for _, took in served]
@@ -154,7 +154,7 @@ def test_a_dead_server_under_each_policy_and_its_return(example: Example) -> Non
         with example.client.stream("GET", "/export", headers=ALICE) as export:
             assert export.status_code == 200
         example.server.start()
-    # Local: two are this process' share of four. The server has not seen them.
+    # Local: this process' share is two of four. The server has not seen them.
     example.server.end()
     local = [example.get("/search", "192.0.2.8").status_code for _ in range(3)]
     assert local == [200, 200, 429]
@@ -183,7 +183,7 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
             if served.json()["source"] == "error" and not sleeping.can_read(0):
                 took_s.append(took)
             else:
-                # It was asked before it slept or after, as on a machine that is busy.
+                # On a busy machine the call may come before or after the sleep.
                 sleep_s += 0.2
             sleeping.read_response()
             other.connection_pool.release(sleeping)
@@ -196,14 +196,14 @@ def held(server: Server) -> bool:
     return bool(server.command("KEYS", "example:exports:*"))
 
 
-def test_a_lease_comes_back_when_the_client_hangs_up(example: Example) -> None:
+def test_a_lease_is_released_when_the_client_disconnects(example: Example) -> None:
     with example.client.stream("GET", "/export", headers=ALICE) as first:
         assert first.status_code == 200
         chunks = first.iter_bytes()
         assert next(chunks)
         assert held(example.server)
         assert example.get("/export", "192.0.2.7").status_code == 429
-        # Leaving the block closes the connection in the middle of the response.
+        # Leaving the block closes the connection during the response.
     until(lambda: not held(example.server))
     with example.client.stream("GET", "/export", headers=ALICE) as again:
         assert again.status_code == 200

@@ -1,4 +1,4 @@
-"""What goes wrong between a limiter and a real server: counted at most once, never mixed up."""
+"""Tests failures between a limiter and a real server: counted at most once, never mixed up."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NEVER_SHUT: Any = {"breaker_failures": 10_000}
 
 
 def with_limit(limit: int) -> Rule:
-    """A rule that tells by its reply that the reply is its own."""
+    """Returns a rule whose limit identifies its replies."""
     return gcra(f"r{limit}", limit, limit, "60s")
 
 
@@ -65,7 +65,7 @@ ASYNC: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", SYNC)
 @pytest.mark.parametrize("decode", [False, True])
-def test_a_late_reply_is_nobody_elses(own_server: Server, name: str, decode: bool) -> None:
+def test_a_late_reply_goes_to_no_other_call(own_server: Server, name: str, decode: bool) -> None:
     client = SYNC[name](own_server.port, decode_responses=decode)
     with Limiter(client, timeout_ms=30, **NEVER_SHUT) as limiter:
         until(lambda: limiter.check(API, "warm").source == "server")
@@ -75,7 +75,7 @@ def test_a_late_reply_is_nobody_elses(own_server: Server, name: str, decode: boo
         own_server.answer_again()
         until(lambda: limiter.check(API, "warm").source == "server")
     with Limiter(client, timeout_ms=2000) as limiter:
-        # The late replies would be of the limits 1 to 3.
+        # Late replies would have the limits 1 to 3.
         assert [limiter.check(with_limit(limit), "y").limit for limit in range(11, 31)] == list(
             range(11, 31)
         )
@@ -84,7 +84,7 @@ def test_a_late_reply_is_nobody_elses(own_server: Server, name: str, decode: boo
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ASYNC)
 @pytest.mark.parametrize("how", ["timed out", "cancelled"])
-async def test_a_late_reply_is_nobody_elses_in_asyncio(
+async def test_a_late_reply_goes_to_no_other_call_in_asyncio(
     own_server: Server, name: str, how: str
 ) -> None:
     timeout_ms = 100 if how == "timed out" else 5000
@@ -117,13 +117,13 @@ async def test_a_late_reply_is_nobody_elses_in_asyncio(
             if right >= 2 * len(limits):
                 break
         assert right >= 2 * len(limits)
-        # What was cancelled is in flight no more.
+        # The cancelled call is no longer in flight.
         assert limiter._calls._gate(None)._in_flight == 0
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("prefetch", [1, 10])
-async def test_an_answer_that_is_there_is_no_outage_of_a_program_that_was_busy(
+async def test_a_busy_program_reads_an_arrived_answer_after_the_deadline(
     server: Server, prefetch: int
 ) -> None:
     client = redis.asyncio.Redis(port=server.port)
@@ -142,7 +142,7 @@ async def test_an_answer_that_is_there_is_no_outage_of_a_program_that_was_busy(
 
 
 def busy_until_all_is_over(reply_of: Any) -> None:
-    """The loop runs nothing else until the reply has come and the time is over."""
+    """Blocks the loop until the reply has arrived and the deadline has passed."""
     select.select([reply_of], [], [], 10)
     time.sleep(0.11)
 
@@ -151,7 +151,7 @@ def busy_until_all_is_over(reply_of: Any) -> None:
 
 
 class Cut:
-    """A proxy that passes calls on and, once told, hangs up instead of bringing the reply."""
+    """A proxy that passes calls on and, once set, disconnects instead of passing the reply."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._to, self.hang_up, self.cuts, self._tls = port, False, 0, tls
@@ -225,7 +225,7 @@ async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
 
 @pytest.fixture
 def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Cut]:
-    """The server behind TLS."""
+    """Returns the server behind TLS."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     key, certificate = tmp_path / "key", tmp_path / "certificate"
@@ -243,7 +243,7 @@ def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Cut]:
 
 
 @pytest.mark.anyio
-async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
+async def test_deadlines_hold_and_replies_match_through_tls(
     own_server: Server, encrypted: Cut
 ) -> None:
     options: Any = {"port": encrypted.port, "ssl": True, "ssl_cert_reqs": "none"}
@@ -255,7 +255,7 @@ async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
         if (await waiting.check(API, "warm")).source == "server":
             break
     own_server.stop_answering()
-    # They end before it answers again.
+    # They end before the server answers again.
     assert limiter.check(with_limit(1), "x").source == "error"
     assert (await waiting.check(with_limit(2), "x")).source == "error"
     own_server.answer_again()
@@ -272,7 +272,7 @@ async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
     pool = waiting._transport._sockets._pool  # type: ignore[attr-defined]
     sockets = [one._writer.transport.get_extra_info("socket") for one in pool.idle]
     await waiting.close()
-    # A turn of the loop, and not the server's goodbye.
+    # One turn of the loop, without waiting for the server's goodbye.
     await asyncio.sleep(0)
     assert sockets
     assert all(one.fileno() == -1 for one in sockets)
@@ -282,7 +282,7 @@ async def test_through_tls_a_deadline_holds_and_no_reply_is_mixed_up(
 # -- pools, forks, loops -----------------------------------------------------------------------
 
 
-def test_the_programs_own_pool_may_be_exhausted(server: Server) -> None:
+def test_a_limiter_decides_while_the_pool_of_the_program_is_exhausted(server: Server) -> None:
     pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=60)
     taken = pool.get_connection()
     with Limiter(redis.Redis(connection_pool=pool), timeout_ms=2000) as limiter:
@@ -300,7 +300,7 @@ def test_the_programs_own_pool_may_be_exhausted(server: Server) -> None:
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """What a forked child answers."""
+    """Returns the answer of a forked child."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -317,19 +317,19 @@ def in_child(work: Callable[[], str]) -> str:
     return answer
 
 
-def test_a_forked_child_begins_anew(server: Server) -> None:
+def test_a_forked_child_starts_with_its_own_state(server: Server) -> None:
     hot = gcra("hot", 100, 100, "60s")
     with Limiter(server.client(), timeout_ms=2000, prefetch=10, max_in_flight=1) as limiter:
         assert limiter.check(hot, "x").remaining == 99
         gate = limiter._calls._gate(None)
         gate.enter(0)
-        # The permits are the parent's, and so is the call that is in flight.
+        # The permits and the call in flight belong to the parent.
         child = in_child(lambda: f"{limiter.check(hot, 'x').source} {limiter.counters.allowed}")
         gate.leave(0, False, None)
         assert child == "server 1"
         assert limiter.check(hot, "x").source == "local"
     with Limiter(server.client(), timeout_ms=2000) as limiter:
-        # The parent gave back 8 of its 10; the child was ended with 9 that nobody spends.
+        # The parent gave back 8 of its 10; the child ended with 9 that stay unspent.
         assert limiter.peek(hot, "x", 0).remaining == 100 - 2 - 10
 
 
@@ -354,14 +354,14 @@ def ask_in_loops(server: Server) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_event_loops_come_and_go_and_run_side_by_side(server: Server) -> None:
-    """Their sockets are their own; what a closed loop leaves behind is collected."""
+def test_event_loops_one_by_one_and_in_parallel_are_served(server: Server) -> None:
+    """Each loop has its own sockets; those of a closed loop are collected."""
     assert ask_in_loops(server) == ["server"] * 120
     gc.collect()
 
 
 @pytest.mark.anyio
-async def test_a_cluster_that_is_not_there_at_the_start_opens_the_circuit() -> None:
+async def test_a_cluster_that_is_down_at_the_start_opens_the_circuit() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = redis.asyncio.RedisCluster(host="127.0.0.1", port=silent.getsockname()[1])
         async with AsyncLimiter(client, timeout_ms=100, breaker_failures=2) as limiter:
@@ -373,7 +373,7 @@ async def test_a_cluster_that_is_not_there_at_the_start_opens_the_circuit() -> N
             await client.aclose()
 
 
-def test_a_redirection_without_a_host_is_to_who_told_it() -> None:
+def test_a_redirection_without_a_host_leads_to_the_same_host() -> None:
     class Names:
         nodes_manager = None
 

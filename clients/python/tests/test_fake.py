@@ -1,4 +1,4 @@
-"""The public fake beside the server: the same calls at the same instants, compared."""
+"""Compares the public fake with the server: the same calls at the same instants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the RateLimit fields promise, beside a real server."""
+"""Tests the promise of the RateLimit fields on a real server."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_who_spends_what_is_left_within_t_is_not_denied(shared_server: Server, rule: Rule) -> None:
+def test_r_calls_within_t_are_not_denied(shared_server: Server, rule: Rule) -> None:
     chance = random.Random(42)
 
     def pause(most_ms: int) -> None:

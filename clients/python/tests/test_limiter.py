@@ -1,4 +1,4 @@
-"""The limiters without a server: every option, by the public fake and a clock that is moved."""
+"""Tests every option of the limiters without a server: with the public fake and its clock."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_local_enforces_its_share(server: FakeServer) -> None:
     assert limiter.check(rule, "other")
 
 
-def test_a_cost_above_the_share_comes_later_and_not_never(server: FakeServer) -> None:
+def test_a_cost_above_the_share_has_a_retry(server: FakeServer) -> None:
     server.fail()
     rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
     assert server.limiter().check(rule, "42", 7).retry_after_ms == 1000
@@ -92,7 +92,7 @@ def test_a_policy_falls_back_to_its_default(server: FakeServer) -> None:
     assert [limiter.check(rule, "42").allowed for _ in range(3)] == [True, True, False]
 
 
-def test_a_rule_that_says_nothing_does_as_its_limiter(server: FakeServer) -> None:
+def test_a_rule_without_on_error_takes_that_of_its_limiter(server: FakeServer) -> None:
     server.fail()
     closed = server.limiter(on_error="deny")
     assert [closed.check(rule, "42").allowed for rule in (API, replace(API, on_error="allow"))] == [
@@ -107,7 +107,7 @@ def test_a_rule_that_says_nothing_does_as_its_limiter(server: FakeServer) -> Non
         assert held.decision.source == "error"
 
 
-def test_of_several_rules_the_strictest_decides(server: FakeServer) -> None:
+def test_the_strictest_of_several_rules_decides(server: FakeServer) -> None:
     server.fail()
     closed = fixed("day", 9, "1d", on_error="deny")
     decision = server.limiter().check_all([(API, "42"), (closed, "42")])
@@ -123,13 +123,13 @@ def test_a_local_denial_takes_from_none_of_its_rules(server: FakeServer) -> None
     assert {each.rule for each in found[1:]} == {"b"}
     assert [row.remaining for row in found[-1].rows] == [9, 0]
     assert limiter.peek(many, "42", 0).remaining == 9
-    # A cost that one of them has no room for is taken from neither.
+    # A cost that one rule has no room for is taken from neither.
     assert not limiter.check_all([(one, "43"), (many, "42", 10)])
     assert limiter.peek(one, "43", 0).remaining == 1
 
 
 @pytest.mark.parametrize("reply", ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x"])
-def test_a_mistake_is_never_open(server: FakeServer, reply: str) -> None:
+def test_a_mistake_is_raised_under_every_on_error(server: FakeServer, reply: str) -> None:
     server.fail(reply)
     for rule in (API, gcra("api", 6, 10, "60s", on_error="local")):
         with pytest.raises(CommandRejected):
@@ -141,11 +141,11 @@ def test_a_mistake_is_never_open(server: FakeServer, reply: str) -> None:
     [(TypeError("x"), True), (OSError("x"), False), (TimeoutError(), False),
      (redis.ConnectionError("x"), False), (redis.TimeoutError("x"), False)],
 )  # fmt: skip
-def test_a_bug_in_between_is_no_server_that_is_away(error: Exception, mistake: bool) -> None:
+def test_a_bug_is_a_mistake_and_a_lost_connection_is_not(error: Exception, mistake: bool) -> None:
     assert is_mistake(error) is mistake
 
 
-def test_what_has_no_policy_says_that_nobody_answered(server: FakeServer) -> None:
+def test_calls_without_on_error_raise_unavailable(server: FakeServer) -> None:
     server.fail()
     limiter = server.limiter()
     for ask in (limiter.refund, limiter.charge, limiter.forget):
@@ -196,7 +196,7 @@ def test_a_mistake_does_not_open_the_circuit(server: FakeServer) -> None:
     assert len(server.calls) == 9
 
 
-def test_while_a_probe_runs_nobody_else_asks() -> None:
+def test_other_calls_are_refused_during_a_probe() -> None:
     gate = Gate(9, 1, 1)
     gate.leave(0, gate.enter(0), answered=False)
     probe = gate.enter(1)
@@ -208,7 +208,7 @@ def test_while_a_probe_runs_nobody_else_asks() -> None:
 
 
 @pytest.mark.anyio
-async def test_beyond_max_in_flight_nobody_waits() -> None:
+async def test_calls_above_max_in_flight_are_refused_at_once() -> None:
     class Slow:
         def __init__(self) -> None:
             self.go = anyio.Event()
@@ -258,7 +258,7 @@ def test_a_denial_is_remembered_until_it_ends(server: FakeServer) -> None:
     assert limiter.check(API, "42").source == "server"
 
 
-def test_without_the_cache_every_call_asks(server: FakeServer) -> None:
+def test_every_call_is_sent_without_the_cache(server: FakeServer) -> None:
     limiter = server.limiter()
     for _ in range(9):
         limiter.check(API, "42")
@@ -279,7 +279,7 @@ def test_the_cache_is_per_cost_and_bounded_and_cleared(server: FakeServer) -> No
     assert limiter.check(API, "42", 1).source == "server"
 
 
-def test_leases_and_never_are_not_cached(server: FakeServer) -> None:
+def test_leases_and_costs_above_the_limit_are_not_cached(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=10)
     jobs = lease("jobs", 1, "60s")
     with limiter.lease(jobs, "42"), pytest.raises(LeaseDenied), limiter.lease(jobs, "42"):
@@ -302,7 +302,7 @@ def test_one_call_fetches_for_many(server: FakeServer) -> None:
     assert [call[-2:] for call in server.calls] == [("4", "PARTIAL")] * 3
 
 
-def test_a_rule_that_says_how_many_goes_before_the_limiter(server: FakeServer) -> None:
+def test_the_prefetch_of_a_rule_overrides_that_of_the_limiter(server: FakeServer) -> None:
     hot = gcra("hot", 100, 100, "1m", prefetch=10)
     cold = gcra("cold", 100, 100, "1m", prefetch=1)
     server.limiter().check(hot, "42")
@@ -314,14 +314,14 @@ def test_a_rule_that_says_how_many_goes_before_the_limiter(server: FakeServer) -
     ]  # fmt: skip
 
 
-def test_permits_lapse_with_the_reset_of_their_grant(server: FakeServer) -> None:
+def test_permits_expire_with_the_reset_of_their_grant(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
     server.advance(24)
     assert limiter.check(API, "42").source == "server"
 
 
-def test_what_is_left_comes_back_on_close(server: FakeServer) -> None:
+def test_unspent_permits_are_given_back_on_close(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
     limiter.close()
@@ -332,7 +332,7 @@ def test_what_is_left_comes_back_on_close(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("rule", "cost"), [(leaky_bucket("q", 9, 9, 9), 1), (policy("p", default=API), 1), (API, 2)]
 )
-def test_some_are_not_fetched_in_advance(server: FakeServer, rule: Any, cost: int) -> None:
+def test_some_rules_are_not_prefetched(server: FakeServer, rule: Any, cost: int) -> None:
     server.limiter(prefetch=4).check(rule, "42", cost)
     assert "PARTIAL" not in server.calls[0]
 
@@ -343,7 +343,7 @@ def test_some_are_not_fetched_in_advance(server: FakeServer, rule: Any, cost: in
         st.tuples(st.integers(0, 2), st.sampled_from([0, 0, 0, 1, 7, 31])), min_size=40, max_size=80
     )
 )
-def test_processes_that_fetch_exceed_a_limit_by_what_they_hold_at_most(
+def test_prefetching_processes_exceed_a_limit_by_their_permits_at_most(
     steps: list[tuple[int, int]],
 ) -> None:
     """In any window a rate allows its burst and its rate; each process may lag by its permits."""
@@ -403,14 +403,14 @@ def test_keys_carry_the_prefix(server: FakeServer, call: Any) -> None:
         min_size=2, max_size=2, unique=True,
     )
 )  # fmt: skip
-def test_no_two_subjects_meet_in_a_key(pairs: list[tuple[str, str]]) -> None:
+def test_no_two_subjects_share_a_key(pairs: list[tuple[str, str]]) -> None:
     keys = Keys()
     first, second = (keys.key(rule, subject) for subject, rule in pairs)
     assert first != second
 
 
 @pytest.mark.parametrize("secret", [None, b"0123456789abcdef"])
-def test_half_a_surrogate_pair_is_no_subject(server: FakeServer, secret: bytes | None) -> None:
+def test_half_a_surrogate_pair_is_refused(server: FakeServer, secret: bytes | None) -> None:
     limiter = server.limiter(hmac_secret=secret)
     for subject in ("\ud800", "a\udfff", "x" * 200 + "\udc00"):
         with pytest.raises(InvalidArgument, match=r"^subject: "):
@@ -421,7 +421,7 @@ def test_half_a_surrogate_pair_is_no_subject(server: FakeServer, secret: bytes |
     assert len(server.calls) == 1
 
 
-def test_what_a_client_makes_long_is_not_kept() -> None:
+def test_long_subjects_are_not_kept() -> None:
     keys = Keys()
     assert keys.key("api", "x" * 60_000) == keys.key("api", "x" * 60_000)
     assert keys.key("api", "short", "x" * 60_000)

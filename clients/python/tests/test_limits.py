@@ -1,4 +1,4 @@
-"""The storage for ``limits``: what its own storages are held to, as far as it applies."""
+"""Tests the storage for ``limits`` as its own storages are tested, as far as it applies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_gcra(storage: ThrottleStorage, server: Server) -> None:
     before = time.time()
     stats = strategy.get_window_stats(TEN, "a")
     assert stats.remaining == 0
-    # By the whole second: it is told in those.
+    # To the whole second, the unit of the result.
     assert before + 5 <= stats.reset_time <= time.time() + 7
     server.advance("6s")
     assert strategy.test(TEN, "a")
@@ -74,7 +74,7 @@ def test_fixed_window(storage: ThrottleStorage, server: Server) -> None:
 
 
 @pytest.mark.parametrize("strategy", [MovingWindowRateLimiter, SlidingWindowCounterRateLimiter])
-def test_what_cannot_be_expressed_fails_at_set_up(strategy: Any) -> None:
+def test_unsupported_limits_fail_at_set_up(strategy: Any) -> None:
     storage = ThrottleStorage(limiter=FakeServer().limiter())
     with pytest.raises(NotImplementedError):
         strategy(storage)
@@ -103,7 +103,7 @@ def test_a_server_that_is_away() -> None:
 
 @pytest.mark.live
 @pytest.mark.parametrize("how", ["clear", "reset"])
-def test_what_starts_anew_does_so_here_as_well(server: Server, how: str) -> None:
+def test_a_reset_also_drops_local_memory(server: Server, how: str) -> None:
     uri = f"redis-throttle://127.0.0.1:{server.port}"
     for options in ({"denial_cache": 9}, {"prefetch": 10}):
         storage: Any = storage_from_string(uri, timeout_ms=2000, **options)
@@ -119,7 +119,7 @@ def test_what_starts_anew_does_so_here_as_well(server: Server, how: str) -> None
 
 
 @pytest.mark.live
-def test_reset_forgets_our_keys_and_no_others(storage: ThrottleStorage, server: Server) -> None:
+def test_reset_deletes_only_its_own_keys(storage: ThrottleStorage, server: Server) -> None:
     for name in ("a", "b"):
         GCRARateLimiter(storage).hit(TEN, name)
         FixedWindowRateLimiter(storage).hit(TEN, name)
@@ -130,7 +130,7 @@ def test_reset_forgets_our_keys_and_no_others(storage: ThrottleStorage, server: 
 
 
 def served(server: Server, **options: Any) -> dict[str, Any]:
-    """What an application sets to have the storage."""
+    """Returns the settings with which an application selects the storage."""
     return {
         "strategy": "gcra",
         "storage_uri": f"redis-throttle://127.0.0.1:{server.port}",
@@ -210,7 +210,7 @@ def test_flask_limiter_without_a_server(own_server: Server) -> None:
 
 
 @pytest.mark.live
-def test_flask_limiter_refuses_what_the_storage_has_not(server: Server) -> None:
+def test_flask_limiter_refuses_unsupported_strategies(server: Server) -> None:
     with pytest.raises(NotImplementedError):
         flask_app(server, strategy="moving-window")
 

@@ -31,14 +31,14 @@ if SUITE is None:
 
 
 def suite(*names: str) -> list[Any]:
-    """Modules of the suite, which is a package called as this one."""
+    """Imports the modules of the suite, a package with the same name as this one."""
     ours = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("tests")}
     lazy: Any = types.ModuleType("pytest_lazy_fixtures")
     lazy.lf = str
     sys.modules.setdefault("pytest_lazy_fixtures", lazy)
     sys.path.insert(0, str(Path(SUITE or "").resolve()))
     try:
-        # Its marks are registered in its own configuration.
+        # The suite registers its marks in its own configuration.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pytest.PytestUnknownMarkWarning)
             return [__import__(f"tests.{name}", fromlist=["*"]) for name in names]
@@ -55,7 +55,7 @@ storages, strategies, concurrency = suite(
 
 
 class Ours:
-    """Runs a class of the suite with the URI of a server of ours."""
+    """Runs a class of the suite with the URI of a real server."""
 
     @pytest.fixture
     def uri(self, shared_server: Server) -> str:
@@ -77,7 +77,7 @@ class Ours:
 
 
 def cases(theirs: Any) -> type:
-    """The tests of a class without the parameters that it is marked with."""
+    """Returns the tests of a class without the parameters of its marks."""
     tests = {name: test for name, test in vars(theirs).items() if name.startswith("test_")}
     return type(theirs.__name__, (Ours,), tests)
 

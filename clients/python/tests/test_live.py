@@ -1,4 +1,4 @@
-"""Against real servers, with the module and without: what a fake cannot prove."""
+"""Tests on real servers, with the module and without, for what a fake cannot show."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
-# Far more than an answer takes, and far less than a driver's repetitions; the quickest of some
-# rounds is held to it, for a machine may be busy just then. That it is 150 ms over HTTP is told by
-# the example's tests.
+# Far more than an answer takes, and far less than a driver's repetitions. It bounds the quickest of
+# some rounds, because a machine may be busy. The tests of the example check the 150 ms over HTTP.
 MARGIN_S = 2.0
 ROUNDS = 3
 
@@ -64,7 +63,7 @@ def async_clients(server: Server) -> dict[str, Any]:
 @pytest.mark.parametrize(
     "name", ["redis", "redis, RESP2", "redis, unix", "redis, blocking", "valkey"]
 )
-def test_a_burst_and_its_end(server: Server, name: str) -> None:
+def test_a_burst_is_allowed_and_then_denied(server: Server, name: str) -> None:
     with Limiter(sync_clients(server)[name], timeout_ms=2000) as limiter:
         limiter.ready()
         remaining = [limiter.check(API, "42").remaining for _ in range(6)]
@@ -82,7 +81,7 @@ def test_a_burst_and_its_end(server: Server, name: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["redis", "redis, RESP2", "redis, unix", "valkey"])
-async def test_a_burst_and_its_end_in_asyncio(server: Server, name: str) -> None:
+async def test_a_burst_is_allowed_and_then_denied_in_asyncio(server: Server, name: str) -> None:
     async with AsyncLimiter(async_clients(server)[name], timeout_ms=2000) as limiter:
         await limiter.ready()
         remaining = [(await limiter.check(API, "42")).remaining for _ in range(6)]
@@ -165,7 +164,7 @@ ONCE: Any = {"breaker_failures": 1, "breaker_pause_ms": 60_000}
 
 
 def connected_limiter(server: Server) -> Limiter:
-    """One that has a connection and has not failed yet, as it may on a busy machine."""
+    """Returns a limiter with a connection and no failure yet; a busy machine may need tries."""
     while True:
         limiter = Limiter(server.client(), **ONCE)
         if limiter.check(API, "warm").source == "server":
@@ -219,7 +218,7 @@ async def test_a_hung_server_in_asyncio(hung: Server, connected: bool) -> None:
     assert 0.09 < min(took_s) < 0.1 + MARGIN_S
 
 
-def test_a_server_that_comes_back_is_asked_again(own_server: Server) -> None:
+def test_a_server_that_comes_back_is_called_again(own_server: Server) -> None:
     with Limiter(own_server.client(), breaker_pause_ms=10) as limiter:
         until(lambda: limiter.check(API, "42").source == "server")
         own_server.end()
@@ -228,7 +227,7 @@ def test_a_server_that_comes_back_is_asked_again(own_server: Server) -> None:
         until(lambda: limiter.check(API, "42").source == "server")
 
 
-def test_nobody_there() -> None:
+def test_a_missing_server_is_unavailable() -> None:
     client = redis.Redis(port=free_port())
     took_s: list[float] = []
     for _ in range(ROUNDS):
@@ -269,7 +268,7 @@ def calls_and_errors(nodes: list[Server]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("driver", [redis.RedisCluster, valkey.ValkeyCluster])
-def test_a_cluster_redirects_nothing(cluster: list[Server], driver: Any) -> None:
+def test_a_cluster_redirects_no_call(cluster: list[Server], driver: Any) -> None:
     for node in cluster:
         node.command("FLUSHALL")
     before = calls_and_errors(cluster)
@@ -325,7 +324,7 @@ async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
 
 
 @pytest.mark.anyio
-async def test_each_node_is_given_what_it_lacks(cluster: list[Server], async_cluster: Any) -> None:
+async def test_each_node_gets_a_missing_library(cluster: list[Server], async_cluster: Any) -> None:
     wanted: Any = cluster[0].backend
     for node in cluster:
         node.flush()
@@ -342,14 +341,14 @@ async def test_each_node_is_given_what_it_lacks(cluster: list[Server], async_clu
     client.close()
 
 
-# While it reads the map of a moving cluster anew, the driver may forget connections of its own.
+# While the driver reads the map of a changing cluster, it may leak connections.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.anyio
-async def test_a_key_that_is_moving_is_asked_for_where_it_goes(
+async def test_a_moving_key_is_looked_up_on_its_target(
     cluster: list[Server], async_cluster: Any
 ) -> None:
-    """``ASK``: for this call only, and the map stays as it is."""
+    """``ASK`` is for this call only; the map does not change."""
     client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
     slot = client.keyslot("rl:api:asked")
     source = next(node for node in cluster if has(node, "rl:api:asked"))
@@ -379,7 +378,7 @@ def answers(limiter: Limiter, subject: str) -> bool:
 
 
 def has(node: Server, key: str) -> bool:
-    """Whether the node answers for a key, and redirects nobody."""
+    """Returns True if the node answers for a key without a redirection."""
     try:
         node.command("EXISTS", key)
     except redis.ResponseError:
@@ -388,8 +387,8 @@ def has(node: Server, key: str) -> bool:
 
 
 @pytest.mark.anyio
-async def test_a_cluster_through_a_failover(cluster: list[Server]) -> None:
-    """Last, for it ends one of the nodes."""
+async def test_a_cluster_is_served_through_a_failover(cluster: list[Server]) -> None:
+    """The last test, because it stops one of the nodes."""
     owner = next(node for node in cluster if has(node, "rl:api:f"))
     backend = owner.backend
     with contextlib.closing(Server("--cluster-enabled", "yes", backend=backend)) as replica:

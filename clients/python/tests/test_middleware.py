@@ -1,4 +1,4 @@
-"""The middlewares over applications in this process, on the public fake."""
+"""Tests the middlewares over applications in this process, with the public fake."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def get(made: Any, path: str = "/", *, peer: Any = PEER, **headers: str) -
 
 
 @pytest.mark.anyio
-async def test_the_seventh_is_a_problem(server: FakeServer) -> None:
+async def test_the_seventh_request_is_denied_with_a_problem(server: FakeServer) -> None:
     made = app(server)
     first = await get(made)
     assert first.json()["remaining"] == 5
@@ -99,7 +99,7 @@ async def test_the_seventh_is_a_problem(server: FakeServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_closed_failure_is_a_503(server: FakeServer) -> None:
+async def test_a_failure_under_deny_is_a_503(server: FakeServer) -> None:
     server.fail()
     answer = await get(app(server, gcra("api", 6, 10, "60s", on_error="deny")))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -107,7 +107,7 @@ async def test_a_closed_failure_is_a_503(server: FakeServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_open_failure_is_served_and_told_behind(server: FakeServer) -> None:
+async def test_a_failure_under_allow_is_served_with_the_degraded_header(server: FakeServer) -> None:
     made = app(server, degraded_header="X-Degraded")
     assert (await get(made, x_degraded="1")).json()["degraded"] is None
     server.fail()
@@ -117,8 +117,8 @@ async def test_an_open_failure_is_served_and_told_behind(server: FakeServer) -> 
 
 
 @pytest.mark.anyio
-async def test_one_that_skips_hides_nothing_of_another(server: FakeServer) -> None:
-    """A regression: the inner one wrote None over the decision, and removed the header."""
+async def test_a_skipping_middleware_keeps_the_decision_of_another(server: FakeServer) -> None:
+    """A regression: the inner middleware replaced the decision by None, and removed the header."""
     inner = app(server, skip=lambda request: True, degraded_header="X-Degraded")
     made = RateLimitMiddleware(
         inner, limiter=server.async_limiter(), rules=API, degraded_header="X-Degraded"
@@ -129,14 +129,14 @@ async def test_one_that_skips_hides_nothing_of_another(server: FakeServer) -> No
 
 
 @pytest.mark.anyio
-async def test_never_is_a_413(server: FakeServer) -> None:
+async def test_a_cost_above_the_limit_is_a_413(server: FakeServer) -> None:
     answer = await get(app(server, cost=7))
     assert answer.status_code == 413
     assert "retry-after" not in answer.headers
 
 
 @pytest.mark.anyio
-async def test_nobody_is_a_400_or_the_anonymous_rule(server: FakeServer) -> None:
+async def test_a_missing_subject_is_a_400_or_takes_the_anonymous_rule(server: FakeServer) -> None:
     def user(request: Request) -> str | None:
         return request.header("x-user")
 
@@ -229,7 +229,7 @@ async def test_headers_may_be_missing_or_read_once(server: FakeServer, sends: bo
 
 
 @pytest.mark.anyio
-async def test_a_lease_ends_when_the_client_goes(server: FakeServer) -> None:
+async def test_a_lease_ends_when_the_client_disconnects(server: FakeServer) -> None:
     async def receive() -> Any:
         return {"type": "http.disconnect"}
 
@@ -289,7 +289,7 @@ async def test_websockets_are_limited_too(server: FakeServer, extended: bool) ->
      {"degraded_header": ""}, {"degraded_header": "X Degraded"}, {"degraded_header": "X-Ü"},
      {"degraded_header": "X-A\r\nX-B"}],
 )  # fmt: skip
-def test_mistakes_are_told_when_it_is_made(server: FakeServer, options: dict[str, Any]) -> None:
+def test_invalid_options_are_refused_at_set_up(server: FakeServer, options: dict[str, Any]) -> None:
     kinds: list[tuple[Any, Any]] = [
         (RateLimitMiddleware, server.async_limiter()),
         (WsgiMiddleware, server.limiter()),
@@ -305,7 +305,7 @@ def test_mistakes_are_told_when_it_is_made(server: FakeServer, options: dict[str
 
 
 class Parts:
-    """A body that knows whether it was closed."""
+    """A body that records if it was closed."""
 
     closed = False
 
@@ -349,7 +349,7 @@ def test_wsgi_serves_and_denies(server: FakeServer) -> None:
     assert json.loads(body)["violated-policies"] == ["one"]
 
 
-def test_wsgi_failures_and_strangers(server: FakeServer) -> None:
+def test_wsgi_answers_failures_and_missing_subjects(server: FakeServer) -> None:
     closed = gcra("api", 6, 10, "60s", on_error="deny")
     made = WsgiMiddleware(wsgi_app, limiter=server.limiter(), rules=closed)
     assert wsgi_get(made, REMOTE_ADDR="")[0] == "400 Bad Request"

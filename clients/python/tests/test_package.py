@@ -1,4 +1,4 @@
-"""What is packed: the code, its types' mark, the licences."""
+"""Tests the package: its code, its mark for types, its licences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of Python, docs/clients/python.md: its code is run, its tables are complete."""
+"""Tests docs/clients/python.md: runs its code, and checks that its tables are complete."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPTION = re.compile(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", re.MULTILINE)
 
 
 def documented(section: str) -> set[str]:
-    """The names of a section's tables."""
+    """Returns the names in a section's tables."""
     text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
     return {name for row in OPTION.findall(text) for name in re.findall(r"`(\w+)`", row)}
 
@@ -56,7 +56,7 @@ def test_every_call_and_every_field_is_there() -> None:
 
 
 def on(server: Server, code: str) -> str:
-    """As on the page, with the port of the server, and patience with a busy machine."""
+    """The code of the page with the server's port and a long time-out, for busy machines."""
     code = code.replace("7777", str(server.port))
     patient = "timeout_ms=2000"
     code = code.replace(f"Redis(port={server.port}))", f"Redis(port={server.port}), {patient})")
@@ -95,5 +95,5 @@ async def test_the_code_of_the_page(
 ) -> None:
     await run_page(shared_server)
     assert capsys.readouterr().out == "allowed, 9 left\nmodule\n"
-    # A page closes less than a program does.
+    # The code of the page does not close everything.
     gc.collect()

@@ -1,4 +1,4 @@
-"""Those who wait for permits that others fetch: how long, and what they get."""
+"""Tests the waiters of fetches: how long they wait, and what they get."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_many_threads_fetch_once() -> None:
 
 @pytest.mark.parametrize("prefetch", [2, 7, 10, 150])
 @pytest.mark.parametrize("every_ms", [0, 0.3])
-def test_a_burst_is_decided_by_the_server_however_far_it_is(prefetch: int, every_ms: float) -> None:
+def test_a_burst_is_decided_by_the_server_even_if_it_is_far(prefetch: int, every_ms: float) -> None:
     async def burst() -> None:
         server = Far(60)
         limiter = server.limiter(timeout_ms=100)
@@ -73,7 +73,7 @@ def test_a_burst_is_decided_by_the_server_however_far_it_is(prefetch: int, every
     run(burst())
 
 
-def test_a_flood_on_many_keys_opens_no_circuit() -> None:
+def test_a_flood_on_many_keys_does_not_open_the_circuit() -> None:
     async def flood() -> None:
         server = Far(60)
         limiter = server.limiter(timeout_ms=100, breaker_failures=1)
@@ -87,7 +87,7 @@ def test_a_flood_on_many_keys_opens_no_circuit() -> None:
     run(flood())
 
 
-def test_threads_that_wait_have_a_permit_each() -> None:
+def test_each_waiting_thread_gets_a_permit() -> None:
     server = Held()
     limiter = server.threads()
     hot, found = fixed("hot", 95, "1h", prefetch=10), list[Decision]()
@@ -110,7 +110,7 @@ def test_threads_that_wait_have_a_permit_each() -> None:
      sliding("e", 5, "1m", prefetch=9), quota("f", 5, "month", prefetch=9)],
     ids=lambda rule: rule.kind,
 )  # fmt: skip
-def test_who_finds_less_than_was_asked_for_hears_when_to_come_back(rule: Rule) -> None:
+def test_a_waiter_of_a_smaller_grant_is_denied_with_a_retry(rule: Rule) -> None:
     async def come() -> None:
         server, single = FakeServer(), replace(rule, prefetch=1)
         server.limiter().check(single, "42")
@@ -140,13 +140,13 @@ def test_permits_of_two_rules_of_one_name_are_not_mixed() -> None:
     run(come())
 
 
-def test_who_goes_leaves_its_permit_to_others() -> None:
+def test_a_cancelled_waiter_leaves_its_permit_to_others() -> None:
     async def come() -> None:
         server = Far(60)
         limiter = server.limiter()
         asked = [asyncio.create_task(limiter.check(HOT, "42")) for _ in range(4)]
         await asyncio.sleep(0.01)
-        # The first of them had it asked for; the last goes when it has come.
+        # The first task started the fetch; the last is cancelled when the grant has come.
         asked[0].cancel()
         grants, end = limiter._calls._grants, limiter._calls._grants.end
 
@@ -166,7 +166,7 @@ def test_who_goes_leaves_its_permit_to_others() -> None:
     run(come())
 
 
-def test_a_mistake_is_raised_to_all_who_wait() -> None:
+def test_a_mistake_is_raised_to_all_waiters() -> None:
     async def come() -> None:
         server = Far(60)
         server.fail("WRONGTYPE x")
@@ -180,7 +180,7 @@ def test_a_mistake_is_raised_to_all_who_wait() -> None:
     run(come())
 
 
-def test_a_failure_is_one_for_the_circuit_however_many_wait() -> None:
+def test_a_failed_fetch_counts_as_one_failure() -> None:
     async def come() -> None:
         server = Far(60)
         server.fail()
@@ -205,7 +205,7 @@ def test_loops_side_by_side_share_permits_and_wait_for_their_own() -> None:
     assert {one.degraded for one in found} == {False}
 
 
-def test_nobody_waits_for_the_fetch_of_another_loop() -> None:
+def test_no_caller_waits_for_the_fetch_of_another_loop() -> None:
     limiter = FakeServer().async_limiter()
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
 
@@ -222,7 +222,7 @@ def test_nobody_waits_for_the_fetch_of_another_loop() -> None:
     second.close()
 
 
-def test_who_waits_hears_of_a_fetch_that_was_cancelled() -> None:
+def test_a_waiter_of_a_cancelled_fetch_is_answered() -> None:
     async def come() -> None:
         limiter = Far(60).limiter()
         asked = asyncio.create_task(limiter.check(HOT, "42"))
@@ -234,7 +234,7 @@ def test_who_waits_hears_of_a_fetch_that_was_cancelled() -> None:
     run(come())
 
 
-def test_a_denial_of_a_fetch_is_remembered_as_one_of_a_call() -> None:
+def test_the_denial_of_a_fetch_is_cached() -> None:
     server = FakeServer()
     limiter = server.limiter(denial_cache=9)
     found = [limiter.check(HOT, "42") for _ in range(12)]
@@ -254,12 +254,12 @@ def test_permits_of_two_fetches_at_once_are_put_together() -> None:
     first.wanted = 1
     assert grants.join("k", second, 0) is second
     assert grants.join("k", Fetch(rule, None, 1, None), 0) is second
-    # One of the second two finds none of its own call, and takes one that the first left.
+    # One waiter of the second fetch finds no permit there, and takes one of the first.
     grants.end("k", first, 0, granted(9, 3000))
     grants.end("k", second, 0, granted(1, 9000))
     told = [grants.share("k", one, 1) for one in (first, second, second)]
     assert [one and one.allowed for one in told] == [True] * 3
-    # They lapse when the first of them do.
+    # They expire when the first of them do.
     third = Fetch(rule, None, 1, None)
     assert grants.drain(2) == [("k", rule, 7)]
     grants.end("k", third, 0, granted(5, 3000))
@@ -267,7 +267,7 @@ def test_permits_of_two_fetches_at_once_are_put_together() -> None:
     assert grants.drain(3) == []
 
 
-def test_a_fetch_whose_loop_ended_before_it_began_is_waited_for_by_nobody() -> None:
+def test_no_caller_waits_for_a_fetch_whose_loop_ended() -> None:
     server = FakeServer()
     loop = asyncio.new_event_loop()
     limiter = server.async_limiter()

@@ -1,4 +1,4 @@
-"""What the limiters promise beside the usual way: on the public fake and a clock that is moved."""
+"""Tests edge cases of the limiters, with the public fake and its clock."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_only_failures_in_a_row_open_the_circuit(server: FakeServer) -> None:
 # -- check_each ---------------------------------------------------------------------------------
 
 
-def test_what_nobody_counted_for_sure_is_not_refunded(server: FakeServer) -> None:
+def test_a_call_that_may_not_have_counted_is_not_refunded(server: FakeServer) -> None:
     server.limiter().check(ONE, "42")
     server.fail()
     # The first rule gets no answer, the second one does.
@@ -77,7 +77,7 @@ def test_what_nobody_counted_for_sure_is_not_refunded(server: FakeServer) -> Non
     assert verbs(server) == ["RL.FIXED", "RL.GCRA", "RL.FIXED"]
 
 
-def test_the_refund_is_of_what_was_taken(server: FakeServer) -> None:
+def test_the_refund_equals_the_cost(server: FakeServer) -> None:
     limiter = server.limiter()
     limiter.check(ONE, "42")
     decision = limiter.check_each([(API, "42", 3), (fixed("day", 9, "1d"), "x", 2), (ONE, "42")])
@@ -89,13 +89,13 @@ def test_the_refund_is_of_what_was_taken(server: FakeServer) -> None:
 # -- wait -----------------------------------------------------------------------------------------
 
 
-def test_waits_do_not_add_up_beyond_their_bound(server: FakeServer) -> None:
+def test_wait_does_not_sleep_longer_than_max_wait_ms_in_all(server: FakeServer) -> None:
     slept: list[float] = []
 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         server.advance(seconds)
-        # Somebody else was quicker.
+        # Another caller was faster.
         server.limiter().check(rule, "42")
         assert len(slept) < 9
 
@@ -106,7 +106,7 @@ def test_waits_do_not_add_up_beyond_their_bound(server: FakeServer) -> None:
     assert slept == [6, 6]
 
 
-def test_nobody_waits_for_what_never_comes_nor_for_a_server_that_is_away(
+def test_wait_returns_at_once_for_a_cost_above_the_limit_or_without_a_server(
     server: FakeServer,
 ) -> None:
     def sleep(seconds: float) -> None:
@@ -123,7 +123,7 @@ def test_nobody_waits_for_what_never_comes_nor_for_a_server_that_is_away(
 # -- without an answer, and what settles -------------------------------------------------------
 
 
-def test_a_peek_takes_nothing_here_either(server: FakeServer) -> None:
+def test_a_local_peek_takes_nothing(server: FakeServer) -> None:
     server.fail()
     limiter = server.limiter()
     local = fixed("local", 1, "1h", on_error="local")
@@ -132,7 +132,7 @@ def test_a_peek_takes_nothing_here_either(server: FakeServer) -> None:
     assert not limiter.peek(local, "42")
 
 
-def test_less_than_a_unit_of_a_share_takes_longer(server: FakeServer) -> None:
+def test_a_share_below_one_unit_takes_longer(server: FakeServer) -> None:
     server.fail()
     limiter = server.limiter()
     for rule in (
@@ -147,7 +147,7 @@ def test_less_than_a_unit_of_a_share_takes_longer(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("make", [gcra, token_bucket, leaky_bucket])
-def test_a_rate_that_is_no_whole_number_loses_nothing_here(server: FakeServer, make: Any) -> None:
+def test_a_fractional_rate_loses_nothing(server: FakeServer, make: Any) -> None:
     server.fail()
     limiter, rule = server.limiter(), make("odd", 5, 7, "1s", on_error="local")
     assert [bool(limiter.check(rule, "42")) for _ in range(6)] == [True] * 5 + [False]
@@ -155,7 +155,7 @@ def test_a_rate_that_is_no_whole_number_loses_nothing_here(server: FakeServer, m
     assert [bool(limiter.check(rule, "42")) for _ in range(2)] == [True, False]
 
 
-def test_a_charge_may_leave_a_debt_and_says_so(server: FakeServer) -> None:
+def test_a_charge_may_leave_a_debt(server: FakeServer) -> None:
     limiter = server.limiter()
     assert limiter.charge(ONE, "42").allowed
     assert not limiter.charge(ONE, "42").allowed
@@ -165,7 +165,7 @@ def test_a_charge_may_leave_a_debt_and_says_so(server: FakeServer) -> None:
 # -- the denial cache -------------------------------------------------------------------------
 
 
-def test_a_denial_holds_from_before_it_was_asked_for() -> None:
+def test_a_denial_holds_from_the_instant_before_its_call() -> None:
     server = SlowServer()
     limiter = server.limiter(denial_cache=9)
     limiter.check(ONE, "42")
@@ -178,7 +178,7 @@ def test_a_denial_holds_from_before_it_was_asked_for() -> None:
     assert limiter.check(ONE, "42").source == "server"
 
 
-def test_a_refund_here_ends_a_denial_here(server: FakeServer) -> None:
+def test_a_refund_drops_a_cached_denial(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=9)
     for _ in range(2):
         limiter.check(ONE, "42")
@@ -187,7 +187,7 @@ def test_a_refund_here_ends_a_denial_here(server: FakeServer) -> None:
     assert (again.allowed, again.source) == (True, "server")
 
 
-def test_what_never_passes_takes_no_place_in_the_cache(server: FakeServer) -> None:
+def test_a_cost_above_the_limit_is_not_cached(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=1)
     for _ in range(2):
         limiter.check(ONE, "42")
@@ -195,7 +195,7 @@ def test_what_never_passes_takes_no_place_in_the_cache(server: FakeServer) -> No
     assert limiter.check(ONE, "42").source == "local"
 
 
-def test_a_lease_that_was_denied_is_asked_for_again(server: FakeServer) -> None:
+def test_a_denied_lease_is_not_cached(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=9)
     jobs = lease("jobs", 1, "60s")
     with limiter.lease(jobs, "42", "a"):
@@ -208,7 +208,7 @@ def test_a_lease_that_was_denied_is_asked_for_again(server: FakeServer) -> None:
 # -- prefetch and forget ------------------------------------------------------------------------
 
 
-def test_permits_that_have_lapsed_are_not_given_back(server: FakeServer) -> None:
+def test_expired_permits_are_not_given_back(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
     server.advance(24)
@@ -217,7 +217,7 @@ def test_permits_that_have_lapsed_are_not_given_back(server: FakeServer) -> None
 
 
 @pytest.mark.anyio
-async def test_all_that_is_left_comes_back_on_close(server: FakeServer) -> None:
+async def test_all_unspent_permits_are_given_back_on_close(server: FakeServer) -> None:
     limiter = server.async_limiter(prefetch=4, max_in_flight=2)
     for subject in range(5):
         await limiter.check(API, str(subject))
@@ -226,7 +226,7 @@ async def test_all_that_is_left_comes_back_on_close(server: FakeServer) -> None:
     assert refunded == ["3"] * 5
 
 
-def test_forget_forgets_here_as_well(server: FakeServer) -> None:
+def test_forget_also_drops_local_memory(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
     limiter.forget(API, "42")
@@ -240,12 +240,12 @@ def test_forget_forgets_here_as_well(server: FakeServer) -> None:
     assert limiter.check(local, "42")
 
 
-def test_ready_asks_for_something_that_takes_nothing(server: FakeServer) -> None:
+def test_ready_sends_a_call_that_takes_nothing(server: FakeServer) -> None:
     assert server.limiter().ready() == "module"
     assert server.calls == [("RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0")]
 
 
-def test_a_mistake_is_counted_also_where_nothing_is_decided(server: FakeServer) -> None:
+def test_a_mistake_is_counted_also_for_calls_without_a_decision(server: FakeServer) -> None:
     limiter = server.limiter()
     server.fail("NOPERM x")
     for ask in (limiter.refund, limiter.charge, limiter.forget):
@@ -259,7 +259,7 @@ def test_a_mistake_is_counted_also_where_nothing_is_decided(server: FakeServer) 
 # -- the hook -----------------------------------------------------------------------------------
 
 
-def test_the_hook_gets_a_keyed_hash_and_how_long_it_took() -> None:
+def test_the_hook_gets_a_keyed_hash_and_the_latency() -> None:
     server, told = SlowServer(), []
     for secret in (None, b"0123456789abcdef"):
         limiter = server.limiter(hmac_secret=secret, on_decision=lambda *call: told.append(call))

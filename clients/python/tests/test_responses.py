@@ -1,4 +1,4 @@
-"""The middlewares at the edges of a response: when it ends, and what is no plain request."""
+"""Tests the middlewares at the edges of a response: its end, and unusual requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_lease_is_held_until_the_last_part_of_the_body(server: FakeServe
         for more in (True, True, False):
             found.append(released(server))
             await send({"type": "http.response.body", "body": b"part", "more_body": more})
-        # What runs after the response holds nothing up.
+        # Work after the response does not delay the release.
         found.append(released(server))
 
     made = RateLimitMiddleware(streams, limiter=server.async_limiter(), rules=JOBS)
@@ -82,7 +82,7 @@ async def test_the_lifespan_of_an_application_is_not_limited(server: FakeServer)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("subject", [None, ""])
-async def test_an_empty_subject_is_nobody(server: FakeServer, subject: str | None) -> None:
+async def test_an_empty_subject_counts_as_missing(server: FakeServer, subject: str | None) -> None:
     def key(request: Request) -> str | None:
         return subject
 
@@ -93,7 +93,7 @@ async def test_an_empty_subject_is_nobody(server: FakeServer, subject: str | Non
 
 
 @pytest.mark.anyio
-async def test_an_empty_list_of_headers_leaves_retry_after(server: FakeServer) -> None:
+async def test_an_empty_list_of_headers_writes_only_retry_after(server: FakeServer) -> None:
     made = app(server, ONE, headers=[])
     first, denied = await get(made), await get(made)
     assert [name for name in first.headers if "ratelimit" in name] == []
@@ -102,7 +102,7 @@ async def test_an_empty_list_of_headers_leaves_retry_after(server: FakeServer) -
 
 
 @pytest.mark.anyio
-async def test_what_the_application_has_set_itself_stands_once(server: FakeServer) -> None:
+async def test_headers_of_the_application_are_kept_once(server: FakeServer) -> None:
     theirs = [(b"ratelimit-limit", b"7"), (b"ratelimit", b'"theirs";r=1;t=1')]
 
     async def answers(scope: Any, receive: Any, send: Any) -> None:
@@ -119,7 +119,7 @@ async def test_what_the_application_has_set_itself_stands_once(server: FakeServe
 
 
 @pytest.mark.anyio
-async def test_a_denial_has_the_fields_that_are_asked_for(server: FakeServer) -> None:
+async def test_a_denial_has_the_wanted_fields(server: FakeServer) -> None:
     made = app(server, ONE, headers=["x-ratelimit"])
     await get(made)
     names = [name for name in (await get(made)).headers if "ratelimit" in name]
@@ -167,7 +167,7 @@ def test_wsgi_has_the_options_of_asgi(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_wsgi_releases_whatever_a_body_does_at_its_end(server: FakeServer, closes: bool) -> None:
+def test_wsgi_releases_even_if_the_close_of_a_body_fails(server: FakeServer, closes: bool) -> None:
     class Broken(list[bytes]):
         def close(self) -> None:
             raise OSError("the file is gone")

@@ -1,4 +1,4 @@
-"""Through Sentinel, to whoever is the primary."""
+"""Tests that Sentinel leads the limiter to the current primary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ API = gcra("api", 6, 10, "60s")
 
 
 class Sentinel:
-    """One that watches a primary, and fails it over on its own word."""
+    """A Sentinel that watches a primary, and fails it over without a quorum of others."""
 
     def __init__(self, primary: Server) -> None:
         self.port, self._directory = free_port(), Path(primary.directory) / "sentinel"

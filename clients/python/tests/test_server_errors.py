@@ -1,4 +1,4 @@
-"""What real servers say when they cannot decide now, and what is a mistake of the program."""
+"""Tests the errors of real servers that cannot decide now, and mistakes of the program."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ PASSING: dict[str, Callable[[Server], Callable[[], None]]] = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("word", PASSING)
-async def test_a_server_that_cannot_decide_now(own_server: Server, word: str) -> None:
+async def test_on_error_decides_if_the_server_cannot(own_server: Server, word: str) -> None:
     closed = gcra("closed", 6, 10, "60s", on_error="deny")
     options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
     limiter = Limiter(own_server.client(), **options)
@@ -136,5 +136,5 @@ def test_any_subject_has_its_own_allowance(
         assert [limiter.check(API, one).remaining for one in SUBJECTS] == [4] * len(SUBJECTS)
     keys = server.command("KEYS", "*")
     assert all(len(key) < 200 for key in keys)
-    # The same bytes as every other process writes, whatever the client was told.
+    # The same bytes as every other process writes, whatever encoding the client has.
     assert ("rl:api:日本".encode() in keys) == (secret is None)

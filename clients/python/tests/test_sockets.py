@@ -1,4 +1,4 @@
-"""Many calls at once share few sockets, and what they wait for is no failure of the server."""
+"""Tests that many calls share few sockets, and that waiting for one is no failure of the server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .conftest import Server
 
 API = gcra("api", 1000, 1000, "60s")
 MANY = 256
-# A slow machine may need long for so many.
+# A slow machine may need long for this many calls.
 PATIENT: Any = {"timeout_ms": 60_000}
 
 
 def connections(client: redis.Redis) -> int:
-    """How many the server has ever taken."""
+    """Returns the number of connections that the server has ever accepted."""
     return int(client.info("stats")["total_connections_received"])
 
 
@@ -70,7 +70,7 @@ def test_a_thread_that_finds_no_socket_has_sent_nothing(shared_server: Server) -
         with pytest.raises(Unsent):
             sockets.call(("PING",), time.monotonic())
         assert not sockets._waiters
-        # Who waits is given what another one gives back.
+        # A waiter gets the connection that another call gives back.
         found: list[str] = []
         waiting = threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
         waiting.start()
@@ -83,7 +83,7 @@ def test_a_thread_that_finds_no_socket_has_sent_nothing(shared_server: Server) -
 
 
 @pytest.mark.live
-def test_a_connection_that_comes_after_the_end_is_closed(shared_server: Server) -> None:
+def test_a_connection_that_comes_after_close_is_closed(shared_server: Server) -> None:
     limiter = Limiter(shared_server.client(), **PATIENT)
     sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
     make, goes, made = sockets._make, threading.Event(), []
@@ -107,16 +107,16 @@ def test_a_connection_that_comes_after_the_end_is_closed(shared_server: Server) 
         time.sleep(0.001)
     assert not in_use.connected
     assert [one._sock for one in made] == [None]
-    # Who asks again begins anew.
+    # A call after the end starts again.
     assert limiter.check(API, "42").source == "server"
     limiter.close()
 
 
-# -- connections whose steps a test decides on ---------------------------------------------------
+# -- connections that the test controls -------------------------------------------------------
 
 
 class Connection:
-    """Of a driver, as far as it is looked at."""
+    """The part of a driver's connection that the limiter uses."""
 
     def __init__(self, dials: Dials) -> None:
         self._dials, self.is_connected = dials, False
@@ -150,7 +150,7 @@ class Connection:
 
 
 class Dials:
-    """What is on its way, and when it may come."""
+    """The dials under way, and a switch that lets them finish."""
 
     def __init__(self, most: int = MANY) -> None:
         self.made = self.under_way = 0
@@ -168,13 +168,13 @@ class Dials:
 
 
 async def settled() -> None:
-    """After more turns of the loop than anything here takes."""
+    """More turns of the loop than any test here takes."""
     for _ in range(1000):
         await asyncio.sleep(0)
 
 
 @pytest.mark.anyio
-async def test_few_connections_are_on_their_way_and_not_many_there() -> None:
+async def test_dials_and_open_connections_are_bounded() -> None:
     dials = Dials()
     asked = dials.pings(MANY)
     await settled()
@@ -189,7 +189,7 @@ async def test_few_connections_are_on_their_way_and_not_many_there() -> None:
 
 
 @pytest.mark.anyio
-async def test_who_waits_in_vain_or_is_cancelled_leaves_the_line() -> None:
+async def test_a_waiter_that_times_out_or_is_cancelled_leaves_the_queue() -> None:
     dials = Dials(1)
     dials.go.set()
     first, second = dials.pings(2)
@@ -201,7 +201,7 @@ async def test_who_waits_in_vain_or_is_cancelled_leaves_the_line() -> None:
     assert not dials.sockets._pool.waiters
     dials.answer.set()
     assert (await first, await dials.ping(), dials.made) == (b"PONG", b"PONG", 1)
-    # It is handed over, and the one who waits is cancelled before he knows.
+    # The connection is handed over, and the waiter is cancelled before it runs.
     pool = dials.sockets._pool
     held = await dials.sockets._take(pool, instant(60))
     (second,) = dials.pings(1)
@@ -213,14 +213,14 @@ async def test_who_waits_in_vain_or_is_cancelled_leaves_the_line() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_connection_that_does_not_come_is_the_error_of_one_call() -> None:
+async def test_a_failed_dial_fails_one_call() -> None:
     dials = Dials()
     dials.error = redis.ConnectionError("refused")
     dials.go.set()
     found = await asyncio.gather(*dials.pings(20), return_exceptions=True)
     assert [str(one) for one in found] == ["refused"] * 20
     assert dials.made == 20
-    # While there is one that answers, it is nobody's: who waits takes that.
+    # A failed dial fails no call while a connection is open: the waiter takes that one.
     dials.error = None
     (first,) = dials.pings(1)
     await settled()
@@ -233,7 +233,7 @@ async def test_a_connection_that_does_not_come_is_the_error_of_one_call() -> Non
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("turns", range(6))
-async def test_close_leaves_no_connection_whenever_it_comes(turns: int) -> None:
+async def test_close_leaves_no_connection_at_any_moment(turns: int) -> None:
     dials = Dials()
     asked = dials.pings(3)
     await settled()
@@ -252,7 +252,7 @@ async def test_close_leaves_no_connection_whenever_it_comes(turns: int) -> None:
 
 
 class Crowded:
-    """Answers the one at once; the other finds no connection in the end."""
+    """Answers the first call at once; the second never gets a connection."""
 
     def __init__(self) -> None:
         self.full = anyio.Event()
@@ -272,7 +272,7 @@ class Crowded:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("answers_others", "after"), [(True, "server"), (False, "error")])
-async def test_a_call_that_was_not_sent_is_no_failure_of_a_server_that_answers(
+async def test_an_unsent_call_is_no_failure_of_an_answering_server(
     answers_others: bool, after: str
 ) -> None:
     crowded = Crowded()
@@ -287,7 +287,7 @@ async def test_a_call_that_was_not_sent_is_no_failure_of_a_server_that_answers(
     assert (await limiter.check(API, "42")).source == after
 
 
-def test_an_overload_of_our_own_is_no_failure_of_the_server() -> None:
+def test_too_many_calls_are_no_failure_of_the_server() -> None:
     gate = Gate(1, 1, 1)
     probe = gate.enter(0)
     for _ in range(9):
