@@ -1,4 +1,5 @@
-//! The client's address: the peer's, or what a named proxy says, and never the leftmost.
+//! The client's address: the peer's, or the one that a trusted proxy forwards. Never simply the
+//! leftmost entry, which a client can forge.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,10 +9,10 @@ use crate::Error;
 
 const IPV6_BITS: u8 = 64;
 const PORT_DIGITS_MAX: usize = 5;
-/// What may stand around the values of a field; no other space does.
+/// The only blanks that may surround the values of a field.
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// Finds the client behind the proxies that are named.
+/// Finds the client behind the trusted proxies.
 #[derive(Debug, Clone, Default)]
 pub struct ClientAddress {
     networks: Vec<IpNet>,
@@ -19,11 +20,11 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// `trusted_proxies` are addresses, networks, or `unix` for whoever comes by a socket that has
-    /// no address.
+    /// Reads the trusted proxies: addresses, networks, or `unix` for peers on a unix socket, which
+    /// have no address.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what is neither.
+    /// [`Error::InvalidArgument`] if an entry is none of these.
     pub fn new<'a>(trusted_proxies: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let mut made = Self::default();
         for name in trusted_proxies {
@@ -38,10 +39,11 @@ impl ClientAddress {
         Ok(made)
     }
 
-    /// The address as a subject, IPv6 cut to its /64; nothing when nobody can tell.
+    /// Returns the client's address as a subject, an IPv6 address as its /64 network. `None` if the
+    /// address is unknown.
     ///
-    /// `forwarded` are the values of `X-Forwarded-For` in their order. They are read only when the
-    /// peer is a proxy that is named, from the right, up to the first address that is none.
+    /// `forwarded` holds the values of `X-Forwarded-For`, in order. They are read only if the peer
+    /// is a trusted proxy, from the right, up to the first address that is not a trusted proxy.
     #[must_use]
     pub fn find<'a>(
         &self,
@@ -70,7 +72,7 @@ impl ClientAddress {
     }
 }
 
-/// An address as proxies write it: with a port, in brackets, with a zone, as mapped IPv4.
+/// Parses an address as proxies write it: with a port, in brackets, with a zone, as mapped IPv4.
 pub(crate) fn parsed(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches(BLANK);
     let (address, port) = match text.strip_prefix('[') {

@@ -1,4 +1,4 @@
-//! Taking leases, alone or among other rules.
+//! Taking leases, alone or with other rules.
 
 use redis::Value;
 use uuid::Uuid;
@@ -8,10 +8,11 @@ use crate::lease::{Asked, Holder};
 use crate::{Call, Decision, Error, Kind, Lease, Limiter, clock, protocol};
 
 impl Limiter {
-    /// A permit that renews itself, and is given back when the guard is released or dropped.
+    /// Takes a permit that renews itself. The permit is released when the returned guard is
+    /// released or dropped.
     ///
     /// # Errors
-    /// [`Error::LeaseDenied`] with the decision when none is free; else as
+    /// [`Error::LeaseDenied`] with the decision if no permit is free; otherwise as
     /// [`check`](Limiter::check).
     pub async fn lease(&self, call: Call<'_>) -> Result<Lease, Error> {
         if call.rule.kind() != Kind::Lease {
@@ -21,8 +22,8 @@ impl Limiter {
         leases.pop().ok_or_else(|| Error::LeaseDenied(Box::new(decision)))
     }
 
-    /// One call for all rules, leases among them: what a middleware asks. The leases are held while
-    /// their guards live. A call that nobody learns the answer of holds none.
+    /// Checks all rules in one call, leases among them, as middleware needs it. Leases are held
+    /// while their guards live. A lease whose answer never reaches the caller is released.
     ///
     /// # Errors
     /// As [`check_all`](Limiter::check_all).
@@ -65,7 +66,7 @@ impl Limiter {
         self.decide(&command, std::slice::from_ref(keyed), clock::now(), read).await
     }
 
-    /// Of a lease: what is given back when nobody learns the answer.
+    /// Returns, for a lease, the permit to release if the answer never reaches the caller.
     fn asked(&self, call: &Keyed<'_>) -> Option<Asked> {
         let id = call.id.filter(|_| call.rule.kind() == Kind::Lease)?.to_owned();
         let (rule, key) = (call.rule.clone(), call.key.clone());

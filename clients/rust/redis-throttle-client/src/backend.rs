@@ -1,5 +1,5 @@
-//! Who decides on the server: the module, or where there is none its library, as functions or as a
-//! script. One choice is remembered; it is made anew when a call proves that it did not run.
+//! The back end on the server: the module, otherwise its library, as functions or as a script. The
+//! limiter remembers one choice and searches again when an error proves that a call did not run.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -18,26 +18,28 @@ const LIBRARY: &str = include_str!("redis_throttle.lua");
 const SCRIPT: &str = include_str!("redis_throttle_script.lua");
 
 const NO_FUNCTION: &str = "Function not found";
-/// The first time, after another call has looked, and after this one has.
+/// The first attempt, one after another call's search, and one after its own.
 const TRIES_MAX: usize = 3;
-/// Somebody may load a library between our question and our answer to it.
+/// Another client may load a library between the version check and the load.
 const LOADS_MAX: usize = 3;
-/// A search goes on when its call has timed out, so that a later one finds what it found.
+/// A search continues after its call has timed out, so that a later call can use the result.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-/// What decides on the server: as an option what is wanted, of [`Limiter::ready`] what answers.
+/// The back end on the server: as an option the one to use, from [`Limiter::ready`] the one that
+/// answers.
 ///
 /// [`Limiter::ready`]: crate::Limiter::ready
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Backend {
-    /// The first of the others that is there, in their order. Never what answers.
+    /// The first available of the others, in their order. Never returned by `ready`.
     #[default]
     Auto,
     /// The module.
     Module,
-    /// The library of functions, of Redis 7.0 and Valkey on: loaded where it is missing or older.
+    /// The library of functions, for Redis 7.0 and Valkey and later: loaded if it is missing or
+    /// older.
     Functions,
-    /// The same as a script, for servers and users without functions.
+    /// The same library as a script, for servers and users without functions.
     Script,
 }
 
@@ -55,14 +57,14 @@ impl FromStr for Backend {
     }
 }
 
-/// A choice, and how many searches led to it. `Auto` is none: nobody has looked yet.
+/// A choice, and the number of searches so far. `Auto` means that no search has run yet.
 #[derive(Debug, Clone, Copy)]
 struct Choice {
     backend: Backend,
     searches: u64,
 }
 
-/// A connection over which one of the back ends answers.
+/// A connection and the back end that answers over it.
 pub(crate) struct Backends {
     pub connection: Wire,
     wanted: Backend,
@@ -72,13 +74,14 @@ pub(crate) struct Backends {
     searched: std::sync::Mutex<HashMap<Option<Arc<str>>, LastSearch>>,
 }
 
-/// The number of a node's last search, which is locked while there is one.
+/// The number of a node's last search, locked during a search.
 type LastSearch = Arc<Mutex<u64>>;
 
-/// What came of a command that was sent.
+/// The result of a command.
 enum Outcome {
     Reply(Value),
-    /// It did not run, for this reason; none when nobody has looked yet, and it was not sent.
+    /// The command did not run, for this reason; `None` if it was not sent because no search has
+    /// run yet.
     NotRun(Option<RedisError>),
 }
 
@@ -86,7 +89,7 @@ impl Backends {
     pub fn new(connection: impl Connection, wanted: Backend) -> Self {
         let found = match wanted {
             Backend::Auto => Backend::Module,
-            // One of an older version answers, too: it is looked at before the first call.
+            // An older library answers too, so its version is checked before the first call.
             Backend::Functions => Backend::Auto,
             one => one,
         };
@@ -100,7 +103,7 @@ impl Backends {
         }
     }
 
-    /// Which one answered last.
+    /// Returns the back end that answered last.
     pub fn found(&self) -> Backend {
         let all = [Backend::Auto, Backend::Module, Backend::Functions, Backend::Script];
         all[usize::from(self.found.load(Ordering::Acquire))]
@@ -111,8 +114,8 @@ impl Backends {
         Choice { backend: self.found(), searches }
     }
 
-    /// Sends a command of the module to whoever is there. What did not run is sent again, and what
-    /// may have run is not.
+    /// Sends a command of the module to the current back end. A call that did not run is sent
+    /// again; a call that may have run is not.
     pub async fn send(self: &Arc<Self>, command: &Command<'_>) -> Result<Value, Error> {
         let tried = self.choice();
         let (mut backend, mut since) = (tried.backend, tried.searches);
@@ -121,12 +124,12 @@ impl Backends {
                 return Ok(reply);
             }
             backend = self.search(command.key(), backend, since).await?;
-            // What another call has found may have been another node's.
+            // The other call's result may be for another node.
             since = u64::MAX;
         }
         match self.attempt(command, backend).await? {
             Outcome::Reply(reply) => Ok(reply),
-            // What never stays does not pass by itself.
+            // A back end that disappears every time is not a temporary error.
             Outcome::NotRun(Some(error)) => Err(error.into()),
             Outcome::NotRun(None) => Err(Error::away("nobody has found a back end")),
         }
@@ -137,7 +140,7 @@ impl Backends {
             Backend::Auto if command.words()[0].starts_with("RL.") => {
                 return Ok(Outcome::NotRun(None));
             }
-            // What every server knows needs none.
+            // Commands that every server knows need no back end.
             Backend::Auto | Backend::Module => None,
             Backend::Functions => protocol::as_function(command),
             Backend::Script => protocol::as_script(command, &self.script_sha),
@@ -155,7 +158,7 @@ impl Backends {
         }
     }
 
-    /// After a restart the server may have the module: the next call begins with it.
+    /// After a restart the server may have the module, so the next call tries it first.
     fn lost(&self, error: &RedisError) {
         let away = match error.kind() {
             ErrorKind::Io => !error.is_timeout(),
@@ -168,8 +171,8 @@ impl Backends {
         }
     }
 
-    /// What a node has: one search at a time, and none when there was one since. It runs by itself:
-    /// a call that is given up does not end it.
+    /// Finds the back end of a node. One search runs at a time per node, and a search newer than
+    /// `since` is reused. It runs in its own task, so an abandoned call does not end it.
     async fn search(
         self: &Arc<Self>,
         key: &str,
@@ -203,15 +206,16 @@ impl Backends {
     }
 }
 
-/// Whether the error proves that the call did not run: the command, the function or the script is
-/// not there.
+/// Returns true if the error proves that the call did not run: the command, the function or the
+/// script is missing.
 fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
     let (detail, command) = (error.detail().unwrap_or_default(), &*sent.words()[0]);
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::NoScript) => command == "EVALSHA",
         ErrorKind::Server(_) if command.starts_with("FCALL") && detail == NO_FUNCTION => true,
         ErrorKind::Server(_) if command.starts_with("RL.") || command.starts_with("FCALL") => {
-            // Redis 6 puts other marks around the name. Without one, it is the library that speaks.
+            // Redis 6 uses another quote around the name. An error without this form comes from the
+            // library.
             let named = detail.strip_prefix("unknown command ").unwrap_or_default();
             let name = named.strip_prefix(['\'', '`']).unwrap_or_default();
             name.strip_prefix(command).is_some_and(|rest| rest.starts_with(['\'', '`']))
@@ -220,13 +224,13 @@ fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
     }
 }
 
-/// Who is not let in is not let in another way either.
+/// Returns true if the user is not authenticated, which no other back end changes.
 fn is_locked_out(error: &Error) -> bool {
     matches!(error, Error::Rejected { source } if source.code() == Some("NOAUTH"))
 }
 
-/// Whether it has no functions, or this user may not load any, or it is a replica: it takes a
-/// script, to look.
+/// Returns true if the server has no functions, this user may not load any, or the server is a
+/// replica. A script can still read there.
 fn takes_no_library(error: &Error) -> bool {
     match error {
         Error::Unavailable { source: Some(source), .. } => {
@@ -236,7 +240,7 @@ fn takes_no_library(error: &Error) -> bool {
     }
 }
 
-/// The first that is there. What was tried in vain is not tried again.
+/// Finds the first available back end. One that just failed is not tried again.
 async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Backend, Error> {
     if wanted == Backend::Auto && tried != Backend::Module && node.has_module().await? {
         return Ok(Backend::Module);
@@ -251,7 +255,7 @@ async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Back
     node.load_script().await.map(|()| Backend::Script)
 }
 
-/// The node that a key is on.
+/// The node of a key.
 struct Node<'a> {
     connection: &'a Wire,
     key: &'a str,
@@ -264,7 +268,7 @@ impl Node<'_> {
         self.connection.send(&command).await
     }
 
-    /// Whatever the module answers, it is there; even that this user may not ask.
+    /// Returns true if the module answers in any way, even that this user has no permission.
     async fn has_module(&self) -> Result<bool, Error> {
         let probe = protocol::probe(self.key);
         match self.connection.send(&probe).await {
@@ -277,8 +281,9 @@ impl Node<'_> {
         }
     }
 
-    /// Loads ours, unless it is there, or a newer one that serves older callers. What is not there
-    /// is loaded without REPLACE, so that nothing newer is lost that comes in between.
+    /// Loads the bundled library, unless the same or a newer one, which also serves older clients,
+    /// is present. A missing library is loaded without REPLACE, to keep a newer one loaded in
+    /// between.
     async fn load_library(&self) -> Result<(), Error> {
         let ours = bundled_version();
         let mut left = LOADS_MAX;
@@ -300,9 +305,9 @@ impl Node<'_> {
         }
     }
 
-    /// By running it, which keeps it, and which everybody may who may use it. First by its name:
-    /// whom the server does not know it refuses, and a text as long as the script ends the
-    /// connection.
+    /// Loads the script by running it, which stores it and needs no more permissions than using it.
+    /// Sends its hash first: an unauthenticated user is refused there, before the long script text,
+    /// which would end the connection.
     async fn load_script(&self) -> Result<(), Error> {
         match self.ask(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
             Ok(_) => return Ok(()),
@@ -314,12 +319,12 @@ impl Node<'_> {
     }
 }
 
-/// Whether a library of our name is there, ours or that of somebody else.
+/// Returns true if a library of the same name is present, bundled or foreign.
 fn is_taken(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.starts_with("Library"))
 }
 
-/// `0.10.2` as numbers, the higher the newer.
+/// Splits a version such as `0.10.2` into numbers, to compare versions.
 fn numbers(version: &str) -> Vec<u64> {
     version.split('.').map_while(|number| number.parse().ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! The circuit breaker of a node: it also limits the calls in flight.
+//! The circuit breaker of a node, which also limits the calls in flight.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::{Error, clock};
 
-/// Counts the calls in flight and the failures of a node: whether it is to be asked at all. After
-/// `failures` in a row it stays shut for `pause`; then one call is the probe.
+/// Counts the calls in flight and the failures of a node. After `failures` failures in a row it
+/// rejects calls for `pause`; then one call probes the node.
 #[derive(Debug)]
 pub(crate) struct Gate {
     max_in_flight: usize,
@@ -25,8 +25,8 @@ struct State {
     probing: bool,
 }
 
-/// A call that is on its way. Dropped without an outcome it was given up by its caller, which
-/// tells nothing about the node.
+/// A call in flight. A pass dropped without an outcome belongs to a caller that gave up, which says
+/// nothing about the node.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
@@ -52,14 +52,14 @@ impl Gate {
         }
         state.in_flight += 1;
         let probe = state.shut_until.is_some();
-        // One may be on its way still, when an older call has opened the gate meanwhile.
+        // A probe may still be in flight if an older call closed the breaker in the meantime.
         state.probing |= probe;
         Ok(Pass { gate: self, probe, answered: None })
     }
 }
 
 impl Pass<'_> {
-    /// Ends the call: whether the node answered, be it with an error.
+    /// Ends the call. `answered` is true if the node answered, even with an error.
     pub fn end(mut self, answered: bool) {
         self.answered = Some(answered);
     }

@@ -1,9 +1,9 @@
-//! What is asked: a rule, for whom, and what it costs.
+//! A call: its rule, its subject and its cost.
 
 use crate::key::Keys;
 use crate::{Error, Rule};
 
-/// A call under a rule: `rule.of("42")`, then `.cost(3)` or `.tag("acme")` where they differ.
+/// A call under a rule: `rule.of("42")`, then `.cost(3)` or `.tag("acme")` if needed.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Call<'a> {
@@ -15,24 +15,24 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// A call that costs one unit.
+    /// Creates a call that costs one unit.
     pub fn new(rule: &'a Rule, subject: &'a str) -> Self {
         Self { rule, subject, cost: 1, tag: None, id: None }
     }
 
-    /// What it takes: 0 to 10^12 units. 0 takes nothing and tells how things stand.
+    /// Sets the cost: 0 to 10^12 units. 0 takes nothing and returns the status.
     pub fn cost(mut self, cost: u64) -> Self {
         self.cost = cost;
         self
     }
 
-    /// The hash tag of its key: keys of one tag are in one slot of a cluster.
+    /// Sets the hash tag of the key. Keys with the same tag share a slot of a cluster.
     pub fn tag(mut self, tag: &'a str) -> Self {
         self.tag = Some(tag);
         self
     }
 
-    /// Of a lease: the name of the holder, 1 to 128 bytes. A random one when it is not set.
+    /// Sets the holder's name for a lease: 1 to 128 bytes. Default: a random name.
     pub fn id(mut self, id: &'a str) -> Self {
         self.id = Some(id);
         self

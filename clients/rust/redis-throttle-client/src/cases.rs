@@ -1,4 +1,4 @@
-//! The table of cases that the clients of all languages share.
+//! Runs the table of cases that the clients of all languages share.
 
 use std::net::IpAddr;
 
@@ -22,17 +22,17 @@ fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field].as_str().unwrap_or_else(|| panic!("{field} of {of} is text"))
 }
 
-/// A number that the types of this language take: the others cannot be written down in it.
+/// Reads a number that this client's types can hold. Others cannot occur in Rust.
 fn natural(of: &Value, field: &'static str) -> Result<u64, Error> {
     of[field].as_u64().ok_or_else(|| Error::invalid(field, "expected an integer"))
 }
 
-/// A duration of the table, where a number is seconds.
+/// Reads a duration of the table; a number is in seconds.
 fn span(value: &Value, argument: &'static str) -> Result<String, Error> {
     let Some(seconds) = value.as_f64() else { return Ok(value.as_str().unwrap().to_owned()) };
     let span = std::time::Duration::try_from_secs_f64(seconds);
     let span = span.map_err(|_| Error::invalid(argument, "expected a positive number"))?;
-    // As text again, so that one type is enough here.
+    // Convert back to text, so that one type is enough here.
     let us = crate::duration::checked_us(&span, argument)?;
     Ok(crate::duration::text(us))
 }
@@ -148,7 +148,7 @@ fn reply_of(value: &Value) -> Reply {
     }
 }
 
-/// Of a decision, the fields that a case names.
+/// Returns the fields of a decision that a case names.
 fn plain(decision: &Decision, wanted: &Value) -> Value {
     let all = json!({
         "allowed": decision.allowed,
@@ -186,7 +186,7 @@ fn reply_of_several(input: &Value, wanted: &Value) -> Result<Value, Error> {
     Ok(json!({ "decision": plain(&decision, &wanted["decision"]), "rows": rows }))
 }
 
-/// The decision that a case of headers or problems is about.
+/// Builds the decision for a case of headers or problems.
 fn decided(input: &Value) -> Result<Decision, Error> {
     let rules = input["rules"].as_array().unwrap();
     let rule = rule_of(&rules[0])?;
@@ -223,7 +223,7 @@ fn found_address(input: &Value) -> Result<Value, Error> {
     let texts = |field: &str| -> Vec<&str> {
         input[field].as_array().unwrap().iter().filter_map(Value::as_str).collect()
     };
-    // A peer is an address in this language: what is none cannot be given, and is nobody.
+    // In Rust a peer is always an address; anything else in the table is an unknown peer.
     let peer: Option<IpAddr> = input["peer"].as_str().and_then(address::parsed);
     let found = ClientAddress::new(texts("trusted"))?.find(peer, texts("forwarded").into_iter());
     Ok(found.map_or(Value::Null, Value::from))
@@ -288,7 +288,7 @@ fn every_case_of_the_table_holds() {
     assert!(run > 200, "{run} cases");
 }
 
-/// A command of the module again, of how a back end without it is asked.
+/// Converts a call of another back end back to the module's command.
 fn read_back(written: &Command<'_>, name_at: usize) -> Vec<String> {
     let words = written.words();
     let (keys, rest) = words[3..].split_at(words[2].parse().expect("how many keys"));

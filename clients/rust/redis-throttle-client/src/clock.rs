@@ -1,5 +1,5 @@
-//! The one place that reads clocks. Time-outs, caches and leases run on tokio's, which a test can
-//! pause and move; the calendar is for headers alone.
+//! The only code that reads clocks. Timeouts, caches and leases use tokio's clock, which a test can
+//! pause and move. Only HTTP headers use the calendar.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,13 +9,13 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Unix time in ms.
+/// Returns Unix time in ms.
 pub(crate) fn epoch_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whole milliseconds of a span, rounded up.
+/// Converts a span to whole milliseconds, rounded up.
 pub(crate) fn ceil_ms(span: Duration) -> u64 {
     u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

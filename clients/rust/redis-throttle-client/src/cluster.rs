@@ -17,8 +17,9 @@ const TOPOLOGY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A connection to a cluster.
 ///
-/// It is opened here, with the options of the user's client but without its retries: a repeated
-/// call counts again. A redirection is followed, once, for a node that redirects has not counted.
+/// It uses the options of the given client but without its retries, because a repeated call would
+/// count again. It follows one redirection per call: a node that redirects has not counted the
+/// call.
 #[derive(Clone)]
 pub struct Cluster {
     connection: ClusterConnection,
@@ -31,13 +32,13 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Which node has which slots, for a circuit breaker each.
+/// The node of each slot, to give each node its own circuit breaker.
 #[derive(Debug, Default)]
 struct Topology {
     slots: RwLock<Vec<(SlotRange, Arc<str>)>>,
     asking: AtomicBool,
-    /// Where the question for the version of a slot's library was redirected to: what follows, to
-    /// load it, belongs there and is redirected by none.
+    /// The node to which a slot's version check was redirected. The following load goes there,
+    /// because it is not redirected itself.
     redirected: Mutex<HashMap<u16, Address>>,
 }
 
@@ -46,11 +47,11 @@ type Address = (String, u16);
 type SlotRange = std::ops::RangeInclusive<u16>;
 
 impl Cluster {
-    /// Opens the connections in the background; a cluster that is away is no error here. Made
-    /// within a runtime of tokio.
+    /// Opens the connections in the background. An unavailable cluster is no error here. Call it
+    /// within a tokio runtime.
     ///
     /// # Errors
-    /// What the driver finds wrong with the builder.
+    /// The driver's errors about the builder.
     pub fn new(builder: ClusterClientBuilder) -> Result<Self, RedisError> {
         let client = builder.retries(0).build()?;
         let connection = client.get_pending_async_connection_with_config(ClusterConfig::new());
@@ -59,7 +60,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Asks for the slots in the background, unless somebody does already.
+    /// Fetches the slots in the background, unless a fetch is already running.
     fn learn(&self) {
         let (mut connection, topology) = (self.connection.clone(), self.topology.clone());
         if topology.asking.swap(true, Ordering::AcqRel) {
@@ -78,7 +79,7 @@ impl Cluster {
         });
     }
 
-    /// Follows a redirection, as it says.
+    /// Follows a redirection.
     async fn follow(&self, command: &Command<'_>, error: RedisError) -> Result<Value, RedisError> {
         let node = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
         let node = node.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
@@ -106,7 +107,8 @@ impl Cluster {
         self.topology.redirected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where a command goes: to the primary of its first key, whatever the driver knows of it.
+    /// Routes a command to the primary of its first key, regardless of what the driver knows about
+    /// the command.
     fn route(&self, command: &Command<'_>) -> SingleNodeRoutingInfo {
         if asks_version(command) {
             self.redirected().remove(&slot_of(command.key()));
@@ -140,8 +142,8 @@ impl Connection for Cluster {
         })
     }
 
-    /// The node by its id. Until the slots are known, and for a slot that nobody has, all nodes are
-    /// as one.
+    /// Returns the id of the key's node. `None`, one node for all, until the slots are known and
+    /// for an unassigned slot.
     fn node(&self, key: &str) -> Option<Arc<str>> {
         let slot = slot_of(key);
         let slots = self.topology.slots.read().unwrap_or_else(PoisonError::into_inner);
@@ -154,7 +156,7 @@ fn asks_version(command: &Command<'_>) -> bool {
     command.words()[1] == "rl_version"
 }
 
-/// The number of a key's slot: the CRC-16 (XMODEM) of its hash tag.
+/// Returns the slot of a key: the CRC-16 (XMODEM) of its hash tag.
 fn slot_of(key: &str) -> u16 {
     let open = key.find('{').map(|at| &key[at + 1..]);
     let tag = open.and_then(|rest| rest.find('}').map(|at| &rest[..at]));
@@ -163,7 +165,8 @@ fn slot_of(key: &str) -> u16 {
     ) % 16_384
 }
 
-/// The rows of `CLUSTER SLOTS`: first slot, last slot, and the primary as address, port and id.
+/// Reads the rows of `CLUSTER SLOTS`: first slot, last slot, and the primary as address, port and
+/// id.
 fn slots_of(reply: &Value) -> Vec<(SlotRange, Arc<str>)> {
     let rows = if let Value::Array(rows) = reply { &rows[..] } else { &[] };
     let read = |row: &Value| {

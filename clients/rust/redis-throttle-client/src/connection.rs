@@ -1,4 +1,4 @@
-//! The user's own connection, asked once a call.
+//! The user's own connection, used once per call.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use redis::{Cmd, RedisError, Value};
 
-/// A command of the server, and the key that it is routed by.
+/// A command of the server with its routing key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command<'a> {
     words: Vec<Cow<'a, str>>,
-    /// The key that it is routed by, where that is not the second word.
+    /// The routing key, if it is not the second word.
     key: Option<Cow<'a, str>>,
 }
 
@@ -21,25 +21,25 @@ impl<'a> Command<'a> {
         Self { words: words.into_iter().collect(), key: None }
     }
 
-    /// For the node of a key, wherever that stands in the words, and if it does.
+    /// Builds a command for the node of a key, regardless of the key's place in the words.
     pub(crate) fn at(key: &'a str, words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         Self { words: words.into_iter().collect(), key: Some(key.into()) }
     }
 
-    /// All words, the name first.
+    /// Returns all words, the name first.
     #[must_use]
     pub fn words(&self) -> &[Cow<'a, str>] {
         &self.words
     }
 
-    /// The first key: all keys of a command are in one slot of a cluster. Of a command without
-    /// keys, one whose node it is for.
+    /// Returns the first key: all keys of a command are in one slot of a cluster. For a command
+    /// without keys, returns a key of the node that it is for.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or_else(|| &self.words[1])
     }
 
-    /// The command as the driver sends it.
+    /// Returns the command as the driver sends it.
     #[must_use]
     pub fn to_cmd(&self) -> Cmd {
         let bytes = self.words.iter().map(|word| word.len()).sum();
@@ -51,23 +51,23 @@ impl<'a> Command<'a> {
     }
 }
 
-/// What a connection answers.
+/// The future of a reply.
 pub type Reply<'a> = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send + 'a>>;
 
-/// Whatever a limiter asks: implemented for the connections of redis-rs, and by fakes.
+/// A connection of a limiter: implemented for the connections of redis-rs, and by fakes.
 pub trait Connection: Send + Sync + 'static {
-    /// Sends a command once, and never again. The limiter drops the future when its time is over.
+    /// Sends a command once and never repeats it. The limiter drops the future at its deadline.
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a>;
 
-    /// The node that a key is on, where there are several. Each has a circuit breaker of its own:
-    /// one that is away does not shut the others.
+    /// Returns the node of a key, if there are several nodes. Each has its own circuit breaker: an
+    /// unavailable node does not block the others.
     fn node(&self, key: &str) -> Option<Arc<str>> {
         let _ = key;
         None
     }
 }
 
-/// An error reply is an error, wherever the driver leaves it.
+/// Converts an error reply to an error, wherever the driver puts it.
 pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
     match reply? {
         Value::ServerError(error) => Err(error.into()),
@@ -75,9 +75,9 @@ pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisE
     }
 }
 
-/// The connection of a limiter. Those of the driver are asked without a box around the answer: it
-/// would be larger than what a thread keeps for its next allocation, and for more than that threads
-/// wait for each other.
+/// The connection of a limiter. The driver's own connections are called without a boxed future: the
+/// box would be too large for the allocator's per-thread cache, and threads would contend for
+/// memory.
 pub(crate) enum Wire {
     Multiplexed(redis::aio::MultiplexedConnection),
     #[cfg(feature = "connection-manager")]
@@ -120,7 +120,7 @@ impl Wire {
     }
 }
 
-/// It is not opened again when it is lost: [`ConnectionManager`] is.
+/// Does not reconnect after a loss; [`ConnectionManager`] does.
 ///
 /// [`ConnectionManager`]: https://docs.rs/redis/latest/redis/aio/struct.ConnectionManager.html
 impl Connection for redis::aio::MultiplexedConnection {
@@ -130,7 +130,7 @@ impl Connection for redis::aio::MultiplexedConnection {
     }
 }
 
-/// Connects again by itself; what was under way when the connection was lost is not repeated.
+/// Reconnects by itself. Calls in flight during a loss are not repeated.
 #[cfg(feature = "connection-manager")]
 impl Connection for redis::aio::ConnectionManager {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {

@@ -1,27 +1,28 @@
-//! What a limiter has counted.
+//! The counters of a limiter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Decision, Source};
 
-/// What a limiter and its clones have counted since it was made.
+/// Counts of a limiter and its clones since the limiter was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Decisions that allowed.
+    /// Decisions that allowed the call.
     pub allowed: u64,
-    /// Decisions that denied.
+    /// Decisions that denied the call.
     pub denied: u64,
-    /// Of these decisions, those that `on_error` made without an answer.
+    /// The part of these decisions that `on_error` made without an answer.
     pub degraded: u64,
-    /// Of these decisions, those that were made without asking: a cached denial, or a permit that
-    /// was fetched in advance.
+    /// The part of these decisions made without a request to the server: by a cached denial or a
+    /// prefetched permit.
     pub local: u64,
-    /// Calls that failed by a mistake of the program or of its server's set-up: no decisions.
+    /// Calls that failed because of a mistake in the program or the server's setup. They are not
+    /// decisions.
     pub mistakes: u64,
 }
 
-/// The counts as they grow.
+/// The live counters.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     allowed: AtomicU64,

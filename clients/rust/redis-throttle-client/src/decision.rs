@@ -1,23 +1,23 @@
-//! Decisions: what was answered, as a value.
+//! Decisions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Who decided.
+/// The source of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
     /// The server.
     Server,
-    /// This process: a cached denial, a permit fetched in advance, or the share of a rule under
+    /// This process: a cached denial, a prefetched permit, or the local share of a rule under
     /// [`OnError::Local`](crate::OnError::Local).
     Local,
-    /// Nobody: there was no answer, and the rule is open or closed.
+    /// No limiter: there was no answer, and `on_error` allowed or denied the call.
     Error,
 }
 
 impl Source {
-    /// `server`, `local` or `error`, for logs and metrics.
+    /// Returns `server`, `local` or `error`, for logs and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -28,57 +28,57 @@ impl Source {
     }
 }
 
-/// May it happen now?
+/// The decision on a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use]
 pub struct Decision {
-    /// Whether it may.
+    /// Whether the call is allowed.
     pub allowed: bool,
-    /// The capacity that was asked for; 0 where only the server knows it and did not answer.
+    /// The capacity of the rule; 0 if only the server knows it and did not answer.
     pub limit: u64,
-    /// What would still be allowed, rounded down.
+    /// The units left, rounded down.
     pub remaining: u64,
-    /// Denied: after so many ms the same call is allowed, or -1 when it never is. Allowed: 0; the
-    /// leaky bucket alone tells there how long to wait before acting.
+    /// If denied: the time in ms until the same call is allowed, or -1 if it never is. If allowed:
+    /// 0, except in a leaky bucket, where it is the time to wait before acting.
     pub retry_after_ms: i64,
-    /// When the subject is back to its full allowance, rounded up.
+    /// The time in ms until the full allowance is available, rounded up.
     pub reset_after_ms: u64,
     /// The name of the rule that decided.
     pub rule: Arc<str>,
-    /// Who decided.
+    /// The source of the decision.
     pub source: Source,
     /// Whether the server gave no answer and `on_error` decided.
     pub degraded: bool,
-    /// What a policy in the shadow would say; elsewhere as `allowed`.
+    /// Whether a policy in shadow mode would allow the call; otherwise the same as `allowed`.
     pub would_allow: bool,
-    /// What a policy in the shadow would say; elsewhere as `retry_after_ms`.
+    /// The retry time of a policy in shadow mode; otherwise the same as `retry_after_ms`.
     pub would_retry_after_ms: i64,
-    /// The units that were taken, or with them allowed.
+    /// 1 if the call is allowed, otherwise 0, regardless of its cost.
     pub granted: u64,
-    /// The length of the rule's window or its time to refill, where it has one.
+    /// The length of the rule's window or its time to refill, if it has one.
     pub window_us: Option<u64>,
-    /// One decision for each rule of a call with several, in their order.
+    /// One decision per rule for a call with several rules, in their order.
     pub rows: Vec<Decision>,
-    /// Which of the calls decided, counted from 0.
+    /// The index of the deciding call, from 0.
     pub deciding: usize,
 }
 
 impl Decision {
-    /// Whether coming back does not help: the cost is above the limit.
+    /// Returns true if a retry never helps: the cost is above the limit.
     #[must_use]
     pub fn never(&self) -> bool {
         !self.allowed && self.retry_after_ms < 0
     }
 
-    /// How long to wait: before coming back after a denial, before acting in a leaky bucket.
-    /// Nothing when coming back does not help.
+    /// Returns the time to wait: before a retry after a denial, before acting in a leaky bucket.
+    /// `None` if a retry never helps.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         u64::try_from(self.retry_after_ms).ok().map(Duration::from_millis)
     }
 
-    /// The decision of nobody.
+    /// Creates the decision that `on_error` makes without an answer.
     pub(crate) fn without_answer(rule: Arc<str>, allowed: bool, retry_after_ms: i64) -> Self {
         Self {
             allowed,
@@ -98,7 +98,7 @@ impl Decision {
         }
     }
 
-    /// The decision of which one row of several stands for the whole.
+    /// Creates the decision on several rules, with the row at `at` as the deciding one.
     pub(crate) fn of_rows(at: usize, rows: Vec<Self>) -> Self {
         Self { rows: rows.clone(), deciding: at, ..rows[at].clone() }
     }

@@ -1,5 +1,5 @@
-//! Denials that hold: the same call is denied until the instant that the server named, so nobody
-//! needs to ask. Bounded: the one that was least lately used goes first.
+//! The denial cache: the same call is denied until the instant that the server named, without a
+//! request. When the cache is full, the least recently used denial is evicted.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,15 @@ use crate::{Decision, Source};
 
 #[derive(Debug)]
 struct Denials {
-    /// By the words of a call with NUL between them, which stands in no key and no number. With
-    /// each the instant before it was asked.
+    /// Denials by the words of their call, joined by NUL, which occurs in no key and no number.
+    /// Each with the instant before its request.
     by_words: LruCache<String, (Decision, Instant)>,
-    /// When a key was last forgotten. What was asked before is not remembered, of whichever key:
-    /// it costs a call at most.
+    /// The last time that a key was forgotten. Denials requested before it are not stored, of any
+    /// key: this costs at most one request.
     forgotten: Option<Instant>,
 }
 
-/// The denials of a limiter.
+/// The denial cache of a limiter.
 #[derive(Debug)]
 pub(crate) struct DenyCache(Option<Mutex<Denials>>);
 
@@ -35,7 +35,7 @@ impl DenyCache {
         self.0.as_ref().map(|denials| denials.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The denial of this very call, with the times as of now.
+    /// Returns the denial of the same call, with its times as of now.
     pub fn get(&self, command: &Command<'_>, now: Instant) -> Option<Decision> {
         let mut denials = self.denials()?;
         let words = command.words().join("\0");
@@ -48,8 +48,8 @@ impl DenyCache {
         None
     }
 
-    /// Remembers a denial; `asked` is the instant before the call, so that nothing is held longer
-    /// here than there.
+    /// Stores a denial. `asked` is the instant before the request, so that no denial lasts longer
+    /// here than on the server.
     pub fn put(&self, command: &Command<'_>, decision: &Decision, asked: Instant) {
         if decision.allowed || decision.retry_after_ms <= 0 {
             return;
@@ -60,8 +60,8 @@ impl DenyCache {
         }
     }
 
-    /// Forgets what is known of a key, and what calls that are under way will bring: it was
-    /// refunded or deleted here.
+    /// Removes the denials of a key, and those that pending calls return: the key was refunded or
+    /// deleted here.
     pub fn forget(&self, key: &str, now: Instant) {
         let Some(mut denials) = self.denials() else { return };
         denials.forgotten = Some(now);

@@ -1,4 +1,4 @@
-//! Durations as the server reads them: from 1 ms to 366 days, whole microseconds.
+//! Durations as the server reads them: from 1 ms to 366 days, in whole microseconds.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const DECIMALS_MAX: usize = 6;
 /// A duration of a rule: a [`Duration`], or text with a unit (`"500ms"`, `"1.5s"`, `"60"`, `"1h"`,
 /// `"7d"`).
 pub trait Span: sealed::Sealed {
-    /// Microseconds, or nothing when it has no whole number of them.
+    /// Returns the microseconds, or `None` if the duration is not a whole number of them.
     #[doc(hidden)]
     fn whole_us(&self) -> Option<u64>;
 }
@@ -57,14 +57,15 @@ impl Span for &str {
     }
 }
 
-/// The microseconds of a duration that the server takes.
+/// Returns the microseconds of a duration in the server's range.
 pub(crate) fn checked_us(span: &impl Span, argument: &'static str) -> Result<u64, Error> {
     span.whole_us()
         .filter(|us| (1000..=366 * DAY_US).contains(us))
         .ok_or_else(|| Error::invalid(argument, "expected a duration from 1ms to 366d"))
 }
 
-/// As the server reads it, and everywhere the same: whole seconds, else milliseconds.
+/// Formats a duration as the server reads it, always the same way: whole seconds, otherwise
+/// milliseconds.
 pub(crate) fn text(us: u64) -> String {
     if us.is_multiple_of(SECOND_US) {
         return (us / SECOND_US).to_string();

@@ -1,43 +1,43 @@
-//! What can go wrong, and whose fault it is.
+//! Errors, and the two kinds that callers must tell apart.
 //!
-//! A server that is away and a mistake of the program are told apart: the first is what `on_error`
-//! of a rule decides about, the second is an error whatever `on_error` says.
+//! An unavailable server and a mistake in the program are different: a rule's `on_error` decides
+//! calls without an answer; a mistake is an error regardless of `on_error`.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::Decision;
 
-/// Everything that the functions of this crate fail with.
+/// The errors of this crate.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument that no call can be made of.
+    /// An invalid argument: no call is made.
     #[error("{argument}: {expected}")]
     InvalidArgument {
         /// The name of the argument or the option.
         argument: &'static str,
-        /// What it should have been.
+        /// The expected value.
         expected: String,
     },
-    /// No decision: the server is away, too slow or refuses for the moment. The call may have
-    /// counted, so it is not to be repeated.
+    /// No decision: the server is unavailable, too slow or temporarily refuses. The call may have
+    /// counted, so do not repeat it.
     #[error("no answer: {reason}")]
     Unavailable {
-        /// Why nobody decided.
+        /// The reason that there is no decision.
         reason: &'static str,
-        /// The driver's error, where it has one.
+        /// The driver's error, if it has one.
         source: Option<RedisError>,
     },
-    /// The server answered with an error that no repetition mends: alert on it.
+    /// The server answered with an error that a retry does not fix: alert on it.
     #[error("the server refused the command: {source}{}", hint(.source))]
     Rejected {
         /// The driver's error.
         source: RedisError,
     },
-    /// The server answered something that is no decision.
+    /// The reply is not a decision.
     #[error("the reply is no decision")]
     Protocol,
-    /// No permit is free; the decision says when to come back.
+    /// No permit is free. The decision says when to retry.
     #[error("no permit of {} is free", .0.rule)]
     LeaseDenied(Box<Decision>),
 }
@@ -51,7 +51,7 @@ impl Error {
         Self::Unavailable { reason, source: None }
     }
 
-    /// Whether it is a mistake of the program, of its rights or of its server's set-up, which
+    /// Returns true for a mistake in the program, its permissions or the server's setup. A mistake
     /// never opens a limit.
     #[must_use]
     pub fn is_mistake(&self) -> bool {
@@ -78,8 +78,8 @@ fn hint(source: &RedisError) -> &'static str {
     if unknown { " (is the module loaded on this server?)" } else { "" }
 }
 
-/// Whether an error of the driver passes by itself. Every kind that is not known here is a mistake:
-/// it must not open a limit.
+/// Returns true if an error of the driver is temporary. Every unknown kind counts as a mistake,
+/// because it must not open a limit.
 fn passes(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Io

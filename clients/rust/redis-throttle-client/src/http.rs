@@ -1,4 +1,4 @@
-//! What HTTP is told: the fields of a decision, and the problem of a denial.
+//! HTTP: the fields of a decision, and the problem body of a denial.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::{Decision, Error, Source, clock};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// Which of the forms of the RateLimit fields.
+/// The form of the RateLimit fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderStyle {
@@ -32,21 +32,22 @@ impl FromStr for HeaderStyle {
     }
 }
 
-/// `Retry-After` in seconds: rounded up and at least 1, for who comes too early is denied again.
-/// Nothing where coming back does not help.
+/// Returns the seconds of `Retry-After`: rounded up and at least 1, because a client that returns
+/// too early is denied again. `None` if a retry never helps.
 pub(crate) fn retry_after_s(ms: i64) -> Option<u64> {
     u64::try_from(ms).ok().map(|ms| ms.div_ceil(1000).max(1))
 }
 
 impl Decision {
-    /// The HTTP fields of this decision, in the forms that are asked for. `Retry-After` of a denial
-    /// is always among them; of a decision that nobody made there is nothing else to tell.
+    /// Returns the HTTP fields of this decision in the given forms. A denial always includes
+    /// `Retry-After`, unless a retry never helps. A decision with source [`Source::Error`] has no
+    /// other fields.
     #[must_use]
     pub fn headers(&self, styles: &[HeaderStyle]) -> Vec<(&'static str, String)> {
         self.headers_at(styles, clock::epoch_ms())
     }
 
-    /// As [`headers`](Decision::headers), at a Unix time in ms.
+    /// Returns the same fields as [`headers`](Decision::headers), at a Unix time in ms.
     #[must_use]
     pub fn headers_at(&self, styles: &[HeaderStyle], now_ms: u64) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
@@ -93,7 +94,7 @@ impl Decision {
         fields.extend(names.into_iter().zip([self.limit, self.remaining, reset].map(text)));
     }
 
-    /// The items of both fields of revision 11. A name of a rule needs no escape.
+    /// Returns the items of both fields of revision 11. A rule name needs no escaping.
     fn items(&self) -> (String, String) {
         let rows = if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows };
         let (mut policies, mut limits) = (String::new(), String::new());
@@ -108,7 +109,7 @@ impl Decision {
         (policies, limits)
     }
 
-    /// Seconds of a row; on a denial never later than `Retry-After`.
+    /// Returns the seconds of a row; on a denial never later than `Retry-After`.
     fn t(&self, row: &Self) -> u64 {
         let seconds = row.denied_for_s().unwrap_or_else(|| row.reset_after_ms.div_ceil(1000));
         self.denied_for_s().map_or(seconds, |whole| seconds.min(whole))
@@ -119,16 +120,16 @@ fn text(number: u64) -> String {
     number.to_string()
 }
 
-/// A problem (RFC 9457): the body of an answer that is not the application's. It holds no key, no
-/// subject and no limit of others.
+/// A problem (RFC 9457): the body of a response that the limiter makes. It contains no key, no
+/// subject and no limit of other clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
-    /// What kind of problem, as a URI.
+    /// The kind of problem, as a URI.
     pub kind: &'static str,
-    /// The status in words.
+    /// The status as text.
     pub title: &'static str,
-    /// The status of the answer.
+    /// The status code.
     pub status: u16,
     /// One sentence for a person.
     pub detail: String,
@@ -137,8 +138,8 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// The problem of a denial: 429, or 413 when the cost is above the limit, or 503 when nobody
-    /// decided and the rule is closed.
+    /// Creates the problem of a denial: 429; 413 if the cost is above the limit; 503 if `on_error`
+    /// denied without an answer.
     #[must_use]
     pub fn of(decision: &Decision) -> Self {
         if decision.source == Source::Error {
@@ -161,13 +162,13 @@ impl Problem {
         }
     }
 
-    /// Nobody knows who asks.
+    /// Creates the problem of a request without a subject.
     #[must_use]
     pub fn no_subject() -> Self {
         Self::plain(400, "Bad Request", "The request does not say who it is from.")
     }
 
-    /// A mistake of the program, of which the body tells nothing.
+    /// Creates the problem of a mistake in the program. The body contains no details.
     #[must_use]
     pub fn mistake() -> Self {
         Self::plain(500, "Internal Server Error", "The rate limiter could not be asked.")
@@ -178,7 +179,8 @@ impl Problem {
         Self { kind: "about:blank", title, status, detail: detail.to_owned(), violated_policies }
     }
 
-    /// The body. Nothing in it needs an escape: names of rules are letters, digits and `._:/-`.
+    /// Returns the body. Nothing in it needs escaping: rule names consist of letters, digits and
+    /// `._:/-`.
     #[must_use]
     pub fn to_json(&self) -> String {
         let Self { kind, title, status, detail, violated_policies } = self;

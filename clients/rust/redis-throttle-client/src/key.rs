@@ -1,8 +1,8 @@
-//! Keys: `prefix:rule:subject`, so written that no two subjects can meet in one.
+//! Keys: `prefix:rule:subject`, encoded so that no two subjects share a key.
 //!
-//! `%`, `:`, `{`, `}`, space and controls of a subject are percent-encoded. What is longer than 128
-//! bytes then, and everything when there is a secret, is a hash behind a colon, with which no
-//! encoded subject begins.
+//! `%`, `:`, `{`, `}`, space and control characters of a subject are percent-encoded. A result
+//! longer than 128 bytes, and with a secret every subject, is replaced by a colon and a hash. No
+//! encoded subject begins with a colon.
 
 use std::fmt::Write;
 
@@ -24,7 +24,7 @@ fn is_encoded(char: char) -> bool {
 /// Builds the keys of one limiter.
 #[derive(Debug, Clone)]
 pub(crate) struct Keys {
-    /// With its colon; empty without a prefix.
+    /// The prefix with its colon; empty without a prefix.
     prefix: String,
     hash_tag: HashTag,
     secret: Option<Hmac<Sha256>>,
@@ -43,7 +43,7 @@ impl Keys {
         Ok(Self { prefix, hash_tag, secret: secret.map(keyed) })
     }
 
-    /// The key of a subject under a rule; with `tag` as the hash tag of a cluster.
+    /// Returns the key of a subject under a rule, with `tag` as the hash tag for a cluster.
     pub fn key(&self, rule: &str, subject: &str, tag: Option<&str>) -> Result<String, Error> {
         let around = rule.len() + tag.map_or(0, str::len) + SIGNS_BYTES;
         let mut key = String::with_capacity(self.prefix.len() + around + subject.len());
@@ -71,7 +71,7 @@ impl Keys {
         Ok(key)
     }
 
-    /// A subject or a tag as it stands in a key.
+    /// Appends a subject or a tag in the encoding of a key.
     fn encode(&self, text: &str, argument: &'static str, into: &mut String) -> Result<(), Error> {
         if text.is_empty() {
             return Err(Error::invalid(argument, "expected text that is not empty"));
@@ -97,7 +97,7 @@ impl Keys {
         Ok(())
     }
 
-    /// 64 hexadecimal digits, keyed where there is a secret.
+    /// Returns 64 hexadecimal digits, keyed if there is a secret.
     fn digest(&self, text: &str) -> String {
         let bytes = match &self.secret {
             Some(secret) => secret.clone().chain_update(text).finalize().into_bytes(),
@@ -109,7 +109,7 @@ impl Keys {
         })
     }
 
-    /// 16 hexadecimal digits for logs and metrics.
+    /// Returns 16 hexadecimal digits for logs and metrics.
     pub fn subject_hash(&self, subject: &str) -> String {
         let mut digits = self.digest(subject);
         digits.truncate(SUBJECT_HASH_DIGITS);

@@ -1,4 +1,4 @@
-//! The words that rules are made of.
+//! The algorithms of rules and the units of quotas.
 
 use std::str::FromStr;
 
@@ -10,9 +10,9 @@ use crate::duration::DAY_US;
 pub enum QuotaUnit {
     /// From midnight to midnight.
     Day,
-    /// From Monday, or the start that is set.
+    /// From Monday, or from the configured start.
     Week,
-    /// From the first, or the start that is set.
+    /// From the first day of the month, or from the configured start.
     Month,
     /// Three months.
     Quarter,
@@ -31,7 +31,7 @@ impl QuotaUnit {
         }
     }
 
-    /// Its length, where it always has the same.
+    /// Returns the unit's length if it is constant.
     pub(crate) fn window_us(self) -> Option<u64> {
         match self {
             Self::Day => Some(DAY_US),
@@ -52,7 +52,7 @@ impl FromStr for QuotaUnit {
     }
 }
 
-/// Which algorithm decides.
+/// The algorithm of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the names of the algorithms are their constructors")]

@@ -1,7 +1,7 @@
-//! Leases: held while work runs, renewed at a third of their ttl, given back at its end.
+//! Leases: held during work, renewed after a third of their ttl, released at the end.
 //!
-//! Whether a permit is still held is told by this process' clock: a lease lasts at least a ttl from
-//! the moment before the call that was answered with 1.
+//! This process's clock decides whether a permit is still held: a lease lasts at least one ttl from
+//! the instant before the successful call.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::{Decision, Error, Limiter, Rule, clock, protocol};
 
-/// Two renewals may be lost before the lease is.
+/// Two renewals may fail before the lease is lost.
 const RENEWALS_IN_TTL: u32 = 3;
 
-/// Whose permit it is.
+/// The holder of a permit.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub limiter: Limiter,
@@ -26,8 +26,8 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Gives the permit back in a task of its own, which outlives whoever asked for it. Outside of
-    /// a runtime, and without an answer, the permit lapses by itself.
+    /// Releases the permit in its own task, which outlives the caller. Outside of a runtime, or
+    /// without an answer, the permit expires by itself.
     fn give_back(&self) -> Option<JoinHandle<()>> {
         let holder = self.clone();
         let release = async move { holder.release().await };
@@ -36,12 +36,13 @@ impl Holder {
 
     async fn release(&self) {
         let Ok(command) = protocol::release(&self.key, &self.id) else { return };
-        // Without an answer it lapses by itself; a mistake was told to the hook.
+        // Without an answer the permit expires by itself; a mistake is counted.
         let _ = self.limiter.ask(&command, clock::now(), protocol::held).await;
     }
 }
 
-/// A permit that was asked for and not yet answered: given back when nobody learns the answer.
+/// A requested permit without an answer so far. It is released if the answer never reaches the
+/// caller.
 #[derive(Debug)]
 pub(crate) struct Asked(Option<Holder>);
 
@@ -50,12 +51,13 @@ impl Asked {
         Self(Some(holder))
     }
 
-    /// The answer came.
+    /// Returns the holder after an answer.
     pub fn answered(mut self) -> Option<Holder> {
         self.0.take()
     }
 
-    /// No answer came: what may be held there is given back.
+    /// Returns the holder without an answer, and releases the permit that the server may have
+    /// granted.
     pub fn unanswered(self) -> Option<Holder> {
         self.0.clone()
     }
@@ -96,7 +98,7 @@ impl Held {
         Ok(kept)
     }
 
-    /// Renews until the lease is lost. A renewal without an answer is tried again in a while.
+    /// Renews until the lease is lost. A renewal without an answer is retried later.
     async fn keep(&self) {
         loop {
             let next = clock::now() + self.ttl / RENEWALS_IN_TTL;
@@ -113,9 +115,9 @@ impl Held {
     }
 }
 
-/// A permit: it renews itself while it lives, and is given back when it is released or dropped.
+/// A permit. It renews itself while it lives, and is released by `release` or drop.
 ///
-/// It is no lock: a process that was stopped for longer than the ttl does not know that it lost it.
+/// It is not a lock: a process stopped for longer than the ttl does not notice the loss.
 #[derive(Debug)]
 #[must_use = "a lease that is dropped is given back"]
 pub struct Lease {
@@ -137,45 +139,45 @@ impl Lease {
         Self { held, renewing, released: false }
     }
 
-    /// What was decided when the permit was taken.
+    /// Returns the decision that granted the permit.
     pub fn decision(&self) -> &Decision {
         &self.held.decision
     }
 
-    /// The name of the holder.
+    /// Returns the holder's name.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.held.holder.id
     }
 
-    /// Whether the permit is still ours by this process' clock. Of a lease that nobody decided:
-    /// always.
+    /// Returns true if this process still holds the permit by its own clock. Always true for a
+    /// lease that `on_error` allowed without an answer.
     #[must_use]
     pub fn held(&self) -> bool {
         let lost = *self.held.lost.borrow();
         self.renewing.is_none() || (!lost && clock::now() < self.held.until())
     }
 
-    /// Completes when the permit is lost: stop then, somebody else may hold it.
+    /// Waits until the permit is lost. Stop the work then: another holder may have the permit.
     pub async fn lost(&self) {
         let mut lost = self.held.lost.subscribe();
         // The sender lives as long as this lease.
         let _ = lost.wait_for(|lost| *lost).await;
     }
 
-    /// Keeps it for another ttl; false when it has lapsed: stop what it stands for. It renews
-    /// itself, so this is for who wants to know.
+    /// Renews the permit for another ttl. Returns false if it has expired: stop the work then.
+    /// Leases renew themselves; call this only for the result.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, and what the server refuses.
+    /// [`Error::Unavailable`] without an answer, otherwise as [`check`](Limiter::check).
     pub async fn renew(&self) -> Result<bool, Error> {
         if self.renewing.is_none() { Ok(true) } else { self.held.renew().await }
     }
 
-    /// Gives it back, and waits for the answer; without one the permit lapses by itself.
+    /// Releases the permit and waits for the answer; without one the permit expires by itself.
     pub async fn release(mut self) {
         if let Some(release) = self.give_back() {
-            // It fails when the runtime ends, which nobody waits for.
+            // The task fails if the runtime shuts down; no caller waits then.
             let _ = release.await;
         }
     }
@@ -184,7 +186,7 @@ impl Lease {
         if std::mem::replace(&mut self.released, true) {
             return None;
         }
-        // Without one, nobody decided and there is nothing to give back.
+        // Without a renewal task there was no server decision and there is nothing to release.
         self.renewing.as_ref()?.abort();
         self.held.holder.give_back()
     }

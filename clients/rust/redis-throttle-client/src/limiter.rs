@@ -1,4 +1,5 @@
-//! The limiter: asks once, in time, and says what the rule says when there is no answer.
+//! The limiter: sends each call once, with a deadline, and applies the rule's `on_error` if there
+//! is no answer.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,8 +28,8 @@ use crate::{
 
 const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
-/// Asks the server over the connection it was made with. Each call is sent once and ends within
-/// `timeout_ms`. Cheap to clone; its clones share everything.
+/// Decides calls over the given connection. Each call is sent once and ends within `timeout_ms`.
+/// Cheap to clone; clones share all state.
 #[derive(Clone)]
 pub struct Limiter(pub(crate) Arc<Inner>);
 
@@ -57,16 +58,16 @@ impl fmt::Debug for Limiter {
 }
 
 impl Limiter {
-    /// A limiter with the default options.
+    /// Creates a limiter with the default options.
     #[must_use]
     pub fn new(connection: impl Connection) -> Self {
         Self::with_options(connection, Options::default()).expect("the defaults are valid")
     }
 
-    /// A limiter with other options.
+    /// Creates a limiter with the given options.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with the name of an option that is out of its range.
+    /// [`Error::InvalidArgument`] with the name of an option that is out of range.
     pub fn with_options(connection: impl Connection, options: Options) -> Result<Self, Error> {
         let options = options.checked()?;
         Ok(Self(Arc::new(Inner {
@@ -83,11 +84,11 @@ impl Limiter {
         })))
     }
 
-    /// Decides, and takes what the call costs when it is allowed.
+    /// Decides the call and takes its cost if it is allowed.
     ///
     /// # Errors
-    /// A mistake of the program or its server's set-up; never a server that is away, which the
-    /// rule's `on_error` decides about.
+    /// A mistake in the program or the server's setup. An unavailable server is no error: the
+    /// rule's `on_error` decides the call.
     pub async fn check(&self, call: Call<'_>) -> Result<Decision, Error> {
         let began = clock::now();
         let keyed = self.keyed_call(&call)?;
@@ -102,7 +103,8 @@ impl Limiter {
         Ok(self.told(decision, &call, began))
     }
 
-    /// What [`check`](Limiter::check) would answer, taking nothing. Cost 0 asks for the status.
+    /// Returns the decision that [`check`](Limiter::check) would make, without taking anything.
+    /// Cost 0 returns the status.
     ///
     /// # Errors
     /// As [`check`](Limiter::check).
@@ -116,15 +118,16 @@ impl Limiter {
         }
     }
 
-    /// Gives back, never past the full allowance. Not to be repeated: it gives twice.
+    /// Returns units, up to the full allowance. Do not repeat the call: each one returns units.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, and what the server refuses.
+    /// [`Error::Unavailable`] without an answer, otherwise as [`check`](Limiter::check).
     pub async fn refund(&self, call: Call<'_>) -> Result<Decision, Error> {
         self.settle(Verb::Refund, call).await
     }
 
-    /// Takes whether or not it is there: what a call cost beyond its estimate. Not to be repeated.
+    /// Takes the cost even if it is more than the units left, for work that cost more than
+    /// estimated. Do not repeat the call.
     ///
     /// # Errors
     /// As [`refund`](Limiter::refund).
@@ -138,12 +141,13 @@ impl Limiter {
         let read = |reply: &Value| protocol::settled(call.rule, reply);
         self.0.denials.forget(&keyed.key, clock::now());
         let settled = self.ask(&command, clock::now(), read).await;
-        // A denial of before it that has come meanwhile.
+        // Remove a denial requested earlier that arrived in the meantime.
         self.0.denials.forget(&keyed.key, clock::now());
         settled
     }
 
-    /// The subject starts anew under this rule.
+    /// Resets the subject's limit under this rule: deletes its state on the server and in this
+    /// process.
     ///
     /// # Errors
     /// As [`refund`](Limiter::refund).
@@ -151,7 +155,7 @@ impl Limiter {
         let Keyed { key, .. } = self.keyed_call(&call)?;
         self.forget_here(&key);
         let forgotten = self.ask(&protocol::forget(&key), clock::now(), |_| Ok(())).await;
-        // What a call has brought meanwhile that was under way before.
+        // Remove the results of calls that were pending before and arrived in the meantime.
         self.forget_here(&key);
         forgotten
     }
@@ -162,13 +166,16 @@ impl Limiter {
         self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
     }
 
-    /// Several rules at once: takes from all or from none. `rows` has each rule's decision.
+    /// Decides several rules at once: takes from all or from none. `rows` holds each rule's
+    /// decision.
     ///
-    /// In a cluster all keys need one hash tag: `tag`. Leases among the rules need an
-    /// [`id`](Call::id) and are given back by whoever took them: [`admit`](Limiter::admit) does.
+    /// In a cluster, all keys need one hash tag, `tag`. Leases among the rules need an
+    /// [`id`](Call::id), and the caller must release them; [`admit`](Limiter::admit) handles leases
+    /// by itself.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check); also for no call, more than 16, or a key that is twice there.
+    /// As [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no calls, more than 16, or
+    /// a repeated key.
     pub async fn check_all(
         &self,
         calls: &[Call<'_>],
@@ -183,7 +190,7 @@ impl Limiter {
         Ok(self.told(decision, deciding, began))
     }
 
-    /// The key of a rule that can be decided whatever happens.
+    /// Returns the call with its key, if the rule can be decided even without an answer.
     fn keyed_call<'a>(&self, call: &Call<'a>) -> Result<Keyed<'a>, Error> {
         call.rule.can_follow(self.on_error_of(call.rule))?;
         call.keyed(&self.0.keys)
@@ -193,7 +200,7 @@ impl Limiter {
         rule.terms().on_error.unwrap_or(self.0.options.on_error)
     }
 
-    /// How many permits one call takes for this rule.
+    /// Returns the number of permits that one call fetches for this rule.
     pub(crate) fn prefetch_of(&self, rule: &Rule) -> u64 {
         let set = rule.terms().prefetch.unwrap_or(self.0.options.prefetch);
         if rule.takes_partial() { set } else { 1 }
@@ -208,14 +215,14 @@ impl Limiter {
         calls.iter().map(|call| self.keyed_call(&tagged(call))).collect()
     }
 
-    /// One after the other, for keys of different slots.
+    /// Decides several rules one after the other, for keys in different slots.
     ///
-    /// What was taken is refunded when a later rule denies. Between the two it is missing for
-    /// others, and stays so when the refund is not answered: it errs to the strict side, by at most
-    /// the cost of each call that is denied.
+    /// If a later rule denies, the units taken so far are refunded. Until then other callers cannot
+    /// use them, and they stay taken if a refund gets no answer. So the limits err on the strict
+    /// side, by at most the cost of each denied call.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check), after what was taken is refunded.
+    /// As [`check`](Limiter::check), after the units taken so far are refunded.
     pub async fn check_each(&self, calls: &[Call<'_>]) -> Result<Decision, Error> {
         for call in self.keyed(calls, None)? {
             protocol::check(&call, false)?;
@@ -242,13 +249,14 @@ impl Limiter {
     async fn undo(&self, calls: &[Call<'_>], rows: &[Decision]) {
         for (call, row) in calls.iter().zip(rows) {
             if row.allowed && !row.degraded {
-                // Not answered, it errs to the strict side.
+                // Without an answer the units stay taken: too strict, never too lenient.
                 let _ = self.refund(*call).await;
             }
         }
     }
 
-    /// Sleeps as long as it is told, then acts; a denial when that is beyond `max_wait`.
+    /// Checks the call and sleeps for the time in the decision; after a denial it checks again.
+    /// Returns a denial if the sleep would end after `max_wait`.
     ///
     /// # Errors
     /// As [`check`](Limiter::check).
@@ -271,7 +279,7 @@ impl Limiter {
         }
     }
 
-    /// A place in the queue that comes too late is given back.
+    /// Returns a denial, and refunds a place in the queue that would come too late.
     async fn too_late(&self, call: Call<'_>, decision: Decision) -> Result<Decision, Error> {
         if decision.allowed && !decision.degraded {
             match self.refund(call).await {
@@ -282,24 +290,24 @@ impl Limiter {
         Ok(Decision { allowed: false, granted: 0, ..decision })
     }
 
-    /// What was decided, and how, since the limiter was made.
+    /// Returns the counts of decisions since the limiter was created.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.counts.so_far()
     }
 
-    /// Completes when the server is there, and says which back end answers.
+    /// Sends one status call and returns the back end that answered.
     ///
     /// # Errors
-    /// What is wrong: [`Error::Unavailable`], or [`Error::Rejected`] without the back end that is
-    /// wanted.
+    /// [`Error::Unavailable`] without an answer, or [`Error::Rejected`] if the server refuses the
+    /// call or lacks the selected back end.
     pub async fn ready(&self) -> Result<Backend, Error> {
         let key = self.0.keys.key("ready", "ready", None)?;
         self.ask(&protocol::probe(&key), clock::now(), |_| Ok(())).await?;
         Ok(self.0.backends.found())
     }
 
-    /// Gives back what was fetched in advance and not spent. Without an answer it stays taken.
+    /// Refunds prefetched permits that were not used. Without an answer they stay taken.
     pub async fn close(&self) {
         for (key, rule, cost) in self.0.grants.drain().await {
             let call = Keyed { rule: &rule, key, cost, id: None };
@@ -309,12 +317,12 @@ impl Limiter {
         }
     }
 
-    /// When a call that began then is over.
+    /// Returns the deadline of a call that began at this instant.
     pub(crate) fn deadline(&self, began: Instant) -> Instant {
         began + Duration::from_millis(self.0.options.timeout_ms)
     }
 
-    /// Sends a command once, if its node is to be asked at all, and reads the reply.
+    /// Sends a command once, if its circuit breaker permits, and reads the reply.
     pub(crate) async fn ask<T>(
         &self,
         command: &Command<'_>,
@@ -336,7 +344,7 @@ impl Limiter {
         })
     }
 
-    /// The gate of a key's node.
+    /// Returns the circuit breaker of a key's node.
     fn gate(&self, key: &str) -> Arc<Gate> {
         let Some(node) = self.0.backends.connection.node(key) else { return self.0.gate.clone() };
         let mut gates = self.0.gates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -363,7 +371,7 @@ impl Limiter {
         Ok(decision)
     }
 
-    /// Counts the decision and hands it to the hook. A hook that panics changes no decision.
+    /// Counts the decision and passes it to the hook. A panic in the hook changes no decision.
     pub(crate) fn told(&self, decision: Decision, call: &Call<'_>, began: Instant) -> Decision {
         self.0.counts.decision(&decision);
         if let Some(hook) = &self.0.options.on_decision {
@@ -375,7 +383,7 @@ impl Limiter {
         decision
     }
 
-    /// What the rules say when there is no answer: the strictest decides.
+    /// Decides without an answer: the strictest rule decides.
     pub(crate) fn fallback(&self, calls: &[Keyed<'_>], peek: bool) -> Decision {
         let of = |call: &Keyed<'_>| self.on_error_of(call.rule);
         let chosen = strictest(calls.iter().map(of));

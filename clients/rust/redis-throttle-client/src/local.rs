@@ -1,7 +1,7 @@
-//! The algorithms in this process: the fallback [`OnError::Local`](crate::OnError::Local).
+//! Local versions of the algorithms, for the fallback [`OnError::Local`](crate::OnError::Local).
 //!
-//! Exact for GCRA, the two buckets, the fixed window and the log; the sliding window is kept as a
-//! log here, which is never more lenient. Instants are microseconds.
+//! GCRA, the two buckets, the fixed window and the log are exact. The sliding window is kept as a
+//! log, which is never more lenient. Instants are in microseconds.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use lru::LruCache;
 
 use crate::{Decision, Kind, Rule, Source};
 
-/// The numbers of a rule that is kept here, whole or a share of it.
+/// The numbers of a rule that is enforced here, whole or as a share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub kind: Kind,
@@ -20,9 +20,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// The share of a rule: its capacity rounded down, to one unit at least; its rate as a period
-    /// that is longer, rounded up. A share of a window that is less than one unit is one unit in a
-    /// window that is longer.
+    /// Returns the share of a rule: its capacity rounded down, but at least one unit; its rate as a
+    /// longer period, rounded up. If a share of a window is less than one unit, it is one unit in a
+    /// longer window.
     pub fn of(rule: &Rule, share: f64) -> Self {
         let terms = rule.terms();
         let terms = terms.default.as_ref().map_or(terms, Rule::terms);
@@ -41,8 +41,8 @@ impl Limits {
         matches!(self.kind, Kind::Sliding | Kind::SlidingLog)
     }
 
-    /// The parts of so many units of a bucket. The unit of GCRA, the emission interval, is a whole
-    /// number of ns.
+    /// Returns the parts that make up `units` of a bucket. The unit of GCRA, the emission interval,
+    /// is a whole number of ns.
     fn parts(&self, units: u64) -> u128 {
         let period_us = u128::from(self.period_us);
         let unit = match self.kind {
@@ -52,19 +52,19 @@ impl Limits {
         u128::from(units).saturating_mul(unit)
     }
 
-    /// The parts that leave a bucket in a microsecond.
+    /// Returns the parts that leave a bucket per microsecond.
     fn drain(&self) -> u128 {
         if self.kind == Kind::Gcra { 1000 } else { u128::from(self.rate) }
     }
 
-    /// How long it takes until so many parts have left, rounded up.
+    /// Returns the time in which `parts` leave, rounded up.
     fn span_us(&self, parts: u128) -> u64 {
         u64::try_from(parts.div_ceil(self.drain())).unwrap_or(u64::MAX)
     }
 }
 
-/// What is known of a key. A bucket: its level, in parts of a unit, at an instant. A window: when
-/// it opened, and what is used of it. A log: what was taken when.
+/// The state of a key. For a bucket: its level, in parts of a unit, at an instant. For a window:
+/// its start and its usage. For a log: each usage with its instant.
 #[derive(Debug, Clone, Default)]
 struct State {
     at: u64,
@@ -76,7 +76,7 @@ struct State {
 /// A reply: allowed, limit, remaining, retry and reset in ms.
 type Row = [i64; 5];
 
-/// Keeps the states of a bounded number of keys, those least lately used forgotten first.
+/// The states of a bounded number of keys. The least recently used ones are evicted.
 #[derive(Debug)]
 pub(crate) struct LocalLimiter(LruCache<String, State>);
 
@@ -90,7 +90,7 @@ impl LocalLimiter {
         self.0.pop(key);
     }
 
-    /// The five integers of a reply. A peek stores nothing.
+    /// Returns the five integers of a reply. A peek stores nothing.
     fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, peek: bool) -> Row {
         let mut state = self.0.get(key).cloned().unwrap_or_default();
         state.lapse(limits, now_us);
@@ -123,7 +123,7 @@ fn signed(number: u64) -> i64 {
 }
 
 impl State {
-    /// Forgets what no longer counts.
+    /// Removes expired usage.
     fn lapse(&mut self, limits: Limits, now_us: u64) {
         let ends = |at: u64| at.saturating_add(limits.period_us) <= now_us;
         if limits.is_log() {
@@ -141,7 +141,7 @@ impl State {
         }
     }
 
-    /// Units in use, rounded up.
+    /// Returns the units in use, rounded up.
     fn used(&self, limits: Limits) -> u64 {
         if !limits.is_bucket() {
             return self.used;
@@ -162,7 +162,7 @@ impl State {
         }
     }
 
-    /// Microseconds until so many units are there.
+    /// Returns the microseconds until `units` are free.
     fn until(&self, limits: Limits, units: u64, now_us: u64) -> u64 {
         if limits.is_bucket() {
             let room = limits.parts(limits.capacity - units);
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-/// What this process' share of the rule says.
+/// Decides by this process's share of the rule.
 pub(crate) fn local_decision(
     limiter: &mut LocalLimiter,
     rule: &Rule,
@@ -199,7 +199,7 @@ pub(crate) fn local_decision(
     let limits = Limits::of(rule, terms.local_share);
     let beyond_share = cost > limits.capacity && cost <= whole;
     let [allowed, limit, remaining, retry, reset] = if beyond_share {
-        // The whole rule would take it, the share never can: later, and not never.
+        // The whole rule would allow this cost but the share never does: retry later, not never.
         [0, signed(limits.capacity), 0, 1000, 1000]
     } else {
         limiter.decide(limits, key, cost, now_us, peek)

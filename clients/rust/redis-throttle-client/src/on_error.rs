@@ -1,18 +1,18 @@
-//! What a rule does without an answer.
+//! The behavior of a rule without an answer.
 
 use std::str::FromStr;
 
 use crate::Error;
 
-/// What a rule does when the server gives no answer.
+/// The behavior of a rule if the server gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnError {
-    /// Open: the call is allowed, and the decision says that nobody decided.
+    /// Open: the call is allowed, and the decision is marked as degraded.
     #[default]
     Allow,
     /// This process enforces its share of the rule.
     Local,
-    /// Closed: the call is denied until the server is back.
+    /// Closed: the call is denied until the server answers again.
     Deny,
 }
 
@@ -29,7 +29,7 @@ impl FromStr for OnError {
     }
 }
 
-/// What several rules do together without an answer.
+/// Returns the strictest choice of several rules.
 pub(crate) fn strictest(all: impl IntoIterator<Item = OnError>) -> OnError {
     all.into_iter().max().unwrap_or_default()
 }

@@ -7,19 +7,19 @@ use std::time::Duration;
 use crate::rule::checked_prefetch;
 use crate::{Backend, Decision, Error, OnError, Rule};
 
-/// What stands in braces in a key, so that a cluster puts keys into one slot.
+/// The part of a key in braces, which places keys of a cluster into one slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum HashTag {
-    /// Nothing, unless a call has a tag.
+    /// No braces, unless a call has a tag.
     #[default]
     None,
-    /// The subject: all its rules are in one slot.
+    /// The subject: all its rules share a slot.
     Subject,
 }
 
 pub(crate) type OnDecision = Arc<dyn Fn(&Decision, &Rule, &str, Duration) + Send + Sync>;
 
-/// The options of a limiter. `Options::default()` has what the table of the README says.
+/// The options of a limiter. Each method states its default.
 #[derive(Clone)]
 #[must_use]
 pub struct Options {
@@ -57,79 +57,84 @@ impl Default for Options {
 }
 
 impl Options {
-    /// How long a whole call may take, in ms: 100. The call is never repeated.
+    /// Sets the deadline of a whole call, in ms. Default: 100. The call is never repeated.
     pub fn timeout_ms(mut self, ms: u64) -> Self {
         self.timeout_ms = ms;
         self
     }
 
-    /// What happens without an answer under rules that do not say: [`OnError::Allow`]. With
-    /// [`OnError::Local`] those that nothing local stands for have to say.
+    /// Sets what happens without an answer under rules that do not set it. Default:
+    /// [`OnError::Allow`]. With [`OnError::Local`], rules that cannot be enforced locally must set
+    /// their own.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
     }
 
-    /// How many calls may wait for one node at once: 256. One more is as an error.
+    /// Sets the maximum number of calls that wait for one node at the same time. Default: 256. A
+    /// further call is treated as unanswered.
     pub fn max_in_flight(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
         self
     }
 
-    /// After how many failures in a row a node is not asked for a while: 5.
+    /// Sets the number of failures in a row after which calls to a node pause. Default: 5.
     pub fn breaker_failures(mut self, failures: u32) -> Self {
         self.breaker_failures = failures;
         self
     }
 
-    /// How long it is not asked, in ms: 1000. Then one call is the probe.
+    /// Sets the length of this pause, in ms. Default: 1000. After it, one call probes the node.
     pub fn breaker_pause_ms(mut self, ms: u64) -> Self {
         self.breaker_pause_ms = ms;
         self
     }
 
-    /// How many denials are remembered until their `retry_after_ms`, by rule, subject and cost: 0,
-    /// none. Exact while nobody deletes, refunds or changes the limit; that shows afterwards.
+    /// Sets the number of denials to cache until their `retry_after_ms`, by rule, subject and cost.
+    /// Default: 0, no cache. A deletion, a refund or a changed limit elsewhere shows only after the
+    /// denial expires.
     pub fn denial_cache(mut self, denials: usize) -> Self {
         self.denial_cache = denials;
         self
     }
 
-    /// How many permits one call takes in advance, to be spent here, at most 10,000: 1. For calls
-    /// of cost 1, under rules that can and do not say. A window may see up to so many more for each
-    /// process.
+    /// Sets the number of permits to prefetch per call, at most 10,000. Default: 1. It applies to
+    /// calls of cost 1, under rules that support it and do not set their own number. A window may
+    /// admit up to this number of extra calls per process.
     pub fn prefetch(mut self, permits: u64) -> Self {
         self.prefetch = permits;
         self
     }
 
-    /// What decides on the server: the module, or where it has none the library, as functions or
-    /// else as a script. With anything but [`Backend::Auto`], that alone.
+    /// Sets the back end on the server. Default: [`Backend::Auto`]: the module, otherwise the
+    /// library as functions, otherwise the library as a script. Any other value selects exactly
+    /// one.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
     }
 
-    /// What keys begin with: `rl`.
+    /// Sets the prefix of keys. Default: `rl`.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// What stands in braces in a key: nothing.
+    /// Sets the part of a key in braces. Default: none.
     pub fn hash_tag(mut self, hash_tag: HashTag) -> Self {
         self.hash_tag = hash_tag;
         self
     }
 
-    /// With a secret of at least 16 bytes, keys hold no subject but its HMAC: none.
+    /// Sets a secret of at least 16 bytes: keys then hold an HMAC in place of the subject. Default:
+    /// no secret.
     pub fn hmac_secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.hmac_secret = Some(secret.into());
         self
     }
 
-    /// Called after each decision with it, the rule, a hash of the subject and the latency: for
-    /// metrics and logs. One that panics changes no decision.
+    /// Sets a hook for metrics and logs. It is called after each decision with the decision, the
+    /// rule, a hash of the subject and the latency. A panic in the hook changes no decision.
     pub fn on_decision(
         mut self,
         hook: impl Fn(&Decision, &Rule, &str, Duration) + Send + Sync + 'static,

@@ -1,9 +1,9 @@
-//! Permits that were taken in one call and are spent here. What is not spent when the reset of its
-//! grant has passed is dropped: the server has given it anew by then.
+//! Permits fetched in one call and used here. Unused permits are dropped at the reset time of their
+//! grant: by then the server has granted them again.
 //!
-//! While a fetch is on its way its permits are promised, one to each who comes. When all are, the
-//! next one begins another fetch: nobody waits for two. So there are never more than `prefetch`
-//! permits of a key that nobody waits for, on their way or here.
+//! Each permit of a pending fetch is promised to one caller. When all are promised, the next caller
+//! starts another fetch, so no caller waits for two. So a key never has more than `prefetch`
+//! unpromised permits, stored or pending.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -20,7 +20,8 @@ use tokio::time::Instant;
 use crate::call::Keyed;
 use crate::{Decision, Error, Limiter, Rule, Source, clock, protocol};
 
-/// Keys with permits; beyond it those least lately used are dropped, which errs to the strict side.
+/// The maximum number of keys with permits. The least recently used are dropped, which errs on the
+/// strict side.
 const KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
 #[derive(Debug)]
@@ -31,20 +32,20 @@ struct Grant {
     lapses: Instant,
 }
 
-/// One call for many permits.
+/// One call for several permits.
 #[derive(Debug)]
 struct Fetch {
     rule: Rule,
     key: String,
     permits: u64,
     asked: Instant,
-    /// When its time is over.
+    /// Its deadline.
     ends: Instant,
-    /// None when its task did not end: its runtime has ended, or the connection has panicked.
+    /// `None` if its task did not finish: its runtime shut down, or the connection panicked.
     answer: SetOnce<Option<Result<Decision, Error>>>,
 }
 
-/// The fetch of a key whose permits are not all promised.
+/// A pending fetch of a key with permits that are not promised yet.
 #[derive(Debug)]
 struct Open {
     fetch: Arc<Fetch>,
@@ -61,15 +62,15 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Grants(Mutex<State>);
 
-/// What somebody gets who comes for a permit.
+/// The result of a claim for one permit.
 enum Claim {
     Permit(Decision),
-    /// One that is on its way: of which fetch, and which of its permits. Who has the first one
-    /// begins the fetch.
+    /// A permit of a pending fetch: the fetch and the permit's index. The caller with index 0
+    /// starts the fetch.
     Promise(Arc<Fetch>, u64),
 }
 
-/// A permit of a grant, when so many others of it are left.
+/// Returns one permit of a grant with `left` other permits left.
 fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decision {
     Decision {
         remaining: grant.remaining + left,
@@ -81,13 +82,14 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
     }
 }
 
-/// The denial of who was promised more than came, and has no time to ask again: the server did
-/// answer, and had no more. A grant says when all is there again, and of a bucket, which fills
-/// evenly, that tells when one unit is; at the latest, for what has come meanwhile is not counted.
+/// Denies a caller whose promised permit did not arrive and who has no time for another fetch: the
+/// server answered and had no more. A grant states when everything is available again. For a
+/// bucket, which fills evenly, the time for one unit follows from this; it is an upper bound,
+/// because units that have arrived since are not counted.
 fn none_left(rule: &Rule, grant: Decision) -> Decision {
     let terms = rule.terms();
     let others_us = u128::from(grant.limit.saturating_sub(1)) * u128::from(terms.period_us);
-    // Only a bucket has a rate.
+    // Only buckets have a rate.
     let all_but_one_us = others_us.checked_div(u128::from(terms.rate)).unwrap_or(0);
     let all_but_one_ms = u64::try_from(all_but_one_us / 1000).unwrap_or(u64::MAX);
     let retry_ms = grant.reset_after_ms.saturating_sub(all_but_one_ms).max(1);
@@ -113,7 +115,7 @@ impl State {
         Self { grants: LruCache::new(KEYS_MAX), open: HashMap::new() }
     }
 
-    /// One permit, if there is one of this very rule that has not lapsed.
+    /// Takes one unexpired permit of exactly this rule, if there is one.
     fn spend(&mut self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
         let grant = self.grants.get_mut(key)?;
         if grant.rule != *rule || grant.permits < 1 || now >= grant.lapses {
@@ -125,7 +127,7 @@ impl State {
     }
 
     fn promise(&mut self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
-        // One that is open beyond its end was begun in a runtime that nobody runs.
+        // A fetch still open after its deadline was started in a runtime that no longer runs.
         if let Some(open) = self.open.get_mut(&many.key)
             && open.fetch.rule == *many.rule
             && open.promised < open.fetch.permits
@@ -154,17 +156,17 @@ impl Grants {
         self.state().spend(key, rule, now)
     }
 
-    /// `ends`: when a fetch that begins now is over.
+    /// Claims a permit. `ends` is the deadline of a fetch that starts now.
     fn claim(&self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
         let mut state = self.state();
-        // A fetch may have ended since there was none.
+        // A fetch may have ended since the last look.
         match state.spend(&many.key, many.rule, now) {
             Some(spent) => Claim::Permit(spent),
             None => state.promise(many, now, ends),
         }
     }
 
-    /// Ends a fetch: those who wait have their answer, and what is promised to nobody is kept.
+    /// Ends a fetch: its waiters get their answer, and unpromised permits are stored.
     fn end(&self, fetch: &Arc<Fetch>, answer: Option<Result<Decision, Error>>) {
         let mut state = self.state();
         let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
@@ -182,20 +184,19 @@ impl Grants {
             }
         }
         drop(state);
-        // It may have ended before: then nobody waits for another answer.
+        // The fetch may have ended before; then its waiters already have an answer.
         let _ = fetch.answer.set(answer);
     }
 
-    /// Forgets the permits of a key that starts anew, and those on their way that are promised to
-    /// nobody.
+    /// Drops the permits of a deleted key, and the unpromised ones of its pending fetch.
     pub fn forget(&self, key: &str) {
         let mut state = self.state();
         state.open.remove(key);
         state.grants.pop(key);
     }
 
-    /// What is left and has not lapsed, taken out: to be given back. Waits for what is on its way,
-    /// as long as that may take.
+    /// Takes out all unused and unexpired permits, to refund them. Waits for pending fetches until
+    /// their deadlines.
     pub async fn drain(&self) -> Vec<(String, Rule, u64)> {
         let open: Vec<_> = self.state().open.values().map(|open| open.fetch.clone()).collect();
         for fetch in open {
@@ -209,8 +210,8 @@ impl Grants {
 }
 
 impl Fetch {
-    /// What became of a promise; nothing when fewer permits came than were promised, or the fetch
-    /// ended without an answer.
+    /// Waits for a promised permit. `None` if fewer permits arrived than were promised, or if the
+    /// fetch ended without an answer.
     async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
         let grant = match self.answer.wait().await.as_ref()? {
             Ok(grant) if grant.allowed => grant,
@@ -224,14 +225,14 @@ impl Fetch {
         Some(Ok(permit(grant, left, lapses(grant, self.asked), clock::now())))
     }
 
-    /// What has come of it.
+    /// Returns the fetch's decision, if it has one.
     fn grant(&self) -> Option<Decision> {
         self.answer.get()?.as_ref()?.as_ref().ok().cloned()
     }
 }
 
 impl Limiter {
-    /// From the permits that are here, or from those that one call for many brings.
+    /// Decides with a stored permit, or with one of a fetch for several.
     pub(crate) async fn prefetched(
         &self,
         call: &Keyed<'_>,
@@ -254,7 +255,7 @@ impl Limiter {
                     Claim::Promise(fetch, place) => (fetch, place),
                 };
                 let fetching = || Fetching { limiter: self.clone(), fetch: fetch.clone() };
-                // In a task of its own: others wait for it too.
+                // The fetch runs in its own task because other callers wait for it too.
                 let begun = (place == 0).then(|| tokio::spawn(fetching().run()));
                 if let Some(kept) = fetch.kept(place).await {
                     return (kept, place);
@@ -271,7 +272,7 @@ impl Limiter {
                 None => self.fallback(std::slice::from_ref(call), false),
             }),
             Ok((kept, place)) => {
-                // The call itself has counted one.
+                // The fetch itself has counted one mistake.
                 if kept.is_err() && place > 0 {
                     self.0.counts.mistake();
                 }
@@ -281,8 +282,8 @@ impl Limiter {
     }
 }
 
-/// Why a fetch ended without an answer, for whoever began it. A connection that panics is a mistake
-/// of the program: it panics here as it would have without the task.
+/// Returns the reason that a fetch ended without an answer, for the caller that started it. If a
+/// connection panicked, a mistake of the program, this panics as it would without the task.
 async fn without_answer(fetching: JoinHandle<()>) -> Error {
     match fetching.await.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => resume_unwind(panic),
@@ -290,7 +291,7 @@ async fn without_answer(fetching: JoinHandle<()>) -> Error {
     }
 }
 
-/// A fetch under way. It ends even when its task does not, with the runtime that it was begun in.
+/// A running fetch. It ends even if its task does not finish because the runtime shut down.
 struct Fetching {
     limiter: Limiter,
     fetch: Arc<Fetch>,

@@ -1,4 +1,4 @@
-//! The wire: words out, replies in. Nothing here knows a connection.
+//! The wire protocol: commands out, replies in. This module knows no connection.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ const RULES_MAX: usize = 16;
 const TAKEN_WORDS_MAX: usize = 3;
 const ID_BYTES_MAX: usize = 128;
 
-/// What is asked about a rule without deciding.
+/// The calls on a rule's state other than a check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Verb {
     Peek,
@@ -35,7 +35,7 @@ fn no_lease(rule: &Rule) -> Result<(), Error> {
     Ok(())
 }
 
-/// A command for one key: its words up to the rule's numbers, then the rest of the rule.
+/// Builds a command for one key: the words of `head`, then the rest of the rule.
 fn of_rule<'a>(head: &[&'a str], call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     let terms = call.rule.terms();
     let more = if partial || call.cost != 1 { TAKEN_WORDS_MAX } else { 0 };
@@ -45,7 +45,7 @@ fn of_rule<'a>(head: &[&'a str], call: &'a Keyed<'_>, partial: bool) -> Result<C
     Ok(Command::new(words))
 }
 
-/// A rule as it stands after its algorithm.
+/// Appends the words of a rule after its algorithm.
 fn write_rule<'a>(
     call: &'a Keyed<'_>,
     partial: bool,
@@ -75,7 +75,7 @@ fn write_rule<'a>(
     }
     let cost = [Cow::from("COST"), call.cost.to_string().into()];
     let taken = cost.into_iter().chain(partial.then(|| "PARTIAL".into()));
-    // A quota reads its options first.
+    // The server reads the options of a quota first.
     if terms.kind == Kind::Quota {
         into.extend(options.chain(taken));
     } else {
@@ -84,13 +84,13 @@ fn write_rule<'a>(
     Ok(())
 }
 
-/// Decide, and take what it costs; with `partial` as much of it as there is.
+/// Builds the command that decides and takes the cost; with `partial`, as much of it as is left.
 pub(crate) fn check<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     no_lease(call.rule)?;
     deciding(call, partial)
 }
 
-/// The command of the rule's own algorithm.
+/// Builds the command of the rule's own algorithm.
 fn deciding<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     of_rule(&[&call.rule.terms().command, &call.key], call, partial)
 }
@@ -105,17 +105,17 @@ pub(crate) fn named<'a>(verb: Verb, call: &'a Keyed<'_>) -> Result<Command<'a>, 
     of_rule(&[name, &call.key, call.rule.algorithm()], call, false)
 }
 
-/// A status that any back end tells, whatever stands in the key.
+/// Builds a status command that every back end answers regardless of the key's value.
 pub(crate) fn probe(key: &str) -> Command<'_> {
     Command::new(["RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0"].map(Cow::from))
 }
 
-/// The subject starts anew.
+/// Builds the command that deletes a subject's state.
 pub(crate) fn forget(key: &str) -> Command<'_> {
     Command::new(["DEL", key].map(Cow::from))
 }
 
-/// Take a permit; with the id of a holder, keep it.
+/// Builds the command that takes a permit or, with the id of its holder, extends it.
 pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     if call.rule.kind() != Kind::Lease {
         return Err(Error::invalid("rule", "expected a lease"));
@@ -123,19 +123,19 @@ pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     deciding(call, false)
 }
 
-/// Keep a permit for another ttl.
+/// Builds the command that extends a permit by a ttl.
 pub(crate) fn renew<'a>(rule: &'a Rule, key: &'a str, id: &'a str) -> Result<Command<'a>, Error> {
     let ttl = rule.terms().words.last().map_or("", String::as_str);
     let words = ["RL.RENEW", key, checked_id(Some(id))?, ttl];
     Ok(Command::new(words.map(Cow::from)))
 }
 
-/// Give a permit back.
+/// Builds the command that releases a permit.
 pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Error> {
     Ok(Command::new(["RL.RELEASE", key, checked_id(Some(id))?].map(Cow::from)))
 }
 
-/// Several rules at once, each with its key and cost.
+/// Builds the command for several rules at once, each with its key and cost.
 pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Command<'a>, Error> {
     if !(1..=RULES_MAX).contains(&calls.len()) {
         return Err(Error::invalid("calls", "expected 1 to 16"));
@@ -157,8 +157,8 @@ pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Comman
     Ok(Command::new(all))
 }
 
-/// A command of the module taken apart: its name without `RL.`, its keys, and the rest. None for
-/// what is no command of the module.
+/// Splits a command of the module into its name without `RL.`, its keys, and the rest. `None` if it
+/// is no command of the module.
 fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a str>)> {
     let mut words = command.words().iter().map(|word| &**word);
     let name = words.next()?.strip_prefix("RL.")?;
@@ -169,7 +169,7 @@ fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a
     Some((name, words.step_by(2).collect(), rules))
 }
 
-/// As a call of the library of functions. None for what is no command of the module.
+/// Converts a command to a call of the function library. `None` if it is no command of the module.
 pub(crate) fn as_function<'a>(command: &'a Command<'_>) -> Option<Command<'a>> {
     let (name, keys, rest) = apart(command)?;
     let call = if matches!(name, "PEEK" | "PEEKALL") { "FCALL_RO" } else { "FCALL" };
@@ -179,7 +179,7 @@ pub(crate) fn as_function<'a>(command: &'a Command<'_>) -> Option<Command<'a>> {
     Some(Command::at(command.key(), head.into_iter().chain(tail)))
 }
 
-/// As a call of the script. None for what is no command of the module.
+/// Converts a command to a call of the script. `None` if it is no command of the module.
 pub(crate) fn as_script<'a>(command: &'a Command<'_>, sha: &'a str) -> Option<Command<'a>> {
     let (name, keys, rest) = apart(command)?;
     let head = ["EVALSHA".into(), sha.into(), keys.len().to_string().into()];
@@ -224,8 +224,8 @@ fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decisio
     })
 }
 
-/// The decision that a reply of five integers, or seven of a policy, stands for. `most` is what
-/// may be granted: the cost of a partial call, 1 of every other one.
+/// Reads a decision from a reply of five integers, or of seven for a policy. `most` is the largest
+/// valid grant: the cost of a partial call, otherwise 1.
 pub(crate) fn decision(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
     let reply = array(reply)?;
     let decision = if rule.kind() == Kind::Policy {
@@ -238,7 +238,7 @@ pub(crate) fn decision(rule: &Rule, reply: &Value, most: u64) -> Result<Decision
     if decision.granted > most { Err(Error::Protocol) } else { Ok(decision) }
 }
 
-/// The decision of several rules, with a row for each.
+/// Reads the decision on several rules, with a row for each.
 pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decision, Error> {
     let reply = array(reply)?;
     if reply.len() != 6 + calls.len() {
@@ -261,13 +261,13 @@ pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decisio
     Ok(decision)
 }
 
-/// The reply of a charge or a refund: five integers under every rule.
+/// Reads the reply of a charge or a refund: five integers under every rule.
 pub(crate) fn settled(rule: &Rule, reply: &Value) -> Result<Decision, Error> {
     let five: [i64; 5] = integers(array(reply)?)?;
     of_integers(rule, five, (five[0], five[3]))
 }
 
-/// The reply of a renewal or a release: 1, or 0 when the lease has lapsed.
+/// Reads the reply of a renewal or a release: 1, or 0 if the lease has expired.
 pub(crate) fn held(reply: &Value) -> Result<bool, Error> {
     match reply {
         Value::Int(0) => Ok(false),

@@ -1,6 +1,6 @@
-//! Rules: what is limited and how, as values.
+//! Rules as values.
 //!
-//! A rule is made once, at start, and is checked there: an argument that the server would refuse
+//! A rule is created once, at startup, and checked there: an argument that the server would refuse
 //! is an [`Error::InvalidArgument`] with its name.
 
 use std::fmt;
@@ -18,20 +18,20 @@ const REFILL_MAX_US: u128 = 36_525 * DAY_US as u128;
 const PER_SECOND_MAX: u128 = 1_000_000_000;
 const VARIANTS_MAX: usize = 2;
 
-/// What a rule says, checked.
+/// The checked terms of a rule.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Terms {
     pub kind: Kind,
     pub name: Arc<str>,
-    /// The command that decides.
+    /// The deciding command.
     pub command: String,
     /// The rule as the server reads it, without the key and the options.
     pub words: Vec<String>,
     pub options: Vec<String>,
-    /// The length of its window or the time to refill, where it has one.
+    /// The length of the rule's window or its time to refill, if it has one.
     pub window_us: Option<u64>,
     pub limit: Option<u64>,
-    /// The period of its rate, its window, or its ttl.
+    /// The period of the rate, the window, or the ttl.
     pub period_us: u64,
     pub rate: u64,
     pub on_error: Option<OnError>,
@@ -40,7 +40,7 @@ pub(crate) struct Terms {
     pub default: Option<Rule>,
 }
 
-/// One rule: an algorithm, its numbers, and what happens without an answer. Cheap to clone.
+/// One rule: an algorithm, its numbers, and its behavior without an answer. Cheap to clone.
 #[derive(Clone)]
 pub struct Rule(Arc<Terms>);
 
@@ -59,16 +59,17 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// `burst` at once, then `rate` per `period`: what an API wants.
+    /// Creates a GCRA rule: `burst` at once, then `rate` per `period`. The default choice for an
+    /// API.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] where the server would refuse a number: units are 1 to 10^12, a
-    /// rate is at most 10^9 a second, and an empty bucket is full again in at most 36,525 days.
+    /// [`Error::InvalidArgument`] if the server would refuse a number: units are 1 to 10^12, a rate
+    /// is at most 10^9 per second, and an empty bucket must refill within 36,525 days.
     pub fn gcra(name: &str, burst: u64, rate: u64, period: impl Span) -> Result<Self, Error> {
         Self::rated(Kind::Gcra, "burst", name, burst, rate, period)
     }
 
-    /// As [`Rule::gcra`], where limits change at run time.
+    /// Creates a token bucket: as [`Rule::gcra`], for limits that change at run time.
     ///
     /// # Errors
     /// As [`Rule::gcra`].
@@ -81,7 +82,8 @@ impl Rule {
         Self::rated(Kind::TokenBucket, "capacity", name, capacity, rate, period)
     }
 
-    /// A queue: an allowed call is told in `retry_after_ms` how long to wait before it acts.
+    /// Creates a leaky bucket, a queue: `retry_after_ms` tells an allowed call how long to wait
+    /// before it acts.
     ///
     /// # Errors
     /// As [`Rule::gcra`].
@@ -94,10 +96,11 @@ impl Rule {
         Self::rated(Kind::LeakyBucket, "capacity", name, capacity, rate, period)
     }
 
-    /// `limit` in each window, which opens at the first call, or with the clock when [`aligned`].
+    /// Creates a fixed window: `limit` per window. A window opens at the first call, or with the
+    /// clock if [`aligned`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the limit is not 1 to 10^12, or the window not 1 ms to 366
+    /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12, or the window not 1 ms to 366
     /// days.
     ///
     /// [`aligned`]: Rule::aligned
@@ -105,7 +108,7 @@ impl Rule {
         Self::windowed(Kind::Fixed, name, limit, window)
     }
 
-    /// About `limit` in any window, by two counters.
+    /// Creates a sliding window: about `limit` in any window, by two counters.
     ///
     /// # Errors
     /// As [`Rule::fixed`].
@@ -113,7 +116,7 @@ impl Rule {
         Self::windowed(Kind::Sliding, name, limit, window)
     }
 
-    /// Never more than `limit` in any window.
+    /// Creates a sliding log: never more than `limit` in any window.
     ///
     /// # Errors
     /// As [`Rule::fixed`].
@@ -121,11 +124,12 @@ impl Rule {
         Self::windowed(Kind::SlidingLog, name, limit, window)
     }
 
-    /// `attempts` without a delay, then `base`, twice that, and so on up to `max`.
+    /// Creates a backoff: `attempts` without a delay, then `base`, twice that, and so on up to
+    /// `max`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when `attempts` is not 1 to 10^6, `base` above `max`, or `forget`
-    /// not above `max`.
+    /// [`Error::InvalidArgument`] if `attempts` is not 1 to 10^6, `base` is above `max`, or
+    /// `forget` is not above `max`.
     pub fn backoff(
         name: &str,
         attempts: u64,
@@ -148,10 +152,10 @@ impl Rule {
         Self::made(Kind::Backoff, name, words, |terms| terms.limit = Some(attempts))
     }
 
-    /// An allowance per calendar unit, in UTC or the [`zone`](Rule::zone) that is set.
+    /// Creates a quota: an allowance per calendar unit, in UTC or the given [`zone`](Rule::zone).
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the limit is not 1 to 10^12.
+    /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12.
     pub fn quota(name: &str, limit: u64, unit: QuotaUnit) -> Result<Self, Error> {
         let limit_text = units(limit, "limit", UNITS_MAX)?;
         let words = vec!["QUOTA".to_owned(), limit_text, unit.word().to_owned()];
@@ -161,10 +165,10 @@ impl Rule {
         })
     }
 
-    /// At most `limit` holders at once; a permit comes back after `ttl` by itself.
+    /// Creates a lease: at most `limit` holders at once. A permit expires after `ttl`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when the limit is not 1 to 10^6.
+    /// [`Error::InvalidArgument`] if the limit is not 1 to 10^6.
     pub fn lease(name: &str, limit: u64, ttl: impl Span) -> Result<Self, Error> {
         let limit_text = units(limit, "limit", HOLDERS_MAX)?;
         let ttl_us = checked_us(&ttl, "ttl")?;
@@ -175,15 +179,15 @@ impl Rule {
         })
     }
 
-    /// A limit that the server knows by `name`.
+    /// Creates a rule for the policy that the server stores under `name`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a name that is none.
+    /// [`Error::InvalidArgument`] if the name is invalid.
     pub fn policy(name: &str) -> Result<Self, Error> {
         Self::made(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
     }
 
-    /// Of a fixed window: it opens with the clock and not at the first call.
+    /// Opens the windows of a fixed window with the clock, not at the first call.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] under another algorithm.
@@ -192,23 +196,23 @@ impl Rule {
         self.with(|terms| terms.options = vec!["ALIGNED".to_owned()])
     }
 
-    /// Of a quota: the time zone of its calendar, such as `Europe/Berlin`.
+    /// Sets the time zone of a quota's calendar, such as `Europe/Berlin`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for what can be no name, or under another algorithm.
+    /// [`Error::InvalidArgument`] for an impossible name, or under another algorithm.
     pub fn zone(self, zone: &str) -> Result<Self, Error> {
         self.only(Kind::Quota, "zone")?;
         let printable = zone.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
         if zone.is_empty() || zone.len() > 128 || !printable {
             return Err(Error::invalid("zone", "expected a name such as Europe/Berlin"));
         }
-        // As the server reads them: the zone first, whatever was set first here.
+        // The server expects the zone first, regardless of the order of calls here.
         self.with(|terms| {
             terms.options.splice(0..0, ["ZONE".to_owned(), zone.to_owned()]);
         })
     }
 
-    /// Of a quota: the day of its unit that it starts with, 1 to 31.
+    /// Sets the day on which a quota's unit starts, 1 to 31.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number, or under another algorithm.
@@ -218,10 +222,12 @@ impl Rule {
         self.with(|terms| terms.options.extend(["START".to_owned(), day]))
     }
 
-    /// Of a policy: a variant that goes before the policy itself, such as `plan:gold`.
+    /// Adds a variant of a policy, such as `plan:gold`, which takes precedence over the policy
+    /// itself.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a third one, or a name that is none.
+    /// [`Error::InvalidArgument`] for a third variant, an invalid name, or a rule that is not a
+    /// policy.
     pub fn variant(self, variant: &str) -> Result<Self, Error> {
         self.only(Kind::Policy, "variants")?;
         let given = self.0.options.iter().filter(|word| *word == "FOR").count();
@@ -229,17 +235,18 @@ impl Rule {
             return Err(Error::invalid("variants", "expected at most two names"));
         }
         named(variant, "variants")?;
-        // Before a default, which ends the words of a call.
+        // Insert before a default, which must come last.
         let at = 2 * given;
         self.with(|terms| {
             terms.options.splice(at..at, ["FOR".to_owned(), variant.to_owned()]);
         })
     }
 
-    /// Of a policy: the rule that holds where the server does not know it.
+    /// Sets the rule that applies if the server does not know the policy.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a lease or a policy.
+    /// [`Error::InvalidArgument`] for a second default, a lease, a policy, or a rule that is not a
+    /// policy.
     pub fn or_default(self, rule: Self) -> Result<Self, Error> {
         self.only(Kind::Policy, "default")?;
         if self.0.default.is_some() || matches!(rule.kind(), Kind::Lease | Kind::Policy) {
@@ -253,12 +260,12 @@ impl Rule {
         })
     }
 
-    /// What happens without an answer; what the limiter says when it is not set. Of a policy with a
-    /// default that falls back to [`OnError::Local`], the default is set first.
+    /// Sets what happens without an answer. Default: the limiter's choice. For a policy with
+    /// [`OnError::Local`], call [`or_default`](Rule::or_default) first.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for [`OnError::Local`] under a lease, a quota, a backoff or a
-    /// policy without a default of rate or window: nothing local stands for those.
+    /// [`Error::InvalidArgument`] for [`OnError::Local`] on a rule that cannot be enforced locally:
+    /// a lease, a quota, a backoff, or a policy without a default with a rate or window.
     pub fn on_error(self, on_error: OnError) -> Result<Self, Error> {
         self.can_follow(on_error)?;
         self.with(|terms| terms.on_error = Some(on_error))
@@ -273,12 +280,12 @@ impl Rule {
         Ok(())
     }
 
-    /// How many permits one call takes in advance, to be spent here: 1 to 10,000; what the limiter
-    /// says when it is not set. For calls of cost 1.
+    /// Sets the number of permits to prefetch per call: 1 to 10,000. Default: the limiter's choice.
+    /// It applies to calls of cost 1.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number, and for more than one under a leaky bucket, a
-    /// backoff, a lease or a policy, whose permits cannot be kept here.
+    /// backoff, a lease or a policy, whose permits cannot be prefetched.
     pub fn prefetch(self, permits: u64) -> Result<Self, Error> {
         checked_prefetch(permits)?;
         if permits > 1 && !self.takes_partial() {
@@ -287,8 +294,8 @@ impl Rule {
         self.with(|terms| terms.prefetch = Some(permits))
     }
 
-    /// The part of the rule that this process enforces under [`OnError::Local`]: above 0, at most
-    /// 1, which is the default. The capacity is rounded down, to one unit at least.
+    /// Sets the part of the rule that this process enforces under [`OnError::Local`]: above 0, at
+    /// most 1. Default: 1. The capacity is rounded down, but at least one unit.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number.
@@ -299,30 +306,31 @@ impl Rule {
         self.with(|terms| terms.local_share = share)
     }
 
-    /// A call for a subject: who or what is limited.
+    /// Creates a call for `subject`, the user, IP or tenant to limit.
     pub fn of<'a>(&'a self, subject: &'a str) -> Call<'a> {
         Call::new(self, subject)
     }
 
-    /// The name, which is in the key and in the answers.
+    /// Returns the name, which appears in keys and replies.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Which algorithm decides.
+    /// Returns the algorithm.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// Whether a call may take more than one unit.
+    /// Returns true if a call may take more than one unit.
     #[must_use]
     pub fn takes_cost(&self) -> bool {
         !matches!(self.kind(), Kind::Backoff | Kind::Lease)
     }
 
-    /// Whether permits may be fetched in advance: a bucket that tells waits may not.
+    /// Returns true if permits may be prefetched: not in a leaky bucket, whose calls must wait
+    /// individually.
     pub(crate) fn takes_partial(&self) -> bool {
         self.takes_cost() && !matches!(self.kind(), Kind::LeakyBucket | Kind::Policy)
     }
@@ -331,7 +339,7 @@ impl Rule {
         &self.0
     }
 
-    /// The first of its words.
+    /// Returns the first word, the algorithm.
     pub(crate) fn algorithm(&self) -> &str {
         self.0.words.first().map_or("", String::as_str)
     }

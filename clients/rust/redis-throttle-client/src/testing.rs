@@ -38,10 +38,10 @@ use crate::{Error, Limiter, Options, clock};
 use keys::Keys;
 use redis_throttle_engine::time::{Instant as EngineInstant, Span};
 
-/// Where the clock starts, in microseconds: a Monday, the first of a year.
+/// The start of the clock, in microseconds: Monday, 2024-01-01, 00:00 UTC.
 const START: EngineInstant = EngineInstant::from_us(1_704_067_200_000_000);
 
-/// Keeps states as a server does. Its clones are the same server.
+/// A fake server that keeps states as a server does. Clones share one server.
 #[derive(Debug, Clone)]
 pub struct FakeServer(Arc<Mutex<State>>);
 
@@ -67,7 +67,7 @@ impl Default for FakeServer {
 }
 
 impl FakeServer {
-    /// An empty server.
+    /// Creates an empty server.
     #[must_use]
     pub fn new() -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -78,42 +78,42 @@ impl FakeServer {
         })))
     }
 
-    /// A limiter that asks this server, with the default options.
+    /// Creates a limiter over this server, with the default options.
     #[must_use]
     pub fn limiter(&self) -> Limiter {
         Limiter::new(self.clone())
     }
 
-    /// A limiter that asks this server.
+    /// Creates a limiter over this server.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with the name of an option that is out of its range.
+    /// [`Error::InvalidArgument`] with the name of an option that is out of range.
     pub fn limiter_with(&self, options: Options) -> Result<Limiter, Error> {
         Limiter::with_options(self.clone(), options)
     }
 
-    /// The words of every call that it got.
+    /// Returns the words of every call received.
     #[must_use]
     pub fn calls(&self) -> Vec<Vec<String>> {
         self.state().calls.clone()
     }
 
-    /// From now on nobody is there.
+    /// Fails every call from now on, as if no server were listening.
     pub fn go_away(&self) {
         self.state().failure = Some(Failure::Away);
     }
 
-    /// From now on there is no answer.
+    /// Answers no call from now on.
     pub fn hang(&self) {
         self.state().failure = Some(Failure::Hangs);
     }
 
-    /// From now on this error is the reply: `OOM command not allowed`, `WRONGTYPE ...`.
+    /// Answers every call from now on with this error: `OOM command not allowed`, `WRONGTYPE ...`.
     pub fn reply_with(&self, error: &str) {
         self.state().failure = Some(Failure::Replies(error.to_owned()));
     }
 
-    /// It answers again.
+    /// Answers calls normally again.
     pub fn recover(&self) {
         self.state().failure = None;
     }
@@ -126,7 +126,7 @@ impl FakeServer {
 impl Connection for FakeServer {
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a> {
         Box::pin(async move {
-            // As over a socket, somebody else may run before the answer.
+            // As over a socket, another task may run before the reply.
             tokio::task::yield_now().await;
             let failure = {
                 let mut state = self.state();

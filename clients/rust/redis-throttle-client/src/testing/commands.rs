@@ -24,7 +24,7 @@ use super::keys::{Effect, Keys, WrongType};
 
 const SLOTS: Slots = Slots::DEFAULT;
 
-/// Why a command is refused.
+/// The reason that a command is refused.
 #[derive(Debug)]
 pub(super) enum Refused {
     Grammar(GrammarError),
@@ -61,7 +61,7 @@ impl From<ChargeError> for Refused {
 }
 
 impl Refused {
-    /// The text of the error reply to `command`.
+    /// Returns the text of the error reply to `command`.
     pub fn text(&self, command: &str) -> String {
         match self {
             Self::Grammar(error) => match error.text() {
@@ -96,7 +96,7 @@ impl Refused {
 /// One rule of a call.
 struct Part<'a> {
     asked: Asked<'a>,
-    /// Set for the default rule of a policy.
+    /// Set only for the default rule of a policy.
     force: Option<Force>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Part<'a> {
         Self { asked, force: None }
     }
 
-    /// Reads the use of a policy. There are none, so only a default rule applies.
+    /// Reads the use of a policy. The fake has no policies, so only a default rule applies.
     fn of_policy(usage: &Usage<'_>) -> Result<Self, Refused> {
         let request = usage.request(usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS))?;
         Ok(Self { asked: Asked::Units(request), force: Some(Force::Enforced) })
@@ -182,7 +182,7 @@ impl Call<'_> {
         }
     }
 
-    /// The state behind a key; by a policy, none if it is of another algorithm.
+    /// Returns the state of a key; for a policy, `None` if the state is of another algorithm.
     fn stored(&self, key: &[u8], part: &Part<'_>) -> Result<Option<State<'_>>, Refused> {
         let stored = self.keys.state(key, self.now)?;
         match (stored, &part.asked, part.force) {
@@ -199,7 +199,7 @@ impl Call<'_> {
         }
     }
 
-    /// A call with one rule.
+    /// Runs a call with one rule.
     fn one(&mut self, key: &[u8], part: &Part<'_>, stores: bool) -> Result<Value, Refused> {
         let (row, effect) = self.decide(key, part, Mode::Take)?;
         if stores {
@@ -208,7 +208,7 @@ impl Call<'_> {
         Ok(row_reply(&row.decision, row.force))
     }
 
-    /// A call with several rules.
+    /// Runs a call with several rules.
     fn all(&mut self, args: &[&[u8]], stores: bool) -> Result<Value, Refused> {
         if args.len() > 2 * RULES_MAX + 1 {
             return Err(GrammarError::TooManyRules.into());
@@ -244,7 +244,7 @@ impl Call<'_> {
         Ok(rows_reply(&rows))
     }
 
-    /// A charge or a refund.
+    /// Runs a charge or a refund.
     fn settle(&mut self, key: &[u8], args: &[&[u8]], charges: bool) -> Result<Value, Refused> {
         let part = match rule_with_cost(args, SLOTS) {
             Err(GrammarError::UseNotHere) => {
@@ -282,7 +282,7 @@ impl Call<'_> {
     }
 }
 
-/// What one rule answers, and what it leaves to be stored.
+/// The row of one rule and its effect, or a refusal.
 type Decided = Result<(Row, Option<Effect>), Refused>;
 
 /// Reads a rule of `RL.ALL`.
@@ -309,7 +309,7 @@ fn array(integers: &[i64]) -> Value {
     Value::Array(integers.iter().copied().map(Value::Int).collect())
 }
 
-/// The five integers of a reply.
+/// Returns the five integers of a reply.
 fn integers(decision: &Decision) -> [i64; 5] {
     let (allowed, retry_ms) = match decision.verdict {
         Verdict::Allowed { wait } => (1, ms(wait)),
@@ -321,14 +321,14 @@ fn integers(decision: &Decision) -> [i64; 5] {
     [allowed, limit, remaining, retry_ms, ms(decision.reset_after)]
 }
 
-/// Five integers, or seven by a policy.
+/// Returns five integers, or seven for a policy.
 fn row_reply(decision: &Decision, force: Option<Force>) -> Value {
     let five = integers(decision);
     let would = [five[0], five[3]];
     if force.is_some() { array(&[&five[..], &would].concat()) } else { array(&five) }
 }
 
-/// Six integers, then a row for each rule.
+/// Returns six integers, then a row for each rule.
 fn rows_reply(rows: &[Row]) -> Value {
     let at = deciding(rows);
     let mut head = rows.get(at).map(|row| integers(&row.decision)).unwrap_or_default();
@@ -341,7 +341,7 @@ fn rows_reply(rows: &[Row]) -> Value {
     reply.push(Value::Int(integer(at as u64 + 1)));
     reply.extend(rows.iter().map(|row| {
         let mut decision = row.decision;
-        // Where the call is denied, a rule that allows it has nothing to wait for.
+        // If the call is denied, a rule that allows it has no wait.
         if !allowed && decision.verdict.is_allowed() {
             decision.verdict = Verdict::ALLOWED;
         }

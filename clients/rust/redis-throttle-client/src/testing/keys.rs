@@ -9,7 +9,7 @@ use redis_throttle_engine::leases::{Grant, Holders};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
-/// The key holds something else.
+/// The key holds another type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WrongType;
 
@@ -30,7 +30,7 @@ enum Value {
     Holders(HashMap<Vec<u8>, Instant>),
 }
 
-/// What a call leaves to be stored.
+/// The effect of a call on its key.
 #[derive(Debug)]
 pub(super) enum Effect {
     Keep { change: Change, lapses_at: Instant, ttl_slack: Span },
@@ -55,7 +55,7 @@ impl Effect {
 }
 
 impl Key {
-    /// Sets the expiry, unless the one that the key has lies between the two.
+    /// Sets the expiry, unless the current one is between `needed` and `latest`.
     fn expire(&mut self, needed: Instant, relaxed: Instant, latest: Instant) {
         let serves = needed.as_ms_ceil()..=latest.as_ms_ceil();
         if !serves.contains(&self.expire_at_ms) {
@@ -76,7 +76,7 @@ impl Keys {
         self.0.get(name).filter(|key| now.as_us() / 1000 <= key.expire_at_ms)
     }
 
-    /// The state behind a key.
+    /// Returns the state of a key.
     pub fn state(&self, name: &[u8], now: Instant) -> Result<Option<State<'_>>, WrongType> {
         match self.live(name, now).map(|key| &key.value) {
             None => Ok(None),
@@ -85,7 +85,7 @@ impl Keys {
         }
     }
 
-    /// The live holders behind a key.
+    /// Returns the live holders of a key, as `me` sees them.
     pub fn holders<'a>(
         &'a self,
         name: &[u8],
@@ -104,7 +104,7 @@ impl Keys {
         Ok(LiveHolders { live, me })
     }
 
-    /// Stores what a call leaves.
+    /// Applies the effect of a call.
     pub fn store(&mut self, name: &[u8], effect: Effect, now: Instant) {
         if self.live(name, now).is_none() {
             self.0.remove(name);
@@ -147,7 +147,7 @@ impl Keys {
     }
 }
 
-/// The live holders of leases in the order in which they expire, as one of them sees them.
+/// The live holders of leases in the order of their expiry, as one of them sees them.
 pub(super) struct LiveHolders<'a> {
     live: Vec<(Instant, &'a [u8])>,
     me: &'a [u8],

@@ -1,4 +1,4 @@
-//! The commands of the fake, by words: what a limiter cannot bring about on its own.
+//! Commands of the fake that a limiter cannot send itself.
 
 use redis::Value;
 use redis_throttle_engine::time::Instant;
@@ -7,7 +7,7 @@ use super::START;
 use super::commands::run;
 use super::keys::Keys;
 
-/// Runs a command a number of seconds after the start. Words between quotes are one.
+/// Runs a command a number of seconds after the start. Quoted words are one argument.
 fn at(keys: &mut Keys, second: u64, line: &str) -> Result<Value, String> {
     let words: Vec<&str> = line
         .split('\'')
@@ -49,7 +49,7 @@ fn key_of_another_kind_is_refused_until_it_expires() {
     assert_eq!(at(keys, 59, "RL.GCRA k 2 1 1"), refused(wrong_type));
     assert_eq!(at(keys, 61, "RL.LEASE k a 1 8"), Ok(row(&[1, 1, 0, 0, 8_000])));
     assert_eq!(at(keys, 61, "RL.FIXED k 2 60"), refused(wrong_type));
-    // The key of a lease lives an eighth longer than the lease.
+    // The key of a lease expires an eighth of the ttl after the lease.
     assert_eq!(at(keys, 70, "RL.FIXED k 2 60"), refused(wrong_type));
     assert_eq!(at(keys, 71, "RL.FIXED k 2 60"), Ok(row(&[1, 2, 1, 0, 60_000])));
 }
