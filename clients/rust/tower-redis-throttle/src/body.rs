@@ -1,4 +1,4 @@
-//! The body of a response: the service's, with the leases that end with it, or a whole answer.
+//! The body of a response: the service's body with its leases, or a complete answer of the layer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,7 +9,7 @@ use pin_project_lite::pin_project;
 use redis_throttle_client::Lease;
 
 pin_project! {
-    /// Gives the leases of its request back when it ends, fails or is dropped.
+    /// A body that releases the leases of its request when it ends, fails or is dropped.
     #[derive(Debug)]
     pub struct ResponseBody<B> {
         #[pin]

@@ -14,8 +14,8 @@ use crate::plan::{Plan, Verdict};
 
 type Boxed<B, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<B>>, E>> + Send>>;
 
-/// Asks the limiter, then the service. It holds the leases of its request until they go to the body
-/// of the response: dropped, or at an error of the service, they are given back.
+/// Checks the request, then calls the service. Holds the request's leases until they move to the
+/// body of the response; releases them if it is dropped or the service fails.
 #[must_use = "futures do nothing unless polled"]
 pub struct ResponseFuture<B, E>(Boxed<B, E>);
 

@@ -13,18 +13,18 @@ use crate::RateLimit;
 use crate::plan::Plan;
 use crate::request::{KeyedRule, RequestParts};
 
-/// Asks a limiter before each request: all rules in one call.
+/// A layer that checks each request by a limiter: all rules in one call.
 #[derive(Debug, Clone)]
 pub struct RateLimitLayer(Arc<Plan>);
 
 impl RateLimitLayer {
-    /// One rule for each client address.
+    /// Creates a layer with one rule per client address.
     #[must_use]
     pub fn new(limiter: Limiter, rule: Rule) -> Self {
         Self::builder(limiter).rule(rule).build().expect("one rule is valid")
     }
 
-    /// A layer with options. It needs a rule, at least.
+    /// Starts building a layer. It needs at least one rule.
     pub fn builder(limiter: Limiter) -> Builder {
         Builder {
             plan: Plan {
@@ -69,13 +69,13 @@ impl fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// A rule under the key function of the layer; 1 to 16 are asked together.
+    /// Adds a rule under the layer's key function. A layer checks 1 to 16 rules together.
     pub fn rule(mut self, rule: Rule) -> Self {
         self.plan.rules.push(KeyedRule { rule, key: None });
         self
     }
 
-    /// A rule with a key function of its own.
+    /// Adds a rule with its own key function.
     pub fn rule_by(
         mut self,
         rule: Rule,
@@ -85,8 +85,9 @@ impl Builder {
         self
     }
 
-    /// Whom a request is counted for: the client's address. Nothing, or an empty text, is answered
-    /// with 400, or counted under the rule that is [`anonymous`](Builder::anonymous).
+    /// Sets the key function, which returns the user, IP or tenant of a request. Default: the
+    /// client's address. `None` or an empty text is answered with 400, or counted under the rule
+    /// set by [`anonymous`](Builder::anonymous).
     pub fn key(
         mut self,
         key: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
@@ -95,7 +96,7 @@ impl Builder {
         self
     }
 
-    /// Which requests are left alone: none.
+    /// Sets the requests to pass without a check. Default: none.
     pub fn skip(
         mut self,
         skip: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
@@ -104,13 +105,13 @@ impl Builder {
         self
     }
 
-    /// What a request takes of the rules that take a cost: 1.
+    /// Sets a request's cost under rules that take a cost. Default: 1.
     pub fn cost(mut self, cost: impl Fn(&RequestParts<'_>) -> u64 + Send + Sync + 'static) -> Self {
         self.plan.cost = Some(Arc::new(cost));
         self
     }
 
-    /// Makes the answer to a denial out of the one that would be sent: that one.
+    /// Sets a function that changes the response to a denial. Default: no change.
     pub fn handler(
         mut self,
         handler: impl Fn(&request::Parts, &Decision, Response<Bytes>) -> Response<Bytes>
@@ -122,13 +123,14 @@ impl Builder {
         self
     }
 
-    /// The forms of the RateLimit fields: [`HeaderStyle::Draft11`].
+    /// Sets the forms of the RateLimit fields. Default: [`HeaderStyle::Draft11`].
     pub fn headers(mut self, styles: impl Into<Vec<HeaderStyle>>) -> Self {
         self.plan.headers = styles.into();
         self
     }
 
-    /// Proxies whose `X-Forwarded-For` is believed, as addresses, networks, or `unix`: none.
+    /// Sets the trusted proxies, whose `X-Forwarded-For` is used: addresses, networks, or `unix`.
+    /// Default: none.
     pub fn trusted_proxies<T: Into<String>>(
         mut self,
         proxies: impl IntoIterator<Item = T>,
@@ -137,13 +139,14 @@ impl Builder {
         self
     }
 
-    /// The rule of those who do not say who they are, by the client's address: none, they get 400.
+    /// Sets the rule for requests without a key, counted by the client's address. Default: none;
+    /// they are answered with 400.
     pub fn anonymous(mut self, rule: Rule) -> Self {
         self.plan.anonymous = Some(rule);
         self
     }
 
-    /// The hash tag of several rules in a cluster: none.
+    /// Sets the hash tag of several rules in a cluster. Default: none.
     pub fn tag(
         mut self,
         tag: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
@@ -152,18 +155,18 @@ impl Builder {
         self
     }
 
-    /// A request header that says `1` to the service behind when the limiter was not available, and
-    /// that is removed from what clients send: none.
+    /// Sets a request header that tells the service with `1` that the limiter was unavailable.
+    /// Values from clients are removed. Default: none.
     pub fn degraded_header(mut self, name: impl Into<String>) -> Self {
         self.degraded_header = Some(name.into());
         self
     }
 
-    /// The layer.
+    /// Creates the layer.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] with the name of the option: no rule or more than 16, a name of a
-    /// rule twice, a cost that no rule takes, a proxy or a header that is none.
+    /// [`Error::InvalidArgument`] with the name of the option: no rule or more than 16, a repeated
+    /// rule name, a cost that no rule takes, an invalid proxy or header name.
     pub fn build(self) -> Result<RateLimitLayer, Error> {
         let Self { mut plan, trusted_proxies, degraded_header } = self;
         let invalid = |argument, expected: &str| {

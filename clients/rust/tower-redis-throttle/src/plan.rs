@@ -1,4 +1,4 @@
-//! What is asked of a request, and what is answered without the service behind.
+//! The check of a request, and the responses that do not come from the service.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ type Skip = Arc<dyn Fn(&RequestParts<'_>) -> bool + Send + Sync>;
 type Cost = Arc<dyn Fn(&RequestParts<'_>) -> u64 + Send + Sync>;
 type Handler = Arc<dyn Fn(&Parts, &Decision, Response<Bytes>) -> Response<Bytes> + Send + Sync>;
 
-/// The options of a layer, checked.
+/// The checked options of a layer.
 pub(crate) struct Plan {
     pub limiter: Limiter,
     pub rules: Vec<KeyedRule>,
@@ -46,7 +46,7 @@ impl fmt::Debug for Plan {
     }
 }
 
-/// What becomes of a request.
+/// The verdict on a request.
 #[derive(Debug)]
 pub(crate) enum Verdict {
     Skipped,
@@ -54,12 +54,12 @@ pub(crate) enum Verdict {
     Answered(Response<Bytes>),
 }
 
-/// A name of one of our headers that an outer layer has cleaned already.
+/// The name of a degraded header that an outer layer has already removed from the client's request.
 #[derive(Debug, Clone)]
 struct Cleaned(HeaderName);
 
 impl Plan {
-    /// Asks the limiter, and tells the request what it said.
+    /// Checks a request and adds the decision to it.
     pub async fn verdict(&self, head: &mut Parts) -> Verdict {
         let address = client_address(&self.proxies, head);
         let parts = RequestParts::new(head, address.as_deref());
@@ -83,7 +83,8 @@ impl Plan {
         }
     }
 
-    /// Rule, subject and cost; nothing when somebody is missing and no rule stands for that.
+    /// Returns each rule with subject and cost. `None` if a subject is missing and no anonymous
+    /// rule replaces it.
     fn asked(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String, u64)>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let cost_of = |rule: &Rule| if rule.takes_cost() { cost } else { 1 };
@@ -102,7 +103,7 @@ impl Plan {
         self.rules.iter().map(subject).collect::<Option<Vec<_>>>().or_else(of_anonymous)
     }
 
-    /// The decision and the degraded header, for the service behind.
+    /// Adds the decision and the degraded header to the request.
     fn tell(&self, head: &mut Parts, decision: Option<&Decision>) {
         let degraded = decision.is_some_and(|decision| decision.degraded);
         if let Some(decision) = decision {
@@ -127,7 +128,8 @@ impl Plan {
         }
     }
 
-    /// Our fields, without those that the application has set and that stand only once.
+    /// Adds the limiter's fields. List fields are appended; of the others, one that the response
+    /// already has stays.
     pub fn add_fields(&self, headers: &mut HeaderMap, decision: &Decision) {
         for (name, value) in decision.headers(&self.headers) {
             let Ok(value) = HeaderValue::try_from(value) else { continue };
@@ -140,7 +142,7 @@ impl Plan {
     }
 }
 
-/// A problem as an answer.
+/// Makes a response of a problem.
 fn answer(problem: &Problem) -> Response<Bytes> {
     let body = Bytes::from(problem.to_json());
     let mut answer = Response::new(body);
@@ -154,7 +156,8 @@ fn answer(problem: &Problem) -> Response<Bytes> {
     answer
 }
 
-/// A mistake of the program is never open: 500, with the error as an extension for who logs.
+/// Answers a mistake in the program, which never opens a limit: 500, with the error as an extension
+/// for logging.
 fn mistake(error: Error) -> Response<Bytes> {
     let mut answer = answer(&Problem::mistake());
     answer.extensions_mut().insert(Arc::new(error));

@@ -1,4 +1,4 @@
-//! What the functions of the layer are given.
+//! The arguments of the layer's functions.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -10,12 +10,11 @@ use redis_throttle_client::{ClientAddress, Rule};
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address of whoever opened the connection, as an extension of the request. A server that is
-/// not axum sets it.
+/// The address of the connecting client, as a request extension. Servers other than axum set it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer(pub IpAddr);
 
-/// A request without its body, and where it comes from.
+/// A request without its body, with its client's address.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestParts<'a> {
     /// Method, target, header fields and extensions.
@@ -28,13 +27,13 @@ impl<'a> RequestParts<'a> {
         Self { head, client_address }
     }
 
-    /// The address of the client, IPv6 cut to its /64; nothing when nobody can tell.
+    /// Returns the client's address, an IPv6 address as its /64 network. `None` if it is unknown.
     #[must_use]
     pub fn client_address(&self) -> Option<&'a str> {
         self.client_address
     }
 
-    /// The value of a header field that stands there once, in text.
+    /// Returns the value of a header field that occurs once and is text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let mut values = self.head.headers.get_all(name).iter();
@@ -43,7 +42,7 @@ impl<'a> RequestParts<'a> {
     }
 }
 
-/// Who opened the connection, if anybody said so.
+/// Returns the address of the connecting client, if the server has set it.
 fn peer(head: &Parts) -> Option<IpAddr> {
     if let Some(Peer(address)) = head.extensions.get() {
         return Some(*address);
@@ -57,7 +56,8 @@ fn peer(head: &Parts) -> Option<IpAddr> {
     head.extensions.get::<SocketAddr>().map(SocketAddr::ip)
 }
 
-/// The client's address. Bytes beyond ASCII are read as Latin-1, as elsewhere: an address has none.
+/// Returns the client's address. Bytes beyond ASCII are read as Latin-1, as in the other clients;
+/// no address contains one.
 pub(crate) fn client_address(proxies: &ClientAddress, head: &Parts) -> Option<String> {
     let forwarded = forwarded(&head.headers);
     proxies.find(peer(head), forwarded.iter().map(String::as_str))
@@ -68,10 +68,10 @@ fn forwarded(headers: &HeaderMap) -> Vec<String> {
     values.map(|value| value.as_bytes().iter().copied().map(char::from).collect()).collect()
 }
 
-/// Whom a request is counted for; nothing when it does not say.
+/// Returns the subject of a request; `None` if the request does not contain one.
 pub(crate) type KeyFunction = Arc<dyn Fn(&RequestParts<'_>) -> Option<String> + Send + Sync>;
 
-/// A rule, and a key function where it has its own.
+/// A rule with its own key function, if it has one.
 #[derive(Clone)]
 pub(crate) struct KeyedRule {
     pub rule: Rule,

@@ -10,7 +10,7 @@ use tower_service::Service;
 use crate::plan::Plan;
 use crate::{ResponseBody, ResponseFuture};
 
-/// A service behind limits. Its error is the inner one: a denial is a response.
+/// A limited service. Its error is that of the inner service: a denial is a response.
 #[derive(Debug, Clone)]
 pub struct RateLimit<S> {
     inner: S,
@@ -22,12 +22,12 @@ impl<S> RateLimit<S> {
         Self { inner, plan }
     }
 
-    /// The service behind.
+    /// Returns the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// The service behind.
+    /// Returns the inner service.
     pub fn into_inner(self) -> S {
         self.inner
     }
@@ -48,7 +48,7 @@ where
     }
 
     fn call(&mut self, request: Request<R>) -> Self::Future {
-        // The one that was polled ready goes with the request; a clone may not be ready.
+        // The instance that was polled ready must handle the request; a clone may not be ready.
         let clone = self.inner.clone();
         let ready = mem::replace(&mut self.inner, clone);
         ResponseFuture::new(self.plan.clone(), ready, request)

@@ -1,4 +1,4 @@
-//! The layer over the public fake: what is answered, what is asked, and when leases come back.
+//! The layer over the public fake: responses, calls, and the release of leases.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -17,7 +17,7 @@ use tower::{Service, ServiceExt};
 use tower_layer::Layer;
 use tower_redis_throttle::{Builder, Peer, RateLimit, RateLimitLayer, ResponseBody};
 
-/// Answers with the source of the decision, and what the request says of the limiter.
+/// A service that answers with the source of the decision and the degraded header of the request.
 #[derive(Clone)]
 struct Inner;
 
@@ -123,7 +123,7 @@ async fn a_closed_failure_is_a_503_and_an_open_one_is_served_and_told_behind() {
     let service = built(builder.degraded_header("X-Degraded"));
     let served = answer(&service, request()).await;
     assert_eq!(served.body, json!({ "source": "error", "degraded": "1" }));
-    // What a client says of it is removed while the server decides.
+    // A client's own value is removed while the server decides.
     server.recover();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
     let service = built(builder.degraded_header("X-Degraded"));
@@ -187,7 +187,7 @@ async fn nobody_is_a_400_or_the_anonymous_rule() {
     let service = built(builder().anonymous(anonymous));
     assert_eq!(statuses(&service, 2).await, [200, 429]);
     assert_eq!(server.calls()[1][1], "rl:anonymous:192.0.2.7");
-    // Without an address nobody is the same again.
+    // A request without an address has no key for the anonymous rule either.
     let unknown = answer(&service, Request::builder()).await;
     assert_eq!(unknown.status.as_u16(), 400);
 }
@@ -255,7 +255,7 @@ async fn skip_handler_and_styles() {
     assert_eq!((skipped.status.as_u16(), &skipped.body["source"]), (200, &Value::Null));
     assert_eq!(server.calls().len(), 0);
     let served = answer(&service, request()).await;
-    // What the service has set itself stands, once.
+    // A field that the service has set stays, once.
     let limits: Vec<_> = served.headers.get_all("ratelimit-limit").iter().collect();
     assert_eq!(limits, ["7"]);
     assert_eq!(served.field("x-ratelimit-limit"), Some("1"));
@@ -306,7 +306,7 @@ async fn a_lease_ends_when_the_client_goes() {
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
     drop(service.clone().oneshot(request().body(()).unwrap()).await.unwrap());
     assert_eq!(released(&server).await, 1);
-    // While the service works.
+    // The client goes while the service works.
     let slow = tower::service_fn(|_: Request<()>| {
         std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
     });
@@ -326,7 +326,7 @@ async fn a_lease_ends_with_an_error_of_the_service_which_stays_its_own() {
     assert_eq!(released(&server).await, 1);
 }
 
-/// A service that answers only through the very instance that was polled ready.
+/// A service that answers only through the instance that was polled ready.
 struct OnlyWhenReady {
     ready: bool,
 }

@@ -1,4 +1,4 @@
-//! The layer at the edges of a response: when it ends, and what stands beside it.
+//! Edge cases of responses: their end, and the fields of other layers.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ async fn released(server: &FakeServer) -> usize {
     server.calls().iter().filter(|call| call[0] == "RL.RELEASE").count()
 }
 
-/// A body in parts, the last of which may be an error.
+/// A body in parts; the last one may be an error.
 struct Parts(VecDeque<Result<&'static str, &'static str>>);
 
 impl Body for Parts {

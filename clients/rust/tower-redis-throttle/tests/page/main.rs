@@ -1,5 +1,5 @@
-//! The code of docs/clients/rust.md: each of its blocks is a file here, compiled and run. The page
-//! names a server on port 7777; the tests start their own.
+//! The code of docs/clients/rust.md: each block is a file here, compiled and run. The page names a
+//! server on port 7777; the tests start their own.
 
 #[path = "../../../redis-throttle-client/tests/live/server.rs"]
 mod server;
@@ -23,7 +23,7 @@ use server::Server;
 use tower::ServiceExt;
 
 const PAGE: &str = include_str!("../../../../../docs/clients/rust.md");
-/// What the page prints, and what stands in its place in the files.
+/// Texts of the page and their replacements in the files.
 const REPLACED: [(&str, &str); 2] = [
     ("\"redis://127.0.0.1:7777\"", "crate::url()"),
     ("#[tokio::main]\nasync fn main()", "pub async fn greet()"),
@@ -33,7 +33,7 @@ thread_local! {
     static URL: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Where the server of this test is.
+/// Returns the URL of this test's server.
 fn url() -> String {
     URL.with_borrow(String::clone)
 }
@@ -44,7 +44,7 @@ async fn server() -> Server {
     server
 }
 
-/// Words alone: how lines are broken is the formatter's affair.
+/// Splits code into words, because the formatter decides on line breaks.
 fn words(code: &str) -> Vec<&str> {
     code.split_whitespace().collect()
 }
@@ -107,7 +107,7 @@ async fn the_rules_do_as_they_say() {
 async fn the_service_answers_the_eleventh_with_429() {
     let service = service::service(FakeServer::new().limiter()).unwrap();
     let peer: SocketAddr = (IpAddr::from([192, 0, 2, 7]), 4711).into();
-    // As a connection of that peer.
+    // As a connection from that peer.
     let connected = service.oneshot(Connected(peer)).await.unwrap();
     for wanted in [200; 10].into_iter().chain([429]) {
         let request = Request::builder().uri("/").body(axum::body::Body::empty()).unwrap();
@@ -116,7 +116,7 @@ async fn the_service_answers_the_eleventh_with_429() {
     }
 }
 
-/// What the listener of a test says of a connection.
+/// The connection info of a test's listener.
 struct Connected(SocketAddr);
 
 impl axum::extract::connect_info::Connected<Connected> for SocketAddr {
