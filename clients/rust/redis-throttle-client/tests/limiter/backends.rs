@@ -1,4 +1,4 @@
-//! The search for a back end over a slow network, and one that never ends well.
+//! The search for a back end over a slow network, and one that never succeeds.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use redis_throttle_client::{Backend, Command, Connection, Error, Limiter, Option
 
 use crate::{api, ms};
 
-/// A server without the module, 40 ms away: less than half of the time-out.
+/// A server without the module, 40 ms away: less than half of the timeout.
 #[derive(Clone, Default)]
 struct Far {
     asked: Arc<Mutex<Vec<String>>>,
@@ -57,8 +57,8 @@ async fn a_search_outlives_the_call_that_began_it() {
     assert_eq!(*far.asked.lock().unwrap(), ["FCALL rl_gcra"]);
 }
 
-/// A proxy over servers of which one has the library, or a function that is forbidden: nothing
-/// that passes by itself, and no reason to open a limit.
+/// A proxy over servers of which only one has the library, or a forbidden function: not temporary,
+/// and no reason to open a limit.
 #[tokio::test(start_paused = true)]
 async fn what_is_gone_again_and_again_is_a_mistake() {
     let far = Far { forgets: true, ..Far::default() };
@@ -74,7 +74,7 @@ async fn what_is_gone_again_and_again_is_a_mistake() {
     }
 }
 
-/// A server that answers each command as told, and what it was asked.
+/// A server that answers each command as instructed, and records the commands.
 #[derive(Clone)]
 struct Told {
     answers: fn(&str, &str) -> Result<Value, RedisError>,
@@ -105,7 +105,7 @@ fn allowed() -> Result<Value, RedisError> {
 
 #[tokio::test]
 async fn a_command_that_is_renamed_is_a_mistake() {
-    // Without EVALSHA there is no script, whatever EVAL does.
+    // Without EVALSHA the script cannot run, even if EVAL works.
     let (limiter, server) = told(|name, _| match name {
         "EVAL" => Ok(Value::Okay),
         _ => unknown(name),
@@ -115,7 +115,7 @@ async fn a_command_that_is_renamed_is_a_mistake() {
         assert!(matches!(error, Error::Rejected { .. }), "{error}");
     }
     assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
-    // What is no command of ours leads nowhere else, and needs no back end.
+    // Commands outside the module have no other back end and need none.
     let (_, server) = told(|name, _| unknown(name));
     let functions = Options::default().backend(Backend::Functions);
     let limiter = Limiter::with_options(server.clone(), functions).unwrap();

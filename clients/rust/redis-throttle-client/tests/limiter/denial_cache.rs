@@ -1,4 +1,4 @@
-//! Denials that are remembered.
+//! The denial cache.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Error, Limiter, Options, Rule, Source};
@@ -52,7 +52,7 @@ async fn the_cache_is_of_a_cost_bounded_and_ended_by_a_refund_or_forget() {
     assert!(limiter.check(api.of("42")).await.unwrap().allowed);
     assert_eq!(source("42", 1).await, Source::Server);
     assert_eq!(source("42", 1).await, Source::Local);
-    // Of two denials the one that was least lately used goes.
+    // Of two denials, the least recently used one is evicted.
     assert_eq!(source("x", 6).await, Source::Server);
     assert_eq!(source("x", 1).await, Source::Server);
     assert_eq!(source("42", 1).await, Source::Server);

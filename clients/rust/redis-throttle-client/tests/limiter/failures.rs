@@ -1,4 +1,4 @@
-//! What a call says when there is no answer.
+//! Calls without an answer.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
@@ -140,7 +140,7 @@ async fn a_mistake_is_never_open_and_is_counted_apart() {
             assert!(matches!(error, Error::Rejected { .. }), "{error}");
         }
     }
-    // Nor does it open the circuit.
+    // A mistake does not open the circuit breaker either.
     assert_eq!((limiter.counters().mistakes, server.calls().len() as u64), (8, 8));
     server.reply_with("ERR unknown command 'RL.GCRA'");
     let error = limiter.check(api().of("42")).await.unwrap_err().to_string();

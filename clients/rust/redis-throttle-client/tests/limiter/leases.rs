@@ -48,7 +48,7 @@ async fn a_lease_is_lost_a_ttl_after_the_last_renewal_that_was_answered() {
     let began = Instant::now();
     held.lost().await;
     assert!(!held.held());
-    // Renewed at 20 s, so it is ours for 60 s more.
+    // Renewed at 20 s, so it lasts 60 s more.
     assert_eq!(began.elapsed(), ms(59_999));
 }
 
@@ -74,7 +74,7 @@ async fn a_lease_whose_answer_was_lost_is_given_back() {
     assert!(held.held() && held.decision().degraded);
     tokio::time::sleep(ms(200)).await;
     assert_eq!(commands(&server), ["RL.LEASE", "RL.RELEASE"]);
-    // So is one whose caller went away meanwhile.
+    // A permit is also released if its caller gives up before the answer.
     let given_up = tokio::time::timeout(ms(1), limiter.lease(jobs.of("42"))).await;
     assert!(given_up.is_err());
     tokio::time::sleep(ms(200)).await;
@@ -107,6 +107,6 @@ async fn rules_and_leases_are_admitted_in_one_call() {
     assert_eq!(server.calls()[0][1], "rl:{acme}:jobs:42");
     let (denied, none) = limiter.admit(&calls, Some("acme")).await.unwrap();
     assert_eq!((denied.allowed, &*denied.rule, none.len()), (false, "jobs", 0));
-    // A denial takes nothing, of no rule.
+    // A denial takes nothing from any rule.
     assert_eq!(limiter.peek(api.of("42").tag("acme").cost(0)).await.unwrap().remaining, 5);
 }

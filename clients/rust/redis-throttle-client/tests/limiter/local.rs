@@ -1,4 +1,4 @@
-//! The fallback in this process, compared with the engine behind the fake.
+//! The local fallback, compared with the engine behind the fake.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{OnError, Rule, Source};

@@ -1,4 +1,4 @@
-//! The limiter without a server: every option, by the public fake and a clock that is moved.
+//! The limiter without a server: every option, over the public fake and a simulated clock.
 
 mod backends;
 mod breaker;
@@ -42,7 +42,7 @@ fn first_denied(allowed: usize) -> Vec<bool> {
     wanted
 }
 
-/// The first words of the calls that the server got.
+/// Returns the names of the commands that the server received.
 fn commands(server: &FakeServer) -> Vec<String> {
     server.calls().iter().map(|call| call[0].clone()).collect()
 }

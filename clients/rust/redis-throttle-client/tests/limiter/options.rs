@@ -1,4 +1,4 @@
-//! The hook, the keys, and what the options are checked for.
+//! The hook, the keys, and the checks of options.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

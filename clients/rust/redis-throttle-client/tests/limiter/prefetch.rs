@@ -1,4 +1,4 @@
-//! Permits that are fetched in advance.
+//! Prefetched permits.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{
@@ -14,7 +14,7 @@ fn prefetching(server: &FakeServer, permits: u64) -> Limiter {
     server.limiter_with(Options::default().prefetch(permits)).unwrap()
 }
 
-/// 30 ms away, there and back.
+/// A server 30 ms away in each direction.
 struct Far(FakeServer);
 
 impl Connection for Far {
@@ -68,7 +68,7 @@ async fn a_rule_that_says_how_many_goes_before_the_limiter() {
     assert!(matches!(jobs, Error::InvalidArgument { argument: "prefetch", .. }), "{jobs}");
 }
 
-/// The plan of a customer has changed, and its rule has the same name.
+/// A customer's plan changed, and its rule kept the name.
 #[tokio::test(start_paused = true)]
 async fn permits_are_of_one_rule() {
     let server = FakeServer::new();
@@ -120,7 +120,7 @@ async fn some_are_not_fetched_in_advance() {
     assert!(server.calls().iter().flatten().all(|word| word != "PARTIAL"));
 }
 
-/// A call on its way.
+/// Starts a call.
 fn begun(limiter: &Limiter, rule: &Rule) -> JoinHandle<Decision> {
     let (limiter, rule) = (limiter.clone(), rule.clone());
     tokio::spawn(async move { limiter.check(rule.of("42")).await.unwrap() })
@@ -146,11 +146,11 @@ async fn many_at_once_fetch_once_and_pass_no_more_than_the_limit() {
     let server = FakeServer::new();
     let found = at_once(&prefetching(&server, 4), &api(), 100).await;
     assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 6);
-    // Each fetch is for four who come; of those that brought less than was promised, again.
+    // Each fetch serves four callers; callers without their promised permit fetch again.
     assert_eq!(server.calls().len(), 26);
 }
 
-/// Longer than half of the time-out, so that nobody could wait for two.
+/// The round trip is more than half of the timeout, so no caller could wait for two.
 #[tokio::test(start_paused = true)]
 async fn a_burst_at_a_server_that_is_far_waits_for_one_fetch_each() {
     let server = FakeServer::new();
@@ -178,7 +178,7 @@ async fn who_is_promised_more_than_comes_asks_again() {
     assert_eq!(server.calls().len(), 2);
 }
 
-/// The server did answer: it is not for `on_error` to let in whom it had nothing for.
+/// The server did answer, so `on_error` must not allow the callers without a permit.
 #[tokio::test(start_paused = true)]
 async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
     let server = FakeServer::new();
@@ -212,7 +212,7 @@ fn runtime() -> Runtime {
     builder.enable_time().start_paused(true).build().unwrap()
 }
 
-/// As with a limiter that the tests of a program share.
+/// As with a limiter shared by several tests.
 #[test]
 fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
     let server = FakeServer::new();
@@ -227,7 +227,7 @@ fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
     assert_eq!(found.source, Source::Server);
 }
 
-/// As of a thread that runs async code now and then.
+/// As with a thread that runs async code only now and then.
 #[test]
 fn nobody_waits_for_a_runtime_that_does_not_run() {
     let server = FakeServer::new();
@@ -245,7 +245,7 @@ fn nobody_waits_for_a_runtime_that_does_not_run() {
     drop(resting);
 }
 
-/// Their own goes on, and so does the server.
+/// The waiter's own runtime still runs, and so does the server.
 #[test]
 fn who_waits_for_a_runtime_that_ends_begins_a_fetch() {
     let server = FakeServer::new();
@@ -299,7 +299,7 @@ async fn a_mistake_is_told_to_all_who_wait_and_counted_for_each() {
     assert_eq!((server.calls().len(), limiter.counters().mistakes), (1, 2));
 }
 
-/// A connection of the user's own.
+/// A user's own connection that panics.
 struct Broken;
 
 impl Connection for Broken {

@@ -1,4 +1,4 @@
-//! What a limiter promises beside the usual way.
+//! Edge cases of the limiter's guarantees.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::time::{Instant, advance, sleep};
 
 use crate::{allowed, api, commands, first_denied, ms, times};
 
-/// Decides, and answers 50 ms later.
+/// A server that decides, and answers 50 ms later.
 struct SlowServer(FakeServer);
 
 impl Connection for SlowServer {
@@ -24,7 +24,7 @@ impl Connection for SlowServer {
     }
 }
 
-/// Somebody else is quicker each time.
+/// A server where another client always takes the permit first.
 struct Busy(FakeServer);
 
 impl Connection for Busy {
@@ -44,7 +44,7 @@ fn caching(server: &FakeServer, size: usize) -> Limiter {
     server.limiter_with(Options::default().denial_cache(size)).unwrap()
 }
 
-// -- the gate --
+// -- the circuit breaker --
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_has_ended_is_no_longer_in_flight() {
@@ -98,7 +98,7 @@ async fn what_nobody_counted_for_sure_is_not_refunded() {
     let server = FakeServer::new();
     times(&server.limiter(), &one(), 1).await;
     server.go_away();
-    // The first rule gets no answer, the second one does.
+    // The first rule gets no answer, the second does.
     let returning = server.clone();
     let recover = move |_: &Decision, _: &Rule, _: &str, _: Duration| returning.recover();
     let limiter = server.limiter_with(Options::default().on_decision(recover)).unwrap();
@@ -174,7 +174,7 @@ async fn forget_and_refund_end_a_denial_here() {
     assert_eq!(allowed(&times(&limiter, &one(), 1).await), [true]);
 }
 
-/// Its denial comes after the key was forgotten.
+/// The denial arrives after the key was forgotten.
 #[tokio::test(start_paused = true)]
 async fn forget_and_refund_end_a_denial_that_is_on_its_way() {
     let server = FakeServer::new();
@@ -275,7 +275,7 @@ async fn the_hook_gets_a_keyed_hash_and_how_long_it_took() {
         let _ = limiter.check(api().of("alice")).await.unwrap();
     }
     let told = told.lock().unwrap();
-    // The first 16 digits of SHA-256 of the subject.
+    // The first 16 digits of the subject's SHA-256.
     assert_eq!(told[0], ("2bd806c97f0e00af".to_owned(), ms(50)));
     assert!(told[1].0 != told[0].0 && told[1].0.len() == 16);
 }
@@ -302,9 +302,9 @@ async fn a_tag_is_in_every_key_of_its_call() {
     assert!(matches!(empty, Err(Error::InvalidArgument { argument: "tag", .. })));
 }
 
-// -- how much is remembered --
+// -- bounds of memory --
 
-/// One more than permits and local states are kept of.
+/// One more than the maximum number of keys with permits or local states.
 const SUBJECTS: usize = 10_001;
 
 #[tokio::test(start_paused = true)]
@@ -315,7 +315,7 @@ async fn permits_are_kept_of_so_many_subjects() {
     for subject in 0..SUBJECTS {
         let _ = limiter.check(api.of(&subject.to_string())).await.unwrap();
     }
-    // The oldest was forgotten, which errs to the strict side.
+    // The oldest was evicted, which errs on the strict side.
     let newest = limiter.check(api.of("10000")).await.unwrap();
     let oldest = limiter.check(api.of("0")).await.unwrap();
     assert_eq!((newest.source, oldest.source), (Source::Local, Source::Server));

@@ -1,4 +1,4 @@
-//! Calls that are more than one: `check_each` and `wait`.
+//! Functions that make more than one call: `check_each` and `wait`.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{OnError, Rule};

@@ -1,4 +1,4 @@
-//! Which back end is found on a real server, and found again.
+//! The search for a back end on real servers.
 
 use redis::aio::MultiplexedConnection;
 use redis_throttle_client::{Backend, Error, Limiter, OnError, Options, Rule, Source};
@@ -13,7 +13,7 @@ async fn limiter(server: &Server, backend: Backend) -> Limiter {
     Limiter::with_options(server.connect().await, patient().backend(backend)).unwrap()
 }
 
-/// As a user who may do all but this.
+/// Connects as a user with all permissions but these.
 async fn without(server: &Server, rights: &[&str]) -> MultiplexedConnection {
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
     server.run(&[&user, rights].concat()).await;
@@ -21,7 +21,7 @@ async fn without(server: &Server, rights: &[&str]) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// What is left, which tells how often a call was counted.
+/// Returns the units left, which show how often a call was counted.
 async fn left(limiter: &Limiter) -> u64 {
     let decision = limiter.check(api().of("42")).await.unwrap();
     assert_eq!(decision.source, Source::Server);
@@ -62,7 +62,7 @@ async fn only_what_is_wanted_is_asked() {
     assert_eq!(old.calls("eval").await, 0);
 }
 
-/// All that a limiter may ask a server.
+/// Counts all commands that a limiter may send.
 async fn asked(server: &Server) -> u64 {
     let mut asked = 0;
     for command in ["rl.gcra", "rl.peek", "fcall", "fcall_ro", "function|load", "eval", "evalsha"] {
@@ -96,7 +96,7 @@ async fn what_was_flushed_is_loaded_again_and_the_call_counted_once() {
         server.run(&["SCRIPT", "FLUSH"]).await;
         assert_eq!(left(&limiter).await, 4);
         assert_eq!(limiter.ready().await.unwrap(), backend);
-        // Many at once find it together.
+        // Concurrent calls find it together.
         server.run(&["FUNCTION", "FLUSH"]).await;
         server.run(&["SCRIPT", "FLUSH"]).await;
         let hundred = Rule::gcra("hundred", 100, 1, "1h").unwrap();
@@ -155,7 +155,7 @@ async fn a_user_who_may_not_ask_the_module_is_told_so() {
     let error = limiter.check(open.of("42")).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error}");
     assert_eq!(version(&server).await, None);
-    // Nor does another back end answer that was found before.
+    // Another back end, found before, does not answer in its place either.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     left(&limiter).await;
@@ -185,7 +185,7 @@ async fn a_server_that_is_another_one_when_it_comes_back_is_found_anew() {
 
 #[tokio::test]
 async fn a_restart_with_the_module_is_noticed() {
-    // The library comes back with the data, so that no call would be refused.
+    // The library is restored with the data, so no call would be refused.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);

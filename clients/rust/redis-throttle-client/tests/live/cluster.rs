@@ -13,7 +13,7 @@ fn api() -> Rule {
     Rule::gcra("api", 6, 10, "60s").unwrap()
 }
 
-/// Three primaries that share the slots.
+/// Starts three primaries that share the slots.
 async fn three_nodes() -> Vec<Server> {
     let mut nodes = Vec::new();
     for _ in 0..3 {
@@ -38,7 +38,7 @@ async fn three_nodes() -> Vec<Server> {
     nodes
 }
 
-/// A limiter that has found its cluster.
+/// Returns a limiter after its cluster has answered.
 async fn found(node: &Server, options: Options) -> Limiter {
     let cluster = Cluster::new(ClusterClient::builder([node.url()])).unwrap();
     let limiter = Limiter::with_options(cluster, options).unwrap();
@@ -66,7 +66,7 @@ async fn moved(nodes: &[Server]) -> u64 {
     sum(nodes, "errorstats", "errorstat_MOVED").await
 }
 
-/// Whether the node answers for a key, and redirects nobody.
+/// Returns true if the node serves the key without a redirection.
 async fn has(node: &Server, key: &str) -> bool {
     node.ask::<redis::Value>(&["EXISTS", key]).await.is_ok()
 }
@@ -83,13 +83,13 @@ async fn a_cluster_redirects_nothing() {
     for subject in 0..60 {
         assert_eq!(source(&limiter, &api, &subject.to_string()).await, Source::Server);
     }
-    // No node had all of them.
+    // No node served all calls.
     let mut decided = Vec::new();
     for node in &nodes {
         decided.push(node.decided("rl.gcra").await);
     }
     assert!(decided.iter().all(|calls| (1..60).contains(calls)), "{decided:?}");
-    // Without the module each node is looked at first.
+    // Without the module, each node is searched first.
     let looked = if backend() == Backend::Module { 0 } else { 6 };
     let calls: u64 = decided.iter().sum();
     assert!((60..=60 + looked).contains(&calls), "{decided:?}");
@@ -101,7 +101,7 @@ async fn a_cluster_redirects_nothing() {
         assert!(limiter.check_all(&both, Some(tag)).await.unwrap().allowed);
     }
     assert_eq!(sum_decided(&nodes, "rl.all").await - decided, 4);
-    // Without a tag the keys are in two slots, which is a mistake and says so.
+    // Without a tag, the keys are in two slots: a mistake with an error.
     let apart = limiter.check_all(&both, None).await.unwrap_err();
     assert!(matches!(apart, Error::Rejected { .. }), "{apart}");
 
@@ -120,7 +120,7 @@ async fn a_cluster_redirects_nothing() {
     assert_eq!(moved(&nodes).await, before);
 }
 
-/// Who finds that another call has chosen meanwhile may have been refused by another node.
+/// The back end found by a concurrent call may be that of another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_gone_from_all_nodes_is_found_again_by_all_calls() {
     let nodes = three_nodes().await;
@@ -134,7 +134,7 @@ async fn what_is_gone_from_all_nodes_is_found_again_by_all_calls() {
             }
             node.run(&["SCRIPT", "FLUSH"]).await;
         }
-        // Also one that does not know yet which node has which slot.
+        // Also with a client that does not know the slots yet.
         let cold = Cluster::new(ClusterClient::builder([nodes[0].url()])).unwrap();
         let cold = Limiter::with_options(cold, options()).unwrap();
         let limiter = if round % 2 == 0 { &warm } else { &cold };
@@ -170,19 +170,19 @@ async fn a_slot_that_moves_is_followed_once() {
     let slot: u16 = to.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
     let identity: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
     for node in &nodes {
-        // The one that has the key still would refuse to give its slot away.
+        // A node with the key would refuse to give its slot away.
         let _: redis::RedisResult<redis::Value> = node.ask(&["FLUSHALL"]).await;
         node.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &identity]).await;
     }
     assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
     assert_eq!(moved(&nodes).await - before - asked, 1);
-    // The driver learns of it in the background; then nothing is redirected any more.
+    // The driver updates its slots in the background; then nothing is redirected any more.
     until("the new owner is known", async || {
         let before = moved(&nodes).await;
         source(&limiter, &api, "moves").await == Source::Server && moved(&nodes).await == before
     })
     .await;
-    // One that is on its way is asked for at the node that takes it.
+    // A key in migration is served by the importing node.
     let owner: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
     let mut other = &nodes[0];
     for node in &nodes {
@@ -238,7 +238,7 @@ async fn a_cluster_through_a_failover() {
     for _ in 0..5 {
         assert_eq!(source(&limiter, &api, "f").await, Source::Error);
     }
-    // The node that is away has shut its own gate, and nobody else's.
+    // The failed node's circuit breaker is open; those of the others are not.
     for subject in &elsewhere {
         assert_eq!(source(&limiter, &api, subject).await, Source::Server, "{subject}");
     }
@@ -246,7 +246,7 @@ async fn a_cluster_through_a_failover() {
         source(&limiter, &api, "f").await == Source::Server
     })
     .await;
-    // It takes a while until the driver has a connection to it; from then on nothing is redirected.
+    // The driver needs time to connect to it; from then on nothing is redirected.
     nodes.push(replica);
     let undisturbed = async || {
         let before = moved(&nodes).await;
@@ -287,7 +287,7 @@ async fn a_call_whose_connection_breaks_is_not_sent_again() {
         node.run(&["CLIENT", "UNPAUSE"]).await;
     }
     assert_eq!(call.await.unwrap(), Source::Error);
-    // It was killed before it ran, and nothing is left of it that could run now.
+    // It was killed before it ran, and nothing of it can still run.
     let mut left = None;
     until("it decides again", async || {
         let status = limiter.peek(rule.of("42").cost(0)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A way to a server that loses the answers to some of the calls, and its connection with them.
+//! A proxy that loses the answers to some calls, and their connection with them.
 
 use redis_throttle_client::{Backend, Limiter, Rule, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,10 +7,10 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::server::Server;
 use crate::{manager, patient};
 
-/// How many calls a connection answers at most before it is lost with the next one.
+/// The maximum number of calls that a connection answers before it breaks.
 const ANSWERED_MAX: usize = 9;
 
-/// Where it listens.
+/// Starts the proxy and returns its port.
 async fn cutting(to: u16) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -18,7 +18,7 @@ async fn cutting(to: u16) -> u16 {
         let mut answered = 0;
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
-            // From none up, so that each step of a search is lost once.
+            // Count up, so that each step of a search is lost once.
             answered = (answered + 1) % ANSWERED_MAX;
             tokio::spawn(lead(client, server, answered + 1));
         }
@@ -26,7 +26,7 @@ async fn cutting(to: u16) -> u16 {
     port
 }
 
-/// To the server and back, until the answer to such a call that decides or loads is lost.
+/// Forwards both ways until the answer to a call that decides or loads is lost.
 async fn lead(mut client: TcpStream, mut server: TcpStream, mut until: usize) {
     let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
@@ -44,7 +44,7 @@ async fn lead(mut client: TcpStream, mut server: TcpStream, mut until: usize) {
             read = server.read(&mut reply) => {
                 let Ok(length @ 1..) = read else { return };
                 if until == 0 {
-                    // The server has done it, and nobody hears of it.
+                    // The server has run the call, but its answer is dropped.
                     return;
                 }
                 if client.write_all(&reply[..length]).await.is_err() {

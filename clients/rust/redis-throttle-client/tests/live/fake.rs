@@ -13,7 +13,7 @@ use tokio::time::{Instant, advance};
 use crate::limiter;
 use crate::server::{Server, backend};
 
-/// What both say; only the server knows that it is one.
+/// Returns the fields that both must share. The source differs.
 fn told(decision: &Decision) -> (bool, u64, u64, i64, u64, String) {
     let Decision { allowed, limit, remaining, retry_after_ms, reset_after_ms, rule, .. } = decision;
     (*allowed, *limit, *remaining, *retry_after_ms, *reset_after_ms, rule.to_string())
@@ -50,8 +50,7 @@ async fn it_decides_as_the_module_does() {
         Rule::sliding_log("sg", 5, "10s").unwrap(),
     ];
     for rule in rules {
-        // All of the fake's first, for a paused clock stands still only while no socket is waited
-        // for.
+        // The fake runs first: a paused clock stands still only while no task waits for a socket.
         tokio::time::pause();
         let imitated = FakeServer::new().limiter();
         let mut imitations = Vec::new();
@@ -69,17 +68,17 @@ async fn it_decides_as_the_module_does() {
     }
 }
 
-/// Where the clock of a fake starts.
+/// The start of a fake's clock.
 const FAKE_START_US: i64 = 1_704_067_200_000_000;
 
-/// A command that a fake got, and its reply.
+/// A command received by a fake, and its reply.
 struct Exchange {
     at: Duration,
     words: Vec<String>,
     reply: Result<Value, String>,
 }
 
-/// A fake that records its exchanges.
+/// A connection that records the exchanges of a fake.
 #[derive(Clone)]
 struct Recorder {
     fake: FakeServer,
@@ -101,7 +100,7 @@ impl Connection for Recorder {
     }
 }
 
-/// Splitmix64: the same numbers for the same seed.
+/// Splitmix64: the same seed gives the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -140,7 +139,7 @@ fn every_kind_of_rule() -> Vec<Rule> {
     ]
 }
 
-/// Runs calls of every kind. Their results are in the exchanges.
+/// Runs calls of every kind; the exchanges record their results.
 async fn run_at_random(recorder: &Recorder, random: &mut Random) {
     let limiter = Limiter::new(recorder.clone());
     let options = Options::default().prefetch(3);
@@ -201,7 +200,8 @@ async fn fake_sends_the_replies_of_the_module_on_random_schedules() {
             let reply: Result<Value, _> = command.query_async(&mut connection).await;
             let reply = reply.map_err(|error| error.to_string());
             let context = (seed, at, exchange.at, &exchange.words);
-            // A server's keys expire on the real clock, so DEL may find one that has expired here.
+            // A server's keys expire on the real clock, so DEL may find a key that has expired
+            // here.
             if exchange.words[0] != "DEL" {
                 assert_eq!(exchange.reply, reply, "{context:?}");
             }

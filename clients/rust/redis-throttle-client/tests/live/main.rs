@@ -17,12 +17,12 @@ fn api() -> Rule {
     Rule::gcra("api", 6, 10, "60s").unwrap()
 }
 
-/// Options under which a busy machine misses no time-out.
+/// Returns options with a timeout that even a busy machine meets.
 fn patient() -> Options {
     Options::default().timeout_ms(10_000)
 }
 
-/// Connects again at the next call.
+/// Returns a connection that reconnects at the next call.
 fn manager(url: &str) -> ConnectionManager {
     let config = ConnectionManagerConfig::new().set_number_of_retries(0).set_response_timeout(None);
     redis::Client::open(url).unwrap().get_connection_manager_lazy(config).unwrap()
@@ -131,7 +131,7 @@ async fn permits_that_were_fetched_and_not_spent_come_back() {
     assert_eq!(server.decided("rl.gcra").await - before, 2);
     limiter.close().await;
     assert_eq!(limiter.peek(big.of("42").cost(0)).await.unwrap().remaining, 120);
-    // Many at once, and never more than the limit.
+    // Concurrent calls never pass more than the limit.
     let asking: Vec<_> = (0..200)
         .map(|_| {
             let (limiter, big) = (limiter.clone(), big.clone());
@@ -190,7 +190,7 @@ async fn a_hung_server_costs_one_time_out_and_counts_once() {
 
 #[tokio::test]
 async fn a_call_whose_connection_breaks_before_the_answer_is_not_repeated() {
-    // Reads each call and closes: what a server does that dies in between.
+    // Reads each call and closes the connection, like a server that dies before its answer.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
@@ -204,7 +204,7 @@ async fn a_call_whose_connection_breaks_before_the_answer_is_not_repeated() {
                     tell.send(()).unwrap();
                     break;
                 }
-                // What a driver says when it begins; once for each command.
+                // The driver's own setup commands: one reply for each.
                 let commands = text.matches('*').count();
                 socket.write_all("+OK\r\n".repeat(commands).as_bytes()).await.unwrap();
             }
@@ -252,7 +252,7 @@ async fn waits_follow_a_leaky_bucket() {
     for _ in 0..3 {
         assert!(limiter.wait(queue.of("x"), Duration::from_millis(590)).await.unwrap().allowed);
     }
-    // Nothing, 200 ms and 400 ms; the fourth place is 600 ms away and is given back.
+    // The waits are 0, 200 ms and 400 ms; the fourth place is 600 ms away and is refunded.
     assert!(began.elapsed() >= Duration::from_millis(600));
     assert!(!limiter.wait(queue.of("x"), Duration::from_millis(590)).await.unwrap().allowed);
     assert_eq!(limiter.peek(queue.of("x").cost(0)).await.unwrap().remaining, 1);

@@ -1,7 +1,7 @@
-//! Real servers, started and ended here, each by its own process id: with the module, or with what
-//! its library needs, as `$RL_BACKEND` says.
+//! Real servers, started and ended here by their process ids: with the module, or with what its
+//! library needs, depending on `$RL_BACKEND`.
 
-// Two test programs share this file, and each uses its part.
+// Several test programs share this file, and each uses a part of it.
 #![allow(dead_code)]
 
 use std::env;
@@ -19,10 +19,10 @@ use redis_throttle_client::Backend;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-/// Where the clock is frozen.
+/// The time of the frozen clock.
 const START_US: i64 = 1_700_000_000_000_000;
 
-/// What a limiter finds on the servers of this run: `$RL_BACKEND`, or the module.
+/// Returns the back end under test: `$RL_BACKEND`, or the module.
 pub fn backend() -> Backend {
     env::var("RL_BACKEND").map_or(Backend::Module, |name| name.parse().expect("RL_BACKEND"))
 }
@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     of_package.ancestors().find(is_root).expect("the repository").to_owned()
 }
 
-/// The module: `$RL_MODULE`, or what `make` has built.
+/// Returns the path of the module: `$RL_MODULE`, or the one that `make` has built.
 pub fn module() -> PathBuf {
     let built = || root().join("target/release/libredis_throttle.so");
     let module = env::var_os("RL_MODULE").map_or_else(built, PathBuf::from);
@@ -41,7 +41,7 @@ pub fn module() -> PathBuf {
     module
 }
 
-/// The server: `$RL_SERVER`, or the newest that was fetched, or the one of the machine.
+/// Returns the server program: `$RL_SERVER`, the newest fetched one, or the installed one.
 fn program() -> PathBuf {
     if let Some(named) = env::var_os("RL_SERVER") {
         return named.into();
@@ -51,7 +51,7 @@ fn program() -> PathBuf {
     servers.max().unwrap_or_else(|| "redis-server".into())
 }
 
-/// What shows a server the instant that a test wants: see its source. Compiled once.
+/// Compiles, once, the library that shows a server the test's time; its source explains it.
 fn clock_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -67,7 +67,7 @@ fn clock_library() -> &'static Path {
     })
 }
 
-/// A port that leaves room for a cluster's second one, 10,000 above.
+/// Finds a free port with room for the cluster bus, 10,000 above.
 fn free_port() -> u16 {
     loop {
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -78,7 +78,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// The options of a server that has what a back end needs.
+/// Returns the options of a server with what a back end needs.
 fn needed(backend: Backend) -> Vec<String> {
     let renamed = ["FCALL", "FCALL_RO", "FUNCTION"].map(|name| ["--rename-command", name, ""]);
     let path = module();
@@ -97,12 +97,12 @@ pub struct Server {
     folder: TempDir,
     options: Vec<String>,
     process: Option<Child>,
-    /// Of a server without the module: what it shows as the time.
+    /// The file with the time that a server without the module sees.
     clock: Option<File>,
 }
 
 impl Server {
-    /// One whose clock a test may freeze.
+    /// Starts a server with a clock that a test may freeze.
     pub async fn start() -> Self {
         Self::with(&[]).await
     }
@@ -111,13 +111,13 @@ impl Server {
         Self::of(backend(), options).await
     }
 
-    /// One without the module.
+    /// Starts a server without the module.
     pub async fn plain(options: &[&str]) -> Self {
         Self::of(Backend::Functions, options).await
     }
 
-    /// One with what a back end needs, and nothing that comes before it. The script is for servers
-    /// of before functions.
+    /// Starts a server with what a back end needs, and no back end that takes precedence. The
+    /// script is for servers older than functions.
     pub async fn of(backend: Backend, options: &[&str]) -> Self {
         let options = options.iter().copied().map(str::to_owned).chain(needed(backend)).collect();
         let folder = TempDir::new().expect("a folder");
@@ -130,13 +130,13 @@ impl Server {
         server
     }
 
-    /// Starts what was ended again on the same port, with what another back end needs.
+    /// Starts the ended server again on the same port, with what another back end needs.
     pub async fn become_one_of(&mut self, backend: Backend) {
         self.options = needed(backend);
         self.begin().await;
     }
 
-    /// Starts it again on the same port, with nothing in it.
+    /// Starts the server, empty, on its port.
     pub async fn begin(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new(program());
@@ -155,7 +155,7 @@ impl Server {
         until("the server answers", async || ping(port).await.is_ok()).await;
     }
 
-    /// Ends it, and waits until it is gone.
+    /// Ends the server and waits for its exit.
     pub fn end(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
@@ -168,7 +168,7 @@ impl Server {
     }
 
     pub async fn connect(&self) -> MultiplexedConnection {
-        // The driver's own time-outs are not under test.
+        // The driver's own timeouts are not under test.
         let patient = redis::AsyncConnectionConfig::new()
             .set_response_timeout(None)
             .set_connection_timeout(None);
@@ -176,13 +176,13 @@ impl Server {
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
     }
 
-    /// Answers nobody for two seconds from now on; the task ends when they are over.
+    /// Blocks the server for two seconds from now on; the task ends with the block.
     pub async fn hang(&self) -> JoinHandle<RedisResult<()>> {
         let (other, mut sleeping) = (self.connect().await, self.connect().await);
         let mut sleep = redis::cmd("DEBUG");
         sleep.arg("SLEEP").arg("2");
         let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
-        // It hangs as soon as somebody else waits longer than an answer takes.
+        // It hangs once another client waits longer than an answer takes.
         let hangs = async || {
             let (mut other, ping) = (other.clone(), redis::cmd("PING"));
             let pong = ping.exec_async(&mut other);
@@ -192,7 +192,7 @@ impl Server {
         slept
     }
 
-    /// What the server answers to a command of the test's own.
+    /// Sends a command of the test and returns the reply.
     pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]).query_async(&mut self.connect().await).await
@@ -202,13 +202,13 @@ impl Server {
         let _: redis::Value = self.ask(words).await.expect("an answer");
     }
 
-    /// Empties it and freezes its clock.
+    /// Empties the server and freezes its clock.
     pub async fn freeze(&self) {
         self.run(&["FLUSHALL"]).await;
         self.freeze_at(START_US).await;
     }
 
-    /// Freezes its clock at Unix microseconds.
+    /// Freezes the clock at Unix microseconds.
     pub async fn freeze_at(&self, us: i64) {
         match &self.clock {
             Some(clock) => self.show(clock, us).await,
@@ -216,7 +216,7 @@ impl Server {
         }
     }
 
-    /// Moves a clock that is frozen.
+    /// Moves a frozen clock.
     pub async fn advance(&self, span: Duration) {
         let us = span.as_micros();
         match &self.clock {
@@ -232,11 +232,11 @@ impl Server {
 
     async fn show(&self, clock: &File, us: i64) {
         clock.write_all_at(&us.to_ne_bytes(), 0).expect("a clock");
-        // Valkey 9 looks at it before it waits for what comes.
+        // Valkey 9 reads the clock before it waits for the next command.
         self.run(&["PING"]).await;
     }
 
-    /// A number of `INFO`, or 0.
+    /// Returns a number of `INFO`, or 0.
     pub async fn info(&self, section: &str, name: &str) -> u64 {
         let info: String = self.ask(&["INFO", section]).await.expect("INFO");
         let line = info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -244,7 +244,7 @@ impl Server {
         number.flatten().unwrap_or(0)
     }
 
-    /// How often a command of the module was called, or what stands for it without the module.
+    /// Counts the calls of a command of the module, or of its equivalent without the module.
     pub async fn decided(&self, command: &str) -> u64 {
         match backend() {
             Backend::Functions => self.calls("fcall").await,
@@ -253,7 +253,7 @@ impl Server {
         }
     }
 
-    /// How often a command was called.
+    /// Counts the calls of a command.
     pub async fn calls(&self, command: &str) -> u64 {
         self.info("commandstats", &format!("cmdstat_{command}")).await
     }
@@ -271,7 +271,7 @@ async fn ping(port: u16) -> RedisResult<()> {
     redis::cmd("PING").exec_async(&mut connection).await
 }
 
-/// Asks again and again until it is so; fails after half a minute.
+/// Polls until the condition holds; fails after 30 s.
 pub async fn until(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !done().await {
