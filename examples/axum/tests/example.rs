@@ -1,4 +1,4 @@
-//! The example as it stands, as a process of its own and over real HTTP.
+//! The example, unchanged, as its own process and over real HTTP.
 
 #[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;
@@ -11,7 +11,7 @@ use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use server::{Server, until};
 
-/// The example, behind a proxy that is named.
+/// The example, behind a trusted proxy.
 struct Example {
     process: Child,
     url: String,
@@ -19,7 +19,8 @@ struct Example {
 }
 
 impl Example {
-    /// With a time-out that nothing misses, or the default where a test is about it.
+    /// Starts the example with a timeout that is never missed, or with the default in tests about
+    /// it.
     fn start(server: &Server, timeout_ms: u64) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_example-axum"));
         command.env("REDIS_URL", server.url()).env("PORT", "0");
@@ -30,12 +31,12 @@ impl Example {
         let output = process.stdout.take().expect("its output");
         BufReader::new(output).read_line(&mut line).expect("a line");
         let url = line.trim().strip_prefix("listening on ").expect("where it listens").to_owned();
-        // Each request over a connection of its own, so that one that hangs up is alone.
+        // A connection per request, so that a client that hangs up affects no other request.
         let client = Client::builder().pool_max_idle_per_host(0).no_proxy().build().unwrap();
         Self { process, url, client }
     }
 
-    /// As the proxy 127.0.0.1 passes on what `client` sends.
+    /// Sends a request as the proxy 127.0.0.1 forwards it for a client.
     async fn get(&self, path: &str, forwarded: &str) -> Response {
         self.send(Method::GET, path, forwarded).await
     }
@@ -92,16 +93,16 @@ async fn ten_are_served_and_the_eleventh_is_a_429_that_has_everything_in_it() {
         "violated-policies": ["api"],
     });
     assert_eq!(denied.json::<Value>().await.unwrap(), problem);
-    // Who lies about the hops before is still the same; another one is not.
+    // A client with a forged first hop still has the same key; another client does not.
     assert_eq!(example.status("/", "1.1.1.1, 192.0.2.7").await, 429);
     assert_eq!(example.status("/", "192.0.2.8").await, 200);
-    // An IPv6 client is its network.
+    // The key of an IPv6 client is its /64 network.
     for host in 1..=10 {
         assert_eq!(example.status("/", &format!("2001:db8::{host:x}")).await, 200);
     }
     assert_eq!(example.status("/", "2001:db8::ffff").await, 429);
     assert_eq!(example.status("/", "2001:db8:0:1::1").await, 200);
-    // Nobody can tell who this is.
+    // The client's address is unknown.
     assert_eq!(example.status("/", "unknown").await, 400);
     assert_eq!(example.status("/me", "192.0.2.9").await, 400);
     server.advance(Duration::from_secs(6)).await;
@@ -127,7 +128,7 @@ async fn several_rules_are_asked_at_once() {
     assert_eq!(server.decided("rl.all").await - before, 4);
 }
 
-/// How long an answer takes that `source` is responsible for.
+/// Returns the median duration of five responses, all decided by `source`.
 async fn median_of_five(example: &Example, source: &str) -> Duration {
     let mut took = Vec::new();
     for _ in 0..5 {
@@ -147,7 +148,7 @@ async fn a_dead_server_under_each_policy_and_its_return() {
     until("the server decides", async || example.source("203.0.113.99").await == "server").await;
     let usual = median_of_five(&example, "server").await;
     server.end();
-    // Held to the bound by their median, and given what other answers take on this machine.
+    // The median must meet the bound, plus twice the time of other responses on this machine.
     let without = median_of_five(&example, "error").await;
     assert!(without < Duration::from_millis(150) + 2 * usual, "{without:?}, else {usual:?}");
     let closed = example.send(Method::POST, "/login", "192.0.2.7").await;
@@ -190,7 +191,7 @@ async fn a_lease_comes_back_when_the_client_hangs_up() {
     assert_eq!(first.status(), 200);
     assert!(first.chunk().await.unwrap().is_some());
     assert_eq!(example.status("/export", "192.0.2.7").await, 429);
-    // In the middle of the response.
+    // Hang up in the middle of the response.
     drop(first);
     let free = async || server.ask::<u64>(&["DBSIZE"]).await == Ok(0);
     until("the permit is back", free).await;
