@@ -1,5 +1,6 @@
-//! Any bytes under a key. What is read as a state is written again byte for byte, only its own
-//! algorithm decides on it, and what calls by any rule answer is what the naive model says of it.
+//! Feeds any bytes as the value of a key. Bytes that decode to a state are encoded to the same
+//! bytes, only the state's own algorithm decides on it, and calls by any rule answer as the naive
+//! model does.
 
 #![no_main]
 
@@ -14,16 +15,16 @@ use redis_throttle_engine::state::{decode, encode, Change};
 use redis_throttle_engine::state::decimal::{decode_decimal, encode_decimal};
 use redis_throttle_engine::time::Instant;
 
-/// So many bytes say what is called; the rest is what the key holds.
+/// The number of bytes that choose the calls; the rest is the value of the key.
 const CALLS_LEN: usize = 40;
 
-/// How often the key is called.
+/// The number of calls on the key.
 const CALLS: usize = 3;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((mut calls, stored)) = bytes.split_at_checked(CALLS_LEN) else { return };
     if let Ok(state) = decode_decimal(stored) {
-        // The digits of redis-cell, which none of our own commands reads.
+        // The digits of redis-cell, which no command of the module's own reads.
         let Change::Whole(digits) = encode_decimal(&state) else { panic!("{state:?}") };
         assert_eq!(digits.as_slice(), stored);
         assert!(decode(stored).is_err(), "{stored:?}");
@@ -46,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 macro_rules! by_algorithm {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
-        /// Calls the key by the rules of its state's algorithm.
+        /// Calls the key under rules of its state's algorithm.
         fn call_own(state: State<'_>, stored: &[u8], limits: Limits, calls: &[u8]) {
             match state {
                 $(State::$algorithm(_) => {
@@ -59,7 +60,7 @@ macro_rules! by_algorithm {
 
         fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
             let new_state = match state {
-                // Its list, spelled anew, is compared by tests; here what stands behind it.
+                // Tests compare the list, encoded again; the window behind it is checked here.
                 State::Reserved(_) => return stored.to_vec(),
                 $(State::$algorithm(state) => NewState::$algorithm(state.into()),)*
             };
@@ -75,7 +76,7 @@ macro_rules! by_algorithm {
 
 for_all_subjects!(by_algorithm);
 
-/// Plain calls, and steps, around the time of a reservation.
+/// Makes plain calls and reservation steps around the time of a reservation.
 fn reserve<S: Subject<Model: WindowModel>>(
     stored: &[u8],
     state: stored::State<'_>,
@@ -102,12 +103,12 @@ fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
         (subject.rule)(limits).decide(Some(state), Instant::from_us(0), Cost::ONE).is_ok()
     };
     let decided = AnySubject::ALL.iter().filter(|subject| decides(subject));
-    // None where a list of reservations turns out to be none.
+    // None if the list of reservations turns out to be invalid.
     let is_one = state.shown(Instant::from_us(0)).is_ok();
     assert_eq!(decided.count(), usize::from(is_one));
 }
 
-/// Calls around the time that the state is about.
+/// Makes calls around the time in the state.
 fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u8]) {
     let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
     let model = S::Model::try_from(decode(stored).expect("a state")).ok();
@@ -123,7 +124,7 @@ fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u
         if let Some(twin) = &mut twin {
             twin.call(verb, &limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
         }
-        // Also a log that no calls can have left gets an answer, and stays a state.
+        // Even a log that no calls can produce gets an answer and stays a state.
         let carried_out = forged.carry_out(verb, &S::rule(&limits), now, cost);
         let Ok((answer, wrote)) = carried_out else { continue };
         assert!((0..=limits.capacity).contains(&answer.remaining), "{answer:?}");

@@ -1,6 +1,6 @@
-//! Any schedule of calls of any kind, under any clock: by one or two rules on one key, or by several
-//! rules at once on several keys. The answers are the naive models'. The bytes say which
-//! algorithms, which limits, and what happens.
+//! Runs any schedule of calls of any kind, under any clock: by one or two rules on one key, or by
+//! several rules at once on several keys. The answers must be those of the naive models. The bytes
+//! choose the algorithms, the limits and the steps.
 
 #![no_main]
 
@@ -14,16 +14,16 @@ use redis_throttle_engine::time::Instant;
 
 const START_US: i128 = 1_800_000_000_000_000;
 
-/// Naive models get slow with what they remember.
+/// The maximum number of calls: naive models slow down with their memory.
 const CALLS_MAX: usize = 60;
 
-/// Keys of a schedule with several.
+/// The number of keys in a schedule with several.
 const KEYS: usize = 4;
 
 fuzz_target!(|bytes: &[u8]| {
     let mut source = bytes;
     let schedules = PLAYS.len() + OTHERS.len();
-    // Two numbers more draw a schedule of several keys.
+    // The two extra values draw a schedule with several keys.
     let drawn = source.below(schedules as u64 + 2) as usize;
     match PLAYS.iter().chain(&OTHERS).nth(drawn) {
         Some(play) => play(source),
@@ -33,14 +33,14 @@ fuzz_target!(|bytes: &[u8]| {
 
 macro_rules! plays {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
-        /// A schedule for each algorithm.
+        /// The schedules of the algorithms.
         const PLAYS: [fn(&[u8]); Algorithm::ALL.len()] = [$(play::<$subject>),*];
     };
 }
 
 for_all_subjects!(plays);
 
-/// Schedules with reservations, and of redis-cell.
+/// The schedules with reservations, and of redis-cell.
 const OTHERS: [fn(&[u8]); 3] = [reserve::<Fixed>, reserve::<Quotas>, redis_cell];
 
 fn play<S: Subject>(mut source: &[u8]) {
@@ -50,7 +50,7 @@ fn play<S: Subject>(mut source: &[u8]) {
         if source.is_empty() {
             break;
         }
-        // Seven calls in eight are of the first rule.
+        // Seven of eight calls use the first rule.
         let limits = &rules[usize::from(source.below(8) == 1)];
         let is_set = source.below(8) == 1;
         let step = if is_set { Step::draw_set(&mut source) } else { Step::draw_good(&mut source) };
@@ -63,7 +63,7 @@ fn play<S: Subject>(mut source: &[u8]) {
     }
 }
 
-/// Calls of redis-cell's command on one key, by two rules.
+/// Runs redis-cell's command on one key, under two rules.
 fn redis_cell(mut source: &[u8]) {
     let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
     let (mut state, mut model, mut now) = (None, CellKey::default(), START_US);
@@ -75,7 +75,7 @@ fn redis_cell(mut source: &[u8]) {
         let limits = CellLimits::of(drawn);
         let Some(rule) = limits.rule() else { return };
         let step = Step::draw_good(&mut source);
-        // The form ends in the year 2262, and a century's allowance before it.
+        // The stored form ends in the year 2262; a century of allowance must fit before that.
         now = (now + step.us(drawn.period_us)).clamp(0, CLOCK_MAX_US / 7 * 5);
         let quantity = Share::draw(&mut source).of(drawn);
         let cost = Cost::new(quantity.try_into().expect("not negative")).expect("in range");
@@ -98,7 +98,7 @@ fn redis_cell(mut source: &[u8]) {
     }
 }
 
-/// Plain calls and reservations by turns.
+/// Runs plain calls and reservations in turn.
 fn reserve<S: Subject<Model: WindowModel>>(mut source: &[u8]) {
     let rules = [Limits::draw(&mut source), Limits::draw(&mut source)];
     let (mut twin, mut now) = (Twin::<Reserving<S>>::default(), START_US);
@@ -117,7 +117,7 @@ fn reserve<S: Subject<Model: WindowModel>>(mut source: &[u8]) {
     }
 }
 
-/// Calls by several rules, and between them calls of any kind on one of their keys.
+/// Runs calls with several rules, mixed with calls of any kind on one of their keys.
 fn play_several(mut source: &[u8]) {
     let mut twins = Vec::new();
     for _ in 0..KEYS {
@@ -143,7 +143,7 @@ fn play_several(mut source: &[u8]) {
                 twin.call(verb, limits, now, cost).err()
             }
             None => {
-                // Each bit is a key.
+                // Each bit selects a key.
                 let chosen = source.below(1 << KEYS);
                 let mut parts = Vec::<TwinPart<'_>>::new();
                 for (at, (twin, rules)) in twins.iter_mut().enumerate() {

@@ -1,5 +1,5 @@
-//! Any arguments, separated by blanks, and any rule in one argument. Nothing panics, and what is
-//! accepted, with which meaning, is what a naive reading of the design says.
+//! Feeds any arguments, separated by spaces, and any rule in one argument. Nothing panics, and the
+//! grammar accepts the same arguments with the same meaning as a naive reading of the design.
 
 #![no_main]
 
@@ -59,8 +59,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A rule in one argument, as `RL.ALL` has them: the words are what stands between spaces, however
-/// many, and mean what they mean as arguments of their own.
+/// Checks a rule in one argument, as in `RL.ALL`: its words, separated by any number of spaces,
+/// mean what they mean as separate arguments.
 fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: Algorithm) {
     let slots = Slots::DEFAULT;
     let words: Vec<&[u8]> = args.iter().copied().filter(|word| !word.is_empty()).collect();
@@ -73,7 +73,7 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
         error => error,
     });
     assert_eq!(read, in_words.map(Asked::Units), "the same meaning, or the same mistake");
-    // The name too may be any bytes.
+    // The name may be any bytes too.
     let read = packed_rule(rule, slots);
     match words.is_empty() {
         true => assert_eq!(read, Err(GrammarError::Algorithm)),
@@ -81,7 +81,7 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
     }
 }
 
-/// What the arguments mean; `None` when they are to be refused.
+/// Returns the expected meaning of the arguments; `None` if they must be rejected.
 fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     use Algorithm::*;
     if algorithm == Backoff {
@@ -113,7 +113,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule: (AnySubject::of(algorithm).rule)(&limits), options })
 }
 
-/// The options of every call that counts units.
+/// The options of all calls that count units.
 #[derive(Default)]
 struct Given {
     cost: Option<i128>,
@@ -121,7 +121,7 @@ struct Given {
 }
 
 impl Given {
-    /// Reads the option of this name, in capital letters; `None` if the call is to be refused.
+    /// Reads the option of this name, in capital letters; `None` if the call must be rejected.
     fn read(&mut self, name: &[u8], rest: &mut slice::Iter<'_, &[u8]>) -> Option<()> {
         match name {
             b"COST" if self.cost.is_none() => self.cost = Some(integer(rest.next()?, 0)?),
@@ -138,7 +138,7 @@ impl Given {
     }
 }
 
-/// A holder, how many there may be, and for how long.
+/// Reads a holder, a limit of holders and a ttl.
 fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     let [id, limit, ttl] = args else { return None };
     let limit = integer(limit, 1).filter(|limit| *limit <= 1_000_000)?;
@@ -148,7 +148,7 @@ fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
 }
 
-/// Four numbers, of which the last may be left out.
+/// Reads four numbers, of which the last is optional.
 fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     let (positional, quantity) = args.split_at_checked(3)?;
     let quantity = match quantity {
@@ -158,13 +158,13 @@ fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     };
     let limit = digits_of(positional[0])? + 1;
     let (count, period_s) = (digits_of(positional[1])?, digits_of(positional[2])?);
-    // The largest that are looked at, and then the bounds of what they are together.
+    // First the largest numbers that are read, then the bounds of their combination.
     let rule = CellLimits { limit, count, period_s: period_s.min(UNITS_MAX) }.rule()?;
     let quantity = Cost::new(quantity.try_into().expect("not negative"))?;
     Some(ThrottleRequest { rule, quantity })
 }
 
-/// Attempts, then three durations, each longer than the one before; the first two may be equal.
+/// Reads attempts, then three durations in ascending order; only the first two may be equal.
 fn backoff(args: &[&[u8]]) -> Option<Request> {
     let [attempts, base, max, forget] = args else { return None };
     let attempts = integer(attempts, 1).filter(|attempts| *attempts <= 1_000_000)?;
@@ -178,7 +178,7 @@ fn backoff(args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule: Rule::Backoff(rule), options: CallOptions::NONE })
 }
 
-/// A limit and a unit, then a zone, a start of the unit, a cost and PARTIAL, once each at most.
+/// Reads a limit and a unit, then a zone, a start, a cost and PARTIAL, each at most once.
 fn quota(args: &[&[u8]]) -> Option<Request> {
     const UNITS: [(&[u8], Unit, i128); 5] = [
         (b"DAY", Unit::Day, 0),
@@ -225,7 +225,7 @@ fn quota(args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule, options: given.check()? })
 }
 
-/// Plain digits, of any number: leading zeros do not count.
+/// Reads plain digits of any number; leading zeros do not count.
 fn integer(digits: &[u8], min: i128) -> Option<i128> {
     let number = digits_of(digits)?;
     (min..=UNITS_MAX).contains(&number).then_some(number)
@@ -235,12 +235,12 @@ fn digits_of(digits: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(digits).ok()?;
     let plain = !text.is_empty() && text.chars().all(|char| char.is_ascii_digit());
     let significant = text.trim_start_matches('0');
-    // Twenty digits are more than any bound, and still fit.
+    // Twenty digits are above any bound and still fit.
     let short = plain && significant.len() <= 20;
     short.then(|| format!("0{significant}").parse().expect("digits"))
 }
 
-/// Digits, perhaps a point and up to six digits, perhaps a unit.
+/// Reads digits, optionally a point and up to six digits, optionally a unit.
 fn duration_us(duration: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(duration).ok()?;
     let units =

@@ -1,5 +1,6 @@
-//! Any bytes as a definition and as a file of policies. Nothing panics; a line of a file means what
-//! its words mean as arguments, and what was read is written so that it reads as the same.
+//! Feeds any bytes as a definition and as a file of policies. Nothing panics; a line of a file
+//! means what its words mean as arguments, and formatting what was read gives a text with the same
+//! meaning.
 
 #![no_main]
 
@@ -22,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     one_line_is_one_definition(bytes);
     a_file_is_its_lines(bytes);
-    // A pattern ends on every name, whatever it is.
+    // A match ends for every pattern and every name.
     if let Some((pattern, name)) = bytes.split_at_checked(bytes.len() / 2) {
         if let Some(pattern) = Pattern::new(pattern) {
             let _ = pattern.matches(name.get(..129).unwrap_or(name));
@@ -45,7 +46,7 @@ fn reads_as_it_is_written(read: &Definition) {
     }
 }
 
-/// The words of a line are what stands between blanks, up to a `#`.
+/// Splits a line at blanks, up to a `#`.
 fn words_of(line: &[u8]) -> Vec<&[u8]> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let end = line.iter().position(|byte| *byte == b'#').unwrap_or(line.len());
@@ -93,7 +94,7 @@ fn a_file_is_its_lines(bytes: &[u8]) {
         Err(error) => {
             let bad = error.line as usize - 1;
             assert!(bad < lines.len());
-            // All before it is a file, and with it there is none.
+            // The lines before the bad one are a valid file; with it, the file is rejected.
             assert!(policy_file(&lines[..bad].join(&b'\n')).is_ok());
             let alone = policy_file(lines[bad]);
             match error.fault {
