@@ -68,7 +68,7 @@ fn field<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn ten_are_served_and_the_eleventh_is_a_429_that_has_everything_in_it() {
+async fn serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 5000);
@@ -110,7 +110,7 @@ async fn ten_are_served_and_the_eleventh_is_a_429_that_has_everything_in_it() {
 }
 
 #[tokio::test]
-async fn several_rules_are_asked_at_once() {
+async fn several_rules_take_one_call() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 5000);
@@ -141,7 +141,7 @@ async fn median_of_five(example: &Example, source: &str) -> Duration {
 }
 
 #[tokio::test]
-async fn a_dead_server_under_each_policy_and_its_return() {
+async fn follows_each_on_error_while_the_server_is_dead_and_recovers() {
     let mut server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 100);
@@ -164,7 +164,7 @@ async fn a_dead_server_under_each_policy_and_its_return() {
 }
 
 #[tokio::test]
-async fn a_hung_server_is_waited_for_once_and_charged_once() {
+async fn hung_server_takes_one_timeout_and_counts_once() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 100);
@@ -183,7 +183,7 @@ async fn a_hung_server_is_waited_for_once_and_charged_once() {
 }
 
 #[tokio::test]
-async fn a_lease_comes_back_when_the_client_hangs_up() {
+async fn releases_the_lease_when_the_client_hangs_up() {
     let server = Server::start().await;
     server.freeze().await;
     let example = Example::start(&server, 5000);
@@ -199,7 +199,7 @@ async fn a_lease_comes_back_when_the_client_hangs_up() {
 }
 
 #[tokio::test]
-async fn the_example_starts_without_its_server() {
+async fn starts_without_its_server() {
     let mut server = Server::start().await;
     server.end();
     let example = Example::start(&server, 100);

@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bundled_texts_are_those_of_the_repository() {
+    fn bundled_library_and_script_match_the_repository() {
         let file = |name: &str| {
             let path = format!("{}/../../../functions/{name}", env!("CARGO_MANIFEST_DIR"));
             std::fs::read_to_string(path).unwrap()
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_compared_by_its_numbers() {
+    fn compares_versions_by_their_numbers() {
         assert!(numbers("0.10.0") > numbers("0.9.1"));
         assert!(numbers("1.0.0") > numbers("0.10.0"));
         assert!(numbers("unknown") < numbers("0.0.1"));

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn one_probe_at_a_time_whatever_ends_that_was_sent_before() {
+    async fn sends_one_probe_at_a_time_after_an_older_call_ends() {
         let pause = Duration::from_millis(10);
         let gate = Gate::new(9, 1, pause);
         let older = gate.enter(clock::now()).unwrap();

@@ -266,7 +266,7 @@ fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> 
 }
 
 #[test]
-fn every_case_of_the_table_holds() {
+fn every_shared_case_holds() {
     let mut run = 0;
     for (section, cases) in table() {
         for case in cases.as_array().expect("cases") {
@@ -306,7 +306,7 @@ fn read_back(written: &Command<'_>, name_at: usize) -> Vec<String> {
 }
 
 #[test]
-fn every_call_of_the_table_is_written_for_each_back_end() {
+fn converts_every_call_of_the_table_for_each_back_end() {
     let table = table();
     let cases =
         ["calls", "calls_all"].iter().flat_map(|section| table[*section].as_array().unwrap());
@@ -332,7 +332,7 @@ fn every_call_of_the_table_is_written_for_each_back_end() {
 }
 
 #[test]
-fn a_source_has_the_name_of_the_table() {
+fn source_names_match_the_table() {
     let names = [Source::Server, Source::Local, Source::Error].map(Source::as_str);
     assert_eq!(names, ["server", "local", "error"]);
 }

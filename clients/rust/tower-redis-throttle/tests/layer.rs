@@ -85,7 +85,7 @@ async fn statuses(service: &RateLimit<Inner>, count: usize) -> Vec<u16> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_seventh_is_a_problem() {
+async fn answers_the_seventh_request_with_a_problem() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), api()).layer(Inner);
     let first = answer(&service, request()).await;
@@ -110,7 +110,7 @@ async fn the_seventh_is_a_problem() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_failure_is_a_503_and_an_open_one_is_served_and_told_behind() {
+async fn answers_a_closed_failure_with_503_and_marks_an_open_one_for_the_service() {
     let server = FakeServer::new();
     server.go_away();
     let closed = api().on_error(OnError::Deny).unwrap();
@@ -132,7 +132,7 @@ async fn a_closed_failure_is_a_503_and_an_open_one_is_served_and_told_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_inner_layer_hides_nothing_of_an_outer_one() {
+async fn inner_layer_keeps_the_degraded_header_of_an_outer_one() {
     let (away, there) = (FakeServer::new(), FakeServer::new());
     away.go_away();
     let layer = |server: &FakeServer| {
@@ -146,7 +146,7 @@ async fn an_inner_layer_hides_nothing_of_an_outer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn never_is_a_413_and_a_mistake_is_a_500() {
+async fn answers_a_permanent_denial_with_413_and_a_mistake_with_500() {
     let server = FakeServer::new();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
     let service = built(builder.cost(|request| request.header("x-cost").unwrap().parse().unwrap()));
@@ -163,7 +163,7 @@ async fn never_is_a_413_and_a_mistake_is_a_500() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_a_400_or_the_anonymous_rule() {
+async fn answers_a_request_without_a_key_with_400_or_the_anonymous_rule() {
     let server = FakeServer::new();
     let key = |request: &tower_redis_throttle::RequestParts<'_>| {
         request.header("x-api-key").map(str::to_owned)
@@ -193,7 +193,7 @@ async fn nobody_is_a_400_or_the_anonymous_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_missing_subject_of_several_drops_no_rule() {
+async fn answers_400_when_one_of_several_keys_is_missing() {
     let server = FakeServer::new();
     let day = Rule::fixed("day", 9, "1d").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api()).rule_by(day, |_| None);
@@ -202,7 +202,7 @@ async fn one_missing_subject_of_several_drops_no_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_client_address_is_the_peer_or_what_a_named_proxy_says() {
+async fn client_address_is_the_peer_or_from_a_trusted_proxy() {
     let server = FakeServer::new();
     let service = built(RateLimitLayer::builder(server.limiter()).rule(api()));
     let forwarded = |request: http::request::Builder| {
@@ -222,7 +222,7 @@ async fn the_client_address_is_the_peer_or_what_a_named_proxy_says() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn several_rules_are_one_call() {
+async fn several_rules_take_one_call() {
     let server = FakeServer::new();
     let day = Rule::fixed("day", 2, "1d").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
@@ -240,7 +240,7 @@ async fn several_rules_are_one_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn skip_handler_and_styles() {
+async fn applies_skip_and_handler_and_header_styles() {
     let server = FakeServer::new();
     let once = Rule::gcra("once", 1, 1, "60s").unwrap();
     let builder = RateLimitLayer::builder(server.limiter()).rule(once);
@@ -263,7 +263,7 @@ async fn skip_handler_and_styles() {
 }
 
 #[tokio::test]
-async fn mistakes_are_told_when_it_is_made() {
+async fn build_rejects_invalid_options() {
     let server = FakeServer::new();
     let builder = || RateLimitLayer::builder(server.limiter());
     for (named, builder) in [
@@ -286,7 +286,7 @@ async fn released(server: &FakeServer) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_ends_with_the_body() {
+async fn releases_the_lease_when_the_body_ends() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
     let response = service.clone().oneshot(request().body(()).unwrap()).await.unwrap();
@@ -301,7 +301,7 @@ async fn a_lease_ends_with_the_body() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_ends_when_the_client_goes() {
+async fn releases_the_lease_when_the_client_disconnects() {
     let server = FakeServer::new();
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
     drop(service.clone().oneshot(request().body(()).unwrap()).await.unwrap());
@@ -317,7 +317,7 @@ async fn a_lease_ends_when_the_client_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_ends_with_an_error_of_the_service_which_stays_its_own() {
+async fn releases_the_lease_and_returns_the_error_when_the_service_fails() {
     let server = FakeServer::new();
     let failing =
         tower::service_fn(|_: Request<()>| ready(Err::<Response<Full<Bytes>>, _>("broken")));
@@ -354,7 +354,7 @@ impl Service<Request<()>> for OnlyWhenReady {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_service_that_was_polled_ready_is_called() {
+async fn calls_the_service_that_was_polled_ready() {
     let server = FakeServer::new();
     let layer = RateLimitLayer::new(server.limiter(), api());
     let mut service = layer.layer(OnlyWhenReady { ready: false });

@@ -46,7 +46,7 @@ impl Connection for Far {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_search_outlives_the_call_that_began_it() {
+async fn search_outlives_the_call_that_started_it() {
     let far = Far::default();
     let limiter = Limiter::new(far.clone());
     let first = limiter.check(api().of("42")).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_search_outlives_the_call_that_began_it() {
 /// A proxy over servers of which only one has the library, or a forbidden function: not temporary,
 /// and no reason to open a limit.
 #[tokio::test(start_paused = true)]
-async fn what_is_gone_again_and_again_is_a_mistake() {
+async fn reports_a_mistake_when_the_back_end_keeps_disappearing() {
     let far = Far { forgets: true, ..Far::default() };
     for backend in [Backend::Auto, Backend::Functions] {
         let options = Options::default().timeout_ms(10_000).backend(backend);
@@ -104,7 +104,7 @@ fn allowed() -> Result<Value, RedisError> {
 }
 
 #[tokio::test]
-async fn a_command_that_is_renamed_is_a_mistake() {
+async fn reports_a_mistake_when_a_command_is_renamed() {
     // Without EVALSHA the script cannot run, even if EVAL works.
     let (limiter, server) = told(|name, _| match name {
         "EVAL" => Ok(Value::Okay),
@@ -125,7 +125,7 @@ async fn a_command_that_is_renamed_is_a_mistake() {
 }
 
 #[tokio::test]
-async fn who_is_not_let_in_is_told_so_and_sends_no_long_text() {
+async fn reports_noauth_without_sending_the_script() {
     let answers: [fn(&str, &str) -> _; 2] = [
         |name, _| if name.starts_with("RL.") { unknown(name) } else { refused("NOAUTH it") },
         |name, _| if name.starts_with("EVAL") { refused("NOAUTH it") } else { unknown(name) },
@@ -141,7 +141,7 @@ async fn who_is_not_let_in_is_told_so_and_sends_no_long_text() {
 }
 
 #[tokio::test]
-async fn a_replica_without_the_library_is_looked_at_by_the_script() {
+async fn reads_a_replica_without_the_library_by_the_script() {
     let (limiter, _) = told(|name, second| match (name, second) {
         ("FCALL", _) => refused("ERR Function not found"),
         ("FUNCTION", _) => refused("READONLY You can't write against a read only replica."),

@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance};
 use crate::{api, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn five_failures_then_a_pause_then_one_probe() {
+async fn pauses_after_five_failures_then_sends_one_probe() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     server.reply_with("OOM full");
@@ -26,7 +26,7 @@ async fn five_failures_then_a_pause_then_one_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_breaker_can_be_set() {
+async fn breaker_follows_its_options() {
     let server = FakeServer::new();
     let options = Options::default().breaker_failures(2).breaker_pause_ms(50);
     let limiter = server.limiter_with(options).unwrap();
@@ -39,7 +39,7 @@ async fn the_breaker_can_be_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_probe_that_was_given_up_leaves_room_for_the_next() {
+async fn sends_a_new_probe_after_one_is_abandoned() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
     server.go_away();
@@ -55,7 +55,7 @@ async fn a_probe_that_was_given_up_leaves_room_for_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn beyond_max_in_flight_nobody_waits() {
+async fn rejects_calls_beyond_max_in_flight_at_once() {
     for (options, most) in [(Options::default(), 256), (Options::default().max_in_flight(2), 2)] {
         let server = FakeServer::new();
         server.hang();

@@ -11,7 +11,7 @@ fn caching(server: &FakeServer, size: usize) -> Limiter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_is_remembered_until_it_ends() {
+async fn caches_a_denial_until_it_expires() {
     let server = FakeServer::new();
     let (limiter, api) = (caching(&server, 10), api());
     times(&limiter, &api, 7).await;
@@ -29,14 +29,14 @@ async fn a_denial_is_remembered_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_cache_every_call_asks() {
+async fn sends_every_call_without_the_cache() {
     let server = FakeServer::new();
     times(&server.limiter(), &api(), 9).await;
     assert_eq!(server.calls().len(), 9);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_cache_is_of_a_cost_bounded_and_ended_by_a_refund_or_forget() {
+async fn cache_is_per_cost_and_bounded_and_cleared_by_refund_and_forget() {
     let server = FakeServer::new();
     let (limiter, api) = (caching(&server, 1), api());
     let source =
@@ -59,7 +59,7 @@ async fn the_cache_is_of_a_cost_bounded_and_ended_by_a_refund_or_forget() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_and_never_are_not_cached() {
+async fn does_not_cache_leases_or_permanent_denials() {
     let server = FakeServer::new();
     let limiter = caching(&server, 10);
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();

@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance};
 use crate::{allowed, api, first_denied, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn a_call_takes_100_ms_at_most_and_is_sent_once() {
+async fn call_is_sent_once_and_ends_after_100_ms() {
     let server = FakeServer::new();
     server.hang();
     let began = Instant::now();
@@ -51,7 +51,7 @@ async fn local_enforces_its_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_has_a_share_of_one_by_default_and_less_than_a_unit_takes_longer() {
+async fn local_share_is_one_by_default_and_stretches_the_window_below_one_unit() {
     let server = FakeServer::new();
     server.go_away();
     let limiter = server.limiter();
@@ -64,7 +64,7 @@ async fn local_has_a_share_of_one_by_default_and_less_than_a_unit_takes_longer()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cost_above_the_share_comes_later_and_not_never() {
+async fn cost_above_the_local_share_is_denied_with_a_retry() {
     let server = FakeServer::new();
     server.go_away();
     let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
@@ -75,7 +75,7 @@ async fn a_cost_above_the_share_comes_later_and_not_never() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_takes_nothing_for_a_peek_nor_when_another_rule_denies() {
+async fn local_takes_nothing_for_a_peek_or_when_another_rule_denies() {
     let server = FakeServer::new();
     server.go_away();
     let local = |rule: Result<Rule, Error>| rule.unwrap().on_error(OnError::Local).unwrap();
@@ -102,7 +102,7 @@ async fn a_policy_falls_back_to_its_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_several_rules_the_strictest_decides() {
+async fn strictest_of_several_rules_decides_without_an_answer() {
     let server = FakeServer::new();
     server.go_away();
     let (api, day) = (api(), Rule::fixed("day", 9, "1d").unwrap());
@@ -113,7 +113,7 @@ async fn of_several_rules_the_strictest_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_says_nothing_does_as_its_limiter() {
+async fn rule_without_on_error_follows_its_limiter() {
     let server = FakeServer::new();
     server.go_away();
     let (silent, open) = (api(), api().on_error(OnError::Allow).unwrap());
@@ -130,7 +130,7 @@ async fn a_rule_that_says_nothing_does_as_its_limiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mistake_is_never_open_and_is_counted_apart() {
+async fn mistake_is_an_error_under_every_on_error_and_counted_apart() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().backend(Backend::Module)).unwrap();
     for reply in ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x", "NOPOLICY x"] {
@@ -148,7 +148,7 @@ async fn a_mistake_is_never_open_and_is_counted_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_policy_says_that_nobody_answered() {
+async fn calls_without_on_error_return_unavailable() {
     let server = FakeServer::new();
     server.go_away();
     let (limiter, api) = (server.limiter(), api());

@@ -27,7 +27,7 @@ async fn a_lease_renews_itself_until_it_is_released() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_dropped_is_given_back_once() {
+async fn releases_a_dropped_lease_once() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     drop(limiter.lease(jobs.of("42")).await.unwrap());
@@ -39,7 +39,7 @@ async fn a_lease_that_is_dropped_is_given_back_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_lost_a_ttl_after_the_last_renewal_that_was_answered() {
+async fn loses_a_lease_one_ttl_after_the_last_answered_renewal() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42")).await.unwrap();
@@ -53,7 +53,7 @@ async fn a_lease_is_lost_a_ttl_after_the_last_renewal_that_was_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_another_may_hold_is_lost() {
+async fn loses_a_lease_when_a_renewal_finds_none() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42")).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_lease_that_another_may_hold_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_whose_answer_was_lost_is_given_back() {
+async fn releases_a_lease_when_its_answer_is_lost() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     server.hang();
@@ -85,7 +85,7 @@ async fn a_lease_whose_answer_was_lost_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_lease_is_denied_without_a_server_and_a_lease_is_not_checked() {
+async fn denies_a_closed_lease_without_a_server_and_refuses_to_check_a_lease() {
     let server = FakeServer::new();
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
     let error = server.limiter().check(jobs.of("42")).await.unwrap_err();
@@ -97,7 +97,7 @@ async fn a_closed_lease_is_denied_without_a_server_and_a_lease_is_not_checked() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_and_leases_are_admitted_in_one_call() {
+async fn admits_rules_and_leases_in_one_call() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();

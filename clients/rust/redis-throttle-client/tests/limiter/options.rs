@@ -9,7 +9,7 @@ use redis_throttle_client::{Decision, Error, HashTag, Options, QuotaUnit, Rule};
 use crate::{api, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn the_hook_sees_no_subject_and_changes_nothing() {
+async fn hook_gets_no_subject_and_changes_no_decision() {
     let server = FakeServer::new();
     let seen = Arc::new(Mutex::new(Vec::new()));
     let telling = seen.clone();
@@ -29,7 +29,7 @@ async fn the_hook_sees_no_subject_and_changes_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_counted() {
+async fn counts_decisions_and_mistakes() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().denial_cache(9)).unwrap();
     times(&limiter, &api(), 8).await;
@@ -44,7 +44,7 @@ async fn what_is_counted() {
 }
 
 #[tokio::test]
-async fn options_are_checked() {
+async fn rejects_options_out_of_range() {
     let of = Options::default;
     for (named, options) in [
         ("timeout_ms", of().timeout_ms(0)),
@@ -62,7 +62,7 @@ async fn options_are_checked() {
 }
 
 #[tokio::test]
-async fn keys_are_made_as_the_options_say() {
+async fn keys_follow_the_options() {
     let server = FakeServer::new();
     let options = Options::default().prefix("app").hash_tag(HashTag::Subject);
     let limiter = server.limiter_with(options).unwrap();

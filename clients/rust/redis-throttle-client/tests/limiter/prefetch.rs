@@ -33,7 +33,7 @@ fn far(server: &FakeServer, options: Options) -> Limiter {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_call_fetches_for_many() {
+async fn one_call_fetches_several_permits() {
     let server = FakeServer::new();
     let found = times(&prefetching(&server, 4), &api(), 7).await;
     assert_eq!(allowed(&found), first_denied(6));
@@ -46,14 +46,14 @@ async fn one_call_fetches_for_many() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn by_default_nothing_is_fetched_in_advance() {
+async fn does_not_prefetch_by_default() {
     let server = FakeServer::new();
     times(&server.limiter(), &api(), 2).await;
     assert!(server.calls().iter().all(|call| call.len() == 5));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rule_that_says_how_many_goes_before_the_limiter() {
+async fn prefetch_of_a_rule_overrides_that_of_the_limiter() {
     let server = FakeServer::new();
     let plain = |name| Rule::gcra(name, 100, 100, "60s").unwrap();
     let (hot, cold) = (plain("hot").prefetch(10).unwrap(), plain("cold").prefetch(1).unwrap());
@@ -70,7 +70,7 @@ async fn a_rule_that_says_how_many_goes_before_the_limiter() {
 
 /// A customer's plan changed, and its rule kept the name.
 #[tokio::test(start_paused = true)]
-async fn permits_are_of_one_rule() {
+async fn does_not_use_permits_of_another_rule_with_the_same_name() {
     let server = FakeServer::new();
     let limiter = prefetching(&server, 4);
     for limit in [100, 5] {
@@ -80,7 +80,7 @@ async fn permits_are_of_one_rule() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permits_lapse_with_the_reset_of_their_grant() {
+async fn permits_expire_at_the_reset_of_their_grant() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     times(&limiter, &api, 1).await;
@@ -91,7 +91,7 @@ async fn permits_lapse_with_the_reset_of_their_grant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_comes_back_on_close_and_lapsed_permits_do_not() {
+async fn close_refunds_unused_permits_but_not_expired_ones() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     times(&limiter, &api, 1).await;
@@ -107,7 +107,7 @@ async fn what_is_left_comes_back_on_close_and_lapsed_permits_do_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn some_are_not_fetched_in_advance() {
+async fn does_not_prefetch_under_rules_without_partial_calls() {
     let server = FakeServer::new();
     let limiter = prefetching(&server, 4);
     let queue = Rule::leaky_bucket("q", 9, 9, "9s").unwrap();
@@ -136,7 +136,7 @@ async fn at_once(limiter: &Limiter, rule: &Rule, count: usize) -> Vec<Decision> 
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_at_once_fetch_once_and_pass_no_more_than_the_limit() {
+async fn concurrent_calls_share_fetches_and_stay_within_the_limit() {
     let server = FakeServer::new();
     let big = Rule::gcra("big", 1000, 1000, "60s").unwrap();
     let found = at_once(&prefetching(&server, 100), &big, 100).await;
@@ -152,7 +152,7 @@ async fn many_at_once_fetch_once_and_pass_no_more_than_the_limit() {
 
 /// The round trip is more than half of the timeout, so no caller could wait for two.
 #[tokio::test(start_paused = true)]
-async fn a_burst_at_a_server_that_is_far_waits_for_one_fetch_each() {
+async fn burst_over_a_slow_link_waits_for_one_fetch_per_call() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
     let hot = Rule::fixed("hot", 100, "1h").unwrap();
@@ -168,7 +168,7 @@ async fn a_burst_at_a_server_that_is_far_waits_for_one_fetch_each() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_promised_more_than_comes_asks_again() {
+async fn waiter_without_its_permit_fetches_again() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10).timeout_ms(200));
     let few = Rule::fixed("few", 3, "1h").unwrap();
@@ -180,7 +180,7 @@ async fn who_is_promised_more_than_comes_asks_again() {
 
 /// The server did answer, so `on_error` must not allow the callers without a permit.
 #[tokio::test(start_paused = true)]
-async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
+async fn waiter_without_its_permit_is_denied_when_no_time_is_left() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
     for (few, retry_ms) in [
@@ -196,7 +196,7 @@ async fn who_is_promised_more_than_comes_and_has_no_time_left_is_denied() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_gives_up_takes_nothing_from_those_who_wait() {
+async fn caller_that_gives_up_takes_no_permit_from_waiters() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(4));
     let first = begun(&limiter, &api());
@@ -214,7 +214,7 @@ fn runtime() -> Runtime {
 
 /// As with a limiter shared by several tests.
 #[test]
-fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
+fn fetch_ends_with_its_runtime() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     server.hang();
@@ -229,7 +229,7 @@ fn a_fetch_ends_with_the_runtime_that_it_was_begun_in() {
 
 /// As with a thread that runs async code only now and then.
 #[test]
-fn nobody_waits_for_a_runtime_that_does_not_run() {
+fn does_not_wait_for_a_fetch_of_an_idle_runtime() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     let resting = runtime();
@@ -247,7 +247,7 @@ fn nobody_waits_for_a_runtime_that_does_not_run() {
 
 /// The waiter's own runtime still runs, and so does the server.
 #[test]
-fn who_waits_for_a_runtime_that_ends_begins_a_fetch() {
+fn waiter_fetches_when_the_fetching_runtime_ends() {
     let server = FakeServer::new();
     let (limiter, api) = (prefetching(&server, 4), api());
     let ending = runtime();
@@ -264,7 +264,7 @@ fn who_waits_for_a_runtime_that_ends_begins_a_fetch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_it_closes_is_given_back() {
+async fn close_refunds_permits_that_arrive_meanwhile() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(4));
     let asked = begun(&limiter, &api());
@@ -276,7 +276,7 @@ async fn what_comes_while_it_closes_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forget_leaves_none_of_what_was_on_its_way() {
+async fn forget_drops_pending_permits() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
     let hot = Rule::fixed("hot", 10, "1h").unwrap();
@@ -289,7 +289,7 @@ async fn forget_leaves_none_of_what_was_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_mistake_is_told_to_all_who_wait_and_counted_for_each() {
+async fn mistake_reaches_every_waiter_and_counts_for_each() {
     let server = FakeServer::new();
     server.reply_with("WRONGTYPE no");
     let limiter = far(&server, Options::default().prefetch(4));
@@ -309,7 +309,7 @@ impl Connection for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_panics_lets_nobody_in() {
+async fn panicking_connection_allows_no_call() {
     let limiter = Limiter::with_options(Broken, Options::default().prefetch(4)).unwrap();
     let asking = || {
         let limiter = limiter.clone();
@@ -320,7 +320,7 @@ async fn a_connection_that_panics_lets_nobody_in() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_fetch_waits_no_longer_than_the_time_out() {
+async fn waiter_for_a_fetch_ends_at_the_timeout() {
     let server = FakeServer::new();
     server.hang();
     let began = Instant::now();

@@ -47,7 +47,7 @@ fn caching(server: &FakeServer, size: usize) -> Limiter {
 // -- the circuit breaker --
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_has_ended_is_no_longer_in_flight() {
+async fn call_is_no_longer_in_flight_after_it_ends() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter_with(Options::default().max_in_flight(1)).unwrap(), api());
     let found = times(&limiter, &api, 3).await;
@@ -73,7 +73,7 @@ async fn only_failures_in_a_row_open_the_circuit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn while_a_probe_runs_nobody_else_asks() {
+async fn rejects_other_calls_while_a_probe_runs() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().breaker_failures(1)).unwrap();
     server.go_away();
@@ -94,7 +94,7 @@ async fn while_a_probe_runs_nobody_else_asks() {
 // -- check_each and wait --
 
 #[tokio::test(start_paused = true)]
-async fn what_nobody_counted_for_sure_is_not_refunded() {
+async fn check_each_does_not_refund_a_call_without_an_answer() {
     let server = FakeServer::new();
     times(&server.limiter(), &one(), 1).await;
     server.go_away();
@@ -108,7 +108,7 @@ async fn what_nobody_counted_for_sure_is_not_refunded() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_refund_is_of_what_was_taken() {
+async fn check_each_refunds_the_cost_of_each_call() {
     let server = FakeServer::new();
     let (limiter, api, one) = (server.limiter(), api(), one());
     let day = Rule::fixed("day", 9, "1d").unwrap();
@@ -121,7 +121,7 @@ async fn the_refund_is_of_what_was_taken() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waits_do_not_add_up_beyond_their_bound() {
+async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
     let (limiter, turns) =
         (Limiter::new(Busy(FakeServer::new())), Rule::gcra("turns", 1, 10, "60s").unwrap());
     let began = Instant::now();
@@ -133,7 +133,7 @@ async fn waits_do_not_add_up_beyond_their_bound() {
 // -- without an answer --
 
 #[tokio::test(start_paused = true)]
-async fn a_rate_that_is_no_whole_number_loses_nothing_here() {
+async fn local_fractional_rate_loses_no_units() {
     let server = FakeServer::new();
     server.go_away();
     let limiter = server.limiter();
@@ -152,7 +152,7 @@ async fn a_rate_that_is_no_whole_number_loses_nothing_here() {
 // -- the denial cache --
 
 #[tokio::test(start_paused = true)]
-async fn a_denial_holds_from_before_it_was_asked_for() {
+async fn cached_denial_counts_from_before_its_request() {
     let server = SlowServer(FakeServer::new());
     let limiter = Limiter::with_options(server, Options::default().denial_cache(9)).unwrap();
     let denied = times(&limiter, &one(), 2).await.pop().unwrap();
@@ -164,7 +164,7 @@ async fn a_denial_holds_from_before_it_was_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn forget_and_refund_end_a_denial_here() {
+async fn forget_and_refund_remove_a_cached_denial() {
     let server = FakeServer::new();
     let limiter = caching(&server, 9);
     assert_eq!(allowed(&times(&limiter, &one(), 2).await), [true, false]);
@@ -176,7 +176,7 @@ async fn forget_and_refund_end_a_denial_here() {
 
 /// The denial arrives after the key was forgotten.
 #[tokio::test(start_paused = true)]
-async fn forget_and_refund_end_a_denial_that_is_on_its_way() {
+async fn forget_and_refund_remove_a_pending_denial() {
     let server = FakeServer::new();
     let options = Options::default().denial_cache(9);
     let limiter = Limiter::with_options(SlowServer(server.clone()), options).unwrap();
@@ -197,7 +197,7 @@ async fn forget_and_refund_end_a_denial_that_is_on_its_way() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_passes_takes_no_place_in_the_cache() {
+async fn permanent_denial_takes_no_place_in_the_cache() {
     let limiter = caching(&FakeServer::new(), 1);
     times(&limiter, &one(), 2).await;
     assert!(limiter.check(one().of("x").cost(2)).await.unwrap().never());
@@ -205,7 +205,7 @@ async fn what_never_passes_takes_no_place_in_the_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_was_denied_is_asked_for_again() {
+async fn denied_lease_is_requested_again() {
     let server = FakeServer::new();
     let (limiter, jobs) = (caching(&server, 9), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42").id("a")).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_lease_that_was_denied_is_asked_for_again() {
 // -- prefetch and forget --
 
 #[tokio::test(start_paused = true)]
-async fn forget_forgets_here_as_well() {
+async fn forget_removes_permits_and_local_state() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().prefetch(4)).unwrap();
     times(&limiter, &api(), 1).await;
@@ -236,7 +236,7 @@ async fn forget_forgets_here_as_well() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_that_is_left_comes_back_on_close() {
+async fn close_refunds_the_permits_of_every_key() {
     let server = FakeServer::new();
     let options = Options::default().prefetch(4).max_in_flight(2);
     let (limiter, api) = (server.limiter_with(options).unwrap(), api());
@@ -250,7 +250,7 @@ async fn all_that_is_left_comes_back_on_close() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ready_asks_for_something_that_takes_nothing() {
+async fn ready_sends_a_call_that_takes_nothing() {
     let server = FakeServer::new();
     server.limiter().ready().await.unwrap();
     let asked = ["RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0"];
@@ -260,7 +260,7 @@ async fn ready_asks_for_something_that_takes_nothing() {
 // -- the hook and the tags --
 
 #[tokio::test(start_paused = true)]
-async fn the_hook_gets_a_keyed_hash_and_how_long_it_took() {
+async fn hook_gets_a_keyed_hash_and_the_latency() {
     let told = Arc::new(Mutex::new(Vec::new()));
     for secret in [None, Some("0123456789abcdef")] {
         let telling = told.clone();
@@ -281,7 +281,7 @@ async fn the_hook_gets_a_keyed_hash_and_how_long_it_took() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tag_is_in_every_key_of_its_call() {
+async fn tag_is_in_every_key_of_its_call() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().prefetch(2)).unwrap();
     let (api, one, jobs) = (api(), one(), Rule::lease("jobs", 1, "60s").unwrap());
@@ -308,7 +308,7 @@ async fn a_tag_is_in_every_key_of_its_call() {
 const SUBJECTS: usize = 10_001;
 
 #[tokio::test(start_paused = true)]
-async fn permits_are_kept_of_so_many_subjects() {
+async fn keeps_permits_of_a_bounded_number_of_keys() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().prefetch(3)).unwrap();
     let api = api();
@@ -322,7 +322,7 @@ async fn permits_are_kept_of_so_many_subjects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_states_are_kept_of_so_many_subjects() {
+async fn keeps_local_states_of_a_bounded_number_of_keys() {
     let server = FakeServer::new();
     server.go_away();
     let (limiter, one) = (server.limiter(), one().on_error(OnError::Local).unwrap());

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{api, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn one_after_the_other_gives_back_what_a_denial_leaves() {
+async fn check_each_refunds_after_a_denial_or_an_error() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     let day = Rule::fixed("day", 1, "1d").unwrap();
@@ -22,7 +22,7 @@ async fn one_after_the_other_gives_back_what_a_denial_leaves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wait_sleeps_as_it_is_told() {
+async fn wait_sleeps_for_the_retry_time() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     let _ = limiter.check(api.of("42").cost(6)).await.unwrap();
@@ -39,7 +39,7 @@ async fn wait_sleeps_as_it_is_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_that_comes_too_late_is_given_back() {
+async fn wait_refunds_a_place_that_comes_too_late() {
     let server = FakeServer::new();
     let (limiter, queue) = (server.limiter(), Rule::leaky_bucket("q", 4, 1, "1s").unwrap());
     let waits: Vec<_> =

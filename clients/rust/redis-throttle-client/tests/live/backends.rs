@@ -33,7 +33,7 @@ async fn version(server: &Server) -> Option<String> {
 }
 
 #[tokio::test]
-async fn what_is_there_is_found_and_counts_on_where_the_last_one_left_off() {
+async fn finds_the_available_back_end_and_continues_its_counts() {
     let with = [Backend::Module, Backend::Functions, Backend::Script];
     for there in with {
         let server = Server::of(there, &[]).await;
@@ -51,7 +51,7 @@ async fn what_is_there_is_found_and_counts_on_where_the_last_one_left_off() {
 }
 
 #[tokio::test]
-async fn only_what_is_wanted_is_asked() {
+async fn sends_calls_only_to_the_selected_back_end() {
     let plain = Server::plain(&[]).await;
     let error = limiter(&plain, Backend::Module).await.ready().await.unwrap_err();
     assert!(error.to_string().contains("is the module loaded"), "{error}");
@@ -72,7 +72,7 @@ async fn asked(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn in_steady_state_a_call_is_one_command() {
+async fn call_is_one_command_after_the_search() {
     for backend in [Backend::Module, Backend::Functions, Backend::Script] {
         let server = Server::of(backend, &[]).await;
         let limiter = limiter(&server, Backend::Auto).await;
@@ -86,7 +86,7 @@ async fn in_steady_state_a_call_is_one_command() {
 }
 
 #[tokio::test]
-async fn what_was_flushed_is_loaded_again_and_the_call_counted_once() {
+async fn loads_a_flushed_library_again_and_counts_the_call_once() {
     let server = Server::of(Backend::Functions, &[]).await;
     for backend in [Backend::Functions, Backend::Script] {
         server.freeze().await;
@@ -117,7 +117,7 @@ async fn what_was_flushed_is_loaded_again_and_the_call_counted_once() {
 }
 
 #[tokio::test]
-async fn an_older_library_is_replaced_and_a_newer_one_kept() {
+async fn replaces_an_older_library_and_keeps_a_newer_one() {
     let server = Server::of(Backend::Functions, &[]).await;
     assert!(LIBRARY.contains(VERSION));
     for (there, wanted) in [("0.1.9", "0.2.0"), ("0.2.0", "0.2.0"), ("0.10.0", "0.10.0")] {
@@ -132,7 +132,7 @@ async fn an_older_library_is_replaced_and_a_newer_one_kept() {
 }
 
 #[tokio::test]
-async fn a_user_without_functions_has_the_script() {
+async fn uses_the_script_for_a_user_without_functions() {
     let server = Server::of(Backend::Functions, &[]).await;
     for rights in [&["-function"][..], &["-fcall"]] {
         let connection = without(&server, rights).await;
@@ -147,7 +147,7 @@ async fn a_user_without_functions_has_the_script() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_ask_the_module_is_told_so() {
+async fn reports_a_mistake_when_the_user_may_not_call_the_module() {
     let server = Server::of(Backend::Module, &[]).await;
     let connection = without(&server, &["-rl.gcra", "-rl.peek"]).await;
     let limiter = Limiter::with_options(connection, patient()).unwrap();
@@ -168,7 +168,7 @@ async fn a_user_who_may_not_ask_the_module_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_another_one_when_it_comes_back_is_found_anew() {
+async fn finds_another_back_end_after_the_server_changes() {
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);
@@ -184,7 +184,7 @@ async fn a_server_that_is_another_one_when_it_comes_back_is_found_anew() {
 }
 
 #[tokio::test]
-async fn a_restart_with_the_module_is_noticed() {
+async fn uses_the_module_after_a_restart_with_it() {
     // The library is restored with the data, so no call would be refused.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
@@ -205,7 +205,7 @@ async fn a_restart_with_the_module_is_noticed() {
 }
 
 #[tokio::test]
-async fn what_others_have_loaded_is_kept() {
+async fn keeps_libraries_of_other_programs() {
     let others = [
         "#!lua name=redis_throttle\nredis.register_function('other', function() end)",
         "#!lua name=other\nredis.register_function('rl_gcra', function() end)",
@@ -232,7 +232,7 @@ fn options() -> Options {
 }
 
 #[tokio::test]
-async fn what_the_server_cannot_now_is_no_reason_to_ask_another() {
+async fn keeps_its_back_end_when_the_server_is_out_of_memory() {
     let server = Server::of(Backend::Functions, &[]).await;
     let limiter = limiter(&server, Backend::Auto).await;
     left(&limiter).await;

@@ -56,7 +56,7 @@ async fn lead(mut client: TcpStream, mut server: TcpStream, mut until: usize) {
 }
 
 #[tokio::test]
-async fn what_lost_its_answer_is_not_repeated() {
+async fn does_not_repeat_calls_that_lost_their_answers() {
     let server = Server::of(Backend::Functions, &[]).await;
     let many = Rule::gcra("many", 1000, 1, "1h").unwrap();
     for wanted in [Backend::Auto, Backend::Script] {

@@ -35,7 +35,7 @@ async fn schedule(limiter: &Limiter, rule: &Rule, step: usize) -> Decision {
 }
 
 #[tokio::test]
-async fn it_decides_as_the_module_does() {
+async fn fake_decides_as_the_module() {
     let server = Server::start().await;
     let real = limiter(&server).await;
     let rules = [

@@ -33,7 +33,7 @@ async fn limiter(server: &Server) -> Limiter {
 }
 
 #[tokio::test]
-async fn it_decides_as_the_server_does() {
+async fn limiter_returns_the_decisions_of_the_server() {
     let server = Server::start().await;
     server.freeze().await;
     let limiters =
@@ -59,7 +59,7 @@ async fn it_decides_as_the_server_does() {
 }
 
 #[tokio::test]
-async fn every_kind_of_rule_is_taken() {
+async fn server_accepts_every_kind_of_rule() {
     let server = Server::start().await;
     server.freeze().await;
     let limiter = limiter(&server).await;
@@ -96,7 +96,7 @@ async fn every_kind_of_rule_is_taken() {
 }
 
 #[tokio::test]
-async fn several_rules_and_a_lease_are_one_call() {
+async fn several_rules_and_a_lease_take_one_call() {
     let server = Server::start().await;
     server.freeze().await;
     let limiter = limiter(&server).await;
@@ -117,7 +117,7 @@ async fn several_rules_and_a_lease_are_one_call() {
 }
 
 #[tokio::test]
-async fn permits_that_were_fetched_and_not_spent_come_back() {
+async fn close_refunds_unused_permits() {
     let server = Server::start().await;
     server.freeze().await;
     let options = patient().prefetch(100);
@@ -146,7 +146,7 @@ async fn permits_that_were_fetched_and_not_spent_come_back() {
 }
 
 #[tokio::test]
-async fn a_mistake_is_an_error_whatever_the_rule_says() {
+async fn mistake_is_an_error_under_an_open_rule() {
     let server = Server::start().await;
     let limiter_there = limiter(&server).await;
     server.run(&["SET", "rl:api:42", "text"]).await;
@@ -162,7 +162,7 @@ async fn a_mistake_is_an_error_whatever_the_rule_says() {
 }
 
 #[tokio::test]
-async fn a_full_server_is_not_available() {
+async fn full_server_counts_as_unavailable() {
     let server = Server::start().await;
     let limiter = limiter(&server).await;
     limiter.ready().await.unwrap();
@@ -173,7 +173,7 @@ async fn a_full_server_is_not_available() {
 }
 
 #[tokio::test]
-async fn a_hung_server_costs_one_time_out_and_counts_once() {
+async fn hung_server_takes_one_timeout_and_counts_once() {
     let server = Server::start().await;
     let limiter = Limiter::new(manager(&server.url()));
     until("it answers", async || limiter.ready().await.is_ok()).await;
@@ -189,7 +189,7 @@ async fn a_hung_server_costs_one_time_out_and_counts_once() {
 }
 
 #[tokio::test]
-async fn a_call_whose_connection_breaks_before_the_answer_is_not_repeated() {
+async fn does_not_repeat_a_call_when_its_connection_breaks_before_the_answer() {
     // Reads each call and closes the connection, like a server that dies before its answer.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -219,7 +219,7 @@ async fn a_call_whose_connection_breaks_before_the_answer_is_not_repeated() {
 }
 
 #[tokio::test]
-async fn a_server_that_comes_back_is_asked_again() {
+async fn decides_again_after_the_server_returns() {
     let mut server = Server::start().await;
     let options = patient().breaker_pause_ms(20);
     let limiter = Limiter::with_options(manager(&server.url()), options).unwrap();
@@ -236,7 +236,7 @@ async fn a_server_that_comes_back_is_asked_again() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_told_by_ready() {
+async fn ready_fails_without_a_server() {
     let mut server = Server::start().await;
     server.end();
     let limiter = Limiter::with_options(manager(&server.url()), patient()).unwrap();
@@ -244,7 +244,7 @@ async fn nobody_there_is_told_by_ready() {
 }
 
 #[tokio::test]
-async fn waits_follow_a_leaky_bucket() {
+async fn wait_follows_a_leaky_bucket() {
     let server = Server::start().await;
     server.freeze().await;
     let (limiter, queue) = (limiter(&server).await, Rule::leaky_bucket("q", 4, 5, "1s").unwrap());

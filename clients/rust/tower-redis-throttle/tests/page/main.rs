@@ -50,7 +50,7 @@ fn words(code: &str) -> Vec<&str> {
 }
 
 #[test]
-fn each_block_of_the_page_is_a_file_here() {
+fn each_block_of_the_page_matches_a_file() {
     let files = [
         include_str!("quick_start.rs"),
         include_str!("over_a_cluster.rs"),
@@ -71,7 +71,7 @@ fn each_block_of_the_page_is_a_file_here() {
 }
 
 #[tokio::test]
-async fn the_quick_start_asks_the_server_once() {
+async fn quick_start_sends_one_call() {
     let server = server().await;
     quick_start::greet().await.unwrap();
     assert_eq!(server.calls("rl.gcra").await, 1);
@@ -80,19 +80,19 @@ async fn the_quick_start_asks_the_server_once() {
 }
 
 #[tokio::test]
-async fn a_cluster_that_is_away_is_no_error_at_start() {
+async fn cluster_starts_without_its_nodes() {
     over_a_cluster::over_a_cluster().unwrap();
 }
 
 #[tokio::test]
-async fn without_the_module_its_functions_decide() {
+async fn functions_decide_without_the_module() {
     let server = Server::of(Backend::Functions, &[]).await;
     let found = without_the_module::who_decides(server.connect().await).await.unwrap();
     assert_eq!(found, Backend::Functions);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_rules_do_as_they_say() {
+async fn rules_follow_their_on_error() {
     let server = FakeServer::new();
     server.go_away();
     let (limiter, [login, search]) = (server.limiter(), without_an_answer::rules().unwrap());
@@ -104,7 +104,7 @@ async fn the_rules_do_as_they_say() {
 }
 
 #[tokio::test]
-async fn the_service_answers_the_eleventh_with_429() {
+async fn service_answers_the_eleventh_request_with_429() {
     let service = service::service(FakeServer::new().limiter()).unwrap();
     let peer: SocketAddr = (IpAddr::from([192, 0, 2, 7]), 4711).into();
     // As a connection from that peer.
@@ -126,7 +126,7 @@ impl axum::extract::connect_info::Connected<Connected> for SocketAddr {
 }
 
 #[tokio::test]
-async fn a_lease_is_held_while_it_works() {
+async fn holds_a_lease_during_work() {
     let server = FakeServer::new();
     assert_eq!(leases::work(&server.limiter(), 3).await.unwrap(), 3);
     let names: Vec<_> = server.calls().into_iter().map(|call| call[0].clone()).collect();
@@ -134,7 +134,7 @@ async fn a_lease_is_held_while_it_works() {
 }
 
 #[tokio::test]
-async fn a_frozen_clock_is_moved() {
+async fn advances_a_frozen_clock() {
     let _server = server().await;
     with_a_server::the_fourth_waits().await.unwrap();
 }
