@@ -33,7 +33,8 @@ impl ClientAddress {
                 continue;
             }
             let network = name.parse().or_else(|_| name.parse::<IpAddr>().map(IpNet::from));
-            let invalid = |_| Error::invalid("trusted_proxies", format!("{name:?} is no network"));
+            let expected = || format!("expected an address, a network or unix, not {name:?}");
+            let invalid = |_| Error::invalid("trusted_proxies", expected());
             made.networks.push(network.map_err(invalid)?.trunc());
         }
         Ok(made)

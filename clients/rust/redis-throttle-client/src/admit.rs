@@ -16,7 +16,7 @@ impl Limiter {
     /// [`check`](Limiter::check).
     pub async fn lease(&self, call: Call<'_>) -> Result<Lease, Error> {
         if call.rule.kind() != Kind::Lease {
-            return Err(Error::invalid("rule", "expected a lease"));
+            return Err(protocol::expected_lease(call.rule));
         }
         let (decision, mut leases) = self.admit(&[call], None).await?;
         leases.pop().ok_or_else(|| Error::LeaseDenied(Box::new(decision)))

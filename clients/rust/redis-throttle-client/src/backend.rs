@@ -131,7 +131,7 @@ impl Backends {
             Outcome::Reply(reply) => Ok(reply),
             // A back end that disappears every time is not a temporary error.
             Outcome::NotRun(Some(error)) => Err(error.into()),
-            Outcome::NotRun(None) => Err(Error::away("nobody has found a back end")),
+            Outcome::NotRun(None) => Err(Error::away("no back end was found")),
         }
     }
 
@@ -197,12 +197,12 @@ impl Backends {
             };
             let chosen = choose(backends.wanted, tried, &node);
             let chosen = tokio::time::timeout(SEARCH_MAX, chosen).await;
-            let found = chosen.unwrap_or_else(|_| Err(Error::away("no reply in time")))?;
+            let found = chosen.unwrap_or_else(|_| Err(Error::away("no back end found in time")))?;
             backends.found.store(found as u8, Ordering::Release);
             *last = backends.searches.fetch_add(1, Ordering::Release) + 1;
             Ok(found)
         });
-        search.await.unwrap_or_else(|_| Err(Error::away("the runtime ends")))
+        search.await.unwrap_or_else(|_| Err(Error::away("the tokio runtime shut down")))
     }
 }
 

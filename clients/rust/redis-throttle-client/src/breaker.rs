@@ -43,12 +43,10 @@ impl Gate {
     pub fn enter(&self, now: Instant) -> Result<Pass<'_>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.shut_until.is_some_and(|until| state.probing || now < until) {
-            return Err(Error::away(
-                "the server did not answer lately and is not asked for a while",
-            ));
+            return Err(Error::away("the circuit breaker is open after failed calls"));
         }
         if state.in_flight >= self.max_in_flight {
-            return Err(Error::away("too many calls wait for the server already"));
+            return Err(Error::away("max_in_flight calls are waiting for the server"));
         }
         state.in_flight += 1;
         let probe = state.shut_until.is_some();

@@ -12,7 +12,7 @@ use crate::Decision;
 #[non_exhaustive]
 pub enum Error {
     /// An invalid argument: no call is made.
-    #[error("{argument}: {expected}")]
+    #[error("invalid {argument}: {expected}")]
     InvalidArgument {
         /// The name of the argument or the option.
         argument: &'static str,
@@ -35,10 +35,10 @@ pub enum Error {
         source: RedisError,
     },
     /// The reply is not a decision.
-    #[error("the reply is no decision")]
+    #[error("the reply is not a decision")]
     Protocol,
     /// No permit is free. The decision says when to retry.
-    #[error("no permit of {} is free", .0.rule)]
+    #[error("no permit of rule {} is free", .0.rule)]
     LeaseDenied(Box<Decision>),
 }
 

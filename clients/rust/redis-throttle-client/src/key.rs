@@ -33,7 +33,8 @@ pub(crate) struct Keys {
 impl Keys {
     pub fn new(prefix: &str, hash_tag: HashTag, secret: Option<&[u8]>) -> Result<Self, Error> {
         if prefix.contains(|char| is_encoded(char) && char != ':' && char != '%') {
-            return Err(Error::invalid("prefix", "expected no braces, spaces or controls"));
+            let expected = "expected no braces, spaces or control characters";
+            return Err(Error::invalid("prefix", expected));
         }
         if secret.is_some_and(|secret| secret.len() < SECRET_BYTES_MIN) {
             return Err(Error::invalid("hmac_secret", "expected at least 16 bytes"));
@@ -74,7 +75,7 @@ impl Keys {
     /// Appends a subject or a tag in the encoding of a key.
     fn encode(&self, text: &str, argument: &'static str, into: &mut String) -> Result<(), Error> {
         if text.is_empty() {
-            return Err(Error::invalid(argument, "expected text that is not empty"));
+            return Err(Error::invalid(argument, "expected a text that is not empty"));
         }
         if self.secret.is_some() {
             into.push(':');

@@ -242,7 +242,7 @@ impl Limiter {
             }
         }
         let scarcest = (0..rows.len()).min_by_key(|at| rows[*at].remaining);
-        let at = scarcest.ok_or_else(|| Error::invalid("calls", "expected at least 1"))?;
+        let at = scarcest.ok_or_else(|| Error::invalid("calls", "expected at least 1 call"))?;
         Ok(Decision::of_rows(at, rows))
     }
 
@@ -334,7 +334,7 @@ impl Limiter {
         let sent = self.0.backends.send(command);
         let reply = match tokio::time::timeout_at(self.deadline(began), sent).await {
             Ok(reply) => reply,
-            Err(_) => Err(Error::away("no reply in time")),
+            Err(_) => Err(Error::away("no reply within timeout_ms")),
         };
         pass.end(!matches!(reply, Err(Error::Unavailable { .. })));
         reply.and_then(|reply| read(&reply)).inspect_err(|error| {

@@ -287,7 +287,7 @@ impl Limiter {
 async fn without_answer(fetching: JoinHandle<()>) -> Error {
     match fetching.await.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => resume_unwind(panic),
-        _ => Error::away("the runtime has ended"),
+        _ => Error::away("the tokio runtime shut down"),
     }
 }
 

@@ -30,9 +30,14 @@ fn checked_id(id: Option<&str>) -> Result<&str, Error> {
 
 fn no_lease(rule: &Rule) -> Result<(), Error> {
     if rule.kind() == Kind::Lease {
-        return Err(Error::invalid("rule", "a lease is taken with lease()"));
+        let expected = format!("expected no lease, use lease() for {}", rule.name());
+        return Err(Error::invalid("rule", expected));
     }
     Ok(())
+}
+
+pub(crate) fn expected_lease(rule: &Rule) -> Error {
+    Error::invalid("rule", format!("expected a lease, use check() for {}", rule.name()))
 }
 
 /// Builds a command for one key: the words of `head`, then the rest of the rule.
@@ -56,7 +61,7 @@ fn write_rule<'a>(
     let options = terms.options.iter().map(|word| Cow::from(word.as_str()));
     if terms.kind == Kind::Lease {
         if call.cost != 1 {
-            return Err(Error::invalid("cost", "a holder has one permit"));
+            return Err(Error::invalid("cost", "expected 1: a holder has one permit"));
         }
         into.push(checked_id(call.id)?.into());
         into.extend(numbers);
@@ -71,7 +76,8 @@ fn write_rule<'a>(
         return Ok(());
     }
     if !call.rule.takes_cost() {
-        return Err(Error::invalid("cost", "this rule counts one at a time"));
+        let expected = format!("expected 1: rule {} counts one at a time", terms.name);
+        return Err(Error::invalid("cost", expected));
     }
     let cost = [Cow::from("COST"), call.cost.to_string().into()];
     let taken = cost.into_iter().chain(partial.then(|| "PARTIAL".into()));
@@ -118,7 +124,7 @@ pub(crate) fn forget(key: &str) -> Command<'_> {
 /// Builds the command that takes a permit or, with the id of its holder, extends it.
 pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     if call.rule.kind() != Kind::Lease {
-        return Err(Error::invalid("rule", "expected a lease"));
+        return Err(expected_lease(call.rule));
     }
     deciding(call, false)
 }
@@ -138,18 +144,18 @@ pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Erro
 /// Builds the command for several rules at once, each with its key and cost.
 pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Command<'a>, Error> {
     if !(1..=RULES_MAX).contains(&calls.len()) {
-        return Err(Error::invalid("calls", "expected 1 to 16"));
+        return Err(Error::invalid("calls", "expected 1 to 16 calls"));
     }
     let keys: HashSet<_> = calls.iter().map(|call| &call.key).collect();
     if keys.len() != calls.len() {
-        return Err(Error::invalid("calls", "a key stands there twice"));
+        return Err(Error::invalid("calls", "expected each key once"));
     }
     let mut all = vec![Cow::from(if peek { "RL.PEEKALL" } else { "RL.ALL" })];
     for call in calls {
         let mut words = vec![Cow::from(call.rule.algorithm())];
         write_rule(call, false, &mut words)?;
         if words.iter().any(|word| word.contains([' ', '\n'])) {
-            return Err(Error::invalid("id", "no spaces where several rules are asked"));
+            return Err(Error::invalid("id", "expected no spaces in a call of several rules"));
         }
         all.push(call.key.as_str().into());
         all.push(words.join(" ").into());

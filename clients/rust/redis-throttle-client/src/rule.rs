@@ -59,8 +59,7 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
-    /// Creates a GCRA rule: `burst` at once, then `rate` per `period`. The default choice for an
-    /// API.
+    /// Creates a GCRA rule: `burst` at once, then `rate` per `period`. The default choice for APIs.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the server would refuse a number: units are 1 to 10^12, a rate
@@ -124,8 +123,7 @@ impl Rule {
         Self::windowed(Kind::SlidingLog, name, limit, window)
     }
 
-    /// Creates a backoff: `attempts` without a delay, then `base`, twice that, and so on up to
-    /// `max`.
+    /// Creates a backoff: `attempts` without delay, then `base`, twice that, and so on up to `max`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `attempts` is not 1 to 10^6, `base` is above `max`, or
@@ -142,10 +140,10 @@ impl Rule {
         let max_us = checked_us(&max, "max")?;
         let forget_us = checked_us(&forget, "forget")?;
         if base_us > max_us {
-            return Err(Error::invalid("base", "expected at most max"));
+            return Err(Error::invalid("base", "expected at most the max duration"));
         }
         if forget_us <= max_us {
-            return Err(Error::invalid("forget", "expected more than max"));
+            return Err(Error::invalid("forget", "expected more than the max duration"));
         }
         let mut words = vec!["BACKOFF".to_owned(), attempts_text];
         words.extend([base_us, max_us, forget_us].map(duration::text));
@@ -250,7 +248,7 @@ impl Rule {
     pub fn or_default(self, rule: Self) -> Result<Self, Error> {
         self.only(Kind::Policy, "default")?;
         if self.0.default.is_some() || matches!(rule.kind(), Kind::Lease | Kind::Policy) {
-            let expected = "expected one rule that is neither lease nor policy";
+            let expected = "expected one rule that is not a lease or a policy";
             return Err(Error::invalid("default", expected));
         }
         self.with(|terms| {
@@ -275,7 +273,8 @@ impl Rule {
         let kept_here = self.0.default.as_ref().unwrap_or(self);
         let local = kept_here.0.period_us > 0 && kept_here.kind() != Kind::Lease;
         if on_error == OnError::Local && !local {
-            return Err(Error::invalid("on_error", "nothing local stands for this rule"));
+            let name = self.name();
+            return Err(Error::invalid("on_error", format!("expected allow or deny for {name}")));
         }
         Ok(())
     }
@@ -289,7 +288,7 @@ impl Rule {
     pub fn prefetch(self, permits: u64) -> Result<Self, Error> {
         checked_prefetch(permits)?;
         if permits > 1 && !self.takes_partial() {
-            return Err(Error::invalid("prefetch", "permits of this rule cannot be kept here"));
+            return Err(Error::invalid("prefetch", format!("expected 1 for rule {}", self.name())));
         }
         self.with(|terms| terms.prefetch = Some(permits))
     }
@@ -345,7 +344,7 @@ impl Rule {
     }
 
     fn only(&self, kind: Kind, argument: &'static str) -> Result<(), Error> {
-        let other = || Error::invalid(argument, "not under this algorithm");
+        let other = || Error::invalid(argument, format!("expected a {kind:?} rule"));
         if self.kind() == kind { Ok(()) } else { Err(other()) }
     }
 

@@ -173,21 +173,21 @@ impl Builder {
             Err(Error::InvalidArgument { argument, expected: expected.to_owned() })
         };
         if !(1..=16).contains(&plan.rules.len()) {
-            return invalid("rules", "expected 1 to 16");
+            return invalid("rules", "expected 1 to 16 rules");
         }
         let mut names: Vec<_> = plan.rules.iter().map(|keyed| keyed.rule.name()).collect();
         names.sort_unstable();
         if names.windows(2).any(|pair| pair[0] == pair[1]) {
-            return invalid("rules", "a name stands there twice");
+            return invalid("rules", "expected each rule name once");
         }
         if plan.cost.is_some() && !plan.rules.iter().any(|keyed| keyed.rule.takes_cost()) {
-            return invalid("cost", "none of the rules takes one");
+            return invalid("cost", "expected a rule that takes a cost");
         }
         plan.proxies = ClientAddress::new(trusted_proxies.iter().map(String::as_str))?;
         if let Some(name) = degraded_header {
             match HeaderName::try_from(name) {
                 Ok(name) => plan.degraded_header = Some(name),
-                Err(_) => return invalid("degraded_header", "expected the name of a header"),
+                Err(_) => return invalid("degraded_header", "expected the name of an HTTP header"),
             }
         }
         Ok(RateLimitLayer(Arc::new(plan)))
