@@ -1,5 +1,5 @@
-//! Whole commands in a real server: what our library does, and what the server's functions do that
-//! it calls.
+//! Whole commands in a real server: the instructions of the module, and of the server's functions
+//! that it calls.
 
 use crate::count::{self, Costs};
 use crate::judge::Figure;
@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Calls of each kind, and how many more the second time.
+/// Calls of each kind in the first run; the second makes twice as many.
 const CALLS: u64 = 400;
 
 /// The callgrind name of the functions that the server calls.
 const COMMAND_FUNCTION: &str = "*trampoline*";
 
-/// Keys of fixed length, so that every call has one of its own or comes back to it.
+/// Returns a key of fixed length: new for each call, or the same again.
 fn key_of(index: u64) -> String {
     format!("key:{index:08}")
 }
 
-/// A kind of call: its name, the policy that it needs, what makes the key ready (done twice), and
-/// the call itself.
+/// A kind of call: its name, the policy that it needs, the call that prepares the key (made twice),
+/// and the call itself.
 struct Kind {
     name: String,
     policy: Option<&'static str>,
@@ -88,7 +88,7 @@ fn takes_cost(algorithm: Algorithm) -> bool {
     request(algorithm, &words, Slots::DEFAULT).is_ok()
 }
 
-/// Three rules in one call, to compare with single calls.
+/// Returns calls with three rules, to compare with single calls.
 fn several() -> [Kind; 3] {
     let call = |limit: &str, cost: u32, last: &str| {
         let gcra = format!("GCRA {limit} 100 10d COST {cost}");
@@ -103,16 +103,16 @@ fn several() -> [Kind; 3] {
         before: Some(before),
         call,
     };
-    // Denied by the last of them: what the others would have allowed is decided twice.
+    // The last rule denies, so the rules that would allow are decided twice.
     [
         kind("allowed", before(), call("100", 1, "100")),
         kind("denied", call("100", 25, "1"), call("100", 1, "1")),
-        // No text of a rule came before, so that the module has kept none of them.
+        // Every text of a rule is new, so the module has kept none of them.
         kind("new texts", before(), call("1NUMBER", 1, "1NUMBER")),
     ]
 }
 
-/// A lease that is taken, among none and beside one, and one that is denied.
+/// Returns a lease on a free key, one next to another, and a denied one.
 fn leases() -> [Kind; 3] {
     let lease = |id: &str, limit: &str| ["RL.LEASE", "KEY", id, limit, "10d"].map(str::to_owned);
     let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
@@ -129,7 +129,7 @@ fn leases() -> [Kind; 3] {
     ]
 }
 
-/// A policy by its name, and as part of a call with three rules; its rule stands among the others.
+/// Returns calls by a policy, alone and as one of three rules, to compare with calls by its rule.
 fn uses() -> [Kind; 7] {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let kind = |what: &str, policy, before: &str, call: &str| Kind {
@@ -153,7 +153,7 @@ fn uses() -> [Kind; 7] {
     ]
 }
 
-/// The command of redis-cell, with the rule that GCRA has above.
+/// Returns calls of redis-cell's command, with the rule of GCRA above.
 fn redis_cell() -> [Kind; 3] {
     let call = |arguments: &str| {
         let line = format!("CL.THROTTLE KEY {arguments}");
@@ -173,15 +173,15 @@ fn redis_cell() -> [Kind; 3] {
     ]
 }
 
-/// What was counted of whole commands.
+/// The counts of whole commands.
 pub struct Commands {
-    /// Each kind of call of each limiter.
+    /// The figures of each kind of call of each limiter.
     pub figures: Vec<Figure>,
-    /// What the server's functions take in an allowed call of GCRA, the dearest first.
+    /// The instructions of the server's functions in an allowed call of GCRA, the largest first.
     pub server_functions: Vec<(String, u64)>,
 }
 
-/// Counts all of them.
+/// Counts all kinds of calls.
 pub fn count() -> Commands {
     let module = PathBuf::from(env::var_os("RL_MODULE").expect("RL_MODULE names the module"));
     let name = module.file_name().expect("a file").to_string_lossy().into_owned();
@@ -213,7 +213,7 @@ pub fn count() -> Commands {
     commands
 }
 
-/// Instructions inside commands of a server that was called so many times.
+/// Counts the instructions inside commands of a server that receives this number of calls.
 fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let directory = tempfile::tempdir().expect("a directory");
     let [socket, out] = ["socket", "out"].map(|name| directory.path().join(name));
@@ -223,7 +223,7 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     server.args(["--rl.redis-cell", "yes"]);
     let pattern = format!("{}.%p", out.display());
     let mut command = count::under_callgrind(Path::new(&pattern), &server);
-    // Options of callgrind stand in front of the program.
+    // Options of callgrind come before the program.
     let mut words: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
     words.insert(1, "--collect-atstart=no".into());
     words.insert(2, format!("--toggle-collect={COMMAND_FUNCTION}").into());
@@ -241,8 +241,8 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
         let words: Vec<_> = ["RL.POLICY", "SET"].into_iter().chain(policy.split(' ')).collect();
         redis::cmd(words[0]).arg(&words[1..]).query::<()>(&mut connection).expect("a policy");
     }
-    // The same number of keys is made ready in both runs: it is in both counts. The second call of
-    // a key has the server turn its compact string into a plain one, so it is made here.
+    // Both runs prepare the same number of keys, so the difference excludes them. The second call
+    // on a key makes the server convert its compact string to a plain one, so it is made here too.
     for index in (0..2 * CALLS).chain(0..2 * CALLS) {
         if let Some(before) = &kind.before {
             call(&mut connection, before, index);
@@ -251,7 +251,7 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     for index in 0..calls {
         call(&mut connection, &kind.call, index);
     }
-    // It answers by closing the connection.
+    // The server answers by closing the connection.
     let _ = redis::cmd("SHUTDOWN").arg("NOSAVE").query::<()>(&mut connection);
     child.wait().expect("the server ends");
     count::read(Path::new(&format!("{}.{pid}", out.display())))

@@ -1,15 +1,15 @@
-//! Runs under callgrind, and what it wrote.
+//! Runs programs under callgrind and reads its output.
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// All instructions of a program.
+/// Counts all instructions of a program.
 ///
 /// # Panics
 ///
-/// When it fails: nothing was counted.
+/// If the program fails: nothing was counted.
 pub fn of_program(program: Command) -> u64 {
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().join("out");
@@ -22,7 +22,7 @@ pub fn of_program(program: Command) -> u64 {
     read(&out).objects.values().sum()
 }
 
-/// The same program under callgrind, which writes to `out`.
+/// Returns the same program under callgrind, which writes to `out`.
 pub fn under_callgrind(out: &Path, program: &Command) -> Command {
     let mut command = Command::new("valgrind");
     command
@@ -33,16 +33,17 @@ pub fn under_callgrind(out: &Path, program: &Command) -> Command {
     command
 }
 
-/// What callgrind counted.
+/// The counts of callgrind.
 #[derive(Debug, Default)]
 pub struct Costs {
-    /// In each object file itself, by its path.
+    /// The instructions of each object file itself, by its path.
     pub objects: HashMap<String, u64>,
-    /// In what an object calls in another one and further down, by its path and the function.
+    /// The instructions of calls from an object to another one and below, by the path and the
+    /// function.
     pub calls_out: HashMap<(String, String), u64>,
 }
 
-/// Numbers stand for names: `ob=(7) /usr/bin/server` names an object, and then `ob=(7)` is enough.
+/// The names by number: `ob=(7) /usr/bin/server` names an object, and later `ob=(7)` is enough.
 #[derive(Default)]
 struct Names(HashMap<String, String>);
 
@@ -58,8 +59,8 @@ impl Names {
     }
 }
 
-/// Reads what callgrind wrote. A line of a cost is a position and a number. It is the object's own,
-/// but for the one below a `calls=`, which is what was spent in the function called and below.
+/// Reads the output of callgrind. A cost line is a position and a number. It is the object's own
+/// cost, except after a `calls=` line: that is the cost of the called function and below.
 pub fn read(out: &Path) -> Costs {
     let text = fs::read_to_string(out).expect("callgrind has written");
     let (mut objects, mut functions) = (Names::default(), Names::default());

@@ -1,30 +1,30 @@
-//! The verdict: what was counted beside what was counted before.
+//! The verdict: the counts compared with the baseline.
 
 use std::fmt;
 
-/// How much a figure may grow, in percent.
+/// The maximum growth of a figure, in percent.
 const TOLERANCE_PERCENT: u64 = 3;
 
 /// Instructions of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     pub name: String,
-    /// Inside our library: judged.
+    /// Instructions inside the module, which are compared.
     pub ours: u64,
-    /// In the server's functions that it calls: reported.
+    /// Instructions of the server's functions that it calls, which are only reported.
     pub theirs: u64,
 }
 
-/// What there is to say of a figure.
+/// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remark {
-    /// By so many percent.
+    /// Grown, by this percentage.
     Grown(u64),
-    /// By so many percent: worth a new baseline.
+    /// Shrunk, by this percentage: worth a new baseline.
     Shrunk(u64),
     /// Not in the baseline.
     New,
-    /// In the baseline, and not counted any more.
+    /// In the baseline, but no longer counted.
     Missing,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Remark {
     }
 }
 
-/// All that is worth saying, by name.
+/// Returns all notable results, by name.
 pub fn compare(baseline: &[Figure], figures: &[Figure]) -> Vec<(String, Remark)> {
     let find = |list: &[Figure], name: &str| list.iter().find(|found| found.name == name).cloned();
     let of_counted = figures.iter().filter_map(|figure| {
@@ -71,15 +71,15 @@ fn change(before: u64, now: u64) -> Option<Remark> {
     }
 }
 
-/// The baseline as text: the compiler, then a line for each figure.
+/// Formats the baseline: the compiler, then a line for each figure.
 pub fn write(compiler: &str, figures: &[Figure]) -> String {
     let lines =
         figures.iter().map(|Figure { name, ours, theirs }| format!("{name}\t{ours}\t{theirs}\n"));
     format!("# {compiler}\n{}", lines.collect::<String>())
 }
 
-/// What [`write`] wrote: the compiler and the figures. A line that is none is left out, and its
-/// figure is then missing.
+/// Reads the compiler and the figures from the text of [`write`]. An invalid line is skipped, so
+/// its figure is then missing.
 pub fn read(text: &str) -> (String, Vec<Figure>) {
     let compiler = text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or_default();
     let figures = text.lines().filter_map(|line| {

@@ -1,11 +1,13 @@
-//! How many instructions a call takes, which repeats where times do not: `make bench-instructions`.
+//! Counts the instructions of a call, which are repeatable where times are not: `make
+//! bench-instructions`.
 //!
-//! Callgrind counts fixed work twice, once with more repetitions; what that adds, by repetition, is
-//! the figure. The steps of the pure part run in this program itself, whole commands in a real
-//! server, where what our library does is told from what the server's functions do for it. Fails
-//! when a figure of ours grew by more than 3 % over `benches/instructions/baseline.tsv`.
+//! Callgrind counts fixed work twice, the second time with more repetitions. The difference,
+//! divided by the repetitions, is the figure. The steps of the pure part run in this program. Whole
+//! commands run in a real server, where the module's instructions are separated from those of the
+//! server's functions. Fails if a figure of the module is more than 3 % above
+//! `benches/instructions/baseline.tsv`.
 //!
-//! Set by the make target: `RL_MODULE` is the module with its symbols, `SERVER` the server;
+//! The make target sets `RL_MODULE`, the module with its symbols, and `SERVER`, the server.
 //! `UPDATE=1` writes the baseline.
 
 #[path = "../../engine/benches/cases.rs"]
@@ -20,7 +22,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// Repetitions of a step, and how many more the second time.
+/// Repetitions of a step; the second run makes twice as many.
 const TIMES: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
     let mut figures = if all { steps() } else { Vec::new() };
     let commands = command::count();
     figures.extend(commands.figures);
-    println!("The server's functions in an allowed call of GCRA, with all that they call:\n");
+    println!("The server's functions in an allowed GCRA call, including their callees:\n");
     for (name, instructions) in commands.server_functions.iter().filter(|(_, count)| *count > 0) {
         println!("{instructions:>6}  {name}");
     }
@@ -54,13 +56,13 @@ fn main() -> ExitCode {
         println!("\nThe baseline was made with {made_with}, this is {compiler}.");
     }
     if remarks.iter().any(|(_, remark)| remark.is_failure()) {
-        println!("\nA call takes more than it did. If it has to: make bench-instructions UPDATE=1");
+        println!("\nFigures differ from the baseline. To accept: make bench-instructions UPDATE=1");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
 }
 
-/// The measured program: repeats one step of one case.
+/// Repeats one step of one case: the measured program.
 fn do_work(name: &str, step: &str, times: u64) -> ExitCode {
     let case = cases::all().into_iter().find(|case| case.name == name).expect("a case");
     let step = Step::ALL.into_iter().find(|found| found.name() == step).expect("a step");
@@ -68,7 +70,7 @@ fn do_work(name: &str, step: &str, times: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The pure part, step by step.
+/// Counts the pure part, step by step.
 fn steps() -> Vec<Figure> {
     let program = env::current_exe().expect("this program");
     let mut figures = Vec::new();
@@ -99,7 +101,7 @@ fn compiler() -> String {
 fn print(figures: &[Figure], baseline: &[Figure], remarks: &[(String, Remark)]) {
     let before = |name: &str| baseline.iter().find(|figure| figure.name == name);
     let width = figures.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
-    println!("{:width$}  {:>8}  {:>8}  {:>8}", "instructions a call", "ours", "baseline", "server");
+    println!("{:width$}  {:>8}  {:>8}  {:>8}", "count per call", "module", "baseline", "server");
     for figure in figures {
         let was = before(&figure.name).map_or("-".to_owned(), |was| was.ours.to_string());
         let theirs = if figure.theirs == 0 { String::new() } else { figure.theirs.to_string() };

@@ -1,4 +1,4 @@
-//! `make bench`: the figures that a release is held to, each beside its bar.
+//! `make bench`: the figures that a release must reach, each with its bar.
 
 use crate::contestants::{
     Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
@@ -12,10 +12,10 @@ use crate::reserving;
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
-/// The four that the bars speak of.
+/// The four limiters with bars.
 pub const FOUR: [Limiter; 4] = [GCRA, FIXED, TOKENBUCKET, SLIDING];
 
-/// Appends every write to a file, and never rewrites that.
+/// Settings that append every write to a file and never rewrite it.
 pub const AOF: [&str; 3] =
     ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0"];
 
@@ -28,25 +28,25 @@ pub struct Bars {
     pub command_lines: Vec<String>,
 }
 
-/// A figure and what it is held to.
+/// A figure and its bar.
 pub struct Bar {
     pub figure: String,
     pub value: f64,
-    /// `None` for one that stands beside others that have one.
+    /// `None` for a figure shown only for comparison.
     pub bar: Option<f64>,
-    /// Whether the value may not be above the bar; otherwise not below.
+    /// Whether the bar is a maximum; otherwise it is a minimum.
     pub is_most: bool,
 }
 
 impl Bar {
     pub fn is_met(&self) -> bool {
-        // As printed: two decimals.
+        // Compare the value as printed, with two decimals.
         let rounded = (self.value * 100.0).round() / 100.0;
         self.bar.is_none_or(|bar| if self.is_most { rounded <= bar } else { rounded >= bar })
     }
 }
 
-/// What a server is held to, which depends on how much its module API costs.
+/// The bars of a server, which depend on the cost of its module API.
 struct Held {
     allowed: f64,
     quiet: f64,
@@ -65,7 +65,7 @@ impl Held {
     }
 }
 
-/// Measures the library alone, for whoever works on it.
+/// Measures the library alone, for work on it.
 pub fn measure_library(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     let mut bars = Bars::of(binary);
     bars.measure_library(binary, module, rounds);
@@ -142,8 +142,9 @@ impl Bars {
         Self { server, rows: Vec::new(), figures: Vec::new(), command_lines: Vec::new() }
     }
 
-    /// Calls per second by those of `SET PX`, of the four and of their scripts. A script ran next
-    /// to its limiter, so its share is that of the limiter by how much slower the script was.
+    /// Returns calls per second as a share of `SET PX`, for the four and for their scripts. A
+    /// script ran next to its limiter, so its share is the limiter's, divided by how much faster
+    /// the limiter was.
     pub fn by_set(&self) -> [[f64; 4]; 2] {
         let value = |limiter: Limiter, against: &str| {
             let figure = format!("{}, against {against}", limiter.command);
@@ -168,8 +169,8 @@ impl Bars {
         self.rows.push(Bar { figure, value, bar: Some(bar), is_most: true });
     }
 
-    /// Several rules in one call, beside as many calls of one rule in the same round, and beside
-    /// the script that does the same.
+    /// Measures several rules in one call, against the same number of single calls in the same
+    /// round, and against an equivalent script.
     fn measure_several(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: several rules", self.server);
         let twice = FOUR.repeat(2);
@@ -191,7 +192,7 @@ impl Bars {
         self.figures.push(pair.swap_remove(0));
     }
 
-    /// What is charged and refunded, beside what is allowed.
+    /// Measures charges and refunds, against allowed calls.
     fn measure_settling(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: charges and refunds", self.server);
         for limiter in FOUR {
@@ -205,7 +206,7 @@ impl Bars {
         }
     }
 
-    /// Calls within their calendar period, beside those within a window.
+    /// Measures calendar quotas, against fixed windows.
     fn measure_quotas(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: calendar quotas", self.server);
         let utc_day = Contestant::quota("d", &["day"]);
@@ -219,8 +220,8 @@ impl Bars {
         self.figures.extend(figures.into_iter().skip(1));
     }
 
-    /// Calls by a policy, enforced and in the shadow, beside those of its rule: among few policies
-    /// and among as many as there may be.
+    /// Measures calls by a policy, enforced and in shadow mode, against calls by its rule: with few
+    /// policies and with the maximum number.
     fn measure_policies(&mut self, node: &Node, rounds: usize) {
         let names =
             |limiter: Limiter| ["", "-shadow"].map(|kind| format!("{}{kind}", limiter.name));
@@ -250,7 +251,7 @@ impl Bars {
         }
     }
 
-    /// Leases taken and given back, among few holders and among many.
+    /// Measures leases taken and released, with few holders and with many.
     fn measure_leases(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: leases", self.server);
         for (holders, figures) in leases::HOLDERS.into_iter().zip(leases::measure(node, rounds)) {
@@ -265,14 +266,14 @@ impl Bars {
         }
     }
 
-    /// A reservation and its settlement, beside a plain call.
+    /// Measures a reservation and its settlement, against a plain call.
     fn measure_reserving(&mut self, node: &Node, rounds: usize) {
         eprintln!("{}: reservations", self.server);
         let value = reserving::cpu_of_both(node, rounds);
         self.add_most("RL.RESERVE and RL.COMMIT at 10 open, CPU against RL.FIXED", value, 3.0);
     }
 
-    /// What a server without the module has.
+    /// Measures the library, for servers without the module.
     fn measure_library(&mut self, binary: &Binary, module: &Path, rounds: usize) {
         let library = library::measure(binary, module, rounds);
         let rows = library.shares.into_iter().map(|share| {

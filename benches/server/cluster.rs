@@ -1,6 +1,6 @@
-//! Nodes of a cluster: does a call cost as much on one of three as on a single one? They share a
-//! core here, so each is loaded by itself, with keys of its own slots. What three nodes of three
-//! machines can carry is three times as much, when none of them does work for another's calls.
+//! Compares the cost of a call on one of three cluster nodes with that on a single node. The nodes
+//! share a core here, so each is loaded alone, with keys of its own slots. Three nodes on three
+//! machines carry three times the load if no node works for another's calls.
 
 use crate::contestants::Contestant;
 use crate::load::{self, Shape};
@@ -12,11 +12,11 @@ use std::path::Path;
 /// Slots of a cluster.
 const SLOTS: usize = 16_384;
 
-/// A node, and a hash tag that brings a key to one of its slots.
+/// A node, and a hash tag that maps keys to one of its slots.
 type Member = (Node, String);
 
-/// CPU time for one call of each contestant, in microseconds: on a single node, and on each of
-/// three in turn.
+/// Returns the CPU time per call of each contestant, in microseconds: on a single node, and as the
+/// mean of three nodes.
 pub fn cpu_us(
     binary: &Binary,
     module: &Path,

@@ -1,4 +1,4 @@
-//! Who is compared: plain commands, the six limiters in three states of mind, and their Lua.
+//! The contestants: plain commands, the six limiters allowed, denied and peeked, and their Lua.
 
 use crate::node::Node;
 use redis::Value;
@@ -9,32 +9,32 @@ use redis_throttle_engine::algorithms::{Algorithm, Argument::Number};
 pub struct Contestant {
     pub name: String,
     words: Vec<String>,
-    /// What is called on each key before anything is measured, where that is something else.
+    /// The call that prepares each key before the measurement, if it is another one.
     before: Option<Vec<String>>,
     pub expected: Expected,
-    /// Events that its logs hold together in a steady state; 0 where there is no log to fill.
+    /// The events that its logs hold together in a steady state; 0 if there is no log to fill.
     pub live: u64,
     /// Whether it takes its window in us, as the scripts of one limiter do, not in seconds.
     takes_us: bool,
 }
 
-/// What the module has to decide.
+/// The expected decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// There is nothing to decide, or it does not count.
+    /// There is no decision, or it does not matter.
     Any,
     Allowed,
-    /// A few denials are in the nature of the case.
+    /// A few denials are normal in this case.
     MostlyAllowed,
     Denied,
 }
 
-/// One of the six: its rules as the module and as its script take them.
+/// One of the six limiters: its rules in the form of the module and of its script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limiter {
     pub name: &'static str,
     pub command: &'static str,
-    /// Two letters that tell its keys from those of the others.
+    /// Two letters that distinguish its keys from those of the others.
     prefix: &'static str,
     /// Takes a rate besides a size and a time.
     has_rate: bool,
@@ -60,18 +60,18 @@ pub const SLIDING: Limiter = limiter!(SlidingWindow, "sl", "sliding");
 pub const LEAKYBUCKET: Limiter = limiter!(LeakyBucket, "le", "leakybucket");
 pub const SLIDINGLOG: Limiter = limiter!(SlidingLog, "lo", "slidinglog");
 
-/// Those whose state has a fixed size.
+/// The limiters with a state of fixed size.
 pub const FIXED_SIZE: [Limiter; 5] = [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBUCKET];
 
-/// The three that stand for the several rules of a call.
+/// The three limiters for calls with several rules.
 pub const THREE: [Limiter; 3] = [GCRA, FIXED, TOKENBUCKET];
 
-/// Rules that deny nothing, and by which no key lapses while it is measured: at a rate above that
-/// of the load, a call would find its key gone. The last word is the time in us, for scripts.
+/// Rules that deny nothing and expire no key during a measurement: at a rate above that of the
+/// load, a call would find its key gone. The last word is the time in us, for scripts.
 const AMPLE_RATE: [&str; 4] = ["10000000", "1", "180", "180000000"];
 const AMPLE_WINDOW: [&str; 3] = ["1000000000000", "3600", "3600000000"];
 
-/// Stands for the window of a log until it is known.
+/// A placeholder for the window of a log until it is known.
 const WINDOW: &str = "WINDOW";
 
 /// The short names that scripts use.
@@ -87,25 +87,25 @@ impl Limiter {
         Contestant { name, words, before: None, expected, live: 0, takes_us: false }
     }
 
-    /// The words with a key of its own, which the load picks, where they say `KEY`.
+    /// Returns the words with a key, picked by the load, in place of `KEY`.
     fn with_key(self, mark: &str, words: &[&str]) -> Vec<String> {
         let key = format!("{}{mark}:__rand_int__", self.prefix);
         words.iter().map(|word| word.replace("KEY", &key)).collect()
     }
 
-    /// The ample rule, in the module's units.
+    /// Returns the ample rule in the module's units.
     fn ample(self) -> &'static [&'static str] {
         if self.has_rate { &AMPLE_RATE[..3] } else { &AMPLE_WINDOW[..2] }
     }
 
-    /// The ample rule, in the script's units.
+    /// Returns the ample rule in the script's units.
     fn ample_us(self) -> Vec<&'static str> {
         let in_us = if self.has_rate { AMPLE_RATE[3] } else { AMPLE_WINDOW[2] };
         let (_, rest) = self.ample().split_last().expect("a time");
         [rest, &[in_us]].concat()
     }
 
-    /// Every call is allowed and written.
+    /// Returns calls that are all allowed and written.
     pub fn allowed(self) -> Contestant {
         let words = [&[self.command, "KEY"], self.ample()].concat();
         let mut contestant = self.contestant("allowed", "a", &words, Expected::Allowed);
@@ -113,26 +113,26 @@ impl Limiter {
         contestant
     }
 
-    /// Every call but the first of a key is denied.
+    /// Returns calls that are all denied except the first of each key.
     pub fn denied(self) -> Contestant {
         let rule: &[_] = if self.has_rate { &["1", "1", "1d"] } else { &["1", "1d"] };
         let words = [&[self.command, "KEY"], rule].concat();
         self.contestant("denied", "d", &words, Expected::Denied)
     }
 
-    /// Asks of the keys of [`Self::allowed`] without taking.
+    /// Returns calls that peek at the keys of [`Self::allowed`].
     pub fn peeked(self) -> Contestant {
         let words = [&["RL.PEEK", "KEY", self.name], self.ample()].concat();
         self.contestant("peeked", "a", &words, Expected::Allowed)
     }
 
-    /// Takes what is there in any case, which it is.
+    /// Returns charges, all within the limit.
     pub fn charged(self) -> Contestant {
         let words = [&["RL.CHARGE", "KEY", self.name], self.ample()].concat();
         self.contestant("charged", "c", &words, Expected::Allowed)
     }
 
-    /// Gives back of what was charged before, which is more than all that is given back.
+    /// Returns refunds of earlier charges, which are larger than all refunds together.
     pub fn refunded(self) -> Contestant {
         let words = [&["RL.REFUND", "KEY", self.name], self.ample()].concat();
         let charge = [&["RL.CHARGE", "KEY", self.name], self.ample(), &["COST", "10000"]];
@@ -140,7 +140,7 @@ impl Limiter {
         Contestant { before, ..self.contestant("refunded", "r", &words, Expected::Allowed) }
     }
 
-    /// The rule of [`Self::allowed`] by a policy of this name, which the server has to have.
+    /// Returns calls by a policy with the rule of [`Self::allowed`], which the server must have.
     pub fn used(self, policy: &str) -> Contestant {
         let kind = format!("by RL.USE {policy}");
         self.contestant(&kind, "u", &["RL.USE", "KEY", policy], Expected::Allowed)
@@ -152,27 +152,27 @@ impl Limiter {
         node.run(&[&head, self.ample()].concat());
     }
 
-    /// The rule of [`Self::allowed`] on a key of `RL.ALL`, which is its `number`th.
+    /// Returns the rule of [`Self::allowed`] on its `number`th key of an `RL.ALL`.
     fn ruled(self, number: usize) -> [String; 2] {
         let rule = [&[self.name], self.ample()].concat().join(" ");
         [format!("{}{number}:__rand_int__", self.prefix), rule]
     }
 
-    /// Its script, which the server has to have loaded.
+    /// Loads its script and returns calls of it.
     pub fn evalsha(self, node: &Node) -> Contestant {
         let sha = load_script(node, self.script);
         let words = [&["EVALSHA", &sha, "1", "KEY"], &*self.ample_us()].concat();
         self.contestant("EVALSHA", "e", &words, Expected::Allowed)
     }
 
-    /// Its script as a function, which the server has to have loaded.
+    /// Loads its script as a function and returns calls of it.
     pub fn fcall(self, node: &Node) -> Contestant {
         let name = self.load_function(node);
         let words = [&["FCALL", &name, "1", "KEY"], &*self.ample_us()].concat();
         self.contestant("FCALL", "f", &words, Expected::Allowed)
     }
 
-    /// A call of a rule of so many units, in logs that hold `live` events together.
+    /// Returns calls by a rule of `limit` units, in logs that hold `live` events together.
     pub fn steady(self, limit: u64, live: u64) -> Contestant {
         let limit = limit.to_string();
         let rule: &[&str] = if self.has_rate { &[&limit, "1", WINDOW] } else { &[&limit, WINDOW] };
@@ -181,7 +181,7 @@ impl Limiter {
         Contestant { name, live, ..self.contestant("", "s", &words, Expected::MostlyAllowed) }
     }
 
-    /// The same through its script.
+    /// Returns the same calls through its script.
     pub fn steady_evalsha(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let sha = load_script(node, self.script);
         let words = ["EVALSHA", &sha, "1", "KEY", &limit.to_string(), WINDOW];
@@ -189,7 +189,7 @@ impl Limiter {
         Contestant { live, takes_us: true, ..contestant }
     }
 
-    /// The same through its script as a function.
+    /// Returns the same calls through its script as a function.
     pub fn steady_fcall(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let name = self.load_function(node);
         let words = ["FCALL", &name, "1", "KEY", &limit.to_string(), WINDOW];
@@ -197,34 +197,34 @@ impl Limiter {
         Contestant { live, takes_us: true, ..contestant }
     }
 
-    /// The rule of [`Self::allowed`] by the library, which the server has to have loaded.
+    /// Returns the calls of [`Self::allowed`] by the library, which the server must have loaded.
     pub fn by_function(self) -> Contestant {
         let function = self.function();
         let words = [&["FCALL", &function, "1", "KEY"], self.ample()].concat();
         self.contestant("by the library (FCALL)", "w", &words, Expected::Allowed)
     }
 
-    /// The same by the library's script.
+    /// Returns the same calls by the library's script.
     pub fn by_script(self, sha: &str) -> Contestant {
         let words = [&["EVALSHA", sha, "1", "KEY", self.name], self.ample()].concat();
         self.contestant("by the library's script", "x", &words, Expected::Allowed)
     }
 
-    /// The call of [`Self::steady`] by the library.
+    /// Returns the calls of [`Self::steady`] by the library.
     pub fn steady_by_function(self, limit: u64, live: u64) -> Contestant {
         let words = ["FCALL", &self.function(), "1", "KEY", &limit.to_string(), WINDOW];
         let name = "by the library (FCALL)";
         Contestant { live, ..self.contestant(name, "y", &words, Expected::MostlyAllowed) }
     }
 
-    /// The same by the library's script.
+    /// Returns the same calls by the library's script.
     pub fn steady_by_script(self, sha: &str, limit: u64, live: u64) -> Contestant {
         let words = ["EVALSHA", sha, "1", "KEY", self.name, &limit.to_string(), WINDOW];
         let name = "by the library's script";
         Contestant { live, ..self.contestant(name, "z", &words, Expected::MostlyAllowed) }
     }
 
-    /// The function that the library has of it.
+    /// Returns the name of its function in the library.
     fn function(self) -> String {
         format!("rl_{}", self.name.to_lowercase())
     }
@@ -266,7 +266,7 @@ impl Contestant {
         Self { name, words, before: None, expected: Expected::Any, live: 0, takes_us: false }
     }
 
-    /// Several rules in one call, all of which allow.
+    /// Returns calls with several rules, all of which allow.
     pub fn several(limiters: &[Limiter]) -> Self {
         let pairs = limiters.iter().enumerate().flat_map(|(at, limiter)| limiter.ruled(at));
         let words = ["RL.ALL".to_owned()].into_iter().chain(pairs).collect();
@@ -277,7 +277,7 @@ impl Contestant {
         Self { words, expected: Expected::Allowed, ..Self::plain(&name, &[]) }
     }
 
-    /// A calendar quota of which every call is allowed and written.
+    /// Returns calls by a calendar quota, all allowed and written.
     pub fn quota(mark: &str, periods: &[&str]) -> Self {
         let key = format!("q{mark}a:__rand_int__");
         let words = [&["RL.QUOTA", &key, AMPLE_WINDOW[0]], periods].concat();
@@ -285,7 +285,7 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain(&name, &words) }
     }
 
-    /// The rules of [`THREE`] in one script, all or nothing.
+    /// Loads one script of the rules of [`THREE`], all or nothing, and returns calls of it.
     pub fn three_evalsha(node: &Node) -> Self {
         let sha = load_script(node, include_str!("lua/several.lua"));
         let keys = [0, 1, 2].map(|at| format!("{}e:__rand_int__", THREE[at].prefix));
@@ -295,12 +295,12 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain("three rules, EVALSHA", &words) }
     }
 
-    /// The rules of [`THREE`] in one call of the library.
+    /// Returns calls by the rules of [`THREE`] in the library.
     pub fn three_by_function() -> Self {
         Self::three("three rules by the library (FCALL)", &["FCALL", "rl_all", "3"], "w", &[])
     }
 
-    /// The same by the library's script.
+    /// Returns the same calls by the library's script.
     pub fn three_by_script(sha: &str) -> Self {
         Self::three("three rules by the library's script", &["EVALSHA", sha, "3"], "x", &["ALL"])
     }
@@ -314,7 +314,7 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain(name, &words) }
     }
 
-    /// What every other is compared with: a value as long as a state, and an expiry.
+    /// Returns the reference of all others: a value as long as a state, and an expiry.
     pub fn set() -> Self {
         Self::plain("SET PX", &["SET", "set:__rand_int__", "twelve-bytes", "PX", "3600000"])
     }
@@ -327,30 +327,30 @@ impl Contestant {
         Self::plain("INCR", &["INCR", "inc:__rand_int__"])
     }
 
-    /// The floor of any command of a module: it answers what a limiter answers, and does nothing.
+    /// Returns the cheapest possible module command: it answers like a limiter and does nothing.
     pub fn noop() -> Self {
         Self::plain("no-op", &["RL.NOOP", "noo:__rand_int__", "10000000", "1", "180"])
     }
 
-    /// What makes its keys ready, where that is something else.
+    /// Returns the calls that prepare its keys, if they are others.
     pub fn before(&self) -> Option<Self> {
         let words = self.before.clone()?;
         Some(Self { words, before: None, ..self.unchecked() })
     }
 
-    /// The same, whatever is decided.
+    /// Returns the same calls without an expected decision.
     pub fn unchecked(&self) -> Self {
         Self { expected: Expected::Any, ..self.clone() }
     }
 
-    /// The same with keys that a hash tag brings to one node of a cluster.
+    /// Returns the same calls with keys whose hash tag maps them to one node of a cluster.
     pub fn tagged(&self, tag: &str) -> Self {
         let tag = format!(":{{{tag}}}__rand");
         let words = self.words.iter().map(|word| word.replace(":__rand", &tag)).collect();
         Self { words, ..self.clone() }
     }
 
-    /// The same with this window, in the units of the module or of a script.
+    /// Returns the same calls with this window, in the units of the module or of a script.
     pub fn with_window(&self, window_us: u64) -> Self {
         let window = match self.takes_us {
             true => window_us.to_string(),
@@ -360,11 +360,11 @@ impl Contestant {
         Self { words, ..self.clone() }
     }
 
-    /// Makes one call on a key of the load and looks at the reply.
+    /// Makes one call on a key of the load and checks the reply.
     ///
     /// # Panics
     ///
-    /// When it is an error, or not the decision that is expected.
+    /// If the reply is an error or not the expected decision.
     pub fn check(&self, node: &Node) {
         let of_key = |word: &String| word.replace("__rand_int__", "000000000000");
         let words: Vec<String> = self.words.iter().map(of_key).collect();
@@ -382,17 +382,17 @@ impl Contestant {
         assert!(is_expected, "{words:?}: {reply:?}");
     }
 
-    /// The words of the command line.
+    /// Returns the words of the command line.
     pub fn words(&self) -> &[String] {
         &self.words
     }
 
-    /// How many keys an allowed call of it writes.
+    /// Returns the number of keys that an allowed call writes.
     pub fn keys(&self) -> usize {
         self.words.iter().filter(|word| word.contains("__rand_int__")).count()
     }
 
-    /// The command's name.
+    /// Returns the command's name.
     pub fn command(&self) -> &str {
         &self.words[0]
     }

@@ -1,4 +1,4 @@
-//! `make bench-full`: everything else one may want to know, a page for each server.
+//! `make bench-full`: all other measurements, on a page per server.
 
 use crate::bars::AOF;
 use crate::contestants::{Contestant, FIXED_SIZE, GCRA, Limiter, SLIDINGLOG};
@@ -11,7 +11,7 @@ use crate::{cluster, latency, memory};
 use std::fs;
 use std::path::Path;
 
-/// Calls of a run whose effects a replica applies.
+/// The calls of a run that a replica applies.
 const REPLICATED: u64 = 51_200;
 
 /// Measures every server. The load generator of `valkey` can offer a fixed rate.
@@ -56,19 +56,19 @@ fn six() -> impl Iterator<Item = Limiter> {
     FIXED_SIZE.into_iter().chain([SLIDINGLOG])
 }
 
-/// Plain commands, and the limiters that decide in constant memory: a log that nothing ever leaves
-/// grows, so it is measured in a steady state, by itself.
+/// Returns plain commands and the limiters with constant memory. A log whose events never expire
+/// grows, so it is measured separately in a steady state.
 fn some() -> Vec<Contestant> {
     let plain = [Contestant::set(), Contestant::incr(), Contestant::noop()];
     plain.into_iter().chain(FIXED_SIZE.map(Limiter::allowed)).collect()
 }
 
-/// Everyone.
+/// Returns all contestants.
 fn all(node: &Node) -> Vec<Contestant> {
     let mut all = some();
     all.insert(1, Contestant::ping());
     all.extend(six().map(Limiter::denied));
-    // Nobody else here makes the logs that are peeked at: ten events each.
+    // Make the logs for the peeks, ten events each; no other contestant does.
     load::run(node, &SLIDINGLOG.allowed(), Shape::BASE, 10 * Shape::BASE.keys);
     all.extend(six().map(Limiter::peeked));
     all.extend(FIXED_SIZE.map(|limiter| limiter.evalsha(node)));
@@ -96,7 +96,7 @@ impl Page<'_> {
         eprintln!("{}: {case}", self.binary.name);
     }
 
-    /// Measures a case and shows it.
+    /// Measures a case and adds it to the page.
     fn case(
         &mut self,
         title: &str,
@@ -115,7 +115,7 @@ impl Page<'_> {
         self.section(title, &report::rates(figures));
     }
 
-    /// Where a picture of this server goes.
+    /// Adds a picture to the page and returns its path.
     fn picture(&mut self, name: &str) -> std::path::PathBuf {
         let file = format!("{}-{name}.svg", self.binary.name);
         self.text += &format!("\n![{name}]({file})\n");
@@ -248,7 +248,7 @@ impl Page<'_> {
                 format!("{:.3}", size.ratio(2)),
             ]);
         }
-        let title = "Bytes per key over 200,000 keys, beside SET PX of a value as long";
+        let title = "Bytes per key over 200,000 keys, compared with SET PX of equal length";
         self.section(title, &table.markdown());
     }
 
@@ -320,7 +320,7 @@ impl Page<'_> {
         let title = "Latency at half load, pipeline 1, TCP";
         self.progress(title);
         let Some(valkey) = valkey else {
-            let why = "Not measured: it takes the valkey-benchmark of Valkey 9.1.\n";
+            let why = "Not measured: this needs the valkey-benchmark of Valkey 9.1.\n";
             return self.section(title, why);
         };
         let node = self.node(&[], true);

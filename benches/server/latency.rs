@@ -6,21 +6,21 @@ use crate::node::{Binary, Node};
 use crate::rounds::median;
 use std::process::Command;
 
-/// How often each contestant is measured, in turns, and for how many seconds.
+/// The turns per contestant, and the seconds of each.
 const TURNS: usize = 3;
 const TURN_S: u64 = 3;
 
 /// One contestant's latency.
 pub struct Latency {
     pub name: String,
-    /// Calls per second: half of what it reached before, with nothing held back.
+    /// Calls per second: half of the contestant's highest rate.
     pub offered: f64,
-    /// The 50th, 99th and 99.9th, each the median of the turns.
+    /// The 50th, 99th and 99.9th percentile, each the median of the turns.
     pub percentiles_ms: [f64; 3],
     pub command_line: String,
 }
 
-/// Latency of each, offered by the load generator that comes with `valkey`.
+/// Measures the latency of each contestant, with the load generator of `valkey`.
 pub fn measure(node: &Node, contestants: &[Contestant], valkey: &Binary) -> Vec<Latency> {
     let shape = Shape { pipeline: 1, tcp: true, ..Shape::BASE };
     let half_of = |contestant: &Contestant| {
@@ -65,8 +65,8 @@ fn turn(node: &Node, contestant: &Contestant, valkey: &Binary, offered: u64) -> 
     [50.0, 99.0, 99.9].map(|percentile| at(&text, percentile))
 }
 
-/// The first line of the distribution at or above a percentile, in milliseconds:
-/// `99.902% <= 1.231 milliseconds (cumulative count 59941)`.
+/// Reads the first line of the distribution at or above a percentile, in milliseconds: `99.902% <=
+/// 1.231 milliseconds (cumulative count 59941)`.
 fn at(text: &str, percentile: f64) -> f64 {
     let lines = text.lines().filter_map(|line| {
         let (share, rest) = line.split_once("% <= ")?;

@@ -1,45 +1,46 @@
-//! Leases, taken and given back: beside scripts over a sorted set, with few holders and with many.
+//! Leases taken and released, compared with scripts over a sorted set, with few holders and with
+//! many.
 //!
-//! Two commands that belong together are more than `redis-benchmark` can send, so the load is a
-//! connection of our own with a pipeline on it. What counts is the CPU time of the server.
+//! `redis-benchmark` cannot send pairs of commands that belong together, so the load is a pipeline
+//! on a connection made here. The measure is the CPU time of the server.
 
 use crate::contestants::{load_library, load_script};
 use crate::node::{Node, command_of};
 use crate::rounds::median;
 use redis::{Connection, ConnectionLike as _, Value};
 
-/// Pairs of a call in flight: so many that what it costs to wake the server does not count.
+/// Pairs of calls in flight, enough to make the cost of waking the server negligible.
 const PIPELINE: usize = 128;
 /// Pipelines of one run.
 const RUN: usize = 32;
 
-/// How many hold a lease while others come and go.
+/// The numbers of holders during the measurement.
 pub const HOLDERS: [u64; 3] = [10, 1_000, 100_000];
 
-/// What came of all rounds with so many holders.
+/// The medians of all rounds with one number of holders.
 pub struct Figures {
-    /// CPU time of the server for a lease that is taken and given back, in us.
+    /// CPU time of the server for a lease taken and released, in us.
     pub own_us: f64,
-    /// The same of the scripts.
+    /// The same for the scripts.
     pub script_us: f64,
-    /// Median of that of the scripts by our own in the same round.
+    /// The scripts' time divided by the module's in the same round.
     pub ratio: f64,
-    /// Median of our own by that with the fewest holders in the same round.
+    /// The module's time divided by that with the fewest holders in the same round.
     pub growth: f64,
-    /// Median of that of the library's functions by that of the scripts in the same round.
+    /// The time of the library's functions divided by that of the scripts in the same round.
     pub library: f64,
-    /// The same of the library's script.
+    /// The same for the library's script.
     pub library_script: f64,
 }
 
-/// One that takes and gives back leases of one key.
+/// A contestant that takes and releases leases of one key.
 struct Contestant {
     pipeline: Vec<u8>,
-    /// CPU time of a pair, round by round.
+    /// CPU time of a pair, per round.
     rounds_us: Vec<f64>,
 }
 
-/// Measures each number of [`HOLDERS`], in each of `rounds` one after the other.
+/// Measures each number of [`HOLDERS`], one after the other in each round.
 pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
     let mut connection = node.connect();
     let [lease, release] = [include_str!("lua/lease.lua"), include_str!("lua/release.lua")]
@@ -88,7 +89,7 @@ pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
 }
 
 fn figures(all: &[Contestant; 4], fewest: &[f64]) -> Figures {
-    // The first round has warmed all up.
+    // The first round is a warm-up.
     let after_first = |one: &Contestant| one.rounds_us[1..].to_vec();
     let [own, script, library, library_script] = all.each_ref().map(after_first);
     let by = |dividend: &[f64], divisor: &[f64]| {

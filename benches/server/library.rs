@@ -1,5 +1,5 @@
-//! The library of server functions, and the script made from it: beside the scripts under `lua/`,
-//! which are written for one limiter each and do less, and beside the module.
+//! The library of server functions and its script, compared with the module and with the scripts
+//! under `lua/`, which are written for one limiter each and do less.
 
 use crate::contestants::{Contestant, FIXED_SIZE, SLIDINGLOG, THREE, load_library};
 use crate::leases;
@@ -8,17 +8,17 @@ use crate::node::{Binary, Node};
 use crate::rounds::{self, Figures};
 use std::path::Path;
 
-/// How much longer a call may take than one of the script that does less.
+/// The maximum CPU time of a call, relative to the script that does less.
 const BAR: f64 = 1.6;
 
-/// One figure: what, how long by the time of another, and what that may be.
+/// One figure: its name, its value relative to another contestant, and its bar.
 pub struct Share {
     pub figure: String,
     pub value: f64,
     pub bar: Option<f64>,
 }
 
-/// What came of one server.
+/// The figures of one server.
 #[derive(Default)]
 pub struct Shares {
     pub shares: Vec<Share>,
@@ -26,7 +26,7 @@ pub struct Shares {
     pub command_lines: Vec<String>,
 }
 
-/// Measures all that has a script under `lua/`.
+/// Measures every limiter that has a script under `lua/`.
 pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
     eprintln!("{}: the library", binary.name);
     let mut shares = Shares::default();
@@ -60,7 +60,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
     let node = Node::start(binary, module, &[], false);
     let sha = load_library(&node);
     let (shape, live) = log_case(limit);
-    // The slower a call, the more its speed varies: these logs have room for that.
+    // A slower call varies more in speed, so these logs need more room.
     let live = live * 3 / 4;
     let group = [
         SLIDINGLOG.steady_evalsha(&node, limit, live),
@@ -74,7 +74,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
 }
 
 impl Shares {
-    /// Measures a group: the script alone or as a function too, then the library's script, its
+    /// Measures a group: the script, perhaps also as a function, then the library's script, its
     /// function, and the module.
     fn add(&mut self, node: &Node, name: &str, group: &[Contestant], shape: Shape, rounds: usize) {
         let figures = rounds::measure(node, group, shape, rounds);

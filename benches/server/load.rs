@@ -1,27 +1,27 @@
-//! The load: `redis-benchmark` on the other core, and what it and the server say of a run.
+//! The load: `redis-benchmark` on the other core, and the figures of a run from it and the server.
 
 use crate::contestants::{Contestant, Expected};
 use crate::node::Node;
 use std::process::Command;
 
-/// The core of the load. The servers have the other one.
+/// The core of the load. The servers use the other one.
 const CORE: &str = "1";
 
 /// Connections at a time.
 const CONNECTIONS: &str = "32";
 
-/// How a contestant is asked.
+/// The shape of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Calls in flight on each connection.
     pub pipeline: u32,
-    /// Among how many keys each call picks one.
+    /// The number of keys to pick from.
     pub keys: u64,
-    /// Through TCP on the loopback rather than the unix socket.
+    /// Whether to use TCP on the loopback, not the unix socket.
     pub tcp: bool,
 }
 
-/// What came of one run.
+/// The figures of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     pub calls_per_s: f64,
@@ -29,9 +29,9 @@ pub struct Run {
     pub cpu_us: f64,
     /// The time inside the command alone, as the server reports it.
     pub usec_per_call: f64,
-    /// Share of the time that the server was busy: far below 1, the load was too slow for it.
+    /// The share of time that the server was busy. Far below 1, the load was too slow for it.
     pub busy: f64,
-    /// Share of the calls that were decided as expected, 1 where nothing is decided.
+    /// The share of calls decided as expected; 1 without a decision.
     pub share: f64,
 }
 
@@ -39,10 +39,10 @@ impl Shape {
     /// The shape of the figures: pipeline 32, 10,000 keys.
     pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
 
-    /// So many keys that hardly a call finds the one it picks. The load counts them in 31 bits.
+    /// So many keys that almost no call finds its key. The load counts them in 31 bits.
     pub const NEW_KEYS: Self = Self { keys: 2_000_000_000, ..Self::BASE };
 
-    /// The words of the load generator in front of the command's.
+    /// Returns the words of the load generator before the command.
     fn words(self, node: &Node, calls: u64) -> Vec<String> {
         let place = match self.tcp {
             true => vec!["-p".into(), node.port.to_string()],
@@ -53,7 +53,7 @@ impl Shape {
         [place, load.to_vec(), vec!["-n".into(), calls.to_string(), "-q".into()]].concat()
     }
 
-    /// The command line of a run, for the report.
+    /// Returns the command line of a run, for the report.
     pub fn command_line(self, contestant: &Contestant, calls: u64) -> String {
         let place = if self.tcp { "-p PORT" } else { "-s socket" };
         let Self { pipeline, keys, .. } = self;
@@ -63,19 +63,20 @@ impl Shape {
     }
 }
 
-/// How logs of a limit are asked, and how many events they hold together: whatever the limit, they
-/// have room for 100,000, and are as full as random picks allow without overflowing.
+/// Returns the shape of calls on logs of a limit, and the events that the logs hold together. All
+/// logs together have room for 100,000 events, and are as full as random picks allow without an
+/// overflow.
 pub fn log_case(limit: u64) -> (Shape, u64) {
     let keys = 100_000 / limit;
     let share = (1.0 - 2.5 / (limit as f64).sqrt()).clamp(0.3, 0.9);
     (Shape { keys, ..Shape::BASE }, (100_000.0 * share) as u64)
 }
 
-/// Makes so many calls and measures them.
+/// Makes this number of calls and measures them.
 ///
 /// # Panics
 ///
-/// When a call failed or was not decided as the contestant expects: the figure would mean nothing.
+/// If a call failed or was not decided as expected: the figure would be meaningless.
 pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Run {
     node.run(&["CONFIG", "RESETSTAT"]);
     let decided_before = decided(node, contestant);
@@ -98,14 +99,14 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
     let stat = &stats[&format!("cmdstat_{}", contestant.command().to_lowercase())];
     let number = |name: &str| number(stat, name).unwrap_or(0.0);
     assert_eq!(number("failed_calls") + number("rejected_calls"), 0.0, "{}", contestant.name);
-    // It may send some more than it was asked for, to fill its pipelines.
+    // The load may send more calls than requested, to fill its pipelines.
     let made = number("calls");
     assert!(made >= calls as f64, "{}: {made} of {calls} calls", contestant.name);
     let share = match (decided_before, decided(node, contestant)) {
         (Some(before), Some(after)) => (after - before) / made,
         _ => 1.0,
     };
-    // A random pick leaves a key in a thousand untouched, whose first call differs.
+    // Random picks leave about one key in a thousand untouched, and its first call differs.
     let is_right = share >= 0.999 || contestant.expected == Expected::MostlyAllowed;
     assert!(is_right, "{}: {share} decided as expected", contestant.name);
     let busy = (cpu_us / (made / calls_per_s * 1e6)).min(1.0);
@@ -113,9 +114,8 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
     Run { calls_per_s, cpu_us: cpu_us / made, usec_per_call, busy, share }
 }
 
-/// How many calls were decided as the contestant expects so far. The module counts them; for a
-/// script the server counts the writes, of which an allowed call makes one for each of its keys and
-/// a denied one none.
+/// Returns the number of calls decided as expected so far. The module counts them. For a script the
+/// server counts the writes: an allowed call makes one per key, a denied one none.
 fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     let outcome = match contestant.expected {
         Expected::Any => return None,
@@ -132,7 +132,7 @@ fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     node.info("rl")[&format!("rl_{}_{outcome}", name.to_lowercase())].parse().ok()
 }
 
-/// A field of a line of `INFO commandstats`.
+/// Returns a field of a line of `INFO commandstats`.
 fn number(stat: &str, name: &str) -> Option<f64> {
     stat.split(',').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('=')?.parse().ok())
 }

@@ -1,12 +1,14 @@
-//! What a decision costs inside a server, next to plain commands and to scripts that do the same.
+//! Measures the cost of a decision inside a server, compared with plain commands and with scripts
+//! that do the same.
 //!
-//! `make bench` measures the figures that have a bar, `make bench-full` all there is to know; both
-//! write a page and pictures under `docs/bench/`. With the argument `library` only what a server
-//! without the module has is measured, and printed. On a shared machine no absolute figure means
-//! anything: runs are short, contestants take turns, and what counts is the ratio within a round.
+//! `make bench` measures the figures with a bar, `make bench-full` all others; both write a page
+//! and pictures under `docs/bench/`. The argument `library` measures and prints only the library,
+//! for servers without the module. Absolute figures of a shared machine mean little: runs are
+//! short, contestants take turns, and the measure is the ratio within a round.
 //!
-//! Set by the make targets: `RL_MODULE` is the module, built with the feature `noop-command`;
-//! `SERVERS` is the list of `scripts/fetch-servers.sh`; `ROUNDS` and `ONLY` narrow or widen it.
+//! The make targets set `RL_MODULE`, the module built with the feature `noop-command`, and
+//! `SERVERS`, the list of `scripts/fetch-servers.sh`. `ROUNDS` sets the number of rounds, `ONLY`
+//! selects servers.
 
 mod bars;
 mod cluster;
@@ -99,5 +101,5 @@ fn measure_bars(binaries: &[Binary], module: &Path, rounds: usize, out: &Path) {
     plot::bars(&out.join("bars.svg"), &labels, &groups, &series).expect("the plot can be drawn");
     println!("{table}");
     let missed = all.iter().flat_map(|bars| &bars.rows).filter(|row| !row.is_met()).count();
-    println!("{missed} missed. Page and plot: docs/bench/bars.md, docs/bench/bars.svg");
+    println!("{missed} bars missed. Page and plot: docs/bench/bars.md, docs/bench/bars.svg");
 }

@@ -1,4 +1,4 @@
-//! Bytes: what a key takes in memory, and what a call takes on the wire to a replica.
+//! Bytes: the memory of a key, and the traffic of a call to a replica.
 
 use crate::contestants::{Contestant, FIXED_SIZE, Limiter, SLIDINGLOG};
 use crate::load::{self, Shape};
@@ -6,13 +6,13 @@ use crate::node::{Binary, Node, command_of};
 use redis::Cmd;
 use std::path::Path;
 
-/// Keys that are counted.
+/// The number of keys measured.
 const KEYS: u64 = 200_000;
 
-/// A window in which nothing lapses.
+/// A window in which nothing expires.
 const HOUR_US: u64 = 3_600_000_000;
 
-/// What one limiter's keys take, beside those of `SET` with values of the same length.
+/// The memory of one limiter's keys, and of `SET` with values of the same length.
 pub struct KeySize {
     pub name: &'static str,
     /// Length of the value after one call and after two.
@@ -22,13 +22,13 @@ pub struct KeySize {
 }
 
 impl KeySize {
-    /// This limiter's bytes by those of `SET`, after one call or two.
+    /// Returns this limiter's bytes divided by those of `SET`, after one call or two.
     pub fn ratio(&self, calls: usize) -> f64 {
         self.bytes_per_key[calls - 1] / self.set_bytes_per_key[calls - 1]
     }
 }
 
-/// Bytes per key of one limiter, each figure on a server of its own.
+/// Measures bytes per key of one limiter, each figure on its own server.
 pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     let words = limiter.allowed().words().to_vec();
     let call = |key: &str, _| words.iter().map(|word| word.replace("__rand_int__", key)).collect();
@@ -43,7 +43,7 @@ pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     let node = Node::start(binary, module, &[], false);
     let set = |key: &str, round: usize| {
         let value = "v".repeat(state_bytes[round] as usize);
-        // A prefix as long as the limiter's.
+        // The prefix is as long as the limiter's.
         let key = format!("set:{key}");
         ["SET", &key, &value, "PX", "3600000"].map(str::to_owned).to_vec()
     };
@@ -51,13 +51,13 @@ pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     KeySize { name: limiter.name, state_bytes, bytes_per_key, set_bytes_per_key }
 }
 
-/// Growth of memory by key, after one call for each and after a second.
+/// Measures the growth of memory per key, after one call for each key and after a second.
 fn grow(
     node: &Node,
     call: impl Fn(&str, usize) -> Vec<String>,
     mut after: impl FnMut(&Node, usize),
 ) -> [f64; 2] {
-    // What a first connection and a first call allocate once is not the keys'.
+    // Exclude the one-time allocations of a first connection and a first call.
     node.run(&["PING"]);
     let before = node.used_memory();
     [0, 1].map(|round| {
@@ -69,7 +69,7 @@ fn grow(
             }
             pipeline.query::<()>(&mut connection).expect("every call is accepted");
         }
-        // A table that is still being enlarged has two sizes; each look moves it on.
+        // A table during a resize has two sizes; each access advances the resize.
         for first in (0..KEYS).step_by(10_000) {
             let mut pipeline = redis::pipe();
             for index in first..first + 10_000 {
@@ -84,12 +84,12 @@ fn grow(
     })
 }
 
-/// As the load generator spells it.
+/// Formats a key's number as the load generator does.
 fn name_of(index: u64) -> String {
     format!("{index:012}")
 }
 
-/// Bytes of a log of so many entries, and of the sorted set of its script.
+/// Returns the bytes of a log with this number of entries, and of its script's sorted set.
 pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
     let node = Node::start(binary, module, &[], false);
     let contestants =
@@ -109,7 +109,8 @@ pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
     })
 }
 
-/// Bytes of one key after so many calls in a row of a rule with `limit`, the limiters side by side.
+/// Returns the bytes of one key after each number of calls in a row by a rule with `limit`, a row
+/// per limiter.
 pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) -> Vec<Vec<u64>> {
     let node = Node::start(binary, module, &[], false);
     let mut connection = node.connect();
@@ -129,7 +130,7 @@ pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) 
     FIXED_SIZE.into_iter().chain([SLIDINGLOG]).map(sizes_of).collect()
 }
 
-/// Bytes that a call sends to a replica.
+/// Returns the bytes that a call sends to a replica.
 pub fn replicated(binary: &Binary, module: &Path, contestants: &[Contestant]) -> Vec<f64> {
     let primary = Node::start(binary, module, &[], true);
     let address = format!("replicaof 127.0.0.1 {}", primary.port);
@@ -137,7 +138,7 @@ pub fn replicated(binary: &Binary, module: &Path, contestants: &[Contestant]) ->
     replica.wait_for("replication", "master_link_status", "up");
     let offset = || -> f64 { primary.info("replication")["master_repl_offset"].parse().unwrap() };
     let sent_by = |contestant: &Contestant| {
-        // The first calls make the keys; it is the later ones that count.
+        // The first calls create the keys; only the later ones are measured.
         load::run(&primary, contestant, Shape::BASE, 200_000);
         let before = offset();
         let calls = 102_400;

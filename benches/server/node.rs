@@ -1,4 +1,5 @@
-//! A server under test: alone on one core, reached through a unix socket, ended by its own pid.
+//! A server under test: alone on one core, reached through a unix socket, ended by its own process
+//! id.
 
 use redis::{Client, Cmd, Connection, Value};
 use std::collections::HashMap;
@@ -9,13 +10,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The core of the servers. The load has the other one.
+/// The core of the servers. The load uses the other one.
 const CORE: &str = "0";
 
-/// How long a server may take to start, to copy another or to find its cluster.
+/// The maximum time for a server to start, to copy another one or to find its cluster.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server binary, by name.
+/// A server binary and its name.
 #[derive(Clone, Debug)]
 pub struct Binary {
     pub name: String,
@@ -27,9 +28,9 @@ pub struct Node {
     directory: TempDir,
     child: Child,
     pid: u32,
-    /// 0 where it listens on its socket alone.
+    /// The TCP port; 0 if it listens only on its socket.
     pub port: u16,
-    /// How it was started.
+    /// The command line that started it.
     pub command_line: String,
 }
 
@@ -75,7 +76,7 @@ impl Node {
         node
     }
 
-    /// Its socket.
+    /// Returns the path of its socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
@@ -85,7 +86,7 @@ impl Node {
         Client::open(address).ok()?.get_connection().ok()
     }
 
-    /// A connection.
+    /// Opens a connection.
     pub fn connect(&self) -> Connection {
         self.try_connect().expect("a running server accepts a connection")
     }
@@ -98,7 +99,7 @@ impl Node {
             .unwrap_or_else(|error| panic!("{shown}: {error}"))
     }
 
-    /// A section of `INFO` as field and value.
+    /// Returns a section of `INFO` as fields and values.
     pub fn info(&self, section: &str) -> HashMap<String, String> {
         let mut connection = self.connect();
         let text: String =
@@ -107,7 +108,7 @@ impl Node {
         pairs.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect()
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn count_keys(&self) -> u64 {
         match self.run(&["DBSIZE"]) {
             Value::Int(count) => count.unsigned_abs(),
@@ -115,12 +116,12 @@ impl Node {
         }
     }
 
-    /// Bytes in use.
+    /// Returns the bytes in use.
     pub fn used_memory(&self) -> u64 {
         self.info("memory")["used_memory"].parse().expect("a number")
     }
 
-    /// CPU time of its main thread so far, in microseconds.
+    /// Returns the CPU time of its main thread so far, in microseconds.
     pub fn cpu_us(&self) -> f64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid))
             .expect("the kernel keeps scheduler statistics");
@@ -139,7 +140,7 @@ impl Node {
         self.wait_until(name, || self.info(section).get(name).is_some_and(reached));
     }
 
-    /// Waits until a cluster of so many nodes serves all slots.
+    /// Waits until a cluster of this number of nodes serves all slots.
     pub fn wait_for_cluster(&self, nodes: usize) {
         let known = format!("cluster_known_nodes:{nodes}\r");
         self.wait_until("the cluster", || match self.run(&["CLUSTER", "INFO"]) {
@@ -162,13 +163,13 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // Where the binary is a script that did not exec, the server has a pid of its own.
+        // If the binary is a script that did not exec, the server has its own process id.
         let _ = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
         let _ = self.child.wait();
     }
 }
 
-/// A command of these words.
+/// Builds a command of these words.
 pub fn command_of(words: &[impl AsRef<str>]) -> Cmd {
     let mut command = Cmd::new();
     for word in words {
@@ -177,13 +178,13 @@ pub fn command_of(words: &[impl AsRef<str>]) -> Cmd {
     command
 }
 
-/// The value of a field in a text of `INFO`.
+/// Returns the value of a field in a text of `INFO`.
 fn field<'a>(info: &'a str, name: &str) -> &'a str {
     let pairs = info.lines().filter_map(|line| line.split_once(':'));
     pairs.into_iter().find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())
 }
 
-/// A port that nobody listens on, with room for the bus of a cluster 10,000 above.
+/// Finds a free port with room for the cluster bus, 10,000 above.
 fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

@@ -4,24 +4,24 @@ use plotters::coord::ranged1d::ValueFormatter;
 use plotters::prelude::*;
 use std::path::Path;
 
-/// One line or one bar of each group.
+/// A line, or one bar of each group.
 pub struct Series {
     pub name: String,
-    /// x and y of a line; of bars, x is the number of the group.
+    /// x and y of a line; for bars, x is the index of the group.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What stands around a picture.
+/// The labels of a picture.
 #[derive(Default)]
 pub struct Labels<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
-    /// A dashed line at 1, and its name.
+    /// A dashed line at 1, with its name.
     pub at_one: Option<&'a str>,
-    /// Every second series is a paler twin of the one before.
+    /// Whether every second series is a paler variant of the one before.
     pub is_paired: bool,
-    /// Both axes are logarithmic, not x alone.
+    /// Whether both axes are logarithmic, not x alone.
     pub is_log: bool,
 }
 
@@ -49,7 +49,7 @@ const COLOURS: [RGBColor; 8] = [
 
 type Drawn<'a> = Result<(), Box<dyn std::error::Error + 'a>>;
 
-/// Lines over a logarithmic x axis.
+/// Draws lines over a logarithmic x axis.
 pub fn lines<'a>(path: &'a Path, labels: &Labels<'_>, series: &[Series]) -> Drawn<'a> {
     let ends = |of: fn(&(f64, f64)) -> f64| {
         let all = || series.iter().flat_map(|series| &series.points).map(of);
@@ -111,7 +111,7 @@ fn builder_on<'a, 'b>(
     builder
 }
 
-/// Bars in groups, one of each series, with the groups' names below.
+/// Draws bars in groups, one bar per series, with the names of the groups below.
 pub fn bars<'a>(
     path: &'a Path,
     labels: &Labels<'_>,
@@ -160,11 +160,11 @@ pub fn bars<'a>(
 
 fn top_of(series: &[Series]) -> f64 {
     let ys = series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
-    // Room for the legend, a line of it for each series.
+    // Leave room for the legend, a line per series.
     ys.fold(0.0, f64::max) * (1.2 + 0.11 * series.len() as f64)
 }
 
-/// A name with room behind it: without the font at hand, capitals are taken for narrower.
+/// Pads a name: without its font, the library underestimates the width of capitals.
 fn label(name: &str) -> String {
     let room = "\u{a0}".repeat(name.len() / 4);
     format!("{name}{room}")

@@ -1,4 +1,4 @@
-//! The pages under `docs/bench/`: tables in Markdown, with what it takes to repeat them.
+//! The pages under `docs/bench/`: tables in Markdown, and the command lines to repeat them.
 
 use crate::bars::Bars;
 use crate::node::Binary;
@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A table with a heading row; the first column is text, the others are numbers.
+/// A table with a heading row. The first column is text, the others are numbers.
 pub struct Table {
     heading: Vec<String>,
     rows: Vec<Vec<String>>,
@@ -24,7 +24,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Markdown that is aligned as plain text too.
+    /// Returns Markdown that is also aligned as plain text.
     pub fn markdown(&self) -> String {
         let all = || [&self.heading].into_iter().chain(&self.rows);
         let columns = self.heading.len();
@@ -51,7 +51,7 @@ impl Table {
     }
 }
 
-/// `1234567.8` as `1,234,568`.
+/// Formats `1234567.8` as `1,234,568`.
 pub fn thousands(number: f64) -> String {
     let digits = format!("{number:.0}");
     let mut grouped = String::new();
@@ -64,7 +64,8 @@ pub fn thousands(number: f64) -> String {
     grouped
 }
 
-/// Rates, spread, CPU time and ratios of a group whose first is the reference.
+/// Returns a table of rates, spread, CPU time and ratios of a group. The first row is the
+/// reference.
 pub fn rates(figures: &[Figures]) -> String {
     let mut table = Table::new(&[
         "contestant",
@@ -78,7 +79,8 @@ pub fn rates(figures: &[Figures]) -> String {
         "busy",
     ]);
     for Figures { name, median, spread, ratio, cpu_ratio, .. } in figures {
-        // Something else was the bottleneck: calls per second say little, CPU time still does.
+        // Something else was the bottleneck: the CPU time is still valid, the calls per second are
+        // not.
         let idle = if median.busy < 0.9 { " *" } else { "" };
         table.row(vec![
             name.clone(),
@@ -92,12 +94,12 @@ pub fn rates(figures: &[Figures]) -> String {
             format!("{:.2}{idle}", median.busy),
         ]);
     }
-    let note = "\n`*`: the server waited for the load, or shared its core: CPU time counts here.\n";
+    let note = "\n`*`: the server waited or shared its core: only CPU time is valid.\n";
     let is_idle = figures.iter().any(|figures| figures.median.busy < 0.9);
     table.markdown() + if is_idle { note } else { "" }
 }
 
-/// The bars of all servers beside each other.
+/// Returns a table of the bars of all servers.
 pub fn bars(all: &[Bars]) -> String {
     let mut heading = vec!["figure"];
     for bars in all {
@@ -123,7 +125,7 @@ pub fn bars(all: &[Bars]) -> String {
     table.markdown()
 }
 
-/// What was measured, on what.
+/// Returns a table of the machine, the server and the module.
 pub fn environment(binaries: &[Binary], rounds: usize) -> String {
     let output = |program: &Path, argument: &str| {
         let output = Command::new(program).arg(argument).output();
@@ -156,7 +158,7 @@ pub fn environment(binaries: &[Binary], rounds: usize) -> String {
     table.markdown()
 }
 
-/// Command lines, each once.
+/// Returns the command lines, each once.
 pub fn command_lines(lines: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for line in lines {

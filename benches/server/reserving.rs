@@ -1,5 +1,5 @@
-//! What it costs to reserve and to settle, beside a plain call. No load generator sends two
-//! commands by turns with an id of their own, so this one does: on one connection, in pipelines.
+//! The cost of a reservation and its settlement, compared with a plain call. No load generator
+//! alternates two commands with unique ids, so this one does: on one connection, in pipelines.
 
 use crate::load::Shape;
 use crate::node::{Node, command_of};
@@ -7,16 +7,16 @@ use crate::rounds::median;
 use redis::{Connection, Pipeline, Value};
 use std::cell::Cell;
 
-/// What is open on each key while it is measured.
+/// The open reservations on each key during the measurement.
 const OPEN: u64 = 10;
 
-/// Denies nothing, and no window ends while it is measured.
+/// A rule that denies nothing and whose window outlasts the measurement.
 const RULE: [&str; 3] = ["FIXED", "1000000000000", "3600"];
 
-/// How long what is reserved and settled at once is remembered: till its key comes again, about.
+/// The time for which a settled reservation is remembered: about one pass over the keys.
 const TTL: &str = "100ms";
 
-/// Makes the calls of `words` for each key, so many calls to a pipeline; tells how many answered 1.
+/// Makes the calls of `words` for each key, in pipelines. Returns the number of replies with 1.
 fn run(connection: &mut Connection, keys: u64, words: impl Fn(u64) -> Vec<Vec<String>>) -> u64 {
     let mut allowed = 0;
     let mut send = |pipeline: &mut Pipeline| {
@@ -48,13 +48,13 @@ fn call(command: &str, key: u64, before_rule: &[&str], after_rule: &[&str]) -> V
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// CPU time of a reservation and its settlement on a key that has ten open ones, by that of a plain
-/// call on a key that has none.
+/// Returns the CPU time of a reservation and its settlement on a key with ten open reservations,
+/// divided by that of a plain call on a key with none.
 pub fn cpu_of_both(node: &Node, rounds: usize) -> f64 {
     let keys = Shape::BASE.keys;
     let mut connection = node.connect();
     let plain = |key: u64| vec![call("RL.FIXED", keys + key, &[], &[])];
-    // A settled id is remembered for a while: each round has one of its own.
+    // A settled id is remembered for a while, so each round uses new ids.
     let sweep = Cell::new(0);
     let both = |key: u64| {
         let id = format!("new-{:08}", sweep.get());

@@ -1,45 +1,45 @@
-//! Rounds: every contestant of a group runs once in each, next to its reference, so that what a
-//! shared machine does to one it does to the other. What counts is the ratio within the round.
+//! Rounds: every contestant of a group runs once per round, next to its reference, so that
+//! disturbances of a shared machine affect both. The measure is the ratio within the round.
 
 use crate::contestants::{Contestant, Expected};
 use crate::load::{self, Run, Shape};
 use crate::node::Node;
 
-/// How long one run is meant to last, in seconds: the shorter, the nearer the runs of a round. On
+/// The intended length of a run, in seconds: the shorter it is, the closer the runs of a round. On
 /// a shared machine many short rounds vary less than a few long ones.
 const RUN_S: f64 = 0.1;
 
-/// What came of all rounds for one contestant.
+/// The figures of one contestant over all rounds.
 #[derive(Clone, Debug)]
 pub struct Figures {
     pub name: String,
     /// Medians of the rounds.
     pub median: Run,
-    /// Round by round.
+    /// The run of each round.
     pub runs: Vec<Run>,
     /// Smallest and largest calls per second.
     pub spread: (f64, f64),
-    /// Median of calls per second by those of the reference in the same round.
+    /// The median of calls per second, divided by those of the reference in the same round.
     pub ratio: f64,
-    /// Median of the reference's CPU time by that of this one, in the same round.
+    /// The median of the reference's CPU time, divided by this one's in the same round.
     pub cpu_ratio: f64,
-    /// Events in each log, where there are logs: those of its window at its speed.
+    /// Events in each log, if there are logs: those within its window at its speed.
     pub live: f64,
     /// The command line of its last run.
     pub command_line: String,
 }
 
-/// One that takes part: how many calls make a run, and the window of its logs.
+/// A contestant in the rounds: its calls per run, and the window of its logs.
 struct Entrant {
     contestant: Contestant,
     calls: u64,
     window_us: u64,
     runs: Vec<Run>,
-    /// Events in each log, run by run.
+    /// Events in each log, per run.
     live: Vec<f64>,
 }
 
-/// Runs all of `group` in each of `rounds`. The first is the reference of the others.
+/// Runs all of `group` in each round. The first contestant is the reference.
 pub fn measure(node: &Node, group: &[Contestant], shape: Shape, rounds: usize) -> Vec<Figures> {
     let mut entrants: Vec<Entrant> =
         group.iter().map(|contestant| Entrant::warm(node, contestant, shape)).collect();
@@ -52,29 +52,31 @@ pub fn measure(node: &Node, group: &[Contestant], shape: Shape, rounds: usize) -
 }
 
 impl Entrant {
-    /// Touches every key, and learns how many calls make a run.
+    /// Touches every key, and determines the number of calls in a run.
     fn warm(node: &Node, contestant: &Contestant, shape: Shape) -> Self {
         let live = contestant.live;
-        // At a million calls per second this is the window; at any real speed the logs stay empty.
+        // At a million calls per second this is the right window; at any real speed the logs stay
+        // empty.
         let window_us = live;
         let (contestant, calls) = (contestant.clone(), 20_000);
         let mut new = Self { contestant, calls, window_us, runs: Vec::new(), live: Vec::new() };
         if live > 0 {
             (0..3).for_each(|_| new.fill(node, shape));
         } else if shape.keys != Shape::NEW_KEYS.keys {
-            // Ten random picks a key leave one of 20,000 untouched, whose first call is allowed.
+            // Ten random picks per key leave one of 20,000 keys untouched, whose first call is
+            // allowed.
             let picks = if new.contestant.expected == Expected::Denied { 10 } else { 2 };
             let touches = (shape.keys * picks).max(20_000);
             let shape = Shape { pipeline: 32, ..shape };
             if let Some(before) = new.contestant.before() {
-                // Many a key comes twice, and hardly one not at all.
+                // Most keys are picked repeatedly, almost none is missed.
                 load::run(node, &before, shape, 10 * touches);
             }
             load::run(node, &new.any(), shape, touches);
             new.call().check(node);
         }
         let run = load::run(node, &new.any(), shape, new.calls);
-        // Whole pipelines on all connections.
+        // A run fills whole pipelines on all connections.
         let pipelines = u64::from(shape.pipeline) * 32;
         let calls = (run.calls_per_s * RUN_S) as u64;
         new.calls = calls.clamp(2_000, 400_000).div_ceil(pipelines) * pipelines;
@@ -89,7 +91,7 @@ impl Entrant {
         self.call().unchecked()
     }
 
-    /// Fills the logs, and adjusts their window to the speed of this very moment.
+    /// Fills the logs, and adjusts their window to the current speed.
     fn fill(&mut self, node: &Node, shape: Shape) {
         let live = self.contestant.live;
         let run = load::run(node, &self.any(), shape, live.max(20_000));
@@ -101,7 +103,7 @@ impl Entrant {
             node.run(&["FLUSHALL"]);
         }
         let mut run = None;
-        // When the machine quickens after the logs were filled, they overflow and calls are denied.
+        // If the machine speeds up after the logs are filled, they overflow and calls are denied.
         for _ in 0..10 {
             if self.contestant.live > 0 {
                 self.fill(node, shape);
@@ -147,8 +149,8 @@ impl Entrant {
     }
 }
 
-/// Median of the CPU time of one rule of a call that has several, by that of a call of one rule in
-/// the same round.
+/// Returns the median of the CPU time per rule of a call with several rules, divided by that of
+/// single calls in the same round.
 pub fn cpu_a_rule(several: &Figures, rules: usize, singles: &[Figures]) -> f64 {
     median(several.runs.iter().enumerate().map(|(round, run)| {
         let of_singles = singles.iter().map(|single| single.runs[round].cpu_us).sum::<f64>();
@@ -156,12 +158,12 @@ pub fn cpu_a_rule(several: &Figures, rules: usize, singles: &[Figures]) -> f64 {
     }))
 }
 
-/// Median of the CPU time of one by that of another in the same round.
+/// Returns the median of one contestant's CPU time divided by another's in the same round.
 pub fn cpu_by(own: &Figures, other: &Figures) -> f64 {
     median(own.runs.iter().zip(&other.runs).map(|(own, other)| own.cpu_us / other.cpu_us))
 }
 
-/// The median; of an even number the upper one.
+/// Returns the median; for an even count the upper one.
 pub fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
--- id, limit, ttl in us. State: a sorted set with a member for each holder, scored by its lapse.
+-- id, limit, ttl in us. State: a sorted set with a member for each holder, scored by its expiry.
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
 local limit, ttl = tonumber(args[2]), tonumber(args[3])
@@ -10,7 +10,7 @@ if held >= limit and not call('ZSCORE', keys[1], args[1]) then
   return {0, limit, 0, ceil((enough[2] - now) / 1000), ceil((last[2] - now) / 1000)}
 end
 held = held + call('ZADD', keys[1], now + ttl, args[1])
--- The key has to outlive the last of all leases, which may be a longer one of somebody else.
+-- The key must outlive the last lease, which may be a longer one of another holder.
 local last = call('ZRANGE', keys[1], -1, -1, 'WITHSCORES')
 local reset_ms = ceil((last[2] - now) / 1000)
 call('PEXPIRE', keys[1], reset_ms)

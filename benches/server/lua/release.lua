@@ -1,4 +1,4 @@
--- id. Only a lease that has not lapsed is given back.
+-- id. Only an unexpired lease is released.
 local time = call('TIME')
 local lapse = call('ZSCORE', keys[1], args[1])
 if lapse and tonumber(lapse) > time[1] * 1000000 + time[2] then
