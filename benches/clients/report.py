@@ -1,4 +1,4 @@
-"""What was measured, what had to be reached, and the page that says so."""
+"""The figures of the clients, their bars, and the page with both."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE_AT_A_TIME = "one key, one at a time"
 
 @dataclass
 class Figures:
-    """Of one contestant in one scenario, a value a round."""
+    """The figures of one contestant in one scenario, a value per round."""
 
     rate: list[float] = field(default_factory=list)
     p50_us: list[float] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Figures:
     denied: list[float] = field(default_factory=list)
 
     def add(self, answer: dict[str, Any], reached: int) -> None:
-        """Takes up what a program answered, and how many calls the server got of it."""
+        """Adds the answer of a program; `reached` counts its calls that the server got."""
         calls = max(1, answer["calls"])
         self.rate.append(answer["calls"] / answer["seconds"])
         self.p50_us.append(float(answer["p50_us"]))
@@ -41,7 +41,7 @@ class Figures:
 
 @dataclass
 class Excess:
-    """What a limit that is reached let through with permits taken in advance, a value a round."""
+    """The excess of a limit that is reached with prefetched permits, a value per round."""
 
     over: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Excess:
 
 @dataclass
 class Results:
-    """All that was measured in one language."""
+    """All figures of one language."""
 
     contestants: dict[str, str]
     figures: dict[tuple[str, str], Figures] = field(default_factory=dict)
@@ -57,14 +57,14 @@ class Results:
 
 
 def ratio(of: Figures, to: Figures, value: Callable[[Figures], list[float]]) -> float:
-    """The median of the ratios within a round."""
+    """Returns the median of the ratios within a round."""
     pairs = zip(value(of), value(to), strict=True)
     return statistics.median(ours / max(theirs, 1e-9) for ours, theirs in pairs)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure that is to be reached."""
+    """A figure with its bar."""
 
     language: str
     what: str
@@ -74,17 +74,17 @@ class Bar:
 
     @property
     def is_met(self) -> bool:
-        """Whether it is."""
+        """Returns true if the figure meets its bar."""
         return self.figure >= self.needed if self.sign == ">=" else self.figure <= self.needed
 
 
 def is_ours(contestant: str) -> bool:
-    """Whether a contestant is a client of this repository, `ours` or `ours, asyncio`."""
+    """Returns true for a client of this repository, `ours` or `ours, asyncio`."""
     return contestant.partition(", ")[0] == OURS
 
 
 def rivals(contestants: dict[str, str]) -> list[tuple[str, str]]:
-    """Ours and a usual way, in pairs of one kind: what stands behind the comma is the kind."""
+    """Returns pairs of a client and a usual way of the same kind, the word after the comma."""
 
     def kind(name: str) -> str:
         return name.partition(", ")[2]
@@ -95,7 +95,7 @@ def rivals(contestants: dict[str, str]) -> list[tuple[str, str]]:
 
 
 def bars(language: str, results: Results) -> list[Bar]:
-    """Which figures a language has to reach, and which it has."""
+    """Returns the figures of a language with their bars."""
     found: list[Bar] = []
     get = results.figures.__getitem__
     most = f"one key, prefetch {PREFETCHES[-1]}"
@@ -110,14 +110,14 @@ def bars(language: str, results: Results) -> list[Bar]:
         found.append(Bar(language, f"{most}, calls/s against {usual}", hot, ">=", 10))
     for ours in filter(is_ours, results.contestants):
         reached = statistics.median(get((ours, "flood, denial cache")).reached)
-        what = f"flood, denial cache: share that asks, {ours}"
+        what = f"flood, denial cache: share sent to the server, {ours}"
         found.append(Bar(language, what, reached, "<=", 0.02))
         for prefetch in PREFETCHES:
             excess = results.excess[ours, prefetch]
-            what = f"limit reached, prefetch {prefetch}: over it at most, {ours}"
+            what = f"limit reached, prefetch {prefetch}: maximum excess, {ours}"
             found.append(Bar(language, what, max(excess.over), "<=", prefetch))
         kept = [abs(n) for prefetch in PREFETCHES for n in results.excess[ours, prefetch].kept]
-        what = f"limit reached, closed: not given back, {ours}"
+        what = f"limit reached, closed: units not refunded, {ours}"
         found.append(Bar(language, what, max(kept), "<=", 1))
     return found
 
@@ -126,7 +126,7 @@ Table = list[list[str]]
 
 
 def aligned(head: list[str], rows: Table) -> str:
-    """A table that is one on the screen and in the page: texts left, figures right."""
+    """Formats a table for the screen and the page: texts left, figures right."""
     widths = [max(len(row[at]) for row in [head, *rows]) for at in range(len(head))]
     left = [not all(re.match(r"[-<>= ]*[\d.]", row[at]) for row in rows) for at in range(len(head))]
 
@@ -141,7 +141,7 @@ def aligned(head: list[str], rows: Table) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits are what such a measurement can tell; what was counted is shown as it is."""
+    """Formats a measurement to three digits, its precision, and a count in full."""
     if isinstance(value, int):
         return f"{value:,}"
     if value < 0.1:
@@ -152,7 +152,7 @@ def number(value: float) -> str:
 
 
 def figures_table(all_results: dict[str, Results]) -> str:
-    """Every contestant in every scenario."""
+    """Returns the table of every contestant in every scenario."""
     rows: Table = []
     for language, results in all_results.items():
         for (contestant, scenario), figures in sorted(results.figures.items(), key=in_order):
@@ -162,12 +162,12 @@ def figures_table(all_results: dict[str, Results]) -> str:
                 f"{statistics.median(values):.1%}" for values in (figures.denied, figures.reached)
             )
             rows.append([language, scenario, contestant, *medians, denied, reached])
-    head = ["", "scenario", "contestant", "calls/s", "p50, us", "p99, us", "CPU a call, us"]
-    return aligned([*head, "denied", "ask the server"], rows)
+    head = ["", "scenario", "contestant", "calls/s", "p50, us", "p99, us", "CPU per call, us"]
+    return aligned([*head, "denied", "sent to server"], rows)
 
 
 def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
-    """Scenarios as they are measured, ours first."""
+    """Sorts by scenario in the order of measurement, clients of this repository first."""
     (contestant, scenario), _ = item
     names = ["one key", ONE_AT_A_TIME, *(f"one key, prefetch {n}" for n in PREFETCHES), "flood"]
     at = names.index(scenario) if scenario in names else len(names)
@@ -175,14 +175,14 @@ def in_order(item: tuple[tuple[str, str], Figures]) -> tuple[int, bool, str]:
 
 
 def bars_table(found: list[Bar]) -> str:
-    """What was to be reached, and whether it was."""
+    """Returns the table of the bars and their results."""
     rows = [[bar.language, bar.what, number(bar.figure), f"{bar.sign} {bar.needed:g}",
              "met" if bar.is_met else "MISSED"] for bar in found]  # fmt: skip
     return aligned(["", "figure", "is", "bar", ""], rows)
 
 
 def conditions(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
-    """What the figures depend on."""
+    """Returns the table of the conditions of the measurement."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     model = re.search(r"model name\s*: (.*)", text)
@@ -196,20 +196,21 @@ def conditions(server: str, all_results: dict[str, Results], rounds: int, load: 
     return aligned(["what", "which"], rows)
 
 
-TEXT = """# The clients beside the usual ways
+TEXT = """# Clients compared with the usual libraries
 
-`make bench-clients` wrote this page. All contestants of a language have one process, one driver
-underneath and as many calls in flight; figures are medians of the rounds, what is compared are the
-medians of the ratios within a round. Server and programs share the machine's cores. In a flood one
-call of a hundred may pass. One at a time, a call lasts as long as a round trip: in that time come
-no more permits than `prefetch`, and one for each call in flight. `ask the server` is how many calls
-reached it, for each call of the program. "Over" is what a limit let through too many, "not given
-back" what its key lacks after the limiter was closed.
+`make bench-clients` wrote this page. `ours` is the client of this repository. All contestants of a
+language share one process, one driver and the number of calls in flight. Figures are medians of
+the rounds; the bars compare medians of the ratios within a round. Server and programs share the
+machine's cores. In a flood, one of a hundred calls may pass. With one call at a time, a call lasts
+one round trip. In that time at most `prefetch` permits arrive, plus one per call in flight. "Sent
+to server" is the share of the program's calls that reached the server. "Excess" is the number of
+calls allowed above the limit. "Units not refunded" is what the key lacks after the limiter is
+closed.
 """
 
 
 def report(server: str, all_results: dict[str, Results], rounds: int, load: str) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     found = [bar for language, results in all_results.items() for bar in bars(language, results)]
     met = sum(bar.is_met for bar in found)
     parts = [TEXT.strip(), conditions(server, all_results, rounds, load),

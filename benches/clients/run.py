@@ -1,12 +1,12 @@
-"""What a call through each client costs, beside the usual way of its language.
+"""Measures a call through each client, compared with the usual libraries of its language.
 
     make bench-clients                         all of it, into docs/bench/clients.md
     benches/clients/run.py --only node --rounds 1 --seconds 0.5 --print
 
-One server with the module, one process for each language, and jobs in interleaved rounds: within a
-round every contestant meets the same minute of the same machine, so what is compared are the
-medians of the ratios within a round. A program of a language reads a job a line and answers a line;
-which jobs there are is in `jobs`, and how often the server was asked is read from the server.
+One server with the module, one process per language, and jobs in interleaved rounds: within a round
+all contestants run at about the same time on the same machine, so the bars compare medians of the
+ratios within a round. A program reads one job per line and answers with one line. `jobs` lists the
+jobs; the number of calls that reached the server comes from the server.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ PROGRAMS = {
 }
 
 IN_FLIGHT = 32
-# Nobody reaches it in the time that a job has.
+# No job reaches it in its time.
 UNREACHED = 1_000_000_000
-# A flood's limit is a minute's: the share that passes does so at once, then nearly all is denied.
+# A flood's limit is per minute: the allowed share passes at once, then nearly all is denied.
 MINUTE_S = 60
-# So long that nothing comes back while a job runs.
+# So long that no units return during a job.
 YEAR_S = 365 * 86_400
 PASSING_SHARE = 0.01
 
@@ -47,7 +47,7 @@ Answer = dict[str, Any]
 
 
 class Program:
-    """The process of one language: a job a line in, an answer a line out."""
+    """The process of one language: reads one job per line, writes one answer per line."""
 
     def __init__(self, language: str, command: list[str], path: str) -> None:
         self._command = [*command, path]
@@ -66,7 +66,7 @@ class Program:
         return json.loads(line)
 
     def ask(self, job: Job) -> Answer:
-        """Has a job done."""
+        """Runs a job and returns its answer."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
@@ -76,14 +76,14 @@ class Program:
         return answer
 
     def close(self) -> None:
-        """Lets it end."""
+        """Ends the process by closing its input."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
 
 
 def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job]:
-    """The jobs of a round, those that are compared next to each other."""
+    """Yields the jobs of a round; jobs to compare are next to each other."""
 
     def job(name: str, contestant: str, scenario: str, **more: object) -> Job:
         plain = {"limit": UNREACHED, "period_s": MINUTE_S, "denial_cache": False, "prefetch": 1}
@@ -108,7 +108,7 @@ def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job
 
 
 def passing(warm: Results | None, contestant: str, name: str, seconds: float) -> int:
-    """How many calls of a flood may pass, by how many there were of it while warming up."""
+    """Returns the limit of a flood, from the number of its calls during the warm-up."""
     if warm is None:
         return 1_000
     expected = statistics.median(warm.figures[contestant, name].rate) * seconds
@@ -118,7 +118,7 @@ def passing(warm: Results | None, contestant: str, name: str, seconds: float) ->
 def measure(
     program: Program, server: Server, results: Results, warm: Results | None, seconds: float
 ) -> None:
-    """One round of one language; what it warmed up with says how large its floods are."""
+    """Measures one round of one language; the warm-up sets the size of its floods."""
     for at, job in enumerate(jobs(program, warm, seconds)):
         answer, reached = done(program, server, {**job, "key": f"{job['scenario']}-{at}"})
         figures = results.figures.setdefault((job["contestant"], job["name"]), Figures())
@@ -127,7 +127,7 @@ def measure(
     for contestant in [] if warm is None else ours:
         rate = statistics.median(results.figures[contestant, "one key"].rate)
         for prefetch in PREFETCHES:
-            # So that it is reached in the first half, and what is left of a grant is seen.
+            # It is reached in the first half, and leaves part of a grant unused.
             limit = max(prefetch, round(rate * seconds / 4)) + prefetch // 2
             job = {"contestant": contestant, "scenario": "hot", "seconds": seconds,
                    "in_flight": IN_FLIGHT, "limit": limit, "period_s": YEAR_S,
@@ -136,14 +136,14 @@ def measure(
             answer, _ = done(program, server, job)
             used = server.used(limit, YEAR_S)
             if used is None:
-                raise SystemExit(f"{program.language}: no one key is left to look at after {job}")
+                raise SystemExit(f"{program.language}: expected one key after {job}")
             excess = results.excess.setdefault((contestant, prefetch), Excess())
             excess.over.append(answer["allowed"] - limit)
             excess.kept.append(used - answer["allowed"])
 
 
 def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
-    """A job on an empty server: its answer, and how many calls the server got."""
+    """Runs a job on an empty server; returns its answer and the calls that the server got."""
     server.call("FLUSHALL")
     server.call("CONFIG", "RESETSTAT")
     sent = {name: value for name, value in job.items() if name != "name"}
@@ -151,7 +151,7 @@ def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
 
 
 def options() -> argparse.Namespace:
-    """The command line; what `make` passes on stands in the environment."""
+    """Parses the command line; `make` passes options in the environment."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     environ = os.environ.get
     module = environ("RL_MODULE", str(ROOT / "target/release/libredis_throttle.so"))
@@ -160,12 +160,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=int(environ("ROUNDS") or 5))
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--only", default=environ("ONLY") or " ".join(PROGRAMS))
-    parser.add_argument("--print", action="store_true", help="leave the page as it is")
+    parser.add_argument("--print", action="store_true", help="do not write the page")
     return parser.parse_args()
 
 
 def measured(chosen: argparse.Namespace, languages: list[str], server: Server, busy: float) -> str:
-    """All rounds of all languages, as the page."""
+    """Runs all rounds of all languages and returns the page."""
     programs = [Program(name, PROGRAMS[name], server.path) for name in languages]
     warm = {program.language: Results(program.contestants) for program in programs}
     all_results = {program.language: Results(program.contestants) for program in programs}
@@ -179,14 +179,14 @@ def measured(chosen: argparse.Namespace, languages: list[str], server: Server, b
             measure(program, server, all_results[name], warm[name], chosen.seconds)
     load = f"{chosen.seconds:g} s with {IN_FLIGHT} calls in flight"
     if busy >= 0.5:
-        load += f"; the machine was busy with something else (load {busy:.1f})"
+        load += f"; other programs kept the machine busy (load {busy:.1f})"
     for program in programs:
         program.close()
     return report(server.version(), all_results, chosen.rounds, load)
 
 
 def main() -> None:
-    """Measures, prints, and writes the page when all languages were measured."""
+    """Measures and prints; writes the page if all languages were measured."""
     chosen = options()
     languages = chosen.only.split()
     busy = os.getloadavg()[0]

@@ -1,4 +1,4 @@
-"""The server that all programs ask, and what it tells of them."""
+"""The server that all programs call, and its counts of their calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Server:
-    """A server with the module, on a unix socket alone, ended by its own process."""
+    """A server with the module, only on a unix socket, ended through its own process."""
 
     def __init__(self, program: str, module: str) -> None:
         self._program = program
@@ -37,7 +37,7 @@ class Server:
             time.sleep(0.05)
 
     def call(self, *words: object) -> Any:
-        """One command; an error reply comes back as an exception's text."""
+        """Sends one command; an error reply is returned as a `RuntimeError`."""
         encoded = [str(word).encode() for word in words]
         parts = [b"$%d\r\n%s\r\n" % (len(word), word) for word in encoded]
         self._connection.sendall(b"*%d\r\n%s" % (len(parts), b"".join(parts)))
@@ -54,16 +54,16 @@ class Server:
         return RuntimeError(rest.decode()) if kind == b"-" else rest.decode()
 
     def calls(self) -> int:
-        """Commands so far, without those of this connection and those inside of scripts."""
+        """Counts the commands so far, without those of this connection and those inside scripts."""
         lines = re.findall(r"^cmdstat_(\S+?):calls=(\d+)", self.call("INFO", "commandstats"), re.M)
         ours = {"info", "flushall", "keys", "rl.peek", "config|resetstat"}
-        # A script's own commands are counted too, so that only the scripts count where there are.
+        # The server counts commands inside scripts too, so if there are scripts, count only them.
         counts = {name: int(count) for name, count in lines if name not in ours}
         scripts = sum(counts.get(name, 0) for name in ("eval", "evalsha"))
         return scripts or sum(count for name, count in counts.items() if not is_of_setup(name))
 
     def used(self, limit: int, period_s: int) -> int | None:
-        """What is used of the one limit that is stored; None where it cannot be told."""
+        """Returns the units used of the only stored limit; None if it is not known."""
         keys = self.call("KEYS", "*")
         if len(keys) != 1:
             return None
@@ -74,7 +74,7 @@ class Server:
         return None
 
     def version(self) -> str:
-        """Its name and number, as it tells them."""
+        """Returns the name and version that the server reports."""
         told = self.call("INFO", "server")
         for name in ("valkey", "redis"):
             if found := re.search(rf"^{name}_version:(\S+)", told, re.M):
@@ -88,7 +88,7 @@ class Server:
         self.close()
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the server."""
         self._connection.close()
         self._process.terminate()
         self._process.wait()
@@ -96,6 +96,6 @@ class Server:
 
 
 def is_of_setup(command: str) -> bool:
-    """What a driver sends once for each connection, and no limiter for a call."""
+    """Returns true for a command that a driver sends once per connection, never per call."""
     once = ("hello", "auth", "select", "ping", "quit", "reset", "command", "script", "client")
     return command.split("|")[0] in once

@@ -1,4 +1,4 @@
-// One process of `make bench-clients`: answers a JSON line for each JSON line that it is given.
+// One process of `make bench-clients`: answers each JSON line of its input with a JSON line.
 //
 //   node main.js /path/to/server.sock
 import { createRequire } from 'node:module';
@@ -11,7 +11,7 @@ import { fixed, Limiter } from 'redis-throttle-client';
 const [path] = process.argv.slice(2);
 const { dependencies } = createRequire(import.meta.url)('./package.json'); // pinned
 
-/** Each returns what asks once: true, false, or an error; and what closes it. */
+/** Each returns `ask`, which makes one call (true, false, or an error), and `close`. */
 const contestants = {
   ours: async ({ key, limit, period_s, denial_cache, prefetch = 1 }) => {
     const client = new Redis({ path });
@@ -50,7 +50,7 @@ const contestants = {
   },
 };
 
-/** Latencies, whose number nobody knows before. */
+/** A growing list of latencies. */
 class Latencies {
   #values = new Float64Array(1 << 16);
   #length = 0;
@@ -74,7 +74,7 @@ class Latencies {
 
 async function run(job) {
   const { ask, close } = await contestants[job.contestant](job);
-  await ask(); // connected, and its script is known
+  await ask(); // connects, and loads its script
   const counts = { allowed: 0, denied: 0, errors: 0 };
   const latencies = new Latencies();
   const cpu = process.cpuUsage();

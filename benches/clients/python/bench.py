@@ -1,14 +1,13 @@
-"""Calls per second and their latency through Python's clients, for `make bench-clients`.
+"""Measures calls per second and their latency in Python, for `make bench-clients`.
 
     bench.py SOCKET [asyncio]
 
-Prints what it compares as one line of JSON, then answers each job on standard input with one line:
+Prints its contestants as one line of JSON, then answers each job on standard input with one line:
 `{"contestant", "scenario", "seconds", "in_flight", "key", "limit", "period_s", "denial_cache",
 "prefetch"}` as `{"calls", "seconds", "cpu_seconds", "p50_us", "p99_us", "allowed", "denied",
-"errors"}`. Both contestants run with threads, or with `asyncio` with tasks. The usual
-way is `limits` with its storage on Redis and the fixed window, which its
-documentation begins with and which is its cheapest; it has its own defaults, and as many
-connections as there are callers.
+"errors"}`. Both contestants run with threads, or with `asyncio` with tasks. The usual library is
+`limits` with its Redis storage and the fixed window, the first in its documentation and its
+cheapest. It keeps its own defaults, and has one connection per caller.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from limits.strategies import FixedWindowRateLimiter
 
 from redis_throttle_client import AsyncLimiter, Limiter, Rule, fixed
 
-# A call that the other one would wait for is no error of this one.
+# The timeout is long, so that a slow call is not an error for only one contestant.
 PATIENT_MS = 10_000
 Outcome = str
 Call = Callable[[], Outcome]
@@ -38,7 +37,7 @@ AsyncCall = Callable[[], Awaitable[Outcome]]
 
 
 def contestants() -> dict[str, str]:
-    """Who is compared, and what they are made of."""
+    """Returns the contestants and their versions."""
     driver = f"redis-py {version('redis')}"
     return {
         "ours": f"redis-throttle-client {version('redis-throttle-client')}, {driver}",
@@ -47,12 +46,12 @@ def contestants() -> dict[str, str]:
 
 
 def rule(job: dict[str, Any]) -> Rule:
-    """The limit of a job, as the other one counts it."""
+    """Returns the rule of a job, the same as for the other contestant."""
     return fixed("bench", job["limit"], job["period_s"])
 
 
 def options(job: dict[str, Any]) -> dict[str, Any]:
-    """The options of a limiter that a job asks for."""
+    """Returns the options of a limiter for a job."""
     return {
         "timeout_ms": PATIENT_MS,
         "prefetch": job.get("prefetch", 1),
@@ -61,14 +60,14 @@ def options(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def told(decision: Any) -> Outcome:
-    """How a decision of ours is counted."""
+    """Returns the outcome to count for a decision."""
     if decision.degraded:
         return "errors"
     return "allowed" if decision.allowed else "denied"
 
 
 class Count:
-    """What one caller has seen."""
+    """The results of one caller."""
 
     def __init__(self) -> None:
         self.took_ns: list[int] = []
@@ -81,7 +80,7 @@ class Count:
 
 
 def threads(job: dict[str, Any], call: Call) -> list[Count]:
-    """As many callers as there are to be in flight, each on a thread."""
+    """Runs `in_flight` callers, each on a thread."""
     counts = [Count() for _ in range(job["in_flight"])]
     end_ns = time.perf_counter_ns() + int(job["seconds"] * 1e9)
 
@@ -102,7 +101,7 @@ def threads(job: dict[str, Any], call: Call) -> list[Count]:
 
 
 async def tasks(job: dict[str, Any], call: AsyncCall) -> list[Count]:
-    """As many callers as there are to be in flight, each a task."""
+    """Runs `in_flight` callers, each as a task."""
     counts = [Count() for _ in range(job["in_flight"])]
     end_ns = time.perf_counter_ns() + int(job["seconds"] * 1e9)
 
@@ -116,7 +115,7 @@ async def tasks(job: dict[str, Any], call: AsyncCall) -> list[Count]:
             count.add(began_ns, outcome)
             since_others += 1
             if since_others % 100 == 0:
-                # A call that is decided here does not wait; the others shall have their turn.
+                # A locally decided call never waits, so give the other tasks their turn.
                 await asyncio.sleep(0)
 
     await asyncio.gather(*(caller(count) for count in counts))
@@ -124,7 +123,7 @@ async def tasks(job: dict[str, Any], call: AsyncCall) -> list[Count]:
 
 
 def ours(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
-    """The limiter with threads; closed at the end, so that what is not used comes back."""
+    """Measures the limiter with threads; closes it at the end, to refund unused permits."""
     limited = rule(job)
     with redis.Redis(unix_socket_path=socket) as client, Limiter(client, **options(job)) as limiter:
         limiter.ready()
@@ -132,7 +131,7 @@ def ours(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
 
 
 async def ours_async(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
-    """The limiter with tasks."""
+    """Measures the limiter with tasks."""
     limited = rule(job)
     async with (
         redis.asyncio.Redis(unix_socket_path=socket) as client,
@@ -149,7 +148,7 @@ async def ours_async(job: dict[str, Any], socket: str) -> tuple[list[Count], flo
 
 
 def usual(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
-    """`limits` with threads."""
+    """Measures `limits` with threads."""
     storage = limits.storage.RedisStorage(f"redis+unix://{socket}")
     limiter = FixedWindowRateLimiter(storage)
     item = limits.RateLimitItemPerSecond(job["limit"], job["period_s"])
@@ -161,7 +160,7 @@ def usual(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
 
 
 async def usual_async(job: dict[str, Any], socket: str) -> tuple[list[Count], float]:
-    """`limits` with tasks, over the same driver."""
+    """Measures `limits` with tasks, over the same driver."""
     storage = limits.aio.storage.RedisStorage(
         f"async+redis+unix://{socket}", implementation="redispy", max_connections=job["in_flight"]
     )
@@ -177,7 +176,7 @@ async def usual_async(job: dict[str, Any], socket: str) -> tuple[list[Count], fl
 
 
 def timed(work: Callable[[], list[Count]]) -> tuple[list[Count], float]:
-    """What came of it, and how long it took."""
+    """Runs the work and returns its result and duration in seconds."""
     began = time.perf_counter()
     return work(), time.perf_counter() - began
 
@@ -191,7 +190,7 @@ RUNNERS: dict[tuple[str, bool], Callable[[dict[str, Any], str], Any]] = {
 
 
 def run(job: dict[str, Any], socket: str, *, with_tasks: bool) -> dict[str, Any]:
-    """One job."""
+    """Runs one job."""
     cpu = time.process_time()
     counts, seconds = RUNNERS[job["contestant"], with_tasks](job, socket)
     cpu = time.process_time() - cpu

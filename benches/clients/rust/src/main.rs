@@ -1,9 +1,9 @@
-//! Calls per second and their latency through redis-rs, for `make bench-clients`.
+//! Measures calls per second and their latency through redis-rs, for `make bench-clients`.
 //!
-//! `bench-rust-client SOCKET` prints what it compares as one line of JSON, then answers each job on
-//! standard input with one line. The usual way is a script in Lua through redis-rs that counts in a
-//! fixed window: the one that is written most, and the cheapest. Both share one driver, one
-//! multiplexed connection for a job, and the loop below.
+//! `bench-rust-client SOCKET` prints its contestants as one line of JSON, then answers each job on
+//! standard input with one line. The usual way is a Lua script through redis-rs that counts in a
+//! fixed window, the most common and the cheapest one. Both use the same driver, one multiplexed
+//! connection per job, and the loop below.
 
 use std::future::Future;
 use std::io::{BufRead, Write};
@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-/// A call that the other one would wait for is no error of this one.
+/// The timeout of both contestants: long, so that a slow call is not an error for only one.
 const PATIENT_MS: u64 = 10_000;
 const DENIALS: usize = 1000;
 const SCRIPT: &str = "
@@ -65,20 +65,20 @@ enum Outcome {
     Failed,
 }
 
-/// What one caller has seen.
+/// The results of one caller.
 #[derive(Debug, Default)]
 struct Seen {
     took_ns: Vec<u64>,
     outcomes: [u64; 3],
 }
 
-/// Processor time of this process.
+/// Returns the processor time of this process.
 fn cpu() -> Duration {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(spent.tv_sec.unsigned_abs(), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
-/// As many callers as there are to be in flight, each a task.
+/// Runs `in_flight` callers, each as a task.
 async fn callers<C, F>(job: &Job, call: C) -> Result<Answer, Failure>
 where
     C: Fn() -> F + Clone + Send + 'static,
@@ -94,7 +94,7 @@ where
             let answered = Instant::now();
             seen.took_ns.push(u64::try_from((answered - asked).as_nanos()).unwrap_or(u64::MAX));
             seen.outcomes[outcome as usize] += 1;
-            // A call that is decided here does not wait; the others shall have their turn.
+            // A locally decided call never waits, so give the other tasks their turn.
             tokio::task::consume_budget().await;
             asked = Instant::now();
         }
@@ -137,7 +137,7 @@ fn told(decision: &Result<Decision, Error>) -> Outcome {
     }
 }
 
-/// The limiter; closed at the end, so that what is not used comes back.
+/// Measures the limiter; closes it at the end, to refund unused permits.
 async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
     let denials = if job.denial_cache { DENIALS } else { 0 };
     let options = Options::default().timeout_ms(PATIENT_MS).prefetch(job.prefetch);
@@ -154,7 +154,7 @@ async fn ours(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Fa
     answer
 }
 
-/// The script, by its hash after the first call.
+/// Measures the script, called by its hash after the first call.
 async fn usual(job: &Job, connection: MultiplexedConnection) -> Result<Answer, Failure> {
     let script = Arc::new(Script::new(SCRIPT));
     let (key, limit, period_ms) =
@@ -191,8 +191,8 @@ async fn main() -> Result<(), Failure> {
     };
     for line in std::io::stdin().lock().lines() {
         let job: Job = serde_json::from_str(&line?)?;
-        // One keeps the time of a call itself, the other leaves it to the driver, as it does when
-        // nobody says otherwise.
+        // The client keeps the deadline of a call itself; the script leaves it to the driver, as it
+        // does by default.
         let (config, is_ours) = match job.contestant.as_str() {
             "ours" => (patient(None), true),
             "script" => (patient(Some(PATIENT_MS)), false),
