@@ -6,7 +6,7 @@ use crate::commands::row::Action;
 use crate::commands::table::COMMANDS;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
-use crate::keyspace::{self, Write};
+use crate::keyspace::{self, KeyWrite};
 use crate::leases::command as leases;
 use crate::policies::{manage as policy_commands, metrics, r#use as usage};
 use crate::{clock, config, ending, info, redis_cell, reply, rule_set};
@@ -111,7 +111,7 @@ fn apply_as<'call>(
     let key = call.only_key()?.open_for_writing();
     let outcome = act(&key, id)?;
     let decision = outcome.decision;
-    let write = Write::of(&outcome.next);
+    let write = KeyWrite::of(&outcome.next);
     let integers = reply::integers(&decision);
     ending::store(key, write)?.announce(call)?;
     ending::answer(index, call, decision.verdict.is_allowed(), &integers);

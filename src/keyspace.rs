@@ -7,7 +7,7 @@ use crate::fault::{self, Point};
 use crate::{clock, replication};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::call::{ChargeError, Mode};
-use redis_throttle_engine::decision::{Next, Outcome};
+use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
 use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::grammar::request::Request;
@@ -19,7 +19,7 @@ use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
 /// What becomes of a key.
-pub enum Write {
+pub enum KeyWrite {
     /// It holds a new state.
     Keep(Kept),
     /// It is deleted.
@@ -33,16 +33,14 @@ pub struct Kept {
     ttl_slack: Span,
 }
 
-impl Write {
+impl KeyWrite {
     /// What it takes to do what an outcome wants done; `None` when that is nothing.
     #[inline(always)]
-    pub fn of(next: &redis_throttle_engine::decision::Write<NewState<'_>>) -> Option<Self> {
+    pub fn of(next: &StateWrite<NewState<'_>>) -> Option<Self> {
         match next {
-            redis_throttle_engine::decision::Write::Nothing => None,
-            redis_throttle_engine::decision::Write::Keep(next) => {
-                Some(Self::keeping(next, state::encode(&next.state)))
-            }
-            redis_throttle_engine::decision::Write::Forget => Some(Self::Forget),
+            StateWrite::Nothing => None,
+            StateWrite::Keep(next) => Some(Self::keeping(next, state::encode(&next.state))),
+            StateWrite::Forget => Some(Self::Forget),
         }
     }
 
@@ -185,7 +183,7 @@ pub trait Commit {
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError>;
 }
 
-impl Commit for Write {
+impl Commit for KeyWrite {
     #[inline(always)]
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
         commit(key, self)
@@ -206,9 +204,9 @@ impl Commit for Write {
 #[inline(always)]
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
-    write: &Write,
+    write: &KeyWrite,
 ) -> Result<Committed<'call>, CommitError> {
-    let Write::Keep(kept) = write else {
+    let KeyWrite::Keep(kept) = write else {
         return forget(key);
     };
     let needed_ms = clock::expire_at_ms(kept.lapses_at);

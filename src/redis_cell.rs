@@ -3,7 +3,7 @@
 
 use crate::api::call::Call;
 use crate::error::CommandError;
-use crate::keyspace::{self, Write};
+use crate::keyspace::{self, KeyWrite};
 use crate::{ending, reply};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::redis_cell::Verdict;
@@ -17,7 +17,7 @@ pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let outcome = keyspace::throttle(&key, &request)?;
     let decision = outcome.decision;
     let integers = reply::redis_cell(&decision);
-    let write = outcome.next.as_ref().map(Write::of_redis_cell);
+    let write = outcome.next.as_ref().map(KeyWrite::of_redis_cell);
     ending::store(key, write)?.announce(call)?;
     ending::answer(index, call, decision.verdict == Verdict::Allowed, &integers);
     Ok(())

@@ -34,9 +34,9 @@ static PACKED_RULES: Mutex<PackedRules> = Mutex::new(PackedRules::NONE);
 /// A change to one key.
 enum Write {
     /// Of a state of an algorithm.
-    State(keyspace::Write),
+    State(keyspace::KeyWrite),
     /// Of a set of holders.
-    Lease(holders::Write),
+    Lease(holders::HolderWrite),
 }
 
 /// A rule of the set.
@@ -260,7 +260,7 @@ impl Rule<'_> {
                             cost: request.options.cost,
                             force: None,
                         });
-                        writes.push(keyspace::Write::of(next).map(Write::State));
+                        writes.push(keyspace::KeyWrite::of(next).map(Write::State));
                         return Ok(());
                     }
                 }
@@ -313,7 +313,7 @@ impl<'call> ByPolicy<'call> {
         }
         let key = key.ok_or(RuleError::WrongType)?;
         let outcome = applied.decide(key, mode, now)?;
-        let write = keyspace::Write::of(&outcome.next).map(Write::State);
+        let write = keyspace::KeyWrite::of(&outcome.next).map(Write::State);
         self.creates = write.is_some() && key.kind() == KeyKind::Missing;
         Ok((applied.row(outcome.decision), write))
     }

@@ -403,7 +403,7 @@ impl Rule {
         stored: Option<State<'a>>,
         now: Instant,
         id: &'a [u8],
-    ) -> Result<reserved::View<'a>, OtherAlgorithm> {
+    ) -> Result<reserved::WindowView<'a>, OtherAlgorithm> {
         let (of, limit) = match self {
             Self::FixedWindow(rule) => (Windowed::Fixed, rule.limit),
             Self::CalendarQuota(rule) => (Windowed::Quota, rule.limit),
@@ -423,6 +423,6 @@ impl Rule {
             Self::CalendarQuota(rule) => rule.window_at(window, now),
             _ => return Err(OtherAlgorithm),
         };
-        Ok(reserved::View::new(of, limit, open, list, now, id)?)
+        Ok(reserved::WindowView::new(of, limit, open, list, now, id)?)
     }
 }

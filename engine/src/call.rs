@@ -13,7 +13,7 @@
 //! A call of cost 0 takes and stores nothing. Any other call stores a repair.
 
 use crate::bounds::{Cost, Limit, Refill};
-use crate::decision::{Decision, Next, Outcome, Verdict, Write};
+use crate::decision::{Decision, Next, Outcome, StateWrite, Verdict};
 use crate::msgpack::NotAState;
 use crate::time::{Instant, Span};
 
@@ -216,7 +216,7 @@ pub fn refund<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewState> {
     };
     let forgets = finds && subject.is_blank();
     let outcome = conclude(subject, verdict, !forgets && (finds || repairs));
-    if forgets { Outcome { next: Write::Forget, ..outcome } } else { outcome }
+    if forgets { Outcome { next: StateWrite::Forget, ..outcome } } else { outcome }
 }
 
 /// Returns the decision for a verdict, with the new state if it is stored.
@@ -232,6 +232,6 @@ pub(super) fn conclude<S: Standing>(
         remaining: subject.remaining(),
         reset_after: subject.reset_after(),
     };
-    let next = if writes { Write::Keep(subject.next(&decision)) } else { Write::Nothing };
+    let next = if writes { StateWrite::Keep(subject.next(&decision)) } else { StateWrite::Nothing };
     Outcome { decision, next }
 }

@@ -63,7 +63,7 @@ pub struct Next<S> {
 
 /// The write that a call needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write<S> {
+pub enum StateWrite<S> {
     /// The key stays as it is.
     Nothing,
     /// The key stores this state.
@@ -79,7 +79,7 @@ pub struct Outcome<S> {
     /// The reply.
     pub decision: Decision,
     /// The write.
-    pub next: Write<S>,
+    pub next: StateWrite<S>,
 }
 
 impl Verdict {
@@ -114,7 +114,7 @@ impl<S> Next<S> {
     }
 }
 
-impl<S> Write<S> {
+impl<S> StateWrite<S> {
     /// Returns the state to store, if there is one.
     pub fn kept(&self) -> Option<&Next<S>> {
         match self {
@@ -133,11 +133,11 @@ impl<S> Outcome<S> {
     /// Returns the same outcome with its state converted to another type.
     pub fn map<T>(self, convert: impl FnOnce(S) -> T) -> Outcome<T> {
         let next = match self.next {
-            Write::Nothing => Write::Nothing,
-            Write::Keep(Next { state, lapses_at, ttl_slack }) => {
-                Write::Keep(Next { state: convert(state), lapses_at, ttl_slack })
+            StateWrite::Nothing => StateWrite::Nothing,
+            StateWrite::Keep(Next { state, lapses_at, ttl_slack }) => {
+                StateWrite::Keep(Next { state: convert(state), lapses_at, ttl_slack })
             }
-            Write::Forget => Write::Forget,
+            StateWrite::Forget => StateWrite::Forget,
         };
         Outcome { decision: self.decision, next }
     }

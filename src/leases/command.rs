@@ -8,7 +8,7 @@ use crate::api::sorted_set::Member;
 use crate::error::CommandError;
 use crate::fault::{self, Point};
 use crate::leases::set as holders;
-use crate::leases::set::{Change, HoldersError, Stored, Write};
+use crate::leases::set::{Change, HolderWrite, HoldersError, Stored};
 use crate::{clock, ending, reply};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::Decision;
@@ -64,7 +64,7 @@ fn settle(
     let change = act(&mut stored, now)?;
     let has_lapsed = stored.has_lapsed();
     let is_live = change.is_some();
-    let write = change.map(|change| Write { change, id: me, now, has_lapsed });
+    let write = change.map(|change| HolderWrite { change, id: me, now, has_lapsed });
     ending::store(key, write.as_ref())?.announce(call)?;
     ending::answer(index, call, is_live, &is_live);
     Ok(())
@@ -80,13 +80,13 @@ pub fn decide(
     request: &LeaseRequest<'_>,
     mode: Mode,
     now: Instant,
-) -> Result<(Decision, Option<Write>), HoldersError> {
+) -> Result<(Decision, Option<HolderWrite>), HoldersError> {
     let me = Member::new(request.id).ok_or(HoldersError::NotTold)?;
     fault::point(Point::Decide);
     let mut stored = Stored::new(key, &me, now)?;
     let (decision, grant) = request.rule.decide(&mut stored, now, mode)?;
     let has_lapsed = stored.has_lapsed();
-    let write = |grant| Write { change: Change::Hold(grant), id: me, now, has_lapsed };
+    let write = |grant| HolderWrite { change: Change::Hold(grant), id: me, now, has_lapsed };
     Ok((decision, grant.map(write)))
 }
 

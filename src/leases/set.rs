@@ -146,7 +146,7 @@ fn live(key: &ReadKey<'_, '_>, lapsed: u64) -> u64 {
 }
 
 /// What becomes of the holders.
-pub struct Write {
+pub struct HolderWrite {
     /// What one of them does.
     pub change: Change,
     /// Which one.
@@ -167,7 +167,7 @@ pub enum Change {
 }
 
 // By reference: moving it costs more than looking at it.
-impl Commit for &Write {
+impl Commit for &HolderWrite {
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
         commit(key, self)
     }
@@ -181,7 +181,7 @@ impl Commit for &Write {
 /// [`CommitError::NotStored`] when the server does not take the change.
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
-    write: &Write,
+    write: &HolderWrite,
 ) -> Result<Committed<'call>, CommitError> {
     let done = match write.change {
         Change::Hold(grant) => hold(&mut key, write, grant),
@@ -195,7 +195,7 @@ pub fn commit<'call>(
 type Done = (Event, Result<(), Refused>);
 
 /// A holder comes or stays, and some go that have lapsed. The expiry is moved where it has to.
-fn hold(key: &mut WriteKey<'_, '_>, write: &Write, grant: Grant) -> Result<Done, Refused> {
+fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result<Done, Refused> {
     let removed = lapsed_others(key.as_mut(), write);
     removed.iter().try_for_each(|id| key.remove_member(id))?;
     let mark = match key.kind() {
@@ -219,7 +219,7 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &Write, grant: Grant) -> Result<Done,
 }
 
 /// Some that have lapsed, the earliest first, without the one whose call it is.
-fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> ArrayVec<Member, REMOVED_MAX> {
+fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Member, REMOVED_MAX> {
     if !write.has_lapsed {
         return ArrayVec::new();
     }
@@ -231,7 +231,11 @@ fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &Write) -> ArrayVec<Member, R
 
 /// Removes a holder. The expiry is moved if the other leases do not need it; without a live lease
 /// the key is unlinked, since any number of lapsed holders may be left in it.
-fn release(key: &mut WriteKey<'_, '_>, write: &Write, left: Release) -> Result<Done, Refused> {
+fn release(
+    key: &mut WriteKey<'_, '_>,
+    write: &HolderWrite,
+    left: Release,
+) -> Result<Done, Refused> {
     let Some(last_lapse) = left.last_lapse else {
         key.unlink()?;
         return Ok((Event::Del, key.replicate_unlink()));

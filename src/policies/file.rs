@@ -8,7 +8,7 @@ use crate::fault::{self, Point};
 use crate::policies::table as policies;
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::grammar::policy_file::{FILE_LEN_MAX, LineError};
-use redis_throttle_engine::policy::file_set::Bases;
+use redis_throttle_engine::policy::file_set::FileSet;
 use redis_throttle_engine::policy::pattern::Pattern;
 use redis_throttle_engine::policy::table::Change;
 use redis_throttle_engine::time::Instant;
@@ -87,7 +87,7 @@ fn path() -> Result<PathBuf, FileError> {
     config::policy_file().ok_or(FileError::NotSet)
 }
 
-fn read(path: &Path) -> Result<Bases, FileError> {
+fn read(path: &Path) -> Result<FileSet, FileError> {
     let not_read = |error: std::io::Error| match error.kind() {
         ErrorKind::NotFound => FileError::Missing,
         _ => FileError::NotRead,

@@ -104,7 +104,7 @@ fn settle(
         let outcome = act(&applied.request, stored, now)?;
         decision = outcome.decision;
         integers = reply::integers(&decision);
-        let write = keyspace::Write::of(&outcome.next);
+        let write = keyspace::KeyWrite::of(&outcome.next);
         ending::store(key, write)?.announce(call)?;
         if takes {
             applied.counter.charge(applied.request.options.cost);
@@ -233,7 +233,7 @@ impl<'call> Applied<'call> {
             // Read where it is: to move it copies 160 bytes.
             let outcome = decided.as_ref().map_err(|error| CommandError::from(*error))?;
             decision = outcome.decision;
-            let write = keyspace::Write::of(&outcome.next);
+            let write = keyspace::KeyWrite::of(&outcome.next);
             created = write.is_some() && key.kind() == KeyKind::Missing;
             integers = self.integers(&decision);
             ending::store(key, write)?.announce(call)?;

@@ -125,7 +125,7 @@ impl Edit<'_> {
 }
 
 /// A log at one instant.
-struct View<'a, 'log> {
+struct LogView<'a, 'log> {
     rule: &'a SlidingLog,
     now: Instant,
     /// The rounding of a change; set by the change.
@@ -166,7 +166,7 @@ impl<'log> Limiter<'log> for SlidingLog {
             let (log, kept) = (None, 0..0);
             let (dead, passed, used, moved_to) = (0, 0, 0, None);
             let rewrites = false;
-            return View {
+            return LogView {
                 rule: self,
                 now,
                 slot,
@@ -199,11 +199,11 @@ impl<'log> Limiter<'log> for SlidingLog {
         // If entries were moved, they are many, or rewriting them is cheap.
         let rewrites = moved_to.is_some();
         let log = stored;
-        View { rule: self, now, slot, log, dead, passed, used, kept, last, moved_to, rewrites }
+        LogView { rule: self, now, slot, log, dead, passed, used, kept, last, moved_to, rewrites }
     }
 }
 
-impl<'log> Standing for View<'_, 'log> {
+impl<'log> Standing for LogView<'_, 'log> {
     type NewState = Edit<'log>;
 
     #[inline(always)]
@@ -332,7 +332,7 @@ impl SlidingLog {
     }
 }
 
-impl<'log> View<'_, 'log> {
+impl<'log> LogView<'_, 'log> {
     /// Removes the entries that only repeat the last one from those that a change keeps.
     #[cold]
     fn overwrite_stale(&mut self, log: &Log<'_>) {

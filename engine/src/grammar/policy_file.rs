@@ -13,7 +13,7 @@ mod tests;
 use crate::grammar::error::GrammarError;
 use crate::grammar::policy::definition;
 use crate::policy::families::Refusal;
-use crate::policy::file_set::Bases;
+use crate::policy::file_set::FileSet;
 
 /// The longest file, in bytes.
 pub const FILE_LEN_MAX: usize = 4 << 20;
@@ -53,15 +53,15 @@ pub enum LineFault {
 /// # Errors
 ///
 /// Returns the first error, from top to bottom.
-pub fn policy_file(text: &[u8]) -> Result<Bases, LineError> {
-    let mut bases = Bases::default();
+pub fn policy_file(text: &[u8]) -> Result<FileSet, LineError> {
+    let mut bases = FileSet::default();
     for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
         add(&mut bases, line).map_err(|fault| LineError { line: number, fault })?;
     }
     Ok(bases)
 }
 
-fn add(bases: &mut Bases, line: &[u8]) -> Result<(), LineFault> {
+fn add(bases: &mut FileSet, line: &[u8]) -> Result<(), LineFault> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let line = line.split(|byte| *byte == b'#').next().unwrap_or_default();
     if line.len() > LINE_LEN_MAX {

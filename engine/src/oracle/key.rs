@@ -125,11 +125,11 @@ impl Key {
 
 impl Write {
     /// Returns the change to store for an outcome; `None` if there is none.
-    pub fn of(next: &crate::decision::Write<NewState<'_>>) -> Option<Self> {
+    pub fn of(next: &crate::decision::StateWrite<NewState<'_>>) -> Option<Self> {
         match next {
-            crate::decision::Write::Nothing => None,
-            crate::decision::Write::Forget => Some(Self::Forget),
-            crate::decision::Write::Keep(next) => Some(Self::Keep {
+            crate::decision::StateWrite::Nothing => None,
+            crate::decision::StateWrite::Forget => Some(Self::Forget),
+            crate::decision::StateWrite::Keep(next) => Some(Self::Keep {
                 change: state::encode(&next.state),
                 lapses_at: next.lapses_at.as_us().into(),
                 ttl_slack: next.ttl_slack.as_us().into(),

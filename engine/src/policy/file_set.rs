@@ -7,12 +7,12 @@ use std::collections::HashMap;
 
 /// Policies that can be in one table together; none of them expires.
 #[derive(Debug, Default)]
-pub struct Bases {
+pub struct FileSet {
     by_name: HashMap<Box<[u8]>, (FullName, Setting)>,
     families: Families,
 }
 
-impl Bases {
+impl FileSet {
     /// Adds a policy.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use crate::policy::definition::{Enforcement, Setting};
 use crate::policy::digest;
 use crate::policy::duration::duration_text;
 use crate::policy::families::{COUNT_MAX, Families, Refusal};
-use crate::policy::file_set::Bases;
+use crate::policy::file_set::FileSet;
 use crate::policy::name::{FullName, Name};
 use crate::policy::pattern::Pattern;
 use crate::policy::statistics::{Key, Statistics};
@@ -211,7 +211,7 @@ impl Policies {
 
     /// Replaces all policies, overrides included, by `bases`, and returns the changes, sorted by
     /// name.
-    pub fn load(&mut self, bases: Bases, now: Instant) -> Vec<Change> {
+    pub fn load(&mut self, bases: FileSet, now: Instant) -> Vec<Change> {
         self.drop_what_is_over(now);
         let gone = self.by_name.values().filter(|entry| !bases.has(&entry.name));
         let mut changes: Vec<_> = gone

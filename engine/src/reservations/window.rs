@@ -16,7 +16,7 @@
 use crate::algorithms::window::{OpenWindow, Window};
 use crate::bounds::{Cost, Limit, Period};
 use crate::call::{ChargeError, Standing, conclude};
-use crate::decision::{Decision, Next, Outcome, Verdict, Write};
+use crate::decision::{Decision, Next, Outcome, StateWrite, Verdict};
 use crate::msgpack::NotAState;
 use crate::reservations::list::{Reservations, Unread};
 use crate::reservations::one::Reservation;
@@ -74,7 +74,7 @@ pub enum Step {
 }
 
 /// A window and its reservations at one instant, as seen by one id or by none.
-pub struct View<'a> {
+pub struct WindowView<'a> {
     of: Windowed,
     limit: Limit,
     now: Instant,
@@ -119,7 +119,7 @@ impl Totals {
     }
 }
 
-impl<'a> View<'a> {
+impl<'a> WindowView<'a> {
     /// Makes the view of a window and its reservations at `now`, under a limit. The reservation of
     /// `id` is kept apart from the others.
     ///
@@ -189,11 +189,11 @@ impl<'a> View<'a> {
     fn concluded(self, verdict: Verdict, writes: bool) -> Outcome<Edit<'a>> {
         let forgets = writes && self.is_blank();
         let outcome = conclude(self, verdict, writes && !forgets);
-        if forgets { Outcome { next: Write::Forget, ..outcome } } else { outcome }
+        if forgets { Outcome { next: StateWrite::Forget, ..outcome } } else { outcome }
     }
 }
 
-impl<'a> Standing for View<'a> {
+impl<'a> Standing for WindowView<'a> {
     type NewState = Edit<'a>;
 
     fn limit(&self) -> Limit {
@@ -290,7 +290,10 @@ impl<'a> Standing for View<'a> {
 ///
 /// Returns [`ReservationError`]; nothing changes then.
 #[cold]
-pub fn take_step<'a>(view: View<'a>, step: Step) -> Result<Outcome<Edit<'a>>, ReservationError> {
+pub fn take_step<'a>(
+    view: WindowView<'a>,
+    step: Step,
+) -> Result<Outcome<Edit<'a>>, ReservationError> {
     match step {
         Step::Reserve { ttl, cost } => reserve(view, ttl, cost),
         Step::Commit { cost } => Ok(commit(view, cost)?),
@@ -306,7 +309,7 @@ pub fn take_step<'a>(view: View<'a>, step: Step) -> Result<Outcome<Edit<'a>>, Re
 ///
 /// Returns [`ReservationError::Settled`], then [`ReservationError::TooMany`].
 fn reserve<'a>(
-    mut view: View<'a>,
+    mut view: WindowView<'a>,
     ttl: Period,
     cost: Cost,
 ) -> Result<Outcome<Edit<'a>>, ReservationError> {
@@ -340,7 +343,10 @@ fn reserve<'a>(
 /// # Errors
 ///
 /// Returns [`ChargeError`] as a charge does, only for a cost that does not fit.
-fn commit<'a>(mut view: View<'a>, cost: Option<Cost>) -> Result<Outcome<Edit<'a>>, ChargeError> {
+fn commit<'a>(
+    mut view: WindowView<'a>,
+    cost: Option<Cost>,
+) -> Result<Outcome<Edit<'a>>, ChargeError> {
     let is_known = view.own.is_some();
     let open = view.own.and_then(|own| own.held);
     if let (Some(own), Some(held)) = (view.own, open) {
@@ -365,7 +371,7 @@ fn commit<'a>(mut view: View<'a>, cost: Option<Cost>) -> Result<Outcome<Edit<'a>
 
 /// Frees the units the id holds, and forgets the id. The verdict is allowed if the id was open; its
 /// time is the time until the debt is paid.
-fn cancel<'a>(mut view: View<'a>) -> Outcome<Edit<'a>> {
+fn cancel<'a>(mut view: WindowView<'a>) -> Outcome<Edit<'a>> {
     let is_open = view.own.is_some_and(|own| own.held.is_some());
     let repairs = view.is_repaired();
     if is_open {

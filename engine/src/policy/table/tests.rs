@@ -3,7 +3,7 @@
 use crate::grammar::policy::definition;
 use crate::grammar::policy_file::policy_file;
 use crate::policy::families::Refusal;
-use crate::policy::file_set::Bases;
+use crate::policy::file_set::FileSet;
 use crate::policy::name::{FullName, Name};
 use crate::policy::pattern::Pattern;
 use crate::policy::table::{Change, Found, Policies};
@@ -24,7 +24,7 @@ fn set(table: &mut Policies, line: &str, now: Instant) -> Result<Change, Refusal
     table.set(&read.name, read.setting, read.lasts.map(|span| now.after(span)), now)
 }
 
-fn bases(text: &str) -> Bases {
+fn bases(text: &str) -> FileSet {
     policy_file(text.as_bytes()).expect(text)
 }
 

@@ -3,7 +3,7 @@
 use crate::algorithms::State;
 use crate::algorithms::window::Window;
 use crate::bounds::{Cost, Limit, Period};
-use crate::decision::Write;
+use crate::decision::StateWrite;
 use crate::msgpack::NotAState;
 use crate::oracle::model::Limits;
 use crate::oracle::quota::Quotas;
@@ -44,7 +44,7 @@ fn golden_reservations_decode_to_their_states() {
         };
         let stored = Some(State::Reserved(state));
         let outcome = rule.take_step(stored, at, b"a", Step::Commit { cost: None }).unwrap();
-        let Write::Keep(next) = outcome.next else { panic!("{name}") };
+        let StateWrite::Keep(next) = outcome.next else { panic!("{name}") };
         let Change::Rewrite(written) = encode(&next.state) else { panic!("{name}") };
         assert_eq!(written[1], reserved[1], "{name}");
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 
 use redis_throttle_engine::algorithms::{NewState, State};
-use redis_throttle_engine::decision::Write;
+use redis_throttle_engine::decision::StateWrite;
 use redis_throttle_engine::leases::{Grant, Holders};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
@@ -41,11 +41,11 @@ pub(super) enum Effect {
 
 impl Effect {
     /// Encodes the change of a state; `None` when there is none.
-    pub fn of(next: &Write<NewState<'_>>) -> Option<Self> {
+    pub fn of(next: &StateWrite<NewState<'_>>) -> Option<Self> {
         match next {
-            Write::Nothing => None,
-            Write::Forget => Some(Self::Delete),
-            Write::Keep(next) => Some(Self::Keep {
+            StateWrite::Nothing => None,
+            StateWrite::Forget => Some(Self::Delete),
+            StateWrite::Keep(next) => Some(Self::Keep {
                 change: state::encode(&next.state),
                 lapses_at: next.lapses_at,
                 ttl_slack: next.ttl_slack,
