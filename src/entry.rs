@@ -87,8 +87,8 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     }
     if let Some(command) = api::effect::missing_effect() {
         return Err(refuse(&format!(
-            "redis-throttle keeps its states with {command}, and this server has no such \
-             command: take the rename-command line for {command} out of the configuration"
+            "redis-throttle needs the command {command}, which this server does not have: remove \
+             the rename-command line for {command} from the configuration"
         )));
     }
     fault::point(fault::Point::Load);

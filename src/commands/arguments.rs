@@ -4,7 +4,7 @@ use crate::api::command::{Argument, KeyRange, Kind};
 use std::ffi::CStr;
 
 pub const KEY: Argument =
-    Argument::new(c"key", Kind::Key, Some(c"the limited subject and its rule"));
+    Argument::new(c"key", Kind::Key, Some(c"the user, IP or tenant to limit, one key per rule"));
 pub const LIMIT: Argument =
     Argument::new(c"limit", Kind::Integer, Some(c"units per window, 1 to 10^12"));
 pub const BURST: Argument =
@@ -32,8 +32,11 @@ pub const ATTEMPTS: Argument =
     Argument::new(c"attempts", Kind::Integer, Some(c"attempts without a delay, 1 to 10^6"));
 pub const BASE: Argument = Argument::new(c"base", Kind::Text, Some(c"the first delay, a duration"));
 pub const MAX: Argument = Argument::new(c"max", Kind::Text, Some(c"the longest delay, a duration"));
-pub const FORGET: Argument =
-    Argument::new(c"forget", Kind::Text, Some(c"without an attempt for so long all is forgotten"));
+pub const FORGET: Argument = Argument::new(
+    c"forget",
+    Kind::Text,
+    Some(c"time without an allowed attempt that clears the key, a duration"),
+);
 
 pub const LIMIT_PER_PERIOD: Argument =
     Argument::new(c"limit", Kind::Integer, Some(c"units per calendar period, 1 to 10^12"));
@@ -57,7 +60,7 @@ pub const START: Argument = Argument {
     ..Argument::new(
         c"start",
         Kind::Text,
-        Some(c"of a week mon..sun, of a month its day 1 to 31, of a year its month 1 to 12"),
+        Some(c"first weekday mon..sun, day of the month 1 to 31, or month of the year 1 to 12"),
     )
     .optional()
 };
@@ -130,8 +133,11 @@ const HOLDING: Argument = Argument::new(
     None,
 );
 
-pub const USED_POLICY: Argument =
-    Argument::new(c"policy", Kind::Text, Some(c"its name, 1 to 64 of A-Z a-z 0-9 . _ : / -"));
+pub const USED_POLICY: Argument = Argument::new(
+    c"policy",
+    Kind::Text,
+    Some(c"name of 1 to 64 characters of A-Z a-z 0-9 . _ : / -"),
+);
 pub const VARIANTS: Argument = Argument::new(
     c"variants",
     Kind::Block(&[
@@ -140,12 +146,13 @@ pub const VARIANTS: Argument = Argument::new(
             ..Argument::new(
                 c"variant",
                 Kind::Text,
-                Some(c"whose limits are taken if there are any, else the next one's"),
+                Some(c"most specific variant, used if the policy has it"),
             )
         },
         Argument {
             token: Some(c"FOR"),
-            ..Argument::new(c"variant", Kind::Text, Some(c"the less particular one")).optional()
+            ..Argument::new(c"variant", Kind::Text, Some(c"less specific variant, used otherwise"))
+                .optional()
         },
     ]),
     None,
@@ -154,7 +161,7 @@ pub const VARIANTS: Argument = Argument::new(
 pub const DEFAULT_RULE: Argument = Argument::new(
     c"default-rule",
     Kind::Block(&[Argument::token(c"default", c"DEFAULT"), RULE_OF_POLICY]),
-    Some(c"the rule where there is no such policy, as the last of all"),
+    Some(c"the rule to use if the policy does not exist, given last"),
 )
 .optional();
 pub const RULE_OF_POLICY: Argument = Argument::new(c"algorithm", Kind::OneOf(ALGORITHMS), None);
@@ -184,16 +191,19 @@ pub const RULE: Argument =
     Argument::new(c"rule", Kind::OneOf(&rules_with::<{ ALGORITHMS.len() + 1 }>(&[USE])), None);
 
 pub const RESERVATION_ID: Argument =
-    Argument::new(c"id", Kind::Text, Some(c"whose, 1 to 64 bytes"));
-pub const HELD_FOR: Argument =
-    Argument::new(c"ttl", Kind::Text, Some(c"for how long it is held and remembered, a duration"));
+    Argument::new(c"id", Kind::Text, Some(c"id of the reservation, 1 to 64 bytes"));
+pub const HELD_FOR: Argument = Argument::new(
+    c"ttl",
+    Kind::Text,
+    Some(c"time that the units are held and the id is stored, a duration"),
+);
 pub const RESERVABLE: Argument =
     Argument::new(c"algorithm", Kind::OneOf(&[FIXED_WINDOW, CALENDAR_QUOTA]), None);
 
 pub const POLICY: Argument = Argument::new(
     c"policy",
     Kind::Text,
-    Some(c"a name of 1 to 64 of A-Z a-z 0-9 . _ : / -, or name@variant"),
+    Some(c"name or name@variant, each 1 to 64 characters of A-Z a-z 0-9 . _ : / -"),
 );
 pub const MODE: Argument = Argument::new(
     c"mode",
@@ -203,7 +213,11 @@ pub const MODE: Argument = Argument::new(
         Argument::token(c"block", c"BLOCK"),
         Argument {
             token: Some(c"ENFORCE"),
-            ..Argument::new(c"percent", Kind::Integer, Some(c"of the subjects, 0 to 100"))
+            ..Argument::new(
+                c"percent",
+                Kind::Integer,
+                Some(c"percentage of keys to enforce, 0 to 100"),
+            )
         },
     ]),
     None,
@@ -211,13 +225,18 @@ pub const MODE: Argument = Argument::new(
 .optional();
 pub const EX: Argument = Argument {
     token: Some(c"EX"),
-    ..Argument::new(c"lasts", Kind::Text, Some(c"a duration, after which the one before is back"))
-        .optional()
+    ..Argument::new(
+        c"lasts",
+        Kind::Text,
+        Some(c"a duration, after which the previous policy applies again"),
+    )
+    .optional()
 };
 pub const PATTERN: Argument =
-    Argument::new(c"pattern", Kind::Text, Some(c"of names, as KEYS takes it")).optional();
+    Argument::new(c"pattern", Kind::Text, Some(c"glob-style pattern of names, as in KEYS"))
+        .optional();
 pub const MAX_BURST: Argument =
-    Argument::new(c"max_burst", Kind::Integer, Some(c"units allowed at once, less one"));
+    Argument::new(c"max_burst", Kind::Integer, Some(c"units allowed at once, minus one"));
 pub const COUNT_PER_PERIOD: Argument =
     Argument::new(c"count_per_period", Kind::Integer, Some(c"units per period in the long run"));
 pub const PERIOD_IN_SECONDS: Argument =

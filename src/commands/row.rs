@@ -37,7 +37,7 @@ impl Command {
     pub fn hint_if_taken(&self) -> &'static str {
         match self.action {
             Action::Throttle => {
-                " Take out the loadmodule line of redis-cell, or the line rl.redis-cell yes"
+                " Remove the loadmodule line of redis-cell, or the line rl.redis-cell yes"
             }
             _ => "",
         }
@@ -116,13 +116,12 @@ pub enum PolicyVerb {
 }
 
 pub const CONSTANT: &CStr = c"O(1)";
-/// The cost of a rule whose key may hold reservations: their list is read as a whole.
-pub const RESERVABLE_COST: &CStr =
-    c"O(1), of a key with reservations O(N) with N that it remembers, at most 1024";
-/// The cost of a call whose rule may be any that counts.
+/// The complexity of a rule whose key may hold reservations: their list is read as a whole.
+pub const RESERVABLE_COST: &CStr = c"O(1), or O(N) with N reservations in the key, at most 1024";
+/// The complexity of a call that accepts any rule that counts units.
 pub const LOG_OR_RESERVABLE_COST: &CStr =
-    c"O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised, for FIXED and QUOTA O(N) \
-        with N reservations that the key remembers, at most 1024";
+    c"O(1). SLIDINGLOG: O(log N) amortised with N entries in the log. FIXED and QUOTA: O(N) with N \
+        reservations in the key, at most 1024";
 pub const SINCE: &CStr = c"0.1.0";
 
 /// A command that decides: of constant cost, with a limit and a window.
@@ -182,7 +181,7 @@ pub const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description
 /// A command of a trusted caller, which ends a reservation.
 pub const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
-        complexity: c"O(N) with N ids that are remembered, at most 1024",
+        complexity: c"O(N) with N reservation ids in the key, at most 1024",
         arity: -6,
         arguments: &[KEY, RESERVATION_ID, RESERVABLE, COST],
         ..settling(name, summary)

@@ -105,7 +105,7 @@ commands! {
             arguments: CAPACITY_AND_RATE,
             ..deciding(
                 c"rl.leakybucket",
-                c"Decides whether a call may join a queue, and tells how long it has to wait.",
+                c"Decides whether a call may join a queue, and returns how long it must wait.",
             )
         },
         action: Action::Decide(Algorithm::LeakyBucket),
@@ -130,7 +130,7 @@ commands! {
             arguments: &[KEY, ATTEMPTS, BASE, MAX, FORGET],
             ..deciding(
                 c"rl.backoff",
-                c"Decides whether an attempt may happen now, by delays that grow.",
+                c"Decides whether an attempt may happen now, by growing delays.",
             )
         },
         action: Action::Decide(Algorithm::Backoff),
@@ -143,7 +143,7 @@ commands! {
             arguments: with_call_options![KEY, LIMIT_PER_PERIOD, UNIT, ZONE, START;],
             ..deciding(
                 c"rl.quota",
-                c"Decides whether a call may happen now, by an allowance of a calendar period.",
+                c"Decides whether a call may happen now, by a quota per calendar period.",
             )
         },
         action: Action::Decide(Algorithm::CalendarQuota),
@@ -160,7 +160,7 @@ commands! {
             arguments: with_call_options![KEY, USED_POLICY; VARIANTS, DEFAULT_RULE],
             ..deciding(
                 c"rl.use",
-                c"Decides whether a call may happen now, by a policy that goes by its name.",
+                c"Decides whether a call may happen now, by a named policy.",
             )
         },
         action: Action::Use,
@@ -168,12 +168,12 @@ commands! {
     },
     Peek: Command {
         description: Description {
-            complexity: c"O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders, for \
-                FIXED and QUOTA O(N) with N reservations that the key remembers, at most 1024",
+            complexity: c"O(1). SLIDINGLOG and LEASE: O(log N) with N entries or holders. FIXED \
+                and QUOTA: O(N) with N reservations in the key, at most 1024",
             arity: -4,
             tips: Some(c"nondeterministic_output"),
             arguments: with_call_options![KEY, ANY_RULE;],
-            ..reading(c"rl.peek", c"Tells what an algorithm would decide now, changing nothing.")
+            ..reading(c"rl.peek", c"Returns what a rule would decide now, changing nothing.")
         },
         action: Action::Peek,
         counters: counters!("peek"),
@@ -184,7 +184,7 @@ commands! {
             arguments: &[KEY, RULE, COST],
             ..settling(
                 c"rl.charge",
-                c"Takes what a call has cost, whether or not it is there: debt.",
+                c"Takes the actual cost of a call, going into debt if too few units are left.",
             )
         },
         action: Action::Charge,
@@ -193,7 +193,7 @@ commands! {
     Refund: Command {
         description: Description {
             arguments: &[KEY, RULE, COST],
-            ..settling(c"rl.refund", c"Gives back what a call has not cost after all.")
+            ..settling(c"rl.refund", c"Gives back units that a call did not use.")
         },
         action: Action::Refund,
         counters: counters!("refund"),
@@ -204,7 +204,10 @@ commands! {
             flags: c"write deny-oom",
             categories_and_own: c"write slow rl",
             arguments: &[KEY, RESERVATION_ID, HELD_FOR, RESERVABLE, COST],
-            ..ending(c"rl.reserve", c"Holds for an id what a call may cost, for a while.")
+            ..ending(
+                c"rl.reserve",
+                c"Reserves the most that a call may cost, under an id, for a limited time.",
+            )
         },
         action: Action::Reserve(ReservationVerb::Reserve),
         counters: counters!("reserve"),
@@ -212,21 +215,21 @@ commands! {
     Commit: Command {
         description: ending(
             c"rl.commit",
-            c"Takes what a call has cost for which an id holds something, and settles the id.",
+            c"Settles a reservation: takes the actual cost of the call and frees the rest.",
         ),
         action: Action::Reserve(ReservationVerb::Commit),
         counters: counters!("commit"),
     },
     Cancel: Command {
-        description: ending(c"rl.cancel", c"Frees what an id holds."),
+        description: ending(c"rl.cancel", c"Cancels a reservation and frees its units."),
         action: Action::Reserve(ReservationVerb::Cancel),
         counters: counters!("cancel"),
     },
     All: Command {
         description: Description {
             complexity:
-                c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm, for FIXED \
-                and QUOTA with the reservations that their keys remember, at most 1024 each",
+                c"O(N) with N rules, plus O(log M) for each SLIDINGLOG or LEASE with M entries or \
+                holders, plus O(M) for each FIXED or QUOTA with M reservations, at most 1024",
             since: c"0.2.0",
             arity: -3,
             flags: c"write deny-oom",
@@ -245,8 +248,8 @@ commands! {
     PeekAll: Command {
         description: Description {
             complexity:
-                c"O(N) with N rules, for SLIDINGLOG and LEASE times a logarithm, for FIXED \
-                and QUOTA with the reservations that their keys remember, at most 1024 each",
+                c"O(N) with N rules, plus O(log M) for each SLIDINGLOG or LEASE with M entries or \
+                holders, plus O(M) for each FIXED or QUOTA with M reservations, at most 1024",
             since: c"0.2.0",
             arity: -3,
             tips: Some(c"nondeterministic_output"),
@@ -254,7 +257,7 @@ commands! {
             arguments: KEYS_AND_RULES,
             ..reading(
                 c"rl.peekall",
-                c"Tells what several rules would decide together now, changing nothing.",
+                c"Returns what several rules would decide together now, changing nothing.",
             )
         },
         action: Action::PeekAll,
@@ -265,7 +268,10 @@ commands! {
             arity: -5,
             flags: c"write fast deny-oom",
             arguments: &[KEY, ID, HOLDERS, TTL],
-            ..leasing(c"rl.lease", c"Takes or renews one of so many permits, until it lapses.")
+            ..leasing(
+                c"rl.lease",
+                c"Takes or renews one of a limited number of permits, until it expires.",
+            )
         },
         action: Action::Lease,
         counters: counters!("lease"),
@@ -274,7 +280,7 @@ commands! {
         description: Description {
             arity: 4,
             arguments: &[KEY, ID, TTL],
-            ..leasing(c"rl.renew", c"Keeps a permit for longer, if it has not lapsed.")
+            ..leasing(c"rl.renew", c"Extends a permit that has not expired.")
         },
         action: Action::Renew,
         counters: counters!("renew"),
@@ -283,7 +289,7 @@ commands! {
         description: Description {
             arity: 3,
             arguments: &[KEY, ID],
-            ..leasing(c"rl.release", c"Gives a permit back, if it has not lapsed.")
+            ..leasing(c"rl.release", c"Gives back a permit that has not expired.")
         },
         action: Action::Release,
         counters: counters!("release"),
@@ -303,12 +309,12 @@ commands! {
     },
     Inspect: Command {
         description: Description {
-            complexity: c"O(1), of a key with leases O(log N) with N holders, of one with \
-                reservations O(N) with N that it remembers, at most 1024",
+            complexity: c"O(1). A key with leases: O(log N) with N holders. A key with \
+                reservations: O(N) with N reservations, at most 1024",
             tips: Some(c"nondeterministic_output"),
             ..reading(
                 c"rl.inspect",
-                c"Shows the state behind a key as field and value pairs, for people.",
+                c"Returns the state of a key as field and value pairs, for debugging.",
             )
         },
         action: Action::Inspect,
@@ -316,7 +322,7 @@ commands! {
     },
     Metrics: Command {
         description: Description {
-            complexity: c"O(N log N) with N policies that were touched",
+            complexity: c"O(N log N) with N policies that were used",
             since: c"0.2.0",
             arity: 1,
             flags: c"readonly allow-loading allow-stale",
@@ -325,7 +331,7 @@ commands! {
             keys: None,
             tips: Some(c"nondeterministic_output"),
             arguments: &[],
-            ..reading(c"rl.metrics", c"Shows all counters in the text format of Prometheus.")
+            ..reading(c"rl.metrics", c"Returns all counters in the text format of Prometheus.")
         },
         action: Action::Metrics,
         counters: None,
@@ -348,7 +354,7 @@ commands! {
         counters: None,
     },
     Policy: Command {
-        description: operating(c"rl.policy", c"A container for what operators do with policies."),
+        description: operating(c"rl.policy", c"A container for policy commands."),
         action: Action::Container,
         counters: None,
     },
@@ -357,7 +363,7 @@ commands! {
         Description {
             arity: -4,
             arguments: &[POLICY, MODE, EX, RULE_OF_POLICY],
-            ..operating(c"rl.policy|set", c"Makes a policy, or replaces it, on this server.")
+            ..operating(c"rl.policy|set", c"Creates or replaces a policy on this server.")
         },
     ),
     PolicyDel: policy(
@@ -366,7 +372,7 @@ commands! {
             complexity: c"O(N) with N names",
             arity: -3,
             arguments: &[POLICY.multiple()],
-            ..operating(c"rl.policy|del", c"Deletes policies, and tells how many there were.")
+            ..operating(c"rl.policy|del", c"Deletes policies and returns how many of them existed.")
         },
     ),
     PolicyGet: policy(
@@ -374,7 +380,7 @@ commands! {
         Description {
             arity: 3,
             arguments: &[POLICY],
-            ..operating(c"rl.policy|get", c"Tells what applies under a name.")
+            ..operating(c"rl.policy|get", c"Returns the policy in effect under a name.")
         },
     ),
     PolicyList: policy(
@@ -382,7 +388,7 @@ commands! {
         Description {
             complexity: c"O(N log N) with N policies",
             arguments: &[PATTERN],
-            ..operating(c"rl.policy|list", c"Tells the policies in the form of the file.")
+            ..operating(c"rl.policy|list", c"Returns the policies in the policy file's format.")
         },
     ),
     PolicyLoad: policy(
@@ -390,7 +396,7 @@ commands! {
         Description {
             complexity: c"O(N) with N policies",
             arity: 2,
-            ..operating(c"rl.policy|load", c"Reads the policy file again: all of it or nothing.")
+            ..operating(c"rl.policy|load", c"Reads the policy file again, all of it or nothing.")
         },
     ),
     PolicySave: policy(
@@ -404,9 +410,9 @@ commands! {
     PolicyStats: policy(
         PolicyVerb::Stats,
         Description {
-            complexity: c"O(N log N) with N policies, of one policy O(1)",
+            complexity: c"O(N log N) with N policies, or O(1) for one policy",
             arguments: &[POLICY.optional()],
-            ..operating(c"rl.policy|stats", c"Tells what became of the calls of policies.")
+            ..operating(c"rl.policy|stats", c"Returns the call counters of policies.")
         },
     ),
     PolicyResetStat: policy(
@@ -414,7 +420,7 @@ commands! {
         Description {
             complexity: c"O(N) with N policies",
             arity: 2,
-            ..operating(c"rl.policy|resetstat", c"Begins to count the calls of policies anew.")
+            ..operating(c"rl.policy|resetstat", c"Resets the call counters of policies.")
         },
     ),
     PolicyHelp: policy(
@@ -422,7 +428,7 @@ commands! {
         Description {
             arity: 2,
             tips: None,
-            ..operating(c"rl.policy|help", c"Tells what the subcommands do.")
+            ..operating(c"rl.policy|help", c"Describes the subcommands.")
         },
     ),
 }

@@ -14,7 +14,11 @@ pub fn text() -> String {
     let mut text = Exposition::default();
     text.reserve(TEXT_LEN);
     let source = clock::source().to_str().unwrap_or_default();
-    text.gauge("rl_build_info", "What is loaded, as labels of a constant 1.").sample(
+    text.gauge(
+        "rl_build_info",
+        "Versions and clock source of the module, as labels of a constant 1.",
+    )
+    .sample(
         &[
             ("version", env!("CARGO_PKG_VERSION")),
             ("tzdb_version", zone::DATABASE_VERSION),
@@ -22,18 +26,21 @@ pub fn text() -> String {
         ],
         1,
     );
-    text.gauge("rl_clock_frozen", "Whether the clock of the module stands, for tests: 1 or 0.")
-        .sample(&[], clock::is_frozen().into());
+    text.gauge(
+        "rl_clock_frozen",
+        "1 if RL.DEBUG has frozen the clock of the module, for tests; otherwise 0.",
+    )
+    .sample(&[], clock::is_frozen().into());
     text.counter("rl_errors_total", "Error replies.").sample(&[], info::errors());
-    text.counter("rl_panics_total", "Panics that were caught.").sample(&[], api::guard::panics());
+    text.counter("rl_panics_total", "Caught panics.").sample(&[], api::guard::panics());
     let mut family = text.counter("rl_decisions_total", "Calls decided by a command.");
     for (command, allowed, denied) in info::decisions() {
         family.sample(&[("command", command), ("outcome", "allowed")], allowed);
         family.sample(&[("command", command), ("outcome", "denied")], denied);
     }
     let (count, digest) = policies::table().count_and_digest(clock::now());
-    text.gauge("rl_policies", "Policies that apply, variants counted.").sample(&[], count as u64);
-    text.gauge("rl_policies_info", "The digest of all that apply, as a label of a constant 1.")
+    text.gauge("rl_policies", "Policies in effect, including variants.").sample(&[], count as u64);
+    text.gauge("rl_policies_info", "Digest of all policies in effect, as a label of a constant 1.")
         .sample(&[("digest", &format!("{digest:016x}"))], 1);
     metrics::write(&policies::table().statistics, &mut text);
     text.into_text()

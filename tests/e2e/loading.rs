@@ -122,7 +122,7 @@ fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
             let line = log.lines().find(|line| line.contains("redis-throttle"));
             let line =
                 line.unwrap_or_else(|| panic!("{renaming}: the module says nothing:\n{log}"));
-            assert!(line.contains(&format!("with {command}, ")), "{line}");
+            assert!(line.contains(&format!("needs the command {command}, ")), "{line}");
             assert!(line.contains("rename-command"), "it says what to do: {line}");
         }
         if matches!(command, "DEL" | "UNLINK") {

@@ -430,24 +430,21 @@ fn syntax(arguments: &Value, separator: &str) -> String {
 
 /// What `COMMAND DOCS` says of the time that a call takes where a key may hold reservations.
 const COMPLEXITIES: [(&str, &str); 4] = [
-    (
-        "rl.fixed rl.quota",
-        "O(1), of a key with reservations O(N) with N that it remembers, at most 1024",
-    ),
+    ("rl.fixed rl.quota", "O(1), or O(N) with N reservations in the key, at most 1024"),
     (
         "rl.peek",
-        "O(1), for SLIDINGLOG and LEASE O(log N) with N entries or holders, for FIXED and QUOTA \
-         O(N) with N reservations that the key remembers, at most 1024",
+        "O(1). SLIDINGLOG and LEASE: O(log N) with N entries or holders. FIXED and QUOTA: O(N) \
+         with N reservations in the key, at most 1024",
     ),
     (
         "rl.inspect",
-        "O(1), of a key with leases O(log N) with N holders, of one with reservations O(N) with N \
-         that it remembers, at most 1024",
+        "O(1). A key with leases: O(log N) with N holders. A key with reservations: O(N) with N \
+         reservations, at most 1024",
     ),
     (
         "rl.use rl.charge rl.refund",
-        "O(1), for SLIDINGLOG O(log N) with N entries in the log, amortised, for FIXED and QUOTA \
-         O(N) with N reservations that the key remembers, at most 1024",
+        "O(1). SLIDINGLOG: O(log N) amortised with N entries in the log. FIXED and QUOTA: O(N) \
+         with N reservations in the key, at most 1024",
     ),
 ];
 

@@ -19,7 +19,7 @@ pub fn write(statistics: &Statistics, exposition: &mut Exposition) {
 
     let mut family = exposition.counter(
         "rl_policy_decisions_total",
-        "Calls decided by a policy; shadow_denied were allowed, and would not be if enforced.",
+        "Calls decided by a policy; shadow_denied were allowed but would be denied if enforced.",
     );
     for Row { policy, variant, counters } in &rows {
         let outcomes = [
@@ -38,7 +38,7 @@ pub fn write(statistics: &Statistics, exposition: &mut Exposition) {
     }
     let mut family = exposition.gauge(
         "rl_policy_last_denied_timestamp_seconds",
-        "When a policy last denied a call, in Unix time; absent when it never did.",
+        "Unix time of the last call that a policy denied; absent if it denied none.",
     );
     for row in rows.iter().filter(|row| row.counters.last_denied_us > 0) {
         family.sample_us(&row.labels(), row.counters.last_denied_us);
@@ -56,7 +56,7 @@ const COUNTERS: [(&str, &str, Number); 4] = [
     ),
     (
         "rl_policy_created_total",
-        "Subjects that were new to a policy: calls that stored a first state.",
+        "Calls that stored the first state of a key under a policy.",
         |counters| counters.created,
     ),
     ("rl_policy_units_total", "Units that calls and charges took.", |counters| counters.units),
