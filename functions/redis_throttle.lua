@@ -52,6 +52,7 @@ local REFILL_MAX = 3155760000000000
 local CLOCK_MAX = 7258118400000000
 local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
+local NEEDS_MODULE = ' needs the redis-throttle module'
 
 -- What the server offers. A library sees it from its first call on, and not yet when it is loaded.
 local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
@@ -292,29 +293,27 @@ local function failed(failure, verb, rule)
     id = 'ERR invalid id: expected 1 to 128 bytes',
     holders = integer('limit', 1, 1000000),
     ttl = duration('ttl'),
-    lease_option = option .. 'LEASE takes none, a holder has one permit',
-    lease_not_here = 'ERR invalid algorithm: LEASE has no cost that could be charged or refunded',
+    lease_option = option .. 'LEASE takes no options, a holder has one permit',
+    lease_not_here = 'ERR invalid algorithm: LEASE has no cost to charge or refund',
     option = option .. 'expected COST n or PARTIAL',
     option_or_aligned = option .. 'expected COST n, PARTIAL or ALIGNED',
-    no_option = option .. 'BACKOFF counts one by one and takes none',
+    no_option = option .. 'BACKOFF takes no options',
     repeated_cost = 'ERR repeated option: COST may be given once',
     repeated_aligned = 'ERR repeated option: ALIGNED may be given once',
     repeated_partial = 'ERR repeated option: PARTIAL may be given once',
     partial_of_nothing = 'ERR invalid cost: with PARTIAL, expected an integer from 1 to ' .. most,
-    partial_not_here = option .. 'PARTIAL is for RL.PEEK and for what decides by one rule',
+    partial_not_here = option .. 'PARTIAL is for RL.PEEK and commands that decide by one rule',
     missing_cost = 'ERR missing cost: expected COST followed by an integer from 0 to ' .. most,
     algorithm = 'ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, '
       .. 'LEAKYBUCKET, GCRA, BACKOFF, QUOTA, LEASE or USE',
     too_many_rules = 'ERR too many rules: expected 1 to 16 pairs of a key and a rule',
     repeated_key = 'ERR repeated key: each key may be given once',
     wrong_type = 'WRONGTYPE the key does not hold a state of this algorithm',
-    too_many_units = 'ERR invalid cost: what is used in all must not exceed 2000000000000',
-    too_long = 'ERR invalid cost: the time until the subject is whole must not exceed 36525d',
-    -- What the module never says.
+    too_many_units = 'ERR invalid cost: the total of used units must not exceed 2000000000000',
+    too_long = 'ERR invalid cost: the time until the key is reset must not exceed 36525d',
+    -- Texts that the module does not have.
     keys = 'ERR wrong number of keys: expected 1',
     command = 'ERR unknown command of redis-throttle: see docs/without-the-module.md',
-    module = 'ERR not without the module: QUOTA, reservations and policies need redis-throttle '
-      .. 'itself, loaded as a module',
   }
   local text = texts[failure] or failure
   if rule and failure ~= 'arity' then
@@ -891,7 +890,7 @@ local function fixed()
     if not start or start > INSTANT_MAX or used < 1 or used > TOTAL_MAX then
       local has_reservations = byte(bytes, 1) == 0x93 and byte(bytes, 2) == 0xf5
         and bytes:sub(-18, -17) == '\196\016'
-      return nil, has_reservations and 'module' or nil
+      return nil, has_reservations and 'ERR a key with reservations' .. NEEDS_MODULE or nil
     end
     local repaired = start - now > window
     if repaired then start = fresh end
@@ -1401,7 +1400,8 @@ end
 -- What is wrong with a name that is no algorithm's here.
 local function unnamed(name)
   if name == 'LEASE' then return 'lease_not_here' end
-  return (name == 'QUOTA' or name == 'USE') and 'module' or 'algorithm'
+  if name == 'QUOTA' or name == 'USE' then return 'ERR ' .. name .. NEEDS_MODULE end
+  return 'algorithm'
 end
 
 -- What is wrong where what a key holds is no string of four bytes, the least there are of a state.
@@ -1953,7 +1953,7 @@ local function run(verb, keys, args, at)
     return VERSION
   elseif not self and find(' QUOTA USE RESERVE COMMIT CANCEL POLICY INSPECT METRICS ',
     ' ' .. verb .. ' ', 1, true) then
-    return failed('module', verb)
+    return failed('ERR ' .. verb .. NEEDS_MODULE, verb)
   elseif #keys ~= 1 then
     return failed('keys', verb)
   elseif self then

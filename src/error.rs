@@ -116,13 +116,13 @@ impl CommandError {
             Self::NoPolicy => NO_POLICY,
             Self::Charge(ChargeError::OtherAlgorithm) => WRONG_TYPE,
             Self::Charge(ChargeError::TooManyUnits) => {
-                c"ERR invalid cost: what is used in all must not exceed 2000000000000"
+                c"ERR invalid cost: the total of used units must not exceed 2000000000000"
             }
             Self::Charge(ChargeError::TooLong) => {
-                c"ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+                c"ERR invalid cost: the time until the key is reset must not exceed 36525d"
             }
             Self::Settled => {
-                c"ERR invalid id: it was committed, use a new id for each job"
+                c"ERR invalid id: already committed, use a new id for each job"
             }
             Self::TooManyReservations => {
                 c"ERR too many reservations: a key remembers at most 1024 ids at a time"
@@ -149,10 +149,10 @@ impl CommandError {
 fn refusal_text(refusal: Refusal) -> &'static CStr {
     match refusal {
         Refusal::OtherAlgorithm => {
-            c"ERR invalid algorithm: a policy, its variants and its override all have the same one"
+            c"ERR invalid algorithm: a policy, its variants and its override must share one"
         }
-        Refusal::Repeated => c"ERR repeated policy: each may be in the file once",
-        Refusal::TooMany => c"ERR too many policies: there may be 10000",
+        Refusal::Repeated => c"ERR repeated policy: each policy may be in the file once",
+        Refusal::TooMany => c"ERR too many policies: expected at most 10000",
     }
 }
 
@@ -172,24 +172,24 @@ fn file_error(error: FileError) -> &'static CStr {
         FileError::NotSet => {
             c"ERR no policy file: set rl.policy-file in the server's configuration and restart"
         }
-        FileError::Missing => c"ERR there is none",
-        FileError::NotAFile => c"ERR it is no regular file",
+        FileError::Missing => c"ERR no such file",
+        FileError::NotAFile => c"ERR not a regular file",
         FileError::TooLong => c"ERR too long: expected at most 4194304 bytes",
         FileError::NotRead => c"ERR the system refused to read it",
         FileError::NotWritten => {
-            c"ERR the system refused to replace it: is there room, and may the server's user write in its folder?"
+            c"ERR the system refused to replace it: check the free space and the server's write permission on the folder"
         }
         FileError::NotLasting => {
-            c"ERR it was replaced, but the system did not say that this lasts: save again"
+            c"ERR replaced, but the system did not confirm that it is on disk: save again"
         }
-        FileError::Busy => c"ERR another server saves it at this moment: save again",
+        FileError::Busy => c"ERR another server is saving it: save again",
         FileError::Empty => {
-            c"ERR it has no policies and would remove all: write them, or delete them with RL.POLICY DEL"
+            c"ERR it has no policies, so loading it would remove all: add policies, or use RL.POLICY DEL"
         }
         FileError::Line(LineError { fault, .. }) => match fault {
             LineFault::Grammar(error) => error.text().unwrap_or(c"ERR invalid line"),
             LineFault::Refused(refusal) => refusal_text(refusal),
-            LineFault::Ends => c"ERR invalid option: what is in the file has no EX, it stays",
+            LineFault::Ends => c"ERR invalid option: EX is for RL.POLICY SET, not for the file",
             LineFault::TooLong => c"ERR line too long: expected at most 1024 bytes",
         },
     }

@@ -251,17 +251,17 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error.starts_with("WRONGTYPE")
             || error.contains("repeated key")
             || error.starts_with("ERR invalid cost: with PARTIAL")
-            || error.starts_with("ERR invalid cost: what is used")
+            || error.starts_with("ERR invalid cost: the total of used")
             || error.starts_with("ERR invalid cost: the time until")
             || error.starts_with("ERR invalid option: BACKOFF")
             || error.starts_with("ERR invalid option: the policy's rule is BACKOFF")
-            || error.starts_with("ERR invalid option: the rule of a policy has neither")
+            || error.starts_with("ERR invalid option: COST and PARTIAL belong")
             || error.starts_with("NOPOLICY")
             // Not every unit starts everywhere.
             || error.starts_with("ERR invalid start: ")
             || error.starts_with("ERR invalid option: LEASE")
             || error == "ERR invalid limit: expected an integer from 1 to 1000000"
-            || error.starts_with("ERR invalid id: it was committed")
+            || error.starts_with("ERR invalid id: already committed")
             || error.contains("too many rules")
             || error == "ERR invalid duration: the clock must stay between the years 1970 and 2200";
         assert!(excused, "{}: {error}", shown(call));

@@ -194,7 +194,7 @@ fn what_a_lease_cannot_be_asked_is_an_error_that_says_so() {
     let (long, longest) = ("i".repeat(129), "i".repeat(128));
     let limit = "ERR invalid limit: expected an integer from 1 to 1000000";
     let ttl = "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h";
-    let option = "ERR invalid option: LEASE takes none, a holder has one permit";
+    let option = "ERR invalid option: LEASE takes no options, a holder has one permit";
     let id = "ERR invalid id: expected 1 to 128 bytes";
     let rows: [(&[&str], &str); 13] = [
         (&["LEASE", "", "3", "60"], id),
@@ -222,16 +222,13 @@ fn what_a_lease_cannot_be_asked_is_an_error_that_says_so() {
     }
     for verb in ["CHARGE", "REFUND"] {
         let error = client.error(&format!("RL.{verb} k LEASE a 3 60"));
-        assert_eq!(
-            error,
-            "ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
-        );
+        assert_eq!(error, "ERR invalid algorithm: LEASE has no cost to charge or refund");
     }
     let packed = [
         ("LEASE a 3", "ERR rule 1: wrong number of arguments: expected LEASE id limit ttl"),
         (
             "LEASE a 3 60 PARTIAL",
-            "ERR rule 1: invalid option: LEASE takes none, a holder has one permit",
+            "ERR rule 1: invalid option: LEASE takes no options, a holder has one permit",
         ),
         ("LEASE a b 3 60", "ERR rule 1: invalid limit: expected an integer from 1 to 1000000"),
     ];

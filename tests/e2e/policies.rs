@@ -77,12 +77,11 @@ fn errors_name_what_is_expected_and_change_nothing() {
     client.ok("RL.POLICY SET a@x GCRA 6 10 60");
     let before = (list(&mut client, ""), digest(&mut client), audit(&server));
     let expected_rule = "ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, \
-         LEAKYBUCKET, GCRA, BACKOFF or QUOTA, and before it SHADOW, OFF, BLOCK, ENFORCE percent \
+         LEAKYBUCKET, GCRA, BACKOFF or QUOTA, optionally after SHADOW, OFF, BLOCK, ENFORCE percent \
          or EX duration";
-    let expected_name = "ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a \
-         variant, @ and as many";
-    let other =
-        "ERR invalid algorithm: a policy, its variants and its override all have the same one";
+    let expected_name = "ERR invalid policy: expected name or name@variant, each 1 to 64 \
+         characters of A-Z a-z 0-9 . _ : / -";
+    let other = "ERR invalid algorithm: a policy, its variants and its override must share one";
     let rows = [
         ("SET a@ GCRA 6 10 60", expected_name),
         ("SET a@b@c GCRA 6 10 60", expected_name),
@@ -97,7 +96,7 @@ fn errors_name_what_is_expected_and_change_nothing() {
         ),
         (
             "SET b OFF BLOCK GCRA 6 10 60",
-            "ERR repeated mode: one of SHADOW, OFF, BLOCK and ENFORCE may be given once",
+            "ERR repeated mode: expected only one of SHADOW, OFF, BLOCK and ENFORCE",
         ),
         ("SET b EX 1 EX 1 GCRA 6 10 60", "ERR repeated option: EX may be given once"),
         (
@@ -110,11 +109,11 @@ fn errors_name_what_is_expected_and_change_nothing() {
         ),
         (
             "SET b GCRA 6 10 60 COST 2",
-            "ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has",
+            "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule",
         ),
         (
             "SET b GCRA 6 10 60 PARTIAL",
-            "ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has",
+            "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule",
         ),
         (
             "SET b SHADOW GCRA 6 10",

@@ -95,8 +95,8 @@ fn a_server_starts_with_the_policies_of_its_file_and_saved_ones_come_back() {
 
 #[test]
 fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
-    let refused = "ERR policy file: it has no policies and would remove all: write them, or delete \
-         them with RL.POLICY DEL";
+    let refused = "ERR policy file: it has no policies, so loading it would remove all: add \
+         policies, or use RL.POLICY DEL";
     let folder = Folder::with("# a GCRA 6 10 60\n");
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
@@ -189,20 +189,20 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
         ),
         (
             b"a GCRA 6 10 60\na GCRA 6 10 60",
-            "line 2: repeated policy: each may be in the file once",
+            "line 2: repeated policy: each policy may be in the file once",
         ),
         (
             b"a GCRA 6 10 60\r\na@x FIXED 6 10\r\n",
-            "line 2: invalid algorithm: a policy, its variants and its override all have the \
-             same one",
+            "line 2: invalid algorithm: a policy, its variants and its override must share \
+             one",
         ),
         (
             b"a EX 60 GCRA 6 10 60",
-            "line 1: invalid option: what is in the file has no EX, it stays",
+            "line 1: invalid option: EX is for RL.POLICY SET, not for the file",
         ),
         (
             b"a GCRA 6 10 60 COST 1",
-            "line 1: invalid option: the rule of a policy has neither COST nor PARTIAL, a call has",
+            "line 1: invalid option: COST and PARTIAL belong to a call, not to a policy's rule",
         ),
         (b"a GCRA 6 10", "line 1: wrong number of arguments: expected GCRA burst rate period"),
         (
@@ -211,14 +211,14 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
         ),
         (
             b"a GCRA 6 10 60\n\0\0\0",
-            "line 2: invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a \
-             variant, @ and as many",
+            "line 2: invalid policy: expected name or name@variant, each 1 to 64 characters of \
+             A-Z a-z 0-9 . _ : / -",
         ),
         (long.as_bytes(), "line 2: line too long: expected at most 1024 bytes"),
         (
             b"\x7fELF rule of somebody",
-            "line 1: invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a \
-             variant, @ and as many",
+            "line 1: invalid policy: expected name or name@variant, each 1 to 64 characters of \
+             A-Z a-z 0-9 . _ : / -",
         ),
     ];
     for (text, expected) in rows {
@@ -246,21 +246,21 @@ fn what_is_no_file_is_refused_and_nobody_waits_for_it() {
         assert_eq!(list(&mut client, ""), LINES);
     };
     fs::remove_file(&path).expect("removed");
-    refused("there is none");
+    refused("no such file");
     symlink("nowhere", &path).expect("a link");
-    refused("there is none");
+    refused("no such file");
     fs::remove_file(&path).expect("removed");
     symlink("policies", &path).expect("a link to itself");
     refused("the system refused to read it");
     fs::remove_file(&path).expect("removed");
     fs::create_dir(&path).expect("a folder");
-    refused("it is no regular file");
+    refused("not a regular file");
     fs::remove_dir(&path).expect("removed");
     make_fifo(&path);
-    refused("it is no regular file");
+    refused("not a regular file");
     fs::remove_file(&path).expect("removed");
     symlink("/dev/zero", &path).expect("a link");
-    refused("it is no regular file");
+    refused("not a regular file");
     fs::remove_file(&path).expect("removed");
     File::create(&path).and_then(|file| file.set_len(100_000_000)).expect("a large file");
     refused("too long: expected at most 4194304 bytes");
@@ -282,11 +282,11 @@ fn the_module_does_not_load_on_a_file_that_it_cannot_read() {
     };
     let period = "policy file, line 3: invalid period: expected a duration from 1ms to 366d";
     refused(&folder.file(), period);
-    refused(&folder.0.path().join("missing"), "policy file: there is none");
-    refused(folder.0.path(), "policy file: it is no regular file");
+    refused(&folder.0.path().join("missing"), "policy file: no such file");
+    refused(folder.0.path(), "policy file: not a regular file");
     let fifo = folder.0.path().join("fifo");
     make_fifo(&fifo);
-    refused(&fifo, "policy file: it is no regular file");
+    refused(&fifo, "policy file: not a regular file");
     let large = folder.0.path().join("large");
     File::create(&large).and_then(|file| file.set_len(4_194_305)).expect("a large file");
     refused(&large, "policy file: too long: expected at most 4194304 bytes");
@@ -345,14 +345,14 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
     client.ok("RL.POLICY SET new GCRA 6 10 60");
     let in_the_way = folder.0.path().join("policies.rl-save");
     fs::create_dir(&in_the_way).expect("a folder");
-    let refused = "ERR policy file: the system refused to replace it: is there room, and may the \
-         server's user write in its folder?";
+    let refused = "ERR policy file: the system refused to replace it: check the free space and \
+         the server's write permission on the folder";
     assert_eq!(client.error("RL.POLICY SAVE"), refused);
     assert_eq!(folder.read(), TEXT);
     fs::remove_dir(&in_the_way).expect("removed");
     fs::remove_file(folder.file()).expect("removed");
     fs::create_dir(folder.file()).expect("a folder");
-    assert_eq!(client.error("RL.POLICY SAVE"), "ERR policy file: it is no regular file");
+    assert_eq!(client.error("RL.POLICY SAVE"), "ERR policy file: not a regular file");
     fs::remove_dir(folder.file()).expect("removed");
     symlink("nowhere/at/all", folder.file()).expect("a link");
     assert_eq!(client.error("RL.POLICY SAVE"), refused);
@@ -369,7 +369,7 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     let other = fs::File::create(&new).expect("created");
     other.lock().expect("locked");
     fs::write(&new, "half of").expect("written");
-    let busy = "ERR policy file: another server saves it at this moment: save again";
+    let busy = "ERR policy file: another server is saving it: save again";
     assert_eq!(servers[0].client().error("RL.POLICY SAVE"), busy);
     assert_eq!((folder.read().as_str(), fs::read(&new).expect("there")), (TEXT, b"half of".into()));
     drop(other);
@@ -493,7 +493,7 @@ fn ten_thousand_policies_are_saved_and_loaded() {
     let words = |line: String| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let calls: Vec<_> = (0..10_000).map(|number| words(calls(number))).collect();
     assert!(client.pipeline(&calls).iter().all(|reply| *reply == redis::Value::Okay));
-    let expected = "ERR too many policies: there may be 10000";
+    let expected = "ERR too many policies: expected at most 10000";
     assert_eq!(client.error("RL.POLICY SET more GCRA 6 10 60"), expected);
     let before = digest(&mut client);
     client.ok("RL.POLICY SAVE");
@@ -502,7 +502,7 @@ fn ten_thousand_policies_are_saved_and_loaded() {
     assert_eq!((before.0.as_str(), list(&mut client, "").len()), ("10000", 10_000));
     let file = fs::OpenOptions::new().append(true).open(folder.file()).expect("the file");
     std::io::Write::write_all(&mut &file, b"more GCRA 6 10 60\n").expect("written");
-    let expected = "ERR policy file, line 10001: too many policies: there may be 10000";
+    let expected = "ERR policy file, line 10001: too many policies: expected at most 10000";
     assert_eq!(load_error(&mut client), expected);
 }
 

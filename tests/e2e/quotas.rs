@@ -129,9 +129,9 @@ fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
         client.decide("RL.CHARGE y QUOTA 1 year COST 1000000000000");
     }
     let error = client.error("RL.CHARGE y QUOTA 1 year");
-    assert_eq!(error, "ERR invalid cost: what is used in all must not exceed 2000000000000");
+    assert_eq!(error, "ERR invalid cost: the total of used units must not exceed 2000000000000");
     let partial = client.error("RL.CHARGE k QUOTA 1 year COST 1 PARTIAL");
-    assert!(partial.contains("PARTIAL is for RL.PEEK and for what decides"), "{partial}");
+    assert!(partial.contains("PARTIAL is for RL.PEEK and commands that decide"), "{partial}");
 }
 
 #[test]
@@ -229,7 +229,8 @@ fn a_quota_among_several_rules_is_taken_with_all_or_none() {
         ("QUOTA 3", "ERR rule 1: wrong number of arguments: expected QUOTA limit unit"),
         (
             "QUOTA 3 day PARTIAL",
-            "ERR rule 1: invalid option: PARTIAL is for RL.PEEK and for what decides by one rule",
+            "ERR rule 1: invalid option: PARTIAL is for RL.PEEK and commands that decide by \
+             one rule",
         ),
     ] {
         let refused = client.call(&["RL.ALL", "q", rule]);
@@ -242,10 +243,10 @@ fn every_wrong_argument_of_a_quota_has_its_own_text() {
     const UNIT: &str = "ERR invalid unit: expected day, week, month, quarter or year";
     const ZONE: &str = "ERR invalid zone: expected a name of the IANA time zone database, such as \
                         UTC or Europe/Berlin";
-    const WEEK: &str = "ERR invalid start: of a week, expected mon, tue, wed, thu, fri, sat or sun";
-    const MONTH: &str = "ERR invalid start: of a month, expected an integer from 1 to 31";
-    const YEAR: &str = "ERR invalid start: of a year, expected an integer from 1 to 12";
-    const NONE: &str = "ERR invalid start: only a week, month or year may be given one";
+    const WEEK: &str = "ERR invalid start: expected mon, tue, wed, thu, fri, sat or sun for a week";
+    const MONTH: &str = "ERR invalid start: expected an integer from 1 to 31 for a month";
+    const YEAR: &str = "ERR invalid start: expected an integer from 1 to 12 for a year";
+    const NONE: &str = "ERR invalid start: only week, month and year take START";
     let rows = [
         ("0 x", "ERR invalid limit: expected an integer from 1 to 1000000000000"),
         ("5 60 ZONE x", UNIT),

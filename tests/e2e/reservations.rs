@@ -60,7 +60,7 @@ fn a_reservation_counts_for_everybody_and_is_settled_once() {
     );
     assert_eq!(
         client.error(&reserve("a", "1s", 1)),
-        "ERR invalid id: it was committed, use a new id for each job"
+        "ERR invalid id: already committed, use a new id for each job"
     );
     assert_eq!(inspected(&mut client, "k"), [BASE_US + 10_000_000, 1, 0, 0, 1]);
 }
@@ -148,8 +148,8 @@ fn wrong_arguments_are_refused_by_name_and_change_nothing() {
     let long = "i".repeat(65);
     let id = "ERR invalid id: expected 1 to 64 bytes";
     let ttl = "ERR invalid ttl: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h";
-    let algorithm = "ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve";
-    let partial = "ERR invalid option: PARTIAL is for RL.PEEK and for what decides by one rule";
+    let algorithm = "ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations";
+    let partial = "ERR invalid option: PARTIAL is for RL.PEEK and commands that decide by one rule";
     let rows: Vec<(Vec<&str>, &str)> = vec![
         (vec!["RL.RESERVE", "k", "", "1h", "FIXED", "10", "60"], id),
         (vec!["RL.COMMIT", "k", &long, "FIXED", "10", "60"], id),
@@ -472,7 +472,7 @@ fn a_state_with_reservations_that_is_damaged_is_left_alone() {
             match crate::support::raw_error(&reply) {
                 Some(error) => {
                     // A bit makes `c` of one of the ids, which may be settled.
-                    let is_settled = error.starts_with("ERR invalid id: it was committed");
+                    let is_settled = error.starts_with("ERR invalid id: already committed");
                     assert!(error == WRONGTYPE || is_settled, "bit {bit}: {error}");
                     assert_eq!(client.bytes("GET k"), before, "bit {bit}");
                 }

@@ -144,12 +144,9 @@ fn what_would_owe_beyond_all_bounds_is_refused_and_nothing_changes() {
     }
     let before = client.snapshot("k");
     let error = client.error("RL.CHARGE k FIXED 1 1h");
-    assert_eq!(error, "ERR invalid cost: what is used in all must not exceed 2000000000000");
+    assert_eq!(error, "ERR invalid cost: the total of used units must not exceed 2000000000000");
     let error = client.error("RL.CHARGE slow GCRA 1 1 366d COST 101");
-    assert_eq!(
-        error,
-        "ERR invalid cost: the time until the subject is whole must not exceed 36525d"
-    );
+    assert_eq!(error, "ERR invalid cost: the time until the key is reset must not exceed 36525d");
     assert_eq!((client.snapshot("k"), client.integer("EXISTS slow")), (before, 0));
     // A foreign value and another algorithm's state are left alone.
     client.ok("SET text hello");
@@ -270,7 +267,7 @@ fn a_charge_punishes_hammering_and_a_denial_does_not() {
         ("0 1s 8s 1h", "ERR invalid attempts: expected an integer from 1 to 1000000"),
         ("3 9s 8s 1h", "ERR invalid base: must not exceed max"),
         ("3 1s 1h 1h", "ERR invalid max: must be less than forget"),
-        ("3 1s 8s 1h COST 2", "ERR invalid option: BACKOFF counts one by one and takes none"),
+        ("3 1s 8s 1h COST 2", "ERR invalid option: BACKOFF takes no options"),
     ] {
         assert_eq!(client.error(&format!("RL.BACKOFF k {wrong}")), expected, "{wrong}");
     }

@@ -19,8 +19,8 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
     let algorithms =
         "expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA";
     let option = "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule";
-    let backoff = "ERR invalid option: the policy's rule is BACKOFF, which counts one by one and \
-                   takes neither COST nor PARTIAL";
+    let backoff = "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST \
+                   nor PARTIAL";
     let rows = [
         ("none", NO_POLICY.to_owned()),
         ("P", NO_POLICY.to_owned()),
@@ -29,7 +29,7 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
         ("(other)", format!("ERR invalid policy: {names}")),
         ("p FOR @", format!("ERR invalid variant: {names}")),
         ("p FOR", "ERR missing variant: expected FOR followed by a variant of the policy".into()),
-        ("p FOR a FOR b FOR c", "ERR repeated option: FOR may be given twice".into()),
+        ("p FOR a FOR b FOR c", "ERR repeated option: FOR may be given at most twice".into()),
         ("p GCRA 5 5 1h", option.into()),
         ("p COST 1 COST 1", "ERR repeated option: COST may be given once".into()),
         ("p COST -1", "ERR invalid cost: expected an integer from 0 to 1000000000000".into()),
@@ -37,16 +37,15 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
             "p DEFAULT",
             "ERR missing rule: expected DEFAULT followed by an algorithm and its limits".into(),
         ),
-        ("p DEFAULT LEASE a 1 1", format!("ERR invalid algorithm: of a policy, {algorithms}")),
-        ("p DEFAULT USE p", format!("ERR invalid algorithm: of a policy, {algorithms}")),
+        ("p DEFAULT LEASE a 1 1", format!("ERR invalid algorithm: {algorithms} after DEFAULT")),
+        ("p DEFAULT USE p", format!("ERR invalid algorithm: {algorithms} after DEFAULT")),
         (
             "p DEFAULT GCRA 5 5",
             "ERR wrong number of arguments: expected GCRA burst rate period".into(),
         ),
         (
             "p DEFAULT GCRA 5 5 1h COST 1",
-            "ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
-                .into(),
+            "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule".into(),
         ),
         ("slow COST 1", backoff.into()),
         ("slow COST 0", backoff.into()),

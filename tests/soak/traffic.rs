@@ -280,7 +280,7 @@ fn scripted(words: Vec<String>) -> Vec<String> {
 /// All numbers have to be the models'.
 fn compare(sent: &Sent, reply: &Value, now_us: i128, counts: &mut Counts) -> Result<(), String> {
     counts.add("calls", 1);
-    let refusals = ["ERR invalid cost: ", "ERR invalid id: it was committed"];
+    let refusals = ["ERR invalid cost: ", "ERR invalid id: already committed"];
     let refused =
         || raw_error(reply).is_some_and(|error| refusals.iter().any(|text| error.contains(text)));
     if sent.expected.as_ref().map_or_else(refused, |expected| expected == reply) {

@@ -273,11 +273,11 @@ macro_rules! texts_of_algorithms {
             "ERR invalid algorithm: expected ", or!($($name)* "LEASE" "USE"), "\0"
         ));
         const ALGORITHM_OF_POLICY: &CStr = c_str(concat!(
-            "ERR invalid algorithm: of a policy, expected ", or!($($name)*), "\0"
+            "ERR invalid algorithm: expected ", or!($($name)*), " after DEFAULT\0"
         ));
         const POLICY_RULE: &CStr = c_str(concat!(
             "ERR invalid rule: expected ", or!($($name)*),
-            ", and before it SHADOW, OFF, BLOCK, ENFORCE percent or EX duration\0"
+            ", optionally after SHADOW, OFF, BLOCK, ENFORCE percent or EX duration\0"
         ));
     };
 }
@@ -313,28 +313,30 @@ impl GrammarError {
             Self::Unit => c"ERR invalid unit: expected day, week, month, quarter or year",
             Self::Zone => zone!("invalid zone: expected"),
             Self::StartOfWeek => {
-                c"ERR invalid start: of a week, expected mon, tue, wed, thu, fri, sat or sun"
+                c"ERR invalid start: expected mon, tue, wed, thu, fri, sat or sun for a week"
             }
             Self::StartOfMonth => {
-                c"ERR invalid start: of a month, expected an integer from 1 to 31"
+                c"ERR invalid start: expected an integer from 1 to 31 for a month"
             }
-            Self::StartOfYear => c"ERR invalid start: of a year, expected an integer from 1 to 12",
-            Self::StartNotHere => c"ERR invalid start: only a week, month or year may be given one",
+            Self::StartOfYear => c"ERR invalid start: expected an integer from 1 to 12 for a year",
+            Self::StartNotHere => c"ERR invalid start: only week, month and year take START",
             Self::LeaseId => c"ERR invalid id: expected 1 to 128 bytes",
             Self::LeaseLimit => c"ERR invalid limit: expected an integer from 1 to 1000000",
             Self::Ttl => duration!("ttl"),
-            Self::LeaseOption => c"ERR invalid option: LEASE takes none, a holder has one permit",
+            Self::LeaseOption => {
+                c"ERR invalid option: LEASE takes no options, a holder has one permit"
+            }
             Self::LeaseArity => rule!("LEASE id limit ttl"),
             Self::LeaseNotHere => {
-                c"ERR invalid algorithm: LEASE has no cost that could be charged or refunded"
+                c"ERR invalid algorithm: LEASE has no cost to charge or refund"
             }
-            Self::UseNotHere => c"ERR invalid algorithm: USE names a policy, which is none",
+            Self::UseNotHere => c"ERR invalid algorithm: USE is not allowed here",
             Self::UsedPolicy => name!("policy"),
             Self::Variant => name!("variant"),
             Self::MissingVariant => {
                 c"ERR missing variant: expected FOR followed by a variant of the policy"
             }
-            Self::RepeatedFor => c"ERR repeated option: FOR may be given twice",
+            Self::RepeatedFor => c"ERR repeated option: FOR may be given at most twice",
             Self::MissingDefault => {
                 c"ERR missing rule: expected DEFAULT followed by an algorithm and its limits"
             }
@@ -344,14 +346,14 @@ impl GrammarError {
             Self::UseArity => rule!("USE policy"),
             Self::AlgorithmOfPolicy => ALGORITHM_OF_POLICY,
             Self::CostOfBackoff => {
-                c"ERR invalid option: the policy's rule is BACKOFF, which counts one by one and takes neither COST nor PARTIAL"
+                c"ERR invalid option: the policy's rule is BACKOFF, which takes neither COST nor PARTIAL"
             }
             Self::Option => c"ERR invalid option: expected COST n or PARTIAL",
             Self::OptionOrAligned => c"ERR invalid option: expected COST n, PARTIAL or ALIGNED",
             Self::OptionOfQuota => {
                 c"ERR invalid option: expected ZONE name, START n, COST n or PARTIAL"
             }
-            Self::NoOption => c"ERR invalid option: BACKOFF counts one by one and takes none",
+            Self::NoOption => c"ERR invalid option: BACKOFF takes no options",
             Self::RepeatedCost => c"ERR repeated option: COST may be given once",
             Self::RepeatedAligned => c"ERR repeated option: ALIGNED may be given once",
             Self::RepeatedPartial => c"ERR repeated option: PARTIAL may be given once",
@@ -365,7 +367,7 @@ impl GrammarError {
                 c"ERR invalid cost: with PARTIAL, expected an integer from 1 to 1000000000000"
             }
             Self::PartialNotHere => {
-                c"ERR invalid option: PARTIAL is for RL.PEEK and for what decides by one rule"
+                c"ERR invalid option: PARTIAL is for RL.PEEK and commands that decide by one rule"
             }
             Self::MissingCost => {
                 c"ERR missing cost: expected COST followed by an integer from 0 to 1000000000000"
@@ -387,10 +389,10 @@ impl GrammarError {
             }
             Self::ReservationId => c"ERR invalid id: expected 1 to 64 bytes",
             Self::NotReservable => {
-                c"ERR invalid algorithm: expected FIXED or QUOTA, under which to reserve"
+                c"ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations"
             },
             Self::PolicyName => {
-                c"ERR invalid policy: expected 1 to 64 of A-Z a-z 0-9 . _ : / - and, for a variant, @ and as many"
+                c"ERR invalid policy: expected name or name@variant, each 1 to 64 characters of A-Z a-z 0-9 . _ : / -"
             }
             Self::TooManyNames => c"ERR too many names: expected 1 to 32",
             Self::Pattern => c"ERR invalid pattern: expected at most 256 bytes",
@@ -399,16 +401,16 @@ impl GrammarError {
                 c"ERR missing rule: expected an algorithm and its limits, such as GCRA 6 10 60"
             }
             Self::OptionOfPolicy => {
-                c"ERR invalid option: the rule of a policy ends with its limits, but for ALIGNED of FIXED, ZONE and START of QUOTA"
+                c"ERR invalid option: a policy's rule takes only ALIGNED after FIXED, ZONE and START after QUOTA"
             }
             Self::CostOfPolicy => {
-                c"ERR invalid option: the rule of a policy has neither COST nor PARTIAL, a call has"
+                c"ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule"
             }
             Self::Percent => {
                 c"ERR invalid percent: expected ENFORCE followed by an integer from 0 to 100"
             }
             Self::RepeatedMode => {
-                c"ERR repeated mode: one of SHADOW, OFF, BLOCK and ENFORCE may be given once"
+                c"ERR repeated mode: expected only one of SHADOW, OFF, BLOCK and ENFORCE"
             }
             Self::Ex => duration!("EX"),
             Self::RepeatedEx => c"ERR repeated option: EX may be given once",

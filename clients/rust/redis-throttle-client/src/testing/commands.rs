@@ -77,10 +77,10 @@ impl Refused {
             Self::NoPolicy => "NOPOLICY no such policy".to_owned(),
             Self::RepeatedKey => "ERR repeated key: each key may be given once".to_owned(),
             Self::Charge(ChargeError::TooManyUnits) => {
-                "ERR invalid cost: what is used in all must not exceed 2000000000000".to_owned()
+                "ERR invalid cost: the total of used units must not exceed 2000000000000".to_owned()
             }
             Self::Charge(ChargeError::TooLong) => {
-                "ERR invalid cost: the time until the subject is whole must not exceed 36525d"
+                "ERR invalid cost: the time until the key is reset must not exceed 36525d"
                     .to_owned()
             }
             Self::InRule { number, error } => {
