@@ -1,5 +1,5 @@
 #!lua name=redis_throttle
--- redis-throttle without the module: the same verdicts, replies, errors and bytes in the key.
+-- redis-throttle without the module: the same verdicts, replies, errors and stored bytes.
 --
 --   FCALL rl_gcra 1 user:42 6 10 60 COST 2              as RL.GCRA user:42 6 10 60 COST 2
 --   FCALL_RO rl_peek 1 user:42 GCRA 6 10 60             as RL.PEEK user:42 GCRA 6 10 60
@@ -7,42 +7,44 @@
 --   FCALL rl_all 2 {a}:u {a}:t "GCRA 6 10 60" "FIXED 9 60"
 --                                    as RL.ALL {a}:u "GCRA 6 10 60" {a}:t "FIXED 9 60"
 --
--- A command of the module takes its key, then its arguments; so does its function. Of RL.ALL and
--- RL.PEEKALL the keys come first, then as many rules in their order, each in one argument.
--- rl_version answers the version. What needs the module, QUOTA among it, answers so.
+-- A function takes its key, then the arguments of the module's command. rl_all and rl_peekall take
+-- all keys first, then one rule per key in the same order, each rule in one argument. rl_version
+-- returns the version. A function for a feature that needs the module, such as QUOTA, returns an
+-- error that says so.
 --
--- scripts/lua-script.py makes functions/redis_throttle_script.lua of this file, for EVALSHA. There
--- the name of the command stands before its arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
+-- scripts/lua-script.py makes functions/redis_throttle_script.lua from this file, for EVALSHA. The
+-- script takes the command's name before its arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
 --
--- How it counts. Lua's numbers are exact up to 2^53, and no number that a verdict hangs on goes
--- beyond: times are microseconds, and where one is added to another it is relative to now. GCRA
--- has nanoseconds in two parts. Products that do not fit are counted in limbs: see wide_numbers.
+-- Arithmetic. Lua's numbers are exact up to 2^53, and no number that decides a verdict exceeds it:
+-- times are in microseconds, and sums of times are relative to now. GCRA keeps nanoseconds in a
+-- second number. Products that do not fit are computed in limbs: see wide_numbers.
 --
--- What is not the same. A time to wait beyond 2^53 ms, which is 285,000 years, is answered, and an
--- expiry set, as the nearest number that Lua has: only the debt of a far quicker rule takes so
--- long. A key with reservations is an error. SLIDINGLOG rounds to SLOTS, whatever the module's
--- rl.sliding-log-slots says. A script is refused where a command in it is: beyond maxmemory also
--- REFUND and RENEW, on a replica only what writes. A foreign value is read as a whole before it is
--- refused, which takes its time if it is hundreds of MB long.
+-- Differences from the module:
+-- - A wait beyond 2^53 ms (285,000 years) is returned, and its expiry set, as the nearest number
+--   that Lua has. Only a debt left by a much faster rule takes that long.
+-- - A key with reservations is an error.
+-- - SLIDINGLOG rounds to SLOTS and ignores the module's rl.sliding-log-slots.
+-- - The server refuses a script at the first command that it refuses: beyond maxmemory this
+--   includes REFUND and RENEW, and on a replica only calls that write.
+-- - A foreign value is read whole before it is rejected, which takes time if it has hundreds of MB.
+-- - Keyspace events are those of the commands called here. They equal the module's, except that a
+--   state stored with a new expiry sends expire after set, and that a call added to a SLIDINGLOG
+--   sends setrange instead of set.
 --
--- Keyspace events are those of the commands that are called here. They are the module's, but that
--- a state which is set anew with its expiry tells expire after set, and that a SLIDINGLOG to which
--- a call is added tells setrange, not set.
+-- The caller needs permission for all commands called here: del get pexpireat pexpiretime set
+-- setrange time unlink zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis
+-- 7.0 also pttl. With only some of them a call may end in an error. It has then changed its key
+-- completely or not at all; of several keys, perhaps only the first ones. What it took there
+-- expires as if the call had been allowed.
 --
--- The caller needs the right to all that is called here: del get pexpireat pexpiretime set setrange
--- time unlink zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis 7.0 also
--- pttl.
--- With a part of it a call may end in an error. Then it has changed its key wholly or not at all,
--- and of several keys perhaps only the first ones: what it took there lapses as if it had been
--- allowed.
---
--- How it is built. An algorithm is a set of functions about one subject at a time, which standing
--- sets; what a call makes of them stands in decide and settling, as in the module's own
--- engine/src/call.rs. An algorithm is made when it is first asked for: as a script, this file
--- runs from its top with every call.
+-- Structure. An algorithm is a set of functions on one key at a time; its function standing selects
+-- the key's state. decide and settling apply calls to it, as engine/src/call.rs does in the module.
+-- An algorithm is created at its first use, because a script runs this file from the top at every
+-- call.
 
 local VERSION = '0.2.0'
--- Above which limit, and how finely, SLIDINGLOG rounds: rl.sliding-log-slots of the module.
+-- The limit above which SLIDINGLOG rounds, and the slots per window that it rounds to:
+-- rl.sliding-log-slots of the module.
 local SLOTS = 1024
 
 local LIMIT_MAX = 1000000000000
@@ -54,9 +56,9 @@ local INSTANT_MAX = 9007199254740991
 local EXACT = 9007199254740992
 local NEEDS_MODULE = ' needs the redis-throttle module'
 
--- What the server offers. A library sees it from its first call on, and not yet when it is loaded.
+-- The server's functions. A library sees them only from its first call on, not while it is loaded.
 local byte, char, find, upper, pack, unpack, spread, floor, call, attempt
--- Whether the server knows absolute times of expiry in all commands.
+-- True if all commands of the server accept absolute expiry times.
 local knows_expiry
 
 local function bind()
@@ -75,9 +77,10 @@ end
 
 -- Numbers beyond 2^53 --------------------------------------------------------------------------
 
--- What makes a number wide: a whole number from 0 up in limbs of 8 bits, the lowest first. Sums
--- and products may be of a wide and a plain one; what is compared has to be wide on both sides, and
--- what is taken away at most as large. A quotient is rounded down, and plain where that is exact.
+-- Makes wide numbers: whole numbers from 0 up in limbs of 8 bits, the lowest first. Sums and
+-- products accept one wide and one plain operand. Both sides of a comparison must be wide, and a
+-- subtrahend at most as large as the minuend. A quotient is rounded down, and plain if a plain
+-- number holds it exactly.
 local function wide_numbers()
   local wide = {}
 
@@ -102,14 +105,14 @@ local function wide_numbers()
     return setmetatable(limbs, wide)
   end
 
-  -- Rounded, unless it is below 2^53.
+  -- Returns a plain number: exact below 2^53, otherwise rounded.
   local function rounded(a)
     local number = 0
     for at = #a, 1, -1 do number = number * 256 + a[at] end
     return number
   end
 
-  -- As a plain number, where it is one exactly.
+  -- Returns a plain number if it is exact, otherwise the wide one.
   local function fitting(a)
     if #a <= 7 then
       local number = rounded(a)
@@ -167,8 +170,8 @@ local function wide_numbers()
 
   function wide.__le(a, b) return not wide.__lt(b, a) end
 
-  -- The quotient and what is left. With a divisor below 2^45 limb by limb; with a larger one, by
-  -- which the quotient is small, by an estimate that is set right.
+  -- Returns the quotient and the remainder. A divisor below 2^45 is divided limb by limb. A larger
+  -- one, whose quotient is small, is divided by an estimate and a correction.
   local function divided(a, b)
     local plain = fitting(new(b))
     a = new(a)
@@ -198,7 +201,7 @@ local function wide_numbers()
   return { new = new, fitting = fitting, rounded = rounded }
 end
 
--- Made when the first number has to be wide; before that none is.
+-- Created for the first number that must be wide.
 local wide
 
 local function widened(number)
@@ -210,20 +213,20 @@ local function is_wide(number)
   return wide and type(number) == 'table'
 end
 
--- What may be wide, as a plain number, which it then is.
+-- Returns a number that fits below 2^53 as a plain one, even if it is wide.
 local function plain(number)
   return is_wide(number) and wide.fitting(number) or number
 end
 
--- Whether what may be wide, and then is 2^53 or more, is above a plain bound.
+-- Returns true if a number exceeds a plain bound. A wide number is 2^53 or more.
 local function exceeds(number, bound)
   return is_wide(number) or number > bound
 end
 
--- The longest span that 64 bits hold, in ms; it is counted in limbs where it can come about.
+-- The longest span that 64 bits hold, in ms. Code that can reach it computes in limbs.
 local SPAN_MAX_MS = 18446744073709552
 
--- A span of microseconds in ms, rounded up.
+-- Converts a span from microseconds to ms, rounded up.
 local function ms(span)
   if wide and type(span) == 'table' then
     local whole = (span + 999) / 1000
@@ -235,7 +238,8 @@ local function ms(span)
   return (span - rest) / 1000 + 1
 end
 
--- When a key has to expire for what lapses so long after now, in ms, rounded up.
+-- Returns the Unix time in ms, rounded up, at which a key expires whose state expires a span after
+-- now.
 local function expiry_ms(now, span)
   if wide and type(span) == 'table' then return ms(span + now) end
   local sum = now + span
@@ -246,8 +250,8 @@ end
 
 -- Errors ---------------------------------------------------------------------------------------
 
--- An error as a reply: what is wrong with a call of a command. A rule of several is named after the
--- first word. Of a wrong number of arguments the text is the server's.
+-- Returns an error reply for a failed call of a command. For one of several rules, the text names
+-- the rule's number after its first word. For a wrong number of arguments it is the server's text.
 local function failed(failure, verb, rule)
   local function integer(name, least, most)
     return 'ERR invalid ' .. name .. ': expected an integer from ' .. least .. ' to ' .. most
@@ -324,30 +328,32 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------
 
--- No name is as long, and no number longer, but for zeros in front of it.
+-- Every name is shorter, and so is every valid number without its leading zeros.
 local WORD_LEN_MAX = 24
 
--- What is left of a long word without zeros in front, and nil where it is still too long for a
--- number: a call may be hundreds of MB long, and the server waits while it is read.
+-- Removes the leading zeros of a long word. Returns nil if the rest is still too long for a number:
+-- an argument may have hundreds of MB, and the server waits while it is read.
 local function shortened(word)
   local _, zeros = find(word, '^0*')
   if zeros > 0 and #word - zeros < WORD_LEN_MAX then return word:sub(zeros) end
 end
 
--- Digits only, leading zeros included; nil for anything else, and out of bounds.
+-- Reads a number of digits, with or without leading zeros. Returns nil for anything else, or if it
+-- is out of bounds.
 local function integer(word, least, most)
   if #word > WORD_LEN_MAX then word = shortened(word) end
   local number = word and not find(word, '%D') and tonumber(word)
   if number and number >= least and number <= most then return number end
 end
 
--- A word as a name, which is told in any case.
+-- Returns a word as a name in upper case: names are not case-sensitive.
 local function name_of(word)
   return upper(word:sub(1, WORD_LEN_MAX))
 end
 
--- What limits and durations were read of, so that rules in use are not read again. A library keeps
--- it from call to call; so that it stays small it begins anew now and then.
+-- Caches the numbers read from limits and durations, so that rules in use are not read again. A
+-- library keeps the cache from call to call, and empties it at WORDS_MAX entries so that it stays
+-- small.
 local limits_read, durations_read, words_read = {}, {}, 0
 local WORDS_MAX = 1000
 
@@ -363,16 +369,17 @@ local function remember(words, word, number)
   return number
 end
 
--- A limit, burst, capacity or rate that is not remembered.
+-- Reads a limit, burst, capacity or rate that is not in the cache.
 local function units(word)
   return remember(limits_read, word, integer(word, 1, LIMIT_MAX))
 end
 
--- A duration in microseconds that is not remembered; nil for anything else, and out of bounds.
+-- Reads a duration that is not in the cache, in microseconds. Returns nil for anything else, or if
+-- it is out of bounds.
 local function duration(word)
   if #word > WORD_LEN_MAX then word = shortened(word) end
   if not word then return end
-  -- Perhaps a point and up to six more digits, perhaps a unit.
+  -- An optional point with up to six digits, then an optional unit.
   local whole, rest = word, ''
   if find(word, '%D') then
     whole, rest = word:match('^(%d+)(.*)$')
@@ -387,7 +394,7 @@ local function duration(word)
   if decimals then
     if #decimals > 6 then return end
     local scale = 10 ^ #decimals
-    -- All units but the ms are whole multiples of any scale.
+    -- Every unit except ms is a whole multiple of any scale.
     if unit_us % scale == 0 then
       span = span + tonumber(decimals) * (unit_us / scale)
     else
@@ -401,7 +408,8 @@ local function duration(word)
   end
 end
 
--- The options from at on: the cost, whether in part, whether aligned. Or nil and what is wrong.
+-- Reads the options from at on. Returns the cost, whether it may be granted in part, and whether
+-- the window is aligned; or nil and the failure.
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
@@ -427,7 +435,7 @@ local function options(args, at, may_align)
   return cost or 1, partial or false, aligned or false
 end
 
--- What algorithms have for read: see there.
+-- Two implementations of read: see Algorithms.
 local function limit_and_window(args, at, may_align)
   local limit, window = args[at], args[at + 1]
   if not window then return nil, 'arity' end
@@ -463,7 +471,7 @@ end
 
 -- States ---------------------------------------------------------------------------------------
 
--- An unsigned number of MessagePack in its shortest spelling, which is the only one.
+-- Encodes an unsigned number in MessagePack's shortest form, the only one that is valid here.
 local function spelled(number)
   if number < 128 then return char(number) end
   if number < 256 then return char(0xcc, number) end
@@ -472,13 +480,13 @@ local function spelled(number)
   return pack('>BI8', 0xcf, number)
 end
 
--- The front of an array: its size, its kind and an instant.
+-- Encodes the start of an array: its size, its kind and an instant.
 local function front_of(head, kind, instant)
   if instant >= 4294967296 then return pack('>BBBI8', head, kind, 0xcf, instant) end
   return char(head, kind) .. spelled(instant)
 end
 
--- The array of a kind, an instant and a count.
+-- Encodes an array of a kind, an instant and a count.
 local function pair(kind, instant, count)
   if count < 128 and instant >= 4294967296 then
     return pack('>BBBI8B', 0x93, kind, 0xcf, instant, count)
@@ -486,8 +494,8 @@ local function pair(kind, instant, count)
   return front_of(0x93, kind, instant) .. spelled(count)
 end
 
--- The number that begins at a place, and where the next one does; nil for anything else. One of
--- 2^53 or more is told rounded, and is then no smaller than that.
+-- Returns the number that begins at a place, and the place after it; nil for anything else. A
+-- number of 2^53 or more is rounded, to 2^53 at least.
 local function number_at(bytes, at)
   local first = byte(bytes, at)
   if not first then return end
@@ -508,7 +516,8 @@ local function number_at(bytes, at)
   end
 end
 
--- The numbers of an array of a kind and so many, 2 to 4, and where they end; nil for anything else.
+-- Returns the place after an array and its numbers, if it has a kind and count (2 to 4) numbers;
+-- nil for anything else.
 local function numbers(bytes, count)
   if byte(bytes, 1) ~= 0x91 + count then return end
   local a, b, c, d, at
@@ -519,7 +528,7 @@ local function numbers(bytes, count)
   return at, a, b, c, d
 end
 
--- The two numbers of a state that holds no more; nil for anything else.
+-- Returns the two numbers of a state that holds no others; nil for anything else.
 local function pair_of(bytes, kind)
   if #bytes == 12 then
     local head, its_kind, mark, instant, count = unpack('>BBBI8B', bytes)
@@ -535,44 +544,45 @@ end
 
 -- Algorithms -----------------------------------------------------------------------------------
 
--- Each is a table of functions about one subject at a time, which standing sets. Spans are in
--- microseconds, and what may not fit below 2^53 is wide.
+-- Each is a table of functions on one key at a time, which standing selects. Spans are in
+-- microseconds, and numbers that may not fit below 2^53 are wide.
 --
---   read(args, at, term)              reads the arguments of a rule from at on. Answers its cost,
+--   read(args, at, term)              reads the arguments of a rule from at on. Returns its cost,
 --                                     whether it may be granted in part, and its numbers; or nil
---                                     and what is wrong, the first thing from left to right
---   term                              what read has to know: what its errors call the capacity,
---                                     or which option there is beside COST and PARTIAL
---   standing(bytes, now, cost, ...)   looks at what is stored, nil for nothing, under the numbers
---                                     of a rule; cost is what is to be taken or given back. Answers
---                                     the limit, and whether a clock that stepped back made it
---                                     re-base the state; nil when it is no state of the algorithm.
---   lacks(cost)                       how long until there is room for cost; nil when there is
---   in_use()                          what is used, in units, rounded up
+--                                     and the failure, the first one from left to right
+--   term                              an argument for read: the name of the capacity in its errors,
+--                                     or an additional option besides COST and PARTIAL
+--   standing(bytes, now, cost, ...)   reads the stored bytes, nil if there are none, under the
+--                                     numbers of a rule. cost is the amount to take or give back.
+--                                     Returns the limit, and whether a clock that stepped back
+--                                     made it re-base the state; nil if the bytes are not a state
+--                                     of the algorithm.
+--   lacks(cost)                       returns the time until there is room for cost, nil if there
+--                                     is room now
+--   in_use()                          returns the used units, rounded up
 --   take(cost, is_charged), give_back(cost)
---   after()                           what remains, and how long until all of it is back
---   wait()                            how long an allowed call holds back; there is none but of
---                                     LEAKYBUCKET
---   next(remaining, reset)            what is to be stored, how long after now it lapses, and how
---                                     much longer its key may live; of SLIDINGLOG also from which
---                                     byte on it is to be stored
+--   after()                           returns the units left, and the time until all are back
+--   wait()                            returns the delay of an allowed call; only LEAKYBUCKET has it
+--   next(remaining, reset)            returns the bytes to store, how long after now they expire,
+--                                     and how much longer the key may live; for SLIDINGLOG also
+--                                     the offset at which to store the bytes
 
--- The theoretical arrival time, in two parts: microseconds, and the nanoseconds beside them.
+-- GCRA: the theoretical arrival time, in microseconds and additional nanoseconds.
 local function gcra()
-  -- The rule, and what follows from it, which a call of the same rule finds as it was.
+  -- The rule and the values derived from it, reused by the next call of the same rule.
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
-  -- What is owed where a charge, which is then refused, brings it beyond the two parts.
+  -- The amount owed after a charge that exceeds the two numbers; the charge is then refused.
   local owed_beyond
 
-  -- So many intervals.
+  -- Multiplies the interval by a count.
   local function intervals(count)
     local ns = count * interval_ns
     local rest = ns % 1000
     return count * interval_us + (ns - rest) / 1000, rest
   end
 
-  -- Nanoseconds as the high and the low half of 64 bits.
+  -- Returns the time in nanoseconds as the high and the low half of 64 bits.
   local function halves(us, ns)
     local low_us = us % 4294967296
     local low = low_us * 1000 + ns
@@ -580,7 +590,7 @@ local function gcra()
     return (us - low_us) / 4294967296 * 1000 + (low - rest) / 4294967296, rest
   end
 
-  -- How far a stored arrival lies ahead of now, and the exponent beside it.
+  -- Returns how far the stored arrival time lies ahead of now, and the exponent stored with it.
   local function stored(bytes)
     local head, kind, mark, high, low, exponent
     if #bytes == 12 then
@@ -594,12 +604,12 @@ local function gcra()
       high = 0
     end
     if head ~= 0x93 or kind ~= 0xfa or exponent > 62 then return end
-    -- The latest arrival: the last instant, the longest tolerance and its rounding.
+    -- The latest valid arrival: the last instant, plus the longest tolerance and its rounding.
     if high > 2831909864 or high == 2831909864 and low > 3641183256 then return end
     local rest = high % 1000
     local low_ns = rest * 4294967296 + low
     local ns = low_ns % 1000
-    -- Where it is not exact, it is beyond all bounds.
+    -- If this is not exact, it exceeds every bound.
     local us = (high - rest) / 1000 * 4294967296 - now + (low_ns - ns) / 1000
     if us < 0 then us, ns = 0, 0 end
     return us, ns, exponent
@@ -609,7 +619,7 @@ local function gcra()
     return us > tolerance_us or us == tolerance_us and ns > tolerance_ns
   end
 
-  -- Whether 2^exponent ns are less.
+  -- Returns true if the time exceeds 2^exponent ns.
   local function is_beyond_power(us, ns, exponent)
     local high, low = halves(us, ns)
     if exponent < 32 then return high > 0 or low > 2 ^ exponent end
@@ -617,7 +627,7 @@ local function gcra()
     return high > power or high == power and low > 0
   end
 
-  -- The smallest exponent for which 2^exponent ns are not less.
+  -- Returns the smallest exponent for which 2^exponent ns covers the time.
   local function covering_power(us, ns)
     local high, low = halves(us, ns)
     local mantissa, exponent = math.frexp(high > 0 and high or low)
@@ -628,7 +638,7 @@ local function gcra()
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
-      -- Nothing is remembered until all of it is: FUNCTION KILL may end the call at any line.
+      -- The rule is stored last: FUNCTION KILL may end the call at any line.
       burst = nil
       local rest = its_period % its_rate
       interval_us = (its_period - rest) / its_rate
@@ -701,7 +711,7 @@ local function gcra()
     local room = us * 1000 + ns
     local remaining = floor(room / (interval_us * 1000 + interval_ns))
     if room < EXACT then return remaining, reset end
-    -- Where that is rounded it is one off at most, and is set right.
+    -- A rounded quotient is off by one at most, and is corrected.
     local whole_us, whole_ns = intervals(remaining)
     if whole_us > us or whole_us == us and whole_ns > ns then
       remaining = remaining - 1
@@ -737,15 +747,16 @@ local function gcra()
   }
 end
 
--- What is used, in parts: a unit has as many as the period has microseconds, of which each drains
--- as many as the rate is.
+-- Token bucket and leaky bucket. Usage is counted in parts: a unit has as many parts as the period
+-- has microseconds, and rate parts drain per microsecond.
 local function bucket(queues)
   local now, capacity, rate, period, refill
-  -- The parts of a unit, of a full bucket, and those used from origin on, and whether all of them
-  -- fit; they are wide, all of them, where they may not.
+  -- The parts of a unit and of a full bucket, those used from origin on, and whether all of them
+  -- fit below 2^53. If they may not fit, all of them are wide.
   local unit, full, used, origin, fits
 
-  -- What a state holds: when, the units and the fraction counted then, and the debt.
+  -- Returns the contents of a state: its time, and the units, the fraction and the debt at that
+  -- time.
   local function stored(bytes)
     local kind = byte(bytes, 2)
     local in_debt = kind == (queues and 0xf8 or 0xf9)
@@ -767,8 +778,8 @@ local function bucket(queues)
     return updated, units, fraction, debt
   end
 
-  -- What is used in a bucket that was left so. A fraction of another period that this one cannot
-  -- hold counts as used, or as unpaid.
+  -- Returns the parts used in a stored bucket. A fraction from another period that does not fit
+  -- into this one counts as used, or as unpaid.
   local function used_in(units, fraction, debt)
     local paid = 0
     if debt > 0 then
@@ -786,7 +797,7 @@ local function bucket(queues)
     return held + debt * unit - paid
   end
 
-  -- How long until so many parts have drained.
+  -- Returns the time until a number of parts has drained.
   local function drained_in(parts)
     local whole = (parts + (rate - 1)) / rate
     if fits or not is_wide(whole) then whole = floor(whole) end
@@ -797,7 +808,7 @@ local function bucket(queues)
   local function standing(bytes, at, cost, its_capacity, its_rate, its_period)
     now, capacity, rate, period = at, its_capacity, its_rate, its_period
     origin = now
-    -- A margin for the fraction and for what divisions round up.
+    -- The margin of 2 covers the fraction and the rounding of divisions.
     local most = capacity + cost + 2
     local updated, units, fraction, debt
     if bytes then
@@ -874,7 +885,7 @@ local function bucket(queues)
   }
 end
 
--- A window that opens with its first call, or aligned at multiples of its length.
+-- Fixed window: it opens with its first call, or is aligned to multiples of its length.
 local function fixed()
   local now, limit, window, start, used, until_end
 
@@ -926,19 +937,19 @@ local function fixed()
   }
 end
 
--- Two neighbouring windows: the current one, and the part of the previous one that is in view.
+-- Sliding window: the current window, and the visible part of the previous one.
 local function sliding()
   local now, limit, window, start, previous, current, estimate
   local COUNT_MAX = 1000000000000000
 
-  -- a x b / c, rounded down.
+  -- Returns a x b / c, rounded down.
   local function scaled(a, b, c)
     local product = a * b
     if product < EXACT then return (product - product % c) / c end
     return widened(a) * b / c
   end
 
-  -- The same, rounded up.
+  -- Returns a x b / c, rounded up.
   local function scaled_up(a, b, c)
     local product = a * b + c - 1
     if product < EXACT then return (product - product % c) / c end
@@ -951,7 +962,7 @@ local function sliding()
     return faded + current
   end
 
-  -- How far into a window a count, used in the one before, has faded to the room there is.
+  -- Returns how far into a window the count of the previous one has faded to the given room.
   local function fades_to(count, room)
     local overlap = count > 0 and scaled(room, window, count) or window
     return exceeds(overlap, window) and 0 or window - overlap
@@ -971,7 +982,7 @@ local function sliding()
       end
       local into = start % window
       if into > 0 then
-        -- Another window wrote it: all of it counts as current.
+        -- A rule with another window wrote it: all of it counts as current.
         start, previous, current = start - into, 0, previous + current
         if current > COUNT_MAX then current = COUNT_MAX end
       end
@@ -997,7 +1008,7 @@ local function sliding()
     if free >= current then
       after = after + fades_to(previous, free - current)
     else
-      -- Not in this window. In the next one the current cost is the previous one.
+      -- There is no room in this window. In the next one the current count is the previous one.
       after = after + window + fades_to(current, free)
     end
     return after > 0 and after or 0
@@ -1016,12 +1027,12 @@ local function sliding()
     end
     estimate = estimated()
     if current > 0 then return end
-    -- What is left of the previous window is stored as that window's own.
+    -- The rest of the previous window is stored as that window's own count.
     previous, current = 0, previous
     if start >= window then
       start = start - window
     else
-      -- There is no window before the first one: it counts as used in that.
+      -- The first window has no previous one: the rest counts as used in the first.
       estimate = current
     end
   end
@@ -1047,7 +1058,7 @@ local function sliding()
   }
 end
 
--- Some attempts are free, each further one has to wait, and longer each time.
+-- Backoff: some attempts are free; each further attempt has a longer delay.
 local function backoff()
   local now, attempts, base, max, forget, last, count
   local COUNT_MAX = 4294967295
@@ -1098,7 +1109,7 @@ local function backoff()
 
   local function take(cost)
     count = count < COUNT_MAX and count + cost or COUNT_MAX
-    -- Set back, the clock does not shorten a delay.
+    -- A clock that steps back does not shorten a delay.
     if last < now then last = now end
   end
 
@@ -1118,22 +1129,23 @@ local function backoff()
   }
 end
 
--- Every call is remembered: entries of six bytes of microseconds since the base and six of the
--- running total, counted from 0 here.
+-- Sliding log: stores every call in an entry of 12 bytes, six for the microseconds since the base
+-- and six for the running total, counted from 0 here.
 local function sliding_log()
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
-  -- The width of a slot, and how finely instants are rounded up, by this rule.
+  -- The width of a slot under this rule, and the step that instants are rounded up to.
   local grid, rule_slot
-  -- What is stored: the base, the coarsest rounding, and so many entries after so many bytes.
+  -- The stored log: the base, the coarsest rounding, the number of entries, and the bytes before
+  -- them.
   local log, base, slot, count, front
-  -- How many entries no longer count, their total, and what counts.
+  -- The number of entries that no longer count, their total, and the units that count.
   local dead, passed, used
-  -- The entries that a change would keep, and the one that it would put after them.
+  -- The entries that a change keeps, and the entry that it puts after them.
   local kept_from, kept_to, last, last_total
-  -- Set when the clock stepped back: where the entries after the kept ones were moved to.
+  -- If the clock stepped back: the instant that the entries after the kept ones are moved to.
   local moved_to
-  -- Whether a change writes the log anew, even if nothing but its end changes.
+  -- True if a change rewrites the whole log, even if only its end changes.
   local rewrites
 
   local function entry(index)
@@ -1141,7 +1153,7 @@ local function sliding_log()
     return base + offset, total
   end
 
-  -- The first entry of from..to - 1 for which it no longer holds that it comes before.
+  -- Returns the first entry of from..to - 1 for which comes_before is false.
   local function first_not(from, to, comes_before)
     while from < to do
       local middle = floor((from + to) / 2)
@@ -1150,7 +1162,7 @@ local function sliding_log()
     return from
   end
 
-  -- now or else, rounded up to the slot.
+  -- Returns now, rounded up to the slot.
   local function rounded_now()
     local into = now % rule_slot
     return into == 0 and now or now - into + rule_slot
@@ -1179,13 +1191,13 @@ local function sliding_log()
     last, last_total = now, 0
     if not bytes then return limit, false end
     if not is_log(bytes) then
-      -- It may be large, and would be kept until the next call.
+      -- The log may be large, and would be kept until the next call.
       log = nil
       return
     end
     last, last_total = entry(count - 1)
     local since = now - window
-    -- No entry comes before the base.
+    -- No entry is earlier than the base.
     if base <= since then
       dead = first_not(0, count, function(instant) return instant <= since end)
       if dead > 0 then
@@ -1206,7 +1218,7 @@ local function sliding_log()
     return limit, rewrites
   end
 
-  -- When so many units are free of those that count.
+  -- Returns the instant at which excess of the counting units are free again.
   local function freed_at(excess)
     local freed = last
     if log then
@@ -1226,7 +1238,8 @@ local function sliding_log()
 
   local function in_use() return used end
 
-  -- How many entries at the end only repeat the last one: what refunds have overwritten.
+  -- Returns the number of entries at the end that repeat the last one: those that refunds have
+  -- overwritten.
   local function stale_entries()
     local _, newest_total = entry(count - 1)
     return count - 1 - first_not(dead, count - 1, function(_, total)
@@ -1234,13 +1247,13 @@ local function sliding_log()
     end)
   end
 
-  -- Whether rewriting the entries that stay costs less than overwriting the stale ones again.
+  -- Returns true if rewriting the remaining entries costs less than overwriting stale ones again.
   local function is_too_many(stale)
     local stays = kept_to > dead and kept_to - dead or 0
     return stale > floor(math.sqrt(2 * stays)) + 1
   end
 
-  -- Takes the entries that only repeat the last one out of those that a change keeps.
+  -- Removes the entries that repeat the last one from those that a change keeps.
   local function overwrite_stale()
     local _, before = entry(kept_to - 2)
     if before ~= last_total then return end
@@ -1251,7 +1264,7 @@ local function sliding_log()
 
   local function take(cost, is_charged)
     if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
-      -- A charge beyond that many entries is rounded whatever the limit.
+      -- With that many entries, a charge is rounded under any limit.
       rule_slot = grid
     end
     if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
@@ -1260,7 +1273,7 @@ local function sliding_log()
     last_total, used = last_total + cost, used + cost
   end
 
-  -- Whether a refund rewrites the log rather than overwrite the entries that are gone.
+  -- Returns true if a refund rewrites the log instead of overwriting the removed entries.
   local function is_worth_rewriting(stale)
     local stays = kept_to > dead and kept_to - dead or 0
     local most = (rule_slot > 1 and SLOTS or 2 * SLOTS) + 1
@@ -1276,7 +1289,7 @@ local function sliding_log()
     last_total = last_total > given and last_total - given or 0
     if not log then return end
     local stale = stale_entries()
-    -- The first entry that reaches what is left is the last one now.
+    -- The first entry that reaches the remaining total becomes the last one.
     local reached = first_not(dead, kept_to, function(_, total) return total < last_total end)
     if reached < kept_to then
       last = entry(reached)
@@ -1284,7 +1297,7 @@ local function sliding_log()
       if moved_to ~= last then moved_to = nil end
     end
     local _, oldest_total = entry(0)
-    -- Also of a forged log, whose totals may fall.
+    -- This also covers a forged log, whose totals may fall.
     if last_total < oldest_total then kept_to = kept_from end
     if rewrites or is_worth_rewriting(stale) then
       rewrites = true
@@ -1301,8 +1314,8 @@ local function sliding_log()
     return front_of(0x93, 0xfd, from) .. spelled(its_slot)
   end
 
-  -- An entry counted from an instant and a total. What six bytes cannot hold, which only a forged
-  -- log can bring about, becomes the most they can.
+  -- Encodes an entry relative to an instant and a total. Values that do not fit into six bytes,
+  -- which only a forged log produces, become the largest that fit.
   local function packed(instant, total, from, total_before)
     local offset = instant > from and instant - from or 0
     total = total > total_before and total - total_before or 0
@@ -1310,8 +1323,9 @@ local function sliding_log()
       total < SIX_BYTES_MAX and total or SIX_BYTES_MAX)
   end
 
-  -- The log with the entries from..to - 1 and the last one. Between its ends a log is trusted, so
-  -- a forged one may be out of order there; what is written has to read again.
+  -- Encodes the log with the entries from..to - 1 and the last one. Only the ends of a stored log
+  -- are checked, so a forged one may be out of order between them; the log written here is always
+  -- readable.
   local function rewritten(from, to, its_slot)
     local total_before = 0
     if from > 0 then
@@ -1325,7 +1339,7 @@ local function sliding_log()
       if instant > last then instant = last end
       if total <= total_before then total = total_before + 1 end
       if total > newest_total then total = newest_total end
-      -- Of entries of one instant the last one says what all of them say.
+      -- Of entries with the same instant only the last one is kept.
       if kept == 0 or instants[kept] ~= instant then kept = kept + 1 end
       instants[kept], totals[kept] = instant, total
     end
@@ -1347,14 +1361,16 @@ local function sliding_log()
     local from, to = kept_from, kept_to
     if to - 1 >= from then
       local instant, total = entry(to - 1)
-      -- The same instant: that entry is written again, with the new total.
+      -- At the same instant, that entry is replaced by one with the new total.
       if instant == last and (total ~= last_total or rewrites) then to = to - 1 end
     end
     if last - base > SIX_BYTES_MAX or last_total > SIX_BYTES_MAX then
-      -- Years of one base, or an immense total: count anew from what still matters.
+      -- After years on one base, or with an immense total, the log starts at the entries that still
+      -- count.
       from = dead < to and dead or to
     end
-    -- What still counts keeps its rounding, also the instant that the last one takes over.
+    -- Entries that still count keep their rounding, and so does an instant that the last entry
+    -- takes over.
     local inherits = (from > dead and from or dead) < to
       or not moved_to and last <= entry(count - 1)
     local its_slot = inherits and slot > rule_slot and slot or rule_slot
@@ -1374,7 +1390,7 @@ end
 
 local made = {}
 
--- The algorithm of a name, made when it is first asked for.
+-- Returns the algorithm of a name, created at its first use.
 local function algorithm_of(name)
   local algorithm = made[name]
   if algorithm then return algorithm end
@@ -1397,24 +1413,26 @@ end
 
 -- Calls ----------------------------------------------------------------------------------------
 
--- What is wrong with a name that is no algorithm's here.
+-- Returns the failure for a name that is not an algorithm of this library.
 local function unnamed(name)
   if name == 'LEASE' then return 'lease_not_here' end
   if name == 'QUOTA' or name == 'USE' then return 'ERR ' .. name .. NEEDS_MODULE end
   return 'algorithm'
 end
 
--- What is wrong where what a key holds is no string of four bytes, the least there are of a state.
+-- Returns the failure for a key whose value is not a string of at least four bytes, the minimum of
+-- a state.
 local function unfit(bytes)
   if type(bytes) == 'table' and not find(bytes.err, 'WRONGTYPE', 1, true) then return bytes.err end
   return 'wrong_type'
 end
 
--- What follows has to write: 'keep' or 'forget', or nil for nothing. The first number is 1 for an
--- allowed call, or what is granted of it; 0 for a denied one, and -1 for one that never will be.
--- The second is the time to wait.
+-- The functions below return a verdict, the time to wait, and what to write: 'keep', 'forget' or
+-- nil. The verdict is 1 (or the units granted) for an allowed call, 0 for a denied one, and -1 for
+-- one that can never be allowed.
 
--- Takes the cost where there is room; holds back when another rule denies the call.
+-- Takes the cost if there is room. With holds_back, another rule has denied the call: it takes
+-- nothing.
 local function decide(self, limit, repaired, cost, holds_back)
   local verdict, wait = 1, 0
   if cost > limit then
@@ -1435,11 +1453,11 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 
--- What is asked for more rarely, made when it first is.
+-- Returns the rarer kinds of calls. Created at their first use.
 local function settling()
   local settle = {}
 
-  -- Takes what is there, up to the cost, which is at least one.
+  -- Takes the units left, up to the cost, which is at least 1.
   function settle.PARTIAL(self, _, repaired, cost)
     local granted = self.after()
     if granted > cost then granted = cost end
@@ -1449,7 +1467,7 @@ local function settling()
     return granted, wait, 'keep'
   end
 
-  -- Takes the cost in any case. Denied is what goes, or was already, into debt.
+  -- Takes the cost unconditionally. The verdict is denied if the key is, or goes, into debt.
   function settle.CHARGE(self, limit, _, cost)
     if cost == 0 then
       local clear = self.lacks(0) or 0
@@ -1465,7 +1483,8 @@ local function settling()
     return fits and 1 or 0, self.lacks(0) or 0, 'keep'
   end
 
-  -- Gives the cost back, but never more than is used. Denied is what is in debt after it.
+  -- Gives the cost back, but never more than is used. The verdict is denied if the key is still in
+  -- debt.
   function settle.REFUND(self, _, repaired, cost)
     local finds = cost > 0 and self.in_use() ~= 0
     if finds then self.give_back(cost) end
@@ -1480,15 +1499,15 @@ end
 
 local settle
 
--- When the key expires; below 0 when it never does.
+-- Returns the Unix time in ms at which the key expires; below 0 if it never does.
 local function expiry_of(key, now)
   if knows_expiry then return call('PEXPIRETIME', key) end
   local left = call('PTTL', key)
   return left >= 0 and left + floor(now / 1000) or -1
 end
 
--- When the key has to expire from now on, if not when it does: for what lapses so long after now,
--- and longer by at most the slack.
+-- Returns the new expiry of a key whose state expires lapse after now. Returns nil and the present
+-- expiry if that is not before the state's, and at most slack later.
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
@@ -1497,14 +1516,14 @@ local function new_expiry(key, now, lapse, slack, is_new)
   return nil, expiry
 end
 
--- Comes before what is written and then given this expiry: a caller who may not give it ends here,
--- and has written nothing. Servers before 7.0 cannot be asked for that.
+-- Called before a value is written and then given this expiry. Without the right to set an expiry
+-- the call ends here and has written nothing. Servers before 7.0 have no check for that.
 local function check_right_to_expire(key, expiry)
   local allows = redis.acl_check_cmd
   if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
--- Stores what a rule has made: bytes, at the end of which from offset on where there is one.
+-- Stores a rule's bytes: all of them, or the end of the value from offset on.
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
   if slack == 0 then
@@ -1527,14 +1546,14 @@ local function store(key, now, is_new, bytes, lapse, slack, offset)
   end
 end
 
--- The five integers of a reply.
+-- Returns the five integers of a reply.
 local function five(verdict, limit, remaining, wait, reset)
   if verdict < 0 then return { 0, limit, remaining, -1, ms(reset) } end
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
 
--- A call of one rule, whose arguments begin at at. The verb is PEEK, CHARGE, REFUND, or any other
--- of a call that takes its cost where there is room.
+-- Runs a call of one rule, whose arguments begin at at. The verb is PEEK, CHARGE or REFUND, or that
+-- of a call that takes its cost if there is room.
 local function apply(self, verb, keys, args, at)
   local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
@@ -1567,13 +1586,13 @@ end
 
 -- Leases ---------------------------------------------------------------------------------------
 
--- The holders are a sorted set: the mark that it is ours, an empty member of score 0, and each id
--- with the instant at which its lease lapses.
+-- Leases. The holders are a sorted set: an empty member of score 0, which marks the set as a set of
+-- leases, and each id with the instant at which its lease expires.
 local function leases()
-  -- How many lapsed holders go with a call that adds one.
+  -- The largest number of expired holders that a call removes when it adds one.
   local REMOVED_MAX = 8
 
-  -- The instant that a score stands for; nil for a score that is none of ours.
+  -- Returns the instant of a score; nil if the score is not one of a lease.
   local function instant_of(score)
     local instant = tonumber(score)
     if instant and instant >= 1 and instant <= INSTANT_MAX and instant % 1 == 0 then
@@ -1581,7 +1600,7 @@ local function leases()
     end
   end
 
-  -- Whether there is a key, and when the first lease in it lapses; or nil and what is wrong.
+  -- Returns whether the key exists, and the score of its first lease; or nil and the failure.
   local function look_at(key)
     local first = attempt('ZRANGE', key, '0', '1', 'WITHSCORES')
     if first.err then
@@ -1589,13 +1608,14 @@ local function leases()
     end
     if first[1] == '' and first[2] == '0' then return true, first[4] end
     if not first[1] then return false end
-    -- The mark of a set that somebody else has made might stand further behind.
+    -- In a set that another program made, an empty member may come later.
     local mark = call('ZSCORE', key, '')
     if not mark or tonumber(mark) ~= 0 then return nil, 'wrong_type' end
     return true, first[4]
   end
 
-  -- How many holders have lapsed, when the first does at this score. The mark comes before all.
+  -- Returns the number of expired holders, given the score of the first one. The mark comes before
+  -- all.
   local function count_lapsed(key, now, score)
     if not score then return 0 end
     local lapse = instant_of(score)
@@ -1611,7 +1631,8 @@ local function leases()
     return call('ZCOUNT', key, '1', now)
   end
 
-  -- When the lease of an id lapses, false when it is not live; nil when the set is none of ours.
+  -- Returns when the lease of an id expires, false if it is not live; nil if the set is not one of
+  -- leases.
   local function lapse_of(key, id, now)
     local score = call('ZSCORE', key, id)
     if not score then return false end
@@ -1619,7 +1640,7 @@ local function leases()
     return lapse and lapse > now and lapse or lapse and false
   end
 
-  -- The same of the last of the others.
+  -- Returns the same for the last lease of the other holders.
   local function last_of_others(key, id, now)
     local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
@@ -1628,7 +1649,7 @@ local function leases()
     return lapse and lapse > now and lapse or lapse and false
   end
 
-  -- When the live lease lapses that has so many live ones before it; nil as above.
+  -- Returns when the live lease with this number of live ones before it expires; nil as above.
   local function lapse_at(key, now, lapsed, rank)
     local found
     if rank <= REMOVED_MAX then
@@ -1643,8 +1664,8 @@ local function leases()
 
   local self = {}
 
-  -- Reads an id, and what comes after it, from at on: of a lease the most holders, and how long it
-  -- lasts; of RL.RENEW, how long. Or nil and what is wrong.
+  -- Reads an id and the arguments after it, from at on: of a lease the most holders and its
+  -- duration, of RL.RENEW the duration. Returns nil and the failure if they are invalid.
   function self.read(args, at, verb)
     local id, limit, ttl = args[at], args[at + 1], args[at + 2]
     local count = #args - at + 1
@@ -1666,8 +1687,9 @@ local function leases()
     return id, limit, ttl
   end
 
-  -- Decides whether the id may hold a lease. Answers the verdict, what remains, the time to wait
-  -- and to the last lapse, and what hold is to be told, if anything; or nil and what is wrong.
+  -- Decides if the id may hold a lease. Returns the verdict, the permits left, the time to wait,
+  -- the time until the last lease expires, and the argument for hold if there is one; or nil and
+  -- the failure.
   function self.decide(key, id, limit, ttl, now, holds_back)
     local there, first = look_at(key)
     if there == nil then return nil, first end
@@ -1698,8 +1720,8 @@ local function leases()
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
-  -- The holder comes or stays, and a few go that have lapsed. The key expires an eighth of what is
-  -- left of its last lease after that, or twice as long at most.
+  -- Adds or renews the holder and removes a few expired ones. The key expires after its last lease:
+  -- later by an eighth of the remaining time when set here, and by at most all of it.
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
@@ -1723,7 +1745,7 @@ local function leases()
     if expiry then call('PEXPIREAT', key, expiry) end
   end
 
-  -- Renews a live lease; answers 1, or 0 when it is not live, or nil and what is wrong.
+  -- Renews a live lease. Returns 1, 0 if it is not live, or nil and the failure.
   function self.renew(key, now, id, ttl)
     local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
@@ -1736,8 +1758,8 @@ local function leases()
     return 1
   end
 
-  -- Releases a live lease, and moves the expiry if the other leases do not need it; without a live
-  -- lease the key is unlinked. Answers as for one that is renewed.
+  -- Releases a live lease, and moves the key's expiry if the other leases do not need it. Unlinks
+  -- the key if no live lease is left. Returns the same as renew.
   function self.release(key, now, id)
     local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
@@ -1746,7 +1768,7 @@ local function leases()
     local last = last_of_others(key, id, now)
     if last == nil then return nil, 'wrong_type' end
     if not last then
-      -- Any number of lapsed holders may be left in it.
+      -- The key may still hold any number of expired holders.
       call('UNLINK', key)
       return 1
     end
@@ -1767,7 +1789,7 @@ local function lease()
   return leases_made
 end
 
--- A call about one lease. The verb is LEASE, RENEW, RELEASE, or PEEK of LEASE.
+-- Runs a call about one lease. The verb is LEASE, RENEW, RELEASE, or PEEK of LEASE.
 local function apply_lease(verb, keys, args, at)
   local self, key = lease(), keys[1]
   local id, limit, ttl = self.read(args, at, verb == 'PEEK' and 'LEASE' or verb)
@@ -1786,17 +1808,18 @@ end
 
 -- Several rules --------------------------------------------------------------------------------
 
--- How rules answer one call: they take all or nothing.
+-- Returns the function that decides a call by several rules: it takes from all keys or from none.
 local function several()
   local RULES_MAX = 16
-  -- The longest rule has ten words.
+  -- The longest valid rule has ten words.
   local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
-  -- What rules were read of, as of words.
+  -- Caches the rules read from arguments, as limits_read does for limits.
   local rules_read, rules_read_count = {}, 0
 
-  -- A rule read of one argument, whose words stand between spaces; or nil and what is wrong. Of
-  -- words beyond those that a rule may have one is looked at, and is wrong.
+  -- Reads a rule from one argument, whose words are separated by spaces. Returns nil and the
+  -- failure if it is invalid. Of the words beyond the longest rule only the first is read, which
+  -- makes the rule invalid.
   local function read_rule(text)
     local words, from = {}, 1
     for count = 1, RULE_WORDS_MAX do
@@ -1824,12 +1847,13 @@ local function several()
     return rule
   end
 
-  -- A call's rules, what each answers, and what becomes of its key, place by place. Each call fills
-  -- them before it reads them: that they are kept saves it making tables.
+  -- The rules of a call, the row of each, and the change to its key, place by place. Each call
+  -- fills them before it reads them; keeping them saves new tables.
   local rules, rows = {}, {}
   local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
 
-  -- Reads the rules of a call; answers how many, or nil, what is wrong and in which.
+  -- Reads the rules of a call. Returns their number; or nil, the failure and the number of the
+  -- rule.
   local function read(keys, args, at)
     local count, keys_count = #args - at + 1, #keys
     if keys_count + count > 2 * RULES_MAX + 1 then return nil, 'too_many_rules' end
@@ -1852,9 +1876,9 @@ local function several()
     return count
   end
 
-  -- What a rule answers at now, as a row of the reply, and what becomes of its key: of a lease the
-  -- grant, of anything else whether there was nothing, then what next says. Or nil, and what is
-  -- wrong.
+  -- Decides by one rule. Returns its row of the reply and the change to its key: for a lease the
+  -- grant; for other rules whether the key was missing, then the results of next. Or nil and the
+  -- failure.
   local function decide_one(key, rule, now, holds_back)
     if rule.id then
       local verdict, remaining, wait, reset, grant =
@@ -1874,9 +1898,9 @@ local function several()
     return row, not bytes, self.next(remaining, reset)
   end
 
-  -- Whether the answer comes from a row rather than from another: denied before allowed, and of
-  -- those the longest wait; of allowed ones the fewest calls of its cost that are left, then the
-  -- one with less left.
+  -- Returns true if the reply shows row instead of other. A denial comes before an allowed row; of
+  -- denials the longest wait; of allowed rows the one with the fewest calls of its cost left, then
+  -- the one with fewer units left.
   local function comes_before(row, cost, other, other_cost)
     if row[1] <= 0 then
       return other[1] > 0 or other[4] >= 0 and (row[4] < 0 or row[4] > other[4])
@@ -1922,7 +1946,7 @@ local function several()
       wait_ms = answer[4]
       for place = 1, count do
         if rows[place][1] > 0 then
-          -- What stands when nothing is taken.
+          -- Decides again with nothing taken.
           local row
           row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
             decide_one(keys[place], rules[place], now, true)
@@ -1939,7 +1963,7 @@ end
 
 local several_made
 
--- A call of a command of the module, without its RL., whose arguments after the keys begin at at.
+-- Runs a command of the module, named without RL., whose arguments after the keys begin at at.
 local function run(verb, keys, args, at)
   local self = made[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
@@ -1963,7 +1987,7 @@ local function run(verb, keys, args, at)
   elseif verb ~= 'PEEK' and verb ~= 'CHARGE' and verb ~= 'REFUND' then
     return failed('command', verb)
   end
-  -- The server asks for as many before the grammar does.
+  -- The module's server checks this number of arguments before the grammar does.
   if not args[at + 1] then return failed('arity', verb) end
   local name = name_of(args[at])
   self = algorithm_of(name)
@@ -1982,7 +2006,7 @@ local function register(name, verb, flags)
   })
 end
 
--- What has no flag is refused on a replica and beyond maxmemory.
+-- Functions without a flag are refused on a replica and beyond maxmemory.
 register('rl_gcra', 'GCRA', {})
 register('rl_fixed', 'FIXED', {})
 register('rl_sliding', 'SLIDING', {})
@@ -1999,7 +2023,7 @@ register('rl_release', 'RELEASE', { 'allow-oom' })
 register('rl_peek', 'PEEK', { 'no-writes' })
 register('rl_peekall', 'PEEKALL', { 'no-writes' })
 register('rl_version', 'VERSION', { 'no-writes' })
--- What needs the module answers so.
+-- These need the module: they return an error that says so.
 register('rl_quota', 'QUOTA', { 'no-writes' })
 register('rl_use', 'USE', { 'no-writes' })
 register('rl_reserve', 'RESERVE', { 'no-writes' })

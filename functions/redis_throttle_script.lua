@@ -1,5 +1,5 @@
 -- redis-throttle without the module, as a script: EVALSHA sha 1 user:42 GCRA 6 10 60
--- Made by scripts/lua-script.py of functions/redis_throttle.lua, which says all there is to say.
+-- Made by scripts/lua-script.py from functions/redis_throttle.lua: see the comments there.
 local VERSION = '0.2.0'
 local SLOTS = 1024
 local LIMIT_MAX = 1000000000000

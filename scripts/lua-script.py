@@ -20,7 +20,7 @@ LAST_SECTION = "-- As a library ---"
 
 HEAD = """\
 -- redis-throttle without the module, as a script: EVALSHA sha 1 user:42 GCRA 6 10 60
--- Made by scripts/lua-script.py of functions/redis_throttle.lua, which says all there is to say.
+-- Made by scripts/lua-script.py from functions/redis_throttle.lua: see the comments there.
 """
 
 # Where the functions begin. They stand in a function of their own: to reach what is outside of one
