@@ -1,4 +1,4 @@
-//! One command as it was called: its arguments, its keys, and the function that the server calls.
+//! One call of a command: its arguments, its keys, and the function that the server calls.
 
 use super::bytes_of;
 use super::command::KeyRange;
@@ -11,19 +11,19 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// How many arguments are looked at: one more than the longest call may have and one that makes it
-/// odd, so that one cut off here is in error before.
+/// The number of arguments that are read: one more than the longest call has, and one that makes it
+/// odd, so that a call cut off here is already an error.
 const ARGS_MAX: usize = 34;
 
-/// The commands of a module, which the server knows by their functions alone.
+/// The commands of a module. The server knows them only by their functions.
 pub trait Commands {
-    /// The answer to a command that panicked.
+    /// The error reply of a command that panicked.
     const PANICKED: &'static CStr;
 
-    /// Which arguments of the command at `index` are keys; `None` when none is.
+    /// Returns the arguments of the command at `index` that are keys; `None` if it has no keys.
     fn keys(index: usize) -> Option<KeyRange>;
 
-    /// Runs the command at `index` of the module's table, and replies in one go as its last act.
+    /// Runs the command at `index` of the module's table. It replies once, as its last act.
     fn run(index: usize, call: &mut Call<'_>);
 }
 
@@ -31,18 +31,18 @@ pub trait Commands {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey;
 
-/// What the server calls for a command.
+/// A function that the server calls for a command.
 ///
 /// # Safety
 ///
-/// To be called by the server alone, with what a command is called with.
+/// Only the server may call it, with the arguments of a command.
 pub type CommandFunction = unsafe extern "C" fn(
     *mut raw::RedisModuleCtx,
     *mut *mut raw::RedisModuleString,
     c_int,
 ) -> c_int;
 
-/// The function of every command: the server calls the instance that bears its index in the table.
+/// Runs a command. The server calls the instance that has the command's index in the table.
 ///
 /// # Safety
 ///
@@ -60,28 +60,28 @@ pub unsafe extern "C" fn trampoline<C: Commands, const INDEX: usize>(
         true
     });
     if !replied {
-        // A command replies in one go at its very end, so nothing has been sent yet.
+        // A command replies once, at its very end, so nothing has been sent yet.
         // SAFETY: the context is that of the running command.
         guard((), || unsafe { Context::new(ctx) }.reply_error(C::PANICKED));
     }
     raw::REDISMODULE_OK as c_int
 }
 
-/// One command as it was called. There is one of it for each run of a command, and neither it nor
-/// its keys can be copied.
+/// One call of a command. A run of a command has exactly one, and neither it nor its keys can be
+/// copied.
 pub struct Call<'call> {
     context: Context<'call>,
     args: &'call [&'call [u8]],
     /// The arguments from the first key on, until the keys are taken.
     key_names: Cell<&'call [*mut raw::RedisModuleString]>,
-    /// How far the keys are apart.
+    /// The distance from one key to the next, in arguments.
     key_step: usize,
 }
 
-/// The keys of a call that are not open yet, in its order.
+/// The keys of a call that are not open yet, in the call's order.
 ///
-/// Each of them opens one key and is used up by that, so that no key of a call ever has two
-/// handles, of which one would free what the other reads.
+/// Each item opens one key and is used up by that. So no key of a call ever has two handles, of
+/// which one would free what the other reads.
 pub struct Keys<'open, 'call> {
     call: &'open Call<'call>,
     /// The arguments from the next key on.
@@ -95,19 +95,19 @@ impl<'open, 'call> Iterator for Keys<'open, 'call> {
     fn next(&mut self) -> Option<KeyName<'open, 'call>> {
         let name = self.rest.first()?;
         self.rest = self.rest.get(self.call.key_step..).unwrap_or_default();
-        // SAFETY: the name belongs to this command and is handed out once. No other one is equal,
-        // or `take_keys` would have refused them all. It borrows the call.
+        // SAFETY: the name belongs to this command and is handed out once. No other name is equal:
+        // `take_keys` would have refused the call. It borrows the call.
         Some(unsafe { KeyName::new(self.call.context, *name) })
     }
 }
 
 impl<'call> Call<'call> {
-    /// The arguments are written to `room`, as many as there is room for.
+    /// Creates the call and writes its arguments to `room`, as many as fit.
     ///
     /// # Safety
     ///
-    /// `ctx` must be the context of the running command and `argv` hold its `argc` arguments, all
-    /// of which outlive `'call`, and no other `Call` may be made of them.
+    /// `ctx` must be the context of the running command and `argv` hold its `argc` arguments. All
+    /// of them must outlive `'call`, and no other `Call` may be made of them.
     #[inline]
     unsafe fn new(
         ctx: *mut raw::RedisModuleCtx,
@@ -131,55 +131,55 @@ impl<'call> Call<'call> {
             place.write(unsafe { bytes_of(*string) });
         }
         let args_len = argv.len().min(ARGS_MAX);
-        // SAFETY: so many of them were just written, and nobody writes them again.
+        // SAFETY: this number of places was just written, and they are not written again.
         let args = unsafe { slice::from_raw_parts(room.as_ptr().cast(), args_len) };
         Self { context, args, key_names: Cell::new(key_names), key_step }
     }
 
-    /// The arguments after the command's name.
+    /// Returns the arguments after the command's name.
     pub fn args(&self) -> &'call [&'call [u8]] {
         self.args
     }
 
-    /// The name of the first key; empty if there is none.
+    /// Returns the name of the first key, or an empty one if there is no key.
     #[inline(always)]
     pub fn key_name(&self) -> &'call [u8] {
         self.args.first().copied().unwrap_or_default()
     }
 
-    /// The only key of the call. It can be taken once.
+    /// Returns the only key of the call. It can be taken once.
     ///
     /// # Errors
     ///
-    /// [`NoKey`] if the call names none, or it was taken before.
+    /// [`NoKey`] if the call names no key, or its key was taken before.
     #[inline(always)]
     pub fn only_key(&self) -> Result<KeyName<'_, 'call>, NoKey> {
         self.take_keys().ok().and_then(|mut keys| keys.next()).ok_or(NoKey)
     }
 
-    /// The arguments after the first key.
+    /// Returns the arguments after the first key.
     #[inline(always)]
     pub fn args_after_key(&self) -> &'call [&'call [u8]] {
         self.args.get(1..).unwrap_or_default()
     }
 
-    /// The arguments after the first key and the one that follows it.
+    /// Returns the arguments after the first key and the word that follows it.
     #[inline(always)]
     pub fn args_after_word(&self) -> &'call [&'call [u8]] {
         self.args.get(2..).unwrap_or_default()
     }
 
-    /// The context of this call.
+    /// Returns the context of this call.
     pub fn context(&self) -> Context<'call> {
         self.context
     }
 
-    /// The keys that the call names. They can be taken once: a second time there are none. To be
-    /// called when the grammar has found the call short enough: each key is compared with each.
+    /// Returns the keys of the call. They can be taken once: a second time there are none. Call it
+    /// after the grammar has checked the length of the call: each key is compared with each other.
     ///
     /// # Errors
     ///
-    /// [`RepeatedKey`] when two of them are the same key.
+    /// [`RepeatedKey`] if two of them are the same key.
     #[inline(always)]
     pub fn take_keys(&self) -> Result<Keys<'_, 'call>, RepeatedKey> {
         let mut rest = self.key_names.take();
@@ -194,15 +194,15 @@ impl<'call> Call<'call> {
         Ok(Keys { call: self, rest })
     }
 
-    /// Tells those who wait for it that a key changed, and how. They may change any key in turn: no
-    /// key of this call is open meanwhile, for it would borrow the call.
+    /// Announces a change of a key. Clients and modules that are told of it may change any key, so
+    /// no key of this call is open meanwhile: it would borrow the call.
     pub fn announce(&mut self, changed: ChangedKey<'call>, event: Event) {
         changed.announce(event);
     }
 }
 
-/// Finds the first of the names, one at each `step`, that came before, and returns its number.
-/// There are few names: to compare each with each is the fastest.
+/// Returns the number of the first name that repeats an earlier one; there is a name at each
+/// `step`. There are few names, so comparing each with each is the fastest.
 fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     let mut at = step;
     while let Some(name) = names.get(at) {
@@ -218,7 +218,7 @@ fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     None
 }
 
-/// The floor of any command: the reply of a decision, and nothing else.
+/// Sends the reply of a decision and does nothing else: the minimal cost of any command.
 ///
 /// # Safety
 ///
@@ -245,7 +245,7 @@ mod tests {
     fn the_keys_of_a_call_can_be_taken_once() {
         let names = [ptr::dangling_mut()];
         let call = Call {
-            // SAFETY: nothing is asked of it.
+            // SAFETY: the context is not used.
             context: unsafe { Context::new(ptr::null_mut()) },
             args: &[],
             key_names: Cell::new(&names),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_comes_twice_is_found_wherever_it_stands() {
+    fn repeated_finds_an_equal_name_at_any_place() {
         let table: [(&[&str], Option<usize>); 8] = [
             (&[], None),
             (&["a"], None),

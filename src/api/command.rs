@@ -1,31 +1,31 @@
-//! What a server, a client and `redis-cli` want to know of a command, and the same in the server's
-//! own structures. They point to each other and to static texts; building them is safe, reading
-//! them is the business of `load`.
+//! The description of a command for servers, clients and `redis-cli`, and its form in the server's
+//! own structures. These point to each other and to static texts. Building them is safe; only
+//! `load` lets the server read them.
 
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
 
-/// One command as it describes itself.
+/// The description of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Its name; of a subcommand, with that of its container and `|` in front.
+    /// Its name; for a subcommand, the container's name and `|` come first.
     pub name: &'static CStr,
-    /// What it is for, in a sentence.
+    /// Its purpose, in a sentence.
     pub summary: &'static CStr,
-    /// What it costs.
+    /// Its time complexity.
     pub complexity: &'static CStr,
-    /// Since which version of the module.
+    /// The first version of the module that has it.
     pub since: &'static CStr,
-    /// How many arguments with the name; negative: at least so many.
+    /// The number of arguments with the name; if negative, the least number.
     pub arity: i32,
     /// The server's command flags.
     pub flags: &'static CStr,
-    /// ACL categories that every server with such knows.
+    /// ACL categories that every server with categories knows.
     pub categories: &'static CStr,
-    /// The same and the module's own.
+    /// The same categories and the module's own.
     pub categories_and_own: &'static CStr,
-    /// Which of its arguments are keys and what it does to them; `None` when none is.
+    /// The arguments that are keys, and the access to them; `None` if it has no keys.
     pub keys: Option<(KeyRange, Access)>,
     /// Tips for proxies and clients.
     pub tips: Option<&'static CStr>,
@@ -33,21 +33,21 @@ pub struct Description {
     pub arguments: &'static [Argument],
 }
 
-/// Which arguments are keys: from argument 1 on, up to `last`, each `step` after the one before.
+/// The positions of keys: from argument 1 up to `last`, one every `step` arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The last argument that may be one; negative: counted from the end, -1 being the last.
+    /// The last argument that may be a key; if negative, counted from the end, -1 being the last.
     pub last: i32,
-    /// How far they are apart, at least 1.
+    /// The distance between keys, at least 1.
     pub step: i32,
 }
 
-/// What a command does to its keys.
+/// The access of a command to its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads them.
+    /// The command reads them.
     Read,
-    /// It reads them and writes what follows from that.
+    /// The command reads them, and writes a result that depends on their values.
     Update,
 }
 
@@ -56,15 +56,15 @@ pub enum Access {
 pub struct Argument {
     /// Its name.
     pub name: &'static CStr,
-    /// What it is.
+    /// Its type.
     pub kind: Kind,
-    /// The word that stands for it or in front of it.
+    /// The word that precedes it, or that is the whole argument.
     pub token: Option<&'static CStr>,
-    /// What it means.
+    /// Its meaning.
     pub summary: Option<&'static CStr>,
     /// Whether it may be left out.
     pub optional: bool,
-    /// Whether it may come again and again.
+    /// Whether it may be repeated.
     pub multiple: bool,
 }
 
@@ -77,16 +77,16 @@ pub enum Kind {
     Integer,
     /// Anything else.
     Text,
-    /// A word that stands for itself.
+    /// A fixed word.
     Token,
-    /// One of several.
+    /// One of these arguments.
     OneOf(&'static [Argument]),
-    /// Several together.
+    /// These arguments, in order.
     Block(&'static [Argument]),
 }
 
 impl Description {
-    /// The two names of a subcommand.
+    /// Returns the names of the container and the subcommand; `None` if this is not a subcommand.
     pub(super) fn container_and_name(&self) -> Option<(CString, CString)> {
         let (container, name) = self.name.to_str().ok()?.split_once('|')?;
         Some((CString::new(container).ok()?, CString::new(name).ok()?))
@@ -94,10 +94,10 @@ impl Description {
 }
 
 impl KeyRange {
-    /// Argument 1 alone.
+    /// Argument 1 only.
     pub const FIRST: Self = Self { last: 1, step: 1 };
 
-    /// The arguments from the first key to the last that may be one.
+    /// Returns the arguments from the first key to the last that may be one.
     #[inline]
     pub(super) fn of<T>(self, args: &[T]) -> &[T] {
         let len = match usize::try_from(self.last) {
@@ -107,7 +107,7 @@ impl KeyRange {
         args.get(..len).unwrap_or_default()
     }
 
-    /// The same distance as a number of arguments.
+    /// Returns the distance between keys as a number of arguments.
     #[inline]
     pub(super) fn step(self) -> usize {
         usize::try_from(self.step).unwrap_or(1).max(1)
@@ -115,28 +115,28 @@ impl KeyRange {
 }
 
 impl Argument {
-    /// An argument without a token that has to be there.
+    /// Creates a required argument without a token.
     pub const fn new(name: &'static CStr, kind: Kind, summary: Option<&'static CStr>) -> Self {
         Self { name, kind, token: None, summary, optional: false, multiple: false }
     }
 
-    /// A word that stands for itself.
+    /// A fixed word.
     pub const fn token(name: &'static CStr, token: &'static CStr) -> Self {
         Self { token: Some(token), ..Self::new(name, Kind::Token, None) }
     }
 
-    /// The same argument, which may come again and again.
+    /// Returns the same argument, repeatable.
     pub const fn multiple(self) -> Self {
         Self { multiple: true, ..self }
     }
 
-    /// The same argument, which may be left out.
+    /// Returns the same argument, optional.
     pub const fn optional(self) -> Self {
         Self { optional: true, ..self }
     }
 }
 
-/// The end of a list of key specs.
+/// The entry that ends a list of key specs.
 pub(super) const NO_KEY_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleCommandKeySpec {
     notes: ptr::null(),
     flags: 0,
@@ -154,7 +154,7 @@ pub(super) const NO_KEY_SPEC: raw::RedisModuleCommandKeySpec = raw::RedisModuleC
     },
 };
 
-/// Keys from argument 1 on, and what the command does to them.
+/// Builds the key spec of a range that begins at argument 1.
 pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleCommandKeySpec {
     let flags = match access {
         Access::Read => raw::REDISMODULE_CMD_KEY_RO | raw::REDISMODULE_CMD_KEY_ACCESS,
@@ -164,7 +164,7 @@ pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleComma
                 | raw::REDISMODULE_CMD_KEY_UPDATE
         }
     };
-    // A spec counts the last key from the first one on, and from the end as the range does.
+    // A spec counts the last key from the first one, or from the end as the range does.
     let last_from_first = if range.last > 0 { range.last - 1 } else { range.last };
     raw::RedisModuleCommandKeySpec {
         flags: flags.into(),
@@ -184,8 +184,8 @@ pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleComma
     }
 }
 
-/// The server's form of an argument list, which ends with an entry without a name. The lists live
-/// in `kept_alive`.
+/// Builds the server's form of an argument list, which ends with an entry without a name.
+/// `kept_alive` owns the lists.
 pub(super) fn arguments(
     list: &[Argument],
     kept_alive: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
@@ -246,14 +246,14 @@ mod tests {
     fn a_range_takes_the_arguments_that_its_command_has_as_keys() {
         let pairs = KeyRange { last: -1, step: 2 };
         let rows: [(KeyRange, &[&str], &[&str]); 7] = [
-            // One key, whatever follows; none where nothing is.
+            // One key, whatever follows it; none if there are no arguments.
             (KeyRange::FIRST, &["key", "6", "10"], &["key"]),
             (KeyRange::FIRST, &[], &[]),
-            // Every other one up to the end, also where the last has no partner.
+            // Every other argument up to the end, even if the last one has no partner.
             (pairs, &["a", "1", "b", "2"], &["a", "b"]),
             (pairs, &["a", "1", "b"], &["a", "b"]),
             (pairs, &[], &[]),
-            // Up to the one before the last.
+            // Up to the last but one.
             (KeyRange { last: -2, step: 1 }, &["a", "b", "timeout"], &["a", "b"]),
             (KeyRange { last: -2, step: 1 }, &[], &[]),
         ];

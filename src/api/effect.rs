@@ -1,7 +1,7 @@
-//! Effects: the commands that replicas and the append-only file get, each naming its key.
+//! Effects: the commands that replicas and the append-only file receive. Each names its key.
 //!
-//! The server refuses an effect whose command it does not have under that name. Which ones these
-//! are is asked once, at load, with the very arguments that effects have ([`missing_effect`]).
+//! The server refuses an effect whose command it does not have under that name. The module checks
+//! this once, at load, with the arguments that effects have ([`missing_effect`]).
 
 use super::key::WriteKey;
 use super::sorted_set::{Member, QUERIES, free_empty, make_empty};
@@ -19,7 +19,7 @@ const UNLINK: &CStr = c"UNLINK";
 const ZADD: &CStr = c"ZADD";
 const ZREM: &CStr = c"ZREM";
 
-/// Every effect below, with arguments as it has them.
+/// Every effect below, with the kind of arguments that it has.
 const EFFECTS: [&[&CStr]; 9] = [
     &[SET, c"key", c"value", c"PXAT", c"1"],
     &[SET, c"key", c"value", c"KEEPTTL"],
@@ -32,19 +32,19 @@ const EFFECTS: [&[&CStr]; 9] = [
     &[ZREM, c"key", c"member", c"member"],
 ];
 
-/// Replicates a command on a key. The format has a letter for each argument, the key in front: `s`
-/// is a string of the server, `b` a pointer and a length, `l` an integer.
+/// Replicates a command on a key. The format has a letter for each argument, the key first: `s` is
+/// a string of the server, `b` a pointer and a length, `l` an integer.
 macro_rules! replicate {
     ($key:expr, $command:expr, $format:literal $(, $argument:expr)*) => {{
         let replicate = api!(RedisModule_Replicate);
         let (context, name) = $key.effect_target();
         let (command, format) = ($command.as_ptr(), $format.as_ptr());
-        // SAFETY: the arguments are what the format says, and alive during the call.
+        // SAFETY: the arguments match the format and are alive during the call.
         accepted(unsafe { replicate(context, command, format, name $(, $argument)*) })
     }};
 }
 
-/// A word of the effects, made once: an effect takes a share in it where it would take a copy.
+/// A word of the effects, created once: an effect shares it instead of copying it.
 struct Word(AtomicPtr<raw::RedisModuleString>, &'static CStr);
 
 static PXAT: Word = Word::new(c"PXAT");
@@ -55,7 +55,7 @@ impl Word {
         Self(AtomicPtr::new(ptr::null_mut()), text)
     }
 
-    /// The server's string of this word, once it is made and before it is given back.
+    /// Returns the server's string of this word. It exists from `make` to `free`.
     fn string(&self) -> Result<*mut raw::RedisModuleString, Refused> {
         let string = self.0.load(Relaxed);
         if string.is_null() { Err(Refused) } else { Ok(string) }
@@ -74,33 +74,35 @@ impl Word {
     }
 }
 
-/// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
+/// Creates the words of the effects. This is the last step of a load, so that a refused load leaves
+/// none.
 pub(super) fn make_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::make);
     make_empty();
 }
 
-/// Gives the words of the effects back. The last act of the module.
+/// Frees the words of the effects. This is the last act of the module.
 pub fn free_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
     free_empty();
 }
 
-/// The command of the first effect that this server would not replicate, or the first query that it
-/// would not answer, if any: it has no such command, or another one under the name whose keys stand
-/// elsewhere.
+/// Returns the command of the first effect that this server would not replicate, or of the first
+/// query that it would not answer: it has no such command, or a different one under the name whose
+/// keys are elsewhere.
 pub fn missing_effect() -> Option<&'static str> {
     let missing = EFFECTS.into_iter().chain(QUERIES).find(|effect| !names_its_key(effect))?;
     missing.first()?.to_str().ok()
 }
 
-/// Whether the server knows this command, and takes its first argument and no other for a key.
+/// Returns true if the server knows this command and takes its first argument, and no other, as a
+/// key.
 fn names_its_key(command: &[&'static CStr]) -> bool {
     let mut argv: Vec<_> = command.iter().map(|word| new_string(word)).collect();
     let Ok(argc) = c_int::try_from(argv.len()) else { return false };
     let mut count = 0;
-    // SAFETY: `argv` holds `argc` strings of the server. What is answered is an array of `count`
-    // positions, or null; it is the caller's to free.
+    // SAFETY: `argv` holds `argc` strings of the server. The result is an array of `count`
+    // positions, or null; the caller frees it.
     let first_key = unsafe {
         let keys = api!(RedisModule_GetCommandKeys);
         let positions = keys(ptr::null_mut(), argv.as_mut_ptr(), argc, &raw mut count);
@@ -117,10 +119,10 @@ fn names_its_key(command: &[&'static CStr]) -> bool {
     first_key == Some(1) && count == 1
 }
 
-/// A string of the server that belongs to no context: whoever has it frees it.
+/// Creates a string of the server without a context. The caller frees it.
 fn new_string(text: &'static CStr) -> *mut raw::RedisModuleString {
     let create = api!(RedisModule_CreateString);
-    // SAFETY: the text lives for ever. Without a context the string is nobody else's to free.
+    // SAFETY: the text is static. Without a context, only the caller frees the string.
     unsafe { create(ptr::null_mut(), text.as_ptr(), text.count_bytes()) }
 }
 
@@ -132,12 +134,13 @@ unsafe fn free_string(string: *mut raw::RedisModuleString) {
     unsafe { api!(RedisModule_FreeString)(ptr::null_mut(), string) };
 }
 
-/// Each answers [`Refused`] when the server does not take the effect, or the module is not loaded.
+/// Each method returns [`Refused`] if the server does not take the effect, or the module is not
+/// loaded.
 impl WriteKey<'_, '_> {
     /// Replicates `SET key bytes PXAT expire_at_ms`.
     #[inline(always)]
     pub fn replicate_set_pxat(&self, bytes: &[u8], expire_at_ms: u64) -> Result<(), Refused> {
-        // The server would take two allocations and twice as long to spell the number.
+        // The server would need two allocations and twice the time to format the number.
         let mut buffer = itoa::Buffer::new();
         let ms = buffer.format(expire_at_ms);
         let (bytes, len) = (bytes.as_ptr(), bytes.len());
@@ -167,14 +170,15 @@ impl WriteKey<'_, '_> {
         replicate!(self, UNLINK, c"s")
     }
 
-    /// Replicates `ZADD key score member`; with `first`, that one at score 0 in front.
+    /// Replicates `ZADD key score member`; if `first` is given, with that member at score 0 before
+    /// it.
     pub fn replicate_zadd(
         &self,
         first: Option<&Member>,
         score: u64,
         member: &Member,
     ) -> Result<(), Refused> {
-        // As above: the server would be long in spelling the number.
+        // As above: the server would format the number more slowly.
         let mut buffer = itoa::Buffer::new();
         let score = buffer.format(score);
         let (score, len, member) = (score.as_ptr(), score.len(), member.as_ptr());
@@ -189,7 +193,7 @@ impl WriteKey<'_, '_> {
 
     /// Replicates `ZREM key members`.
     pub fn replicate_zrem(&self, members: &[Member]) -> Result<(), Refused> {
-        // A member is laid out as the pointer that it is.
+        // A member has the layout of the pointer that it wraps.
         let list: *const *mut raw::RedisModuleString = members.as_ptr().cast();
         replicate!(self, ZREM, c"sv", list, members.len())
     }

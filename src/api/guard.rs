@@ -1,11 +1,12 @@
-//! No panic leaves the module: it is caught at every function that the server calls, and counted.
+//! Keeps panics inside the module: every function that the server calls catches and counts them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 static PANICS: AtomicU64 = AtomicU64::new(0);
 
-/// Runs `body`; when it panics, counts that and answers `otherwise`. The panic hook has logged it.
+/// Runs `body`. If it panics, counts the panic and returns `otherwise`; the panic hook has logged
+/// it.
 pub fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
         PANICS.fetch_add(1, Relaxed);
@@ -13,7 +14,7 @@ pub fn guard<T>(otherwise: T, body: impl FnOnce() -> T) -> T {
     })
 }
 
-/// How many panics were caught since the module was loaded.
+/// Returns the number of panics caught since the module was loaded.
 pub fn panics() -> u64 {
     PANICS.load(Relaxed)
 }

@@ -1,9 +1,9 @@
 //! A module's part of `INFO`, which is also its part of a crash report.
 //!
-//! A crash report is written by a signal handler, in a process whose heap may be broken and whose
-//! locks may be held. So a field takes static texts and numbers only: what is written here neither
-//! allocates through the module or through C nor locks. (`redis-module` would capture a backtrace
-//! at this place, and that is what C's allocator and the server's fall out over.)
+//! A signal handler writes a crash report, in a process whose heap may be broken and whose locks
+//! may be held. So a field takes only static texts and numbers: the code here neither allocates,
+//! through the module or through C, nor locks. (`redis-module` would capture a backtrace here, and
+//! C's allocator would then conflict with the server's.)
 
 use super::guard::guard;
 use super::load::Loader;
@@ -12,17 +12,17 @@ use redis_module::raw;
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 
-/// What a module tells.
+/// A module's part of `INFO`.
 pub trait Info {
-    /// Adds its fields; in a crash report it must neither allocate, lock nor panic.
+    /// Adds the fields. In a crash report it must neither allocate, lock nor panic.
     fn write(section: &Section<'_>, for_crash_report: bool);
 }
 
-/// One section of `INFO`, open until the next one is.
+/// One section of `INFO`, open until the next one is opened.
 pub struct Section<'info>(*mut raw::RedisModuleInfoCtx, PhantomData<&'info ()>);
 
 impl Section<'_> {
-    /// Opens a section; whether the caller asked for it.
+    /// Opens a section. Returns true if the caller asked for it.
     pub fn open(&self, name: &'static CStr) -> bool {
         // SAFETY: the context is that of the running report; the server copies the name.
         let result = unsafe { api!(RedisModule_InfoAddSection)(self.0, name.as_ptr()) };
@@ -44,7 +44,7 @@ impl Section<'_> {
             *digit = char::from_digit(half_byte, 16).map_or(b'0', |digit| digit as u8);
         }
         let add = api!(RedisModule_InfoAddFieldCString);
-        // SAFETY: as in `open`; the text ends with the zero behind its digits, and is copied.
+        // SAFETY: as in `open`; the text ends with the zero after its digits, and is copied.
         unsafe { add(self.0, name.as_ptr(), text.as_ptr().cast()) };
     }
 
@@ -56,11 +56,11 @@ impl Section<'_> {
 }
 
 impl Loader<'_> {
-    /// Makes the server ask `I`, and nobody else, for the module's part of `INFO`.
+    /// Makes `I` the only source of the module's part of `INFO`.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the server does not accept it.
+    /// [`Refused`] if the server does not accept it.
     pub fn register_info<I: Info>(&self) -> Result<(), Refused> {
         let register = api!(RedisModule_RegisterInfoFunc);
         // SAFETY: the context is that of the load. A function registered before is replaced.

@@ -1,4 +1,5 @@
-//! The keys of a call: each is opened once, read in place, perhaps written, and closed.
+//! The keys of a call: each is opened once, read in place, written if the call changes it, and
+//! closed.
 //!
 //! ```text
 //! KeyName ── open_for_reading ──> ReadKey ── drop
@@ -6,15 +7,15 @@
 //! ```
 //!
 //! Reading a value through one handle may move its bytes, and a second handle of the same key would
-//! go on reading what was freed. So a name can neither be copied nor used twice, and a call hands
-//! out no two names of one key. Whoever is told of a change may change any key: so a handle borrows
-//! the call, for as long as `'open`, and to announce takes the call for itself.
+//! then read freed memory. So a name can neither be copied nor used twice, and a call hands out at
+//! most one name for each key. A client or module that is told of a change may change any key. So a
+//! handle borrows the call for `'open`, and announcing a change takes the call exclusively.
 //!
-//! A handle is closed for a while, and opened again, where the server is asked about the key by a
-//! command: that takes the key for itself, so that nothing is borrowed of it by then.
+//! When the module asks the server about the key by a command, it closes the handle and opens it
+//! again afterwards. This takes the key exclusively, so nothing is borrowed from it at that time.
 //!
-//! What remains is another module that writes while *this* one opens a key, in its callback for
-//! `expired` or `keymiss`: the servers forbid their modules to write there.
+//! The remaining risk is another module that writes while *this* one opens a key, in its callback
+//! for `expired` or `keymiss`. The servers forbid modules to write there.
 
 use super::reply::Context;
 use super::{Refused, accepted, to_integer};
@@ -25,7 +26,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// The key at this place of a call, counted from 0, is one that came before.
+/// The key at this place of a call, counted from 0, is equal to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatedKey(pub usize);
 
@@ -39,45 +40,45 @@ pub struct KeyName<'open, 'call> {
 /// A key that can be read until this is dropped.
 pub struct ReadKey<'open, 'call> {
     name: KeyName<'open, 'call>,
-    /// There is none for a missing key that was opened for reading.
+    /// `None` for a missing key that was opened for reading.
     handle: Option<NonNull<raw::RedisModuleKey>>,
     kind: KeyKind,
-    /// What it is opened for, now and again.
+    /// The mode in which it is opened, each time.
     mode: c_int,
 }
 
 /// A key that can be read and written until this is dropped.
 pub struct WriteKey<'open, 'call>(ReadKey<'open, 'call>);
 
-/// A key that was written and is closed again: what is left is to tell of it.
+/// A key that was written and is closed again. Its change is still to be announced.
 pub struct ChangedKey<'call> {
     context: Context<'call>,
     string: *mut raw::RedisModuleString,
 }
 
-/// What happened to a key, as keyspace events name it.
+/// A change of a key, as keyspace events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It holds a new value: `set`, of class `$`.
+    /// It has a new value: `set`, of class `$`.
     Set,
-    /// It is gone: `del`, of class `g`.
+    /// It was deleted: `del`, of class `g`.
     Del,
-    /// The members of its sorted set are others, and perhaps it expires at another time.
+    /// The members of its sorted set changed, and perhaps its expiry.
     SortedSet(MemberChanges),
 }
 
-/// What happened to a sorted set, in the order of its events.
+/// The changes of a sorted set, in the order of their events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberChanges {
-    /// Members went: `zrem`, of class `z`.
+    /// Members were removed: `zrem`, of class `z`.
     pub removed: bool,
-    /// Members came, or have another score: `zadd`, of class `z`.
+    /// Members were added or have another score: `zadd`, of class `z`.
     pub added: bool,
-    /// It expires at another time: `expire`, of class `g`.
+    /// Its expiry changed: `expire`, of class `g`.
     pub expires: bool,
 }
 
-/// What a key holds, as far as the server tells it.
+/// The type of a key's value, as the server reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
     /// There is no such key.
@@ -94,17 +95,17 @@ impl<'open, 'call> KeyName<'open, 'call> {
     /// # Safety
     ///
     /// `string` must be an argument of the command of `context`, and alive as long as that. No
-    /// other `KeyName` of this command may have been made of it, or of one that is equal.
+    /// other `KeyName` of this command may exist for it or for an equal key.
     pub(super) unsafe fn new(context: Context<'call>, string: *mut raw::RedisModuleString) -> Self {
         Self { context, string, call: PhantomData }
     }
 
-    /// Opens it for reading alone.
+    /// Opens it for reading only.
     pub fn open_for_reading(self) -> ReadKey<'open, 'call> {
         self.open(raw::REDISMODULE_READ as c_int)
     }
 
-    /// Opens it to read it and perhaps to write it.
+    /// Opens it for reading and writing.
     pub fn open_for_writing(self) -> WriteKey<'open, 'call> {
         WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
     }
@@ -114,7 +115,7 @@ impl<'open, 'call> KeyName<'open, 'call> {
         ReadKey { name: self, handle, kind, mode }
     }
 
-    /// A handle, and what kind of value is behind it. There must be no other of this key.
+    /// Returns a handle and the type of the value. No other handle of this key may exist.
     #[inline(always)]
     fn handle(&self, mode: c_int) -> (Option<NonNull<raw::RedisModuleKey>>, KeyKind) {
         let (open_key, key_type) = (api!(RedisModule_OpenKey), api!(RedisModule_KeyType));
@@ -132,37 +133,37 @@ impl<'open, 'call> KeyName<'open, 'call> {
 }
 
 impl ReadKey<'_, '_> {
-    /// What kind of value it holds.
+    /// Returns the type of its value.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// The bytes of a string, in place; empty for anything else.
+    /// Returns the bytes of a string, in place; empty for any other type.
     ///
-    /// The server makes a plain string of one that it keeps in a compact form (a small one, or an
-    /// integer) the first time its bytes are asked for: there is no other way to read in place.
+    /// The server turns a string in a compact form (a small one, or an integer) into a plain one
+    /// when its bytes are first read: there is no other way to read in place.
     pub fn bytes(&self) -> &[u8] {
         let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
             return &[];
         };
         let dma = api!(RedisModule_StringDMA);
         let mut len = 0;
-        // SAFETY: the handle is open and holds a string; it is the only one of its key, and nobody
-        // is told of a change while it is open. The bytes stay where they are until the next change
-        // through it, which takes a mutable borrow; to ask for them again does not move them.
+        // SAFETY: the handle is open and holds a string. It is the only one of its key, and no
+        // change is announced while it is open. The bytes stay in place until the next change
+        // through it, which takes a mutable borrow; reading them again does not move them.
         unsafe {
             let start = dma(handle.as_ptr(), &raw mut len, raw::REDISMODULE_READ as c_int);
             if start.is_null() { &[] } else { slice::from_raw_parts(start.cast(), len) }
         }
     }
 
-    /// The handle of a sorted set; `None` of anything else.
+    /// Returns the handle of a sorted set; `None` for any other type.
     pub(super) fn sorted_set(&self) -> Option<*mut raw::RedisModuleKey> {
         self.handle.filter(|_| self.kind == KeyKind::SortedSet).map(NonNull::as_ptr)
     }
 
-    /// Asks the server about the key by a command, for which it is closed and then opened again:
-    /// nothing that was read of it is borrowed any more, and it may have expired.
+    /// Asks the server about the key by a command. The key is closed for that and then opened
+    /// again: nothing read from it is borrowed any more, and it may have expired.
     #[cold]
     pub(super) fn while_closed<T>(
         &mut self,
@@ -216,12 +217,12 @@ impl<'open, 'call> Deref for WriteKey<'open, 'call> {
 }
 
 impl<'call> WriteKey<'_, 'call> {
-    /// Makes `bytes` its value. A new key gets a string as compact as `SET` makes it; the string of
-    /// an old one is overwritten where it is.
+    /// Makes `bytes` the value. A new key gets a string as compact as that of `SET`; the string of
+    /// an existing key is overwritten in place.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the key holds something that is no string.
+    /// [`Refused`] if the key holds a value that is not a string.
     pub fn replace(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         match self.kind {
             KeyKind::Missing => self.create(bytes),
@@ -230,11 +231,11 @@ impl<'call> WriteKey<'_, 'call> {
         }
     }
 
-    /// Makes `bytes` what the string holds from `offset` on, up to its end.
+    /// Replaces the string from `offset` to its end with `bytes`.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the key holds no string.
+    /// [`Refused`] if the key does not hold a string.
     #[inline(always)]
     pub fn overwrite(&mut self, offset: usize, bytes: &[u8]) -> Result<(), Refused> {
         let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
@@ -250,8 +251,8 @@ impl<'call> WriteKey<'_, 'call> {
         unsafe {
             let mut start = dma(handle.as_ptr(), &raw mut len, write);
             if len != len_wanted {
-                // A string that grows gets twice the room, as a log wants it. A state that is
-                // replaced whole gives it back when one byte too much is cut off.
+                // A string that grows gets twice the room, which suits a log. A state that is
+                // replaced as a whole gives the room back when one extra byte is cut off.
                 if offset == 0 && len_wanted > len {
                     truncate(handle.as_ptr(), len_wanted.saturating_add(1));
                 }
@@ -272,9 +273,9 @@ impl<'call> WriteKey<'_, 'call> {
         let handle = self.handle.ok_or(Refused)?;
         let (create, free) = (api!(RedisModule_CreateString), api!(RedisModule_FreeString));
         let set = api!(RedisModule_StringSet);
-        // SAFETY: the handle is open for writing. The bytes are copied into a string of the server,
-        // which the key takes a share in and this function gives up. Without a context the string
-        // is nobody else's to free.
+        // SAFETY: the handle is open for writing. The bytes are copied into a string of the server;
+        // the key takes a share in it, and this function gives its own up. Without a context, only
+        // this function frees the string.
         let result = unsafe {
             let string = create(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len());
             let result = set(handle.as_ptr(), string);
@@ -286,24 +287,24 @@ impl<'call> WriteKey<'_, 'call> {
         Ok(())
     }
 
-    /// When it expires, in Unix milliseconds; `None` when it never does.
+    /// Returns its expiry in Unix milliseconds; `None` if it never expires.
     pub fn expire_at_ms(&self) -> Option<u64> {
         let handle = self.handle.filter(|_| self.kind != KeyKind::Missing)?;
         let get = api!(RedisModule_GetAbsExpire);
-        // SAFETY: the handle is open, and there is a key behind it.
+        // SAFETY: the handle is open, and the key exists.
         u64::try_from(unsafe { get(handle.as_ptr()) }).ok()
     }
 
-    /// Lets it expire at `ms`, in Unix milliseconds.
+    /// Sets its expiry to `ms`, in Unix milliseconds.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when there is no key.
+    /// [`Refused`] if the key does not exist.
     #[inline(always)]
     pub fn set_expire_at_ms(&mut self, ms: u64) -> Result<(), Refused> {
         let handle = self.handle.ok_or(Refused)?;
         let set = api!(RedisModule_SetAbsExpire);
-        // SAFETY: the handle is open for writing; without a key behind it the function refuses.
+        // SAFETY: the handle is open for writing; for a missing key the function refuses.
         accepted(unsafe { set(handle.as_ptr(), to_integer(ms)) })
     }
 
@@ -311,7 +312,7 @@ impl<'call> WriteKey<'_, 'call> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when there is no key.
+    /// [`Refused`] if the key does not exist.
     pub fn delete(&mut self) -> Result<(), Refused> {
         self.delete_by(api!(RedisModule_DeleteKey))
     }
@@ -320,7 +321,7 @@ impl<'call> WriteKey<'_, 'call> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when there is no key.
+    /// [`Refused`] if the key does not exist.
     pub fn unlink(&mut self) -> Result<(), Refused> {
         self.delete_by(api!(RedisModule_UnlinkKey))
     }
@@ -331,28 +332,28 @@ impl<'call> WriteKey<'_, 'call> {
     ) -> Result<(), Refused> {
         let handle = self.handle.filter(|_| self.kind != KeyKind::Missing).ok_or(Refused)?;
         // SAFETY: `delete` is one of the server's two functions that delete a key. The handle is
-        // open for writing; it stays open on what is then an empty key.
+        // open for writing; it stays open on the then empty key.
         accepted(unsafe { delete(handle.as_ptr()) })?;
         self.0.kind = KeyKind::Missing;
         Ok(())
     }
 
-    /// The handle, whatever is behind it.
+    /// Returns the handle, whatever the type of the value.
     pub(super) fn handle(&self) -> Option<NonNull<raw::RedisModuleKey>> {
         self.0.handle
     }
 
-    /// Takes note of what it holds, after a change by the handle.
+    /// Records the type of the value after a change through the handle.
     pub(super) fn holds(&mut self, kind: KeyKind) {
         self.0.kind = kind;
     }
 
-    /// Context and name, for an effect on this key.
+    /// Returns the context and the name, for an effect on this key.
     pub(super) fn effect_target(&self) -> (*mut raw::RedisModuleCtx, *mut raw::RedisModuleString) {
         (self.name.context.as_ptr(), self.name.string)
     }
 
-    /// Closes it, so that others may look at it when they are told of the change.
+    /// Closes it, so that clients and modules may read it when the change is announced.
     pub fn close(self) -> ChangedKey<'call> {
         let KeyName { context, string, .. } = self.0.name;
         drop(self);

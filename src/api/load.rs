@@ -1,4 +1,4 @@
-//! What a module can do while the server loads it: announce itself and register its commands.
+//! Functions for a module while the server loads it: set options and register commands.
 
 use super::call::CommandFunction;
 use super::command::{Description, NO_KEY_SPEC, arguments, key_spec};
@@ -10,12 +10,12 @@ use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Valkey 9: without it the server refuses to migrate slots while the module is loaded.
+/// Valkey 9: without this option the server refuses to migrate slots while the module is loaded.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
-/// Who wants to know that the server ends.
+/// A receiver of the server's shutdown event.
 pub trait End {
-    /// It ends now, and serves nobody any more.
+    /// Called when the server shuts down. It serves no more clients.
     fn ends();
 }
 
@@ -28,14 +28,15 @@ extern "C" fn end<E: End>(
     guard((), E::ends);
 }
 
-/// How many commands the server has served: the same number all through one command, and another
-/// for the next, also within a transaction. `None` when it does not tell.
+/// Returns the number of commands that the server has served; `None` if the server does not tell.
+/// The number is constant during one command and differs for the next one, also within a
+/// transaction.
 pub fn commands_served() -> Option<u64> {
     let (get, free) = (api!(RedisModule_GetServerInfo), api!(RedisModule_FreeServerInfo));
     let field = api!(RedisModule_ServerInfoGetFieldUnsigned);
     let mut error = 0;
-    // SAFETY: the section and the field are C strings; without a context what is got is ours to
-    // free, which happens once.
+    // SAFETY: the section and the field are C strings. Without a context, this function frees the
+    // result, once.
     let count = unsafe {
         let info = get(ptr::null_mut(), c"stats".as_ptr());
         let count = field(info, c"total_commands_processed".as_ptr(), &raw mut error);
@@ -45,11 +46,11 @@ pub fn commands_served() -> Option<u64> {
     (error == raw::REDISMODULE_OK as c_int).then_some(count)
 }
 
-/// Whether the server can take back a command with more than seven subcommands, as it does with a
-/// load that it refuses.
+/// Returns true if the server can remove a command with more than seven subcommands, as it does
+/// after a load that it refuses.
 ///
-/// Valkey 8.1 reads freed memory then, and may crash: the table of the subcommands shrinks under
-/// the loop that empties it, which smaller ones cannot (valkey-io/valkey pull request 2753). Redis
+/// Valkey 8.1 then reads freed memory and may crash: the table of subcommands shrinks under the
+/// loop that empties it, which a smaller table cannot (valkey-io/valkey pull request 2753). Redis
 /// has no version of that number.
 pub fn frees_subcommands() -> bool {
     const VALKEY_8_1: c_int = 0x0801;
@@ -62,13 +63,13 @@ pub fn frees_subcommands() -> bool {
 pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 
 impl<'load> Loader<'load> {
-    /// The loader behind the context that the `redis_module!` block hands on; `None` for one that
-    /// is no server's. One of anything but a load is refused by the server's functions.
+    /// Returns the loader for the context that the `redis_module!` block passes on; `None` for a
+    /// null context. The server's functions refuse a context that is not one of a load.
     pub fn new(ctx: &'load redis_module::Context) -> Option<Self> {
         (!ctx.ctx.is_null()).then_some(Self(ctx.ctx, PhantomData))
     }
 
-    /// The server's context of the load.
+    /// Returns the server's context of the load.
     pub(super) fn ctx(&self) -> *mut raw::RedisModuleCtx {
         self.0
     }
@@ -78,14 +79,14 @@ impl<'load> Loader<'load> {
         log(self.0, message);
     }
 
-    /// Announces what the module copes with.
+    /// Declares the server features that the module supports.
     pub fn set_options(&self) {
         let mut options = raw::REDISMODULE_OPTIONS_HANDLE_IO_ERRORS as c_int
             | raw::REDISMODULE_OPTIONS_HANDLE_REPL_ASYNC_LOAD as c_int
             | raw::REDISMODULE_OPTION_NO_IMPLICIT_SIGNAL_MODIFIED as c_int;
         let mut found: *mut c_void = ptr::null_mut();
-        // SAFETY: the server writes a function pointer where the second argument points, or
-        // nothing. It is only looked at, never called.
+        // SAFETY: the server writes a function pointer to the second argument, or nothing. The
+        // pointer is never called.
         let is_valkey = unsafe {
             raw::RedisModule_GetApi.is_some_and(|get_api| {
                 let name = c"ValkeyModule_SetModuleOptions";
@@ -99,16 +100,17 @@ impl<'load> Loader<'load> {
         unsafe { api!(RedisModule_SetModuleOptions)(self.0, options) };
     }
 
-    /// Makes the words of the effects. The last step of a load, so that a refused one leaves none.
+    /// Creates the words of the effects. This is the last step of a load, so that a refused load
+    /// leaves none.
     pub fn make_words(&self) {
         make_words();
     }
 
-    /// Adds an ACL category, where the server can.
+    /// Adds an ACL category, if the server supports that.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when it cannot, or has that category already.
+    /// [`Refused`] if it does not, or has that category already.
     pub fn add_acl_category(&self, name: &CStr) -> Result<(), Refused> {
         // SAFETY: as in `api!`; the context is that of the load.
         unsafe {
@@ -117,36 +119,36 @@ impl<'load> Loader<'load> {
         }
     }
 
-    /// Takes back the subscription to the cron that the `redis_module!` block makes for an
-    /// `#[cron_event_handler]` before it calls us.
+    /// Cancels the subscription to the cron that the `redis_module!` block makes for an
+    /// `#[cron_event_handler]` before it calls the module.
     pub fn unsubscribe_from_cron(&self) {
-        // An error means that there is none, or that the server is too old for any.
+        // An error means that there is no subscription, or that the server is too old for one.
         let _ = self.subscribe(raw::REDISMODULE_EVENT_CRON_LOOP, None);
     }
 
-    /// Makes the server tell `E` when it ends in an orderly way.
+    /// Makes the server notify `E` of an orderly shutdown.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when it cannot.
+    /// [`Refused`] if the server cannot.
     pub fn subscribe_to_end<E: End>(&self) -> Result<(), Refused> {
         self.subscribe(raw::REDISMODULE_EVENT_SHUTDOWN, Some(end::<E>))
     }
 
     fn subscribe(&self, id: u64, callback: raw::RedisModuleEventCallback) -> Result<(), Refused> {
-        // SAFETY: as in `api!`. A load that is refused because the server lacks the function has to
-        // get here, too.
+        // SAFETY: as in `api!`. This must also work in a load that is refused because the server
+        // lacks the function.
         let subscribe = unsafe { raw::RedisModule_SubscribeToServerEvent }.ok_or(Refused)?;
-        // SAFETY: the context is that of the load; the event is one that the header names.
+        // SAFETY: the context is that of the load; the event is defined in the header.
         accepted(unsafe { subscribe(self.0, raw::RedisModuleEvent { id, dataver: 1 }, callback) })
     }
 
-    /// Registers a command with all that it says of itself. `CONTAINER|NAME` is a subcommand of
-    /// what was registered before it, without a function.
+    /// Registers a command with its description. `CONTAINER|NAME` is a subcommand of a container
+    /// registered earlier, without a function.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the name is taken or the server finds fault with the description.
+    /// [`Refused`] if the name is taken or the server rejects the description.
     pub fn register_command(
         &self,
         command: &Description,
@@ -173,18 +175,18 @@ impl<'load> Loader<'load> {
         self.set_command_info(command)
     }
 
-    /// What the server made of a command that this load has registered.
+    /// Returns the server's object for a command that this load has registered.
     fn registered(&self, name: &CStr) -> Result<*mut raw::RedisModuleCommand, Refused> {
         // SAFETY: the context is that of the load.
         let registered = unsafe { api!(RedisModule_GetCommand)(self.0, name.as_ptr()) };
         if registered.is_null() { Err(Refused) } else { Ok(registered) }
     }
 
-    /// Registers a command that says nothing of itself, with its key at argument 1.
+    /// Registers a command without a description, with its key at argument 1.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the name is taken or a flag unknown.
+    /// [`Refused`] if the name is taken or a flag unknown.
     #[cfg(feature = "noop-command")]
     pub fn register_bare_command(
         &self,
@@ -197,11 +199,11 @@ impl<'load> Loader<'load> {
         accepted(unsafe { create(self.0, name.as_ptr(), Some(function), flags.as_ptr(), 1, 1, 1) })
     }
 
-    /// Files a command under ACL categories, where the server can.
+    /// Adds a command to ACL categories, if the server supports that.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when it cannot, or does not know one of them.
+    /// [`Refused`] if it does not, or does not know one of them.
     pub fn set_acl_categories(&self, command: &Description, names: &CStr) -> Result<(), Refused> {
         // SAFETY: as in `api!`.
         let set = unsafe { raw::RedisModule_SetCommandACLCategories }.ok_or(Refused)?;

@@ -1,19 +1,19 @@
-//! The server's API made safe: all `unsafe` written by hand, behind functions safe to call.
+//! The server's API made safe: all handwritten `unsafe` code, behind safe functions.
 //!
-//! Nothing here knows a limiter, a state or a command of ours: what goes in and comes out are
+//! Nothing here knows about limiters, states or the module's commands: the inputs and outputs are
 //! bytes, numbers and texts. Read `call` and `key` first; `sorted_set`, `effect`, `reply`, `info`,
-//! `setting`, `command` and `load` are a part of the server's API each.
+//! `setting`, `command` and `load` each cover one part of the server's API.
 //!
 //! Three rules hold. Every function that the server calls catches unwinding (`guard`), because a
-//! panic that leaves an `extern "C"` function aborts the process. Bytes that a client sent never
-//! pass through a C string or a format. And what is handed out borrows from the call it belongs to,
-//! so that nothing outlives the command.
+//! panic that leaves an `extern "C"` function aborts the process. Bytes from a client never pass
+//! through a C string or a format. Every value handed out borrows from its call, so that nothing
+//! outlives the command.
 
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_longlong};
 use std::{ptr, slice};
 
-/// A function of the server's API. Those used in this folder are checked at load.
+/// Returns a function of the server's API. Those used in this folder are checked at load.
 macro_rules! api {
     ($name:ident) => {{
         #[allow(unused_unsafe, reason = "stands inside and outside of unsafe blocks")]
@@ -23,7 +23,7 @@ macro_rules! api {
     }};
 }
 
-/// Whether the server has each of these functions, with its name.
+/// Lists these functions, each with its name and whether the server has it.
 macro_rules! presence {
     ($($name:ident)*) => {
         // SAFETY: as in `api!`.
@@ -42,11 +42,11 @@ pub mod reply;
 pub mod setting;
 pub mod sorted_set;
 
-/// The server said no: it has no such thing, the name is taken, the value is not of that kind.
+/// The server refused: it lacks the feature, the name is taken, or the value has another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// The first function that the server lacks, if any: it is then too old.
+/// Returns the first function that the server lacks, if any: it is then too old.
 pub fn missing_function() -> Option<&'static str> {
     let functions = presence!(
         RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
@@ -78,20 +78,21 @@ pub fn missing_function() -> Option<&'static str> {
     functions.into_iter().find(|(_, present)| !present).map(|(name, _)| name)
 }
 
-/// The server's cached time of the running command in Unix microseconds, where it tells.
+/// Returns the server's cached time of the running command in Unix microseconds; `None` if the
+/// server does not provide it.
 pub fn cached_time_us() -> Option<u64> {
     // SAFETY: as in `api!`; the function takes nothing and only reads.
     let us = unsafe { raw::RedisModule_CachedMicroseconds.map(|cached| cached()) }?;
     u64::try_from(us).ok()
 }
 
-/// Whether the server tells the cached time of the running command.
+/// Returns true if the server provides the cached time of the running command.
 pub fn has_cached_time() -> bool {
     // SAFETY: as in `api!`.
     unsafe { raw::RedisModule_CachedMicroseconds }.is_some()
 }
 
-/// Writes a line to the server's log, on behalf of no command in particular.
+/// Writes a line to the server's log, outside of any command.
 pub fn log_warning(message: &str) {
     log(ptr::null_mut(), message);
 }
@@ -105,17 +106,17 @@ fn log(ctx: *mut raw::RedisModuleCtx, message: &str) {
     unsafe { api!(RedisModule_Log)(ctx, level, format, message.as_ptr()) };
 }
 
-/// What a function of the API answers, as a result.
+/// Converts the result code of an API function.
 fn accepted(result: c_int) -> Result<(), Refused> {
     if result == raw::REDISMODULE_OK as c_int { Ok(()) } else { Err(Refused) }
 }
 
-/// An unsigned number as the API takes it.
+/// Converts an unsigned number to the API's integer type.
 fn to_integer(number: u64) -> c_longlong {
     c_longlong::try_from(number).unwrap_or(c_longlong::MAX)
 }
 
-/// The bytes of a string of the server.
+/// Returns the bytes of a string of the server.
 ///
 /// # Safety
 ///

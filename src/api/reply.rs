@@ -1,4 +1,4 @@
-//! The context of a command, and the replies that it takes.
+//! The context of a command, and the replies that it sends.
 
 use super::{bytes_of, log, to_integer};
 use redis_module::raw;
@@ -21,12 +21,13 @@ pub enum Value {
 impl Context<'_> {
     /// # Safety
     ///
-    /// `ctx` must be the context of the running command, and the lifetime end before that does.
+    /// `ctx` must be the context of the running command, and the lifetime must end before the
+    /// command does.
     pub(super) unsafe fn new(ctx: *mut raw::RedisModuleCtx) -> Self {
         Self(ctx, PhantomData)
     }
 
-    /// The server's own pointer.
+    /// Returns the server's own pointer.
     pub(super) fn as_ptr(self) -> *mut raw::RedisModuleCtx {
         self.0
     }
@@ -70,7 +71,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithLongLong)(self.0, integer) };
     }
 
-    /// Replies with a map: flat for a client that speaks RESP2.
+    /// Replies with a map, which is flat for a client that uses RESP2.
     pub fn reply_map(self, pairs: &[(&'static str, Value)]) {
         let len = pairs.len().try_into().unwrap_or(0);
         // SAFETY: the context is that of the running command; as many pairs follow as announced.
@@ -136,7 +137,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithSimpleString)(self.0, c"OK".as_ptr()) };
     }
 
-    /// Replies with a text, of which a client may have sent a part.
+    /// Replies with a text, which may contain bytes from a client.
     pub fn reply_text(self, text: &str) {
         // SAFETY: the context is that of the running command; the text goes with its length.
         unsafe {
@@ -157,13 +158,14 @@ impl Context<'_> {
         log(self.0, message);
     }
 
-    /// The name of the user who called; `None` when it was none, as for another module.
+    /// Returns the name of the calling user; `None` if there is no user, as for a call by another
+    /// module.
     pub fn user_name(self) -> Option<Vec<u8>> {
-        // `GetCurrentUserName` would read the name of a user that is not there.
+        // `GetCurrentUserName` would read the name of a user that does not exist.
         let id = api!(RedisModule_GetClientId);
         let name = api!(RedisModule_GetClientUserNameById);
-        // SAFETY: the context is that of the running command; a name that is got is ours to free,
-        // which happens once, after its bytes were copied.
+        // SAFETY: the context is that of the running command. This function frees the name once,
+        // after copying its bytes.
         unsafe {
             let name = name(self.0, id(self.0));
             if name.is_null() {
@@ -181,7 +183,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithNull)(self.0) };
     }
 
-    /// Replies with an error, whose text must have nothing of what a client sent.
+    /// Replies with an error. The text must not contain bytes from a client.
     pub fn reply_error(self, text: &CStr) {
         // SAFETY: the context is that of the running command; the server copies the text.
         unsafe { api!(RedisModule_ReplyWithError)(self.0, text.as_ptr()) };

@@ -8,57 +8,57 @@ use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// A setting that is yes or no, and stays as the server was started with it.
+/// A setting that is yes or no, fixed at the start of the server.
 pub trait Flag {
-    /// Its name after the module's.
+    /// Its name, without the module's prefix.
     const NAME: &'static CStr;
-    /// What it is when nobody says anything.
+    /// Its default.
     const DEFAULT: bool;
 
-    /// What it is.
+    /// Returns the current value.
     fn get() -> bool;
 
-    /// Applies what the configuration says.
+    /// Applies the configured value.
     fn set(value: bool);
 }
 
-/// A setting that is a number, and can be changed at any time.
+/// A setting that is a number and can be changed at any time.
 pub trait Number {
-    /// Its name after the module's.
+    /// Its name, without the module's prefix.
     const NAME: &'static CStr;
-    /// What it is when nobody says anything.
+    /// Its default.
     const DEFAULT: i64;
-    /// The smallest that the server lets through.
+    /// The smallest value that the server accepts.
     const MIN: i64;
-    /// The largest.
+    /// The largest value that the server accepts.
     const MAX: i64;
 
-    /// What it is.
+    /// Returns the current value.
     fn get() -> i64;
 
-    /// Changes it; `false` when the number is none of those accepted, and nothing changes.
+    /// Changes it. Returns false, and changes nothing, if the number is not accepted.
     fn set(value: i64) -> bool;
 }
 
-/// A setting that is a text, and stays as the server was started with it.
+/// A setting that is a text, fixed at the start of the server.
 pub trait Text {
-    /// Its name after the module's.
+    /// Its name, without the module's prefix.
     const NAME: &'static CStr;
-    /// What it is when nobody says anything.
+    /// Its default.
     const DEFAULT: &'static CStr;
 
-    /// Where the server's own string of it is kept.
+    /// Returns the storage of the server's string of it.
     fn kept() -> &'static KeptText;
 
-    /// Applies what the configuration says; `false` when that cannot be.
+    /// Applies the configured value. Returns false if it is not accepted.
     fn set(value: &[u8]) -> bool;
 }
 
-/// A text as the server wants to have it back: a string of its own, which stays ours.
+/// A text in the form that the server reads: a string of the server, owned by the module.
 pub struct KeptText(AtomicPtr<raw::RedisModuleString>);
 
 impl KeptText {
-    /// None yet.
+    /// Creates an empty storage.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
@@ -69,8 +69,8 @@ impl KeptText {
 
     fn set(&self, value: &[u8]) {
         let create = api!(RedisModule_CreateString);
-        // SAFETY: the server copies the bytes; without a context the string is ours. What it takes
-        // the place of is ours too, and the server keeps no pointer to it.
+        // SAFETY: the server copies the bytes; without a context the module owns the string. It
+        // also owns the one that is replaced, to which the server keeps no pointer.
         unsafe {
             let new = create(ptr::null_mut(), value.as_ptr().cast(), value.len());
             let old = self.0.swap(new, Relaxed);
@@ -86,7 +86,7 @@ impl Loader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the server does not accept it.
+    /// [`Refused`] if the server does not accept it.
     pub fn register_flag<F: Flag>(&self) -> Result<(), Refused> {
         // SAFETY: the context is that of the load; getter and setter ignore their data.
         let result = unsafe {
@@ -108,7 +108,7 @@ impl Loader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the server does not accept it.
+    /// [`Refused`] if the server does not accept it.
     pub fn register_number<N: Number>(&self) -> Result<(), Refused> {
         // SAFETY: the context is that of the load; getter and setter ignore their data.
         let result = unsafe {
@@ -132,7 +132,7 @@ impl Loader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] when the server does not accept it.
+    /// [`Refused`] if the server does not accept it.
     pub fn register_text<T: Text>(&self) -> Result<(), Refused> {
         // SAFETY: the context is that of the load; getter and setter ignore their data.
         let result = unsafe {
@@ -150,11 +150,11 @@ impl Loader<'_> {
         accepted(result)
     }
 
-    /// Applies what the configuration says of the registered settings.
+    /// Applies the configured values of the registered settings.
     ///
     /// # Errors
     ///
-    /// [`Refused`] when a value is out of bounds; the server has logged which.
+    /// [`Refused`] if a value is out of bounds; the server has logged which.
     pub fn load_settings(&self) -> Result<(), Refused> {
         // SAFETY: the context is that of the load.
         accepted(unsafe { api!(RedisModule_LoadConfigs)(self.ctx()) })
