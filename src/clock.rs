@@ -1,7 +1,8 @@
-//! The module's clock: the only place that reads one.
+//! The module's clock: the only code that reads the time.
 //!
-//! It shows the server's cached time of the running command where the API tells it, which stands
-//! still through MULTI and scripts, and the system's time elsewhere. `RL.DEBUG CLOCK` can stop it.
+//! It returns the server's cached time of the running command if the API provides it, which is
+//! constant during MULTI and scripts, and the system's time otherwise. `RL.DEBUG CLOCK` can freeze
+//! it.
 
 use crate::api;
 use redis_throttle_engine::grammar::clock::ClockAction;
@@ -10,24 +11,24 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Where the clock stands, in microseconds; [`RUNNING`] when it runs.
+/// The time at which the clock is frozen, in microseconds; [`RUNNING`] if it runs.
 static FROZEN_AT_US: AtomicU64 = AtomicU64::new(RUNNING);
 const RUNNING: u64 = u64::MAX;
 
-/// While the clock stands, real expiry must not interfere: keys live this much longer.
+/// The additional life of keys while the clock is frozen, so that real expiry does not interfere.
 const FROZEN_TTL_EXTRA: Span = Span::from_days(1);
 
 /// The clock would leave its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
 
-/// The time of this command.
+/// Returns the time of this command.
 pub fn now() -> Instant {
     frozen_at().unwrap_or_else(real)
 }
 
-/// When a key has to expire, in real Unix milliseconds, rounded up, for what lapses at `lapses_at`
-/// on the module's clock.
+/// Returns the expiry of a key whose state expires at `lapses_at` on the module's clock, in real
+/// Unix milliseconds, rounded up.
 pub fn expire_at_ms(lapses_at: Instant) -> u64 {
     let instant = match frozen_at() {
         None => lapses_at,
@@ -36,11 +37,11 @@ pub fn expire_at_ms(lapses_at: Instant) -> u64 {
     instant.as_ms_ceil()
 }
 
-/// Stops, moves or restarts the clock, and tells what it shows then.
+/// Freezes, moves or resumes the clock, and returns its new time.
 ///
 /// # Errors
 ///
-/// [`OutOfRange`] when it would show a time before 1970 or after 2200; it then stays as it was.
+/// [`OutOfRange`] if the time would be before 1970 or after 2200; the clock is then unchanged.
 pub fn apply(action: ClockAction) -> Result<Instant, OutOfRange> {
     let target_us = match action {
         ClockAction::Freeze(instant) => Some(instant.unwrap_or_else(now).as_us()),
@@ -56,17 +57,17 @@ pub fn apply(action: ClockAction) -> Result<Instant, OutOfRange> {
     Ok(now())
 }
 
-/// Lets the clock show the real time.
+/// Makes the clock return the real time.
 pub fn resume() {
     FROZEN_AT_US.store(RUNNING, Relaxed);
 }
 
-/// Whether the clock stands.
+/// Returns true if the clock is frozen.
 pub fn is_frozen() -> bool {
     frozen_at().is_some()
 }
 
-/// Where the time comes from, for `INFO`.
+/// Returns the source of the time, for `INFO`.
 pub fn source() -> &'static CStr {
     if api::has_cached_time() { c"server" } else { c"system" }
 }
@@ -78,12 +79,12 @@ fn frozen_at() -> Option<Instant> {
     }
 }
 
-/// The real time, kept within the range that the limiters are proven for.
+/// Returns the real time, limited to the range for which the limiters are proven.
 fn real() -> Instant {
     api::cached_time_us().map_or_else(system, Instant::from_us).min(Instant::CLOCK_MAX)
 }
 
-/// The system's clock; the epoch itself when it is set before that.
+/// Returns the system's time, or the epoch if the system's clock is set before it.
 fn system() -> Instant {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Instant::from_us(u64::try_from(since_epoch.as_micros()).unwrap_or(u64::MAX))

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-/// Registers the settings and applies what the configuration says of them.
+/// Registers the settings and applies their configured values.
 ///
 /// # Errors
 ///
-/// [`Refused`] when the server does not take them, or one is set out of bounds.
+/// [`Refused`] if the server does not accept them, or one is out of bounds.
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.register_flag::<DebugCommands>()?;
     loader.register_flag::<WithRedisCell>()?;
@@ -25,7 +25,7 @@ pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.load_settings()
 }
 
-/// Whether `RL.DEBUG` works. Fixed at load.
+/// The setting that enables `RL.DEBUG`. Fixed at load.
 struct DebugCommands;
 
 static DEBUG_COMMANDS: AtomicBool = AtomicBool::new(DebugCommands::DEFAULT);
@@ -45,12 +45,12 @@ impl Flag for DebugCommands {
     }
 }
 
-/// Whether `RL.DEBUG` works.
+/// Returns true if `RL.DEBUG` is enabled.
 pub fn debug_commands() -> bool {
     DEBUG_COMMANDS.load(Relaxed)
 }
 
-/// Whether there is `CL.THROTTLE`, the command of redis-cell. Fixed at load.
+/// The setting that enables `CL.THROTTLE`, the command of redis-cell. Fixed at load.
 struct WithRedisCell;
 
 static REDIS_CELL: AtomicBool = AtomicBool::new(WithRedisCell::DEFAULT);
@@ -70,12 +70,12 @@ impl Flag for WithRedisCell {
     }
 }
 
-/// Whether there is `CL.THROTTLE`, the command of redis-cell.
+/// Returns true if `CL.THROTTLE`, the command of redis-cell, is enabled.
 pub fn redis_cell() -> bool {
     REDIS_CELL.load(Relaxed)
 }
 
-/// Into how many slots a sliding log divides its window.
+/// The setting with the number of slots into which a sliding log divides its window.
 struct SlidingLogSlots;
 
 static SLIDING_LOG_SLOTS: AtomicU32 = AtomicU32::new(Slots::DEFAULT.count() as u32);
@@ -101,12 +101,12 @@ impl Number for SlidingLogSlots {
     }
 }
 
-/// Into how many slots a sliding log divides its window.
+/// Returns the number of slots into which a sliding log divides its window.
 pub fn sliding_log_slots() -> Slots {
     Slots::new(SLIDING_LOG_SLOTS.load(Relaxed)).unwrap_or(Slots::DEFAULT)
 }
 
-/// An allowed call that leaves less than so many per cent of its limit is counted as near to it.
+/// The setting with the percentage of a limit below which an allowed call counts as near the limit.
 struct NearLimitPercent;
 
 static NEAR_LIMIT_PERCENT: AtomicU8 = AtomicU8::new(NearLimitPercent::DEFAULT as u8);
@@ -132,16 +132,16 @@ impl Number for NearLimitPercent {
     }
 }
 
-/// An allowed call that leaves less than so many per cent of its limit is counted as near to it.
+/// Returns the percentage of a limit: an allowed call that leaves less counts as near the limit.
 pub fn near_limit_percent() -> u8 {
     NEAR_LIMIT_PERCENT.load(Relaxed)
 }
 
-/// Where the policies are read from and written to. Fixed at load.
+/// The setting with the path of the policy file. Fixed at load.
 struct PolicyFile;
 
 static POLICY_FILE_TEXT: KeptText = KeptText::new();
-/// Absolute, because the server may go to another folder later.
+/// The path is absolute, because the server may change its working directory later.
 static POLICY_FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 impl Text for PolicyFile {
@@ -167,7 +167,7 @@ impl Text for PolicyFile {
     }
 }
 
-/// Where the policies are read from and written to, if anywhere.
+/// Returns the path of the policy file; `None` if none is set.
 pub fn policy_file() -> Option<PathBuf> {
     POLICY_FILE.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }

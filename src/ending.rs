@@ -1,12 +1,12 @@
-//! The ending of a call, one for all commands. Its order:
+//! The end of a call, the same for all commands. Its order:
 //!
-//! 1. everything that can fail: the arguments, the decision, the making of the reply;
+//! 1. everything that can fail: the arguments, the decision, building the reply;
 //! 2. the commit: value, expiry and effect, and the key is closed ([`store`]);
 //! 3. the announcement to clients that watch the key ([`Stored::announce`]);
 //! 4. the count for `INFO`, and the reply in one go ([`answer`]).
 //!
-//! A call with several keys (`rule_set`) commits all of them before it announces any of them: a
-//! client that is told of one change may read the other keys at once.
+//! A call with several keys (`rule_set`) commits all of them before it announces any: a client that
+//! is told of one change may read the other keys at once.
 
 use crate::api::call::Call;
 use crate::api::key::WriteKey;
@@ -15,11 +15,11 @@ use crate::fault::{self, Point};
 use crate::info;
 use crate::keyspace::{Commit, CommitError, Committed};
 
-/// The change of one key, committed and not announced yet; `None` if the call changes nothing.
+/// The change of one key, committed but not announced; `None` if the call changes nothing.
 #[must_use]
 pub struct Stored<'call>(Option<Committed<'call>>);
 
-/// Commits `write`, if there is one, and closes the key. The reply has to be made before.
+/// Commits `write`, if there is one, and closes the key. The reply must be complete before.
 ///
 /// # Errors
 ///
@@ -36,7 +36,7 @@ pub fn store<'call, W: Commit>(
 }
 
 impl<'call> Stored<'call> {
-    /// Announces the change. It borrows the whole call, so that no key is open meanwhile.
+    /// Announces the change. It borrows the whole call, so no key is open meanwhile.
     ///
     /// # Errors
     ///
@@ -50,9 +50,9 @@ impl<'call> Stored<'call> {
     }
 }
 
-/// The reply of a command that decides, made and not sent yet.
+/// The reply of a command that decides, complete but not sent.
 pub trait Reply {
-    /// Sends it.
+    /// Sends the reply.
     fn send(&self, context: Context<'_>);
 }
 
@@ -63,7 +63,7 @@ impl<const N: usize> Reply for [i64; N] {
     }
 }
 
-/// Answers 1 or 0.
+/// Replies with 1 or 0.
 impl Reply for bool {
     fn send(&self, context: Context<'_>) {
         context.reply_integer((*self).into());

@@ -1,5 +1,5 @@
-//! What the server calls: load, unload, the cron, `INFO` and every command. This file alone sees
-//! both the server's API and what is done with it.
+//! The entry points for the server: load, unload, the cron, `INFO` and every command. Only this
+//! file sees both the server's API and the code that uses it.
 
 use crate::api::call::{Call, Commands};
 use crate::api::command::KeyRange;
@@ -14,7 +14,7 @@ use redis_module_macros::cron_event_handler;
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Stands in for the server's allocator in unit tests, which run without a server.
+/// Replaces the server's allocator in unit tests, which run without a server.
 #[cfg(test)]
 type Allocator = std::alloc::System;
 #[cfg(not(test))]
@@ -27,7 +27,7 @@ const ALLOCATOR: Allocator = redis_module::alloc::RedisAlloc;
 
 redis_module! {
     name: "rl",
-    // What `MODULE LIST` shows: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
+    // The version in `MODULE LIST`: 10,000 x major + 100 x minor + patch, of Cargo.toml's version.
     version: 200,
     allocator: (Allocator, ALLOCATOR),
     data_types: [],
@@ -35,7 +35,7 @@ redis_module! {
     deinit: on_unload,
 }
 
-/// The commands of the table, as the server calls them.
+/// The commands of the table, in the form that the server calls.
 struct Table;
 
 impl Commands for Table {
@@ -51,14 +51,14 @@ impl Commands for Table {
     }
 }
 
-/// Called by the server through the block above, which has bound the API by then.
+/// Loads the module. The server calls it through the block above, which has bound the API by then.
 fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
     let Some(loader) = Loader::new(ctx) else { return Status::Err };
     let loaded = api::guard::guard(Err(Refused), || load(&loader, args.len()));
     if loaded.is_ok() {
         return Status::Ok;
     }
-    // Redis 7.0 forgets to, and would call into a library that it has closed.
+    // Redis 7.0 keeps the subscription, and would call into a library that it has closed.
     api::guard::guard((), || loader.unsubscribe_from_cron());
     Status::Err
 }
@@ -73,7 +73,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             "redis-throttle needs Redis 7.0 or Valkey 8.0 or newer: this server has no {name}"
         )));
     }
-    // The block has registered a function of its own, which is unfit for a crash report.
+    // The block has registered a function of its own, which is unsafe in a crash report.
     loader.register_info::<info::Report>()?;
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("no message");
@@ -121,7 +121,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
                 command.hint_if_taken()
             ))
         })?;
-        // A category that cannot be set is no reason not to run.
+        // The module runs even if a category cannot be set.
         let _ = loader
             .set_acl_categories(description, description.categories_and_own)
             .or_else(|Refused| loader.set_acl_categories(description, description.categories));
@@ -134,9 +134,9 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-/// After how many commands the module was loaded, while the server may still take the load back:
-/// until the first cron after it. [`UNCOUNTED`] where the server does not count, [`SETTLED`] after
-/// the cron, [`ENDING`] when the server ends.
+/// The number of commands that the server had served when it loaded the module. It is valid while
+/// the server may still undo the load: until the first cron after it. [`UNCOUNTED`] if the server
+/// does not count, [`SETTLED`] after the cron, [`ENDING`] when the server shuts down.
 static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
 const UNCOUNTED: u64 = u64::MAX - 2;
 const SETTLED: u64 = u64::MAX - 1;
@@ -147,7 +147,7 @@ fn on_cron(_: &redis_module::Context, _: u64) {
     LOADED_AFTER.store(SETTLED, Relaxed);
 }
 
-/// The orderly end of the server.
+/// The orderly shutdown of the server.
 struct AtEnd;
 
 impl End for AtEnd {
@@ -156,13 +156,14 @@ impl End for AtEnd {
     }
 }
 
-/// Called by the server before it lets go of the module.
+/// Decides if the server may unload the module.
 ///
-/// Refused, because servers keep pointers to a module's commands: in a queue of MULTI, and for
-/// calls that CLIENT PAUSE holds back. Two are let go. What the server takes back itself in the
-/// very command that loaded the module, as after an unknown option of MODULE LOADEX: no other
-/// client was served in between, and after a refusal the module would stay behind an error. And
-/// what Valkey 9 unloads when it ends, where a refusal would be a false alarm in the log.
+/// Unloading is refused, because servers keep pointers to a module's commands: in a queue of MULTI,
+/// and for calls that CLIENT PAUSE delays. There are two exceptions. The first is a load that the
+/// server itself undoes in the very command that loaded the module, as after an unknown option of
+/// MODULE LOADEX: no other client was served in between, and after a refusal the module would stay
+/// loaded although the command returned an error. The second is a shutdown of Valkey 9, which
+/// unloads modules: a refusal would be a false alarm in the log.
 fn on_unload(_: &redis_module::Context) -> Status {
     api::guard::guard(Status::Err, || {
         let may_go = match LOADED_AFTER.load(Relaxed) {

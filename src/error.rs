@@ -1,4 +1,4 @@
-//! What a command can answer instead of a decision.
+//! The errors of the commands, and their texts.
 
 use crate::api::call::NoKey;
 use crate::api::key::RepeatedKey;
@@ -16,7 +16,7 @@ use redis_throttle_engine::policy::families::Refusal;
 use redis_throttle_engine::reservations::window::ReservationError;
 use std::ffi::{CStr, CString};
 
-/// The answer to a panic.
+/// The reply after a panic.
 pub const INTERNAL: &CStr =
     c"ERR internal error: the call was stopped and the key left as it was, see the server's log";
 
@@ -26,58 +26,58 @@ const NO_POLICY: &CStr = c"NOPOLICY no such policy";
 
 const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
 
-/// Why a command did not do what it was asked for. The texts of the grammar stand there.
+/// The reason why a command failed. The grammar has the texts of its own errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
-    /// The arguments are wrong.
+    /// The arguments are invalid.
     Grammar(GrammarError),
-    /// The key holds no state of the algorithm asked for.
+    /// The key holds no state of the requested algorithm.
     WrongType,
     /// The key holds no state at all.
     NotAState,
-    /// There is no such policy, and the call brings no rule.
+    /// There is no such policy, and the call has no `DEFAULT` rule.
     NoPolicy,
-    /// One of several rules is wrong.
+    /// One of several rules failed.
     InRule {
-        /// Which, counted from 1.
+        /// Its number, counted from 1.
         number: usize,
-        /// What is wrong with it.
+        /// Its error.
         error: RuleError,
     },
-    /// A charge would owe more than can be owed.
+    /// A charge exceeds the largest debt or total.
     Charge(ChargeError),
-    /// The server does not tell of the holders of leases.
+    /// The server does not count the holders of a lease key.
     NotTold,
-    /// A reservation that is settled is to be made anew.
+    /// A reservation is made under an id that was already committed.
     Settled,
-    /// The key remembers as many ids as it may.
+    /// The key stores the largest allowed number of ids.
     TooManyReservations,
-    /// The server did not take the new state, or its effect.
+    /// The server did not store the new state, or did not replicate its effect.
     Commit(CommitError),
-    /// `RL.DEBUG` is switched off.
+    /// `RL.DEBUG` is disabled.
     DebugDisabled,
     /// The clock would leave its range.
     ClockRange,
     /// `RL.POLICY` has no such subcommand.
     UnknownSubcommand,
-    /// A policy is not taken.
+    /// A policy is rejected.
     Policy(Refusal),
-    /// The policy file is not read or written.
+    /// The policy file cannot be read or written.
     PolicyFile(FileError),
 }
 
-/// What can be wrong with one of several rules.
+/// The error of one of several rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// Its arguments.
+    /// Its arguments are invalid.
     Grammar(GrammarError),
-    /// Its key, which an earlier rule has too.
+    /// An earlier rule has the same key.
     RepeatedKey,
-    /// Its key, which holds no state of its algorithm.
+    /// Its key holds no state of its algorithm.
     WrongType,
-    /// Its key, about whose holders the server does not tell.
+    /// The server does not count the holders of its key.
     NotTold,
-    /// Its policy: there is none, and it brings no rule.
+    /// Its policy does not exist, and it has no `DEFAULT` rule.
     NoPolicy,
 }
 
@@ -94,7 +94,7 @@ impl RuleError {
 }
 
 impl CommandError {
-    /// Sends it.
+    /// Replies with the error.
     pub fn reply(self, context: Context<'_>) {
         match (self, self.text()) {
             (Self::PolicyFile(error), _) => context.reply_error(&file_error_text(error)),
@@ -156,7 +156,8 @@ fn refusal_text(refusal: Refusal) -> &'static CStr {
     }
 }
 
-/// The text of an error about the policy file, which says of what is wrong in a line which it is.
+/// Returns the text of an error about the policy file; for an error in a line, it includes the
+/// line's number.
 pub fn file_error_text(error: FileError) -> CString {
     match error {
         FileError::Line(LineError { line, .. }) => {
@@ -195,12 +196,12 @@ fn file_error(error: FileError) -> &'static CStr {
     }
 }
 
-/// A text that says which rule it is about, after its first word.
+/// Inserts the rule's number after the first word of a text.
 fn numbered(text: &CStr, number: usize) -> CString {
     about(&format!("rule {number}"), text)
 }
 
-/// A text that says what it is about, after its first word.
+/// Inserts a subject after the first word of a text.
 fn about(subject: &str, text: &CStr) -> CString {
     let text = text.to_string_lossy();
     let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));

@@ -1,32 +1,32 @@
-//! Panics on purpose, for the tests that prove that none reaches the server. Nothing of it is in a
-//! release: without the feature `fault-injection` a point is an empty function.
+//! Deliberate panics, for the tests that prove that no panic reaches the server. A release has
+//! none: without the feature `fault-injection` a point is an empty function.
 
-/// Where a panic can be planted.
+/// A place where tests can plant a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// Before the arguments are read.
     Parse = 1,
     /// Before the decision, with the key open.
     Decide,
-    /// Once the reply is made.
+    /// Once the reply is complete.
     Reply,
     /// Before the key is written.
     Store,
     /// While `INFO` is written.
     Info,
-    /// While the server asks for a setting.
+    /// While the server reads a setting.
     ConfigGet,
     /// While the server changes a setting.
     ConfigSet,
-    /// Before the policies of the file take the place of those that there are.
+    /// Before the policies of the file replace the current ones.
     PolicyLoad,
-    /// Before the new policy file is made.
+    /// Before the new policy file is created.
     SaveCreate,
     /// Before it is written.
     SaveWrite,
     /// Before it is synced.
     SaveSync,
-    /// Before it takes the place of the old one.
+    /// Before it replaces the old one.
     SaveRename,
     /// Before its folder is synced.
     SaveFolder,
@@ -43,7 +43,7 @@ mod injection {
     #[inline(always)]
     pub fn point(_: Point) {}
 
-    /// Knows no `RL.DEBUG PANIC`.
+    /// Returns false: without the feature there is no `RL.DEBUG PANIC`.
     #[inline(always)]
     pub fn obeys(_: &Call<'_>) -> bool {
         false
@@ -58,7 +58,7 @@ mod injection {
 
     static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-    /// Panics if `RL.DEBUG PANIC` planted it here.
+    /// Panics if `RL.DEBUG PANIC` planted a panic here.
     pub fn point(here: Point) {
         if here == Point::Load && std::env::var_os("RL_PANIC").is_some_and(|at| at == "load") {
             panic!("planted at {here:?}");
@@ -68,7 +68,7 @@ mod injection {
         }
     }
 
-    /// Obeys `RL.DEBUG PANIC point`; `false` when the call is anything else.
+    /// Plants the panic of `RL.DEBUG PANIC point`. Returns false for any other call.
     pub fn obeys(call: &Call<'_>) -> bool {
         let [b"PANIC", name] = call.args() else {
             return false;

@@ -1,4 +1,5 @@
-//! The path of a call: parse, load, decide, store, replicate, reply. It knows no algorithm.
+//! The path of a call: parse, load, decide, store, replicate, reply. No code here depends on an
+//! algorithm.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
@@ -19,7 +20,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::request::Asked;
 use redis_throttle_engine::grammar::reservation::{ReservationRequest, ReservationVerb};
 
-/// Runs the command at `index` of the table and replies, as its last act and in one go.
+/// Runs the command at `index` of the table. It replies once, as its last act.
 pub fn run(index: usize, call: &mut Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
@@ -47,14 +48,14 @@ pub fn run(index: usize, call: &mut Call<'_>) {
     }
 }
 
-/// Decides a call and stores what follows from it.
+/// Decides a call and stores the result.
 fn decide(index: usize, call: &mut Call<'_>, algorithm: Algorithm) -> Result<(), CommandError> {
     let request =
         grammar::rule::request(algorithm, call.args_after_key(), config::sliding_log_slots())?;
     apply(index, call, |key| Ok(keyspace::decide(key, &request, Mode::Take, clock::now())?))
 }
 
-/// Charges what a call costs, and tells where the subject stands then.
+/// Charges the cost of a call and replies with the resulting state.
 fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
@@ -64,7 +65,7 @@ fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     apply(index, call, |key| Ok(keyspace::charge(key, &request)?))
 }
 
-/// Refunds what a call has cost, and tells where the subject stands then.
+/// Refunds the cost of a call and replies with the resulting state.
 fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request =
         match grammar::rule::rule_with_cost(call.args_after_key(), config::sliding_log_slots()) {
@@ -74,7 +75,7 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }
 
-/// Holds, settles or frees what an id holds, and tells where the subject stands then.
+/// Reserves, commits or cancels for an id, and replies with the resulting state.
 fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
     let request = grammar::reservation::reservation(
         verb,
@@ -86,11 +87,11 @@ fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(
     })
 }
 
-/// What is made of the state behind a key.
+/// The result of a call on the state of a key.
 type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
-/// Stores what is made of the state behind the key, and replies. All that could go wrong, the
-/// making of the reply included, comes before the key is touched.
+/// Applies `act` to the state of the key, stores the result, and replies. Everything that can fail,
+/// the reply included, comes before the key changes.
 #[inline(always)]
 fn apply(
     index: usize,
@@ -100,7 +101,8 @@ fn apply(
     apply_as(index, call, &[], |key, _| act(key))
 }
 
-/// The same, for a call that names an id: what is to be stored may borrow it beside the state.
+/// The same for a call with an id: the state to store may borrow the id as well as the stored
+/// state.
 #[inline(always)]
 fn apply_as<'call>(
     index: usize,
@@ -133,7 +135,7 @@ fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Shows the state behind a key.
+/// Shows the state of a key.
 fn inspect(call: &Call<'_>) -> Result<(), CommandError> {
     let key = call.only_key()?.open_for_reading();
     if key.kind() == KeyKind::SortedSet {
@@ -158,7 +160,7 @@ fn show_metrics(call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Moves the clock and tells what it shows.
+/// Freezes, moves or resumes the clock, and replies with its time.
 fn debug(call: &Call<'_>) -> Result<(), CommandError> {
     if !config::debug_commands() {
         return Err(CommandError::DebugDisabled);

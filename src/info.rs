@@ -1,7 +1,7 @@
 //! `INFO rl`: counters since the module was loaded.
 //!
-//! Commands run one at a time, so a counter is read and written without a lock; it is atomic only
-//! because `INFO` may be asked for by a crash report on another thread.
+//! Commands run one at a time, so a counter is read and written without a lock. It is atomic only
+//! because a crash report may read `INFO` on another thread.
 
 use crate::api::info::{Info, Section};
 use crate::commands::table::COMMANDS;
@@ -15,7 +15,7 @@ static ALLOWED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMM
 static DENIED: [AtomicU64; COMMANDS.len()] = [const { AtomicU64::new(0) }; COMMANDS.len()];
 static ERRORS: AtomicU64 = AtomicU64::new(0);
 
-/// The version of the module, as the server takes a text.
+/// The version of the module, as a C string.
 const VERSION: &CStr = {
     let version = concat!(env!("CARGO_PKG_VERSION"), "\0");
     match CStr::from_bytes_with_nul(version.as_bytes()) {
@@ -24,7 +24,7 @@ const VERSION: &CStr = {
     }
 };
 
-/// The release of the time zone database that is built in, and the NUL that ends it.
+/// The release of the built-in time zone database, with a final NUL.
 const TZDB_VERSION: [u8; zone::DATABASE_VERSION.len() + 1] = {
     let mut text = [0; zone::DATABASE_VERSION.len() + 1];
     let (version, _) = text.split_at_mut(zone::DATABASE_VERSION.len());
@@ -49,13 +49,13 @@ fn count(counter: &AtomicU64) {
     counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
-/// How many error replies there were.
+/// Returns the number of error replies.
 pub fn errors() -> u64 {
     ERRORS.load(Relaxed)
 }
 
-/// What each command that decides has decided: its name without what is before the point, how many
-/// calls it allowed and how many it denied.
+/// Returns, for each command that decides, its name without the prefix, and the numbers of allowed
+/// and denied calls.
 pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
     let counted = COMMANDS.iter().zip(&ALLOWED).zip(&DENIED);
     let counted =
@@ -67,12 +67,13 @@ pub fn decisions() -> impl Iterator<Item = (&'static str, u64, u64)> {
     })
 }
 
-/// What `INFO rl` shows. It is in every crash report too: see [`Info`] for what that forbids.
+/// The contents of `INFO rl`. It is also part of every crash report: see [`Info`] for the
+/// restrictions.
 pub struct Report;
 
 impl Info for Report {
     fn write(section: &Section<'_>, for_crash_report: bool) {
-        // To count them takes a lock.
+        // Counting the policies takes a lock.
         let policies = (!for_crash_report).then(|| {
             fault::point(fault::Point::Info);
             policies::table().count_and_digest(clock::now())

@@ -1,4 +1,4 @@
-//! Load and store: the state behind a key, and the change that a decision makes to it.
+//! Load and store: the state of a key, and the change that a decision makes to it.
 
 use crate::api::Refused;
 use crate::api::call::Call;
@@ -18,15 +18,15 @@ use redis_throttle_engine::reservations::window::ReservationError;
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
-/// What becomes of a key.
+/// A change to a key.
 pub enum KeyWrite {
-    /// It holds a new state.
+    /// It gets a new state.
     Keep(Kept),
     /// It is deleted.
     Forget,
 }
 
-/// A new state of a key, and when it means nothing any more.
+/// A new state of a key, and the time when it expires.
 pub struct Kept {
     change: Change,
     lapses_at: Instant,
@@ -34,7 +34,7 @@ pub struct Kept {
 }
 
 impl KeyWrite {
-    /// What it takes to do what an outcome wants done; `None` when that is nothing.
+    /// Converts the change that an outcome requires; `None` if it requires none.
     #[inline(always)]
     pub fn of(next: &StateWrite<NewState<'_>>) -> Option<Self> {
         match next {
@@ -44,7 +44,7 @@ impl KeyWrite {
         }
     }
 
-    /// What it takes to keep a state in the form of redis-cell.
+    /// Converts a new state in redis-cell's format to a change.
     pub fn of_redis_cell(next: &Next<redis_cell::State>) -> Self {
         Self::keeping(next, state::decimal::encode_decimal(&next.state))
     }
@@ -55,11 +55,11 @@ impl KeyWrite {
     }
 }
 
-/// The state that a key holds; `None` when there is no key.
+/// Returns the state of a key; `None` if the key does not exist.
 ///
 /// # Errors
 ///
-/// [`NotAState`] when it holds anything else.
+/// [`NotAState`] if it holds anything else.
 pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, NotAState> {
     match key.kind() {
         KeyKind::Missing => Ok(None),
@@ -68,11 +68,11 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
     }
 }
 
-/// What the rule of a request makes of the state behind a key.
+/// Decides a request on the state of a key.
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] when the key holds anything else.
+/// [`OtherAlgorithm`] if the key holds anything else than a state of the rule's algorithm.
 pub fn decide<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
@@ -84,11 +84,11 @@ pub fn decide<'key>(
     decide_on(stored, request, mode, now)
 }
 
-/// What the rule of a request makes of a state.
+/// Decides a request on a state.
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] when it is one of another algorithm.
+/// [`OtherAlgorithm`] if the state is one of another algorithm.
 #[inline(always)]
 pub fn decide_on<'key>(
     stored: Option<State<'key>>,
@@ -104,11 +104,11 @@ pub fn decide_on<'key>(
     }
 }
 
-/// What a call of redis-cell's command makes of the state behind a key.
+/// Decides a call of redis-cell's command on the state of a key.
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] when the key holds anything but the digits of redis-cell.
+/// [`OtherAlgorithm`] if the key holds anything but the digits of redis-cell.
 pub fn throttle(
     key: &ReadKey<'_, '_>,
     request: &ThrottleRequest,
@@ -122,11 +122,12 @@ pub fn throttle(
     Ok(request.rule.decide(stored, clock::now(), request.quantity))
 }
 
-/// What a charge makes of the state behind a key.
+/// Charges the state of a key.
 ///
 /// # Errors
 ///
-/// [`ChargeError`] when the key holds anything else, or the debt would be beyond all bounds.
+/// [`ChargeError`] if the key holds anything else than a state of the rule's algorithm, or the
+/// charge exceeds the largest debt or total.
 pub fn charge<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
@@ -136,11 +137,11 @@ pub fn charge<'key>(
     request.rule.charge(stored, clock::now(), request.options.cost)
 }
 
-/// What a refund makes of the state behind a key.
+/// Refunds to the state of a key.
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] when the key holds anything else.
+/// [`OtherAlgorithm`] if the key holds anything else than a state of the rule's algorithm.
 pub fn refund<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
@@ -150,11 +151,12 @@ pub fn refund<'key>(
     request.rule.refund(stored, clock::now(), request.options.cost)
 }
 
-/// What a step with a reservation makes of the state behind a key.
+/// Applies a step of a reservation to the state of a key.
 ///
 /// # Errors
 ///
-/// [`ReservationError`], among them that the key holds anything else.
+/// [`ReservationError`] if the step is refused, or the key holds anything else than a state of the
+/// rule's algorithm.
 pub fn reserve<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &ReservationRequest<'key>,
@@ -164,16 +166,16 @@ pub fn reserve<'key>(
     request.rule.take_step(stored, clock::now(), request.id, request.step)
 }
 
-/// Why a change did not come about as it should have.
+/// The reason why a change failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitError {
-    /// The server did not take it.
+    /// The server did not store it.
     NotStored,
-    /// The server took it, but does not pass it on.
+    /// The server stored it, but does not replicate it.
     NotReplicated,
 }
 
-/// What becomes of one key, whatever the key holds.
+/// A change to one key, of any type of value.
 pub trait Commit {
     /// Stores and replicates the change, and closes the key.
     ///
@@ -192,15 +194,15 @@ impl Commit for KeyWrite {
 
 /// Stores and replicates `write`, and closes the key.
 ///
-/// Every path leaves the key with an expiry, also one that somebody took away or that a replica
-/// never got. One that still serves stays, and the effect says so: to look it up costs less than to
-/// set it and to spell it.
+/// Every path leaves the key with an expiry, even if another client removed it or a replica never
+/// received it. An expiry that still serves stays, and the effect says so: reading it costs less
+/// than setting and formatting it.
 ///
 /// # Errors
 ///
-/// [`CommitError::NotStored`] when the server does not take the change.
-// A copy for one rule and one for several, here and in what it calls: shared, each call of one rule
-// would take fifty instructions more.
+/// [`CommitError::NotStored`] if the server does not take the change.
+// This function and those that it calls are compiled twice, for one rule and for several: shared,
+// each call of one rule would take fifty instructions more.
 #[inline(always)]
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
@@ -226,14 +228,14 @@ fn forget<'call>(mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, Commi
     Ok(Committed { key: key.close(), event: Event::Del, replicated })
 }
 
-/// A key that was changed and is closed: what is left is to tell of it.
+/// A key that was changed and closed. Its change is still to be announced.
 #[must_use]
 pub struct Committed<'call> {
     /// The key.
     pub key: ChangedKey<'call>,
-    /// What happened to it.
+    /// The change.
     pub event: Event,
-    /// Whether the server took the effect.
+    /// The server's answer to the effect.
     pub replicated: Result<(), Refused>,
 }
 
@@ -242,14 +244,14 @@ impl<'call> Committed<'call> {
     ///
     /// # Errors
     ///
-    /// [`CommitError::NotReplicated`] when the server did not take the effect.
+    /// [`CommitError::NotReplicated`] if the server did not take the effect.
     pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
         call.announce(self.key, self.event);
         self.replicated.map_err(|Refused| CommitError::NotReplicated)
     }
 }
 
-/// Changes the value of the key, and lets it expire anew if it has to.
+/// Changes the value of the key, and sets its expiry if there is a new one.
 #[inline(always)]
 fn store(
     key: &mut WriteKey<'_, '_>,

@@ -1,12 +1,12 @@
 //! Rate limiting inside Redis and Valkey.
 //!
-//! A server loads this library as the module `rl`; its commands answer one question in one round
-//! trip: may this happen now? The engine decides; this crate carries bytes between the server's
-//! API and the engine.
+//! A server loads this library as the module `rl`. Its commands answer one question in one round
+//! trip: may this happen now? The engine decides; this crate passes bytes between the server's API
+//! and the engine.
 //!
-//! `entry` is what the server calls and `api` what it is asked for; between them `commands` is
-//! the table, `handler` the path of a call, and the rest is what its name says. Every file knows
-//! only those below it.
+//! `entry` has the functions that the server calls, and `api` the server's functions that the
+//! module calls. Between them, `commands` is the table, `handler` the path of a call, and each
+//! other file does what its name says. Every file uses only those below it.
 
 mod api;
 mod clock;

@@ -1,5 +1,5 @@
-//! The path of `CL.THROTTLE`, the command of redis-cell: its arguments, answers and keys, and what
-//! every other command of ours promises.
+//! The path of `CL.THROTTLE`, the command of redis-cell: redis-cell's arguments, replies and keys,
+//! with the guarantees of the module's other commands.
 
 use crate::api::call::Call;
 use crate::error::CommandError;
@@ -8,8 +8,8 @@ use crate::{ending, reply};
 use redis_throttle_engine::grammar;
 use redis_throttle_engine::redis_cell::Verdict;
 
-/// Decides a call and stores what follows from it.
-// Out of line, so that the other commands do not pay for it.
+/// Decides a call and stores the result.
+// Out of line, so that it adds no cost to the other commands.
 #[inline(never)]
 pub fn throttle(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::redis_cell::throttle(call.args_after_key())?;

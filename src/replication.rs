@@ -1,19 +1,19 @@
-//! What replicas and the append-only file get: the effect in absolute terms, never the command.
+//! Replication: replicas and the append-only file receive the effect in absolute terms, never the
+//! command.
 //!
-//! It is sent also when nobody seems to listen: that is what makes `save` points fire. `KEEPTTL`
-//! and `SETRANGE` rest on what the receiver holds already: they are right where it has received
-//! everything before, and nothing else has changed the key there.
+//! The effect is sent even without a replica or an append-only file, because it also triggers
+//! `save` points. `KEEPTTL` and `SETRANGE` depend on the receiver's value: they are right if it has
+//! received everything before and nothing else has changed the key there.
 
 use crate::api::Refused;
 use crate::api::key::WriteKey;
 use redis_throttle_engine::state::Change;
 
-/// Sends the effect of `change` on `key`, which expires at `new_expiry_ms` from now on, or when it
-/// did before.
+/// Sends the effect of `change` on `key`. Without `new_expiry_ms`, the key keeps its expiry.
 ///
 /// # Errors
 ///
-/// [`Refused`] when the server does not take it.
+/// [`Refused`] if the server does not take it.
 #[inline(always)]
 pub fn send(
     key: &WriteKey<'_, '_>,

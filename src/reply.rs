@@ -1,5 +1,5 @@
-//! The replies: five integers for a decision, seven for one by a policy, the same and rows for
-//! several rules, a map for a state.
+//! The replies: five integers for a decision, seven for a decision by a policy, these integers and
+//! rows for several rules, and a map for a state.
 
 use crate::api::reply::{Context, Value};
 use crate::ending::Reply;
@@ -14,7 +14,7 @@ use std::iter;
 /// The fourth field of a call that can never be allowed.
 const NEVER: i64 = -1;
 
-/// A decision as `allowed limit remaining retry_after_ms reset_after_ms`.
+/// Returns a decision as `allowed limit remaining retry_after_ms reset_after_ms`.
 pub fn integers(decision: &Decision) -> [i64; 5] {
     let (allowed, retry_after_ms) = match decision.verdict {
         Verdict::Allowed { wait } => (1, ms(wait)),
@@ -31,8 +31,9 @@ pub fn integers(decision: &Decision) -> [i64; 5] {
     ]
 }
 
-/// A decision of redis-cell's command as `limited limit remaining retry_after_s reset_after_s`. The
-/// fourth is -1 when there is nothing to wait for, be it that the call is allowed or never will be.
+/// Returns a decision of redis-cell's command as `limited limit remaining retry_after_s
+/// reset_after_s`. The fourth is -1 if there is nothing to wait for: the call is allowed, or never
+/// will be.
 pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
     let (limited, retry_after_s) = match decision.verdict {
         redis_cell::Verdict::Allowed => (0, NEVER),
@@ -48,8 +49,9 @@ pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
     ]
 }
 
-/// A decision by a policy: the same five, as the policy bites, then what the first and the fourth
-/// are if it does. In the shadow all is granted, `full_units` of them, and at once.
+/// Returns a decision by a policy: the five integers as the caller must obey them, then the first
+/// and the fourth as if the policy were enforced. In shadow mode the call is allowed at once, with
+/// `full_units` granted.
 pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(decision);
     let (shown, wait_ms) = match force {
@@ -59,12 +61,12 @@ pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i6
     [shown, limit, remaining, wait_ms, reset_after_ms, allowed, retry_after_ms]
 }
 
-/// Whether these integers tell the caller to go on.
+/// Returns true if these integers allow the call.
 pub const fn is_yes<const N: usize>(integers: &[i64; N]) -> bool {
     integers[0] != 0
 }
 
-/// The row of one of several rules in a call with a policy among them.
+/// The row of one rule in a call of several rules with a policy among them.
 enum Numbers {
     Five([i64; 5]),
     Seven([i64; 7]),
@@ -79,7 +81,7 @@ impl AsRef<[i64]> for Numbers {
     }
 }
 
-/// The five integers of a row as it bites.
+/// Returns the five integers of a row as they apply: a rule in shadow mode allows the call.
 fn shown(row: &Row) -> [i64; 5] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
     if row.bites() {
@@ -89,8 +91,8 @@ fn shown(row: &Row) -> [i64; 5] {
     }
 }
 
-/// The answer of several rules: five integers, the number of the rule that they come from, and a
-/// row for each, of five or, for a policy, of seven.
+/// The reply of several rules: five integers, the number of the rule that they come from, and a row
+/// for each rule. A row has five integers, or seven for a policy.
 pub struct Several<'a> {
     head: [i64; 6],
     rows: &'a [Row],
@@ -107,8 +109,8 @@ impl Reply for Several<'_> {
 }
 
 impl<'a> Several<'a> {
-    /// What a call answers whose rules answer `rows`. Allowed, it has to wait as long as the one
-    /// that keeps it longest; denied, who would have allowed has nothing to wait for.
+    /// Creates the reply from the rows. For an allowed call, the wait is the longest one of its
+    /// enforced rules. For a denied call, a rule that allows it has no wait.
     pub fn of(rows: &'a [Row]) -> Self {
         let deciding = several::deciding(rows);
         let [allowed, limit, remaining, mut retry_after_ms, reset_after_ms] =
@@ -123,13 +125,13 @@ impl<'a> Several<'a> {
         Self { head, rows }
     }
 
-    /// Whether all allow.
+    /// Returns true if all rules allow the call.
     pub fn is_allowed(&self) -> bool {
         let [allowed, ..] = self.head;
         allowed != 0
     }
 
-    /// The same, where a rule is a policy's.
+    /// Sends the reply of a call with a policy among its rules.
     #[cold]
     #[inline(never)]
     fn send_with_policies(&self, context: Context<'_>) {
@@ -140,8 +142,7 @@ impl<'a> Several<'a> {
         context.reply_integers_and_rows(&self.head, rows);
     }
 
-    /// What a row tells: where the call is denied, who would have allowed it has nothing to wait
-    /// for.
+    /// Returns the decision that a row shows. In a denied call, a rule that allows it has no wait.
     #[inline(always)]
     fn decision(&self, row: &Row) -> Decision {
         if !self.is_allowed() && row.decision.verdict.is_allowed() {
@@ -152,11 +153,11 @@ impl<'a> Several<'a> {
     }
 }
 
-/// A state at `now` as field and value pairs, its algorithm first.
+/// Returns a state at `now` as field and value pairs, its algorithm first.
 ///
 /// # Errors
 ///
-/// [`NotAState`] when it turns out to be none.
+/// [`NotAState`] if the bytes are not a valid state.
 pub fn state(state: &State<'_>, now: Instant) -> Result<Vec<(&'static str, Value)>, NotAState> {
     let algorithm = ("algorithm", Value::Text(state.algorithm().name()));
     let numbers = state.shown(now)?.into_iter();
@@ -164,7 +165,7 @@ pub fn state(state: &State<'_>, now: Instant) -> Result<Vec<(&'static str, Value
     Ok(iter::once(algorithm).chain(numbers).collect())
 }
 
-/// Milliseconds, rounded up: who waits that long has waited long enough.
+/// Converts a span to milliseconds, rounded up: waiting that long is always enough.
 fn ms(span: Span) -> i64 {
     integer(span.as_ms_ceil())
 }

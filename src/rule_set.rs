@@ -23,19 +23,19 @@ use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
 use std::sync::{Mutex, PoisonError};
 
-/// One item for each rule of a call. It is filled in place: to move it copies the room for all
+/// One item for each rule of a call. It is filled in place: moving it copies the room for all
 /// items, up to some thousand bytes.
 type Each<T> = ArrayVec<T, RULES_MAX>;
 
-/// The rules of the last calls. Commands run one at a time; the lock is there for the compiler. A
-/// panic leaves nothing half done in it: a rule is kept in one step.
+/// The parsed rules of recent calls. Commands run one at a time; the lock satisfies the compiler. A
+/// panic leaves it consistent: each rule is stored in one step.
 static PACKED_RULES: Mutex<PackedRules> = Mutex::new(PackedRules::NONE);
 
 /// A change to one key.
 enum Write {
-    /// Of a state of an algorithm.
+    /// A change of a state of an algorithm.
     State(keyspace::KeyWrite),
-    /// Of a set of holders.
+    /// A change of a set of holders.
     Lease(holders::HolderWrite),
 }
 
@@ -52,7 +52,7 @@ enum Rule<'call> {
 /// A rule that a policy defines.
 struct ByPolicy<'call> {
     applied: Applied<'call>,
-    /// Whether the stored state is the first of its key.
+    /// Whether the call creates the key's state.
     creates: bool,
 }
 
@@ -250,7 +250,7 @@ impl Rule<'_> {
         writes: &mut ArrayVec<Option<Write>, N>,
     ) -> Result<(), RuleError> {
         let (row, write) = match (self, key.as_mut().map(AsMut::as_mut)) {
-            // Most rules. Their outcome is read where it is: to move it copies 160 bytes.
+            // Most rules. Their outcome is read in place: moving it copies 160 bytes.
             (Self::Counted(request), Some(key)) => {
                 match &keyspace::decide(key, request, mode, now) {
                     Err(OtherAlgorithm) => return Err(RuleError::WrongType),

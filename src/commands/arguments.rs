@@ -1,4 +1,4 @@
-//! The arguments of the commands, as a server tells them to clients.
+//! The arguments of the commands, as the server describes them to clients.
 
 use crate::api::command::{Argument, KeyRange, Kind};
 use std::ffi::CStr;
@@ -65,7 +65,7 @@ pub const START: Argument = Argument {
     .optional()
 };
 
-/// Lists arguments, then the options that every call which counts units may have, then others.
+/// Lists arguments, then the options of every call that counts units, then further options.
 macro_rules! with_call_options {
     ($($argument:expr),*; $($option:expr),*) => {
         &[$($argument,)* COST, PARTIAL, $($option),*]
@@ -172,7 +172,7 @@ const USE: Argument = Argument::new(
     None,
 );
 
-/// The algorithms, and more rules, which are none.
+/// Lists the algorithms, then rules that are not algorithms.
 const fn rules_with<const N: usize>(others: &[Argument]) -> [Argument; N] {
     let mut rules = [USE; N];
     let (algorithms, rest) = rules.split_at_mut(ALGORITHMS.len());
@@ -271,7 +271,7 @@ pub const CLOCK_ACTION: Argument = Argument {
     ..Argument::new(c"clock-action", Kind::OneOf(CLOCK_ACTIONS), None)
 };
 
-/// Keys and rules by turns.
+/// Alternating keys and rules.
 pub const PAIRS: KeyRange = KeyRange { last: -1, step: 2 };
 
 pub const KEYS_AND_RULES: &[Argument] = &[Argument::new(

@@ -1,4 +1,4 @@
-//! What a row of the command table is, and what rows have in common.
+//! A row of the command table, and the parts that rows share.
 
 use crate::api::command::{Access, Description, KeyRange};
 use crate::commands::arguments::*;
@@ -9,17 +9,17 @@ use std::ffi::CStr;
 
 /// One command.
 pub struct Command {
-    /// What it says of itself.
+    /// Its description.
     pub description: Description,
-    /// What the handler does.
+    /// The handler's action.
     pub action: Action,
-    /// Under which names `INFO` counts what it decides; `None` when it decides nothing.
+    /// The `INFO` fields that count its decisions; `None` if it decides nothing.
     pub counters: Option<Counters>,
 }
 
 impl Command {
-    /// Whether the configuration wants it, and the server can have it. To be asked once the
-    /// settings are loaded.
+    /// Returns true if the configuration enables the command and the server supports it. Call it
+    /// after the settings are loaded.
     pub fn is_wanted(&self) -> bool {
         match self.action {
             Action::Throttle => config::redis_cell(),
@@ -28,12 +28,13 @@ impl Command {
         }
     }
 
-    /// Whether the server is to call it: not where that finds the subcommand itself.
+    /// Returns true if the server calls a function for it. It does not for a container whose
+    /// subcommands the server finds itself.
     pub fn has_function(&self) -> bool {
         self.action != Action::Container || !api::load::frees_subcommands()
     }
 
-    /// What to do where another module has its name; empty where none is known to.
+    /// Returns advice for the case that another module has its name; empty if none is known to.
     pub fn hint_if_taken(&self) -> &'static str {
         match self.action {
             Action::Throttle => {
@@ -47,71 +48,71 @@ impl Command {
 /// The names of two fields of `INFO`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
-    /// How many calls were allowed.
+    /// The number of allowed calls.
     pub allowed: &'static CStr,
-    /// How many were denied.
+    /// The number of denied calls.
     pub denied: &'static CStr,
 }
 
-/// What the handler does.
+/// The handler's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Decides and stores.
+    /// Decides by one rule and stores the result.
     Decide(Algorithm),
-    /// Decides by a policy and stores.
+    /// Decides by a policy and stores the result.
     Use,
-    /// Decides and stores nothing.
+    /// Decides by one rule and stores nothing.
     Peek,
-    /// Takes whether or not it is there.
+    /// Takes a cost unconditionally.
     Charge,
-    /// Gives back.
+    /// Gives back a cost.
     Refund,
-    /// Holds, settles or frees for an id.
+    /// Reserves, commits or cancels for an id.
     Reserve(ReservationVerb),
-    /// Decides by several rules and stores.
+    /// Decides by several rules and stores the results.
     DecideAll,
     /// Decides by several rules and stores nothing.
     PeekAll,
-    /// Decides on a lease and stores it.
+    /// Takes or renews a lease.
     Lease,
-    /// Renews a lease.
+    /// Renews a live lease.
     Renew,
-    /// Gives a lease back.
+    /// Releases a lease.
     Release,
-    /// Decides as redis-cell does, and stores as it does.
+    /// Decides and stores as redis-cell does.
     Throttle,
-    /// Shows the state.
+    /// Shows the state of a key.
     Inspect,
     /// Shows all counters.
     Metrics,
-    /// Moves the clock.
+    /// Freezes, moves or resumes the clock.
     Debug,
-    /// Finds the subcommand, where the server does not.
+    /// Finds the subcommand, if the server does not.
     Container,
-    /// Changes the table of policies, or tells of it.
+    /// Changes or shows policies.
     Policy(PolicyVerb),
 }
 
-/// What an operator does with policies.
+/// A subcommand of `RL.POLICY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyVerb {
-    /// Makes or replaces one.
+    /// Creates or replaces a policy.
     Set,
-    /// Deletes some.
+    /// Deletes policies.
     Del,
-    /// Tells what applies.
+    /// Shows the policy in effect.
     Get,
-    /// Tells all bases.
+    /// Lists all policies, without overrides.
     List,
-    /// Reads the file.
+    /// Reads the policy file.
     Load,
-    /// Writes the file.
+    /// Writes the policy file.
     Save,
-    /// Tells what became of the calls.
+    /// Shows the call counters.
     Stats,
-    /// Begins to count anew.
+    /// Resets the call counters.
     ResetStat,
-    /// Tells what there is.
+    /// Shows the help.
     Help,
 }
 
@@ -124,7 +125,7 @@ pub const LOG_OR_RESERVABLE_COST: &CStr =
         reservations in the key, at most 1024";
 pub const SINCE: &CStr = c"0.1.0";
 
-/// A command that decides: of constant cost, with a limit and a window.
+/// Describes a command that decides: constant complexity, a limit and a window.
 pub const fn deciding(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         name,
@@ -141,7 +142,7 @@ pub const fn deciding(name: &'static CStr, summary: &'static CStr) -> Descriptio
     }
 }
 
-/// A command that reads: of constant cost.
+/// Describes a command that reads: constant complexity.
 pub const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         arity: 2,
@@ -154,8 +155,8 @@ pub const fn reading(name: &'static CStr, summary: &'static CStr) -> Description
     }
 }
 
-/// A command of a trusted caller, which settles what was decided: it is not in the module's own
-/// category.
+/// Describes a command that settles earlier decisions. It is for trusted callers, so it is not in
+/// the module's own ACL category.
 pub const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: LOG_OR_RESERVABLE_COST,
@@ -168,7 +169,7 @@ pub const fn settling(name: &'static CStr, summary: &'static CStr) -> Descriptio
     }
 }
 
-/// A command of who holds a lease, or wants to.
+/// Describes a command on a lease.
 pub const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: c"O(log N) with N holders",
@@ -178,7 +179,7 @@ pub const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description
     }
 }
 
-/// A command of a trusted caller, which ends a reservation.
+/// Describes a command that ends a reservation. It is for trusted callers.
 pub const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: c"O(N) with N reservation ids in the key, at most 1024",
@@ -188,8 +189,8 @@ pub const fn ending(name: &'static CStr, summary: &'static CStr) -> Description 
     }
 }
 
-/// A subcommand of an operator, or the container of them all. They work on every server by itself,
-/// a replica and one that loads among them.
+/// Describes a command for operators: the container of policy commands or one of its subcommands.
+/// They work on each server separately, also on a replica or while the server loads its data.
 pub const fn operating(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         since: c"0.2.0",
@@ -204,7 +205,7 @@ pub const fn operating(name: &'static CStr, summary: &'static CStr) -> Descripti
     }
 }
 
-/// The row of a subcommand of `RL.POLICY`.
+/// Creates the row of a subcommand of `RL.POLICY`.
 pub const fn policy(verb: PolicyVerb, description: Description) -> Command {
     Command { description, action: Action::Policy(verb), counters: None }
 }

@@ -1,4 +1,4 @@
-//! The command table as data: what a server, a client and `redis-cli` want to know of each command.
+//! The command table as data: the description of each command for servers, clients and `redis-cli`.
 
 use crate::api::call::{CommandFunction, Commands, trampoline};
 use crate::api::command::{Access, Description};
@@ -16,11 +16,11 @@ use crate::commands::row::{
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
-/// Makes the table: from a row for each command follow its place, the function that the server
-/// calls, and the counters of `INFO`, which go by the place.
+/// Builds the table. The row of a command gives its index, the function that the server calls, and
+/// its counters in `INFO`, which are stored by index.
 macro_rules! commands {
     ($($id:ident: $row:expr,)*) => {
-        /// The place of each command in the table.
+        /// The index of each command in the table.
         #[derive(Clone, Copy)]
         enum Id {
             $($id,)*
@@ -29,7 +29,7 @@ macro_rules! commands {
         /// All commands.
         pub static COMMANDS: [Command; COMMANDS_LEN] = [$($row),*];
 
-        /// The function of each command, in the order of the table.
+        /// Returns the function of each command, in the order of the table.
         pub const fn functions<C: Commands>() -> [CommandFunction; COMMANDS_LEN] {
             [$(trampoline::<C, { Id::$id as usize }>),*]
         }
@@ -38,7 +38,7 @@ macro_rules! commands {
     };
 }
 
-/// The names under which `INFO` counts the decisions of a command.
+/// The `INFO` fields that count the decisions of a command.
 macro_rules! counters {
     ($name:literal) => {
         Some(Counters {

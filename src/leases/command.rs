@@ -1,5 +1,5 @@
-//! The path of a call that is about a lease. It is that of any other call, but that a holder has an
-//! id, and that the state is no string.
+//! The path of a call on a lease. It differs from other calls in two ways: a holder has an id, and
+//! the state is not a string.
 
 use crate::api::call::Call;
 use crate::api::key::ReadKey;
@@ -16,7 +16,7 @@ use redis_throttle_engine::grammar::lease::LeaseRequest;
 use redis_throttle_engine::time::Instant;
 use redis_throttle_engine::{grammar, leases as lease};
 
-/// Decides whether somebody may hold a lease, and stores it.
+/// Decides a call that takes a lease, and stores the lease.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let request = grammar::lease::lease(call.args_after_key())?;
     let mut key = call.only_key()?.open_for_writing();
@@ -27,7 +27,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The same, storing nothing.
+/// Decides a call that takes a lease, and stores nothing.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result<(), CommandError> {
     let mut key = call.only_key()?.open_for_reading();
@@ -37,19 +37,19 @@ pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result
     Ok(())
 }
 
-/// Renews a live lease; answers 1, or 0 when it is not live.
+/// Renews a live lease. Replies with 1, or 0 if it is not live.
 pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let (id, ttl) = grammar::lease::renew(call.args_after_key())?;
     settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
 }
 
-/// Gives a live lease back; answers 1, or 0 when it is not live.
+/// Releases a live lease. Replies with 1, or 0 if it is not live.
 pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let id = grammar::lease::release(call.args_after_key())?;
     settle(index, call, id, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
 }
 
-/// Stores what a holder makes of its live lease, and answers whether it had one.
+/// Stores the change of a live lease, and replies with 1, or 0 if it is not live.
 fn settle(
     index: usize,
     call: &mut Call<'_>,
@@ -70,11 +70,11 @@ fn settle(
     Ok(())
 }
 
-/// What a rule makes of the holders behind a key.
+/// Decides a request on the holders of a key.
 ///
 /// # Errors
 ///
-/// [`HoldersError`] when they cannot be told.
+/// [`HoldersError`] if the holders cannot be read.
 pub fn decide(
     key: &mut ReadKey<'_, '_>,
     request: &LeaseRequest<'_>,
@@ -90,7 +90,7 @@ pub fn decide(
     Ok((decision, grant.map(write)))
 }
 
-/// Shows the holders behind a key.
+/// Shows the holders of a key.
 #[cold]
 pub fn inspect(call: &Call<'_>, mut key: ReadKey<'_, '_>) -> Result<(), CommandError> {
     let shown = holders::show(&mut key, clock::now()).map_err(|_| CommandError::NotAState)?;

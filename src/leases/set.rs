@@ -1,17 +1,17 @@
-//! The holders of leases behind a key: how they stand, and what a lease that is taken, renewed or
-//! given back makes of them.
+//! The holders of a key with leases: how they are stored, and the changes that taking, renewing and
+//! releasing a lease make.
 //!
-//! It is the one state that is no string, but the server's own sorted set:
+//! It is the only state that is not a string. It is a sorted set of the server:
 //!
 //! ```text
-//! score 0                 ""        the mark that the set is ours
-//! the lapse in us         id        a holder
+//! score 0                 ""        the mark of a set of leases
+//! its expiry in us        id        a holder
 //! ```
 //!
-//! A set without the mark is somebody else's, as is one whose scores cannot be ours where they are
-//! looked at: whole, and from 1 to 2^53 - 1. Holders whose lease has lapsed stay until somebody
-//! takes one, and removes a few of them. One comes with a call at most, so that any number of them
-//! goes in the end, and no call has to remove them all.
+//! A set without the mark belongs to another program, and so does a set with a score that is not
+//! whole, or not from 1 to 2^53 - 1, where the module reads it. Expired holders stay until a call
+//! takes a lease and removes a few of them. A call adds at most one holder, so any number of
+//! expired holders is removed in the end, and no call must remove them all.
 
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
@@ -23,21 +23,22 @@ use redis_throttle_engine::leases::{Grant, Holders, Release};
 use redis_throttle_engine::time::{Instant, Span};
 use std::slice;
 
-/// How many lapsed holders a call removes at most: it adds one, so that any number of them goes.
+/// The largest number of expired holders that a call removes. A call adds at most one, so all of
+/// them are removed in the end.
 const REMOVED_MAX: usize = 8;
 
-/// How many holders are looked at one by one before the server is asked to count.
+/// The number of holders that are read one by one before the server is asked to count.
 const STEPS_MAX: u64 = REMOVED_MAX as u64;
 
-/// How many holders are shown to people.
+/// The largest number of holders in `RL.INSPECT`.
 const SHOWN_MAX: usize = 100;
 
-/// Why the holders behind a key cannot be told.
+/// The reason why the holders of a key cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldersError {
-    /// The key holds something that is not of our making.
+    /// The key holds a value that the module did not write.
     WrongType,
-    /// The server does not answer what it is asked about its own sorted set.
+    /// The server does not answer a query on its own sorted set.
     NotTold,
 }
 
@@ -47,7 +48,7 @@ impl From<Refused> for HoldersError {
     }
 }
 
-/// The holders behind an open key, as one of them sees them at one instant.
+/// The holders of an open key, for one of them at one instant.
 pub struct Stored<'key, 'open, 'call> {
     key: &'key mut ReadKey<'open, 'call>,
     me: &'key Member,
@@ -56,11 +57,11 @@ pub struct Stored<'key, 'open, 'call> {
 }
 
 impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
-    /// Those of `key` at `now`, as `me` sees them.
+    /// Reads the holders of `key` at `now`, for the holder `me`.
     ///
     /// # Errors
     ///
-    /// [`HoldersError::WrongType`] when the key holds anything else.
+    /// [`HoldersError::WrongType`] if the key holds anything else.
     pub fn new(
         key: &'key mut ReadKey<'open, 'call>,
         me: &'key Member,
@@ -70,7 +71,7 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
         Ok(Self { key, me, now, lapsed: 0 })
     }
 
-    /// Whether some have lapsed, as far as they were counted.
+    /// Returns true if the count so far found expired holders.
     pub const fn has_lapsed(&self) -> bool {
         self.lapsed > 0
     }
@@ -111,7 +112,7 @@ impl Holders for Stored<'_, '_, '_> {
     }
 }
 
-/// Whether a key may hold leases: it is missing, or bears the mark.
+/// Checks that a key may hold leases: it is missing, or has the mark.
 fn check(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
     match key.kind() {
         KeyKind::Missing => Ok(()),
@@ -123,8 +124,8 @@ fn check(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
     }
 }
 
-/// How many of the holders behind a key have lapsed. The mark comes before all of them: were there
-/// anything before it, or at its score, then the first to be looked at would be no holder.
+/// Returns the number of expired holders of a key. The mark comes before all of them: if a member
+/// came before it, or had its score, then the first member read would not be a valid holder.
 fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
     let mut members = key.ascending();
     members.pass();
@@ -140,45 +141,45 @@ fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> 
     if is_all { Ok(lapsed) } else { Ok(key.count_members(1, now.as_us())?) }
 }
 
-/// How many of the holders have not lapsed.
+/// Returns the number of live holders.
 fn live(key: &ReadKey<'_, '_>, lapsed: u64) -> u64 {
     key.members().saturating_sub(1 + lapsed)
 }
 
-/// What becomes of the holders.
+/// A change to the holders of a key.
 pub struct HolderWrite {
-    /// What one of them does.
+    /// The change that one holder makes.
     pub change: Change,
-    /// Which one.
+    /// The holder's id.
     pub id: Member,
-    /// When.
+    /// The time of the call.
     pub now: Instant,
-    /// Whether there are any that have lapsed by then.
+    /// Whether there are expired holders at that time.
     pub has_lapsed: bool,
 }
 
-/// What a holder does.
+/// The change that a holder makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It holds a lease, new or renewed.
+    /// It takes or renews a lease.
     Hold(Grant),
-    /// It gives its live lease back.
+    /// It releases its live lease.
     Release(Release),
 }
 
-// By reference: moving it costs more than looking at it.
+// By reference, because moving the change costs more than reading it.
 impl Commit for &HolderWrite {
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
         commit(key, self)
     }
 }
 
-/// Stores and replicates `write`, and closes the key. A few holders that have lapsed go when one
-/// comes. The key goes with the last live lease that is released.
+/// Stores and replicates `write`, and closes the key. When a holder is added, a few expired ones
+/// are removed. When the last live lease is released, the key is unlinked.
 ///
 /// # Errors
 ///
-/// [`CommitError::NotStored`] when the server does not take the change.
+/// [`CommitError::NotStored`] if the server does not take the change.
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
     write: &HolderWrite,
@@ -191,10 +192,10 @@ pub fn commit<'call>(
     Ok(Committed { key: key.close(), event, replicated })
 }
 
-/// What happened to the key, and whether the server took the effects.
+/// The change of the key, and the server's answer to the effects.
 type Done = (Event, Result<(), Refused>);
 
-/// A holder comes or stays, and some go that have lapsed. The expiry is moved where it has to.
+/// Adds or renews a holder, and removes some expired ones. The expiry moves if it must.
 fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result<Done, Refused> {
     let removed = lapsed_others(key.as_mut(), write);
     removed.iter().try_for_each(|id| key.remove_member(id))?;
@@ -218,7 +219,7 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
     Ok((Event::SortedSet(MemberChanges { removed, added: true, expires }), replicate()))
 }
 
-/// Some that have lapsed, the earliest first, without the one whose call it is.
+/// Returns some expired holders, the earliest first, without the caller itself.
 fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Member, REMOVED_MAX> {
     if !write.has_lapsed {
         return ArrayVec::new();
@@ -229,8 +230,8 @@ fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Mem
     lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
-/// Removes a holder. The expiry is moved if the other leases do not need it; without a live lease
-/// the key is unlinked, since any number of lapsed holders may be left in it.
+/// Removes a holder. The expiry moves if the other leases do not need it. Without a live lease the
+/// key is unlinked, because it may still hold any number of expired holders.
 fn release(
     key: &mut WriteKey<'_, '_>,
     write: &HolderWrite,
@@ -251,8 +252,9 @@ fn release(
     Ok((Event::SortedSet(changes), replicate()))
 }
 
-/// When the key has to expire, if not when it does. It outlives the last lease by an eighth of what
-/// is left of that, so that not every call sets it, and by as much as is left of it at most.
+/// Returns the new expiry of the key, or `None` if its present one serves. A new expiry is later
+/// than that of the last lease by an eighth of its remaining time, so that not every call sets it;
+/// the present one may be later by all of the remaining time.
 fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> Option<u64> {
     let left = last_lapse.since(now);
     let serves = clock::expire_at_ms(last_lapse)..=clock::expire_at_ms(last_lapse.after(left));
@@ -260,19 +262,19 @@ fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> O
     (!is_served).then(|| clock::expire_at_ms(last_lapse.after(left.eighth())))
 }
 
-/// The live holders, for people.
+/// The live holders, for `RL.INSPECT`.
 pub struct Shown {
-    /// How many there are.
+    /// Their number.
     pub count: u64,
-    /// The first of them to lapse, and what each has left.
+    /// The first ones to expire, and the remaining time of each.
     pub first: Vec<(Member, Span)>,
 }
 
-/// The holders behind a key at `now`.
+/// Returns the live holders of a key at `now`.
 ///
 /// # Errors
 ///
-/// [`HoldersError`] when they cannot be told.
+/// [`HoldersError`] if the holders cannot be read.
 pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersError> {
     check(key)?;
     let lapsed = lapsed(key, now)?;
@@ -282,14 +284,14 @@ pub fn show(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<Shown, HoldersErr
     Ok(Shown { count, first: first.collect::<Result<_, HoldersError>>()? })
 }
 
-/// The instant that a score stands for, exactly.
+/// Converts a score to its instant, exactly.
 fn instant(score: f64) -> Result<Instant, HoldersError> {
-    // From 1 to 2^53 - 1 it is exact where it is whole; NaN and infinities are none of these.
+    // From 1 to 2^53 - 1 a whole score is exact; NaN and infinities are outside that range.
     let is_lapse = (1.0..=self::score(Instant::MAX)).contains(&score) && score.fract() == 0.0;
     if is_lapse { Ok(Instant::from_us(score as u64)) } else { Err(HoldersError::WrongType) }
 }
 
-/// The score that stands for an instant, exactly: none that is asked about is later than 2^53 us.
+/// Converts an instant to its score, exactly: no instant used here is later than 2^53 us.
 fn score(instant: Instant) -> f64 {
     instant.as_us() as f64
 }

@@ -1,7 +1,7 @@
-//! The file of policies: read as a whole, and replaced as a whole.
+//! The policy file: it is read as a whole and replaced as a whole.
 //!
-//! It is written beside itself and renamed, so that whoever reads it, at whatever time the server
-//! or the machine stops, finds all of the old one or all of the new one.
+//! A new file is written next to it and renamed. So a reader finds all of the old file or all of
+//! the new one, even if the server or the machine stops at any time.
 
 use crate::config;
 use crate::fault::{self, Point};
@@ -17,44 +17,44 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-/// What comes after the file's name in that of the new one, until it takes the place of the old.
+/// The suffix of the new file's name, until it replaces the old file.
 const NEW: &str = ".rl-save";
 
-/// How many links are followed, as a system does.
+/// The largest number of symbolic links that are followed, as in the system.
 const LINKS_MAX: usize = 40;
 
-/// Why the file was not read or written.
+/// The reason why the file could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileError {
-    /// None is set.
+    /// No file is set.
     NotSet,
-    /// There is none.
+    /// The file does not exist.
     Missing,
-    /// A folder, a pipe, a device.
+    /// It is a folder, a pipe or a device.
     NotAFile,
-    /// Longer than [`FILE_LEN_MAX`].
+    /// It is longer than [`FILE_LEN_MAX`].
     TooLong,
-    /// The system refused to hand it out.
+    /// The system refused to read it.
     NotRead,
-    /// The system refused to take the new one, or to give it the owner and the mode of the old.
+    /// The system refused to write the new file, or to set the owner and the mode of the old one.
     NotWritten,
-    /// The new one took the place of the old, but the system did not say that this lasts.
+    /// The new file replaced the old one, but the system did not confirm that this is on disk.
     NotLasting,
-    /// Another server writes it.
+    /// Another server is writing it.
     Busy,
-    /// It has no policies, and would remove all that there are.
+    /// It has no policies, and would remove all of the current ones.
     Empty,
-    /// A line of it is wrong.
+    /// A line of it is invalid.
     Line(LineError),
 }
 
-/// Puts the policies of the file in the place of all that there are, and tells what that changes.
-/// A file without policies is refused unless the table is empty, as at the start: it is more often
-/// one that was cut short than one that means it.
+/// Replaces all policies by those of the file, and returns the changes. A file without policies is
+/// refused unless the table is empty, as at the start: such a file is more often truncated than
+/// intended.
 ///
 /// # Errors
 ///
-/// [`FileError`], and nothing changes.
+/// [`FileError`] if the file cannot be read; nothing changes.
 pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
     let bases = read(&path()?)?;
     fault::point(Point::PolicyLoad);
@@ -65,18 +65,19 @@ pub fn load(now: Instant) -> Result<Vec<Change>, FileError> {
     Ok(table.load(bases, now))
 }
 
-/// Writes the policies to the file, but for the overrides.
+/// Writes the policies to the file, without the overrides.
 ///
 /// # Errors
 ///
-/// [`FileError`], and the file is as it was, but for [`FileError::NotLasting`].
+/// [`FileError`] if the file cannot be written. The file is unchanged, except after
+/// [`FileError::NotLasting`].
 pub fn save() -> Result<(), FileError> {
     let path = path()?;
     let mut text = policies::table().list(Pattern::ANY).join("\n");
     if !text.is_empty() {
         text.push('\n');
     }
-    // What could not be read again is not written.
+    // A file that could not be read again is not written.
     if text.len() > FILE_LEN_MAX {
         return Err(FileError::TooLong);
     }
@@ -92,7 +93,7 @@ fn read(path: &Path) -> Result<FileSet, FileError> {
         ErrorKind::NotFound => FileError::Missing,
         _ => FileError::NotRead,
     };
-    // A pipe that nobody writes to would be waited for without that flag.
+    // Without that flag, opening a pipe would wait for a writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = file.map_err(not_read)?;
     let metadata = file.metadata().map_err(not_read)?;
@@ -104,7 +105,7 @@ fn read(path: &Path) -> Result<FileSet, FileError> {
         return Err(FileError::TooLong);
     }
     let mut text = Vec::new();
-    // It may grow meanwhile.
+    // The file may grow meanwhile.
     file.take(len_max + 1).read_to_end(&mut text).map_err(not_read)?;
     if text.len() > FILE_LEN_MAX {
         return Err(FileError::TooLong);
@@ -118,7 +119,8 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
     new_path.push(NEW);
     let new_path = PathBuf::from(new_path);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    // Before anything is written: whoever cannot open it cannot make the name last.
+    // This comes before anything is written: a server that cannot open the folder cannot sync the
+    // new name.
     let folder = File::open(folder).map_err(|_| FileError::NotWritten)?;
     fault::point(Point::SaveCreate);
     let file = claim(&new_path)?;
@@ -127,7 +129,7 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
         fs::rename(&new_path, &path)
     });
     if written.is_err() {
-        // What is left of it is of no use to anybody, and it is still ours.
+        // The rest of the new file is useless, and it still belongs to this server.
         let _ = fs::remove_file(&new_path);
         return Err(FileError::NotWritten);
     }
@@ -135,12 +137,12 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
     folder.sync_all().map_err(|_| FileError::NotLasting)
 }
 
-/// Opens the file that is to take the place of the old one, for this server alone: several may
-/// have the same file of policies, and save at the same time.
+/// Opens the new file for this server alone: several servers may have the same policy file, and
+/// save at the same time.
 fn claim(new_path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
-    // Neither through a link nor into a pipe. One that a killed server has left is used again.
+    // The flags refuse a link and do not wait for a pipe. A file left by a killed server is reused.
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(new_path);
     let file = file.map_err(|_| FileError::NotWritten)?;
     file.try_lock().map_err(|error| match error {
@@ -151,7 +153,7 @@ fn claim(new_path: &Path) -> Result<File, FileError> {
     if !ours.is_file() || ours.nlink() > 1 {
         return Err(FileError::NotWritten);
     }
-    // Who had it before may have renamed it between our opening and our locking it.
+    // Another server may have renamed it after this one opened it and before it locked it.
     let named = fs::symlink_metadata(new_path).map_err(|_| FileError::Busy)?;
     if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) {
         Ok(file)
@@ -160,17 +162,17 @@ fn claim(new_path: &Path) -> Result<File, FileError> {
     }
 }
 
-/// Where the file is, behind all links, and what is there.
+/// Returns the path of the file with all links resolved, and its metadata if it exists.
 ///
-/// Followed by hand: where a server brings an allocator of its own, what C's `realpath` allocates
-/// with the one cannot be freed with the other.
+/// The links are followed by hand: if a server brings its own allocator, memory that C's `realpath`
+/// allocates with one cannot be freed with the other.
 fn target(path: &Path) -> Result<(PathBuf, Option<Metadata>), FileError> {
     let mut target = path.to_owned();
     for _ in 0..LINKS_MAX {
         match fs::symlink_metadata(&target) {
             Ok(found) if found.is_symlink() => {
                 let next = fs::read_link(&target).map_err(|_| FileError::NotWritten)?;
-                // An absolute one takes the place of all before it.
+                // An absolute target replaces the whole path.
                 target = target.parent().unwrap_or(Path::new("/")).join(next);
             }
             Ok(found) if found.is_file() => return Ok((target, Some(found))),
@@ -182,7 +184,7 @@ fn target(path: &Path) -> Result<(PathBuf, Option<Metadata>), FileError> {
     Err(FileError::NotWritten)
 }
 
-/// Writes the text, with the owner and the mode of the old file, so that it lasts.
+/// Writes the text, with the owner and the mode of the old file, and syncs it to disk.
 fn fill(mut file: &File, old: Option<&Metadata>, text: &[u8]) -> std::io::Result<()> {
     file.set_len(0)?;
     let new = file.metadata()?;

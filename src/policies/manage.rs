@@ -1,5 +1,5 @@
-//! What operators do with policies: `RL.POLICY`. A change is a line in the server's log, up to
-//! [`LINES_MAX`] of them for a command.
+//! `RL.POLICY`: the commands for operators. Each change is written to the server's log, up to
+//! [`LINES_MAX`] lines for a command.
 
 use crate::api::call::Call;
 use crate::api::reply::Context;
@@ -15,14 +15,14 @@ use redis_throttle_engine::policy::name::FullName;
 use redis_throttle_engine::policy::pattern::Pattern;
 use redis_throttle_engine::policy::table::Change;
 
-/// How many names one call may delete: the server's arguments are looked at up to there.
+/// The largest number of names in one `DEL`: the module reads no more of the arguments.
 const NAMES_MAX: usize = 32;
 
-/// How many changes of one command get a line of the log each. The server writes them before it
-/// goes on, and stops where its log is a full pipe: 10,000 lines took up to 160 ms.
+/// The largest number of changes of one command that get a line each in the log. The server waits
+/// for every line, and blocks if its log is a full pipe: 10,000 lines took up to 160 ms.
 const LINES_MAX: usize = 100;
 
-/// What `HELP` answers.
+/// The reply of `HELP`.
 const HELP: &[&str] = &[
     "RL.POLICY <subcommand> [<arg> ...]. Changes apply to this server only.",
     "SET <name>[@<variant>] [SHADOW|OFF|BLOCK|ENFORCE <percent>] [EX <duration>] <rule> ...",
@@ -46,7 +46,7 @@ const HELP: &[&str] = &[
     "    Print this help.",
 ];
 
-/// Finds the subcommand and runs it, as most servers do by themselves.
+/// Finds the subcommand and runs it. Most servers do this themselves.
 #[cold]
 pub fn find(call: &Call<'_>) -> Result<(), CommandError> {
     let name = call.args().first().ok_or(GrammarError::Arity)?;
@@ -56,7 +56,8 @@ pub fn find(call: &Call<'_>) -> Result<(), CommandError> {
         own_name.as_bytes().eq_ignore_ascii_case(name).then_some((verb, command))
     });
     let (verb, command) = found.ok_or(CommandError::UnknownSubcommand)?;
-    // As the server counts them: with the command's own name, and from there on if negative.
+    // As the server counts them: including the command's own name, and at least that number if
+    // negative.
     let (len, arity) = (call.args().len() + 1, command.description.arity);
     let is_right = match usize::try_from(arity) {
         Ok(exactly) => len == exactly,
@@ -85,7 +86,7 @@ pub fn run(verb: PolicyVerb, call: &Call<'_>) -> Result<(), CommandError> {
     }
 }
 
-/// Makes a policy, or replaces it.
+/// Creates or replaces a policy.
 fn set(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     let definition = grammar::policy::definition(args)?;
     let now = clock::now();
@@ -97,7 +98,7 @@ fn set(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Deletes policies, and tells how many there were.
+/// Deletes policies, and replies with the number that existed.
 fn delete(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     if args.len() > NAMES_MAX {
         return Err(CommandError::Grammar(GrammarError::TooManyNames));
@@ -111,7 +112,7 @@ fn delete(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Tells what applies under a name.
+/// Replies with the policy in effect under a name.
 fn get(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     let name = args.first().ok_or(GrammarError::Arity)?;
     let name = grammar::policy::policy_name(name)?;
@@ -124,7 +125,7 @@ fn get(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Tells the bases in the form of the file.
+/// Replies with the policies in the format of the policy file, without overrides.
 fn list(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     let pattern = match args {
         [] => Pattern::ANY,
@@ -137,7 +138,7 @@ fn list(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Reads the file again.
+/// Reads the policy file again.
 fn load(context: Context<'_>) -> Result<(), CommandError> {
     let changes = policy_file::load(clock::now())?;
     tell(context, "LOAD", &changes);
@@ -145,14 +146,15 @@ fn load(context: Context<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes the file.
+/// Writes the policy file.
 fn save(context: Context<'_>) -> Result<(), CommandError> {
     policy_file::save()?;
     context.reply_ok();
     Ok(())
 }
 
-/// Writes a line for each change to the server's log, and one with the counts above [`LINES_MAX`].
+/// Writes a line for each change to the server's log; above [`LINES_MAX`] changes, one more with
+/// the counts.
 fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
     if changes.is_empty() {
         return;
@@ -167,7 +169,7 @@ fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
     }
 }
 
-/// Counts the changes, for a log that has lines for the first ones only.
+/// Summarizes the changes, for a log that has lines for the first ones only.
 fn summary(changes: &[Change]) -> String {
     let added = changes.iter().filter(|change| change.is_addition()).count();
     let removed = changes.iter().filter(|change| change.is_removal()).count();
@@ -179,8 +181,8 @@ fn summary(changes: &[Change]) -> String {
     )
 }
 
-/// A name that somebody has chosen, as a word of the log: what could end a line, or its word, or be
-/// taken for something else, is escaped, and the name cut off where it is long.
+/// Escapes a user-chosen name as one word of the log: bytes that could end a line or the word, or
+/// imitate other text, are escaped, and a long name is cut off.
 fn escaped(name: &[u8]) -> String {
     const LEN_MAX: usize = 64;
     let start = name.get(..LEN_MAX).unwrap_or(name);

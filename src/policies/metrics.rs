@@ -1,4 +1,4 @@
-//! `RL.METRICS`: everything that is counted, in the text format of Prometheus.
+//! `RL.METRICS`: all counters, in the text format of Prometheus.
 
 use crate::policies::table as policies;
 use crate::{api, clock, info};
@@ -6,10 +6,10 @@ use redis_throttle_engine::calendar::zone;
 use redis_throttle_engine::exposition::Exposition;
 use redis_throttle_engine::policy::metrics;
 
-/// Room for all that does not depend on policies.
+/// The room for all text that does not depend on policies.
 const TEXT_LEN: usize = 8 * 1024;
 
-/// All counters of `INFO rl`, and those of the policies that were touched.
+/// Returns all counters of `INFO rl`, and those of the policies that were used.
 pub fn text() -> String {
     let mut text = Exposition::default();
     text.reserve(TEXT_LEN);

@@ -1,4 +1,4 @@
-//! `RL.POLICY STATS` and `RESETSTAT`: what became of the calls of policies on this server.
+//! `RL.POLICY STATS` and `RESETSTAT`: the call counters of policies on this server.
 
 use crate::api::reply::{Context, Value};
 use crate::error::CommandError;
@@ -7,9 +7,10 @@ use crate::policies::table as policies;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::policy::statistics::Counters;
 
-/// Shows the counters of all policies, or of the one that is named; nothing when it is unknown.
+/// Shows the counters of all policies, or of the named one; an empty map if it is unknown.
 pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
-    // Copied, because the table is locked and the server is not asked meanwhile.
+    // The counters are copied, because the table is locked and the server must not be called
+    // meanwhile.
     let copy = |(name, counters): (&[u8], &Counters)| {
         (String::from_utf8_lossy(name).into_owned(), counters.clone())
     };
@@ -26,7 +27,7 @@ pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Begins to count anew.
+/// Resets the counters.
 pub fn reset(context: Context<'_>) -> Result<(), CommandError> {
     fault::point(Point::Reply);
     policies::table().statistics.reset();

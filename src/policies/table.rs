@@ -1,7 +1,7 @@
-//! The policies of this server: the one table of them, and who may touch it when.
+//! The policies of this server: their only table, and the lock around it.
 //!
-//! Commands run one at a time; the lock is there for the compiler, and for a command that another
-//! one calls. It is never held while the server is asked for anything.
+//! Commands run one at a time. The lock satisfies the compiler, and covers a command that another
+//! one calls. It is never held while the module calls the server.
 
 use crate::config;
 use redis_throttle_engine::bounds::Cost;
@@ -13,18 +13,18 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 static POLICIES: LazyLock<Mutex<Policies>> = LazyLock::new(Mutex::default);
 
-/// The table. A panic leaves nothing half done in it: what is changed is changed in one step.
+/// Locks the table. A panic leaves it consistent: every change is made in one step.
 pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins with an empty table: an earlier load of the module that was refused may have left one.
+/// Empties the table: an earlier load of the module that was refused may have left entries.
 pub fn clear() {
     *table() = Policies::default();
 }
 
-/// What applies at `now` under the first of the variants that has limits of its own, or else under
-/// the policy itself.
+/// Returns the rule in effect at `now`: that of the first variant with limits of its own, otherwise
+/// that of the policy itself.
 #[inline]
 pub fn find(policy: Name<'_>, variants: &[Option<Name<'_>>], now: Instant) -> Option<Found> {
     let mut table = table();
@@ -33,14 +33,14 @@ pub fn find(policy: Name<'_>, variants: &[Option<Name<'_>>], now: Instant) -> Op
     of_variant.or_else(|| table.find(policy, None, now))
 }
 
-/// Where a call is counted.
+/// The counters that a call adds to.
 #[derive(Clone, Copy)]
 pub enum Counter<'a> {
-    /// Where its policy is.
+    /// The counters of its policy.
     Of(Key),
-    /// Under the name of a policy that is known from the `DEFAULT` of calls only.
+    /// The counters of a policy that is known only from the `DEFAULT` of calls.
     OfDefault(Name<'a>),
-    /// With all those that have no counters of their own.
+    /// The common counters of all calls without counters of their own.
     Other,
 }
 
@@ -51,7 +51,7 @@ impl Counter<'_> {
         self.change(|all, key| all.count(key, call, near_limit_percent, now));
     }
 
-    /// Counts units that were taken afterwards.
+    /// Counts units that were charged later.
     #[cold]
     pub fn charge(self, cost: Cost) {
         self.change(|all, key| all.charge(key, cost.units()));

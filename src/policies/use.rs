@@ -1,7 +1,7 @@
-//! The path of a call that names a policy: what applies to its subject is looked up, and from there
-//! it is that of a rule which is called directly. But the shadow answers yes, what is off or
-//! blocked looks at no key, and a state of the algorithm that the policy had before counts as none,
-//! unless it has an open reservation.
+//! The path of a call that names a policy. The policy in effect for the key is looked up; then the
+//! call is decided like a call of its rule, with three differences. In shadow mode the reply allows
+//! the call. A policy that is off or blocked does not read the key. A state of the policy's
+//! previous algorithm counts as none, unless it has an open reservation.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
@@ -26,20 +26,20 @@ use redis_throttle_engine::time::{Instant, Span};
 
 /// A policy as it applies to one call.
 pub struct Applied<'call> {
-    /// Its rule, and what the call takes.
+    /// Its rule, and the cost of the call.
     pub request: Request,
     stance: Stance,
     counter: Counter<'call>,
 }
 
-/// Why no policy applies to a call.
+/// The reason why no policy applies to a call.
 pub struct Unfit<'call> {
     error: RuleError,
-    /// Where that is counted; `None` for a call that only asks.
+    /// The counters for the error; `None` for a call of cost 0.
     counter: Option<Counter<'call>>,
 }
 
-/// Decides a call by a policy and stores what follows from it.
+/// Decides a call by a policy and stores the result.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
@@ -67,7 +67,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Charges what a call costs, on the rule of a policy.
+/// Charges the cost of a call to the rule of a policy.
 #[cold]
 pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, true, |request, stored, now| {
@@ -75,7 +75,7 @@ pub fn charge(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     })
 }
 
-/// Refunds what a call has cost, on the rule of a policy.
+/// Refunds the cost of a call to the rule of a policy.
 #[cold]
 pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     settle(index, call, false, |request, stored, now| {
@@ -83,10 +83,10 @@ pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     })
 }
 
-/// What a settling call makes of a state.
+/// The result of a settling call on a state.
 type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
-/// Settles a call on the rule of a policy, whether or not that bites, and stores what follows.
+/// Settles a call on the rule of a policy, enforced or not, and stores the result.
 fn settle(
     index: usize,
     call: &mut Call<'_>,
@@ -121,11 +121,11 @@ fn settle(
 }
 
 impl<'call> Applied<'call> {
-    /// What applies to `subject` at `now`.
+    /// Finds the policy in effect for the key `subject` at `now`.
     ///
     /// # Errors
     ///
-    /// [`Unfit`] when nothing does.
+    /// [`Unfit`] if none applies, or its rule does not accept the call's options.
     #[inline]
     pub fn new(usage: &Usage<'call>, subject: &[u8], now: Instant) -> Result<Self, Unfit<'call>> {
         let slots = config::sliding_log_slots();
@@ -151,7 +151,7 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Whether what is decided is what is answered.
+    /// Returns whether the policy is enforced.
     pub const fn force(&self) -> Force {
         match self.stance {
             Stance::Enforced | Stance::Blocked(_) => Force::Enforced,
@@ -159,23 +159,23 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Whether the key is looked at. Otherwise it is neither opened nor written.
+    /// Returns true if the call reads the key. Otherwise the key is neither opened nor written.
     pub const fn looks(&self) -> bool {
         matches!(self.stance, Stance::Enforced | Stance::Shadow)
     }
 
-    /// What is decided without a look at the key; `None` when it is looked at.
+    /// Decides the call without the key; `None` if the call reads the key.
     pub fn decide_unseen(&self, mode: Mode, now: Instant) -> Option<Decision> {
         if self.looks() {
             return None;
         }
         fault::point(Point::Decide);
-        // No state is one of another algorithm, so there is always an answer.
+        // A missing state cannot be one of another algorithm, so there is always a decision.
         let untouched = keyspace::decide_on(None, &self.request, mode, now).ok()?.decision;
         Some(self.blocked(untouched.limit).unwrap_or(untouched))
     }
 
-    /// What a blocked call is answered; `None` when it is not blocked.
+    /// Returns the decision on a blocked call; `None` if the call is not blocked.
     fn blocked(&self, limit: Limit) -> Option<Decision> {
         let Stance::Blocked(left) = self.stance else { return None };
         let verdict =
@@ -183,11 +183,11 @@ impl<'call> Applied<'call> {
         Some(Decision { verdict, limit, remaining: 0, reset_after: left.unwrap_or(Span::ZERO) })
     }
 
-    /// What the rule makes of the state behind a key that is looked at.
+    /// Decides the call by the rule on the state of the key.
     ///
     /// # Errors
     ///
-    /// [`OtherAlgorithm`] when the key holds no state, or another algorithm's open reservation.
+    /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
     pub fn decide<'key>(
         &self,
@@ -204,7 +204,7 @@ impl<'call> Applied<'call> {
     ///
     /// # Errors
     ///
-    /// [`OtherAlgorithm`] when the key holds no state, or another algorithm's open reservation.
+    /// [`OtherAlgorithm`] if the key holds no state, or another algorithm's open reservation.
     #[inline(always)]
     fn stored<'key>(
         &self,
@@ -218,8 +218,8 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Decides the call and stores what follows from it. All that could go wrong, the making of the
-    /// reply included, comes before the key is touched.
+    /// Decides the call, stores the result and replies. Everything that can fail, the reply
+    /// included, comes before the key changes.
     #[inline(always)]
     fn take(&self, index: usize, call: &mut Call<'_>, now: Instant) -> Result<(), CommandError> {
         let (decision, created, integers);
@@ -230,7 +230,7 @@ impl<'call> Applied<'call> {
         } else {
             let key = call.only_key()?.open_for_writing();
             let decided = self.decide(&key, Mode::Take, now);
-            // Read where it is: to move it copies 160 bytes.
+            // The outcome is read in place: moving it copies 160 bytes.
             let outcome = decided.as_ref().map_err(|error| CommandError::from(*error))?;
             decision = outcome.decision;
             let write = keyspace::KeyWrite::of(&outcome.next);
@@ -243,19 +243,19 @@ impl<'call> Applied<'call> {
         Ok(())
     }
 
-    /// What is answered for a decision.
+    /// Returns the integers of the reply for a decision.
     fn integers(&self, decision: &Decision) -> [i64; 7] {
         let CallOptions { cost, partial } = self.request.options;
         let full_units = if partial { cost.units() } else { 1 };
         reply::seven_integers(decision, self.force(), full_units)
     }
 
-    /// The row of a call with several rules.
+    /// Returns the row of a call with several rules.
     pub const fn row(&self, decision: Decision) -> Row {
         Row { decision, cost: self.request.options.cost, force: Some(self.force()) }
     }
 
-    /// Counts how the call ended. One that only asks is not counted.
+    /// Counts the outcome of the call. A call of cost 0 is not counted.
     pub fn count(&self, decision: &Decision, created: bool, now: Instant) {
         let cost = self.request.options.cost;
         if cost.is_zero() {
@@ -267,7 +267,7 @@ impl<'call> Applied<'call> {
             Verdict::Denied { .. } | Verdict::Impossible => 0,
         };
         let (ending, taken_units) = match (self.stance, decision.verdict.is_allowed()) {
-            // Nothing is taken of what nobody looks at.
+            // A call of a policy that is off takes nothing.
             (Stance::Off, _) => (Ending::Allowed, 0),
             (_, true) => (Ending::Allowed, taken),
             (Stance::Shadow, false) => (Ending::ShadowDenied, 0),
@@ -278,7 +278,7 @@ impl<'call> Applied<'call> {
         self.counter.count(&counted, now);
     }
 
-    /// Counts that the call ended in an error. One that only asks is not counted.
+    /// Counts an error of the call. A call of cost 0 is not counted.
     #[cold]
     pub fn count_error(&self) {
         if !self.request.options.cost.is_zero() {
@@ -288,7 +288,7 @@ impl<'call> Applied<'call> {
 }
 
 impl Unfit<'_> {
-    /// What is wrong, and perhaps counted.
+    /// Returns the error, and counts it if `is_counted` is set.
     #[cold]
     pub fn error(self, is_counted: bool) -> RuleError {
         if let Some(counter) = self.counter.filter(|_| is_counted) {
