@@ -1,7 +1,7 @@
-//! What `make dist` has packed, used as whoever downloads it does: checked, unpacked, installed,
-//! and loaded by a server with one line of configuration. `RL_DIST` is the folder.
+//! Uses the files packed by `make dist` as a reader does: checks, unpacks and installs them, and
+//! loads the module with one line of configuration. `RL_DIST` is the folder.
 
-// The end-to-end suite needs more of it than this does.
+// The end-to-end suite uses parts of it that these tests do not.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -22,12 +22,12 @@ fn dist() -> PathBuf {
     PathBuf::from(folder).canonicalize().expect("a folder")
 }
 
-/// What a program prints; it must succeed.
+/// Runs a program, which must succeed, and returns its output.
 fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
     let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).env("PATH", path);
-    // What cargo tells a test about itself would make scripts of crates run again.
+    // The variables that cargo sets for a test would make build scripts of crates run again.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_") && name != "CARGO_HOME" {
@@ -45,7 +45,7 @@ fn text(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All files below a folder, by their paths from there.
+/// Returns all files below a folder, by their paths from there.
 fn files(folder: &Path) -> BTreeSet<String> {
     let listed = run("find", &[".", "!", "-type", "d", "-printf", "%P\\n"], folder);
     listed.lines().map(str::to_owned).collect()
@@ -68,7 +68,7 @@ fn unpacked() -> (TempDir, PathBuf) {
     (folder, top)
 }
 
-/// A root of its own that has the packages of this machine, as far as dpkg can tell.
+/// A separate root that has the packages of this machine, as far as dpkg can tell.
 struct Root(TempDir);
 
 impl Root {
@@ -88,18 +88,19 @@ impl Root {
 
     fn dpkg(&self, arguments: &[&str]) -> String {
         let root = format!("--root={}", self.path().display());
-        // A root without a shell: scripts run outside of it, and touch no service of this machine.
+        // The root has no shell: scripts run outside it, and touch no service of this machine.
         let forced = [root.as_str(), "--force-not-root", "--force-script-chrootless"];
         run("dpkg", &[&forced, arguments].concat(), &dist())
     }
 
-    /// What is there besides dpkg's own.
+    /// Returns the installed files, without dpkg's own.
     fn files(&self) -> BTreeSet<String> {
         files(self.path()).into_iter().filter(|file| !file.starts_with("var/lib/dpkg/")).collect()
     }
 }
 
-/// A server that has one line of configuration for it answers, and says which version it runs.
+/// Asserts that a server with one line of configuration for the module answers, and reports its
+/// version.
 fn assert_decides(module: &Path) -> Server {
     let server = Server::setup().module(module).without_debug_commands().start();
     let mut client = server.client();

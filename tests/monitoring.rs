@@ -1,8 +1,8 @@
-//! The exporter beside real servers, and Debian's Prometheus that scrapes it.
+//! Runs the exporter with real servers, and Debian's Prometheus that scrapes it.
 //!
 //! `RL_EXPORTER` names the program, and `make exporter` builds it.
 
-// The end-to-end suite needs more of it than this does.
+// The end-to-end suite uses parts of it that these tests do not.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;

@@ -1,4 +1,4 @@
-//! The pages as a reader meets them: what a link points to is there, and the first page is short.
+//! Checks the pages: links, size, and their agreement with the code and with each other.
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +39,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every page of the repository, by its path from the root.
+/// Returns every page of the repository, by its path from the root.
 fn pages() -> BTreeMap<PathBuf, String> {
     let mut pages = BTreeMap::new();
     for folder in ["", "docs", "docs/bench", "docs/clients"] {
@@ -54,7 +54,7 @@ fn pages() -> BTreeMap<PathBuf, String> {
     pages
 }
 
-/// The lines of a page outside its fenced blocks.
+/// Returns the lines of a page outside its fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     text.lines().filter(move |line| {
@@ -64,7 +64,7 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The anchors of a page: its headings, lower case, words joined by hyphens.
+/// Returns the anchors of a page: its headings in lower case, with words joined by hyphens.
 fn anchors(text: &str) -> BTreeSet<String> {
     let headings = prose(text).filter(|line| line.starts_with('#'));
     let anchor = |heading: &str| {
@@ -75,13 +75,13 @@ fn anchors(text: &str) -> BTreeSet<String> {
     headings.map(anchor).collect()
 }
 
-/// The targets of a page's links and pictures.
+/// Returns the targets of a page's links and pictures.
 fn targets(text: &str) -> Vec<String> {
     let lines = prose(text).flat_map(|line| line.split("](").skip(1));
     lines.filter_map(|rest| rest.split_once(')')).map(|(target, _)| target.to_owned()).collect()
 }
 
-/// A path without its `..`.
+/// Resolves `..` in a path.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -93,7 +93,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What is wrong with the relative links of the pages.
+/// Returns the broken relative links of the pages.
 fn broken_links(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
     let mut broken = Vec::new();
     for (page, text) in pages {
@@ -151,7 +151,7 @@ fn the_readme_stays_within_its_lines() {
     assert!(lines <= README_MAX_LINES, "README.md has {lines} lines");
 }
 
-/// The number of words, as `wc -w` counts them.
+/// Returns the number of words, as `wc -w` counts them.
 fn words(text: &str) -> usize {
     text.split_whitespace().count()
 }
@@ -203,14 +203,15 @@ fn every_command_of_the_table_has_a_heading_in_the_reference() {
     }
 }
 
-/// The fenced blocks of a page in a language, in their order.
+/// Returns the fenced blocks of a page in a language, in order.
 fn blocks<'text>(text: &'text str, language: &str) -> Vec<&'text str> {
     let fence = format!("```{language}\n");
     let found = text.split(fence.as_str()).skip(1);
     found.map(|rest| rest.split("```").next().expect("a block has an end")).collect()
 }
 
-/// The clients' own suites run their pages, so what stands there too is run.
+/// Ensures that the examples of README.md are run: the clients' own suites run those of their
+/// pages.
 #[test]
 fn the_readme_shows_of_each_client_what_its_page_shows_and_its_suite_runs() {
     let pages = pages();
@@ -225,7 +226,7 @@ fn the_readme_shows_of_each_client_what_its_page_shows_and_its_suite_runs() {
     }
 }
 
-/// `timeoutMs` as `timeout_ms`, `'auto'` and `Backend::Auto` as `auto`.
+/// Converts `timeoutMs` to `timeout_ms`, `'auto'` and `Backend::Auto` to `auto`.
 fn as_everywhere(word: &str) -> String {
     let word = word.trim_matches(['`', '\'']).rsplit("::").next().expect("a word");
     let mut name = String::new();
@@ -238,8 +239,8 @@ fn as_everywhere(word: &str) -> String {
     name
 }
 
-/// The options of a client and their defaults, in the order of its page. What moves a test's clock
-/// is each language's own.
+/// Returns the options of a client and their defaults, in the order of its page, without those for
+/// a test's clock, which differ by language.
 fn options_of(page: &str) -> Vec<[String; 2]> {
     let section = page.split("\n## Options\n").nth(1).and_then(|rest| rest.split("\n## ").next());
     let rows = section.expect("options").lines().map(|line| line.trim_end_matches(" |"));
@@ -278,7 +279,7 @@ fn the_pages_of_the_clients_have_the_same_sections_options_and_counters() {
     assert_eq!(rust, python);
 }
 
-/// What the suites of the clients check of every answer, as YAML reads JSON.
+/// Returns the cases that the suites of the clients check, which are JSON, as YAML.
 fn cases_of_the_clients() -> Yaml<'static> {
     let text = fs::read_to_string(root().join("clients/cases.json")).expect("the cases");
     Yaml::load_from_str(text.leak()).expect("JSON").remove(0)

@@ -1,15 +1,15 @@
-//! The pictures under `docs/plots/`: what each algorithm lets through of one and the same traffic,
-//! as a real server answered it under a clock that stands still between the calls.
+//! The pictures under `docs/plots/`: the calls of the same traffic that each algorithm allows, as a
+//! real server answered them with its clock frozen between the calls.
 //!
 //! ```text
 //! make plots
 //! cargo test --locked --test plots
 //! ```
 //!
-//! `DRAW=1`, which `make plots` sets, writes them; without it they are drawn in memory and compared
-//! with what is committed. `SERVER` and `RL_MODULE` are those of the end-to-end suite.
+//! `DRAW=1`, which `make plots` sets, writes the pictures. Without it they are drawn in memory and
+//! compared with the committed ones. `SERVER` and `RL_MODULE` work as in the end-to-end suite.
 
-// The end-to-end suite needs more of it than the pictures do.
+// The end-to-end suite uses parts of it that the pictures do not.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -43,7 +43,7 @@ fn the_pictures_show_what_a_server_lets_through() {
     }
 }
 
-/// What the rows remark, so that another traffic cannot make it untrue.
+/// Checks the remarks of the rows, so that a change of the traffic cannot make them untrue.
 #[test]
 fn each_row_of_the_greedy_picture_shows_what_its_remark_says() {
     let passages = traffic::play(&mut Server::start().client(), &GREEDY);

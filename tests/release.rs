@@ -1,5 +1,5 @@
-//! One version, told by every file that tells one; and the files of deploy/ as far as they can be
-//! read without the programs they are for.
+//! Checks that all files name the same version, and the files of deploy/ as far as possible without
+//! the programs that use them.
 
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::fs;
@@ -16,7 +16,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// What stands behind the first line that begins so.
+/// Returns the rest of the first line that begins with `start`.
 fn behind<'text>(text: &'text str, start: &str) -> &'text str {
     text.lines().find_map(|line| line.strip_prefix(start)).unwrap_or_else(|| panic!("no {start}"))
 }
@@ -45,7 +45,7 @@ fn every_manifest_and_lock_file_has_the_version() {
         ("clients/node/package.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/node/package-lock.json", format!("\n  \"version\": \"{VERSION}\",\n")),
         ("clients/rust/Cargo.toml", format!("\nversion = \"{VERSION}\"\n")),
-        // A published client has the engine of the same release.
+        // A published client depends on the engine of the same release.
         ("clients/rust/redis-throttle-client/Cargo.toml", format!(", version = \"={VERSION}\", ")),
     ];
     for (manifest, line) in of_clients {
@@ -102,7 +102,7 @@ fn every_command_is_since_a_version_that_was_released() {
     }
 }
 
-/// Every file below a folder with one of these endings.
+/// Returns every file below a folder with one of these endings.
 fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root().join(folder)).expect("a folder of the repository") {
@@ -146,7 +146,8 @@ fn the_workflow_runs_on_a_tag_what_everybody_runs_and_takes_no_secret() {
     assert!(text(".ci/run").contains("\nstep make dist\n"), "the packages are tested everywhere");
 }
 
-/// What a script of the exporter's package does to services, on a machine that runs systemd.
+/// Returns the service actions of a maintainer script of the exporter's package, on a machine that
+/// runs systemd.
 fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -154,7 +155,7 @@ fn services_touched(script: &str, arguments: &[&str], root_of_dpkg: &str) -> Str
         .replace("/run/systemd/system", &path(""))
         .replace("systemctl ", &format!("{} ", path("systemctl")));
     fs::write(path("script"), adapted).unwrap();
-    // As a script of its own, so that what it leaves unanswered shows; it fails, as one can.
+    // A separate script, so that an unhandled failure shows: it always fails, as the real one can.
     fs::write(path("systemctl"), format!("#!/bin/sh\necho $* >>{}\nexit 1\n", path("log")))
         .unwrap();
     let run = |program: &str, arguments: &[&str]| {

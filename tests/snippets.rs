@@ -1,12 +1,12 @@
-//! What the pages print for users of client libraries: run as it stands there, against a real
-//! server, also where replies are lost and in a cluster.
+//! The programs and calls that the pages print for client libraries, run unchanged against a real
+//! server, with lost replies, and in a cluster.
 //!
 //! ```text
 //! scripts/fetch-clients.sh .cache/clients
 //! cargo test --locked --test snippets
 //! ```
 
-// The end-to-end suite needs more of it than the snippets do.
+// The end-to-end suite uses parts of it that the snippets do not.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -43,7 +43,7 @@ const SNIPPETS: [Snippet; 4] =
     [Snippet::RedisPy, Snippet::NodeRedis, Snippet::Ioredis, Snippet::RedisRs];
 
 impl Snippet {
-    /// What it prints when its server is on that port.
+    /// Returns the output of the program with its server on that port.
     fn run(self, port: u16) -> String {
         let (language, mark) = match self {
             Self::RedisPy => (Python, "import redis"),
@@ -62,13 +62,13 @@ fn server_on_tcp() -> Server {
     Server::setup().with_tcp().start()
 }
 
-/// Decisions that the server has made for `RL.GCRA`.
+/// Returns the number of `RL.GCRA` calls the server has decided.
 fn decisions(server: &Server) -> i64 {
     let mut client = server.client();
     client.info_number("rl", "rl_gcra_allowed") + client.info_number("rl", "rl_gcra_denied")
 }
 
-/// How often the server decides for one program whose replies are lost, and what it prints.
+/// Returns the number of decisions for one program whose replies are lost, and its output.
 fn counted(loss: Loss, program: impl FnOnce(u16) -> String) -> (i64, String) {
     let server = server_on_tcp();
     let way = LossyWay::to(server.port(), loss);
@@ -85,7 +85,7 @@ fn the_page_prints_the_program_in_rust_that_is_compiled_here() {
     assert!(pages::page(CLIENTS).contains(&format!("\n```rust\n{compiled}```\n")));
 }
 
-/// A reply as the pages print it: integers with a blank between them, or the text of an error.
+/// Formats a reply as the pages do: integers separated by a blank, or the text of an error.
 fn printed(reply: &redis::Value) -> String {
     match integers(reply) {
         Some(integers) => integers.map(|integer| integer.to_string()).join(" "),
@@ -112,7 +112,7 @@ fn the_move_from_redis_cell_answers_what_its_page_says() {
     for (call, answer) in &calls {
         assert_eq!(printed(&client.run(call)), *answer, "{call}");
     }
-    // What is allowed on one side is allowed on the other: the same numbers, in other words.
+    // A call allowed on one side is allowed on the other, with the same numbers in another form.
     let mut compared = 0;
     for pair in pairs.chunks_exact(2) {
         let numbers = |answer: &str| -> Vec<i64> {
@@ -172,7 +172,7 @@ fn with_the_defaults_of_ioredis_a_call_is_repeated_until_a_reply_comes_through()
     assert_eq!((times, printed.as_str()), (22, "78\n"));
 }
 
-/// Redirections that the nodes have answered.
+/// Returns the number of redirections the nodes have answered.
 fn redirections(cluster: &Cluster) -> i64 {
     let of_node = |node: &Server| {
         let told = node.client().info("errorstats");
@@ -182,7 +182,7 @@ fn redirections(cluster: &Cluster) -> i64 {
     cluster.nodes.iter().map(of_node).sum()
 }
 
-/// Redirections of a program that makes sixty calls on as many keys.
+/// Returns the number of redirections of a program that makes sixty calls on sixty keys.
 fn redirected(cluster: &Cluster, program: (pages::Language, &str)) -> i64 {
     let before = redirections(cluster);
     let decided = || cluster.nodes.iter().map(decisions).sum::<i64>();
@@ -216,7 +216,7 @@ fn ioredis_goes_to_the_right_node_and_adds_its_prefix_only_as_the_pages_wrap_it(
         const cluster = new Cluster([{ port: 7777 }], { keyPrefix: 'app:' });\n\
         for (let n = 0; n < 60; n++) await cluster.call('RL.GCRA', `user:${n}`, 6, 10, 60);\n\
         cluster.disconnect();\n";
-    // Each call goes to one of three nodes by chance: forty of sixty, give or take.
+    // Each call goes to one of three nodes at random, so about forty of sixty are redirected.
     let moved = redirected(&cluster, (JavaScript, plain));
     assert!((20..=58).contains(&moved), "{moved} of 60 were redirected");
     let mut client = cluster.client();
@@ -258,8 +258,8 @@ fn the_workers_of_the_page_on_leases_take_a_permit_and_give_it_back() {
     }
 }
 
-/// A page's worker with a ttl of a second and a minute of work, on a way that falls silent after it
-/// took its lease, or after two renewals.
+/// Runs a page's worker with a TTL of 1 s and a minute of work. The connection falls silent after
+/// the worker took its lease, or after two renewals.
 #[test]
 fn a_worker_of_the_page_on_leases_stops_when_nobody_answers_its_renewals() {
     let slower = [

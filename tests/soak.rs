@@ -9,7 +9,7 @@
 //! `SOAK_SEED` makes the same calls and the same faults again. `SERVER` and `RL_MODULE` choose what
 //! is tested, as for the end-to-end suite. It ends with its counts, and fails on any difference.
 
-// The end-to-end suite needs more of it than a soak does.
+// The end-to-end suite uses parts of it that a soak does not.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -38,10 +38,10 @@ use fleet::{FAULTS, Fleet};
 use support::{BASE_US, Random};
 use traffic::Traffic;
 
-/// How long without `SOAK_MINUTES`.
+/// The duration without `SOAK_MINUTES`.
 const DEFAULT: Duration = Duration::from_secs(6);
 
-/// Batches of calls between two faults.
+/// The number of batches of calls between two faults.
 const BATCHES: u64 = 60;
 
 /// Kinds of calls that even the shortest soak makes often.
@@ -73,7 +73,7 @@ impl Source for Random {
     }
 }
 
-/// How often each kind of thing happened.
+/// The number of times each kind of event happened.
 #[derive(Default)]
 pub struct Counts(BTreeMap<&'static str, u64>);
 
@@ -82,7 +82,7 @@ impl Counts {
         *self.0.entry(name).or_default() += number;
     }
 
-    /// What never happened and should have: without it a soak proves little.
+    /// Returns the required events that never happened. A soak without them proves little.
     fn missing(&self) -> Vec<&'static str> {
         MUST_HAPPEN
             .into_iter()
@@ -95,7 +95,7 @@ impl Counts {
     }
 }
 
-/// A variable of the environment that is a number, if it is set.
+/// Reads a number from the environment, if the variable is set.
 fn number<N: std::str::FromStr>(name: &str) -> Option<N> {
     let value = env::var(name).ok()?;
     Some(value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
@@ -125,7 +125,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays traffic and faults in turn until the time is over, or an answer differs.
+/// Plays traffic and faults in turn until the time is up or an answer differs.
 fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
     let mut random = Random::new(seed);
     let mut traffic = Traffic::new(&mut random);
@@ -156,13 +156,14 @@ fn soak(seed: u64, time: Duration, counts: &mut Counts) -> Result<(), String> {
     unreachable!("there is always another fault")
 }
 
-/// Mostly the clock goes on a little, or stands; sometimes it is set, by up to ten years.
+/// Sets the clock: mostly it moves forward a little or stands still, sometimes it jumps by up to
+/// ten years.
 fn set_clock(random: &mut Random, traffic: &Traffic, fleet: &mut Fleet, counts: &mut Counts) {
     let is_set = random.below(12) == 0;
     let step = if is_set { Step::draw_set(random) } else { Step::draw_good(random) };
     let now = fleet.now_us();
     let moved = (now + step.us(traffic.some_span_us(random))).clamp(0, CLOCK_MAX_US);
-    // At the end of time no time would pass any more: some calls there, then back.
+    // At the end of the range the clock could not move on: make some calls there, then go back.
     let then = if now == CLOCK_MAX_US { BASE_US.into() } else { moved };
     match then - now {
         0 => return,

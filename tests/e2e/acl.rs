@@ -1,8 +1,8 @@
-//! What a user may do: by key pattern, by command, by category.
+//! Access rights: by key pattern, by command, by category.
 
 use crate::support::{ALGORITHMS, Client, Server, text};
 
-/// A user allowed exactly what the rules say; `ACL DRYRUN` asks for them.
+/// Creates a user with exactly these rules; `ACL DRYRUN` checks them.
 pub fn make_user(client: &mut Client, name: &str, rules: &str) {
     client.ok(&format!("ACL SETUSER {name} reset on nopass {rules}"));
 }
@@ -11,14 +11,14 @@ pub fn may(client: &mut Client, user: &str, call: &str) -> bool {
     text(&client.run(&format!("ACL DRYRUN {user} {call}"))) == "OK"
 }
 
-/// Every deciding call on a key.
+/// Returns every deciding call on a key.
 fn updates(key: &str) -> Vec<String> {
     let with_options = format!("RL.FIXED {key} 5 60 COST 1 ALIGNED");
     let calls = ALGORITHMS.iter().map(|algorithm| algorithm.call(key, 5, "60"));
     calls.chain([with_options]).collect()
 }
 
-/// Every call that only reads a key.
+/// Returns every call that only reads a key.
 fn reads(key: &str) -> Vec<String> {
     let calls = ALGORITHMS.iter().map(|algorithm| algorithm.peek(key, 5, "60"));
     calls.chain([format!("RL.INSPECT {key}")]).collect()
@@ -32,7 +32,7 @@ fn key_patterns_hold_for_every_syntax() {
     let users = [
         ("all", "~app:* +@all", true, true),
         ("both", "%RW~app:* +@all", true, true),
-        // A read is all that PEEK and INSPECT need; deciding needs reading and writing.
+        // PEEK and INSPECT need only read access; deciding needs read and write access.
         ("reader", "%R~app:* +@all", false, true),
         ("writer", "%W~app:* +@all", false, false),
         ("stranger", "~other:* +@all", false, false),
@@ -66,7 +66,7 @@ fn a_real_connection_is_held_to_its_patterns_and_commands() {
     assert_eq!(server.client().integer("DBSIZE"), 1);
 }
 
-/// What a server can do for modules, by its version: of Redis, and of Valkey.
+/// Returns true if the server has at least this version of Redis, or of Valkey.
 pub fn is_at_least(client: &mut Client, redis: (u32, u32), valkey: (u32, u32)) -> bool {
     let server = client.info("server");
     let number = |field: &str| {
@@ -84,7 +84,7 @@ fn the_usual_categories_hold_where_commands_of_modules_have_any() {
     let server = Server::start();
     let mut client = server.client();
     if !is_at_least(&mut client, (7, 2), (8, 0)) {
-        // Redis 7.0 puts no command of a module into a category: all or none it is.
+        // Redis 7.0 puts no command of a module into a category: only `+@all` grants one.
         make_user(&mut client, "all", "~* +@all");
         make_user(&mut client, "reader", "~* -@all +@read");
         assert!(may(&mut client, "all", "RL.PEEK k GCRA 1 1 1"));
@@ -122,7 +122,8 @@ fn the_category_rl_holds_the_commands_that_decide_or_read_a_key_where_the_server
     let reply = client.run("ACL CAT");
     let redis::Value::Array(categories) = &reply else { panic!("{reply:?}") };
     let has_ours = categories.iter().any(|category| text(category) == "rl");
-    // Modules can add one since Redis 7.4 and Valkey 8; elsewhere ours has loaded without.
+    // Modules can add a category since Redis 7.4 and Valkey 8; elsewhere the module loads without
+    // one.
     assert_eq!(has_ours, is_at_least(&mut client, (7, 4), (8, 0)));
     if has_ours {
         make_user(&mut client, "limits", "~* -@all +@rl");

@@ -1,4 +1,4 @@
-//! Bytes that no client library would send, in keys and in arguments, few and very many.
+//! Bytes that no client library sends, in keys and in arguments, a few and a great number.
 //!
 //! `FUZZ_SEED` repeats a run, and `FUZZ_CALLS` makes it longer.
 
@@ -11,7 +11,7 @@ fn words(line: &str) -> Call {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Every command, with every argument it can have.
+/// Returns every command, with every argument it can have.
 fn full_calls() -> Vec<Call> {
     let deciding = ALGORITHMS.map(|rule| rule.call(rule.name, 7, "10s") + " COST 1");
     let peeking = ALGORITHMS.map(|rule| rule.peek(rule.name, 7, "10s") + " COST 1");
@@ -35,7 +35,7 @@ fn noise(random: &mut Random, length: u64) -> Vec<u8> {
     (0..length).map(|_| random.next() as u8).collect()
 }
 
-/// A bound of ours or of a machine word, or a neighbour of one, in some spelling.
+/// Returns a bound of the module or of a machine word, or a neighbour of one, in some spelling.
 fn number(random: &mut Random) -> Vec<u8> {
     const BOUNDS: [u128; 12] = [
         0,
@@ -63,7 +63,7 @@ fn number(random: &mut Random) -> Vec<u8> {
     format!("{sign}{zeros}{near}{unit}").into_bytes()
 }
 
-/// Hurts one argument, the key included.
+/// Damages one argument; the key counts as one.
 fn hurt(random: &mut Random, call: &mut Call) {
     let place = 1 + random.below(call.len() as u64 - 1) as usize;
     let word = &mut call[place];

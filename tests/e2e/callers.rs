@@ -44,7 +44,7 @@ fn an_error_inside_a_transaction_leaves_the_other_calls_alone() {
     assert!(raw_error(&replies[2]).unwrap().starts_with("ERR invalid burst"));
     assert_eq!(integers(&replies[3]).unwrap()[0], 1);
     assert_eq!(client.integer("EXISTS a b c"), 2);
-    // A wrong number of arguments is known before: nothing is executed.
+    // The server checks the number of arguments first: nothing is executed.
     client.ok("MULTI");
     client.run("RL.GCRA d 1 1 1h");
     client.error("RL.GCRA d");
@@ -65,10 +65,10 @@ fn a_discarded_transaction_uses_nothing_up() {
     }
 }
 
-/// A script that takes the whole call as arguments, so that any call can be made with it.
+/// A script that takes the whole call as arguments, so that it can make any call.
 const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 
-/// The words of `EVAL script 1 key command arguments...`, from an ordinary call.
+/// Returns the words of `EVAL script 1 key command arguments...` for an ordinary call.
 fn scripted(evaluate: &str, script: &str, call: &str) -> Vec<String> {
     let mut words = call.split(' ').map(str::to_owned);
     let (command, key) = (words.next().unwrap(), words.next().unwrap());
@@ -92,7 +92,7 @@ fn a_script_gets_the_five_integers_as_a_table() {
         }
         client.ok("FLUSHALL");
     }
-    // A caller can act on them: HTTP's Retry-After, in whole seconds.
+    // A caller can compute HTTP's Retry-After, in whole seconds.
     let script = "local r = redis.call('RL.GCRA', KEYS[1], 1, 1, 90) \
                   return r[1] == 1 and 'pass' or 'wait ' .. math.ceil(r[4] / 1000)";
     assert_eq!(text(&client.call(&["EVAL", script, "1", "k"])), "pass");
@@ -160,7 +160,7 @@ fn functions_call_like_scripts() {
     }
 }
 
-/// Where the server has a cached command time, that is; elsewhere time never runs back.
+/// Needs a server with a cached command time; on the others, time never runs backwards.
 #[test]
 fn the_calls_of_a_script_happen_at_one_instant() {
     let server = Server::setup().without_debug_commands().start();
@@ -210,8 +210,8 @@ fn a_duration_in_a_script_is_right_as_a_string_and_never_another_as_a_number() {
     let mut client = server.client();
     client.freeze(BASE_US);
     let script = |period| format!("return redis.call('RL.GCRA', KEYS[1], 2, 1, {period})");
-    // Lua 5.1 spells the number 0.1 with seventeen digits, and some servers hand them over as
-    // they are: that is an error of its own, and never a decision on another duration.
+    // Lua 5.1 formats the number 0.1 with seventeen digits, and some servers pass them on
+    // unchanged: that is an error, and never a decision with another duration.
     let number = client.call(&["EVAL", &script("0.1"), "1", "number"]);
     match raw_error(&number) {
         Some(error) => assert!(error.contains("invalid period"), "{error}"),

@@ -1,4 +1,4 @@
-//! What becomes of a state when its rule's limits change, one table per algorithm.
+//! The reading of a state after its rule's limits change, one table per algorithm.
 
 use crate::support::{BASE_US, Reply, Server, play};
 
@@ -10,11 +10,11 @@ fn check(table: &[(i64, &str, Reply)]) {
 #[test]
 fn a_fixed_window_is_current_while_it_is_younger_than_the_window_asked_for_now() {
     check(&[
-        // Eight of ten in a window of a minute.
+        // Eight of ten are used in a window of a minute.
         (0, "RL.FIXED k 10 60 COST 8", [1, 10, 2, 0, 60_000]),
         // A lower limit counts the same eight.
         (5_000, "RL.FIXED k 5 60", [0, 5, 0, 55_000, 55_000]),
-        // A higher one too.
+        // So does a higher limit.
         (5_000, "RL.FIXED k 20 60", [1, 20, 11, 0, 55_000]),
         // A shorter window that is still open.
         (5_000, "RL.FIXED k 10 6", [1, 10, 0, 0, 1_000]),

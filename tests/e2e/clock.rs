@@ -1,4 +1,4 @@
-//! Time travel: what RL.DEBUG CLOCK does, and that nobody has it who did not ask for it.
+//! RL.DEBUG CLOCK: its actions, and that it is available only where it is enabled.
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server};
 
@@ -15,7 +15,7 @@ const DURATION: &str = "ERR invalid duration: expected a duration from 1ms to 36
      0.5, 500ms or 1h, with a leading - to move back";
 const RANGE: &str = "ERR invalid duration: the clock must stay between the years 1970 and 2200";
 
-/// Half a minute: more than a loaded machine needs between two calls.
+/// Half a minute, more than a busy machine needs between two calls.
 const SLACK_US: i64 = 30_000_000;
 
 fn frozen(client: &mut Client) -> i64 {
@@ -30,7 +30,7 @@ fn time_travel_is_off_by_default() {
         assert_eq!(client.error(&format!("RL.DEBUG CLOCK {call}")), DISABLED, "{call}");
     }
     assert_eq!(frozen(&mut client), 0);
-    // And cannot be switched on while the server runs.
+    // It cannot be enabled while the server runs.
     client.error("CONFIG SET rl.debug-commands yes");
     assert_eq!(client.error("RL.DEBUG CLOCK FREEZE"), DISABLED);
 }
@@ -43,7 +43,7 @@ fn every_action_answers_the_modules_time_in_microseconds() {
         // A stopped clock stands where it was put.
         ("FREEZE 1000000", 1_000_000),
         ("FREEZE", 1_000_000),
-        // It moves by durations in every unit, forth and back.
+        // It moves by durations in every unit, forwards and backwards.
         ("ADVANCE 1ms", 1_001_000),
         ("advance 0.5", 1_501_000),
         ("ADVANCE 1.5ms", 1_502_500),
@@ -51,7 +51,7 @@ fn every_action_answers_the_modules_time_in_microseconds() {
         ("ADVANCE 366d", 31_622_400_502_500),
         ("ADVANCE -366d", 502_500),
         ("ADVANCE -502.5ms", 0),
-        // Its ends.
+        // The ends of its range.
         ("freeze 7258118400000000", LAST_US),
         ("FREEZE 0", 0),
         ("FREEZE 007", 7),
@@ -78,7 +78,7 @@ fn a_running_clock_is_the_real_one_until_it_is_frozen_or_moved() {
     assert!((real_us - 1_000_000..real_us + SLACK_US).contains(&resumed_us));
     assert_eq!(frozen(&mut client), 0);
 
-    // Moving a running clock stops it first.
+    // To move a running clock stops it first.
     let moved_us = client.integer("RL.DEBUG CLOCK ADVANCE -1h");
     assert!((real_us..real_us + SLACK_US).contains(&(moved_us + 3_600_000_000)));
     assert_eq!(frozen(&mut client), 1);
@@ -108,7 +108,7 @@ fn after_resume_the_real_time_decides_again() {
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 1, "1h");
-        // A year ago: what was used then has come back long since.
+        // A year ago: the units used then have long since returned.
         let year_ago_us = client.server_time_us() - 365 * 86_400_000_000;
         client.freeze(year_ago_us);
         assert!(client.allows(&call), "{call}");
@@ -135,7 +135,7 @@ fn wrong_words_are_answered_by_their_name_and_move_nothing() {
     let rows = [
         ("WRONG FREEZE", SUBCOMMAND),
         ("CLOCKS FREEZE", SUBCOMMAND),
-        // The fault injection of the tests is in no released module.
+        // The fault injection of the tests is not in the released module.
         ("PANIC parse", SUBCOMMAND),
         ("CLOCK WRONG", ACTION),
         ("CLOCK FREEZED", ACTION),
@@ -169,7 +169,7 @@ fn the_clock_cannot_leave_its_range() {
         assert_eq!(client.error(&format!("RL.DEBUG CLOCK ADVANCE {step}")), RANGE, "{at_us}");
         assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), at_us);
     }
-    // A step that is refused does not stop a running clock either.
+    // A refused step does not stop a running clock either.
     client.integer("RL.DEBUG CLOCK RESUME");
     client.error("RL.DEBUG CLOCK ADVANCE soon");
     assert_eq!(frozen(&mut client), 0);

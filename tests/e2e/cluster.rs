@@ -1,4 +1,4 @@
-//! In a cluster: argument 1 chooses the node, and a slot on its way loses no count.
+//! In a cluster: argument 1 chooses the node, and a moving slot loses no count.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,11 +9,11 @@ use redis::Value;
 use crate::support::cluster::{Cluster, ClusterClient};
 use crate::support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error};
 
-/// What a limiter holds in the tests below, so slow to come back that none does meanwhile.
+/// The limit of the tests below, which refills too slowly for a unit to return meanwhile.
 const LIMIT: u64 = 5_000;
 const PERIOD: &str = "366d";
 
-/// Every command that has a key, asked about this one.
+/// Returns every command with a key, called on this one.
 fn calls_on(key: &str) -> Vec<String> {
     let deciding = ALGORITHMS.map(|algorithm| algorithm.call(key, LIMIT, PERIOD));
     let peeking = ALGORITHMS.map(|algorithm| algorithm.peek(key, LIMIT, PERIOD));
@@ -34,7 +34,7 @@ fn calls_on(key: &str) -> Vec<String> {
 fn every_command_is_answered_by_the_owner_of_argument_1_and_by_nobody_else() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
-    // Hash tags, and what only looks like one; the rest of a call never counts.
+    // Hash tags, and texts that only look like one; the rest of a call never matters.
     let keys = ["a", "user:1", "{user:1}:login", "x{user:1}y", "{}z", "{user:1", "\x01\u{fe}"];
     let mut answered = [0; 3];
     for key in keys {
@@ -62,7 +62,7 @@ fn every_command_is_answered_by_the_owner_of_argument_1_and_by_nobody_else() {
     assert!(error.starts_with("ERR invalid algorithm"), "{error}");
     let error = clients[owner].error("RL.GCRA {a} {b} {c} {user:1}");
     assert!(error.starts_with("ERR invalid burst"), "{error}");
-    // What has no key is answered by every node.
+    // A command without a key is answered by every node.
     for client in &mut clients {
         assert!(client.integer("RL.DEBUG CLOCK FREEZE") > 0);
         assert_eq!(client.info_number("rl", "rl_panics"), 0);
@@ -116,19 +116,19 @@ fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
             assert_eq!(at_source.error(line), ask, "{line}");
             assert_eq!(at_target.error(line), moved, "{line} without ASKING");
         }
-        // State and expiry have come along, and the count goes on.
+        // State and expiry have moved too, and the count continues.
         at_target.ok("ASKING");
         let dump = at_target.call(&["DUMP", &key]);
         at_target.ok("ASKING");
         let expiry = at_target.integer(&format!("PEXPIRETIME {key}"));
         assert_eq!(dump, before.0, "{key}");
-        // MIGRATE hands over the time left, which each side rounds by its own clock.
+        // MIGRATE passes on the time left, which each side rounds by its own clock.
         assert!((expiry - before.1).abs() < 60_000, "{key}: {expiry} was {}", before.1);
         for (line, remaining) in [(&peek, 2), (&call, 2), (&call, 1)] {
             at_target.ok("ASKING");
             assert_eq!(at_target.decide(line)[..3], [1, 5, remaining], "{line}");
         }
-        // A subject never seen before begins at the target.
+        // A key that is new starts at the target.
         let fresh = algorithm.call(&format!("{{t}}:new:{}", algorithm.name), 5, PERIOD);
         assert_eq!(at_source.error(&fresh), ask, "{fresh}");
         at_target.ok("ASKING");
@@ -160,11 +160,11 @@ fn caller(client: &mut ClusterClient<'_>, slot: i64, stop: &AtomicBool) -> Vec<(
     replies
 }
 
-/// Lets two clients call while `hop` moves the slot from node to node, and asserts that of all
-/// their calls exactly the limit was allowed, each seeing another rest.
+/// Lets two clients call while `hop` moves the slot from node to node, and asserts that exactly the
+/// limit of their calls was allowed, each with a different remainder.
 fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usize, usize)) {
     let slot = cluster.slot("{t}");
-    // Company on the road: keys that nobody calls meanwhile.
+    // More keys in the slot, which are not called meanwhile.
     let mut owner_client = cluster.nodes[cluster.settled_owner("{t}")].client();
     for number in 0..40 {
         let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
@@ -246,7 +246,7 @@ fn a_replica_answers_peek_and_inspect_to_those_who_said_readonly() {
         let peek = algorithm.peek(&key, 5, PERIOD);
         let inspect = format!("RL.INSPECT {key}");
         let call = algorithm.call(&key, 5, PERIOD);
-        // Without READONLY a replica sends everybody away.
+        // Without READONLY a replica redirects every client.
         for line in [&peek, &inspect, &call] {
             assert_eq!(at_replica.error(line), moved, "{line}");
         }
@@ -256,7 +256,7 @@ fn a_replica_answers_peek_and_inspect_to_those_who_said_readonly() {
         assert_eq!(at_replica.error(&call), moved, "a replica decides nothing");
         at_replica.ok("READWRITE");
     }
-    // Promoted, it goes on counting where the primary stopped.
+    // After the promotion it continues to count where the primary stopped.
     at_replica.ok("CLUSTER FAILOVER");
     eventually("the replica is promoted", || {
         (at_replica.info("replication")["role"] == "master").then_some(())
@@ -284,7 +284,7 @@ fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_wh
     let error = |reply: Value| raw_error(&reply).unwrap_or_else(|| panic!("{reply:?}"));
     assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 4);
     for command in ["RL.ALL", "RL.PEEKALL"] {
-        // Another slot, also where the first key is at home; and the wrong node.
+        // Another slot, also if the first key is local; and the wrong node.
         assert!(error(at_source.call(&call(command, "{u}:b"))).starts_with("CROSSSLOT"));
         let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[source].port());
         assert_eq!(error(at_target.call(&call(command, "{t}:b"))), moved);
@@ -293,7 +293,7 @@ fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_wh
     assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 3);
     let untouched = at_source.snapshot("{t}:a");
     cluster.move_keys(&["{t}:b".to_owned()], source, target);
-    // One key here and one there: nobody decides, and nothing is taken.
+    // One key on each side: the call is not decided, and nothing is taken.
     assert!(error(at_source.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));
     at_target.ok("ASKING");
     assert!(error(at_target.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));

@@ -9,7 +9,7 @@ const CONNECTIONS: usize = 64;
 const CALLS: usize = 10_000;
 const LIMIT: u64 = 1_000;
 
-/// All replies of 64 connections that share 10,000 calls, started at the same moment.
+/// Makes 10,000 calls on 64 connections that start at the same moment, and returns all replies.
 fn rush(server: &Server, call: &str) -> Vec<Reply> {
     let start = Barrier::new(CONNECTIONS);
     thread::scope(|scope| {
@@ -17,7 +17,7 @@ fn rush(server: &Server, call: &str) -> Vec<Reply> {
             let start = &start;
             scope.spawn(move || {
                 let mut client = server.client();
-                // The first ones make one call more, so that the sum is exact.
+                // The first connections make one call more, so that the sum is exact.
                 let calls = CALLS / CONNECTIONS + usize::from(number < CALLS % CONNECTIONS);
                 start.wait();
                 (0..calls).map(|_| client.decide(call)).collect::<Vec<_>>()
@@ -29,14 +29,14 @@ fn rush(server: &Server, call: &str) -> Vec<Reply> {
 }
 
 fn assert_exactly_the_limit_is_allowed(server: &Server, algorithm: Algorithm) {
-    // A thousand per year: nothing worth a unit comes back while the test runs.
+    // A thousand per year: less than one unit returns while the test runs.
     let call = algorithm.call(algorithm.name, LIMIT, "366d");
     let replies = rush(server, &call);
     assert_eq!(replies.len(), CALLS);
     let (allowed, denied): (Vec<Reply>, Vec<Reply>) =
         replies.into_iter().partition(|reply| reply[0] == 1);
     assert_eq!(allowed.len() as u64, LIMIT, "{call}");
-    // Each allowed call saw another rest: 999, 998 .. 0, each exactly once.
+    // Each allowed call saw a different remainder: 999, 998 .. 0, each exactly once.
     let mut remaining = allowed.iter().map(|reply| reply[2]).collect::<Vec<_>>();
     remaining.sort_unstable();
     assert!(remaining.into_iter().eq(0..LIMIT as i64), "{call}");

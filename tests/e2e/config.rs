@@ -90,7 +90,7 @@ fn more_slots_than_the_limit_make_a_log_exact_and_fewer_round_it_up() {
     client.ok("CONFIG SET rl.sliding-log-slots 16");
     assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10 COST 20"), [1, 20, 0, 0, 10_325]);
     assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10"), [0, 20, 0, 10_325, 10_325]);
-    // At most as many units as slots: exact all the same.
+    // At most as many units as slots: still exact.
     assert_eq!(client.decide("RL.SLIDINGLOG few 16 10 COST 16"), [1, 16, 0, 0, 10_000]);
 }
 

@@ -1,7 +1,7 @@
-//! States that nobody but a forger wrote: refused, or decided on as RL.INSPECT shows them.
+//! Forged states: refused, or decided on as RL.INSPECT shows them.
 //!
-//! Where INSPECT reads a state, the engine's naive model of its algorithm foretells the reply;
-//! where it reads none, every command answers WRONGTYPE.
+//! Where INSPECT reads a state, the engine's naive model of its algorithm predicts the reply; where
+//! it reads none, every command answers WRONGTYPE.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::{Algorithm, State};
@@ -26,18 +26,18 @@ fn call(parts: &[&[u8]]) -> Call {
     parts.iter().map(|part| part.to_vec()).collect()
 }
 
-/// The limits that every command is called with: `limit` per `seconds`.
+/// Returns the limits that every command is called with: `limit` per `seconds`.
 fn limits((limit, seconds): (i128, i128)) -> Limits {
     let period_us = seconds * 1_000_000;
     Limits { capacity: limit, rate: limit, period_us, aligned: false, slots: 1_024 }
 }
 
-/// The deciding call on the key `k`.
+/// Returns the deciding call on the key `k`.
 fn deciding(algorithm: Algorithm, limits: &Limits) -> String {
     format!("{} k {}", algorithm.command(), (AnySubject::of(algorithm).words)(limits))
 }
 
-/// The same question asked with PEEK.
+/// Returns the same call as a PEEK.
 fn peeking(algorithm: Algorithm, limits: &Limits) -> String {
     format!("RL.PEEK k {} {}", algorithm.name(), (AnySubject::of(algorithm).words)(limits))
 }
@@ -45,7 +45,7 @@ fn peeking(algorithm: Algorithm, limits: &Limits) -> String {
 /// The fields of a state by name, in the order of INSPECT.
 type Fields = Vec<(String, i64)>;
 
-/// The algorithm and the fields that INSPECT shows, from RESP2's flat array.
+/// Returns the algorithm and the fields that INSPECT shows, from RESP2's flat array.
 fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
     let Value::Array(flat) = reply else { return None };
     let name = text(&flat[1]);
@@ -57,7 +57,7 @@ fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
     Some((algorithm.unwrap_or_else(|| panic!("no algorithm: {name}")), fields.collect()))
 }
 
-/// Checks the reply of a deciding call on the state in `bytes`, of which INSPECT shows `fields`.
+/// Checks the reply of a deciding call on the state in `bytes`, whose `fields` INSPECT shows.
 fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> Result<(), String> {
     let state = decode(bytes).expect("INSPECT reads it");
     let shown = state.shown(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
@@ -80,7 +80,7 @@ fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> 
     }
 }
 
-/// What holds even of a log out of order: between nothing and everything of it counts.
+/// Returns true if a reply is possible for a log out of order, of which any part may count.
 fn is_plausible(state: &State<'_>, limits: &Limits, reply: Reply) -> bool {
     let State::SlidingLog(log) = state else { return false };
     let used = i128::from(log.last().total);
@@ -93,7 +93,7 @@ fn is_plausible(state: &State<'_>, limits: &Limits, reply: Reply) -> bool {
         }
 }
 
-/// How many of the forgeries INSPECT could read, and how many calls were made on them.
+/// The number of forgeries that INSPECT could read, and of calls made on them.
 #[derive(Debug, Default)]
 struct Outcomes {
     forgeries: u64,
@@ -102,8 +102,8 @@ struct Outcomes {
     denied: u64,
 }
 
-/// A forgery is made by `write`; then every command is called on it. `rule` is what the
-/// deciding calls ask for, and the clock stands at [`BASE_US`].
+/// Forges a state with `write`, then calls every command on it. `rule` holds the limits of the
+/// deciding calls, and the clock stands at [`BASE_US`].
 fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &mut Outcomes) {
     const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
     let limits = limits(rule);
@@ -125,7 +125,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
     } else {
         outcomes.states += 1;
     }
-    // The strangers first: they may not touch it.
+    // First the other algorithms, which must leave it alone.
     let owner = state.as_ref().map(|(algorithm, _)| *algorithm);
     let strangers = ALL.into_iter().filter(|algorithm| Some(*algorithm) != owner);
     let mut calls: Vec<_> = strangers.map(|other| words(&deciding(other, &limits))).collect();
@@ -157,7 +157,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
         assert_eq!(after, Some(algorithm), "{:?}: what an allowed call leaves", shown());
     } else {
         outcomes.denied += 1;
-        // A denial changes nothing, unless it is a repair: then that is a state with an end.
+        // A denial changes nothing, unless it repairs: then it writes a state with an expiry.
         if client.run("GET k") != *stored {
             assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", shown());
             let after = inspected(&replies[2]).map(|(algorithm, _)| algorithm);
@@ -173,7 +173,7 @@ fn start() -> (Server, Client) {
     (server, client)
 }
 
-/// A state as the module writes it: three calls some time ago, the last just now.
+/// Returns a state as the module writes it: three calls some time ago, the last just now.
 fn written(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.integer("DEL k");
     for back_ms in [2_468, 1_234, 0] {
@@ -200,7 +200,7 @@ fn a_state_with_any_byte_overwritten_is_refused_or_explained() {
         let state = written(&mut client, algorithm);
         for place in 0..state.len() {
             let at = place.to_string();
-            // All values where a kind or a marker may stand, and a spread elsewhere.
+            // All values for the bytes of kinds and markers, and a spread of values elsewhere.
             let step = if place < 4 { 1 } else { 5 };
             for value in (0..=255_u8).step_by(step) {
                 let write = [
@@ -278,7 +278,7 @@ fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_not
                 call(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]),
             ];
             confront(&mut client, &over, (7, 10), &mut outcomes);
-            // A damaged payload is the server's to refuse, and what was there stays.
+            // The server refuses a damaged payload, and the earlier value stays.
             client.run("DEL k");
             client.decide(&deciding(algorithm, &limits((7, 10))));
             let before = client.snapshot("k");

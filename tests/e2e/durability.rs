@@ -1,4 +1,4 @@
-//! Faults while data is on its way to the disk: kills, rewrites, late replays, torn files.
+//! Faults while data is written to the disk: kills, rewrites, late replays, torn files.
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
@@ -13,27 +13,27 @@ use crate::support::{
     random_traffic,
 };
 
-/// Units per subject. One comes back in almost nine hours, so that what a test sees allowed
-/// was allowed out of this number.
+/// Units per key. One returns in almost nine hours, so that every allowed call of a test came out
+/// of this number.
 const BUDGET: u64 = 1_000;
 
 fn call(algorithm: Algorithm) -> String {
     algorithm.call(algorithm.name, BUDGET, "366d")
 }
 
-/// What the state behind an algorithm's own key has left.
+/// Returns the units left under an algorithm's own key.
 fn remaining(client: &mut Client, algorithm: Algorithm) -> u64 {
     let peek = algorithm.peek(algorithm.name, BUDGET, "366d");
     client.decide(&format!("{peek} COST 0"))[2] as u64
 }
 
-/// An append-only file that is on the disk before its call is answered.
+/// Configures an append-only file that is synced before its call is answered.
 fn append_only(preamble: &str) -> Setup {
     let line = format!("aof-use-rdb-preamble {preamble}");
     Server::setup().line("appendonly yes").line("appendfsync always").line(&line)
 }
 
-/// How many calls of each kind this process of the server has decided, by INFO.
+/// Returns the number of calls this process of the server has decided, by INFO.
 fn decisions(client: &mut Client) -> i64 {
     let fields = client.info("rl");
     let decided =
@@ -102,7 +102,7 @@ fn rewrites_of_the_file_under_load_lose_no_permit() {
             }
             let mut client = server.client();
             for _ in 0..3 {
-                // Calls go on while the file is written, not only around it.
+                // Calls continue while the file is written, not only before and after.
                 let before = made.load(Relaxed);
                 client.run("BGREWRITEAOF");
                 wait_for_rewrite(&mut client);
@@ -122,7 +122,7 @@ fn rewrites_of_the_file_under_load_lose_no_permit() {
     }
 }
 
-/// Calls until the server dies; each permit that was acknowledged is counted.
+/// Makes calls until the server dies, and counts each acknowledged permit.
 fn call_until_it_breaks(
     mut client: Client,
     acknowledged: &[AtomicU64; ALGORITHMS.len()],
@@ -169,10 +169,10 @@ fn a_kill_in_the_middle_of_traffic_loses_no_acknowledged_permit_and_grants_no_ot
             assert!(used >= acknowledged, "{}: {used} < {acknowledged}", algorithm.name);
             unacknowledged += used - acknowledged;
         }
-        // Every caller has one call under way when a kill comes.
+        // Every caller has one call in progress when it is killed.
         assert!(unacknowledged <= CALLERS * kill, "{unacknowledged} after kill {kill}");
     }
-    // What is left is exactly what the states say, and no more than the limit in all.
+    // The units left are exactly those in the states, and no more than the limit in total.
     let mut client = server.client();
     for (algorithm, acknowledged) in ALGORITHMS.into_iter().zip(&acknowledged) {
         let left = remaining(&mut client, algorithm);
@@ -206,7 +206,7 @@ fn without_an_append_only_file_a_kill_goes_back_to_the_snapshot_and_no_further()
 
 #[test]
 fn a_file_replayed_a_quarter_of_a_century_later_takes_no_decision_again() {
-    // Written by a clock that stands in September 2001, replayed by the real one.
+    // Written by a clock set to September 2001, replayed by the real one.
     const LONG_AGO_US: i64 = 1_000_000_000_000_000;
     let mut server = append_only("no").start();
     let mut client = server.client();
@@ -227,7 +227,7 @@ fn a_file_replayed_a_quarter_of_a_century_later_takes_no_decision_again() {
     assert_eq!(client.contents(), before);
     assert_eq!(inspect(&mut client), inspected);
     assert_eq!(decisions(&mut client), 0);
-    // By the clock that wrote it the limits go on where they were.
+    // By the clock that wrote it the limits continue where they were.
     for algorithm in ALGORITHMS {
         client.freeze(LONG_AGO_US + 20_000_000);
         let call = algorithm.call(algorithm.name, 5, "1h");
@@ -255,14 +255,14 @@ fn what_lapsed_while_the_server_was_down_is_gone_when_it_is_back() {
             (client.integer(&format!("EXISTS {brief}")) == 0).then_some(())
         });
         assert!(client.allows(&algorithm.call(&brief, 1, "20ms")), "{brief}");
-        // The other was not given its whole window anew.
+        // The other has not got a new full window.
         assert!(!client.allows(&algorithm.call(algorithm.name, 1, "366d")), "{brief}");
         let after_ms = client.integer(&format!("PEXPIRETIME {}", algorithm.name));
         assert_eq!(after_ms, expiry_ms, "{}", algorithm.name);
     }
 }
 
-/// The newest file of the append-only directory that is written to.
+/// Returns the newest file of the append-only directory that is written to.
 fn incremental_file(server: &Server) -> PathBuf {
     let entries = fs::read_dir(server.file("appendonlydir")).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());

@@ -30,8 +30,7 @@ fn too_long_to_refill(name: &str) -> String {
     )
 }
 
-/// Asserts the error of a call and of the same question asked with PEEK, on a server that
-/// holds nothing before and after.
+/// Asserts the error of a call and of its PEEK, on a server that holds nothing before and after.
 fn assert_errors(client: &mut Client, command: &str, rows: &[(&str, &str)]) {
     let name = command.strip_prefix("RL.").expect("one of our commands");
     for (arguments, expected) in rows {
@@ -59,7 +58,7 @@ fn every_wrong_argument_of_the_window_algorithms_has_its_own_text() {
             ("5 0 WRONG", window),
             ("5 60 COST x", COST),
             ("5 60 COST", MISSING_COST),
-            // The value of COST is whatever follows it.
+            // The value of COST is the word that follows it.
             ("5 60 COST COST", COST),
             ("5 60 COST 1 COST 1", REPEATED_COST),
             ("5 60 COST 1 cost", REPEATED_COST),
@@ -89,11 +88,11 @@ fn every_wrong_argument_of_the_rate_algorithms_has_its_own_text() {
             ("x x x", first),
             ("5 0 x", rate),
             ("5 1 x COST x", period),
-            // One more than a thousand million a second, in two ways.
+            // One more than 1,000,000,000 a second, in two forms.
             ("5 1000000001 1", RATE_BOUND),
             ("5 1000001 1ms", RATE_BOUND),
             ("5 1000000001 1 WRONG", RATE_BOUND),
-            // One second more than a hundred years; the rate is looked at first.
+            // One second more than a hundred years; the rate is checked first.
             ("3155760001 1 1", refill),
             ("100 1 366d", refill),
             ("1000000000000 1 366d COST x", refill),
@@ -190,10 +189,10 @@ fn the_largest_arguments_that_fit_together_are_accepted() {
     let server = Server::start();
     let mut client = server.client();
     let accepted = [
-        // A thousand million a second, in two ways.
+        // 1,000,000,000 a second, in two forms.
         "5 1000000000 1",
         "5 1000000 1ms",
-        // A hundred years from empty, in two ways.
+        // A hundred years to refill, in two forms.
         "3155760000 1 1",
         "99 1 366d",
         "1000000000000 1000000000000 1000",
@@ -253,7 +252,7 @@ fn an_error_leaves_an_existing_state_as_it_was() {
 fn an_error_never_repeats_what_the_client_sent() {
     let server = Server::start();
     let mut client = server.client();
-    // Formats, a line break that would forge a reply, and text that is no UTF-8.
+    // Formats, a line break that would forge a reply, and bytes that are not UTF-8.
     let secrets: [&[u8]; 4] = [b"%s%n%x-s3cret", b"s3cret\r\n+OK", b"s3cret\xff\xfe", b"s3cret\0"];
     for secret in secrets {
         let calls: [&[&[u8]]; 6] = [

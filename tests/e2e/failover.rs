@@ -1,5 +1,5 @@
-//! A primary that is lost in the middle of a window: what its replica does not know of may be
-//! granted again, and nothing more.
+//! The loss of a primary in the middle of a window: permits that its replica did not receive may be
+//! granted again, and no others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -11,14 +11,14 @@ use crate::support::{
     wait_for_offset,
 };
 
-/// Units per subject; one comes back in almost nine hours.
+/// Units per key; one returns in almost nine hours.
 const BUDGET: u64 = 1_000;
 
 fn call(algorithm: Algorithm) -> String {
     algorithm.call(algorithm.name, BUDGET, "366d")
 }
 
-/// Makes calls until one is denied, and tells how many were allowed.
+/// Makes calls until one is denied, and returns the number of allowed calls.
 fn use_up(client: &mut Client, algorithm: Algorithm) -> u64 {
     let call = call(algorithm);
     (0..=BUDGET).take_while(|_| client.allows(&call)).count() as u64
@@ -38,7 +38,8 @@ fn a_promoted_replica_grants_what_it_had_not_received_once_more_and_no_other_per
         });
         assert_eq!(client.integer("WAIT 1 60000"), 1);
         promoted.ok("REPLICAOF NO ONE");
-        // The old primary does not know and goes on: in the first round not even once.
+        // The old primary does not know of the promotion and decides on, in all rounds but the
+        // first.
         for (algorithm, received) in ALGORITHMS.into_iter().zip(received) {
             let lost = if round == 0 { 0 } else { 1 + random.below(BUDGET / 4) };
             assert!((0..lost).all(|_| client.allows(&call(algorithm))));
@@ -51,19 +52,19 @@ fn a_promoted_replica_grants_what_it_had_not_received_once_more_and_no_other_per
 /// Permits of one algorithm during a failover.
 #[derive(Default)]
 struct Permits {
-    /// The primary said yes.
+    /// Allowed by the primary.
     acknowledged: AtomicU64,
-    /// The primary said yes and WAIT that the replica has it.
+    /// Allowed by the primary, and confirmed by WAIT to be on the replica.
     confirmed: AtomicU64,
 }
 
-/// Permits given to all callers together, of every algorithm.
+/// Returns the permits given to all callers together, of every algorithm.
 fn total(permits: &[Permits; ALGORITHMS.len()]) -> u64 {
     permits.iter().map(|of| of.acknowledged.load(Relaxed)).sum()
 }
 
-/// Calls until the primary is gone; after every call, or never, it waits for the replica. Half of
-/// the permits are kept until the replica is promoted, however late that is.
+/// Makes calls until the primary is gone. After every call, or never, it waits for the replica.
+/// Half of the permits are kept until the replica is promoted, however late that is.
 fn call_until_it_is_gone(
     mut client: Client,
     permits: &[Permits; ALGORITHMS.len()],
@@ -91,11 +92,11 @@ fn call_until_it_is_gone(
     }
 }
 
-/// Kills a primary in the middle of the traffic of four callers, promotes its replica, and
-/// uses up what is left there. Gives the permits granted twice, and those WAIT had confirmed.
+/// Kills a primary during the traffic of four callers, promotes its replica, and uses up the
+/// remaining permits there. Returns the permits granted twice, and those WAIT had confirmed.
 ///
-/// Where nobody waits for a confirmation the replica is promoted while the primary still decides,
-/// so that some permits never reach it.
+/// Without confirmation the replica is promoted while the primary still decides, so that some
+/// permits never reach it.
 fn fail_over(seed: u64, confirm: bool) -> (u64, u64) {
     const CALLERS: u64 = 4;
     let mut primary = Server::setup().with_tcp().start();
@@ -197,10 +198,10 @@ fn what_is_reserved_is_held_settled_and_lapses_on_a_promoted_replica() {
     promoted.ok("REPLICAOF NO ONE");
     for (key, rule) in rules {
         promoted.freeze(BASE_US);
-        // Repeated, for the reply may have been lost: settled once.
+        // Repeated, because the reply may have been lost: settled once.
         assert_eq!(promoted.decide(&format!("RL.COMMIT {key} c {rule} COST 9"))[..3], [1, 10, 2]);
         assert!(!promoted.allows(&format!("RL.PEEK {key} {rule} COST 3")));
-        // The first lapses within the hour that it was made for.
+        // The first one expires within the hour it was made for.
         promoted.freeze(BASE_US + 3_600_000_000);
         assert_eq!(promoted.decide(&format!("RL.COMMIT {key} a {rule}"))[..3], [0, 10, 6]);
         assert_eq!(promoted.decide(&format!("RL.COMMIT {key} b {rule}"))[..3], [1, 10, 6]);

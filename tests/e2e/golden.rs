@@ -10,22 +10,22 @@ use crate::support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, integers, module, text,
 };
 
-/// One payload, and what it means.
+/// One payload and its meaning.
 struct Golden {
     algorithm: Algorithm,
-    /// What `DUMP` gave, in hexadecimal.
+    /// The output of `DUMP`, in hexadecimal.
     dump: &'static str,
     /// The numbers that `RL.INSPECT` shows, in its order.
     inspected: &'static [i64],
-    /// When it was dumped: so many milliseconds and 456 microseconds after [`BASE_US`].
+    /// The time of the dump: this many milliseconds and 456 microseconds after [`BASE_US`].
     at_ms: i64,
     /// The rule that wrote it.
     rule: &'static str,
-    /// The status at that moment: what `PEEK ... COST 0` answers.
+    /// The status at that time: the answer of `PEEK ... COST 0`.
     status: Reply,
 }
 
-/// Every kind: small numbers, the largest there are, and logs that the server compresses.
+/// Every kind: small numbers, the largest numbers, and logs that the server compresses.
 const GOLDEN: [Golden; 16] = [
     Golden {
         algorithm: FIXED,
@@ -185,7 +185,7 @@ impl Golden {
         assert_eq!(client.call(&words), Value::Okay, "{}", self.dump);
     }
 
-    /// What the state behind `key` is and decides, at the moment it was dumped.
+    /// Asserts the meaning of the state under `key`, at the time of its dump.
     fn assert_means_the_same(&self, client: &mut Client, key: &str) {
         let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else {
             panic!("{}: no state", self.dump);
@@ -203,7 +203,7 @@ impl Golden {
     }
 }
 
-/// An hour from now, by the real clock.
+/// Returns the instant an hour from now, by the real clock.
 fn in_an_hour_ms(client: &mut Client) -> i64 {
     client.server_time_us() / 1_000 + 3_600_000
 }
@@ -217,7 +217,7 @@ fn a_payload_of_redis_7_0_loads_and_means_what_it_meant() {
         golden.restore(&mut client, "k", expiry_ms);
         golden.assert_means_the_same(&mut client, "k");
         assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{}", golden.dump);
-        // The rest of the limit can be used, and not a unit more.
+        // The remaining units are allowed exactly.
         let call = format!("{} k {} COST", golden.algorithm.command, golden.rule);
         let left = golden.status[2];
         assert_eq!(client.decide(&format!("{call} {}", left + 1))[0], 0, "{call}");
@@ -230,7 +230,7 @@ fn a_payload_of_redis_7_0_loads_and_means_what_it_meant() {
 
 #[test]
 fn the_same_calls_still_write_the_same_payload() {
-    // The value behind a payload: what the dump of a copy made today holds as well.
+    // Compares the values of payloads: the dump of a copy made today holds the same value.
     let server = Server::start();
     let mut client = server.client();
     let expiry_ms = in_an_hour_ms(&mut client);

@@ -1,4 +1,4 @@
-//! Sentences made from what `COMMAND DOCS` says of our commands, right ones and wrong ones.
+//! Sentences made from the `COMMAND DOCS` of the module's commands, valid and invalid.
 //!
 //! `FUZZ_SEED` repeats a run, and `FUZZ_CALLS` makes it longer.
 
@@ -7,7 +7,7 @@ use redis::Value;
 use crate::support::fuzz::{self, CROSS_BOUNDS, Call, Outcomes, check_all, shown};
 use crate::support::{BASE_US, Client, Random, Server, integers, raw_error, text};
 
-/// Time between two batches, from nothing to years: it only ever goes forward.
+/// The time between two batches, from nothing to years: the clock only moves forward.
 const STEPS_US: [u64; 6] = [0, 1, 999, 1_000_000, 86_400_000_000, 31_622_400_000_000];
 
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
@@ -56,7 +56,7 @@ fn documented(server: &Server) -> Vec<(String, Vec<Argument>)> {
         panic!("no commands")
     };
     let mut names = names.iter().map(text).collect::<Vec<_>>();
-    // What operators do to policies has tests of its own.
+    // The commands for operators have tests of their own.
     names.retain(|name| !name.starts_with("rl.policy") && name != "rl.metrics");
     names.sort();
     let commands = names.into_iter().map(|name| {
@@ -68,7 +68,7 @@ fn documented(server: &Server) -> Vec<(String, Vec<Argument>)> {
     commands.collect()
 }
 
-/// Values that an argument of this name accepts: its bounds, and some from the middle.
+/// Returns values that an argument of this name accepts: its bounds, and some in between.
 fn right_values(name: &str) -> &'static [&'static str] {
     match name {
         "key" => &["a", "b", "c", "d", "e", "f", "g", "h"],
@@ -132,7 +132,7 @@ fn right_values(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Just past every bound, and what only looks like a number.
+/// Values just past every bound, and texts that only look like a number.
 #[rustfmt::skip]
 const WRONG_VALUES: [&str; 48] = [
     "0", "-1", "+1", "", " ", " 1", "1 ", "1.0", "1e3", "0x10", "1000000000001", "2147483648",
@@ -154,7 +154,7 @@ fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     bytes.collect()
 }
 
-/// The words that one documented argument stands for, all of them right.
+/// Appends valid words for one documented argument.
 fn right_words(random: &mut Random, argument: &Argument, words: &mut Call) {
     if let Some(token) = &argument.token {
         words.push(any_case(random, token));
@@ -175,7 +175,7 @@ fn right_words(random: &mut Random, argument: &Argument, words: &mut Call) {
     }
 }
 
-/// Arguments in their order, then the options, where there are any, in any order.
+/// Appends arguments in their order, then the options, if any, in random order.
 fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) {
     let mut options = Vec::new();
     for argument in arguments {
@@ -185,7 +185,7 @@ fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) 
             let mut option = Vec::new();
             right_words(random, argument, &mut option);
             let place = match argument.name.as_str() {
-                // What follows it is its own.
+                // The words after it belong to the default rule.
                 "default-rule" => options.len(),
                 _ => random.below(options.len() as u64 + 1) as usize,
             };
@@ -195,7 +195,7 @@ fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) 
     words.extend(options.into_iter().flatten());
 }
 
-/// One way to spoil a sentence: it may by chance still be right.
+/// Spoils a sentence in one way; it may by chance still be valid.
 fn spoil(random: &mut Random, words: &mut Call) {
     let place = 1 + random.below(words.len() as u64 - 1) as usize;
     let wrong = random.pick(&WRONG_VALUES).as_bytes().to_vec();
@@ -206,7 +206,7 @@ fn spoil(random: &mut Random, words: &mut Call) {
         4 if words.len() > 2 => drop(words.remove(place)),
         5 => words.insert(place, words[place].clone()),
         6 => {
-            // An option or a value once more, at the end.
+            // Repeats an option or a value at the end.
             words.extend_from_within(place..);
         }
         _ => {
@@ -216,12 +216,12 @@ fn spoil(random: &mut Random, words: &mut Call) {
     }
 }
 
-/// A sentence, and whether nothing is wrong with it.
+/// Returns a sentence, and whether it is valid.
 fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call, bool) {
     let (name, arguments) = random.pick(commands);
     let mut words = vec![any_case(random, name)];
     sentence_part(random, arguments, &mut words);
-    // Mostly a key of the algorithm's own: on a foreign one all that comes is WRONGTYPE.
+    // Mostly a key of the algorithm's own: every call on a foreign key answers WRONGTYPE.
     if arguments[0].kind == "key" && random.below(12) > 0 {
         let of_name = name.strip_prefix("rl.").unwrap_or_default().to_uppercase();
         let algorithm = match words.get(2) {
@@ -237,13 +237,13 @@ fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call,
     (words, spoils == 0)
 }
 
-/// What follows each call: whatever it did to the clock is undone.
+/// Returns the call that follows each call, to undo any change of the clock.
 fn freeze_at(unix_us: i64) -> Call {
     ["RL.DEBUG", "CLOCK", "FREEZE", &unix_us.to_string()].map(|word| word.into()).to_vec()
 }
 
-/// A right sentence is decided on, but for three values that do not go together, a key of
-/// another algorithm, or a clock that would leave its range.
+/// Checks that a valid sentence is decided on, except for values that are invalid together, a key
+/// of another algorithm, or a clock that would leave its range.
 fn assert_understood(client: &mut Client, call: &Call) {
     let reply = client.call(call);
     if let Some(error) = raw_error(&reply) {
@@ -257,7 +257,7 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error.starts_with("ERR invalid option: the policy's rule is BACKOFF")
             || error.starts_with("ERR invalid option: COST and PARTIAL belong")
             || error.starts_with("NOPOLICY")
-            // Not every unit starts everywhere.
+            // Not every unit has every start.
             || error.starts_with("ERR invalid start: ")
             || error.starts_with("ERR invalid option: LEASE")
             || error == "ERR invalid limit: expected an integer from 1 to 1000000"
@@ -280,7 +280,7 @@ fn sentences_after_the_documented_grammar_are_understood_or_refused_by_name() {
     let mut outcomes = Outcomes::default();
     let mut right = 0;
     while outcomes.calls < fuzz::calls(30_000) {
-        // A new age: nothing stored, and the clock anywhere in it.
+        // A new age: an empty database, and a random instant.
         client.ok("FLUSHALL");
         let mut now_us = *random.pick(&[0, 1, BASE_US, BASE_US, CLOCK_MAX_US - 1, CLOCK_MAX_US]);
         for _ in 0..10 {
@@ -297,7 +297,7 @@ fn sentences_after_the_documented_grammar_are_understood_or_refused_by_name() {
         }
     }
     eprintln!("grammar: {outcomes:?}, {right} of them flawless");
-    // Neither all nonsense nor all sense, and the denials are not forgotten.
+    // A mix of valid and invalid calls, with enough denials.
     let tenth = outcomes.calls / 10;
     let Outcomes { allowed, denied, errors, .. } = outcomes;
     assert!(allowed > tenth && denied > tenth / 4 && errors > tenth, "{outcomes:?}");
@@ -319,12 +319,13 @@ fn every_documented_argument_is_needed_and_every_token_is_its_own() {
             needed.for_each(|argument| right_words(&mut random, argument, &mut words));
             client.run("FLUSHALL");
             assert_understood(&mut client, &words);
-            // One word less, whichever: never another decision with the same right to be one.
+            // With one word removed, whichever it is, the sentence has another meaning or is
+            // invalid.
             for place in 1..words.len() {
                 let mut fewer = words.clone();
                 fewer.remove(place);
                 let reply = client.call(&fewer);
-                // Inside of an alternative, ALIGNED and the time of FREEZE may be left out.
+                // Inside an alternative, ALIGNED and the time of FREEZE are optional.
                 let is_time =
                     name == "rl.debug" && words[2].eq_ignore_ascii_case(b"FREEZE") && place == 3;
                 let spare = is_time || words[place].eq_ignore_ascii_case(b"ALIGNED");
@@ -339,8 +340,8 @@ fn every_documented_argument_is_needed_and_every_token_is_its_own() {
 
 #[test]
 fn a_coarse_log_under_a_finer_rule_is_not_mistaken_for_a_clock_that_stepped_back() {
-    // Found by the fuzzer: the second call took over the first one's instant, hours ahead by
-    // rounding, and forgot how coarse it was. The third then repaired it, though denied.
+    // Found by the fuzzer: the second call took over the first one's instant, hours ahead because
+    // of rounding, and lost its resolution. The third call then repaired it, though denied.
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

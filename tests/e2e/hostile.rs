@@ -1,4 +1,4 @@
-//! No input stops the server: arguments nobody would send, states nobody would write.
+//! No input stops the server: arguments that no client sends, and states that no command writes.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm as Row;
@@ -14,7 +14,7 @@ fn words(line: &str) -> Call {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// An answer that a client can live with: an error we know, or five sane integers.
+/// Asserts an answer that a client can handle: a known error, or five valid integers.
 fn assert_sane(call: &[Vec<u8>], reply: &Value) {
     let shown = || call.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
     if let Some(error) = raw_error(reply) {
@@ -49,7 +49,7 @@ fn any_single_byte_in_any_place_is_answered() {
         let mut calls = Vec::new();
         for place in 1..template.len() {
             for byte in 0..=255 {
-                // In place of the argument, and in the middle of it.
+                // Replacing the argument, and inside it.
                 let mut replaced = template.clone();
                 replaced[place] = vec![byte];
                 let mut inserted = template.clone();
@@ -78,7 +78,7 @@ fn very_many_and_very_long_arguments_are_answered() {
             let mut call = template.clone();
             call[place].clone_from(huge);
             let reply = client.call(&call);
-            // A huge key is a key; a huge number is none, and a cost of zeros is zero.
+            // A huge key is a key; a huge number is invalid, and a cost of zeros is zero.
             let fits = place == 1 || (place == 6 && huge[0] == b'0');
             assert_eq!(raw_error(&reply).is_none(), fits, "argument {place}: {reply:?}");
         }
@@ -124,7 +124,7 @@ fn random_sentences_of_our_own_words_are_answered() {
                 1 => words(&algorithm.call(&key, 1 + random.below(9), "0.5")),
                 _ => words(&format!("{} COST 2", algorithm.call(&key, 5, "1ms"))),
             };
-            // A sensible call, made senseless by up to three words.
+            // A valid call, spoiled by up to three words.
             for _ in 0..random.below(4) {
                 let word = random.pick(&words_of_ours).as_bytes().to_vec();
                 match random.below(3) {
@@ -143,7 +143,7 @@ fn random_sentences_of_our_own_words_are_answered() {
             errors += usize::from(raw_error(&reply).is_some());
         }
     }
-    // Neither all nonsense nor all sense.
+    // A mix of valid and invalid calls.
     assert!(decisions > 4_000 && errors > 4_000, "{decisions} decisions, {errors} errors");
     server.assert_alive();
 }
@@ -169,7 +169,7 @@ fn extreme_but_valid_arguments_never_overflow() {
                 }
             }
         }
-        // One key under all of these rules, at both ends of time and back again.
+        // One key under all of these rules, at both ends of time and back.
         for unix_us in instants.iter().chain(instants.iter().rev()) {
             client.freeze(*unix_us);
             for (call, reply) in calls.iter().zip(client.pipeline(&calls)) {
@@ -182,7 +182,7 @@ fn extreme_but_valid_arguments_never_overflow() {
     server.assert_alive();
 }
 
-/// A state as this algorithm writes it, with several entries where it has entries.
+/// Returns a state written by this algorithm, with several entries if it has entries.
 fn written_state(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.integer("DEL k");
     client.freeze(BASE_US);
@@ -193,7 +193,7 @@ fn written_state(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.bytes("GET k")
 }
 
-/// Every way to hurt a state by a byte or a few: cut, flipped, set, grown, doubled.
+/// Returns the state damaged in every way by a byte or a few: cut, flipped, set, grown, doubled.
 fn damaged(state: &[u8]) -> Vec<Vec<u8>> {
     let mut damaged = (0..state.len()).map(|length| state[..length].to_vec()).collect::<Vec<_>>();
     for place in 0..state.len() {
@@ -210,7 +210,7 @@ fn damaged(state: &[u8]) -> Vec<Vec<u8>> {
     damaged
 }
 
-/// Presents a value to every command that could read it, and asserts that each lives.
+/// Presents a value to every command that could read it, and asserts that each answers.
 fn present(client: &mut Client, algorithm: Algorithm, value: &[u8]) {
     let decide = words(&algorithm.call("k", 7, "10"));
     let peek = words(&algorithm.peek("k", 7, "10"));
@@ -223,7 +223,7 @@ fn present(client: &mut Client, algorithm: Algorithm, value: &[u8]) {
     }
     assert_sane(&calls[2], &replies[2]);
     assert_sane(&calls[3], &replies[3]);
-    // PEEK foretells even this, unless the state was repaired on the way.
+    // PEEK predicts even this, unless the state was repaired on the way.
     let refused = raw_error(&replies[3]).is_some();
     assert_eq!(raw_error(&replies[2]).is_some(), refused, "{shown}");
     if refused {
@@ -285,7 +285,7 @@ fn random_bytes_are_no_state() {
         for algorithm in ALGORITHMS {
             let length = random.below(64) as usize;
             let mut value = (0..length).map(|_| random.next() as u8).collect::<Vec<_>>();
-            // Half of them begin as a state of ours does: a small array and a kind.
+            // Half of them begin as the module's states do: a small array and a kind.
             if random.below(2) == 0 && length > 2 {
                 value[0] = 0x93 + random.below(2) as u8;
                 value[1] = 0xff - random.below(6) as u8;

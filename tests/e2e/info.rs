@@ -1,4 +1,4 @@
-//! `INFO rl`: what the module counts, and that it counts right.
+//! `INFO rl`: the counters of the module, and their correctness.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ fn counts(client: &mut Client) -> HashMap<String, String> {
     client.info("rl")
 }
 
-/// The fields whose value has changed, with their numbers.
+/// Returns the fields whose values have changed, with their numbers.
 fn changed(
     before: &HashMap<String, String>,
     after: &HashMap<String, String>,
@@ -72,7 +72,7 @@ fn every_verdict_is_counted_under_its_command() {
     for algorithm in ALGORITHMS {
         let call = algorithm.call("k", 2, "1h");
         let before = counts(&mut client);
-        // Three allowed (one of them costs nothing), three denied (one of them for ever).
+        // Three allowed (one of cost 0), three denied (one of them for ever).
         for cost in [1, 0, 1, 1, 1, 3] {
             client.decide(&format!("{call} COST {cost}"));
         }
@@ -112,7 +112,7 @@ fn errors_of_grammar_and_type_are_counted_and_those_of_the_server_are_not() {
     assert_eq!(client.error("RL.GCRA list 1 1 1"), WRONGTYPE);
     client.error("RL.INSPECT list");
     client.error("RL.DEBUG WRONG WORD");
-    // The server itself refuses these: the module never sees them.
+    // The server itself refuses these: they never reach the module.
     client.error("RL.GCRA k");
     client.error("RL.NOTHING k");
     let after = counts(&mut client);

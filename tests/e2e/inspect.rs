@@ -1,4 +1,4 @@
-//! INSPECT shows a state to people: which fields, in which order, with which numbers.
+//! INSPECT shows a state to people: the fields, their order and their numbers.
 
 use redis::Value;
 
@@ -7,7 +7,7 @@ use crate::support::{ALGORITHMS, BASE_US, Client, Server, text};
 
 type Fields = [(&'static str, i64)];
 
-/// The decoded state as (name of the algorithm, fields in order), from RESP2's flat array.
+/// Returns the decoded state, the algorithm and the fields in order, from RESP2's flat array.
 fn inspect(client: &mut Client, key: &str) -> (String, Vec<(String, i64)>) {
     let Value::Array(flat) = client.run(&format!("RL.INSPECT {key}")) else {
         panic!("{key} is not there");
@@ -20,7 +20,7 @@ fn inspect(client: &mut Client, key: &str) -> (String, Vec<(String, i64)>) {
     (text(&flat[1]), fields.collect())
 }
 
-/// Plays calls at (ms after the base) and compares what INSPECT shows at the end.
+/// Plays calls at (ms after the base) and compares the output of INSPECT at the end.
 fn check(algorithm: &str, calls: &[(i64, &str)], expected: &Fields) {
     let server = Server::start();
     let mut client = server.client();
@@ -142,7 +142,7 @@ fn a_long_log_stays_within_its_slots_and_its_summary_stays_short() {
     let field = |name: &str| fields.iter().find(|(field, _)| field == name).expect(name).1;
     assert_eq!(field("slot_us"), 1_000_000);
     assert!(field("newest_us") % 1_000_000 == 0, "instants are rounded up to a slot");
-    // At most the live slots and one, and the dead ones not yet dropped: half as many.
+    // At most the live slots and one, plus half as many dead entries that are not dropped yet.
     assert!(field("entries") <= 26, "{} entries", field("entries"));
     let bytes = client.integer("STRLEN k");
     assert!(bytes <= 24 + 12 * field("entries"), "{bytes} bytes, {} entries", field("entries"));
@@ -165,7 +165,7 @@ fn a_state_is_as_small_as_promised() {
     ];
     for (call, most) in states {
         assert!(client.allows(call), "{call}");
-        // A little later, so that the buckets have a fraction to keep.
+        // A little later, so that the buckets have a fraction to store.
         client.advance_ms(7);
         client.decide(&format!("{} COST 1", call.split(" COST").next().unwrap()));
         let bytes = client.integer("STRLEN k");

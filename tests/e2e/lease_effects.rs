@@ -1,4 +1,4 @@
-//! What a lease leaves behind: effects, events, expiry, and what outlives a crash or a failover.
+//! The traces of a lease: effects, events, expiry, and the leases left after a crash or a failover.
 
 use redis::{PushKind, Value};
 
@@ -7,7 +7,7 @@ use crate::support::{
     wait_for_offset,
 };
 
-/// An effect as a line; none of its words has a blank.
+/// Formats effects as lines; none of their words has a blank.
 fn lines(effects: Vec<Vec<Vec<u8>>>) -> Vec<String> {
     let line = |words: Vec<Vec<u8>>| {
         let words = words.iter().map(|word| match word.as_slice() {
@@ -36,13 +36,13 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     let expires = format!("PEXPIREAT k {}", expiry(&mut client));
     let zadd = format!("ZADD k 0 <empty> {} a", lapse(60_000));
     assert_eq!(sent(&mut client), ["MULTI", &zadd, &expires, "EXEC"]);
-    // A bit later the expiry still serves.
+    // A little later the expiry is still sufficient.
     client.advance_ms(1_000);
     assert!(client.allows("RL.LEASE k b 2 60s"));
     assert_eq!(sent(&mut client), [format!("ZADD k {} b", lapse(61_000))]);
     assert_eq!(client.integer("RL.RENEW k a 50s"), 1);
     assert_eq!(sent(&mut client), [format!("ZADD k {} a", lapse(51_000))]);
-    // What is denied, peeked at, or not there, sends nothing.
+    // A call that is denied, peeks, or finds no lease sends nothing.
     for quiet in ["RL.LEASE k c 2 60s", "RL.PEEK k LEASE a 2 60s", "RL.PEEK k LEASE c 3 60s"] {
         client.decide(quiet);
     }
@@ -52,7 +52,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     assert_eq!(sent(&mut client), Vec::<String>::new());
     assert_eq!(client.integer("RL.RELEASE k b"), 1);
     assert_eq!(sent(&mut client), ["ZREM k b"]);
-    // The lapsed go with the next that is allowed, by name.
+    // The next allowed call removes the expired leases by name.
     client.advance_ms(60_000);
     assert!(client.allows("RL.LEASE k d 2 90s"));
     let expires = format!("PEXPIREAT k {}", expiry(&mut client));
@@ -60,7 +60,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     assert_eq!(sent(&mut client), ["MULTI", "ZREM k a", &zadd, &expires, "EXEC"]);
     assert_eq!(client.integer("RL.RELEASE k d"), 1);
     assert_eq!(sent(&mut client), ["UNLINK k"]);
-    // In a transaction and in a script they join the outer one.
+    // In a transaction and in a script, the effects join the outer transaction.
     client.ok("MULTI");
     client.run("RL.LEASE k a 2 60s");
     client.run("RL.RELEASE k a");
@@ -98,7 +98,7 @@ fn the_bytes_of_an_effect_do_not_grow_with_the_holders_or_with_what_has_lapsed()
         }
     }
     assert!(most < 400, "{most} bytes");
-    // All 2,000 lapse at once: eight of them go with each call.
+    // All 2,000 expire at once: each call removes eight of them.
     client.advance_ms(100_000);
     size_of(&mut client);
     client.decide("RL.LEASE k new 1 60s");
@@ -131,7 +131,7 @@ fn a_key_always_outlives_its_last_lease_and_not_by_much() {
             _ => assert!(client.allows(&format!("RL.LEASE k {id} 100 {ttl}ms"))),
         }
         if random.below(50) == 0 {
-            // Whoever writes next takes it back.
+            // The next write restores it.
             client.run("PERSIST k");
             let (known, _) = super::leases::inspected(&mut client, "k");
             let first = if known > 0 { leases_first(&mut client) } else { String::new() };
@@ -152,7 +152,7 @@ fn a_key_always_outlives_its_last_lease_and_not_by_much() {
     assert!(moved < calls / 2, "{moved} of {calls} calls moved the expiry");
 }
 
-/// Takes `count` leases of one second beside a long one of `a`, and lets them expire.
+/// Takes `count` leases of one second next to a long lease of `a`, and lets them expire.
 fn expired_beside_a(client: &mut Client, count: usize) {
     assert!(client.allows("RL.LEASE k a 1000000 366d"));
     for holder in 0..count {
@@ -179,7 +179,7 @@ fn release_shortens_the_expiry_to_what_the_other_leases_need() {
     assert!((90_000..100_000).contains(&left), "{left} ms");
     let effects = ["MULTI", "ZREM k a", &format!("PEXPIREAT k {expires}"), "EXEC"];
     assert_eq!(lines(stream.effects(&mut client)), effects);
-    // An expiry that still serves stays.
+    // An expiry that is still sufficient stays.
     assert_eq!(client.integer("RL.RELEASE k c"), 1);
     assert_eq!(lines(stream.effects(&mut client)), ["ZREM k c"]);
     assert_eq!(expiry(&mut client), expires);
@@ -191,7 +191,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
     let mut client = server.client();
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
-    // In both encodings of a sorted set, and with more holders than are looked at one by one.
+    // In both encodings of a sorted set, and with more holders than are removed one by one.
     for expired in [1, 20, 2_000] {
         expired_beside_a(&mut client, expired);
         stream.effects(&mut client);
@@ -200,7 +200,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
         assert_eq!(client.integer("RL.RELEASE k a"), 1, "{expired}");
         assert_eq!(client.integer("EXISTS k"), 0, "{expired}");
         assert_eq!(lines(stream.effects(&mut client)), ["UNLINK k"], "{expired}");
-        // A server counts an object as freed just after it no longer counts it as pending.
+        // A server counts an object as freed shortly after it stops counting it as pending.
         eventually("a large set alone is freed in the background", || {
             let freed = client.info_number("memory", "lazyfreed_objects");
             let pending = client.info_number("memory", "lazyfree_pending_objects");
@@ -209,7 +209,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
     }
 }
 
-/// The id whose lease lapses first.
+/// Returns the id whose lease expires first.
 fn leases_first(client: &mut Client) -> String {
     let (_, leases) = super::leases::inspected(client, "k");
     String::from_utf8(leases.first().expect("somebody holds one").0.clone()).expect("a number")
@@ -396,7 +396,7 @@ fn a_failover_exceeds_the_limit_by_what_was_not_replicated_at_most_and_after_wai
         primary.crash();
         let granted = (0..2 * LIMIT).filter(|n| ask(&mut promoted, &format!("new-{n}"))).count();
         assert_eq!(received + granted, LIMIT, "what was received counts");
-        // Who held one that was not is told so.
+        // A holder whose lease was not replicated is told so.
         for number in 0..lost {
             assert_eq!(promoted.integer(&format!("RL.RENEW k lost-{number} 1h")), 0);
         }

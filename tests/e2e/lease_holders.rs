@@ -1,7 +1,7 @@
-//! Many holders at once: the limit holds whatever they do, and a call costs about the same however
-//! many there are.
+//! Many holders at once: the limit always holds, and the cost of a call barely depends on the
+//! number of holders.
 //!
-//! `LEASE_SECONDS=60` makes the crowd stay for so long.
+//! `LEASE_SECONDS=60` sets the duration of the crowd test.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use redis::Value;
 
 use crate::support::{BASE_US, Client, Random, Reply, Server, module};
 
-/// How many hold by the server's own clock and commands, and how many INSPECT counts.
+/// Returns the number of holders by the server's own clock and commands, and by INSPECT.
 fn watched(client: &mut Client, limit: i64) -> i64 {
     let script = "local time = redis.call('TIME') \
                   return redis.call('ZCOUNT', KEYS[1], '(' .. time[1] .. string.format('%06d', \
@@ -23,7 +23,8 @@ fn watched(client: &mut Client, limit: i64) -> i64 {
     counted
 }
 
-/// Takes, renews and releases, and sometimes dies with its lease; tells how often it was given one.
+/// Takes, renews and releases leases, and sometimes dies with one; returns the number of leases it
+/// was given.
 fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &AtomicU64) {
     let mut random = Random::new(seed);
     let mut given = 0;
@@ -40,7 +41,7 @@ fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &Atomic
             for _ in 0..random.below(4) {
                 client.integer(&format!("RL.RENEW k {id} 40ms"));
             }
-            // Or it dies, or lets it lapse.
+            // Otherwise it dies or lets the lease expire.
             if random.below(4) > 0 {
                 client.integer(&format!("RL.RELEASE k {id}"));
             }
@@ -95,7 +96,7 @@ fn of_a_rush_of_holders_exactly_as_many_as_the_limit_are_let_in() {
     assert!(left.into_iter().eq(0..100), "each saw another number of free permits");
 }
 
-/// Makes a key of so many holders, whose leases lapse from `from_us` on, `step_us` apart.
+/// Makes a key of `holders` holders, whose leases expire from `from_us` on, `step_us` apart.
 fn fill(client: &mut Client, key: &str, holders: u64, from_us: i64, step_us: u64) {
     const BATCH: u64 = 5_000;
     client.call(&["ZADD", key, "0", ""]);
@@ -110,10 +111,10 @@ fn fill(client: &mut Client, key: &str, holders: u64, from_us: i64, step_us: u64
     }
 }
 
-/// The time inside a command, in us a call.
+/// Returns the time inside a command, in us per call.
 fn us_a_call(client: &mut Client, calls: &[String]) -> f64 {
     let name = calls[0].split(' ').next().unwrap().to_lowercase();
-    // The fastest of a few rounds: what the machine does meanwhile only adds.
+    // The fastest of a few rounds: other load on the machine only adds time.
     let rounds = (0..5).map(|_| {
         client.ok("CONFIG RESETSTAT");
         for call in calls {
@@ -131,14 +132,15 @@ fn us_a_call(client: &mut Client, calls: &[String]) -> f64 {
 fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
     let server = Server::start();
     let mut client = server.client();
-    // The same cases with few holders and with many; one that walks would take a thousand times
-    // as long.
+    // The same cases with few and with many holders; a call that walks through them would take a
+    // thousand times as long.
     let sizes = [40, 100_000];
     let repeated = |call: &str| vec![call.to_owned(); 100];
     let numbered =
         |call: &str| (0..100).map(|n| call.replace("ID", &format!("n{n}"))).collect::<Vec<_>>();
     let hour_us = 3_600_000_000;
-    // When it is called, of a set whose leases begin to lapse after an hour.
+    // The name, the instant of the calls, and the calls, on a set whose leases start to expire
+    // after an hour.
     let cases: [(&str, i64, Vec<String>); 9] = [
         ("taken", 0, numbered("RL.LEASE KEY ID 1000000 1h")),
         ("renewed", 0, repeated("RL.RENEW KEY h20 2h")),
@@ -147,7 +149,7 @@ fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
         ("denied by the limit 1", 0, repeated("RL.LEASE KEY new 1 1h")),
         ("peeked at when all has lapsed", 2 * hour_us, repeated("RL.PEEK KEY LEASE new 1 1h")),
         ("taken when all has lapsed", 2 * hour_us, numbered("RL.LEASE KEY ID 1000000 1h")),
-        // Half of them: the retry is a rank deep inside.
+        // Half of them have expired: the retry is a rank deep inside.
         ("denied when half has lapsed", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
         ("shown", 0, repeated("RL.INSPECT KEY")),
     ];
@@ -175,7 +177,7 @@ fn what_is_answered_of_many_holders_is_exact() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // One lapses in each millisecond.
+    // One lease expires in each millisecond.
     fill(&mut client, "k", HOLDERS as u64, BASE_US + 1_000, 1_000);
     for (at_ms, limit) in
         [(0, 1), (0, 50_000), (0, 100_000), (20, 1), (50_000, 20_000), (99_999, 1)]
@@ -191,7 +193,7 @@ fn what_is_answered_of_many_holders_is_exact() {
         client.advance_ms(1);
         assert_eq!(client.decide(&format!("RL.PEEK k LEASE new {limit} 1s"))[0], 1);
     }
-    // All lapsed at once: the debt goes eight by eight.
+    // All have expired at once: each call removes eight.
     client.freeze(BASE_US + HOLDERS * 1_000);
     assert_eq!(client.decide("RL.LEASE k new 1 1h"), [1, 1, 0, 0, 3_600_000]);
     assert_eq!(client.integer("ZCARD k"), HOLDERS + 2 - 8);

@@ -1,4 +1,4 @@
-//! The sorted set behind a lease: the server's own, in every encoding, and those of somebody else.
+//! The sorted set behind a lease: the server's own, in every encoding, and foreign sets.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const LEASING: [&str; 6] = [
     "RL.PEEKALL k LEASE-new-3-60",
 ];
 
-/// Makes the call; a rule in one argument has dashes for its blanks.
+/// Makes the call. A rule that is one argument is written with dashes for its blanks.
 fn ask(client: &mut Client, line: &str) -> Value {
     let spaced = |word: &str| match line.starts_with("RL.PEEKALL") {
         true => word.replace('-', " "),
@@ -26,8 +26,8 @@ fn ask(client: &mut Client, line: &str) -> Value {
     client.call(&line.split(' ').map(spaced).collect::<Vec<_>>())
 }
 
-/// Asserts that the key is refused by every call that looks at what is wrong with it, and stays as
-/// it is: `RL.RENEW` and `RL.RELEASE` look at the mark, their own lease and the last of the others.
+/// Asserts that every call that reads the invalid part refuses the key, and leaves it alone.
+/// `RL.RENEW` and `RL.RELEASE` read the mark, their own lease and the last other one.
 fn assert_foreign(client: &mut Client, what: &str) {
     let (before, changes) = (client.snapshot("k"), client.changes());
     let has_mark = client.call(&["ZSCORE", "k", ""]) == Value::BulkString(b"0".to_vec());
@@ -55,17 +55,17 @@ fn a_sorted_set_of_somebody_else_is_refused_and_left_alone() {
     let half = format!("{}.5", (1_i64 << 51) + 1);
     let (bound, above) = ((1_i64 << 53).to_string(), (1_i64 << 60).to_string());
     let sets: [&[&str]; 14] = [
-        // No mark, or another score of it.
+        // No mark, or a mark with another score.
         &["1", "a"],
         &[&ours, "a", &later, "b"],
         &["1", "", &ours, "a"],
         &["-1", "", &ours, "a"],
         &["inf", "", &ours, "a"],
-        // Something before the mark, or at its score.
+        // A member before the mark, or with its score.
         &["0", "", "-1", "z", &ours, "a"],
         &["0", "", "-inf", "z", &ours, "a"],
         &["0", "", "0", "z", &ours, "a"],
-        // No whole number in bounds, where it is looked at.
+        // A score that is no integer in range, where it is read.
         &["0", "", &half, "a"],
         &["0", "", "0.5", "a"],
         &["0", "", &bound, "a"],
@@ -104,7 +104,7 @@ fn whoever_takes_a_holder_out_by_hand_has_ended_its_lease() {
     assert_eq!(client.integer("ZREM k a"), 1);
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.integer("ZREM k b"), 1);
-    // The mark alone: nobody holds.
+    // The mark alone: no lease is held.
     assert_eq!(super::leases::inspected(&mut client, "k"), (0, vec![]));
     assert_eq!(client.decide("RL.PEEK k LEASE c 2 60s"), [1, 2, 1, 0, 60_000]);
     assert_eq!(client.integer("RL.RELEASE k c"), 0);
@@ -165,7 +165,7 @@ fn forged_sets_are_decided_on_or_refused_and_never_stop_the_server() {
     assert_eq!(client.info_number("rl", "rl_panics"), 0);
 }
 
-/// What a call answers, by a map from holder to lapse in us.
+/// Returns the answer of a call, computed from a map of holders to expiry times in us.
 fn expected(
     held: &mut BTreeMap<u64, i64>,
     (id, limit, ttl_ms): (u64, i64, i64),
@@ -189,7 +189,7 @@ fn small_and_large_sets_answer_as_a_naive_map() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(9);
-    // Few holders stay in a listpack, many do not; and sizes around where it changes.
+    // A few holders stay in a listpack, many do not; and sizes around the switch.
     for (ids, limits) in [(6, 1..=5), (60, 10..=50), (160, 100..=150), (900, 1..=800)] {
         client.ok("FLUSHALL");
         let (mut held, mut now) = (BTreeMap::new(), BASE_US);
@@ -228,7 +228,7 @@ fn small_and_large_sets_answer_as_a_naive_map() {
     }
 }
 
-/// How a call reaches the server.
+/// A way for a call to reach the server.
 type Way = Box<dyn FnMut(&mut Client, &str) -> Value>;
 
 #[test]
@@ -263,7 +263,7 @@ fn transactions_scripts_and_functions_lease_as_anybody() {
     for (name, way) in &mut ways {
         client.ok("FLUSHALL");
         client.freeze(BASE_US);
-        // Twenty lapse and thirty do not: the server is asked to count, and for a rank.
+        // Twenty expire and thirty do not: the server is asked for a count, and for a rank.
         for holder in 0..50 {
             let ttl = if holder < 20 { 10 } else { 60 + holder };
             let reply = way(&mut client, &format!("RL.LEASE k h{holder} 100 {ttl}s"));
@@ -315,7 +315,7 @@ fn a_full_server_gives_no_lease_but_renews_and_takes_back() {
     assert_eq!(client.integer("EXISTS k"), 0);
     client.ok("CONFIG SET maxmemory 0");
     assert!(client.allows("RL.LEASE k h1 20 60s"));
-    // A server that evicts ends leases: whoever renews is told.
+    // A server that evicts ends leases: the next RENEW reports it.
     client.ok("CONFIG SET maxmemory-policy allkeys-random");
     client.ok("CONFIG SET maxmemory 1");
     assert_eq!(client.integer("RL.RENEW k h1 60s"), 0);
@@ -353,7 +353,7 @@ fn users_lease_by_key_by_command_and_by_category() {
             assert_eq!(told, "OK", "{call}: who holds a lease is a caller");
         }
     }
-    // What the server is asked about the set needs no permission of the caller's.
+    // The module's own calls on the set need no permission of the caller.
     client.freeze(BASE_US);
     for holder in 0..20 {
         assert!(client.allows(&format!("RL.LEASE k h{holder} 100 10s")));
@@ -392,7 +392,7 @@ fn in_a_cluster_the_key_chooses_the_node_and_its_replica_peeks() {
     }
 }
 
-/// What Redis 7.0 dumps of two leases that were taken at [`BASE_US`], for 60 and for 90 s.
+/// The dump by Redis 7.0 of two leases taken at [`BASE_US`], for 60 and for 90 s.
 const PAYLOAD: &str = "112d2d000000060080010001856a6f622d3106f400072c2c17650600\
      09856a6f622d3206f480caf52d1765060009ff0a00606fe6d71d3e986c";
 

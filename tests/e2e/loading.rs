@@ -1,10 +1,10 @@
-//! Loading the module: what is refused and how, and loading it twice.
+//! Loading the module: refused loads and their messages, and a second load.
 
 use redis::Value;
 
 use crate::support::{BASE_US, Client, Server, module, text};
 
-/// The names that MODULE LIST shows.
+/// Returns the names that MODULE LIST shows.
 fn modules(client: &mut Client) -> Vec<String> {
     let reply = client.run("MODULE LIST");
     let Value::Array(modules) = &reply else { panic!("{reply:?}") };
@@ -18,7 +18,7 @@ fn modules(client: &mut Client) -> Vec<String> {
     names.filter(|name| name == "rl").collect()
 }
 
-/// Text where it is text: MODULE LIST mixes it with numbers and lists.
+/// Returns the text of a text value: MODULE LIST mixes texts with numbers and lists.
 fn text_of(value: &Value) -> String {
     match value {
         Value::BulkString(_) | Value::SimpleString(_) => text(value),
@@ -40,7 +40,7 @@ fn any_argument_refuses_the_load_with_a_log_line() {
         let mut ours = log.lines().filter(|line| line.contains("<rl>"));
         let line = ours.find(|line| line.contains("argument"));
         let line = line.unwrap_or_else(|| panic!("{arguments}: the module says nothing:\n{log}"));
-        // It says what is wrong, and where options belong.
+        // The line says what is wrong, and how to set options.
         assert!(line.contains("rl."), "{line}");
         assert!(!line.contains(arguments), "it repeats what it was given: {line}");
     }
@@ -56,7 +56,7 @@ fn a_refused_load_leaves_a_running_server_as_it_was() {
     assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
     client.wait_for_cron();
     assert!(server.log().lines().any(|line| line.contains("argument")), "{}", server.log());
-    // Without the argument the same server takes it.
+    // Without the argument the same server accepts it.
     client.ok(&format!("MODULE LOAD {path}"));
     assert_eq!(modules(&mut client), ["rl"]);
     assert!(client.allows("RL.GCRA k 1 1 1h"));
@@ -102,7 +102,7 @@ trait Second {
 }
 
 impl Second for Value {
-    /// The value of a reply that is one name and one value.
+    /// Returns the value of a reply that is one name and one value.
     fn into_second(self) -> Value {
         match self {
             Self::Array(mut pair) if pair.len() == 2 => pair.remove(1),
@@ -113,7 +113,7 @@ impl Second for Value {
 
 #[test]
 fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
-    // Renamed, taken away, and another command under the name.
+    // Renamed, removed, and replaced by another command.
     let effects = ["SET", "SETRANGE", "PEXPIREAT", "DEL", "UNLINK", "ZADD", "ZREM"];
     for command in effects.into_iter().chain(["ZCOUNT", "ZRANGE"]) {
         for renaming in [format!("{command} HIDDEN{command}"), format!("{command} \"\"")] {
@@ -126,7 +126,7 @@ fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
             assert!(line.contains("rename-command"), "it says what to do: {line}");
         }
         if matches!(command, "DEL" | "UNLINK") {
-            // What takes one key more may stand for it.
+            // A command that takes one key and any arguments may replace it.
             continue;
         }
         let setup = Server::setup().line(&format!("rename-command {command} HIDDEN{command}"));
@@ -143,12 +143,12 @@ fn a_load_is_refused_into_a_running_server_without_a_command_of_the_effects() {
     let path = module::path().display().to_string();
     for _ in 0..3 {
         assert!(client.error(&format!("MODULE LOAD {path}")).starts_with("ERR"));
-        // Nothing of the refused module is called by the cron.
+        // The cron calls no function of the refused module.
         client.wait_for_cron();
     }
     assert!(modules(&mut client).is_empty());
     server.assert_alive();
-    // Other commands may bear any name.
+    // Other commands may have any name.
     let server = Server::setup().line("rename-command FLUSHALL \"\"").start();
     assert!(server.client().allows("RL.GCRA k 1 1 1h"));
 }

@@ -1,15 +1,15 @@
-//! A rule that gets longer, on the running clock: a key lives as the rule of its writer needs, so
-//! the longer rule takes hold with the first call that it allows.
+//! A rule that gets longer, by the real clock: a key lives as long as the rule of its last write
+//! needs, so the longer rule takes effect with the first call that it allows.
 
 use crate::support::{Algorithm, Server, algorithms, eventually};
 
-/// How long the shorter rule remembers: long enough to be asked within it on a loaded machine.
+/// The period of the shorter rule, enough for a call within it on a busy machine.
 const SHORT: &str = "3s";
-/// The longer rule does not forget while this test runs.
+/// The longer rule, whose period is longer than the test.
 const LONG: &str = "366d";
 const LIMIT: u64 = 100;
 
-/// All but GCRA, whose instant means the same under every rule.
+/// All but GCRA, whose stored instant means the same under every rule.
 const ALGORITHMS: [Algorithm; 5] = [
     algorithms::FIXED,
     algorithms::SLIDING,
@@ -30,16 +30,16 @@ fn a_longer_rule_takes_hold_once_the_state_of_the_shorter_one_has_lapsed() {
     for algorithm in ALGORITHMS {
         let longer = algorithm.call(algorithm.name, LIMIT, LONG);
         let (denied, expires_at_ms) = (client.decide(&longer), client.snapshot(algorithm.name).1);
-        // While the state is there the longer rule reads it as its own, and denies.
+        // While the state exists, the longer rule reads it as its own, and denies.
         assert_eq!((denied[0], denied[2]), (0, 0), "{longer}: {denied:?}");
-        // What it answers is the longest wait; the key ends before, as its writer wanted.
+        // The reported wait is an upper bound; the key expires earlier, as its last write set it.
         let now_ms = client.server_time_us() / 1_000;
         assert!(denied[3] > expires_at_ms - now_ms, "{longer}: {denied:?}");
     }
     for algorithm in ALGORITHMS {
         let longer = algorithm.call(algorithm.name, LIMIT, LONG);
         eventually("the shorter rule's state has lapsed", || client.allows(&longer).then_some(()));
-        // One fresh allowance, which from now on is the longer rule's, to its end.
+        // One new allowance, which from now on is the longer rule's, to its end.
         let rest = format!("{longer} COST {}", LIMIT - 1);
         assert!(client.allows(&rest), "{rest}");
         assert!(!client.allows(&longer), "{longer}");
@@ -53,10 +53,11 @@ fn gcra_remembers_an_instant_that_a_longer_rule_reads_the_same() {
     let server = Server::start();
     let mut client = server.client();
     assert!(client.allows("RL.GCRA k 100 100 2s COST 100"));
-    // The longer rule has more tolerance than is owed: it never denies for what a shorter one left.
+    // The longer rule has more tolerance than the debt: it never denies because of the shorter
+    // one's.
     let longer = client.decide("RL.PEEK k GCRA 100 100 3600");
     assert_eq!((longer[0], longer[3]), (1, 0), "{longer:?}");
-    // Half a second after the key is gone it answers as before, but for what has been paid off.
+    // Half a second after the key has expired it answers as before, minus the debt paid since.
     let before = client.decide("RL.PEEK k GCRA 100 100 3600 COST 0")[4];
     eventually("the key expires", || (client.integer("EXISTS k") == 0).then_some(()));
     let after = client.decide("RL.PEEK k GCRA 100 100 3600 COST 0");

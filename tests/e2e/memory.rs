@@ -23,17 +23,18 @@ fn limit_memory(client: &mut Client, room: i64) {
     client.ok(&format!("CONFIG SET maxmemory {bytes}"));
 }
 
-/// What is evicted is what is not counted: the memory that `maxmemory` limits.
+/// Asserts that the memory that `maxmemory` counts, on which eviction is based, is within the
+/// limit.
 fn assert_within_the_limit(client: &mut Client) {
     let fields = client.info("memory");
     let number = |name: &str| fields[name].parse::<i64>().expect("a number");
     let counted = number("used_memory") - number("mem_not_counted_for_evict");
     let limit = number("maxmemory");
-    // Buffers of the connection itself may come on top between two calls.
+    // The connection's own buffers may be added between two calls.
     assert!(counted <= limit + MEGABYTE, "{counted} of {limit} bytes");
 }
 
-/// The call of a number: all six algorithms in turn, each number another subject.
+/// Writes the call for a number: all six algorithms in turn, each number another key.
 fn of_every_algorithm(number: usize, line: &mut Vec<u8>) {
     let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
     let (name, arguments) = (algorithm.name, algorithm.arguments(5, "1h"));
@@ -49,7 +50,7 @@ fn every_policy_evicts_subjects_and_every_call_is_decided() {
         "allkeys-lru",
         "allkeys-lfu",
         "allkeys-random",
-        // These four find something to evict only because every key of ours has an expiry.
+        // These four have candidates only because every key of the module has an expiry.
         "volatile-lru",
         "volatile-lfu",
         "volatile-random",
@@ -67,7 +68,7 @@ fn every_policy_evicts_subjects_and_every_call_is_decided() {
         assert!(evicted > 1_000 && kept > 100, "{policy}: {evicted} evicted, {kept} kept");
         assert_eq!(evicted + kept, CALLS as i64, "{policy}: nothing else removes a key");
         assert_within_the_limit(&mut client);
-        // Who was evicted starts afresh: never a wrong answer, never a stricter one.
+        // An evicted key starts again: never a wrong answer, never a stricter one.
         let again = Pump::new(&server).run(600, of_every_algorithm);
         assert_eq!(again.allowed, 600, "{policy}");
         client.ok("CONFIG SET maxmemory 0");
@@ -99,7 +100,7 @@ fn without_eviction_a_full_server_denies_nobody_and_decides_nothing_until_there_
         assert!(refused.is_some_and(|error| error.contains("OOM")), "{call} in a script");
         assert_eq!(client.snapshot(algorithm.name), before, "{call}");
     }
-    // Forgetting subjects makes room, and the states are what they were.
+    // Deleting keys makes room, and the states of the others are unchanged.
     let forgotten = (0..CALLS).map(|number| {
         let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
         vec!["UNLINK".to_owned(), format!("{}:{number}", algorithm.name)]
@@ -122,7 +123,7 @@ fn a_million_random_subjects_fit_a_server_of_sixteen_megabytes() {
     let server = Server::setup().line("maxmemory-policy allkeys-lru").start();
     let mut client = server.client();
     limit_memory(&mut client, 16 * MEGABYTE);
-    // A bijective scramble: a million subjects in an order of no meaning.
+    // A bijective scramble: a million keys in a random-looking order.
     let tally = Pump::new(&server).run(CALLS, |number, line| {
         let subject = (number as u32).wrapping_mul(2_654_435_761);
         let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
@@ -138,7 +139,7 @@ fn a_million_random_subjects_fit_a_server_of_sixteen_megabytes() {
     server.assert_alive();
 }
 
-/// Makes each of the calls a million times; what the server uses must not grow by it.
+/// Makes each call a million times; the server's memory must not grow.
 fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
     const CALLS: usize = 1_000_000;
     const WARM_UP: usize = 20_000;
@@ -146,7 +147,7 @@ fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
     client.integer("RPUSH list a");
     let mut report = String::new();
     for call in calls.iter().map(AsRef::as_ref) {
-        // Without the subject itself, whose size changes by design.
+        // Without the key itself, whose size changes by design.
         let settled = |client: &mut Client| {
             client.integer("DEL k");
             used_memory(client)
@@ -164,7 +165,7 @@ fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
 
 #[test]
 fn a_million_calls_of_each_deciding_command_leak_nothing() {
-    // Four hundred thousand a second: many are allowed, many are not, on states of every age.
+    // 400,000 a second: many calls are allowed and many are denied, on states of every age.
     let calls = ALGORITHMS.map(|algorithm| algorithm.call("k", 20_000, "50ms"));
     let server = Server::start();
     assert_flat(&server, &calls);
@@ -179,7 +180,7 @@ fn a_million_calls_of_each_deciding_command_leak_nothing() {
 fn a_million_calls_of_every_other_command_and_of_a_wrong_one_leak_nothing() {
     let server = Server::start();
     assert!(server.client().allows("RL.SLIDINGLOG log 1000 1h COST 3"));
-    // The first call of a zone reads it, which is no leak.
+    // The first call for a zone loads it, which is not a leak.
     assert!(server.client().allows("RL.QUOTA day 1000000 day ZONE Europe/Berlin"));
     let calls = [
         "RL.PEEK log SLIDINGLOG 1000 1h",
@@ -192,7 +193,7 @@ fn a_million_calls_of_every_other_command_and_of_a_wrong_one_leak_nothing() {
     assert_flat(&server, &[&calls[..], &wrong].concat());
 }
 
-/// The number of entries of a log, and what its state and the server need for it.
+/// Returns the number of entries of a log, and the sizes of its state and of its key in memory.
 fn size_of_log(client: &mut Client, key: &str) -> (i64, i64, i64) {
     let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no log") };
     let Value::Int(entries) = fields[3] else { panic!("{fields:?}") };
@@ -207,7 +208,7 @@ fn a_log_never_grows_past_its_slots_whatever_the_limit_and_the_traffic() {
         let server = Server::setup().line(&format!("rl.sliding-log-slots {slots}")).start();
         let mut client = server.client();
         client.freeze(BASE_US);
-        // Live entries: one a slot and one more. Dead ones: less than half as many.
+        // Live entries: one per slot and one more. Dead ones: less than half as many.
         let most = (slots + 1) * 3 / 2 + 1;
         let mut largest = 0;
         for (key, limit) in [("exact", slots), ("rounded", 1_000_000_000_000)] {
@@ -243,7 +244,7 @@ fn a_log_that_is_refunded_never_grows_past_its_slots() {
         let most = (slots + 1) * 9 / 4 + 3;
         for (key, limit) in [("exact", slots), ("rounded", 1_000_000)] {
             for _ in 0..30 {
-                // From a batch that is all but given back to one that is kept.
+                // From a batch that is almost fully refunded to one that is kept.
                 let refunded = random.below(100);
                 let step_us = 1_000 + random.below(2 * 10_000_000 / slots);
                 let step = format!("{}.{:03}", step_us / 1_000, step_us % 1_000);
@@ -268,12 +269,12 @@ fn a_log_that_is_refunded_never_grows_past_its_slots() {
     }
 }
 
-/// A subject whose five units are all used but one.
+/// Uses all of a key's five units but one.
 fn use_four(client: &mut Client, algorithm: Algorithm, key: &str) {
     assert!(client.allows(&format!("{} COST 4", algorithm.call(key, 5, "366d"))));
 }
 
-/// That exactly one unit is left.
+/// Asserts that exactly one unit is left.
 fn assert_one_is_left(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = algorithm.call(key, 5, "366d");
     assert_eq!(client.decide(&call)[..3], [1, 5, 0], "{call}");
@@ -302,7 +303,7 @@ fn a_state_that_changes_its_database_or_name_takes_its_expiry_and_its_debts_alon
         assert_eq!(client.snapshot("moved"), before, "{}", algorithm.name);
         assert_one_is_left(&mut client, algorithm, "moved");
         assert_one_is_left(&mut client, algorithm, "copy");
-        // The databases change places under the connection.
+        // The databases are swapped during the connection.
         client.ok("SWAPDB 0 1");
         assert_one_is_left(&mut client, algorithm, "swapped");
         client.ok("SELECT 0");
@@ -323,7 +324,7 @@ fn memory_comes_back_when_subjects_are_dropped_in_the_background() {
         client.ok("FLUSHALL SYNC");
         let before = used_memory(&mut client);
         pump.run(12_000, of_every_algorithm);
-        // Four large values, which the server frees in a thread of its own: 5,000 entries each.
+        // Four large values of 5,000 entries each, which the server frees in a background thread.
         for key in 0..4 {
             pump.run(10_000, |number, line| {
                 let call = if number % 2 == 0 {
@@ -346,7 +347,7 @@ fn memory_comes_back_when_subjects_are_dropped_in_the_background() {
         } else {
             client.ok(drop_all);
         }
-        // What is being freed may still be decided about.
+        // Calls are decided while memory is being freed.
         assert!(client.allows("RL.GCRA meanwhile 1 1 1h"));
         eventually("the memory is given back", || {
             (used_memory(&mut client) < before + MEGABYTE / 2).then_some(())
@@ -354,7 +355,7 @@ fn memory_comes_back_when_subjects_are_dropped_in_the_background() {
     }
 }
 
-/// A subject of the test below, and what is left of its units.
+/// A key of the test below, and its remaining units.
 struct Subject {
     algorithm: Algorithm,
     key: String,
@@ -373,8 +374,7 @@ impl Subject {
     }
 }
 
-/// Stores subjects of every algorithm and logs of many entries, then makes holes
-/// between them.
+/// Stores keys of every algorithm and logs of many entries, then makes holes between them.
 fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
     const OF_EACH: usize = 800;
     const LOGS: usize = 80;
@@ -394,7 +394,7 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
         left: (Subject::LIMIT as usize - ENTRIES) as i64,
     });
     let mut logs = logs.collect::<Vec<_>>();
-    // An entry to each log in turn, and the next a millisecond later.
+    // An entry for each log in turn, and the next a millisecond later.
     let tally = Pump::new(server).run(ENTRIES * (LOGS + 1), |number, line| {
         let call = match logs.get(number % (LOGS + 1)) {
             Some(log) => log.call(),
@@ -403,7 +403,7 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
         line.extend_from_slice(call.as_bytes());
     });
     assert_eq!(tally.allowed, ENTRIES * LOGS, "{tally:?}");
-    // The first read makes plain strings of them, in new places: not after the holes are made.
+    // The first read turns them into plain strings in new places, so it must come before the holes.
     answers(client, subjects.iter().chain(&logs).map(Subject::peek));
     thin_out(client, &mut subjects);
     thin_out(client, &mut logs);
@@ -411,8 +411,8 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
     subjects
 }
 
-/// Leaves the first half as dense as it is and, at random, a quarter of the other: what is to
-/// be moved is what lies in memory that is emptier than most.
+/// Deletes three quarters of the second half at random and keeps the first half dense:
+/// defragmentation moves values in memory that is emptier than the average.
 fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
     let mut random = Random::new(82);
     let half = subjects.len() / 2;
@@ -424,15 +424,14 @@ fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
     subjects.extend(kept);
 }
 
-/// What each of the calls answers.
+/// Returns the answer of each of the calls.
 fn answers(client: &mut Client, calls: impl Iterator<Item = String>) -> Vec<Reply> {
     let words = |call: String| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let replies = client.pipeline(&calls.map(words).collect::<Vec<_>>());
     replies.iter().map(|reply| integers(reply).expect("a decision")).collect()
 }
 
-/// Takes one unit of a subject of its own for each algorithm, as the only caller, and looks at
-/// six of the others.
+/// Takes one unit of a new key for each algorithm, as the only caller, and peeks at six other keys.
 fn call_meanwhile(client: &mut Client, subjects: &[Subject], round: usize) {
     const LIMIT: i64 = 1_000_000;
     for (at, algorithm) in ALGORITHMS.into_iter().enumerate() {
@@ -455,14 +454,14 @@ fn states_stay_what_they_are_while_memory_is_defragmented_where_the_server_can()
         assert_eq!(answer[..3], [1, 1_000, subject.left], "{}", subject.key);
     }
     let before = client.contents();
-    // At once, with most of the time there is, for the smallest hole.
+    // At once, with most of the time available, for the smallest hole.
     for setting in ["ignore-bytes 1", "threshold-lower 0", "cycle-min 50", "cycle-max 75"] {
         client.ok(&format!("CONFIG SET active-defrag-{setting}"));
     }
     let answer = client.run("CONFIG SET activedefrag yes");
     let defragments = answer == Value::Okay;
     if !defragments {
-        // A server without its own allocator says so, and there is nothing to move.
+        // A server without its own allocator says so, and there is nothing to defragment.
         let refusal = raw_error(&answer).expect("an error");
         assert!(refusal.contains("defragmentation cannot be enabled"), "{refusal}");
     }
@@ -480,7 +479,7 @@ fn states_stay_what_they_are_while_memory_is_defragmented_where_the_server_can()
     after.retain(|(key, ..)| !key.starts_with(b"busy:"));
     assert!(after == before, "a state has changed");
     assert_eq!(answers(&mut client, peeks()), answered);
-    // What is left is allowed to the last unit, and no more.
+    // The remaining units are allowed exactly.
     let last = subjects.iter().map(|subject| format!("{} COST {}", subject.call(), subject.left));
     assert!(answers(&mut client, last).iter().all(|reply| reply[..3] == [1, 1_000, 0]));
     let more = subjects.iter().map(Subject::call);
@@ -499,7 +498,8 @@ fn a_state_that_grows_takes_no_more_than_it_needs() {
     client.advance_ms(1_000);
     assert!(client.allows("RL.TOKENBUCKET a 10000000 1 180"));
     assert!(client.integer("STRLEN a") > new);
-    // A copy was never shorter. To be read in place makes it a plain string, too.
+    // The copy never held a shorter state, so it has no spare room. The read makes it a plain
+    // string, like `a`.
     assert_eq!(client.integer("COPY a b"), 1);
     client.run("RL.PEEK b TOKENBUCKET 10000000 1 180");
     assert_eq!(client.integer("MEMORY USAGE a"), client.integer("MEMORY USAGE b"));

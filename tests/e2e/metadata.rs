@@ -1,15 +1,15 @@
-//! What clients, proxies and `redis-cli` ask the server about our commands.
+//! The metadata that clients, proxies and `redis-cli` ask the server for.
 
 use redis::Value;
 
 use crate::support::{Client, Server, raw_error, text};
 
-/// A server with every command that there is.
+/// Starts a server with every command enabled.
 fn start() -> Server {
     Server::setup().line("rl.redis-cell yes").start()
 }
 
-/// What every command says of itself.
+/// The metadata of one command.
 struct Described {
     name: &'static str,
     since: &'static str,
@@ -36,7 +36,7 @@ macro_rules! algorithms {
     };
 }
 
-/// What stands after the name of a policy, wherever that may be.
+/// The words that follow the name of a policy, in every command.
 macro_rules! variants_and_default {
     () => {
         concat!("[FOR variant [FOR variant]] [DEFAULT <", algorithms!(), ">]")
@@ -299,7 +299,7 @@ static COMMANDS: [Described; 34] = [
     policy("rl.policy|help", 2, ""),
 ];
 
-/// What operators do: keyless, on every server for itself, not from a script.
+/// Describes a command for operators: without keys, local to each server, not allowed in scripts.
 const fn policy(name: &'static str, arity: i64, syntax: &'static str) -> Described {
     Described {
         name,
@@ -312,13 +312,13 @@ const fn policy(name: &'static str, arity: i64, syntax: &'static str) -> Describ
     }
 }
 
-/// The commands that this server is to know.
+/// Returns the commands that this server is expected to know.
 fn known(client: &mut Client) -> Vec<&'static Described> {
     let knows_subcommands = client.knows_subcommands();
     COMMANDS.iter().filter(|command| knows_subcommands || !command.name.contains('|')).collect()
 }
 
-/// The flags that are ours to choose; servers add `module` and other words of their own.
+/// The flags that the module chooses; servers add `module` and others.
 const CHOSEN_FLAGS: [&str; 8] =
     ["write", "readonly", "denyoom", "fast", "admin", "noscript", "loading", "stale"];
 
@@ -335,7 +335,7 @@ fn words(value: &Value) -> Vec<String> {
     words
 }
 
-/// A field of a RESP3 map.
+/// Returns a field of a RESP3 map.
 fn field<'a>(map: &'a Value, name: &str) -> Option<&'a Value> {
     let Value::Map(pairs) = map else { panic!("no map: {map:?}") };
     pairs.iter().find(|(key, _)| text(key) == name).map(|(_, value)| value)
@@ -386,7 +386,7 @@ fn peek_is_marked_as_not_deterministic() {
     let mut client = server.client3();
     let tips = words(&described(&mut client, "rl.peek")[7]);
     assert_eq!(tips, ["nondeterministic_output"]);
-    // What is replicated as an effect needs no such tip.
+    // A command that is replicated as an effect needs no such tip.
     assert!(words(&described(&mut client, "rl.gcra")[7]).is_empty());
 }
 
@@ -405,7 +405,7 @@ fn policies_are_to_be_set_on_every_node() {
     }
 }
 
-/// The arguments of COMMAND DOCS as a syntax line.
+/// Formats the arguments of COMMAND DOCS as a syntax line.
 fn syntax(arguments: &Value, separator: &str) -> String {
     let parts = items(arguments).iter().map(|argument| {
         let name = text(field(argument, "name").expect("a name"));
@@ -428,7 +428,7 @@ fn syntax(arguments: &Value, separator: &str) -> String {
     parts.collect::<Vec<_>>().join(separator)
 }
 
-/// What `COMMAND DOCS` says of the time that a call takes where a key may hold reservations.
+/// The time complexity in `COMMAND DOCS` of calls on keys that may hold reservations.
 const COMPLEXITIES: [(&str, &str); 4] = [
     ("rl.fixed rl.quota", "O(1), or O(N) with N reservations in the key, at most 1024"),
     (
@@ -477,7 +477,7 @@ fn command_docs_give_redis_cli_all_it_needs_for_hints() {
         assert_eq!(told("since"), command.since, "{}", command.name);
         assert_eq!(told("group"), "module", "{}", command.name);
         assert!(told("complexity").starts_with("O("), "{}", command.name);
-        // What takes none tells of none.
+        // A command without arguments lists none.
         let arguments = field(docs, "arguments");
         let told = arguments.map(|arguments| syntax(arguments, " ")).unwrap_or_default();
         assert_eq!(told, command.syntax, "{}", command.name);

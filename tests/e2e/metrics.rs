@@ -1,4 +1,4 @@
-//! `RL.METRICS`: all that is counted, as Prometheus takes it.
+//! `RL.METRICS`: all counters, in the format of Prometheus.
 
 use redis::Value;
 
@@ -6,7 +6,7 @@ use crate::acl::{is_at_least, make_user, may};
 use crate::support::metrics::{assert_promtool_accepts, scrape};
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text};
 
-/// Some calls of every outcome, and an error.
+/// Makes some calls with every outcome, and an error.
 fn traffic(client: &mut Client) {
     for algorithm in ALGORITHMS {
         for cost in [1, 1, 2] {

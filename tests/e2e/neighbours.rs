@@ -1,4 +1,4 @@
-//! Beside other modules, other threads, other names and users with few rights.
+//! The module with other modules, other threads, other names, and users with few rights.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,21 +10,21 @@ use redis_throttle_engine::algorithms::Algorithm as Row;
 
 use crate::support::{ALGORITHMS, Algorithm, Client, Server, eventually, integers, module, text};
 
-/// Units per subject; one comes back in almost nine hours.
+/// Units per key; one returns in almost nine hours.
 const BUDGET: u64 = 1_000;
 
 fn call(algorithm: Algorithm) -> String {
     algorithm.call(algorithm.name, BUDGET, "366d")
 }
 
-/// That all permits of an algorithm's own key were granted to these callers, and none besides.
+/// Asserts that exactly these callers were granted all permits of an algorithm's own key.
 fn assert_used(client: &mut Client, algorithm: Algorithm, allowed: u64) {
     let peek = algorithm.peek(algorithm.name, BUDGET, "366d");
     let left = client.decide(&format!("{peek} COST 0"))[2] as u64;
     assert_eq!(BUDGET - left, allowed, "{}", algorithm.name);
 }
 
-/// The modules of the server, whoever brought them, by name.
+/// Returns the names of the server's modules, in order.
 fn modules(client: &mut Client) -> Vec<String> {
     let Value::Array(modules) = client.run("MODULE LIST") else { panic!("no list") };
     let mut names = modules
@@ -38,7 +38,7 @@ fn modules(client: &mut Client) -> Vec<String> {
     names
 }
 
-/// That the log tells of no crash, which some servers survive long enough to answer.
+/// Asserts that the log shows no crash. Some servers survive a crash long enough to answer.
 fn assert_no_crash(log: &str) {
     for sign in ["BUG REPORT", "panicked", "Guru Meditation", "ASSERTION FAILED"] {
         assert!(!log.contains(sign), "{log}");
@@ -66,7 +66,7 @@ fn a_copy_of_the_module_under_another_name_of_a_file_is_refused_in_words() {
     assert_no_crash(&server.log());
 }
 
-/// The value of a reply that is one name and one value.
+/// Returns the value of a reply that is one name and one value.
 fn second(value: Value) -> Value {
     match value {
         Value::Array(mut pair) if pair.len() == 2 => pair.remove(1),
@@ -86,7 +86,7 @@ fn a_configuration_that_loads_it_twice_stops_the_start_with_a_log_line() {
 
 #[test]
 fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
-    // Each of our names in turn belongs to somebody else.
+    // Each of the module's names in turn belongs to another command.
     let names = Row::ALL.map(Row::command);
     let others = [
         "RL.PEEK",
@@ -119,7 +119,7 @@ fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
         let named = format!("could not register {}", taken.to_lowercase());
         let told = log.lines().any(|line| line.to_lowercase().contains(&named));
         assert!(told, "{taken}: {log}");
-        // The owner of the name keeps it, and of ours nothing has stayed.
+        // The owner of the name keeps it, and none of the module's other commands is left.
         assert_eq!(text(&client.run(&format!("{taken} hello"))), "hello");
         for ours in names.iter().filter(|name| **name != taken) {
             assert!(client.error(&format!("{ours} k 1 1 1")).contains("unknown command"), "{ours}");
@@ -149,7 +149,7 @@ fn modules_that_come_with_the_server_stay_and_work() {
     all.push("rl".to_owned());
     all.sort();
     assert_eq!(modules(&mut client), all);
-    // Redis 8 brings vector sets: a key of theirs is none of ours, and lives beside ours.
+    // Redis 8 brings vector sets: their keys are refused, and live next to the module's.
     if theirs.iter().any(|name| name == "vectorset") {
         assert_eq!(client.integer("VADD vectors VALUES 2 1 0 one"), 1);
         for algorithm in ALGORITHMS {
@@ -158,7 +158,7 @@ fn modules_that_come_with_the_server_stay_and_work() {
         }
         assert_eq!(client.integer("VCARD vectors"), 1);
     }
-    // Valkey 9 brings Lua as a module: a script calls through two of them.
+    // Valkey 9 brings Lua as a module: a script calls through two modules.
     let script = "return redis.call('RL.FIXED', KEYS[1], 2, '1h')";
     for expected in [[1, 2, 1], [1, 2, 0], [0, 2, 0]] {
         let reply = client.call(&["EVAL", script, "1", "k"]);
@@ -166,7 +166,7 @@ fn modules_that_come_with_the_server_stay_and_work() {
     }
 }
 
-/// That every command of ours decides, exactly, on keys of this name.
+/// Asserts that every command of the module decides, exactly, on keys with this prefix.
 fn assert_ours_works(client: &mut Client, name: &str) {
     for algorithm in ALGORITHMS {
         let call = algorithm.call(&format!("{name}:{}", algorithm.name), 2, "366d");
@@ -175,7 +175,7 @@ fn assert_ours_works(client: &mut Client, name: &str) {
     }
 }
 
-/// That the graph module answers, and keeps what it is given apart from what is ours.
+/// Asserts that the graph module answers, and keeps its data apart from the module's.
 fn assert_graph_works(client: &mut Client, name: &str) {
     client.call(&["GRAPH.QUERY", name, "CREATE (:Subject {calls: 42})"]);
     let reply = client.call(&["GRAPH.QUERY", name, "MATCH (s:Subject) RETURN s.calls"]);
@@ -196,7 +196,7 @@ fn a_neighbour_loaded_before_or_after_works_beside_ours_and_one_that_is_none_cha
         orders = vec![vec![ours.clone(), graph.clone()], vec![graph, ours.clone()]];
     }
     for order in orders {
-        // Once by the configuration, and once into a server that runs.
+        // Once by the configuration, and once on a running server.
         let mut setup = Server::setup().without_module();
         for path in &order {
             setup = setup.line(&format!("loadmodule {path}"));
@@ -215,7 +215,7 @@ fn a_neighbour_loaded_before_or_after_works_beside_ours_and_one_that_is_none_cha
             let before = modules(&mut client);
             let loaded = before.iter().filter(|name| ["rl", "graph"].contains(&name.as_str()));
             assert_eq!(loaded.count(), order.len(), "{before:?}");
-            // What is no module at all is refused, and those that are there work on.
+            // A file that is no module is refused, and the loaded modules go on working.
             client.error(&format!("MODULE LOAD {}", server.file("conf").display()));
             assert_eq!(modules(&mut client), before);
             assert_ours_works(&mut client, "c");
@@ -249,7 +249,7 @@ fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
             let before = decided.load(Relaxed);
             eventually("traffic goes on", || (decided.load(Relaxed) > before + 10).then_some(()));
         };
-        // Past the first cron, which is up to a tenth of a second after the start.
+        // After the first cron, up to a tenth of a second after the start.
         client.wait_for_cron();
         for _ in 0..ROUNDS {
             more();
@@ -274,7 +274,7 @@ fn with_input_and_output_in_threads_a_thousand_is_a_thousand() {
     const CALLS: usize = 1_250;
     let mut setup = Server::setup().line("io-threads 4");
     let plain = Server::start();
-    // A setting of its own that some servers have, some ignore and some no longer know.
+    // Some servers have this setting, some ignore it, and some have removed it.
     let Value::Array(reads) = plain.client().run("CONFIG GET io-threads-do-reads") else {
         panic!("no list")
     };

@@ -1,5 +1,5 @@
-//! Panics at every point of every command, on every way through it, and in the middle of
-//! traffic: one call fails, nothing else notices.
+//! Panics at every point of every command, on every way through it, and during traffic: one call
+//! fails, and nothing else is affected.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -41,7 +41,7 @@ fn a_panic_on_any_way_through_a_command_leaves_the_key_as_it_was() {
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US);
         let call = algorithm.call("k", 2, "1h");
-        // On the way to a new state, to the next one, to a denial, and to none at all.
+        // On the way to a new state, to the next one, to a denial, and to no state.
         for _ in 0..2 {
             POINTS.iter().for_each(|point| assert_stopped(&mut client, point, &call));
             assert!(client.allows(&call), "{call}");
@@ -77,7 +77,7 @@ fn a_panic_in_inspect_and_debug_is_an_error_reply() {
     }
     assert_stopped(&mut client, "parse", "RL.DEBUG CLOCK ADVANCE 1h");
     assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US, "the clock has not moved");
-    // Even where the call itself is wrong.
+    // Also if the call itself is wrong.
     assert_stopped(&mut client, "parse", "RL.GCRA k wrong wrong wrong");
     assert_stopped(&mut client, "parse", "RL.PEEK k WRONG 1 1");
     server.assert_alive();
@@ -136,7 +136,7 @@ fn panics_under_load_stop_one_call_each_and_count_nothing() {
         let callers = [(); 2].map(|()| scope.spawn(caller));
         let mut client = server.client();
         for round in 1..=PANICS {
-            // Once the limits are used up nothing is stored, so that comes first.
+            // Once the limits are used up nothing is stored, so the point `store` comes first.
             plant(&mut client, if round <= 10 { "store" } else { POINTS[round as usize % 3] });
             eventually("the next call panics", || {
                 (client.info_number("rl", "rl_panics") == round).then_some(())
@@ -188,7 +188,7 @@ fn a_panic_while_loading_refuses_the_load_and_the_server_lives() {
     assert!(server.log().contains("panicked at"), "{}", server.log());
     client.error("RL.GCRA k 1 1 1");
     client.wait_for_cron();
-    // The build without faults knows no such variable.
+    // The build without faults does not read this variable.
     client.ok(&format!("MODULE LOAD {}", module::path().display()));
     assert!(client.allows("RL.GCRA k 1 1 1"));
     server.assert_alive();

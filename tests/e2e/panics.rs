@@ -1,5 +1,5 @@
-//! A panic inside the module, forced by a build that has `RL.DEBUG PANIC`: the caller gets
-//! an error, the key is as it was, and the server lives.
+//! Panics inside the module, forced by a build with `RL.DEBUG PANIC`: the caller gets an error, the
+//! key is unchanged, and the server lives.
 
 use redis::Value;
 
@@ -35,7 +35,7 @@ fn a_panic_at_any_point_of_a_call_is_an_error_reply_and_nothing_else() {
             assert_eq!(client.changes(), changes, "{call} at {point}: something was written");
             assert_eq!(client.info_number("rl", "rl_panics"), panics, "{call} at {point}");
         }
-        // Once each, and then all is as before.
+        // Once each; then everything works as before.
         assert_eq!(client.decide(&call)[..3], [1, 5, 3], "{call}");
         client.integer("DEL k");
     }
@@ -102,7 +102,7 @@ fn peek_inspect_and_info_survive_a_panic_too() {
     }
     let panics = client.info_number("rl", "rl_panics");
     plant(&mut client, "info");
-    // What INFO then says of us is less; the server's own part is all there.
+    // INFO then shows less of the module's section; the server's own part is complete.
     client.run("INFO rl");
     assert!(client.info("everything").contains_key("redis_version"));
     assert_eq!(client.info_number("rl", "rl_panics"), panics + 1);

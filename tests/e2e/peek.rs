@@ -1,4 +1,4 @@
-//! PEEK answers what the deciding call would answer, and changes nothing.
+//! PEEK answers as the deciding call would, and changes nothing.
 
 use crate::support::{ALGORITHMS, BASE_US, Random, Server};
 
@@ -28,11 +28,11 @@ fn peek_takes_every_option_of_its_algorithm() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 3_000_000);
-    // Three seconds into an aligned window of ten: seven are left of it.
+    // Three seconds into an aligned window of ten: seven are left.
     assert_eq!(client.decide("RL.PEEK k FIXED 5 10 ALIGNED"), [1, 5, 4, 0, 7_000]);
     assert_eq!(client.decide("RL.PEEK k fixed 5 10 COST 2 ALIGNED"), [1, 5, 3, 0, 7_000]);
     assert_eq!(client.decide("RL.PEEK k Fixed 5 10 aligned cost 2"), [1, 5, 3, 0, 7_000]);
-    // Without it, ten.
+    // Without ALIGNED, ten.
     assert_eq!(client.decide("RL.PEEK k FIXED 5 10"), [1, 5, 4, 0, 10_000]);
     for algorithm in ALGORITHMS {
         let peek = algorithm.peek("k", 5, "10");
@@ -66,7 +66,7 @@ fn peek_never_changes_a_key_whatever_it_answers() {
         client.freeze(BASE_US);
         assert!(client.allows(&algorithm.call("k", 5, "10 COST 4")));
         let (before, changes) = (client.snapshot("k"), client.changes());
-        // Allowed, denied, never, of a lapsed state, and of one far ahead of the clock.
+        // Allowed, denied, never, with an expired state, and with one far ahead of the clock.
         for (at_ms, cost) in [(0, 1), (0, 2), (0, 6), (60_000, 5), (-86_400_000, 1)] {
             client.freeze(BASE_US + at_ms * 1_000);
             client.decide(&algorithm.peek("k", 5, &format!("10 COST {cost}")));

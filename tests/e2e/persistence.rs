@@ -6,7 +6,7 @@ use redis::Value;
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 
-/// Three of five used, under every algorithm, each under its own name and by the real clock.
+/// Uses three of five under every algorithm, each on a key with its name and by the real clock.
 fn use_some(client: &mut Client) {
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 5, "366d");
@@ -14,11 +14,11 @@ fn use_some(client: &mut Client) {
             assert_eq!(client.decide(&call)[..3], [1, 5, remaining], "{call}");
         }
     }
-    // Names and windows that a text format would stumble over.
+    // Names and windows that could break a text format.
     client.call(&[&b"RL.GCRA"[..], b"\0 \r\n\xff", b"1", b"1", b"366d"]);
 }
 
-/// Two are left of five, and then none.
+/// Asserts that two of five are left, and then none.
 fn assert_two_are_left(client: &mut Client) {
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 5, "366d");
@@ -46,7 +46,7 @@ fn an_append_only_file_replays_to_the_very_same_state() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     use_some(&mut client);
-    // Denials and looks are no part of the history.
+    // Denials and peeks are not part of the history.
     for algorithm in ALGORITHMS {
         client.decide(&format!("{} COST 5", algorithm.call(algorithm.name, 5, "366d")));
         client.decide(&algorithm.peek(algorithm.name, 5, "366d"));
@@ -63,7 +63,7 @@ fn a_long_log_replays_to_the_very_same_state() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // Appends, pruning of what is dead, an expiry moved again and again, and a repair.
+    // Appends, pruning of dead entries, many changes of the expiry, and a repair.
     for step in 0..300 {
         client.decide("RL.SLIDINGLOG k 50 10");
         client.advance_ms(40 + 150 * (step % 3));

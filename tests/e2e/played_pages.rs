@@ -1,5 +1,5 @@
-//! The calls that pages show with their replies, one after the other: a section is a session on
-//! new servers.
+//! Plays the calls that pages show with their replies, in order: each section is a session on new
+//! servers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +57,7 @@ fn the_sessions_of_the_cookbook_are_what_a_server_answers() {
     sessions.iter().for_each(|(title, rows)| play(title, rows));
 }
 
-/// No call may drop out because it is not recognised as one.
+/// Ensures that no call is skipped because it is not recognised as one.
 #[test]
 fn every_line_that_begins_with_an_instant_is_called() {
     let policies = page("policies.md");

@@ -1,4 +1,4 @@
-//! The table of policies as operators see it: what they may say, who may, and what is said of it.
+//! The table of policies for operators: valid definitions, access rights, and answers.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -11,7 +11,7 @@ use crate::support::{
     BASE_US, Client, Server, eventually, raw_error, replica_of, text, wait_for_offset,
 };
 
-/// The lines of `RL.POLICY LIST`.
+/// Returns the lines of `RL.POLICY LIST`.
 pub fn list(client: &mut Client, pattern: &str) -> Vec<String> {
     match client.run(&format!("RL.POLICY LIST {pattern}")) {
         Value::Array(lines) => lines.iter().map(text).collect(),
@@ -19,7 +19,7 @@ pub fn list(client: &mut Client, pattern: &str) -> Vec<String> {
     }
 }
 
-/// What applies under a name; nothing when nothing does.
+/// Returns the definition in force under a name, if there is one.
 pub fn get(client: &mut Client, name: &str) -> Option<String> {
     match client.run(&format!("RL.POLICY GET {name}")) {
         Value::Nil => None,
@@ -27,13 +27,13 @@ pub fn get(client: &mut Client, name: &str) -> Option<String> {
     }
 }
 
-/// The number of policies that apply, and their digest.
+/// Returns the number of policies in force, and their digest.
 pub fn digest(client: &mut Client) -> (String, String) {
     let info = client.info("rl");
     (info["rl_policies"].clone(), info["rl_policies_digest"].clone())
 }
 
-/// The lines of the log that tell of changes, from the name of the command on.
+/// Returns the log lines about changes, from the name of the command on.
 fn audit(server: &Server) -> Vec<String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| line.split_once("<rl> RL.POLICY "));
@@ -64,7 +64,7 @@ fn what_is_set_is_listed_in_the_form_of_the_file_until_it_is_deleted() {
     assert_eq!(client.integer("RL.POLICY DEL Search nobody search Search"), 2);
     assert_eq!(list(&mut client, "*"), [all[1], all[3]]);
     assert_eq!(client.integer("RL.POLICY DEL nobody"), 0);
-    // The table is no part of the data.
+    // The table is not part of the data.
     client.ok("FLUSHALL");
     assert_eq!(list(&mut client, "*"), [all[1], all[3]]);
 }
@@ -159,7 +159,7 @@ fn errors_name_what_is_expected_and_change_nothing() {
         client.error(&format!("RL.POLICY LIST {}", "a".repeat(257))),
         "ERR invalid pattern: expected at most 256 bytes"
     );
-    // Arguments can be any bytes.
+    // Arguments may be any bytes.
     for bytes in [&b"\0"[..], b"a\0", b"a\r\nb", b"\xff", b""] {
         let reply = client.call(&[b"RL.POLICY".as_slice(), b"GET", bytes]);
         assert_eq!(raw_error(&reply).as_deref(), Some(expected_name));
@@ -189,12 +189,12 @@ fn an_override_ends_on_the_clock_and_the_base_comes_back() {
     client.advance_ms(1);
     assert_eq!(get(&mut client, "search").as_deref(), Some("search GCRA 2 1 1m"));
     assert_eq!(digest(&mut client), base);
-    // What has no base ends in nothing.
+    // An override without a base ends in no policy.
     client.ok("RL.POLICY SET attack@ip:7 EX 5s BLOCK FIXED 1 1");
     assert_eq!(digest(&mut client).0, "2");
     client.advance_ms(5_000);
     assert_eq!((get(&mut client, "attack@ip:7"), digest(&mut client)), (None, base));
-    // What GET tells, SET takes.
+    // The answer of GET is valid for SET.
     client.ok("RL.POLICY SET search EX 90m SHADOW GCRA 1 1 60");
     let line = get(&mut client, "search").expect("it is there");
     client.ok(&format!("RL.POLICY SET {line}"));
@@ -231,7 +231,7 @@ fn every_change_is_a_line_of_the_log_with_who_made_it() {
     let mut alice = server.client();
     alice.ok("AUTH alice any");
     alice.ok("RL.POLICY SET a EX 60 OFF GCRA 6 10 60");
-    // What a name holds does not end the line, nor look like another.
+    // Control characters in a user's name neither end the log line nor forge another.
     assert_eq!(
         client.call(&["ACL", "SETUSER", "e\u{1}vil\u{1b}[", "on", "nopass", "+@all"]),
         Value::Okay
@@ -270,7 +270,7 @@ fn what_is_set_goes_to_no_replica_and_a_replica_has_its_own() {
         (list(&mut one, ""), list(&mut other, "")),
         (vec!["a GCRA 6 10 1m".to_owned()], vec!["b GCRA 6 10 1m".to_owned()],)
     );
-    // Also a replica that has lost its primary, and may be asked nothing else.
+    // Also a replica that has lost its primary and answers no reads.
     other.ok("CONFIG SET replica-serve-stale-data no");
     drop(one);
     drop(primary);
@@ -317,7 +317,7 @@ fn who_may_use_it_is_told_by_command_and_where_a_server_can_by_category() {
         let reads = call.starts_with("GET") || call.starts_with("LIST");
         assert_eq!(may(&mut client, "reader", &line), reads, "{line}");
         assert!(may(&mut client, "operator", &line), "{line}");
-        // Redis 7.0 files no module's command under any category.
+        // Redis 7.0 puts no module's command into any category.
         assert_eq!(may(&mut client, "safe", &line), !has_category, "{line}");
     }
     if has_category {
@@ -378,7 +378,7 @@ fn three_nodes_with_one_file_have_one_digest_and_one_call_reaches_them_all() {
     let overridden = digests(&cluster);
     assert!(overridden.iter().all(|digest| *digest == overridden[0]), "{overridden:?}");
     assert_ne!(overridden[0], of_file[0]);
-    // The deployment: the file first, then everybody reads it.
+    // The deployment: the file first, then every node reads it.
     std::fs::write(&file, "a GCRA 7 10 60\n").expect("written");
     call_all(&["RL.POLICY", "LOAD"]);
     let deployed = digests(&cluster);
@@ -388,7 +388,7 @@ fn three_nodes_with_one_file_have_one_digest_and_one_call_reaches_them_all() {
     );
 }
 
-/// The client of whichever server is installed here.
+/// Returns the name of the command-line client that is installed.
 fn cli() -> &'static str {
     let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
     ["redis-cli", "valkey-cli"].into_iter().find(runs).expect("redis-cli or valkey-cli")

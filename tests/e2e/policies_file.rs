@@ -1,5 +1,5 @@
-//! The file of policies: read at start and by LOAD, all of it or nothing, and written by SAVE so
-//! that there is a whole one at any time.
+//! The file of policies: read at the start and by LOAD, as a whole or not at all, and written by
+//! SAVE so that a whole file exists at any time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -42,7 +42,7 @@ impl Folder {
         line(&self.file())
     }
 
-    /// The names in it.
+    /// Returns the names of the files in it.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).expect("a folder");
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -60,7 +60,7 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
 }
 
-/// What LOAD says.
+/// Returns the error of LOAD.
 fn load_error(client: &mut Client) -> String {
     client.error("RL.POLICY LOAD")
 }
@@ -77,7 +77,7 @@ fn a_server_starts_with_the_policies_of_its_file_and_saved_ones_come_back() {
     assert_eq!(client.integer("RL.POLICY DEL search@plan:gold"), 1);
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.read(), "login ENFORCE 10 BACKOFF 3 1s 8s 1h\nsearch GCRA 6 10 1m\n");
-    // SAVE ends no override, a restart does.
+    // SAVE ends no override; a restart does.
     assert!(get(&mut client, "search").expect("there").contains(" OFF "));
     drop(client);
     server.start_again();
@@ -101,7 +101,7 @@ fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // At the start, and again, there is nothing to lose.
+    // At the start, and a second time, there is no policy to lose.
     client.ok("RL.POLICY LOAD");
     let policies =
         [("RL.POLICY SET a GCRA 6 10 60", "a"), ("RL.POLICY SET a EX 1h OFF GCRA 6 10 60", "a")];
@@ -116,7 +116,7 @@ fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
         assert_eq!(client.integer(&format!("RL.POLICY DEL {name}")), 1);
         client.ok("RL.POLICY LOAD");
     }
-    // An override that ended is nothing to lose either.
+    // An expired override does not count as a policy to lose either.
     client.ok("RL.POLICY SET a EX 1s OFF GCRA 6 10 60");
     client.advance_ms(1_000);
     client.ok("RL.POLICY LOAD");
@@ -264,7 +264,7 @@ fn what_is_no_file_is_refused_and_nobody_waits_for_it() {
     fs::remove_file(&path).expect("removed");
     File::create(&path).and_then(|file| file.set_len(100_000_000)).expect("a large file");
     refused("too long: expected at most 4194304 bytes");
-    // The longest that may be, of comments and one policy.
+    // The longest line, and the largest file, of comments and one policy.
     let line = format!("#{}\n", "x".repeat(1_022));
     let last = format!("{:<1023}\n", "a GCRA 6 10 60");
     folder.write((line.repeat(4_095) + &last).as_bytes());
@@ -327,11 +327,11 @@ fn save_keeps_owner_mode_and_links() {
     assert_eq!(fs::read_link(&path).expect("a link"), Path::new("policies"));
     assert_eq!(folder.read(), LINES.join("\n") + "\n");
     assert_eq!(folder.names(), ["link", "policies"]);
-    // What a killed server left is no hindrance.
+    // A file left behind by a killed server is no obstacle.
     fs::write(folder.0.path().join("policies.rl-save"), "half of").expect("written");
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.names(), ["link", "policies"]);
-    // A file that is gone is made.
+    // A missing file is created.
     fs::remove_file(folder.file()).expect("removed");
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.read(), LINES.join("\n") + "\n");
@@ -365,7 +365,7 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     let folder = Folder::with(TEXT);
     let servers = [0, 1].map(|_| Server::setup().line(&folder.line()).start());
     let new = folder.0.path().join("policies.rl-save");
-    // Somebody is at it: what they write is left alone.
+    // Another server is saving: its file is left alone.
     let other = fs::File::create(&new).expect("created");
     other.lock().expect("locked");
     fs::write(&new, "half of").expect("written");
@@ -375,7 +375,8 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     drop(other);
     servers[0].client().ok("RL.POLICY SAVE");
     assert_eq!(folder.names(), ["policies"]);
-    // Both at once, again and again, with texts of their own: it is always one of them, and whole.
+    // Both save at once, again and again, with different contents: the file is always one of them,
+    // and whole.
     let texts = ["", "SHADOW "].map(|mode| -> String {
         (0..2_000).map(|number| format!("p{number:04} {mode}GCRA 6 10 1m\n")).collect()
     });
@@ -400,7 +401,7 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     assert_eq!((folder.read(), folder.names()), (texts[1].clone(), vec!["policies".to_owned()]));
 }
 
-/// Lets the server write no file longer than `bytes`: the system kills it in the middle.
+/// Limits the size of the server's files to `bytes`: the system kills it in the middle of a write.
 fn limit_files(client: &mut Client, bytes: usize, why: &str) {
     let pid = client.info("server")["process_id"].clone();
     let limit = format!("--fsize={bytes}:{bytes}");
@@ -413,7 +414,7 @@ fn a_server_that_is_killed_at_any_byte_of_a_save_leaves_a_whole_file() {
     let folder = Folder::with(TEXT);
     let mut server = Server::setup().line(&folder.line()).start();
     let new = "a GCRA 6 10 1m\n".len() + TEXT.len();
-    // Not one byte, in the middle of a name, of a line, and at the last one.
+    // At no byte, in the middle of a name and of a line, and at the last byte.
     for bytes in [0, 1, 15, 16, 40, new - 14, new - 13] {
         let mut client = server.client();
         client.ok("RL.POLICY SET a GCRA 6 10 60");
@@ -422,7 +423,7 @@ fn a_server_that_is_killed_at_any_byte_of_a_save_leaves_a_whole_file() {
         assert!(client.try_call(&["RL.POLICY", "SAVE"]).is_err(), "killed at {bytes}");
         assert!(!server.wait_for_end().success());
         assert_eq!(folder.read(), TEXT, "killed at {bytes}");
-        // The next one starts on it, whatever lies beside it.
+        // The next server starts on it, whatever other files exist.
         server.start_again();
         assert_eq!(list(&mut server.client(), ""), LINES);
     }
@@ -477,7 +478,7 @@ fn a_relative_path_stays_where_the_server_was_started() {
     client.ok("RL.POLICY SAVE");
     assert_eq!(list(&mut client, ""), LINES);
     assert!(fs::read_dir(elsewhere.path()).expect("a folder").next().is_none());
-    // The path is fixed, and told as it was given.
+    // The path cannot be changed, and is shown as it was given.
     let said = client.run("CONFIG GET rl.policy-file");
     assert!(format!("{said:?}").contains("\"policies\""), "{said:?}");
     assert!(raw_error(&client.run("CONFIG SET rl.policy-file other")).is_some());

@@ -1,4 +1,4 @@
-//! `RL.POLICY STATS`: what became of the calls of each policy, to the unit.
+//! `RL.POLICY STATS`: the exact counts of the calls of each policy.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -13,7 +13,7 @@ fn names(client: &mut Client) -> Vec<String> {
     listed(client, "RL.POLICY STATS").into_iter().map(|(name, _)| name).collect()
 }
 
-/// The statistics of one policy; `None` when it is unknown.
+/// Returns the statistics of one policy; `None` if it is unknown.
 fn stats(client: &mut Client, name: &str) -> Option<Stats> {
     let mut listed = listed(client, &format!("RL.POLICY STATS {name}"));
     assert!(listed.len() <= 1, "{listed:?}");
@@ -23,7 +23,7 @@ fn stats(client: &mut Client, name: &str) -> Option<Stats> {
     })
 }
 
-/// The seven integers of a call that names a policy.
+/// Returns the seven integers of a call that names a policy.
 fn seven(value: &Value) -> Option<[i64; 7]> {
     let Value::Array(fields) = value else { return None };
     let numbers = fields.iter().map(|field| match field {
@@ -44,7 +44,7 @@ fn every_field_counts_what_it_is_named_after() {
     let mut client = server.client();
     client.freeze(BASE_US);
     client.ok("RL.POLICY SET search FIXED 10 1h");
-    // Call, and what it changes.
+    // A call, and the change it makes to the statistics.
     type Row = (&'static str, fn(&mut Stats));
     let table: [Row; 10] = [
         ("RL.USE a search", |s| (s.allowed, s.created, s.units) = (1, 1, 1)),
@@ -94,7 +94,7 @@ fn what_only_asks_or_gives_back_counts_nothing() {
         assert!(raw_error(&client.run(call)).is_none(), "{call}");
         assert_eq!(listed(&mut client, "RL.POLICY STATS"), before, "{call}");
     }
-    // An error of one that asks counts nothing either, not even a policy that there is not.
+    // An error of a read-only call counts nothing either, not even an unknown policy.
     client.error("RL.PEEK a USE unknown");
     client.error("RL.PEEK a USE search COST many");
     client.ok("SET foreign x");
@@ -116,7 +116,8 @@ fn statistics_are_a_map_of_maps_sorted_by_name() {
         client.ok(&format!("RL.POLICY SET {name} GCRA 5 5 1h"));
     }
     client.run("RL.USE k new FOR plan:gold DEFAULT GCRA 5 5 1h");
-    // Untouched ones of the table too; `(other)` once there is something of it.
+    // Policies of the table that were never called are listed too; `(other)` only once it has
+    // counts.
     let expected = ["Search", "login", "new", "search", "search-more", "search@plan:gold"];
     assert_eq!(names(&mut client), expected);
     assert!(client.error("RL.USE k unknown").starts_with("NOPOLICY"));
@@ -211,7 +212,7 @@ fn errors_count_once_the_policy_is_known_and_for_the_rest_without_one() {
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
     client.ok("RL.POLICY SET login BACKOFF 3 1s 1m 1h");
     client.integer("RPUSH list a");
-    // What it answers, and under which name it counts.
+    // The call, the start of its reply, and the name it is counted under.
     let table = [
         ("RL.USE list search", "WRONGTYPE", Some("search")),
         ("RL.USE a login COST 1", "ERR", Some("login")),
@@ -219,7 +220,7 @@ fn errors_count_once_the_policy_is_known_and_for_the_rest_without_one() {
         ("RL.USE list new DEFAULT GCRA 5 5 1h", "WRONGTYPE", Some("new")),
         ("RL.USE a nothing", "NOPOLICY", Some("(other)")),
         ("RL.USE a nothing FOR plan:gold", "NOPOLICY", Some("(other)")),
-        // No policy is looked up where the call itself is wrong.
+        // A call that is itself wrong looks up no policy.
         ("RL.USE a search COST many", "ERR", None),
         ("RL.USE a search DEFAULT GCRA", "ERR", None),
         ("RL.USE a no@name", "ERR", None),
@@ -238,7 +239,7 @@ fn errors_count_once_the_policy_is_known_and_for_the_rest_without_one() {
         assert_eq!(*stats, Stats { errors, ..Stats::default() }, "{name}");
     }
     assert_eq!(all.len(), expected.len());
-    // One row of several is in error: it counts under its policy alone.
+    // One rule of several is in error: it counts under its policy alone.
     let error = client.call(&["RL.ALL", "a", "USE search", "list", "USE new DEFAULT GCRA 5 5 1h"]);
     assert!(raw_error(&error).is_some_and(|error| error.starts_with("WRONGTYPE")), "{error:?}");
     assert_eq!(stats(&mut client, "search"), Some(Stats { errors: 1, ..Stats::default() }));
@@ -274,10 +275,10 @@ fn of_a_denied_call_with_several_rules_only_those_that_deny_count() {
     client.call(&call);
     let expected = all(wide, denied, shadow_denied, off);
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), expected);
-    // A plain rule denies: what its policies would have allowed counts nothing.
+    // A plain rule denies: the policies that would have allowed count nothing.
     client.call(&["RL.ALL", "w", "USE wide", "p", "FIXED 1 1h COST 2", "o", "USE off"]);
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), expected);
-    // A shadow that would deny does not keep the others from taking.
+    // A policy in shadow mode that would deny does not keep the others from taking.
     client.call(&["RL.ALL", "w", "USE wide", "s", "USE shadow"]);
     let wide = Stats { allowed: 2, units: 3, ..wide };
     let shadow = Stats { shadow_denied: 2, ..shadow_denied };
@@ -289,7 +290,7 @@ fn near_the_limit_is_what_the_setting_says_at_the_time_of_the_call() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search FIXED 10 1h");
-    // Per cent, cost, near so far; what is left: 5, 4, 2, 0.
+    // Per cent, cost, near-limit count so far; the remaining units are 5, 4, 2, 0.
     for (percent, cost, near) in [(50, 5, 0), (41, 1, 1), (20, 2, 1), (0, 2, 1)] {
         client.ok(&format!("CONFIG SET rl.near-limit-percent {percent}"));
         assert_eq!(uses(&mut client, &format!("RL.USE a search COST {cost}"))[0], 1);
@@ -308,14 +309,14 @@ fn reset_zeroes_all_and_forgets_what_is_known_from_a_default() {
     }
     client.error("RL.USE a nothing");
     assert_eq!(names(&mut client), ["(other)", "new", "search"]);
-    // The server's own counters are something else.
+    // The server's own counters are separate.
     client.ok("CONFIG RESETSTAT");
     assert_eq!(names(&mut client), ["(other)", "new", "search"]);
     client.ok("RL.POLICY RESETSTAT");
     let expected = [("search".to_owned(), Stats::default())];
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), expected);
     assert_eq!(client.info_number("rl", "rl_errors"), 1, "INFO has its own");
-    // It counts on.
+    // It continues to count.
     client.run("RL.USE c new DEFAULT FIXED 5 1h");
     client.run("RL.USE c search COST 0");
     let expected = Stats { allowed: 1, created: 1, units: 1, ..Stats::default() };
@@ -333,14 +334,14 @@ fn statistics_go_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET search GCRA 9 9 1h");
     client.ok("RL.POLICY SET search@plan:gold GCRA 99 99 1h");
     calls(&mut client);
-    // Another setting, or one for a while, is the same policy.
+    // Another setting, or an override, keeps the statistics.
     client.ok("RL.POLICY SET search SHADOW GCRA 5 5 1h");
     client.ok("RL.POLICY SET search EX 1m OFF GCRA 5 5 1h");
     calls(&mut client);
     let allowed = |client: &mut Client, name: &str| stats(client, name).map(|all| all.allowed);
     assert_eq!(allowed(&mut client, "search"), Some(2));
     assert_eq!(allowed(&mut client, "search@plan:gold"), Some(2));
-    // What is deleted is gone, and its variant is not.
+    // The statistics of a deleted policy are gone, those of its variant are not.
     assert_eq!(client.integer("RL.POLICY DEL search"), 1);
     assert_eq!(allowed(&mut client, "search"), None);
     assert_eq!(allowed(&mut client, "search@plan:gold"), Some(2));
@@ -353,11 +354,11 @@ fn statistics_go_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET new GCRA 5 5 1h");
     client.run("RL.USE a new");
     assert_eq!(allowed(&mut client, "new"), Some(2));
-    // The code goes on to name it, and so it is what it was before it was set.
+    // Code still names it, so it is again as it was before it was set.
     assert_eq!(client.integer("RL.POLICY DEL new"), 1);
     client.run("RL.USE a new DEFAULT GCRA 5 5 1h");
     assert_eq!(allowed(&mut client, "new"), Some(3));
-    // A restart forgets all.
+    // A restart clears everything.
     client.ok("SAVE");
     server.start_again();
     assert_eq!(server.client().run("RL.POLICY STATS"), Value::Array(vec![]));
@@ -373,7 +374,7 @@ fn an_override_without_a_base_goes_with_its_statistics_at_the_next_change() {
     client.advance_ms(60_000);
     assert!(client.error("RL.USE a attack").starts_with("NOPOLICY"));
     assert_eq!(stats(&mut client, "attack").map(|all| all.denied), Some(1));
-    // Of a name that a DEFAULT has too, the counters stay.
+    // A name also known from a DEFAULT keeps its counters.
     client.run("RL.USE a known DEFAULT GCRA 5 5 1h");
     client.ok("RL.POLICY SET known EX 1m OFF GCRA 5 5 1h");
     client.run("RL.USE a known DEFAULT GCRA 5 5 1h");
@@ -397,7 +398,7 @@ fn a_load_keeps_the_statistics_of_what_stays_and_drops_those_of_what_goes() {
     }
     client.run("RL.USE k default DEFAULT GCRA 5 5 1h");
     client.run("RL.USE k comes DEFAULT GCRA 5 5 1h");
-    // A bad file changes nothing of them.
+    // A bad file changes none of them.
     let before = listed(&mut client, "RL.POLICY STATS");
     write("comes GCRA 5 5 1h\nstays GCRA 0 0 0\n");
     client.error("RL.POLICY LOAD");
@@ -422,7 +423,7 @@ fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
         let name = format!("invented:{number}:{}", "x".repeat(40));
         ["RL.USE", "k", &name, "DEFAULT", "FIXED", "1000000", "366d"].map(str::to_owned).to_vec()
     };
-    // Enough to use the room up, then the rest.
+    // Enough to use up the room, then the rest.
     client.pipeline(&(0..2_000).map(call).collect::<Vec<_>>());
     let used = |client: &mut Client| client.info_number("memory", "used_memory_dataset");
     let before = used(&mut client);
@@ -437,7 +438,7 @@ fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
     assert_eq!(all.iter().map(|(_, stats)| stats.allowed).sum::<u64>(), CALLS + 1);
     assert_eq!(all.iter().map(|(_, stats)| stats.units).sum::<u64>(), CALLS + 1);
     assert_eq!(stats(&mut client, "search").map(|all| all.allowed), Some(1));
-    // The table has its own room, and counts what comes then.
+    // The table has its own room, and counts policies that are set later.
     let late = format!("invented:{}:{}", CALLS - 1, "x".repeat(40));
     client.ok(&format!("RL.POLICY SET {late} FIXED 5 1h"));
     client.run(&format!("RL.USE k {late}"));
@@ -446,12 +447,12 @@ fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
     assert_promtool_accepts(&text(&client.run("RL.METRICS")));
 }
 
-/// What a client has seen of the policies, by the names that it expects to be counted under.
+/// The outcomes that a client has seen, by the names it expects them to be counted under.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<String, Stats>);
 
 impl Seen {
-    /// Takes a call into account by its seven integers: nothing else is known of it.
+    /// Counts a call by its seven integers alone.
     fn count(&mut self, name: &str, reply: [i64; 7], cost: u64, partial: bool, is_off: bool) {
         let stats = self.0.entry(name.to_owned()).or_default();
         let [answered, limit, remaining, _, _, decided, _] = reply;
@@ -494,7 +495,8 @@ const MIXED: [(&str, &str, bool); 9] = [
     ("failed", "BACKOFF 20 1s 1m 1h", false),
 ];
 
-/// One caller of the mixed traffic. Keys begin with the policy, so that it has them for itself.
+/// Makes the calls of one caller of the mixed traffic. Keys begin with the policy, so that each
+/// policy has its own.
 fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
     let mut random = Random::new(seed);
     let mut seen = Seen::default();
@@ -514,11 +516,11 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
                 client.run(&format!("RL.PEEK {key} USE {usage}{words}"));
             }
             1 => {
-                // Under BACKOFF an error, which is counted as little as the rest.
+                // A cost of 0 counts nothing; under BACKOFF it is an error, which counts nothing.
                 client.run(&format!("RL.USE {key} {usage} COST 0"));
             }
             2 if name == "search" => {
-                // The call before it, or an earlier one, has stored the first state.
+                // This call or an earlier one has stored the first state.
                 let line = format!("RL.USE {key} {usage}{words}");
                 seen.count(name, uses(client, &line), cost, false, is_off);
                 client.decide(&format!("RL.CHARGE {key} USE {usage} COST {cost}"));
@@ -552,7 +554,7 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
                 let rows = [(name, cost, is_off, &reply[6]), ("login", 1, false, &reply[7])];
                 for (name, cost, is_off, row) in rows {
                     let row = seven(row).expect("seven integers");
-                    // Of a denied call only those count that deny, or would.
+                    // In a denied call only the rules that deny, or would deny, are counted.
                     if is_allowed || row[5] == 0 {
                         seen.count(name, row, cost, false, is_off);
                     }
@@ -587,7 +589,7 @@ fn statistics_are_the_sum_of_what_sixteen_clients_saw_to_the_unit() {
     });
     for (name, counted) in listed(&mut client, "RL.POLICY STATS") {
         let mut expected = seen.0.remove(&name).unwrap_or_default();
-        // Who has a key has stored a first state, and no key of another policy begins so.
+        // Each key has stored a first state once, and no key of another policy has this prefix.
         let Value::Array(keys) = client.run(&format!("KEYS {name}:*")) else { panic!("no keys") };
         expected.created = keys.len() as u64;
         if expected.denied > 0 {
@@ -643,7 +645,7 @@ fn metrics_tell_of_policies_what_stats_does_and_leave_the_untouched_out() {
     assert!(touched == MIXED.len() + 2 && denied >= 4, "{all:?}");
     let of_policies = text.lines().filter(|line| line.starts_with("rl_policy_")).count();
     assert_eq!(of_policies, touched * 7 + denied, "nothing else is told of policies");
-    // No subject is a label: not the keys, and not what they begin with.
+    // No key, and no part of one, is a label.
     assert!(!text.contains("new:") && !text.contains("list") && !text.contains(":1"), "{text}");
     assert_promtool_accepts(&text);
     client.ok("RL.POLICY RESETSTAT");

@@ -1,13 +1,13 @@
-//! The promise behind `retry_after_ms`: one millisecond earlier the same call is still
-//! denied, and at it the call is allowed. Proven on arbitrary schedules, for every algorithm.
+//! The promise of `retry_after_ms`: one millisecond earlier the same call is still denied, and at
+//! that time it is allowed. Proven on arbitrary schedules, for every algorithm.
 
 use crate::support::algorithms::SLIDINGLOG;
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Random, Reply, Server};
 
-/// How many denials each set of arguments has to prove.
+/// The number of denials that each set of arguments has to prove.
 const DENIALS: usize = 12;
 
-/// Arguments after the key that hold `limit` in an awkward length of time.
+/// Returns arguments after the key that hold `limit` in an awkward span of time.
 fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
     if algorithm.has_rate {
         vec![
@@ -15,7 +15,7 @@ fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
             (6, "6 10 60"),
             // A third of a second per unit.
             (3, "3 3 1"),
-            // Sevenths of a microsecond, a period of half a millisecond and a half.
+            // A period of 1.5 ms: the time of a unit has sevenths of a microsecond.
             (5, "5 7 1.5ms"),
             // Nearly three units per millisecond: retries of one millisecond.
             (20, "20 2999 1s"),
@@ -37,7 +37,7 @@ fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
     }
 }
 
-/// Calls with random costs until one is denied, then gives the call and its reply.
+/// Makes calls with random costs until one is denied, and returns the call and its reply.
 fn drive_to_a_denial(
     client: &mut Client,
     random: &mut Random,
@@ -72,7 +72,7 @@ fn a_denied_call_is_allowed_exactly_when_its_reply_says() {
     for algorithm in ALGORITHMS {
         for (limit, arguments) in arguments(algorithm) {
             let call = format!("{} k {arguments}", algorithm.command);
-            // Instants between two milliseconds, for the state counts microseconds.
+            // Instants between two milliseconds, because states count microseconds.
             client.freeze(BASE_US + random.below(3_600_000_000) as i64);
             for _ in 0..DENIALS {
                 let (call, denied) = drive_to_a_denial(&mut client, &mut random, &call, limit);
@@ -120,7 +120,7 @@ fn the_promise_holds_after_the_clock_has_stepped_back() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
-        // A tenth of the span, a whole one, several: the last is more than a repair takes.
+        // A tenth of the span, a whole one, several: the last one is repaired.
         for back_ms in [1, 1_000, 9_999, 10_000, 10_001, 35_000, 86_400_000] {
             let call = algorithm.call("k", 5, "10");
             client.freeze(BASE_US + 123_457);
@@ -179,17 +179,17 @@ fn no_stretch_of_time_allows_more_than_the_algorithm_promises() {
             now_ms += step_ms;
         }
         let most = busiest(&allowed_at_ms, window_ms);
-        // The log is exact; the others can give a limit and nearly another one: around an
-        // edge of the window, or as a burst and what the stretch earns.
+        // The log is exact; the others can allow almost two limits: around an edge of the window,
+        // or as a burst plus the units that return within the span.
         let bound = if algorithm == SLIDINGLOG { limit } else { 2 * limit - 1 } as usize;
         assert!(most <= bound, "{}: {most} in one window", algorithm.name);
-        // The schedule is busy enough to reach the limit, or the bound would prove nothing.
+        // The schedule is busy enough to reach the limit; otherwise the bound would prove nothing.
         assert!(most >= limit as usize, "{}: only {most} in any window", algorithm.name);
         client.integer("DEL k");
     }
 }
 
-/// The most events within any stretch shorter than the window.
+/// Returns the most events within any span shorter than the window.
 fn busiest(at_ms: &[i64], window_ms: i64) -> usize {
     let starts = at_ms.iter().enumerate();
     let counts = starts.map(|(first, start)| {

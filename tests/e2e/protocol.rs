@@ -4,7 +4,7 @@ use redis::Value;
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, integers, raw_error};
 
-/// What a client of either protocol asks; every answer must be the same in both.
+/// Makes the calls of a client; every answer must be the same in both protocols.
 fn conversation(client: &mut Client) -> Vec<Value> {
     client.freeze(BASE_US + 3_000_000);
     let mut answers = Vec::new();
@@ -15,7 +15,7 @@ fn conversation(client: &mut Client) -> Vec<Value> {
             call.clone(),
             peek.clone(),
             call.clone(),
-            // Denied, impossible, and the status.
+            // Denied, impossible, and a status query.
             call.clone(),
             format!("{call} COST 3"),
             format!("{peek} COST 0"),
@@ -67,7 +67,7 @@ fn keys_may_hold_any_byte() {
             let answer = integers(&client.call(&call(key))).expect("a decision");
             assert_eq!(answer[..3], [1, 2, 1], "{} {} bytes", algorithm.name, key.len());
         }
-        // Each is a subject of its own, under exactly that name.
+        // Each key is separate, under exactly its name.
         assert_eq!(client.integer("DBSIZE"), keys.len() as i64);
         for key in keys {
             let answer = integers(&client.call(&call(key))).expect("a decision");

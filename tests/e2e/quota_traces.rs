@@ -1,5 +1,5 @@
-//! What `RL.QUOTA` leaves behind: nothing when it denies, its effect when it does not, on this
-//! server, on replicas and on disk; and what it makes of keys that are not its own.
+//! The traces of `RL.QUOTA`: none if it denies, otherwise its effect, on this server, on replicas
+//! and on disk; and its answers on keys of other kinds.
 
 use redis::{PushInfo, Value};
 
@@ -11,7 +11,7 @@ use crate::support::{
 const CALL: &str = "RL.QUOTA k 5 month START 15 ZONE Europe/Berlin";
 const RULE: &str = "QUOTA 5 month START 15 ZONE Europe/Berlin";
 
-/// The state of the period that began at `start_us`, as the pages say it is written.
+/// Returns the state of the period that started at `start_us`, as documented.
 fn state(start_us: i64, used: u8) -> Vec<u8> {
     [&[0x93, 0xf6, 0xcf], start_us.to_be_bytes().as_slice(), &[used]].concat()
 }
@@ -20,7 +20,7 @@ fn shown(effect: &[Vec<u8>]) -> Vec<String> {
     effect.iter().map(|word| word.escape_ascii().to_string()).collect()
 }
 
-/// When this year began by the server's clock, in UTC.
+/// Returns the start of this year by the server's clock, in UTC.
 fn this_year_us(client: &mut Client) -> i64 {
     let now = jiff::Timestamp::from_microsecond(client.server_time_us()).expect("a time");
     let year = now.to_zoned(jiff::tz::TimeZone::UTC).year();
@@ -29,7 +29,7 @@ fn this_year_us(client: &mut Client) -> i64 {
 
 #[test]
 fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
-    // On the real clock: on one that stands, every expiry is a little later than the one before.
+    // By the real clock: on a frozen one, every expiry is a little later than the one before.
     const CALL: &str = "RL.QUOTA k 5 year";
     let server = Server::start();
     let mut client = server.client();
@@ -44,7 +44,7 @@ fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
     };
     assert_eq!(stream.effects(&mut client), [key(1, &["PXAT", &expiry])]);
     assert_eq!(client.bytes("GET k"), state(start_us, 1));
-    // The end of a period stands still, so its expiry does.
+    // The end of a period is fixed, and so is its expiry.
     assert!(client.allows(&format!("{CALL} COST 3")));
     assert_eq!(stream.effects(&mut client), [key(4, &["KEEPTTL"])]);
     client.decide("RL.CHARGE k QUOTA 5 year COST 3");
@@ -62,7 +62,7 @@ fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
     }
     assert_eq!((client.snapshot("k"), client.changes()), (before, changes));
     assert!(stream.effects(&mut client).is_empty(), "a denial is no effect");
-    // A repair is one too, though it denies: two years back.
+    // A repair, two years back, is an effect too, though the call is denied.
     client.freeze(start_us - 2 * 31_536_000_000_000);
     assert!(!client.allows(CALL));
     let effects = stream.effects(&mut client);
@@ -105,7 +105,7 @@ fn a_key_expires_with_its_period() {
     let server = Server::start();
     let mut client = server.client();
     const DAY_MS: i64 = 86_400_000;
-    // Again should midnight pass in between.
+    // Repeated if midnight passes in between.
     let (ends_ms, expiry_ms) = loop {
         client.integer("DEL k");
         let today = client.server_time_us() / 1_000 / DAY_MS;
@@ -116,7 +116,7 @@ fn a_key_expires_with_its_period() {
         }
     };
     assert_eq!(expiry_ms, ends_ms);
-    // Also where somebody took it away.
+    // Also after PERSIST removed the expiry.
     assert_eq!(client.integer("PERSIST k"), 1);
     assert!(client.allows("RL.QUOTA k 5 year"));
     assert!(client.integer("PEXPIRETIME k") >= ends_ms);
@@ -143,7 +143,7 @@ fn replicas_and_files_hold_what_the_primary_holds_byte_for_byte() {
     wait_for_offset(&primary, &replica);
     let mut reader = replica.client();
     assert_eq!(reader.contents(), expected);
-    // A replica answers PEEK, and takes nothing.
+    // A replica answers PEEK and makes no decisions.
     assert_eq!(reader.decide("RL.PEEK e QUOTA 9 month COST 0")[..4], [1, 9, 6, 0]);
     for call in ["RL.QUOTA e 9 month", "RL.CHARGE e QUOTA 9 month", "RL.REFUND e QUOTA 9 month"] {
         assert!(reader.error(call).starts_with("READONLY"), "{call}");
@@ -178,7 +178,7 @@ fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
         state(1 << 53, 4),                 // later than any state
         state(-1, 4),
         [&[0x93, 0xff], &good[2..]].concat(), // a fixed window's
-        [&[0x93, 0xf5], &good[2..]].concat(), // of a kind that there is not
+        [&[0x93, 0xf5], &good[2..]].concat(), // of an unknown kind
         [&[0x94, 0xf6], &good[2..], &[1]].concat(), // a number more
         [&good[..11], &[0xcc, 4]].concat(),   // spelled at length
         [&good[..11], &[0xcf, 0, 0, 1, 0xd1, 0xa9, 0x4a, 0x20, 1]].concat(), // beyond all debt
@@ -208,7 +208,7 @@ fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
     assert_eq!(text(&fields[1]), "QUOTA");
     assert_eq!(fields[3], Value::Int(utc("2026-07-14T22:00")));
     assert_eq!(fields[5], Value::Int(5));
-    // Any start within bounds gets an answer, and leaves a state.
+    // Any start in range gets an answer, and leaves a state.
     for start_us in [0, 1, (1 << 53) - 1, utc("2200-01-01T00:00"), utc("2026-07-20T12:00")] {
         client.call(&[b"SET".as_slice(), b"k", &state_of(start_us)]);
         for rule in ["day ZONE Pacific/Apia", "week", "month START 31", "quarter", "year START 12"]
@@ -220,7 +220,7 @@ fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
     }
 }
 
-/// The state of any start, in the fewest bytes.
+/// Returns the state with this start, in the fewest bytes.
 fn state_of(start_us: i64) -> Vec<u8> {
     match start_us {
         0..=0x7f => vec![0x93, 0xf6, start_us as u8, 1],
@@ -267,7 +267,7 @@ fn quotas_are_counted_routed_and_granted_like_every_limiter() {
     assert_eq!(numbers, ["5", "2", "1"]);
     let words: Vec<_> = ["COMMAND", "GETKEYS"].into_iter().chain(CALL.split(' ')).collect();
     assert_eq!(client.call(&words), Value::Array(vec![Value::BulkString(b"k".to_vec())]));
-    // Where the server files commands of modules.
+    // Only where the server supports categories for commands of modules.
     if raw_error(&client.run("ACL SETUSER app on nopass ~k %R~seen +@rl")).is_none() {
         let mut app = server.client();
         app.ok("AUTH app any");

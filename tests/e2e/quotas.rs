@@ -1,12 +1,12 @@
-//! `RL.QUOTA`: calendar periods on a server whose clock stands where days are odd, settled, asked
-//! for in part, and called by rules that change.
+//! `RL.QUOTA`: calendar periods on a clock frozen at unusual days, charged, refunded, granted in
+//! part, and called by rules that change.
 
 use std::sync::Barrier;
 use std::thread;
 
 use crate::support::{Client, Reply, Server, integers};
 
-/// An instant of UTC, such as `2026-03-28T23:30`, in microseconds since the epoch.
+/// Parses an instant of UTC, such as `2026-03-28T23:30`, to microseconds since the epoch.
 pub fn utc(text: &str) -> i64 {
     let parsed = format!("{text}Z").parse::<jiff::Timestamp>();
     parsed.unwrap_or_else(|error| panic!("{text}: {error}")).as_microsecond()
@@ -33,19 +33,19 @@ fn a_quota_ends_where_its_day_does_however_long_that_is() {
         // A day of 25 hours.
         ("2026-10-24T22:00", "RL.QUOTA k 2 day ZONE europe/berlin", 2, 25 * HOUR),
         ("2026-10-24T22:00", "RL.QUOTA k 2 day", 2, 2 * HOUR),
-        // Half an hour more, and less.
+        // Half an hour more, and half an hour less.
         ("2026-04-04T13:00", "RL.QUOTA k 2 day ZONE Australia/Lord_Howe", 2, 24 * HOUR + HOUR / 2),
         ("2026-10-03T13:30", "RL.QUOTA k 2 day ZONE Australia/Lord_Howe", 2, 24 * HOUR - HOUR / 2),
-        // Days that begin at 01:00, and one that is 00:00 twice.
+        // Days that begin at 01:00, and one with 00:00 twice.
         ("2026-09-06T04:00", "RL.QUOTA k 2 day ZONE America/Santiago", 2, 23 * HOUR),
         ("2026-04-23T22:00", "RL.QUOTA k 2 day ZONE Africa/Cairo", 2, 23 * HOUR),
         ("2026-11-01T04:00", "RL.QUOTA k 2 day ZONE America/Havana", 2, 25 * HOUR),
-        // The day after the 29th was the 31st; 2011 had a day less there.
+        // The day after the 29th was the 31st; 2011 had one day less there.
         ("2011-12-30T09:00", "RL.QUOTA k 2 day ZONE Pacific/Apia", 2, HOUR),
         ("2011-12-30T09:00", "RL.QUOTA k 2 year ZONE Pacific/Apia", 2, HOUR + DAY),
-        // Begun at 02:30, gone back to the day before at 02:31.
+        // Begun at 02:30, back in the previous day at 02:31.
         ("2010-11-07T02:45", "RL.QUOTA k 2 day ZONE America/St_Johns", 2, 24 * HOUR + 3 * HOUR / 4),
-        // Longer ones.
+        // Longer periods.
         (
             "2026-03-08T05:00",
             "RL.QUOTA k 2 week START sun ZONE America/New_York",
@@ -58,14 +58,14 @@ fn a_quota_ends_where_its_day_does_however_long_that_is() {
         ("2028-02-01T00:00", "RL.QUOTA k 2 MONTH", 2, 29 * DAY),
         ("2026-01-01T00:00", "RL.QUOTA k 2 quarter", 2, 90 * DAY),
         ("2026-03-31T15:00", "RL.QUOTA k 2 year START 4 ZONE Asia/Tokyo", 2, 365 * DAY),
-        // The two ends of all clocks.
+        // Both ends of the clock's range.
         ("1970-01-01T00:00", "RL.QUOTA k 2 year ZONE Asia/Kathmandu", 2, 365 * DAY - 11 * HOUR / 2),
         ("2200-01-01T00:00", "RL.QUOTA k 2 year", 2, 365 * DAY),
     ];
     for (at, call, limit, reset_ms) in rows {
         client.freeze(utc(at));
         assert_eq!(client.decide(call), [1, limit, limit - 1, 0, reset_ms], "{call} at {at}");
-        // The rest goes, then it is denied until that very instant.
+        // The remaining units are used, then calls are denied until exactly that instant.
         assert!(client.allows(&format!("{call} COST {}", limit - 1)), "{call} at {at}");
         assert_eq!(client.decide(call), [0, limit, 0, reset_ms, reset_ms], "{call} at {at}");
         if !at.starts_with("2200") {
@@ -96,7 +96,7 @@ fn a_quota_is_asked_for_with_peek_in_part_for_nothing_and_for_too_much() {
             (noon, "RL.QUOTA k 5 day PARTIAL COST 9", [2, 5, 0, 0, until]),
             (noon, "RL.QUOTA k 5 day COST 9 PARTIAL", [0, 5, 0, until, until]),
             (noon, "RL.QUOTA k 5 day COST 0", [1, 5, 0, 0, until]),
-            // What began is gone with the day, whoever asks.
+            // The new day starts at zero; a PEEK of it changes nothing.
             ("2026-07-16T00:00", "RL.PEEK k QUOTA 5 day COST 0", [1, 5, 5, 0, 0]),
         ],
     );
@@ -122,7 +122,7 @@ fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
     assert_eq!(client.integer("EXISTS k"), 0, "what is given back whole is forgotten");
     play(&mut client, &[(noon, "RL.CHARGE k QUOTA 10 day COST 7", [1, 10, 3, 0, until])]);
     let before = client.snapshot("k");
-    // The day after owes nothing of it, and there is nothing to give back.
+    // The next day has no debt, and nothing to refund.
     play(&mut client, &[(next, "RL.REFUND k QUOTA 10 day COST 5", [1, 10, 10, 0, 0])]);
     assert_eq!(client.snapshot("k"), before);
     for _ in 0..2 {
@@ -145,13 +145,14 @@ fn what_was_used_counts_while_its_start_lies_in_the_period_that_is_asked_for() {
         &[
             (noon, "RL.QUOTA k 10 day COST 3", [1, 10, 7, 0, half]),
             (noon, "RL.QUOTA k 10 month", [1, 10, 6, 0, 16 * DAY + half]),
-            // The start of the day was not lost, so two units do not refill each other.
+            // The start of the day is kept, so two period units on one key do not refill each
+            // other.
             (noon, "RL.QUOTA k 10 day", [1, 10, 5, 0, half]),
             // 21:00 of the same day in Tokyo, which began before.
             (noon, "RL.QUOTA k 10 day ZONE Asia/Tokyo", [1, 10, 4, 0, 3 * HOUR]),
             (noon, "RL.QUOTA k 10 week START thu", [1, 10, 3, 0, half]),
             (noon, "RL.QUOTA k 4 week START thu", [0, 4, 0, half, half]),
-            // A day in New York began four hours later: of that nothing is used.
+            // The day in New York began four hours later: nothing of it is used.
             (noon, "RL.QUOTA k 10 day ZONE America/New_York", [1, 10, 9, 0, 16 * HOUR]),
             (noon, "RL.QUOTA k 10 month START 15", [1, 10, 8, 0, 30 * DAY + half]),
             (noon, "RL.QUOTA k 10 month START 16", [1, 10, 7, 0, half]),
@@ -169,12 +170,12 @@ fn a_clock_that_steps_back_adds_one_period_at_most_and_repairs_beyond() {
     let noon = "2026-07-15T12:00";
     play(&mut client, &[(noon, "RL.QUOTA k 2 day COST 2", [1, 2, 0, 0, 12 * HOUR])]);
     let before = client.snapshot("k");
-    // Half a day ahead: the period that is stored is the open one, and nothing is written.
+    // Half a day ahead: the stored period is the open one, and nothing is written.
     let wait = 36 * HOUR;
     let rows = [("2026-07-14T12:00", "RL.QUOTA k 2 day", [0, 2, 0, wait, wait])];
     play(&mut client, &rows);
     assert_eq!(client.snapshot("k"), before);
-    // More than a day ahead: what was used moves to the day it is. Asking writes nothing.
+    // More than a day ahead: the usage moves to the current day. A peek writes nothing.
     let rows = [
         ("2026-07-13T23:00", "RL.QUOTA k 2 day COST 0", [1, 2, 0, 0, HOUR]),
         ("2026-07-13T23:00", "RL.PEEK k QUOTA 2 day", [0, 2, 0, HOUR, HOUR]),
@@ -211,15 +212,15 @@ fn a_quota_among_several_rules_is_taken_with_all_or_none() {
         }
         other => panic!("{other:?}"),
     };
-    // From the 15th of July to that of August, in Berlin.
+    // From 15 July to 15 August, in Berlin.
     let left = 30 * DAY + 10 * HOUR;
     let expected = ([1, 1, 0, 0, 60_000], vec![[1, 3, 1, 0, left], [1, 1, 0, 0, 60_000]]);
     assert_eq!(reply(&client.call(&call)), expected);
     let before = client.contents();
-    // Its own rule denies until the month is over: longer than the other.
+    // Its own rule denies until the end of the month, longer than the other.
     let expected = ([0, 3, 1, left, left], vec![[0, 3, 1, left, left], [0, 1, 0, 60_000, 60_000]]);
     assert_eq!(reply(&client.call(&call)), expected);
-    // The other denies: a unit of the quota is there, and stays.
+    // The other denies: one unit of the quota is left, and stays.
     let call = ["RL.ALL", "q", "QUOTA 3 month ZONE Europe/Berlin START 15", "g", "GCRA 1 1 60"];
     let expected = ([0, 1, 0, 60_000, 60_000], vec![[1, 3, 1, 0, left], [0, 1, 0, 60_000, 60_000]]);
     assert_eq!(reply(&client.call(&call)), expected);
@@ -310,7 +311,7 @@ fn any_name_of_a_zone_costs_bounded_memory_and_any_other_none() {
     let all = used(&mut client) - before;
     eprintln!("{all} bytes for all zones");
     assert!(all < 8_000_000, "{all} bytes for all zones");
-    // Names that nobody has, and long ones, are not remembered.
+    // Unknown zone names, and long ones, are not remembered.
     let full = used(&mut client);
     for number in 0..2_000_u32 {
         let name = format!("Europe/{number:x}");
@@ -356,7 +357,7 @@ fn two_servers_agree_whatever_zone_and_files_their_machines_have() {
 fn of_6_400_calls_on_64_connections_exactly_1_000_are_allowed() {
     const CONNECTIONS: usize = 64;
     let server = Server::start();
-    // Midnight may not pass between two of them.
+    // Midnight must not pass between two calls.
     server.client().freeze(utc("2026-07-15T12:00"));
     let start = Barrier::new(CONNECTIONS);
     let allowed: usize = thread::scope(|scope| {
@@ -364,7 +365,7 @@ fn of_6_400_calls_on_64_connections_exactly_1_000_are_allowed() {
             let (server, start) = (&server, &start);
             scope.spawn(move || {
                 let mut client = server.client();
-                // Two spellings of one zone are one subject.
+                // Two spellings of one zone use the same key and state.
                 let zone = if number % 2 == 0 { "Asia/Tokyo" } else { "asia/TOKYO" };
                 let call = format!("RL.QUOTA k 1000 month ZONE {zone}");
                 start.wait();

@@ -1,5 +1,5 @@
-//! `CL.THROTTLE`, the command of redis-cell: who speaks it gets the answers of redis-cell, on keys
-//! that redis-cell wrote and reads, and none of what stops a server there.
+//! `CL.THROTTLE`, the command of redis-cell: a client of redis-cell gets the same answers, on keys
+//! that redis-cell wrote and can read, and none of the inputs that crash a server there do so here.
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, Value};
 use redis_cell_rs::{Cmd, Key, Policy, Verdict};
@@ -7,7 +7,7 @@ use redis_cell_rs::{Cmd, Key, Policy, Verdict};
 use crate::support::server::Setup;
 use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, play, raw_error, text};
 
-/// A server as it is configured where programs speak to redis-cell.
+/// Configures a server for programs that use redis-cell's command.
 pub fn setup() -> Setup {
     Server::setup().line("rl.redis-cell yes")
 }
@@ -15,7 +15,7 @@ pub fn setup() -> Setup {
 const BASE_NS: i64 = BASE_US * 1_000;
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The arrival time behind a key, as redis-cell would read it.
+/// Returns the arrival time stored under a key, as redis-cell would read it.
 pub fn arrival_ns(client: &mut Client, key: &str) -> i64 {
     let digits = String::from_utf8(client.bytes(&format!("GET {key}"))).expect("digits");
     let arrival = digits.parse::<i64>().expect("a number that redis-cell reads");
@@ -38,10 +38,10 @@ fn the_numbers_are_those_of_redis_cell() {
         (0, "CL.THROTTLE week 6 7 60", [0, 7, 1, -1, 52]),
         (0, "CL.THROTTLE week 6 7 60", [0, 7, 0, -1, 60]),
         (0, "CL.THROTTLE week 6 7 60", [1, 7, 0, 9, 60]),
-        // A unit is back after 8,571.4 ms: not yet, and then.
+        // A unit returns after 8,571.4 ms: first just before, then just after.
         (8_571, "CL.THROTTLE week 6 7 60", [1, 7, 0, 1, 52]),
         (8_572, "CL.THROTTLE week 6 7 60", [0, 7, 0, -1, 60]),
-        // Two of sixteen come back in four seconds, and one is taken.
+        // Two of sixteen return in four seconds, and one is taken.
         (1_000, "CL.THROTTLE user:1 15 30 60 3", [0, 16, 12, -1, 7]),
         (5_000, "CL.THROTTLE user:1 15 30 60", [0, 16, 13, -1, 5]),
         (5_000, "CL.THROTTLE user:1 15 30 60 14", [1, 16, 13, 1, 5]),
@@ -50,7 +50,7 @@ fn the_numbers_are_those_of_redis_cell() {
     play(&mut client, &table);
 }
 
-/// A connection of the crate's own client, which `redis-cell-rs` builds on.
+/// Returns a connection of the crate's own client, on which `redis-cell-rs` builds.
 fn connection(server: &Server) -> redis::Connection {
     let information = ConnectionAddr::Unix(server.file("socket")).into_connection_info();
     let client = redis::Client::open(information.expect("an address")).expect("a client");
@@ -76,7 +76,7 @@ fn the_crate_redis_cell_rs_reads_every_answer_that_it_has_words_for() {
         let answer = (told.total, told.remaining, told.reset_after, told.retry_after);
         assert_eq!(answer, (2, 0, 4, 2), "{key:?}");
     }
-    // What several tokens take.
+    // The cost of several tokens.
     let dear = Policy::from_tokens_per_minute(60).max_burst(9).apply_tokens(4);
     for remaining in [6, 2] {
         let Verdict::Allowed(told) = ask(&"dear".into(), &dear) else { panic!("blocked") };
@@ -90,19 +90,19 @@ fn the_crate_redis_cell_rs_reads_every_answer_that_it_has_words_for() {
 fn raw_calls_of_other_clients_are_answered() {
     let server = setup().start();
     server.client().freeze(BASE_US);
-    // Arguments as texts, the quantity always there: by RESP2, and by RESP3.
+    // Arguments as texts, the quantity always present: with RESP2 and with RESP3.
     for (key, mut client) in [("mta", server.client()), ("rueidis", server.client3())] {
         let call = ["CL.THROTTLE", key, "1", "10", "60", "1"];
         let answers = [[0, 2, 1, -1, 6], [0, 2, 0, -1, 12], [1, 2, 0, 6, 12]];
         for expected in answers {
             assert_eq!(integers(&client.call(&call)), Some(expected), "{key}");
         }
-        // Left out, the quantity is one.
+        // Without a quantity, it is one.
         assert_eq!(integers(&client.call(&call[..5])), Some(answers[2]), "{key}");
     }
 }
 
-/// What a mail server asks at its start: whether any of the commands it names is there.
+/// Returns true if the server has the command, by the question a mail server asks at its start.
 fn is_offered(client: &mut Client) -> bool {
     match client.run("COMMAND INFO CL.THROTTLE") {
         Value::Array(commands) => commands.iter().any(|command| *command != Value::Nil),
@@ -151,7 +151,7 @@ fn the_setting_is_fixed_at_the_load_and_outlives_a_rewrite() {
 
 #[test]
 fn a_name_that_redis_cell_has_refuses_the_load_in_words_and_off_both_stand_side_by_side() {
-    // Another command under the name, as redis-cell loaded before us has it.
+    // Another command under the name, as with redis-cell loaded first.
     let taken = "rename-command ECHO CL.THROTTLE";
     let log = setup().line(taken).try_start().err().expect("the name is taken");
     let line = log.lines().find(|line| line.contains("could not register cl.throttle"));
@@ -181,8 +181,8 @@ fn a_running_server_can_load_it_with_the_setting() {
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[..3], [0, 16, 15]);
 }
 
-/// The forms that digits have in a server: as a module stores them, and as `SET` does, or a
-/// snapshot and an append-only file that was read again.
+/// The forms of digits in a server: as a module stores them, and as `SET`, a snapshot or a replayed
+/// append-only file does.
 fn write_digits(client: &mut Client, key: &str, digits: i64, form: usize) {
     client.integer(&format!("DEL {key}"));
     match form {
@@ -201,23 +201,23 @@ fn what_redis_cell_wrote_is_read() {
     let mut client = server.client();
     client.freeze(BASE_US);
     for form in 0..3 {
-        // Ten of sixteen used, two seconds each, and one nanosecond less.
+        // Ten of sixteen are used, two seconds each; and one nanosecond less.
         for (before_ns, expected) in [(0, [0, 16, 5, -1, 22]), (1, [0, 16, 5, -1, 22])] {
             write_digits(&mut client, "k", BASE_NS + 20 * SECOND_NS - before_ns, form);
             assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), expected, "form {form}");
             assert_eq!(arrival_ns(&mut client, "k"), BASE_NS + 22 * SECOND_NS - before_ns);
-            // Also one that somebody made last for ever lapses again.
+            // A key made persistent gets an expiry again.
             assert!(client.integer("PEXPIRETIME k") > 0, "form {form}");
         }
-        // Denied by what redis-cell has let through.
+        // Denied because of calls that redis-cell allowed.
         write_digits(&mut client, "k", BASE_NS + 32 * SECOND_NS, form);
         assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), [1, 16, 0, 2, 32], "form {form}");
-        // What lies in the past is a full allowance.
+        // An arrival time in the past is a full allowance.
         for past in [0, 7, BASE_NS - 1, BASE_NS] {
             write_digits(&mut client, "k", past, form);
             assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2], "{past}");
         }
-        // And far in the future, no allowance; the last that there is, too.
+        // One far in the future is no allowance, up to the largest.
         write_digits(&mut client, "k", i64::MAX, form);
         assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[..3], [1, 16, 0], "form {form}");
         write_digits(&mut client, "k", i64::MAX, form);
@@ -246,7 +246,7 @@ fn what_is_written_is_what_redis_cell_would_read() {
     }
 }
 
-/// What redis-cell 0.5 does to a key by its own arithmetic, told in plain commands.
+/// Makes a call of redis-cell 0.5 by its own arithmetic, with plain commands.
 fn redis_cell(client: &mut Client, key: &str, now_ns: i64, [max_burst, count, period_s]: [i64; 3]) {
     let interval_ns = period_s * SECOND_NS / count;
     let arrival_ns = match client.run(&format!("GET {key}")) {
@@ -255,7 +255,7 @@ fn redis_cell(client: &mut Client, key: &str, now_ns: i64, [max_burst, count, pe
     };
     let new_ns = arrival_ns.max(now_ns) + interval_ns;
     if new_ns - interval_ns * (max_burst + 1) <= now_ns {
-        // It sets an expiry too; a day more, for the clock stands still.
+        // It sets an expiry too, here a day longer because the clock is frozen.
         let ttl_ms = (new_ns - now_ns) / 1_000_000 + 86_400_000;
         client.ok(&format!("SET {key} {new_ns} PX {ttl_ms}"));
     }
@@ -270,7 +270,7 @@ fn a_key_goes_from_one_to_the_other_and_back_while_it_lives() {
         for step in 0..120 {
             let now_us = BASE_US + step * 777_777;
             client.freeze(now_us);
-            // One key that we alone keep; one that both keep by turns.
+            // One key that the module alone uses; one that both use in turn.
             let ours = client.decide(&call("ours"));
             if step % 2 == 0 {
                 redis_cell(&mut client, "both", now_us * 1_000, rule);
@@ -341,7 +341,7 @@ fn a_foreign_value_is_refused_and_the_server_lives() {
     assert_eq!(client.contents(), before);
     assert_eq!(client.changes(), changes);
     server.assert_alive();
-    // As users of redis-cell met it.
+    // The case that users of redis-cell reported.
     client.ok("SET k hello");
     assert_eq!(client.error("CL.THROTTLE k 15 30 60"), WRONGTYPE);
     assert_eq!(client.bytes("GET k"), b"hello");
@@ -374,7 +374,7 @@ fn our_own_commands_refuse_a_key_of_redis_cell() {
     assert_eq!(inspected, "WRONGTYPE the key does not hold a rate limiter's state");
     let both = client.call(&["RL.ALL", "k", "GCRA 5 5 60"]);
     assert!(raw_error(&both).expect("an error").starts_with("WRONGTYPE rule 1"), "{both:?}");
-    // It is no algorithm of ours, and stands in no rule.
+    // It is not an algorithm, and valid in no rule.
     assert!(client.error("RL.PEEK k THROTTLE 15 30 60").contains("invalid algorithm"));
     assert_eq!(client.snapshot("k"), before);
     assert_eq!(client.changes(), changes);
@@ -388,7 +388,7 @@ fn six_thousand_a_second_and_seven_hundred_thousand_in_a_thousand_seconds_hold()
         let call = format!("CL.THROTTLE k {rule}");
         client.freeze(BASE_US);
         let mut allowed = 0;
-        // Ten milliseconds, asked every microsecond.
+        // Ten milliseconds, with a call every microsecond.
         for at_us in 0..10_000 {
             client.freeze(BASE_US + at_us);
             allowed += i64::from(client.decide(&call)[0] == 0);
@@ -396,7 +396,7 @@ fn six_thousand_a_second_and_seven_hundred_thousand_in_a_thousand_seconds_hold()
         assert_eq!(allowed, 10_000_i64.div_euclid(interval_us) + 1, "{call}");
         client.integer("DEL k");
     }
-    // By the real clock a key lives as long as it means something, to the last millisecond.
+    // By the real clock a key lives as long as its state has a meaning, to the millisecond.
     client.integer("RL.DEBUG CLOCK RESUME");
     for rule in ["0 6000 1", "0 700000 1000", "0 1000 1", "2 7 1"] {
         for _ in 0..50 {
@@ -430,7 +430,7 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
     let too_long = "ERR invalid max_burst: (max_burst + 1) x period / count_per_period, the time \
          to refill from empty, must not exceed 36525d";
     let rows = [
-        // Units would be given back, and rates of nothing pass everything.
+        // They would give units back, or allow every call at a rate of zero.
         ("15 30 60 -1", quantity),
         ("15 30 60 -9223372036854775808", quantity),
         ("-1 30 60", burst),
@@ -438,14 +438,14 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
         ("15 -30 60", count),
         ("15 30 0", period),
         ("15 30 -60", period),
-        // What would overflow.
+        // Arguments that would overflow.
         ("9223372036854775807 30 60", burst),
         ("999999999999 1 31622400", too_long),
         ("15 9223372036854775807 60", count),
         ("15 30 9223372036854775807", period),
         ("15 30 60 9223372036854775807", quantity),
         ("15 1000000001 1", too_fast),
-        // No numbers.
+        // Not numbers.
         ("15 30 60 1.5", quantity),
         ("15 30 60s", period),
         ("x x x x", burst),
@@ -474,7 +474,7 @@ fn a_quantity_of_nothing_asks_and_writes_nothing() {
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60 16"), [0, 16, 0, -1, 32]);
     let (before, changes) = (client.snapshot("k"), client.changes());
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60 0"), [0, 16, 0, -1, 32]);
-    // After the limit was lowered more is owed than it has.
+    // After the limit was lowered, the debt exceeds it.
     assert_eq!(client.decide("CL.THROTTLE k 5 30 60 0"), [1, 6, 0, 20, 32]);
     assert_eq!(client.snapshot("k"), before);
     assert_eq!(client.changes(), changes);
@@ -484,7 +484,7 @@ fn a_quantity_of_nothing_asks_and_writes_nothing() {
 fn any_key_and_any_byte_in_any_place_is_answered() {
     let server = setup().start();
     let mut client = server.client();
-    // redis-cell takes keys in UTF-8 alone, and ends the server over others.
+    // redis-cell takes only UTF-8 keys, and crashes the server on others.
     let keys: [&[u8]; 5] = [b"", b"\xff\xfe", b"a\0b", b"%s%n", b"a\r\nb"];
     for key in keys {
         for expected in [1, 0] {

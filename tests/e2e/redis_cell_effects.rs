@@ -1,5 +1,5 @@
-//! What a call of `CL.THROTTLE` leaves behind: nothing when it is denied, otherwise an effect that
-//! replicas, files and watchers get as from every other command of ours.
+//! The traces of a `CL.THROTTLE` call: none if it is denied; otherwise an effect that replicas,
+//! files and watchers get like that of every other command of the module.
 
 use std::fs;
 use std::sync::Barrier;
@@ -36,7 +36,8 @@ fn a_denied_call_leaves_no_trace() {
         (format!("{CALL} 2"), [1, 2, 0, 60, 60]),
         (format!("{CALL} 3"), [1, 2, 0, -1, 60]),
         (format!("{CALL} 0"), [0, 2, 0, -1, 60]),
-        // The clock goes back, and nothing is repaired: the form cannot tell.
+        // The clock steps back and nothing is repaired: the format does not allow it to be
+        // detected.
         (CALL.to_owned(), [1, 2, 0, 3_630, 3_660]),
     ] {
         if expected[4] > 60 {
@@ -72,7 +73,7 @@ fn an_allowed_call_is_seen_by_watchers_trackers_and_listeners() {
         assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
         let events = listener.pushed();
         let names: Vec<_> = events.iter().filter_map(|push| push.data.last().map(text)).collect();
-        // The first is the event of a new key, where somebody listens for those too.
+        // The first is the event of a new key, sent only to listeners that ask for it.
         assert_eq!(names.last().map(String::as_str), Some("set"), "{events:?}");
         assert_eq!(tracker.pushed().len(), 1);
         watcher.ok("MULTI");
@@ -97,7 +98,7 @@ fn the_effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
         let words = ["SET", "k", &digits, "PXAT", &expiry_ms].map(|word| word.as_bytes().to_vec());
         assert_eq!(stream.effects(&mut client), [words.to_vec()]);
     }
-    // By the real clock, too, the key goes when the arrival time has come.
+    // By the real clock, too, the key expires at its arrival time.
     client.integer("RL.DEBUG CLOCK RESUME");
     client.integer("DEL k");
     assert_eq!(client.decide(CALL)[0], 0);
@@ -131,7 +132,7 @@ fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
     let replica = replica_with(&primary, setup());
     let (mut client, mut reader) = (primary.client(), replica.client());
     client.freeze(BASE_US);
-    // An hour ahead, where all would have lapsed, then an hour behind.
+    // An hour ahead, where every state would have expired, then an hour behind.
     for skew_us in [3_600_000_000, -3_600_000_000] {
         reader.freeze(BASE_US + skew_us);
         let mut random = Random::new(skew_us.unsigned_abs());
@@ -146,7 +147,7 @@ fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
         assert!(refused.starts_with("READONLY"), "{refused}");
         assert_eq!(reader.info_number("rl", "rl_throttle_allowed"), 0, "it decides nothing");
     }
-    // Promoted, it goes on where the primary was.
+    // After the promotion it continues where the primary was.
     let held = client.decide("CL.THROTTLE 1 9 10 60 0");
     let now_us = client.integer("RL.DEBUG CLOCK FREEZE");
     reader.ok("REPLICAOF NO ONE");
@@ -156,7 +157,7 @@ fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
 
 #[test]
 fn a_file_that_is_replayed_later_takes_no_decision_again() {
-    // Written by a clock that stands in September 2001.
+    // Written by a clock set to September 2001.
     const LONG_AGO_US: i64 = 1_000_000_000_000_000;
     let append_only = setup().line("appendonly yes").line("appendfsync always");
     let mut server = append_only.line("aof-use-rdb-preamble no").start();
@@ -173,7 +174,7 @@ fn a_file_that_is_replayed_later_takes_no_decision_again() {
         let text = String::from_utf8_lossy(&bytes).to_uppercase();
         assert!(!text.contains("THROTTLE"), "the command itself is in the file: {text}");
     }
-    // Killed, and read again by the real clock of many years later.
+    // Killed and read again by the real clock, many years later.
     for _ in 0..2 {
         server.start_again();
         let mut client = server.client();
@@ -182,15 +183,15 @@ fn a_file_that_is_replayed_later_takes_no_decision_again() {
         client.freeze(LONG_AGO_US + 3_000_000);
         assert_eq!(client.decide(CALL), [1, 2, 0, 27, 57]);
     }
-    // And by a server without the command, or without the module.
+    // Also on a server without the command, or without the module.
     server.start_again_as(|setup| setup.line("rl.redis-cell no"));
     assert_eq!(server.client().contents(), before);
     server.start_again_as(|_| Server::setup().without_module().line("appendonly yes"));
     assert_eq!(server.client().contents(), before);
 }
 
-/// A server that passes calls of `CL.THROTTLE` on as they are, as redis-cell does: to it the name
-/// stands for a command that takes any arguments.
+/// Starts a server that replicates calls of `CL.THROTTLE` unchanged, as redis-cell does: there the
+/// name is an alias of a command that takes any arguments.
 fn passing_on() -> crate::support::server::Setup {
     Server::setup().without_module().line("rename-command RPUSH CL.THROTTLE")
 }
@@ -204,14 +205,14 @@ fn a_replica_of_a_server_with_redis_cell_decides_what_it_is_sent() {
     for _ in 0..3 {
         client.integer("CL.THROTTLE k 9 10 60");
     }
-    // What is an error here is none of the link's business.
+    // An error reply does not disturb the replication link.
     client.integer("CL.THROTTLE k 9 10 60 -1");
     client.integer("CL.THROTTLE other 9 10 60");
     wait_for_offset(&primary, &replica);
     let mut reader = replica.client();
     assert_eq!(arrival_ns(&mut reader, "k"), BASE_US * 1_000 + 18_000_000_000);
     assert_eq!(arrival_ns(&mut reader, "other"), BASE_US * 1_000 + 6_000_000_000);
-    // It takes over, and goes on.
+    // The replica is promoted and continues.
     reader.ok("REPLICAOF NO ONE");
     assert_eq!(reader.decide("CL.THROTTLE k 9 10 60"), [0, 10, 6, -1, 24]);
     replica.assert_alive();
@@ -231,9 +232,9 @@ fn a_file_that_redis_cell_filled_is_loaded_with_the_command_and_not_without() {
     server.start_again_as(|_| lines(setup()));
     let mut client = server.client();
     assert_eq!(client.bytes("GET last"), b"1");
-    // Six of ten: the nine are denied.
+    // Six of ten are used: the calls of nine were denied.
     assert_eq!(client.decide("CL.THROTTLE k 9 10 31000000 0")[..3], [0, 10, 4]);
-    // What it has made of them is written as states, which a server without it reads.
+    // Their results are written as states, which a server without the command reads.
     client.run("BGREWRITEAOF");
     eventually("the file is rewritten", || {
         let state = client.info("persistence");
@@ -276,7 +277,7 @@ fn a_panic_at_any_point_is_an_error_reply_and_leaves_the_key_as_it_was() {
         panics += 1;
         assert_eq!(client.info_number("rl", "rl_panics"), panics, "{call} at {point}");
     };
-    // On the way to a new key, to the next state, to a denial, and to a question.
+    // On the way to a new key, to the next state, to a denial, and to a query.
     for remaining in [1, 0] {
         stream.effects(&mut client);
         for point in ["parse", "decide", "reply", "store"] {
@@ -300,7 +301,7 @@ fn of_10_000_calls_on_64_connections_exactly_1_000_are_allowed_by_redis_cell_s_c
     const CALLS: usize = 10_000;
     let server = setup().start();
     let start = Barrier::new(CONNECTIONS);
-    // A thousand per year: nothing worth a unit comes back while the test runs.
+    // A thousand per year: less than one unit returns while the test runs.
     let call = "CL.THROTTLE k 999 1000 31536000";
     let replies: Vec<Reply> = thread::scope(|scope| {
         let callers = (0..CONNECTIONS).map(|number| {

@@ -1,12 +1,12 @@
-//! A clock that stepped back by more than a state's own span is the one thing a state is
-//! repaired for: it is then based on the present, and that is written even when denied.
+//! A state is repaired in one case only: after the clock has stepped back by more than the state's
+//! own span. It is then based on the present, and written even if the call is denied.
 
 use redis::PushKind;
 
 use crate::support::algorithms::{FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Server};
 
-/// Five per ten seconds, all of them used at the base.
+/// Uses up five per ten seconds at the base.
 fn use_up(client: &mut Client, algorithm: Algorithm) -> String {
     client.integer("DEL k");
     client.freeze(BASE_US);
@@ -29,7 +29,7 @@ fn a_step_back_by_more_than_the_span_is_repaired_by_a_denied_call_once() {
         subscriber.pushed();
         let repaired = client.decide(&call);
         assert_eq!((repaired[0], repaired[2]), (0, 0), "{call}: used stays used");
-        // At most one span longer than under a good clock.
+        // At most one span longer than with a correct clock.
         let most_ms = good[3] + 10_000;
         assert!(repaired[3] <= most_ms, "{call}: {repaired:?}, {good:?} under a good clock");
         assert_ne!(client.snapshot("k"), before, "{call}: nothing was repaired");
@@ -53,7 +53,7 @@ fn a_step_back_by_more_than_the_span_is_repaired_by_a_denied_call_once() {
 
 #[test]
 fn a_state_is_repaired_only_when_it_is_further_ahead_than_its_span() {
-    // The longest step back that is endured, in ms; one more is repaired.
+    // The longest step back without a repair, in ms; one more is repaired.
     let endured: [(Algorithm, i64); 6] = [
         // A window may begin one window from now.
         (FIXED, 10_000),
@@ -63,7 +63,8 @@ fn a_state_is_repaired_only_when_it_is_further_ahead_than_its_span() {
         // A bucket may have been written one refill from now.
         (TOKENBUCKET, 10_000),
         (LEAKYBUCKET, 10_000),
-        // The arrival time is 10 s ahead rightly, and may be 2^34 ns = 17.179 s ahead.
+        // The arrival time may lie 10 s ahead by the rule, and 2^34 ns = 17.179 s ahead by its
+        // stored magnitude.
         (GCRA, 7_179),
     ];
     let server = Server::start();
@@ -123,7 +124,7 @@ fn a_step_forward_gives_one_burst_and_no_more() {
         client.advance_ms(365 * 86_400_000);
         let extra = (0..20).filter(|_| client.allows(&call)).count();
         assert_eq!(extra, 5, "{call}: one burst at the wrong time");
-        // And when the clock comes right again, nothing is given away or owed for a year.
+        // When the clock is right again, nothing is given away, and nothing is owed for a year.
         client.advance_ms(-365 * 86_400_000);
         let denied = client.decide(&call);
         assert_eq!((denied[0], denied[2]), (0, 0), "{call}: {denied:?}");
@@ -143,7 +144,8 @@ fn partly_used_allowances_survive_a_repair() {
         let call = algorithm.call("k", 5, "10");
         assert!(client.allows(&format!("{call} COST 2")), "{call}");
         client.advance_ms(-3_600_000);
-        // Three are left of five; an arrival time becomes the latest it could be, none.
+        // Three of five are left; the arrival time becomes the latest possible one, which leaves
+        // none.
         let left = if algorithm == GCRA { 0 } else { 3 };
         let first = client.decide(&call);
         assert_eq!(first[2], (left - 1).max(0), "{call}: {first:?}");

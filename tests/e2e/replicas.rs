@@ -1,4 +1,4 @@
-//! Replicas equal their primary, whatever way the data took.
+//! Replicas equal their primary, no matter how they received the data.
 
 use redis::Value;
 
@@ -8,7 +8,7 @@ use crate::support::{
     random_traffic, raw_error, replica_of, wait_for_offset,
 };
 
-/// A primary on a clock that stands, so that nothing expires between two looks.
+/// Starts a primary with a frozen clock, so that nothing expires between two reads.
 fn primary_with(lines: &[&str]) -> Server {
     let setup = lines.iter().fold(Server::setup().with_tcp(), |setup, line| setup.line(line));
     let primary = setup.start();
@@ -16,7 +16,7 @@ fn primary_with(lines: &[&str]) -> Server {
     primary
 }
 
-/// That the followers hold exactly what the first of the chain does.
+/// Asserts that the followers hold exactly the data of the first server of the chain.
 fn assert_equal(chain: &[&Server]) {
     for pair in chain.windows(2) {
         wait_for_offset(pair[0], pair[1]);
@@ -81,7 +81,7 @@ fn a_full_resync_that_swaps_databases_answers_peek_meanwhile_and_ends_equal() {
     let primary = primary_with(&["repl-backlog-size 16kb", "repl-diskless-sync yes"]);
     let swapping = Server::setup()
         .line("repl-diskless-load swapdb")
-        // Slow enough to be looked at, and it answers meanwhile.
+        // Slow enough to be observed; it answers meanwhile.
         .line("key-load-delay 1000")
         .line("loading-process-events-interval-bytes 1024");
     let replica = replica_with(&primary, swapping);
@@ -118,7 +118,7 @@ fn a_server_with_states_of_its_own_gives_them_up_when_it_becomes_a_replica() {
     client.freeze(BASE_US + 1_000_000);
     random_traffic(&mut client, &mut Random::new(15), 2_000);
     assert!(client.allows("RL.GCRA its:own 1 1 1h"));
-    // It must answer what the primary says, not what it has decided itself.
+    // It must answer from the primary's states, not its own.
     client.ok(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     eventually("it follows", || {
         (client.info("replication").get("master_link_status")? == "up").then_some(())
@@ -166,7 +166,8 @@ fn a_key_that_lost_its_expiry_on_a_replica_gets_one_after_the_promotion() {
         assert!(client.allows(&call(algorithm)));
     }
     wait_for_offset(&primary, &replica);
-    // A replica that evicts for itself, against all advice, has lost what the effects rest on.
+    // A replica that evicts on its own, against the advice, has lost the states that the effects
+    // build on.
     promoted.ok("CONFIG SET maxmemory-policy allkeys-random");
     promoted.ok("CONFIG SET maxmemory 1");
     eventually("the replica evicts", || (promoted.integer("DBSIZE") == 0).then_some(()));
@@ -181,12 +182,12 @@ fn a_key_that_lost_its_expiry_on_a_replica_gets_one_after_the_promotion() {
         let expiry = format!("PTTL {key}");
         assert_eq!(promoted.integer(&expiry), -1, "{key}: it came without");
         if algorithm == algorithms::SLIDINGLOG {
-            // The end of a log without its beginning is none, and may be anybody's value.
+            // The end of a log without its beginning is no state: it may be any value.
             assert!(promoted.error(&call).starts_with("WRONGTYPE"), "{call}");
             promoted.integer(&format!("DEL {key}"));
             assert_eq!(promoted.decide(&call)[..3], [1, 100, 99], "{call}");
         } else {
-            // The others arrived whole; the next call that writes sees to the expiry.
+            // The others arrived whole; the next call that writes sets the expiry.
             assert_eq!(promoted.decide(&call)[..3], [1, 100, 97], "{call}");
         }
         assert!(promoted.integer(&expiry) > 0, "{key}: it has none yet");

@@ -1,4 +1,4 @@
-//! What replicas get: the effect of every allowed call and repair, in absolute terms.
+//! The replication stream: the effect of every allowed call and repair, in absolute terms.
 
 use redis::Value;
 
@@ -8,14 +8,14 @@ use crate::support::{
     ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of, wait_for_offset,
 };
 
-/// The one effect that must have been sent.
+/// Returns the one effect that must have been sent.
 fn only_effect(stream: &mut ReplicationStream, client: &mut Client) -> Effect {
     let mut effects = stream.effects(client);
     assert_eq!(effects.len(), 1, "one effect: {effects:?}");
     effects.remove(0)
 }
 
-/// `SET key state PXAT ms`, with the state and the expiry that the primary has.
+/// Returns `SET key state PXAT ms`, with the state and the expiry of the primary.
 fn whole_state(client: &mut Client) -> Effect {
     let expiry_ms = client.integer("PEXPIRETIME k").to_string();
     vec![b"SET".into(), b"k".into(), client.bytes("GET k"), b"PXAT".into(), expiry_ms.into()]
@@ -47,12 +47,12 @@ fn an_expiry_that_still_serves_is_neither_moved_nor_sent_again() {
         assert!(client.allows(&format!("{call} COST 50")));
         let expiry_ms = client.integer("PEXPIRETIME k");
         stream.effects(&mut client);
-        // A hundredth more is within the eighth that a key may live longer.
+        // A hundredth more is within the eighth that a key may outlive its state.
         assert!(client.allows(&call));
         let kept = vec![b"SET".to_vec(), b"k".into(), client.bytes("GET k"), b"KEEPTTL".into()];
         assert_eq!(only_effect(&mut stream, &mut client), kept, "{call}");
         assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{call}");
-        // Half as much again is not, where the end of the state moves with every call.
+        // Half as much again exceeds it, where the end of the state moves with every call.
         assert!(client.allows(&format!("{call} COST 49")));
         let sent = only_effect(&mut stream, &mut client);
         let moved = client.integer("PEXPIRETIME k") > expiry_ms;
@@ -63,7 +63,7 @@ fn an_expiry_that_still_serves_is_neither_moved_nor_sent_again() {
     }
 }
 
-/// One entry written at the end of a log: where, and what.
+/// Returns the offset and the bytes of one entry written at the end of a log.
 fn patch(effects: &[Effect]) -> (usize, Vec<u8>) {
     let patches = effects.iter().filter(|effect| effect[0] == b"SETRANGE").collect::<Vec<_>>();
     assert_eq!(patches.len(), 1, "{effects:?}");
@@ -79,7 +79,7 @@ fn a_log_sends_one_entry_per_call() {
     client.freeze(BASE_US);
     assert!(client.allows("RL.SLIDINGLOG k 1000 80"));
     stream.effects(&mut client);
-    // Forty seconds with nothing dead: nothing but appends.
+    // Forty seconds without dead entries: only appends.
     for _ in 0..400 {
         client.advance_ms(100);
         let length = client.integer("STRLEN k") as usize;
@@ -106,7 +106,7 @@ fn a_log_moves_its_expiry_only_when_an_eighth_of_the_window_is_used_up() {
     assert!(client.allows("RL.SLIDINGLOG k 60000 2"));
     let mut expiries_ms = vec![client.integer("PEXPIRETIME k")];
     stream.effects(&mut client);
-    // By the real clock, as fast as calls go: an eighth of two seconds takes 250 ms.
+    // By the real clock, at full speed: an eighth of two seconds takes 250 ms.
     let mut calls = 0;
     while expiries_ms.len() < 3 && calls < 59_000 {
         assert!(client.allows("RL.SLIDINGLOG k 60000 2"));
@@ -170,7 +170,7 @@ fn the_bytes_per_refund_do_not_grow_with_the_log() {
             let effects = stream.effects(&mut client);
             sent += effects.iter().flatten().map(Vec::len).sum::<usize>();
         }
-        // SETRANGE with an entry twice, and a share of what it takes to drop what is left over.
+        // SETRANGE with an entry twice, and a share of the cost of dropping the entries left over.
         assert!(sent <= 400 * 160, "{sent} bytes for 400 calls and refunds on {filled} entries");
     }
 }
@@ -198,7 +198,7 @@ fn a_denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
         let sent = only_effect(&mut stream, &mut client);
         let mut repaired = whole_state(&mut client);
         if client.integer("PEXPIRETIME k") == expiry_ms {
-            // Within one millisecond of the real clock, the same time is left.
+            // Within one millisecond of the real clock, the remaining time is the same.
             repaired.splice(3.., [b"KEEPTTL".to_vec()]);
         }
         assert_eq!(sent, repaired, "{call}: the repair");
@@ -251,7 +251,7 @@ fn a_replica_holds_the_same_states_and_answers_peek_but_decides_nothing() {
         let refused = reader.error(&algorithm.call(key, 5, "366d"));
         assert!(refused.starts_with("READONLY"), "{refused}");
     }
-    // Promoted, it goes on where the primary was.
+    // After the promotion it continues where the primary was.
     reader.ok("REPLICAOF NO ONE");
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 5, "366d");

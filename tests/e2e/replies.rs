@@ -1,7 +1,7 @@
-//! The five integers of every algorithm, row by row on a stopped clock.
+//! The five integers of every algorithm, row by row on a frozen clock.
 //!
-//! The numbers are those that the documentation promises, and the edges around them: the
-//! instant at which a window ends, a cost above the limit, fractions of a millisecond.
+//! The rows hold the numbers of the documentation and their edge cases: the instant at which a
+//! window ends, a cost above the limit, fractions of a millisecond.
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, play};
 
@@ -31,7 +31,7 @@ fn a_fixed_window_opens_at_the_first_allowed_call_and_ends_with_its_length() {
                 (12_999, "RL.FIXED k 3 10", [0, 3, 0, 1, 1]),
                 // The next window opens at the first allowed call, which is now.
                 (13_000, "RL.FIXED k 3 10 COST 3", [1, 3, 0, 0, 10_000]),
-                // And is used up at once.
+                // And it is used up at once.
                 (13_000, "RL.FIXED k 3 10", [0, 3, 0, 10_000, 10_000]),
             ],
         );
@@ -56,7 +56,7 @@ fn an_aligned_window_begins_at_a_multiple_of_its_length_since_the_epoch() {
         play(
             client,
             &[
-                // Three seconds of the current ten are over already.
+                // Three seconds of the current ten have passed.
                 (3_000, "RL.FIXED k 2 10 ALIGNED", [1, 2, 1, 0, 7_000]),
                 // The option may stand on either side of COST, in any case of letters.
                 (4_000, "RL.FIXED k 2 10 aligned CoSt 1", [1, 2, 0, 0, 6_000]),
@@ -81,11 +81,11 @@ fn a_sliding_window_weights_the_previous_window_by_its_overlap() {
                 (60_000, "RL.SLIDING k 100 60 COST 61", [0, 100, 60, 1_500, 60_000]),
                 // Half of forty and eighty is the whole hundred.
                 (90_000, "RL.SLIDING k 100 60 COST 80", [1, 100, 0, 0, 90_000]),
-                // 30 s in, cost 1 is denied; it needs 40 x (60 - t) / 60 <= 19, t = 31.5 s.
+                // After 30 s cost 1 is denied: it needs 40 x (60 - t) / 60 <= 19, so t = 31.5 s.
                 (90_000, "RL.SLIDING k 100 60", [0, 100, 0, 1_500, 90_000]),
                 // One millisecond too early.
                 (91_499, "RL.SLIDING k 100 60", [0, 100, 0, 1, 88_501]),
-                // 40 s in, it is allowed: 13.33 and 81 leave 5.67.
+                // After 40 s it is allowed: 13.33 and 81 leave 5.67.
                 (100_000, "RL.SLIDING k 100 60", [1, 100, 5, 0, 80_000]),
                 // Everything is forgotten two windows after it began.
                 (180_000, "RL.SLIDING k 100 60 COST 0", [1, 100, 100, 0, 0]),
@@ -130,7 +130,7 @@ fn a_sliding_log_gives_each_unit_back_one_window_after_it_was_used() {
                 // An event at t counts until t + window, and not at it.
                 (9_999, "RL.SLIDINGLOG k 3 10", [0, 3, 0, 1, 2_001]),
                 (10_000, "RL.SLIDINGLOG k 3 10", [1, 3, 0, 0, 10_000]),
-                // One unit is free, two are asked for: the one of second 2 is missing.
+                // One unit is free, two are needed: the call made at second 2 still counts.
                 (11_000, "RL.SLIDINGLOG k 3 10 COST 2", [0, 3, 1, 1_000, 9_000]),
                 (12_000, "RL.SLIDINGLOG k 3 10 COST 2", [1, 3, 0, 0, 10_000]),
             ],
@@ -148,7 +148,7 @@ fn a_token_bucket_starts_full_and_refills_continuously() {
                 (0, "RL.TOKENBUCKET k 30 30 60", [1, 30, 29, 0, 2_000]),
                 (0, "RL.TOKENBUCKET k 30 30 60 COST 29", [1, 30, 0, 0, 60_000]),
                 (0, "RL.TOKENBUCKET k 30 30 60", [0, 30, 0, 2_000, 60_000]),
-                // Half a token is none yet.
+                // Half a token does not count yet.
                 (1_000, "RL.TOKENBUCKET k 30 30 60", [0, 30, 0, 1_000, 59_000]),
                 (2_000, "RL.TOKENBUCKET k 30 30 60", [1, 30, 0, 0, 60_000]),
                 // Three and a half tokens: the half is kept, not lost to rounding.
@@ -197,7 +197,7 @@ fn a_leaky_bucket_tells_each_call_how_long_to_wait_for_its_turn() {
             &[
                 // An empty queue: act at once.
                 (0, "RL.LEAKYBUCKET k 4 2 1", [1, 4, 3, 0, 500]),
-                // Each one behind it waits half a second more.
+                // Each later call waits half a second more.
                 (0, "RL.LEAKYBUCKET k 4 2 1", [1, 4, 2, 500, 1_000]),
                 (0, "RL.LEAKYBUCKET k 4 2 1", [1, 4, 1, 1_000, 1_500]),
                 // Cost 0 asks for the wait of a new arrival and takes no place.
@@ -207,7 +207,7 @@ fn a_leaky_bucket_tells_each_call_how_long_to_wait_for_its_turn() {
                 (0, "RL.LEAKYBUCKET k 4 2 1", [0, 4, 0, 500, 2_000]),
                 (499, "RL.LEAKYBUCKET k 4 2 1", [0, 4, 0, 1, 1_501]),
                 (500, "RL.LEAKYBUCKET k 4 2 1", [1, 4, 0, 1_500, 2_000]),
-                // Half a place drained is none.
+                // Half a place drained does not count.
                 (750, "RL.LEAKYBUCKET k 4 2 1 COST 0", [1, 4, 0, 1_750, 1_750]),
             ],
         );
@@ -231,7 +231,7 @@ fn gcra_gives_a_burst_and_then_one_call_per_interval() {
                 (0, "RL.GCRA k 6 10 60", [0, 6, 0, 6_000, 36_000]),
                 (5_999, "RL.GCRA k 6 10 60", [0, 6, 0, 1, 30_001]),
                 (6_000, "RL.GCRA k 6 10 60", [1, 6, 0, 0, 36_000]),
-                // A denial reports what is there: two, where three were asked for.
+                // A denial reports the units left: two, with three needed.
                 (18_000, "RL.GCRA k 6 10 60 COST 3", [0, 6, 2, 6_000, 24_000]),
                 (18_000, "RL.GCRA k 6 10 60 COST 2", [1, 6, 0, 0, 36_000]),
             ],
@@ -266,12 +266,12 @@ fn a_cost_above_the_limit_is_denied_for_ever_and_stores_nothing() {
         client.freeze(BASE_US);
         for algorithm in ALGORITHMS {
             let call = algorithm.call("never", 3, "1h");
-            // Whatever the state, -1: there is no later at which it would pass.
+            // Whatever the state, -1: the call can never be allowed.
             assert_eq!(client.decide(&format!("{call} COST 4")), [0, 3, 3, -1, 0], "{call}");
             assert_eq!(client.integer("EXISTS never"), 0, "{call}");
             let used = client.decide(&format!("{call} COST 2"));
             let again = client.decide(&format!("{call} COST 1000000000000"));
-            // What remains and when it is full again are as the call before left them.
+            // The remaining units and the reset time are those of the call before.
             assert_eq!(again, [0, 3, 1, -1, used[4]], "{call}");
             client.integer("DEL never");
         }
@@ -285,13 +285,13 @@ fn cost_zero_is_always_allowed_and_takes_nothing() {
         for algorithm in ALGORITHMS {
             let call = algorithm.call("free", 2, "1h");
             let asked = format!("{call} COST 0");
-            // Of an unknown subject: all there, nothing to wait for, no key made.
+            // A new key: all units left, no wait, and no key is created.
             assert_eq!(client.decide(&asked), [1, 2, 2, 0, 0], "{call}");
             assert_eq!(client.integer("EXISTS free"), 0, "{call}");
             assert!(client.allows(&format!("{call} COST 2")), "{call}");
             let (full, before) = (client.decide(&call), client.snapshot("free"));
             let status = client.decide(&asked);
-            // Of an exhausted one: allowed all the same, and nothing has changed.
+            // A key without units left: the call is still allowed, and nothing changes.
             assert_eq!((status[0], status[2], status[4]), (1, 0, full[4]), "{call}");
             assert_eq!(client.snapshot("free"), before, "{call}");
             client.integer("DEL free");

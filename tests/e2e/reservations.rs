@@ -1,4 +1,4 @@
-//! `RL.RESERVE`, `RL.COMMIT` and `RL.CANCEL`: an estimate is held, then settled or given up.
+//! `RL.RESERVE`, `RL.COMMIT` and `RL.CANCEL`: an estimate is held, then settled or cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -24,7 +24,7 @@ fn cancel(id: &str) -> String {
     format!("RL.CANCEL k {id} {RULE}")
 }
 
-/// The numbers that `RL.INSPECT` shows, in its order.
+/// Returns the numbers that `RL.INSPECT` shows, in its order.
 fn inspected(client: &mut Client, key: &str) -> Vec<i64> {
     let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no state") };
     assert_eq!(text(&fields[1]), "FIXED");
@@ -49,7 +49,7 @@ fn a_reservation_counts_for_everybody_and_is_settled_once() {
             (0, "RL.PEEK k FIXED 10 60 COST 6", [0, 10, 0, 60_000, 90_000]),
             (0, "RL.CHARGE k FIXED 10 60 COST 1", [0, 10, 0, 30_000, 90_000]),
             (0, "RL.REFUND k FIXED 10 60 COST 9", [1, 10, 1, 0, 90_000]),
-            // Less than reserved, and a second time: nothing.
+            // A commit of less than reserved; repeated, it changes nothing.
             (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
             (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
             (10_000, "RL.CANCEL k a FIXED 10 60", [0, 10, 4, 0, 60_000]),
@@ -89,12 +89,12 @@ fn commit_repeated_after_the_end_of_its_reservation_charges_once() {
         &[
             (0, "RL.RESERVE k j 10s FIXED 1000 1d COST 300", [1, 1_000, 700, 0, 10_000]),
             (9_900, "RL.COMMIT k j FIXED 1000 1d", [1, 1_000, 700, 0, 86_400_000]),
-            // The reply is lost: the same again, for as long as the ttl after the commit.
+            // After a lost reply the same commit is repeated, within one TTL after the first.
             (10_100, "RL.COMMIT k j FIXED 1000 1d", [1, 1_000, 700, 0, 86_399_800]),
             (19_899, "RL.COMMIT k j FIXED 1000 1d COST 999", [1, 1_000, 700, 0, 86_390_001]),
             (19_900, "RL.COMMIT k j FIXED 1000 1d", [0, 1_000, 700, 0, 86_390_000]),
-            // At most 60 s, unless the old end is later. COST 0 uses nothing: the id alone keeps
-            // the key.
+            // At most 60 s, unless the old end is later. COST 0 uses nothing: only the id keeps the
+            // key.
             (0, "RL.RESERVE none j 90s FIXED 1000 1s COST 300", [1, 1_000, 700, 0, 90_000]),
             (89_000, "RL.COMMIT none j FIXED 1000 1s COST 0", [1, 1_000, 1_000, 0, 0]),
             (148_999, "RL.COMMIT none j FIXED 1000 1s", [1, 1_000, 1_000, 0, 0]),
@@ -109,7 +109,7 @@ fn commit_repeated_after_the_end_of_its_reservation_charges_once() {
 fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
     let server = Server::start();
     let mut client = server.client();
-    // The clock stands at eight in the morning: midnight is 16 hours away.
+    // The clock stands at 08:00: midnight is 16 hours away.
     play(
         &mut client,
         &[
@@ -180,7 +180,7 @@ fn wrong_arguments_are_refused_by_name_and_change_nothing() {
         assert_eq!(crate::support::raw_error(&reply).as_deref(), Some(expected), "{words:?}");
     }
     assert_eq!(client.snapshot("k"), before);
-    // States of others, and of other algorithms.
+    // Values that are no state, and states of other algorithms.
     client.ok("SET s text");
     client.run("LPUSH l 1");
     client.decide("RL.GCRA g 5 5 60");
@@ -232,7 +232,7 @@ fn ids_are_binary_and_a_key_remembers_1024_of_them() {
     server.assert_alive();
 }
 
-/// What must leave no trace, each a call and what it answers first; `full` holds all there is.
+/// Returns calls that must leave no trace on a key with no units left.
 fn traceless() -> Vec<String> {
     vec![
         reserve("b", "1h", 1),
@@ -253,7 +253,7 @@ fn what_is_denied_or_finds_nothing_leaves_no_trace() {
     let (mut client, mut watcher) = (server.client(), server.client());
     let mut listener = server.client3();
     client.freeze(BASE_US);
-    // Of nothing: no key comes to be.
+    // On a missing key, no key is created.
     client.decide(&format!("RL.COMMIT k a {RULE}"));
     client.decide(&format!("RL.CANCEL k a {RULE}"));
     client.decide(&reserve("a", "1h", 11));
@@ -278,7 +278,7 @@ fn what_is_denied_or_finds_nothing_leaves_no_trace() {
     assert!(listener.pushed().is_empty());
     assert!(stream.effects(&mut client).is_empty());
 
-    // And what is allowed is heard of once.
+    // An allowed call sends exactly one event.
     listener.pushed();
     for call in [reserve("a", "1h", 3), commit("a"), reserve("b", "1h", 3), cancel("b")] {
         assert_eq!(client.decide(&call)[0], 1, "{call}");
@@ -321,12 +321,12 @@ fn effects_are_absolute_and_a_plain_call_sends_16_bytes_however_many_are_remembe
         assert_eq!(effects[0], [b"SETRANGE".to_vec(), b"k".to_vec(), offset, tail], "{call}");
         assert_eq!(client.integer("STRLEN k"), length, "{call}");
     }
-    // A window that ends after all that is held takes the expiry along.
+    // A window that ends after all reservations moves the expiry.
     client.decide("RL.FIXED k 1000 3h");
     let effects = stream.effects(&mut client);
     let names: Vec<_> = effects.iter().map(|effect| text_of(&effect[0])).collect();
     assert!(names.contains(&"SETRANGE".into()) && names.contains(&"PEXPIREAT".into()), "{names:?}");
-    // The last thing that is given up deletes the key.
+    // Cancelling the last reservation deletes the key.
     client.decide("RL.RESERVE only a 1h FIXED 10 60");
     stream.effects(&mut client);
     client.decide("RL.CANCEL only a FIXED 10 60");
@@ -338,7 +338,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Any calls on a few keys with reservations, some of which are refused.
+/// Makes random calls on a few keys with reservations; some calls are refused.
 fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) {
     for _ in 0..calls {
         let key = random.below(4);
@@ -376,7 +376,7 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
     let replica = replica_of(&primary);
     let mut client = primary.client();
     let mut random = Random::new(7);
-    // Midnight in Los Angeles is at the base, and soon.
+    // Midnight in Los Angeles is soon after the base.
     client.freeze(BASE_US - 100_000_000);
     for _ in 0..20 {
         random_traffic(&mut client, &mut random, 100);
@@ -398,7 +398,7 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
     client.freeze(BASE_US + 10_000_000_000);
     assert_eq!(inspected(&mut client, "kept")[1..], [3, 0, 0, 0]);
     client.freeze(BASE_US);
-    // Its place is free again after its time, not before, and not later.
+    // Its units are free again exactly at its end.
     client.decide("RL.RESERVE frozen a 1h FIXED 10 60 COST 10");
     client.advance_ms(3_599_999);
     assert_eq!(client.decide("RL.FIXED frozen 10 60"), [0, 10, 0, 1, 1]);
@@ -471,7 +471,7 @@ fn a_state_with_reservations_that_is_damaged_is_left_alone() {
             let reply = client.call(&call.split(' ').collect::<Vec<_>>());
             match crate::support::raw_error(&reply) {
                 Some(error) => {
-                    // A bit makes `c` of one of the ids, which may be settled.
+                    // The flipped bit turns one of the ids into `c`, which may be settled.
                     let is_settled = error.starts_with("ERR invalid id: already committed");
                     assert!(error == WRONGTYPE || is_settled, "bit {bit}: {error}");
                     assert_eq!(client.bytes("GET k"), before, "bit {bit}");
@@ -534,7 +534,7 @@ fn of_64_connections_that_reserve_settle_and_give_up_none_exceeds_the_limit() {
                         if !client.allows(&call) {
                             continue;
                         }
-                        // Again, as after a reply that was lost.
+                        // Repeated, as after a lost reply.
                         assert!(client.allows(&call), "{call}");
                         if round % 8 == 7 {
                             let actual = cost.min(1);

@@ -1,5 +1,5 @@
 //! Reservations on a calendar quota: across midnight, on days of 23 and 25 hours, in other zones,
-//! and what they leave on replicas and on disk.
+//! and their effects on replicas and on disk.
 
 use redis::Value;
 
@@ -10,7 +10,7 @@ use crate::support::{Client, Reply, Server, WRONGTYPE, module, raw_error, text};
 const RULE: &str = "QUOTA 10 day ZONE Europe/Berlin";
 const HOUR: i64 = 3_600_000;
 
-/// Plays a table of (ms after a time in UTC, call, expected reply). In a call `)` stands for the
+/// Plays a table of (ms after a time in UTC, call, expected reply). `)` in a call stands for the
 /// rule.
 fn play(client: &mut Client, from: &str, table: &[(i64, &str, Reply)]) {
     for (at_ms, words, expected) in table {
@@ -23,7 +23,7 @@ fn line(words: &str) -> String {
     words.replace(')', RULE)
 }
 
-/// What `RL.INSPECT` shows of a quota with reservations.
+/// Returns the fields that `RL.INSPECT` shows of a quota with reservations.
 fn inspected(client: &mut Client, key: &str) -> Vec<(String, Value)> {
     let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no state") };
     let pairs = fields.chunks(2).map(|pair| (text(&pair[0]), pair[1].clone()));
@@ -34,7 +34,7 @@ fn inspected(client: &mut Client, key: &str) -> Vec<(String, Value)> {
 fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
     let server = Server::start();
     let mut client = server.client();
-    // An hour before a day of 23 hours begins in Berlin, one of 25, and one of 24.
+    // One hour before the start of a day of 23 hours in Berlin, one of 25, and one of 24.
     let nights = [("2026-03-28T22:00", 23), ("2026-10-24T21:00", 25), ("2026-07-14T21:00", 24)];
     for (from, hours) in nights {
         let day = hours * HOUR;
@@ -44,21 +44,21 @@ fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second()
             &[
                 (0, "RL.QUOTA k 10 day ZONE Europe/Berlin COST 6", [1, 10, 4, 0, HOUR]),
                 (0, "RL.RESERVE k a 2h ) COST 3", [1, 10, 1, 0, 2 * HOUR]),
-                // To ask again, after a reply that was lost, holds it once.
+                // A repeated reserve, as after a lost reply, holds the units once.
                 (0, "RL.RESERVE k a 2h ) COST 3", [1, 10, 1, 0, 2 * HOUR]),
-                // Midnight frees what is used, and the lapse what is held.
+                // Midnight returns the used units, and the expiry the reserved ones.
                 (0, "RL.PEEK k ) COST 7", [0, 10, 1, HOUR, 2 * HOUR]),
                 (0, "RL.PEEK k ) COST 8", [0, 10, 1, 2 * HOUR, 2 * HOUR]),
                 (HOUR - 1, "RL.PEEK k ) COST 7", [0, 10, 1, 1, HOUR + 1]),
                 (HOUR, "RL.PEEK k ) COST 8", [0, 10, 7, HOUR, HOUR]),
                 (HOUR, "RL.QUOTA k 10 day ZONE Europe/Berlin COST 7", [1, 10, 0, 0, day]),
                 (HOUR, "RL.COMMIT k a ) COST 2", [1, 10, 1, 0, day]),
-                // Settled once, and remembered until its time is over.
+                // Settled once, and remembered until the end of its time.
                 (HOUR, "RL.COMMIT k a ) COST 9", [1, 10, 1, 0, day]),
                 (HOUR, "RL.CANCEL k a )", [0, 10, 1, 0, day]),
                 (2 * HOUR - 1, "RL.COMMIT k a )", [1, 10, 1, 0, day - HOUR + 1]),
                 (2 * HOUR, "RL.COMMIT k a )", [0, 10, 1, 0, day - HOUR]),
-                // The second day ends when it does.
+                // The second day ends exactly here.
                 (HOUR + day - 1, "RL.PEEK k ) COST 2", [0, 10, 1, 1, 1]),
                 (HOUR + day, "RL.PEEK k ) COST 10", [1, 10, 0, 0, 24 * HOUR]),
             ],
@@ -97,7 +97,7 @@ fn every_retry_over_lapses_and_the_end_of_the_day_is_exact() {
         }
         assert!(client.allows("RL.QUOTA k 10 day ZONE Europe/Berlin COST 2"));
         let call = format!("RL.QUOTA k 10 day ZONE Europe/Berlin COST {cost}");
-        // One is left: then two after ten minutes, three more at midnight, and so on.
+        // One is left; two more return after ten minutes, three more at midnight, and so on.
         let [.., retry_ms, reset_ms] = client.decide(&call);
         let expected = match cost {
             2..=3 => 10 * 60_000,
@@ -133,7 +133,7 @@ fn plain_calls_charges_refunds_and_parts_see_what_is_reserved() {
             (0, &part, [5, 10, 0, 0, last]),
             (0, &part, [0, 10, 0, until, last]),
             (0, "RL.CHARGE k ) COST 2", [0, 10, 0, until, last]),
-            // A refund finds what is used, not what is held.
+            // A refund returns used units, never reserved ones.
             (0, "RL.REFUND k ) COST 99", [1, 10, 6, 0, last]),
             (0, "RL.REFUND k ) COST 1", [1, 10, 6, 0, last]),
             (0, "RL.COMMIT k a ) COST 12", [1, 10, 0, until, until]),
@@ -186,7 +186,7 @@ fn keys_of_fixed_and_of_quota_with_reservations_are_not_mistaken_for_each_other(
         }
         assert_eq!(client.snapshot(key), before);
     }
-    // The kind alone tells them apart: the first two bytes of the one before the rest of the other.
+    // Only the kind tells them apart: the first two bytes of one before the rest of the other.
     let quota = client.bytes("GET q");
     let as_fixed = [&[0x93, 0xf5], &quota[2..]].concat();
     client.call(&[b"SET".as_slice(), b"x", &as_fixed]);
@@ -235,13 +235,13 @@ fn under_another_zone_what_is_open_stays_and_what_is_used_counts_if_its_period_i
         &[
             (0, "RL.QUOTA k 10 day ZONE Europe/Berlin COST 5", [1, 10, 5, 0, 23 * HOUR]),
             (0, "RL.RESERVE k a 90m ) COST 2", [1, 10, 3, 0, 23 * HOUR]),
-            // Begun at 22:00, it lies in the day of UTC that ends in an hour.
+            // Its start, 22:00, lies in the day of UTC that ends in an hour.
             (0, "RL.PEEK k QUOTA 10 day COST 4", [0, 10, 3, HOUR, last]),
             (0, "RL.PEEK k QUOTA 10 day COST 9", [0, 10, 3, last, last]),
             (HOUR, "RL.PEEK k QUOTA 10 day COST 8", [1, 10, 0, 0, 24 * HOUR]),
             // The day of Tokyo began at 15:00.
             (0, "RL.PEEK k QUOTA 10 day ZONE Asia/Tokyo COST 6", [0, 10, 3, 16 * HOUR, 16 * HOUR]),
-            // Settled under the calendar of the call: used in the day of UTC, where 5 are used.
+            // Settled under the calendar of the call: counted in the day of UTC, where 5 are used.
             (0, "RL.COMMIT k a QUOTA 10 day", [1, 10, 3, 0, HOUR]),
             (0, "RL.COMMIT k a )", [1, 10, 3, 0, 23 * HOUR]),
         ],
@@ -267,7 +267,7 @@ fn a_plain_call_sends_16_bytes_however_many_are_remembered() {
     ] {
         assert_eq!(client.decide(call).len(), 5);
         let mut effects = stream.effects(&mut client);
-        // The first opens a period that ends after all that is held, and moves the expiry.
+        // The first call opens a period that ends after all reservations, and moves the expiry.
         effects.retain(|effect| !matches!(effect[0].as_slice(), b"MULTI" | b"EXEC"));
         if first.pop().is_some() {
             assert_eq!(effects.pop().expect("two")[0], b"PEXPIREAT", "{call}");
@@ -276,7 +276,7 @@ fn a_plain_call_sends_16_bytes_however_many_are_remembered() {
         let tail = client.bytes("GET k")[length as usize - 16..].to_vec();
         assert_eq!(effects, [[b"SETRANGE".to_vec(), b"k".to_vec(), offset, tail]], "{call}");
     }
-    // A denial is no effect, and a settlement the state.
+    // A denial has no effect, and a settlement sends the state.
     assert!(!client.allows("RL.QUOTA k 1000 year COST 1000"));
     assert!(stream.effects(&mut client).is_empty());
     client.decide(&format!("RL.COMMIT k job-{:040} QUOTA 1000 year", 7));

@@ -1,12 +1,12 @@
-//! `RL.CHARGE`, `RL.REFUND`, `PARTIAL` and `RL.BACKOFF`: what a call really cost, as much as there
-//! is, and delays that grow.
+//! `RL.CHARGE`, `RL.REFUND`, `PARTIAL` and `RL.BACKOFF`: the real cost of a call, partial grants,
+//! and growing delays.
 
 use crate::support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, algorithms, integers, module, play,
     raw_error, replica_of, text, wait_for_offset,
 };
 
-/// `RL.CHARGE` or `RL.REFUND` of this rule.
+/// Returns `RL.CHARGE` or `RL.REFUND` with this rule.
 fn settle(command: &str, algorithm: Algorithm, key: &str, limit: u64, cost: u64) -> String {
     let rule = algorithm.arguments(limit, "60");
     format!("{command} {key} {} {rule} COST {cost}", algorithm.name)
@@ -20,7 +20,7 @@ fn bytes(word: &[u8]) -> String {
 fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
     let server = Server::start();
     let mut client = server.client();
-    // The numbers of the design, on fresh keys and at one instant.
+    // The numbers of the documentation, on fresh keys and at one instant.
     let mut rows: Vec<(i64, String, Reply)> = vec![
         (0, "RL.CHARGE f FIXED 10 60 COST 12".into(), [0, 10, 0, 60_000, 60_000]),
         (0, "RL.REFUND f FIXED 10 60 COST 5".into(), [1, 10, 3, 0, 60_000]),
@@ -29,7 +29,7 @@ fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
         let key = algorithm.name;
         rows.extend([
             (0, settle("RL.CHARGE", algorithm, key, 10, 12), [0, 10, 0, 12_000, 72_000]),
-            // A normal call in debt waits for its own unit on top.
+            // A normal call in debt waits for its own unit as well.
             (0, algorithm.call(key, 10, "60"), [0, 10, 0, 18_000, 72_000]),
             (18_000, algorithm.peek(key, 10, "60"), {
                 // A queue that is nearly full makes the call wait for its turn.
@@ -57,7 +57,8 @@ fn what_is_refunded_whole_is_as_if_it_had_never_been() {
         assert_eq!(client.decide(&refund)[..4], [1, 10, 6, 0], "{refund}");
         assert_eq!(client.decide(&algorithm.peek("k", 10, "60"))[..3], [1, 10, 5]);
         stream.effects(&mut client);
-        // More than is there gives back what is there, and the key goes, on replicas too.
+        // A refund of more than is used returns the used units and deletes the key, on replicas
+        // too.
         let all = settle("RL.REFUND", algorithm, "k", 10, 99);
         assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
         assert_eq!(client.integer("EXISTS k"), 0, "{all}");
@@ -65,7 +66,7 @@ fn what_is_refunded_whole_is_as_if_it_had_never_been() {
         let shown =
             effects.iter().map(|effect| effect.iter().map(|w| bytes(w)).collect::<Vec<_>>());
         assert_eq!(shown.collect::<Vec<_>>(), [["DEL", "k"]], "{all}");
-        // Where there is nothing it answers and writes nothing.
+        // On a missing key it answers and writes nothing.
         assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
         assert!(stream.effects(&mut client).is_empty(), "{all}");
     }
@@ -120,7 +121,7 @@ fn a_debt_lives_through_a_restart_and_ends_when_its_reply_says() {
     server.start_again();
     let mut client = server.client();
     assert_eq!(client.contents(), before);
-    // On a clock that stands, out of debt exactly then.
+    // On a frozen clock the debt ends exactly then.
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US + 123_456);
         let key = format!("frozen:{}", algorithm.name);
@@ -174,7 +175,7 @@ fn a_full_server_refunds_and_does_not_charge_and_the_category_grants_neither() {
     assert!(client.error("RL.CHARGE k FIXED 10 1h").starts_with("OOM"));
     assert_eq!(client.decide("RL.REFUND k FIXED 10 1h COST 2")[..3], [1, 10, 5]);
     client.ok("CONFIG SET maxmemory 0");
-    // Where the server files commands of modules.
+    // Only where the server supports categories for commands of modules.
     if raw_error(&client.run("ACL SETUSER app on nopass ~* +@rl")).is_none() {
         let mut app = primary.client();
         app.ok("AUTH app any");
@@ -196,10 +197,10 @@ fn a_partial_call_takes_what_is_there_and_says_how_much() {
         let call = algorithm.call("k", 10, "60");
         let peek = algorithm.peek("k", 10, "60");
         assert_eq!(client.decide(&format!("{call} COST 4 PARTIAL"))[..3], [4, 10, 6], "{call}");
-        // More than the limit is not impossible: what is there is granted.
+        // A cost above the limit can be granted in part.
         assert_eq!(client.decide(&format!("{peek} PARTIAL COST 99"))[..3], [6, 10, 0], "{peek}");
         assert_eq!(client.decide(&format!("{call} COST 99 PARTIAL"))[..3], [6, 10, 0], "{call}");
-        // Nothing is there: the wait is for one unit, exactly.
+        // No units are left: the wait is exactly that for one unit.
         let denied = client.decide(&format!("{call} COST 5 PARTIAL"));
         assert_eq!(denied[..3], [0, 10, 0], "{call}");
         client.advance_ms(denied[3] - 1);
@@ -209,7 +210,7 @@ fn a_partial_call_takes_what_is_there_and_says_how_much() {
         let error = client.error(&format!("{call} COST 0 PARTIAL"));
         assert!(error.starts_with("ERR invalid cost: with PARTIAL"), "{error}");
     }
-    // The first unit granted waits for what stood in the queue before it.
+    // The first unit granted waits for the units queued before it.
     client.run("FLUSHALL");
     client.freeze(BASE_US);
     assert!(client.allows("RL.LEAKYBUCKET k 4 2 1 COST 3"));
@@ -225,7 +226,7 @@ fn delays_grow_from_base_to_max_and_are_forgotten() {
     let free = [2, 1, 0].map(|left| (0, call, [1, 3, left, 0, hour]));
     play(&mut client, &free);
     play(&mut client, &[(0, call, [0, 3, 0, 1_000, hour])]);
-    // Allowed at 1, 3, 7, 15, 23 and 31 s, and 1 ms earlier not.
+    // Allowed at 1, 3, 7, 15, 23 and 31 s, and denied 1 ms earlier.
     for at_ms in [1_000, 3_000, 7_000, 15_000, 23_000, 31_000] {
         client.freeze(BASE_US + (at_ms - 1) * 1_000);
         let denied = client.decide(call);
@@ -233,7 +234,7 @@ fn delays_grow_from_base_to_max_and_are_forgotten() {
         client.freeze(BASE_US + at_ms * 1_000);
         assert_eq!(client.decide(call), [1, 3, 0, 0, hour], "at {at_ms}");
     }
-    // An hour without an allowed attempt, and all is forgotten.
+    // After an hour without an allowed attempt, the count is deleted.
     play(&mut client, &[(31_000 + hour - 1, "RL.PEEK k BACKOFF 3 1s 8s 1h", [1, 3, 0, 0, hour])]);
     play(&mut client, &[(31_000 + hour, call, [1, 3, 2, 0, hour])]);
 }
@@ -256,7 +257,7 @@ fn a_charge_punishes_hammering_and_a_denial_does_not() {
     let charge = format!("RL.CHARGE k BACKOFF {rule}");
     assert_eq!(client.decide(&charge), [0, 3, 0, 2_000, 3_600_000]);
     client.advance_ms(500);
-    // It counts one more and starts the delay anew.
+    // It counts one more attempt and restarts the delay.
     assert_eq!(client.decide(&charge)[..4], [0, 3, 0, 4_000]);
     let refund = format!("RL.REFUND k BACKOFF {rule}");
     assert_eq!(client.decide(&refund)[..4], [0, 3, 0, 2_000]);
@@ -275,7 +276,7 @@ fn a_charge_punishes_hammering_and_a_denial_does_not() {
     assert!(shown.contains("BACKOFF"), "{shown}");
 }
 
-/// The first integer of an array.
+/// Returns the first integer of an array.
 fn text_of_first(reply: &redis::Value) -> i64 {
     match reply {
         redis::Value::Array(fields) => match fields[0] {
@@ -324,7 +325,7 @@ fn a_corrupt_state_is_neither_charged_nor_refunded() {
     assert!(text(&client.run("PING")).contains("PONG"));
 }
 
-/// Makes a state and puts a byte behind it.
+/// Creates a state and appends a byte to it.
 fn corrupt(client: &mut Client, call: &str) {
     client.run("DEL k");
     client.decide(call);

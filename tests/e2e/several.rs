@@ -24,7 +24,7 @@ fn error(client: &mut Client, words: &[&str]) -> String {
     raw_error(&value).unwrap_or_else(|| panic!("{words:?}: no error: {value:?}"))
 }
 
-/// A rule of each algorithm under a key of its name, each `limit` per 366 days.
+/// Returns a rule of each algorithm, `limit` per 366 days, under a key with its name.
 fn one_of_each(limit: u64) -> Vec<(&'static str, String)> {
     let rule = |algorithm: &crate::support::Algorithm| {
         format!("{} {}", algorithm.name, algorithm.arguments(limit, "366d"))
@@ -43,7 +43,7 @@ fn a_denial_by_the_second_rule_takes_nothing_from_the_first() {
         client.run("FLUSHALL");
         client.freeze(BASE_US);
         let pairs = [("{7}:u", "GCRA 6 10 60"), ("{7}:t", "FIXED 8 60 COST 4")];
-        // The numbers of the design, three times at one instant.
+        // The numbers of the documentation, three times at one instant.
         let table: [(Reply, i64, [Reply; 2]); 3] = [
             ([1, 8, 4, 0, 60_000], 2, [[1, 6, 5, 0, 6_000], [1, 8, 4, 0, 60_000]]),
             ([1, 8, 0, 0, 60_000], 2, [[1, 6, 4, 0, 12_000], [1, 8, 0, 0, 60_000]]),
@@ -64,7 +64,7 @@ fn the_answer_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // One call left under the second, of cost 4; the leaky bucket alone says how long to wait.
+    // One call of cost 4 is left under the second rule; only the leaky bucket answers a wait.
     let pairs =
         [("a", "TOKENBUCKET 6 6 60"), ("b", "FIXED 9 10 COST 4"), ("c", "LEAKYBUCKET 9 1 1")];
     let first = all(&mut client, &pairs);
@@ -72,12 +72,12 @@ fn the_answer_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
     let second = all(&mut client, &pairs);
     assert_eq!((second.five, second.rule), ([1, 9, 1, 1_000, 10_000], 2));
     assert_eq!(second.rows[2], [1, 9, 7, 1_000, 2_000]);
-    // Denied by the second alone; who would have allowed says what is there, and no wait.
+    // Only the second rule denies. Rules that would allow show what is left, and no wait.
     let denied = all(&mut client, &pairs);
     assert_eq!((denied.five, denied.rule), ([0, 9, 1, 10_000, 10_000], 2));
     let rows = [[1, 6, 4, 0, 20_000], [0, 9, 1, 10_000, 10_000], [1, 9, 7, 0, 2_000]];
     assert_eq!(denied.rows, rows);
-    // Never is the longest wait; cost 0 never runs out.
+    // Never is the longest wait; a rule with cost 0 never runs out.
     let never = all(&mut client, &[("b", "FIXED 9 10 COST 4"), ("a", "TOKENBUCKET 6 6 60 COST 7")]);
     assert_eq!((never.five, never.rule), ([0, 6, 4, -1, 20_000], 2));
     let asked = all(&mut client, &[("b", "FIXED 9 10 COST 0"), ("a", "TOKENBUCKET 6 6 60")]);
@@ -140,7 +140,7 @@ fn an_error_names_the_rule_and_changes_nothing() {
         }
         assert_eq!(client.contents(), before, "{rest:?}");
     }
-    // The order: arguments, an odd one, equal keys, states.
+    // The order of errors: arguments, an odd argument, equal keys, states.
     let order: [(&[&str], &str); 4] = [
         (&["text", "GCRA 5 5 1h", "text", "GCRA 5 x 1h", "odd"], "rule 2: invalid rate"),
         (&["text", "GCRA 5 5 1h", "text", "GCRA 5 5 1h", "odd"], "wrong number of arguments for"),
@@ -173,7 +173,7 @@ fn any_schedule_equals_the_single_calls_made_when_all_of_them_allow() {
             (algorithm.name, format!("{} {arguments} COST {cost}", algorithm.name))
         });
         let rules = rules.collect::<Vec<_>>();
-        // The twins of these keys are only ever called one by one.
+        // The twins of these keys are only called one by one.
         let twin = |(key, rule): &(&str, String)| format!("RL.PEEK twin:{key} {rule}");
         let peeked = rules.iter().map(|rule| client.decide(&twin(rule))).collect::<Vec<_>>();
         let passes = peeked.iter().all(|reply| reply[0] == 1);
@@ -249,7 +249,7 @@ fn a_denial_leaves_no_trace_on_any_of_its_keys() {
     let mut stream = server.replication_stream();
     let open = one_of_each(5);
     for (key, rule) in &open {
-        // Each in turn is the one that denies, at the front, in the middle and at the end.
+        // Each rule in turn denies: first, in the middle and last.
         let scarce = rule.replace(" 5", " 1");
         let pairs = open.iter().map(|(other, rule)| {
             (*other, if other == key { scarce.as_str() } else { rule.as_str() })
@@ -295,7 +295,7 @@ fn an_allowed_call_tells_of_each_key_once_all_are_written() {
     assert_eq!(pushed.matches("keyevent@0__:set").count(), 6, "{pushed}");
 }
 
-/// The names of the effects, and the keys that they name.
+/// Returns the names of the effects with their keys.
 fn shown(stream: &mut ReplicationStream, client: &mut Client) -> Vec<String> {
     let word = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let effects = stream.effects(client);
@@ -313,11 +313,11 @@ fn the_effects_of_one_call_travel_together() {
     let mut stream = server.replication_stream();
     let pairs = [("a", "GCRA 9 9 60"), ("b", "FIXED 9 60"), ("c", "SLIDINGLOG 9 60 COST 0")];
     all(&mut client, &pairs);
-    // What costs nothing writes nothing; two effects are one transaction.
+    // A call of cost 0 writes nothing; two effects are one transaction.
     assert_eq!(shown(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
     all(&mut client, &pairs[..1]);
     assert_eq!(shown(&mut stream, &mut client), ["SET a"]);
-    // In a transaction and in a script they join what is there.
+    // In a transaction and in a script, the effects join the outer transaction.
     client.ok("MULTI");
     client.ok_queued(&call("RL.ALL", &pairs));
     client.ok_queued(&["SET", "d", "1"]);
@@ -358,7 +358,7 @@ fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
         }
         other => panic!("{other:?}"),
     };
-    // The stream of commands begins once the replica has acknowledged its snapshot.
+    // The stream of commands starts once the replica has acknowledged its snapshot.
     let mut first = server.client();
     all(&mut first, &rules);
     assert_eq!(first.integer("WAIT 1 60000"), 1);
@@ -390,7 +390,7 @@ fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
         callers.into_iter().map(|caller| caller.join().unwrap()).sum::<i64>()
     });
     let mut of_replica = replica.client();
-    // It has applied all that reached it once it knows that the primary is gone.
+    // A replica that knows that its primary is gone has applied everything it received.
     crate::support::eventually("the replica knows", || {
         (of_replica.info("replication")["master_link_status"] == "down").then_some(())
     });
@@ -408,7 +408,8 @@ fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
         (2 * held, held),
         "after the kill"
     );
-    // The first, what was acknowledged, and of four callers one call each whose reply was lost.
+    // The first call, the acknowledged calls, and one call of each of four callers whose reply was
+    // lost.
     assert!((1..=5).contains(&(held - acknowledged)), "{held} of {acknowledged}");
 }
 
@@ -467,7 +468,7 @@ fn a_user_needs_every_key_of_the_call() {
         }
     }
     assert_eq!(admin.contents(), before);
-    // To look, reading is enough.
+    // Read access is enough to peek.
     assert_eq!(ask(&mut app, "RL.PEEKALL", &[("app:1", rule), ("shared:1", rule)]).rows.len(), 2);
     let refused = call("RL.PEEKALL", &[("app:1", rule), ("other", rule)]);
     assert!(error(&mut app, &refused).starts_with("NOPERM"));
@@ -549,7 +550,7 @@ fn a_clock_that_stepped_back_is_repaired_under_every_rule_also_when_one_denies()
         if deny {
             pairs.push(("never", "FIXED 1 1 COST 2"));
         } else {
-            // Its repair makes a whole tolerance owed, so that it denies by itself.
+            // The repair of GCRA sets the state to a full tolerance in debt, so GCRA itself denies.
             pairs.retain(|(key, _)| *key != "GCRA");
         }
         let zero = rules.iter().map(|(key, rule)| (*key, format!("{rule} COST 0")));
@@ -564,7 +565,7 @@ fn a_clock_that_stepped_back_is_repaired_under_every_rule_also_when_one_denies()
             let key = text(&Value::BulkString(key.clone()));
             assert_eq!(state != repaired, is_asked, "{key}");
         }
-        // What was used stays used; a denial has added nothing to it.
+        // Used units stay used; a denial has added nothing.
         for row in &answer.rows[..5] {
             assert_eq!(row[2], if deny { 8 } else { 7 }, "{answer:?}");
         }

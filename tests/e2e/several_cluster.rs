@@ -1,5 +1,5 @@
-//! In a cluster under load, a call by several rules stays whole: its keys move from node to node,
-//! a few at a time, and it takes from all of them or from none.
+//! In a cluster under load, a call with several rules stays atomic: its keys move from node to
+//! node, a few at a time, and the call takes from all of them or from none.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -8,7 +8,7 @@ use crate::support::cluster::Cluster;
 use crate::support::several::{answer, call};
 use crate::support::{ALGORITHMS, Random, eventually};
 
-/// A key, its rule with the cost, and the same in numbers. Nothing comes back within a test.
+/// A key, its rule with the cost, and both as numbers. No unit returns within a test.
 struct Rule {
     key: String,
     rule: String,
@@ -39,7 +39,7 @@ const CALLERS: u64 = 3;
 /// There and back between the nodes.
 const MIGRATIONS: usize = 6;
 
-/// What remained under each rule, as every allowed call was told.
+/// The units remaining under each rule, as reported to every allowed call.
 type Granted = Vec<Vec<i64>>;
 
 /// Tells the callers to stop, also when the migration has failed.
@@ -51,7 +51,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Calls by two to four of the rules, in any order, until told to stop and denied at least once.
+/// Makes calls with two to four of the rules, in random order, until told to stop and denied once.
 fn caller(cluster: &Cluster, rules: &[Rule], slot: i64, seed: u64, stop: &AtomicBool) -> Granted {
     let (mut client, mut random) = (cluster.client(), Random::new(seed));
     let (mut granted, mut was_denied) = (vec![Vec::new(); rules.len()], false);
@@ -74,8 +74,8 @@ fn caller(cluster: &Cluster, rules: &[Rule], slot: i64, seed: u64, stop: &Atomic
     granted
 }
 
-/// Lets clients call while `migrate` moves the slot from one node to another and back, and so on.
-/// What they were granted is what the keys hold, unit by unit.
+/// Lets clients call while `migrate` moves the slot between two nodes, back and forth. The grants
+/// they were told add up to the usage in the keys, unit by unit.
 fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize)) {
     let (slot, stop) = (cluster.slot("{t}"), AtomicBool::new(false));
     let rules = &rules();
@@ -107,7 +107,7 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
             sum
         })
     });
-    // The first denies, and so nothing is taken: the rows say what is left.
+    // The first rule denies, so nothing is taken: the rows show the remaining units.
     let look = rules.iter().map(|rule| (&*rule.key, &*rule.rule));
     let look: Vec<_> = [("{t}:never", "FIXED 1 1 COST 2")].into_iter().chain(look).collect();
     let reply = cluster.client().call(slot, &call("RL.PEEKALL", &look));
@@ -117,7 +117,7 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
         let used = cost * seen.len() as i64;
         assert!(0 < used && used <= *limit, "{key}: {used} granted");
         assert_eq!(limit - left[2], used, "{key}: the state and the clients disagree");
-        // Each call found what the one before it had left.
+        // Each call saw the remainder that the call before it had left.
         seen.sort_unstable_by(|one, other| other.cmp(one));
         let expected = (1..=seen.len() as i64).map(|call| limit - cost * call);
         assert!(seen.iter().copied().eq(expected), "{key}: {seen:?}");

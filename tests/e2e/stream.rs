@@ -6,7 +6,7 @@ use crate::support::algorithms::SLIDINGLOG;
 use crate::support::replication::Effect;
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, ReplicationStream, Server, integers};
 
-/// How the calls of one batch reach the server.
+/// The ways for the calls of one batch to reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Plain,
@@ -17,7 +17,7 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Plain, Way::Multi, Way::Eval, Way::Fcall];
 
-/// Makes each call of ARGV, and looks at the key after each of them.
+/// Makes each call of ARGV, and reads the key after each of them.
 const BODY: &str = "local seen = {} \
      for _, line in ipairs(args) do \
        local words = {} \
@@ -28,14 +28,14 @@ const BODY: &str = "local seen = {} \
      end \
      return seen";
 
-/// What one call answered, and what it left under the key.
+/// The answer of one call, and the state it left under the key.
 struct Seen {
     reply: Value,
     state: Value,
     expiry_ms: Value,
 }
 
-/// Makes the calls, all on the key `k`, and looks at it after each.
+/// Makes the calls, all on the key `k`, and reads it after each.
 fn make(way: Way, client: &mut Client, calls: &[String]) -> Vec<Seen> {
     let looks = ["GET k", "PEXPIRETIME k"];
     let lines = || calls.iter().flat_map(|call| [call.as_str(), looks[0], looks[1]]);
@@ -76,13 +76,13 @@ fn load_function(client: &mut Client) {
     assert_eq!(crate::support::text(&loaded), "stream");
 }
 
-/// What a call has to send.
+/// The effect that a call has to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sends {
     Nothing,
-    /// `SET k state PXAT ms`, or `SET k state KEEPTTL` where the expiry stays what it was.
+    /// `SET k state PXAT ms`, or `SET k state KEEPTTL` if the expiry is unchanged.
     Whole,
-    /// `SETRANGE k offset entry`: what is new at the end of a log.
+    /// `SETRANGE k offset entry`: the new bytes at the end of a log.
     Entry,
 }
 
@@ -109,7 +109,7 @@ fn effect(sends: Sends, seen: &Seen, expiry_before: &Value) -> Option<Effect> {
     Some(words)
 }
 
-/// Effects that belong together go as one transaction; a single one needs none.
+/// Frames the effects of one call: several form a transaction; a single one needs none.
 fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     if way == Way::Plain || effects.len() < 2 {
         return effects;
@@ -118,7 +118,7 @@ fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     [frame("MULTI"), effects, frame("EXEC")].concat()
 }
 
-/// Makes one batch in one way and compares all that was sent, byte for byte.
+/// Makes one batch in one way and compares the whole stream, byte for byte.
 fn assert_sends(
     way: Way,
     client: &mut Client,
@@ -139,7 +139,7 @@ fn assert_sends(
     assert_eq!(sent, framed(way, expected), "{way:?} {calls:?}");
 }
 
-/// Everything that can be asked of one subject of five an hour, and what it has to send.
+/// Returns every call on one key of five an hour, with the effect it has to send.
 fn batch(algorithm: Algorithm) -> Vec<(String, Option<i64>, Sends)> {
     let call = algorithm.call("k", 5, "1h");
     let peek = algorithm.peek("k", 5, "1h");
@@ -174,7 +174,7 @@ fn every_command_called_in_every_way_sends_its_effect_byte_for_byte() {
         for way in WAYS {
             client.freeze(BASE_US);
             assert_sends(way, &mut client, &mut stream, &batch(algorithm));
-            // A clock that stepped back: PEEK still sends nothing, the denied call its repair.
+            // After the clock stepped back: PEEK still sends nothing, the denied call its repair.
             client.advance_ms(-10_000_000);
             let (call, peek) = (algorithm.call("k", 5, "1h"), algorithm.peek("k", 5, "1h"));
             let repair = [
@@ -224,7 +224,7 @@ fn a_log_that_drops_its_dead_entries_sends_itself_whole_and_says_so_once() {
             assert!(client.allows("RL.SLIDINGLOG k 10 10"));
             client.advance_ms(2_000);
         }
-        // Of the instants 0, 2, 4 and 6 the first two are dead at 12: half of what is left.
+        // Of the instants 0, 2, 4 and 6 the first two are dead at 12: half as many as are left.
         client.advance_ms(4_000);
         stream.effects(&mut client);
         let call = || "RL.SLIDINGLOG k 10 10".to_owned();

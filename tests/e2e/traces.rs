@@ -1,28 +1,28 @@
 //! A denied call leaves no trace; an allowed one leaves exactly its own.
 //!
-//! Every test shows both: the silence of a denial, and the noise an allowed call makes on
-//! the same wire. The clock runs, and the limits are so slow that a denial stays one.
+//! Every test shows both: the silence of a denial, and the traffic of an allowed call on the same
+//! wire. The clock runs, and the limits refill so slowly that a denial stays one.
 
 use redis::{PushInfo, PushKind, Value};
 
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Server, text};
 
-/// How often a denied client tries again.
+/// The number of retries of a denied client.
 const HAMMERING: usize = 25;
 
-/// Uses two of three per year up: one more is allowed at any time, and two more are not.
+/// Uses two of three per year: one more is allowed at any time, and two more are not.
 fn use_two(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = format!("{} COST 2", algorithm.call(key, 3, "366d"));
     assert!(client.allows(&call), "{call}");
 }
 
-/// The one that is left.
+/// Uses the last unit.
 fn use_the_last(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = algorithm.call(key, 3, "366d");
     assert!(client.allows(&call), "{call}");
 }
 
-/// Tries again and again in every way that must not leave a trace.
+/// Retries in every way that must leave no trace.
 fn hammer(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = algorithm.call(key, 3, "366d");
     let peek = algorithm.peek(key, 3, "366d");
@@ -147,14 +147,14 @@ fn a_denied_call_causes_no_keyspace_event_and_an_allowed_one_causes_set() {
     let mut subscriber = server.client3();
     subscriber.subscribe("__keyevent@0__:*");
     for algorithm in ALGORITHMS {
-        // The first call of a missing key is no miss, and one event is all it causes.
+        // The first call on a missing key is not a miss, and causes only one event.
         use_two(&mut caller, algorithm, "k");
         assert_eq!(events(&mut subscriber), ["set k"], "{}: a new key", algorithm.name);
         hammer(&mut caller, algorithm, "k");
         assert!(events(&mut subscriber).is_empty(), "{}: a denial", algorithm.name);
         use_the_last(&mut caller, algorithm, "k");
         assert_eq!(events(&mut subscriber), ["set k"], "{}: a known key", algorithm.name);
-        // Denied without a key: the deciding calls open it for writing, which is no miss.
+        // Denied without a key: the deciding calls open it for writing, which is not a miss.
         let absent = algorithm.call("absent", 1, "366d");
         caller.decide(&format!("{absent} COST 2"));
         caller.decide(&format!("{absent} COST 0"));
@@ -176,7 +176,7 @@ fn a_denied_call_sends_nothing_to_replicas() {
         hammer(&mut client, algorithm, "k");
         let sent = client.info_number("replication", "master_repl_offset") - offset;
         assert!(stream.effects(&mut client).is_empty(), "{}: denied", algorithm.name);
-        // The server's own heartbeat (14 bytes) may fall in between, and nothing else.
+        // Only the server's own heartbeat (14 bytes) may come in between.
         assert_eq!(sent % 14, 0, "{}: {sent} bytes", algorithm.name);
         client.integer("DEL k");
         stream.effects(&mut client);

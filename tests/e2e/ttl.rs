@@ -1,4 +1,4 @@
-//! Every key expires: not before its state means nothing any more, and not long after.
+//! Every key expires: not before its state has lost its meaning, and soon after.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use redis::Value;
 use crate::support::algorithms::{FIXED, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, FROZEN_MARGIN_MS, Server, text};
 
-/// Time a loaded machine may need between two calls of one test.
+/// The time a busy machine may need between two calls of one test.
 const SLACK_MS: i64 = 30_000;
 
 /// The numbers of a state, by name.
@@ -29,15 +29,15 @@ impl Inspected {
         self.0[name]
     }
 
-    /// When this state ends under ten units per hour, in microseconds since the epoch.
+    /// Returns the end of this state under ten units per hour, in microseconds since the epoch.
     fn end_us(&self, algorithm: Algorithm) -> i64 {
         const HOUR_US: i64 = 3_600_000_000;
         match algorithm {
             FIXED => self.number("window_start_us") + HOUR_US,
-            // The current window still weighs in the one after it.
+            // The current window still counts, weighted, in the next one.
             SLIDING => self.number("window_start_us") + 2 * HOUR_US,
             SLIDINGLOG => self.number("newest_us") + HOUR_US,
-            // A fraction is the part of a unit over the period in microseconds.
+            // A fraction is the numerator of a part of a unit, over the period in microseconds.
             TOKENBUCKET => {
                 let missing = (10 - self.number("tokens")) * HOUR_US - self.number("fraction");
                 self.number("updated_us") + div_ceil(missing, 10)
@@ -51,14 +51,14 @@ impl Inspected {
     }
 }
 
-/// Division rounded up, of a number that is not negative.
+/// Divides and rounds up, for numbers that are not negative.
 fn div_ceil(number: i64, divisor: i64) -> i64 {
     (number + divisor - 1) / divisor
 }
 
-/// How much longer than its state a key may stay. The end of a window stands still; where it moves
-/// with every call, the expiry is moved only when an eighth of the window or of the time to refill,
-/// here of an hour, is used up.
+/// Returns the time by which a key may outlive its state. The end of a window is fixed. Where the
+/// end moves with every call, the expiry is moved only after an eighth of the window or of the time
+/// to refill, here of an hour.
 fn slack_ms(algorithm: Algorithm) -> i64 {
     if [FIXED, SLIDING].contains(&algorithm) { 0 } else { 450_000 }
 }
@@ -120,14 +120,14 @@ fn an_expiry_set_by_hand_is_corrected_by_the_next_allowed_call() {
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         let call = algorithm.call("k", 10, "1h");
-        // Ten minutes would lose the state too early, ten days keep it too long.
+        // Ten minutes would lose the state too early, ten days would keep it too long.
         for by_hand_ms in [600_000, 864_000_000] {
             assert!(client.allows(&call));
             assert_eq!(client.integer(&format!("PEXPIRE k {by_hand_ms}")), 1);
             let reset_ms = client.decide(&format!("{call} COST 5"))[4];
             let left_ms = client.integer("PTTL k");
             assert!(left_ms >= reset_ms - SLACK_MS, "{call}: PTTL {left_ms}, reset {reset_ms}");
-            // An eighth of the window is to spare.
+            // Plus the margin of an eighth of the window.
             let most_ms = reset_ms + 3_600_000 / 8 + SLACK_MS;
             assert!(left_ms <= most_ms, "{call}: PTTL {left_ms}, reset {reset_ms}");
             client.integer("DEL k");
@@ -151,8 +151,8 @@ fn a_denied_call_gives_no_expiry_to_a_persistent_key() {
 
 #[test]
 fn the_shortest_window_keeps_its_key_long_enough_to_matter() {
-    // A limit of one per millisecond has states that live for a millisecond or two: the key
-    // must be there for all of it, and must go by itself.
+    // The state of a limit of one per millisecond lives for a millisecond or two: the key must
+    // exist for all of that time, and expire by itself.
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -178,7 +178,7 @@ fn the_shortest_window_keeps_its_key_long_enough_to_matter() {
 fn while_the_clock_is_frozen_a_key_lives_for_what_is_left_and_a_day() {
     let server = Server::start();
     let mut client = server.client();
-    // In the past, about now, and in a far future: real expiry must not interfere.
+    // In the past, about now, and in the far future: expiry by the real clock must not interfere.
     for unix_us in [0, BASE_US, 7_000_000_000_000_000] {
         for algorithm in ALGORITHMS {
             client.freeze(unix_us);
@@ -203,7 +203,7 @@ fn a_lapsed_state_and_a_missing_key_decide_alike() {
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US);
         assert!(client.allows(&algorithm.call("lapsed", 4, "10 COST 4")));
-        // The key is still there, for the real clock knows nothing of this hour.
+        // The key still exists, because the real clock has not moved by this hour.
         client.advance_ms(3_600_123);
         assert_eq!(client.integer("EXISTS lapsed"), 1);
         for cost in [0, 3, 5, 1, 1] {

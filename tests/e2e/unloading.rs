@@ -1,14 +1,14 @@
-//! The module stays once it has served: servers keep pointers to its commands, in queues of MULTI
-//! and for calls that wait, and would follow them into memory that is gone.
+//! The module cannot be unloaded once it has served a call: servers keep pointers to its commands,
+//! in queues of MULTI and for blocked calls, and would follow them into freed memory.
 
 use redis::Value;
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, integers, module};
 
-/// The server's own words for an unload that the module refuses.
+/// The server's words for an unload that the module refuses.
 const REFUSED: &str = "ERR Error unloading module: operation not possible";
 
-/// The start of our line in the log about it.
+/// The start of the module's log line about it.
 const TOLD: &str = "redis-throttle stays loaded";
 
 fn assert_refused(server: &Server, client: &mut Client) {
@@ -34,7 +34,7 @@ fn an_unload_is_refused_from_the_first_cron_on() {
     assert!(client.allows("RL.GCRA k 2 1 1h"));
     for round in 0..3 {
         assert_refused(&server, &mut client);
-        // Everything is as it was: settings, counters, the stopped clock, the states.
+        // Everything is unchanged: settings, counters, the stopped clock, the states.
         assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US);
         assert_eq!(client.info_number("rl", "rl_gcra_allowed"), 1);
         assert_eq!(client.decide("RL.PEEK k GCRA 2 1 1h")[..3], [1, 2, 0], "round {round}");
@@ -52,7 +52,7 @@ fn a_call_that_waits_in_multi_is_served_after_an_unload_was_asked_for() {
         let call = algorithm.call(algorithm.name, 5, "1h");
         assert_eq!(crate::support::text(&queueing.run(&call)), "QUEUED");
         assert_refused(&server, &mut unloading);
-        // A load in between must not put another command in its place either.
+        // A load in between must not replace the command either.
         unloading.error(&format!("MODULE LOAD {}", module::path().display()));
         let Value::Array(replies) = queueing.run("EXEC") else { panic!("no replies") };
         assert_eq!(integers(&replies[0]).expect("a decision")[..3], [1, 5, 4], "{call}");
@@ -98,7 +98,7 @@ fn a_load_with_an_unknown_option_leaves_no_module_behind() {
         }
     }
     assert!(!server.log().contains(TOLD), "the server took it back itself:\n{}", server.log());
-    // And the server takes a right one after that.
+    // The server then accepts a valid load.
     client.ok(&format!("MODULE LOADEX {path} CONFIG rl.sliding-log-slots 64"));
     assert!(client.allows("RL.GCRA k 1 1 1h"));
     client.wait_for_cron();
@@ -168,7 +168,7 @@ fn an_end_that_fails_leaves_the_module_refusing_as_before() {
     std::fs::remove_dir(&gone).expect("an empty folder");
     client.wait_for_cron();
     assert!(client.error("SHUTDOWN SAVE").starts_with("ERR"));
-    // Its log went with the folder.
+    // Its log was deleted with the folder.
     assert!(client.error("MODULE UNLOAD rl").starts_with(REFUSED));
     assert!(client.allows("RL.GCRA k 1 1 1h"));
     server.assert_alive();

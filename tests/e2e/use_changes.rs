@@ -1,4 +1,4 @@
-//! Policies that change while they are called, and whom they are enforced for.
+//! Policies that change while they are called, and the keys they are enforced for.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,8 @@ use redis_throttle_engine::algorithms::Algorithm;
 use crate::support::uses::{RULES, ask, set, seven};
 use crate::support::{BASE_US, Client, Random, Server};
 
-/// Whether a policy bites each of 10,000 subjects: a call that costs more than the limit tells.
+/// Returns for each of 10,000 keys whether a policy is enforced, by a call that costs more than the
+/// limit.
 fn bites(client: &mut Client, policy: &str) -> Vec<bool> {
     let calls = (0..10_000).map(|number| {
         let key = format!("user:{number}");
@@ -31,7 +32,7 @@ fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
     set(&mut client, "p ENFORCE 10 FIXED 1 1h");
     let ten = bites(&mut client, "p");
     assert!((900..=1_100).contains(&count(&ten)), "{} of 10,000", count(&ten));
-    // The published values of the hash of a name, a zero byte and a key decide who is in.
+    // The published value of the hash of a name, a zero byte and a key decides.
     let fnv_1a = |bytes: &[u8]| {
         bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
@@ -41,7 +42,7 @@ fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
         let drawn = fnv_1a(format!("p\0user:{number}").as_bytes()) % 100;
         assert_eq!(*is_in, drawn < 10, "user:{number}");
     }
-    // Another variant draws the same, another policy does not.
+    // Another variant selects the same keys, another policy other ones.
     set(&mut client, "p@gold ENFORCE 10 FIXED 1 1h");
     let of_variant = |client: &mut Client| {
         let calls = (0..1_000).map(|number| format!("RL.PEEK user:{number} USE p COST 2 FOR gold"));
@@ -51,7 +52,7 @@ fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
     set(&mut client, "q ENFORCE 10 FIXED 1 1h");
     let other = bites(&mut client, "q");
     assert!((900..=1_100).contains(&count(&other)) && other != ten);
-    // After a restart and on another server the same are in.
+    // After a restart and on another server the same keys are selected.
     server.crash();
     server.start_again();
     let elsewhere = Server::start();
@@ -60,7 +61,7 @@ fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
         set(&mut client, "p ENFORCE 10 GCRA 1 1 1h");
         assert_eq!(bites(&mut client, "p"), ten);
     }
-    // Who is in stays in.
+    // Selected keys stay selected.
     let mut client = elsewhere.client();
     let mut before = ten;
     for percent in [20, 50, 99, 100] {
@@ -125,7 +126,7 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
             biting.freeze(now_us);
         }
         let (tried, bitten) = (ask(&mut in_shadow, &call), ask(&mut biting, &call));
-        // All but what bites is the same: the subject stands where it would.
+        // The other fields are equal: the key's state is the same as in enforcement.
         assert_eq!((tried[1], tried[2], tried[4]), (bitten[1], bitten[2], bitten[4]), "{call}");
         assert_eq!(tried[5..], bitten[5..], "{call}");
         assert!(tried[0] > 0 && tried[3] == 0, "{call}: {tried:?}");
@@ -134,7 +135,7 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
     }
     assert_eq!(shadow_denied, denied);
     assert!(denied.iter().all(|count| *count > 20), "{denied:?}");
-    // Without their ends, which on a stopped clock follow the real time.
+    // Without the expiry times, which follow the real time on a frozen clock.
     let states = |server: &Server| {
         let contents = server.client().contents().into_iter();
         contents.map(|(key, state, _)| (key, state)).collect::<Vec<_>>()
@@ -152,7 +153,7 @@ fn a_policy_that_changes_under_hammering_is_the_old_one_or_the_new_one() {
     const CHANGES_A_SECOND: usize = 2_000;
     const DEADLINE: Duration = Duration::from_secs(60);
     let server = Server::start();
-    // Each definition with the one answer that an untouched subject gets of it.
+    // Each definition with its only possible answer to a call on a new key.
     let definitions = [
         ("FIXED 10 1h", [1, 10, 9, 0, 3_600_000, 1, 0]),
         ("FIXED 20 2h", [1, 20, 19, 0, 7_200_000, 1, 0]),
@@ -167,7 +168,7 @@ fn a_policy_that_changes_under_hammering_is_the_old_one_or_the_new_one() {
     client.freeze(BASE_US);
     set(&mut client, &format!("p {}", definitions[0].0));
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
-    // How many callers have seen each of the rules.
+    // The number of callers that have seen each of the rules.
     let content = AtomicUsize::new(0);
     thread::scope(|scope| {
         for caller in 0..CALLERS {

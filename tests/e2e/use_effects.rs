@@ -1,5 +1,4 @@
-//! `RL.USE`: what a call leaves behind, and what one leaves behind that is denied in the shadow,
-//! off or blocked: nothing at all.
+//! `RL.USE`: the traces of a call, and none at all of one denied in shadow mode, off or blocked.
 
 use redis::Value;
 
@@ -7,7 +6,8 @@ use crate::support::replication::Effect;
 use crate::support::uses::{RULES, ask, set};
 use crate::support::{BASE_US, Client, Server, eventually, integers, replica_of};
 
-/// What a user can see of a call: the key, its end, WATCH, client tracking, events, replication.
+/// Asserts that a call leaves no visible trace: in the key, its expiry, WATCH, client tracking,
+/// events, replication.
 fn assert_traceless(server: &Server, setup: impl Fn(&mut Client), calls: &[String]) {
     let mut client = server.client();
     let (mut watcher, mut tracker) = (server.client(), server.client3());
@@ -33,7 +33,7 @@ fn assert_traceless(server: &Server, setup: impl Fn(&mut Client), calls: &[Strin
     client.integer("RL.POLICY DEL p");
 }
 
-/// The words of a line, of which those in quotes are one.
+/// Splits a line into words; text in quotes is one word.
 fn words(line: &str) -> Vec<String> {
     let parts = line.split('"').enumerate().flat_map(|(at, part)| match at % 2 {
         0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
@@ -53,7 +53,8 @@ fn a_denial_in_the_shadow_or_enforced_leaves_no_trace() {
                 while ask(client, "RL.USE k p")[5] == 1 {}
                 client.decide("RL.FIXED other 1 1h");
             };
-            // Another rule denies the last two: what it would have allowed takes nothing either.
+            // Another rule denies the last two: a rule that would have allowed takes nothing
+            // either.
             let calls = [
                 "RL.USE k p",
                 "RL.USE k p",
@@ -92,7 +93,7 @@ fn what_is_off_or_blocked_leaves_no_trace_and_opens_no_key() {
             assert_traceless(&server, setup, &calls.map(str::to_owned));
         }
     }
-    // A look-up would count as a miss, and would let what has lapsed expire.
+    // A look-up would count as a miss, and could delete an expired key.
     let mut client = server.client();
     client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
     for mode in ["OFF", "BLOCK"] {
@@ -115,8 +116,8 @@ fn what_is_off_or_blocked_leaves_no_trace_and_opens_no_key() {
     }
 }
 
-/// The effects of a call, without when the key expires: on a stopped clock that is so long after
-/// the real time.
+/// Returns the effects of a call without the expiry times, which on a frozen clock depend on the
+/// real time.
 fn effects_of(server: &Server, client: &mut Client, call: &str) -> Vec<Effect> {
     let mut stream = server.replication_stream();
     client.run(call);
@@ -191,7 +192,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
                 "FIXED 900 1h",
             ]);
         }
-        // By the algorithm that it had before, the policy replaces what it finds.
+        // Its algorithm has changed, so the policy replaces the state it finds.
         client.integer("RL.POLICY DEL p");
         set(&mut client, &format!("p {algorithm} {limits}"));
         ask(&mut client, "RL.USE changing p");
@@ -207,7 +208,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
     );
     let mut follower = replica.client();
     assert_eq!(follower.contents(), contents, "the replica");
-    // It decides nothing, and still tells; policies are its own.
+    // It makes no decisions but still answers reads; policies are its own.
     assert!(follower.error("RL.USE s:GCRA p DEFAULT GCRA 5 5 1h").starts_with("READONLY"));
     assert_eq!(ask(&mut follower, "RL.PEEK s:GCRA USE p DEFAULT GCRA 5 5 1h")[..3], [0, 5, 0]);
     assert_eq!(follower.error("RL.PEEK s:GCRA USE p"), "NOPOLICY no such policy");

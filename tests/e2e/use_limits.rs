@@ -1,4 +1,4 @@
-//! `RL.USE`: what it refuses, who may call it, and that nothing stops the server.
+//! `RL.USE`: its errors, its access rights, and that no input stops the server.
 
 use redis::Value;
 
@@ -55,7 +55,7 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
     for (words, expected) in rows {
         for call in ["RL.USE k ", "RL.PEEK k USE ", "RL.CHARGE k USE ", "RL.REFUND k USE "] {
             let line = format!("{call}{words}");
-            // What is settled is settled in full.
+            // A charge or refund is always for the full cost.
             if words.contains("PARTIAL") && line.contains("RL.CHARGE") {
                 assert!(client.error(&line).starts_with("ERR invalid option: PARTIAL"), "{line}");
             } else if !(words.contains("PARTIAL") && line.contains("RL.REFUND")) {
@@ -70,7 +70,7 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
         assert!(client.error(call).starts_with("ERR invalid algorithm: expected FIXED or QUOTA"));
     }
     assert_eq!(client.integer("DBSIZE"), 0);
-    // The rule that applies decides whether a cost means anything, not the one that could have.
+    // The applicable rule decides whether a cost has a meaning, not the unused default.
     assert_eq!(ask(&mut client, "RL.USE k p COST 2 DEFAULT BACKOFF 3 1s 8s 1h")[2], 3);
 }
 
@@ -141,7 +141,7 @@ fn a_user_needs_the_command_and_the_key_to_read_and_write() {
     make_user(&mut client, "app", "~app:* -@all +rl.use +rl.all");
     let mut app = server.client();
     app.ok("AUTH app any");
-    // Also what is off, blocked or unknown is refused: the server knows of no policies.
+    // A call by an OFF, blocked or unknown policy is refused too: the server knows no policies.
     set(&mut client, "off OFF FIXED 1 1h");
     for call in ["RL.USE other off", "RL.USE other none", "RL.POLICY SET x FIXED 1 1"] {
         assert!(app.error(call).starts_with("NOPERM"), "{call}");
@@ -220,7 +220,7 @@ fn a_panic_at_any_point_stops_one_call_and_leaves_key_and_table_alone() {
                         "{call:?}"
                     );
                     assert_eq!(client.info_number("rl", "rl_panics"), panics);
-                    // The table can be read and written as before: no lock was left behind.
+                    // The table can still be read and written: no lock was left behind.
                     assert!(seven(&client.run("RL.PEEK k USE p")).is_some(), "{mode} {call:?}");
                     set(&mut client, "q FIXED 1 1");
                 }
@@ -283,7 +283,7 @@ fn no_words_stop_the_server_and_what_is_refused_changes_nothing() {
         }
     }
     assert!(refused > 1_000 && answered > 500, "{refused} refused, {answered} answered");
-    // Very long, and very many.
+    // Very long arguments, and a great number of them.
     let long = "x".repeat(1 << 20);
     for call in [
         vec!["RL.USE", "k", &long],

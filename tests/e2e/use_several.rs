@@ -1,4 +1,4 @@
-//! Policies beside other rules in `RL.ALL`: one in the shadow has no say, and takes all the same.
+//! Policies next to other rules in `RL.ALL`: a policy in shadow mode does not decide, but takes.
 
 use redis::Value;
 
@@ -6,7 +6,7 @@ use crate::support::several::call;
 use crate::support::uses::{RULES, Seven, enforced, set, shadowed};
 use crate::support::{BASE_US, Client, Random, Reply, Server, integers, raw_error};
 
-/// What several rules answer: five integers, the number of the deciding rule, and the rows.
+/// The answer to several rules: five integers, the number of the deciding rule, and the rows.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     five: Reply,
@@ -32,7 +32,7 @@ fn ask(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> Answer {
     Answer { five, rule: head[5], rows }
 }
 
-/// Peeks and calls; both must answer this.
+/// Peeks and calls; both must give this answer.
 fn assert_answers(
     client: &mut Client,
     pairs: &[(&str, &str)],
@@ -67,7 +67,7 @@ fn a_policy_has_a_row_of_seven_and_decides_like_its_rule() {
         1,
         &[&[1, 2, 0, 0, 120_000, 1, 0], &[1, 8, 0, 0, 60_000], &[1, 9, 3, 0, 360_000, 1, 0]],
     );
-    // Both deny for as long; who would have allowed says what is there, and waits for nothing.
+    // Both deny for the same time; rules that would allow show the remaining units, and no wait.
     assert_answers(
         &mut client,
         &pairs,
@@ -79,7 +79,7 @@ fn a_policy_has_a_row_of_seven_and_decides_like_its_rule() {
             &[1, 9, 3, 0, 360_000, 1, 0],
         ],
     );
-    // By a default it is the same.
+    // A default gives the same answers.
     let by_default =
         [("n", "USE none COST 2 DEFAULT FIXED 5 60"), ("m", "use  p  default FIXED 1 1")];
     let answer = ask(&mut client, "RL.ALL", &by_default);
@@ -105,7 +105,7 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
         let left = 8 - step as i64;
         assert_answers(&mut client, &pairs, [1, 9, left, 0, 60_000], 2, &[row, &fixed(left)]);
     }
-    // Denied by another it takes nothing, and what it would have said stays in its own fields.
+    // If another rule denies, it takes nothing, and its own verdict stays in its own fields.
     client.run("DEL q");
     let denied = [("q", "USE queue"), ("never", "FIXED 1 60 COST 2"), ("f", "FIXED 9 60")];
     let never = [0, 1, 1, -1, 0];
@@ -114,13 +114,13 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
     assert_eq!(client.integer("EXISTS q never"), 0);
     client.decide("RL.LEAKYBUCKET q 2 1 10");
     client.decide("RL.LEAKYBUCKET q 2 1 10 COST 0");
-    // It would have waited: in a call that is denied nobody waits for anything.
+    // It would have waited: in a denied call no rule reports a wait.
     let rows: [&[i64]; 3] = [&[1, 2, 1, 0, 10_000, 1, 0], &never, &[1, 9, 6, 0, 60_000]];
     assert_answers(&mut client, &denied, never, 2, &rows);
     client.decide("RL.LEAKYBUCKET q 2 1 10");
     let rows: [&[i64]; 3] = [&[1, 2, 0, 0, 20_000, 0, 10_000], &never, &[1, 9, 6, 0, 60_000]];
     assert_answers(&mut client, &denied, never, 2, &rows);
-    // Alone, and beside others of its kind, it gives the head: as it bites, so not at all.
+    // Alone, and with other policies in shadow mode, it gives the head, as in shadow mode.
     assert_answers(
         &mut client,
         &[("q", "USE queue"), ("r", "USE queue")],
@@ -128,7 +128,7 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
         1,
         &[&[1, 2, 0, 0, 20_000, 0, 10_000], &[1, 2, 1, 0, 10_000, 1, 0]],
     );
-    // Cost 0 never runs out, and still comes before a shadow.
+    // A rule with cost 0 never runs out, and still comes before a policy in shadow mode.
     let answer = ask(&mut client, "RL.ALL", &[("q", "USE queue"), ("f", "FIXED 9 60 COST 0")]);
     assert_eq!((answer.five, answer.rule), ([1, 9, 6, 0, 60_000], 2));
 }
@@ -143,7 +143,7 @@ fn what_is_off_lets_pass_and_what_is_blocked_stops_all() {
     set(&mut client, "minute BLOCK FIXED 3 60");
     set(&mut client, "minute EX 1m BLOCK FIXED 3 60");
     client.ok("SET text hello");
-    // What it would say of an untouched key, whatever is there.
+    // The answer for a new key, whatever the key holds.
     let off = [1, 3, 2, 0, 60_000, 1, 0];
     let pairs = [("text", "USE off"), ("f", "FIXED 9 60")];
     assert_answers(&mut client, &pairs, [1, 9, 8, 0, 60_000], 2, &[&off, &[1, 9, 8, 0, 60_000]]);
@@ -170,13 +170,13 @@ fn what_is_off_lets_pass_and_what_is_blocked_stops_all() {
         &[&untaken, &minute, &blocked],
     );
     assert_eq!(client.contents(), before);
-    // Only what is off: the first of them, as it bites.
+    // Only OFF policies: the first of them gives the head.
     let pairs = [("text", "USE off"), ("b", "USE off COST 2")];
     let rows: [&[i64]; 2] = [&off, &[1, 3, 1, 0, 60_000, 1, 0]];
     assert_answers(&mut client, &pairs, [1, 3, 2, 0, 60_000], 1, &rows);
 }
 
-/// What a rule answers, as its mode bites.
+/// Returns the row of a rule in its mode.
 fn row_of(mode: usize, five: Reply) -> Seven {
     if mode == 0 { enforced(five) } else { shadowed(five, 1) }
 }
@@ -209,7 +209,7 @@ fn any_schedule_equals_the_rules_themselves_of_which_the_shadows_are_not_asked()
         });
         let rules: Vec<_> = rules.collect();
         let pairs: Vec<_> = rules.iter().map(|(key, rule)| (*key, rule.as_str())).collect();
-        // The twins of these keys are called one by one, by their rules.
+        // The twins of these keys are called one by one, with their rules.
         let alone = chosen.iter().zip(&costs).map(|((algorithm, limits), cost)| {
             client.decide(&format!("RL.PEEK twin:{algorithm} {algorithm} {limits}{cost}"))
         });
@@ -300,7 +300,7 @@ fn an_error_names_the_rule_and_nothing_is_taken() {
         }
     }
     assert_eq!(client.contents(), before);
-    // Sixteen of them are one call.
+    // Sixteen policies are valid in one call.
     let keys: Vec<_> = (0..16).map(|number| format!("k{number}")).collect();
     let longest = "USE p COST 5 FOR tenant:acme FOR plan:gold \
                    DEFAULT QUOTA 9 week ZONE Europe/Berlin START mon";

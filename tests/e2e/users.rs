@@ -5,7 +5,7 @@ use redis::Value;
 use crate::acl::is_at_least;
 use crate::support::{ALGORITHMS, Client, Server, raw_error, text};
 
-/// A connection of a new user who may do what the rules say.
+/// Returns a connection of a new user with these rules.
 fn login(server: &Server, name: &str, rules: &str) -> Client {
     server.client().ok(&format!("ACL SETUSER {name} reset on >secret {rules}"));
     let mut client = server.client();
@@ -15,7 +15,7 @@ fn login(server: &Server, name: &str, rules: &str) -> Client {
     client
 }
 
-/// Whether the call is within the user's rights; any other error fails the test.
+/// Returns true if the call is within the user's rights; fails the test on any other error.
 fn may(client: &mut Client, call: &str) -> bool {
     match raw_error(&client.run(call)) {
         None => true,
@@ -24,7 +24,7 @@ fn may(client: &mut Client, call: &str) -> bool {
     }
 }
 
-/// Every call that decides about a key, each algorithm on a subject of its own.
+/// Returns every deciding call, each algorithm on a key of its own.
 fn updates(prefix: &str) -> Vec<String> {
     let calls = ALGORITHMS
         .iter()
@@ -32,7 +32,7 @@ fn updates(prefix: &str) -> Vec<String> {
     calls.collect()
 }
 
-/// Every call that only looks at one.
+/// Returns every call that only reads a key.
 fn reads(prefix: &str) -> Vec<String> {
     let peek = |algorithm: &crate::support::Algorithm| {
         let key = format!("{prefix}{}", algorithm.name);
@@ -41,7 +41,7 @@ fn reads(prefix: &str) -> Vec<String> {
     ALGORITHMS.iter().flat_map(peek).collect()
 }
 
-/// Whether the server puts commands of modules into its categories, as it says itself.
+/// Returns true if the server reports categories for commands of modules.
 fn files_module_commands(server: &Server) -> bool {
     let reply = server.client().run("COMMAND INFO RL.PEEK");
     let Value::Array(commands) = &reply else { panic!("{reply:?}") };
@@ -54,7 +54,7 @@ fn files_module_commands(server: &Server) -> bool {
 #[test]
 fn users_are_held_to_their_key_patterns() {
     let server = Server::start();
-    // The rules, and whether they let decide about and look at `app:...`.
+    // The rules, and whether they allow a decision about and a read of `app:...`.
     let users = [
         ("all", "~* +@all", true, true),
         ("app", "~app:* +@all", true, true),
@@ -103,7 +103,7 @@ fn readers_may_look_and_not_decide_where_the_server_files_commands_of_modules() 
     let server = Server::start();
     let files = files_module_commands(&server);
     assert_eq!(files, is_at_least(&mut server.client(), (7, 2), (8, 0)), "as its version can");
-    // The rules, and whether they let decide and look where there are categories.
+    // The rules, and whether they allow a decision and a read on servers with categories.
     let users = [
         ("reader", "~* -@all +acl|whoami +@read", false, true),
         ("writer", "~* -@all +acl|whoami +@write", true, false),
@@ -113,7 +113,7 @@ fn readers_may_look_and_not_decide_where_the_server_files_commands_of_modules() 
     ];
     for (name, rules, may_update, may_read) in users {
         let mut client = login(&server, name, rules);
-        // Without categories there is all or nothing, whatever is added or taken away.
+        // Without categories only `+@all` counts, whatever else is added or taken away.
         let all = rules.contains("+@all");
         for call in updates("k:") {
             let expected = if files { may_update } else { all };

@@ -1,10 +1,10 @@
-//! `RL.USE`: what a call that names a policy answers, to the digit, in every mode.
+//! `RL.USE`: the exact answer of a call that names a policy, in every mode.
 
 use crate::support::statistics::{Stats, listed};
 use crate::support::uses::{RULES, Seven, ask, enforced, set, shadowed};
 use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error};
 
-/// What may follow the policy, and how much that is as a whole; `BACKOFF` takes the first alone.
+/// Options after the policy, and the full cost of each; `BACKOFF` takes the first alone.
 const OPTIONS: [(&str, i64); 8] = [
     ("", 1),
     (" COST 2", 1),
@@ -20,7 +20,7 @@ fn options_of(algorithm: &str) -> &'static [(&'static str, i64)] {
     if algorithm == "BACKOFF" { &OPTIONS[..1] } else { &OPTIONS }
 }
 
-/// Plays the same calls by a policy in this mode and by its rule: at first often, then seldom.
+/// Plays the same calls by a policy in this mode and by its rule, at first often, then seldom.
 fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Seven) {
     for (algorithm, limits) in *RULES {
         client.freeze(BASE_US);
@@ -34,7 +34,7 @@ fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Sev
                 let what = format!("{mode} {algorithm} {limits}{option}, step {step}");
                 assert_eq!(ask(client, &format!("RL.PEEK k USE {line}")), expected, "peek {what}");
                 assert_eq!(ask(client, &format!("RL.USE k {line}")), expected, "{what}");
-                // Whatever mode it has, it takes and keeps what the rule itself does.
+                // In every mode, it takes and stores the same as the rule itself.
                 assert_eq!(client.run("GET k"), client.run("GET twin"), "{what}");
                 let expiry = client.integer("PEXPIRETIME k");
                 let of_twin = client.integer("PEXPIRETIME twin");
@@ -103,14 +103,14 @@ fn what_is_blocked_is_denied_for_ever_or_for_the_time_that_is_left() {
         for (option, _) in options_of(algorithm) {
             for call in ["RL.USE k p", "RL.PEEK k USE p"] {
                 let reply = ask(&mut client, &format!("{call}{option}"));
-                // Rounded up: coming back then, nobody is too early.
+                // Rounded up: a retry at that time is never too early.
                 let expected = [0, 5, 0, 90_000, 90_000, 0, 90_000];
                 assert_eq!(reply, expected, "{algorithm} {call}{option}");
             }
         }
         client.advance_ms(89_999);
         assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, 1, 1, 0, 1]);
-        // What was there before is back to the microsecond.
+        // The earlier definition is back to the microsecond.
         client.freeze(BASE_US + 90_000_000);
         assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, -1, 0, 0, -1]);
         client.integer("RL.POLICY DEL p");
@@ -123,23 +123,23 @@ fn the_worked_examples_of_the_design_come_out_to_the_digit() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // Code ships with working limits: nothing is set up.
+    // Code ships with working limits: no policy is set up.
     let shipped = "RL.USE user:1 search DEFAULT GCRA 6 10 60";
     assert_eq!(ask(&mut client, shipped), [1, 6, 5, 0, 6_000, 1, 0]);
-    // In the shadow all are allowed, and the third says what would have become of it.
+    // In shadow mode all are allowed, and the third answer reports the denial.
     set(&mut client, "search SHADOW GCRA 2 1 60");
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 120_000, 1, 0]);
     client.advance_ms(1);
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 0, 59_999]);
-    // Enforced, the next one is denied; off for a minute, everybody comes in.
+    // Enforced, the next call is denied; with OFF for a minute, every call is allowed.
     set(&mut client, "search GCRA 2 1 60");
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [0, 2, 0, 59_999, 119_999, 0, 59_999]);
     set(&mut client, "search EX 1m OFF GCRA 2 1 60");
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
     client.advance_ms(60_000);
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 1, 0]);
-    // A queue in the shadow: nobody waits, and the seventh tells for how long they would have.
+    // A queue in shadow mode: no call waits, and the seventh field reports the wait.
     set(&mut client, "queue SHADOW LEAKYBUCKET 4 2 1s");
     for (wait_ms, left) in [(0, 3), (500, 2), (1_000, 1), (1_500, 0)] {
         let reset_ms = wait_ms + 500;
@@ -147,7 +147,7 @@ fn the_worked_examples_of_the_design_come_out_to_the_digit() {
         assert_eq!(ask(&mut client, "RL.USE q queue"), expected);
     }
     assert_eq!(ask(&mut client, "RL.USE q queue"), [1, 4, 0, 0, 2_000, 0, 500]);
-    // Part of a batch, enforced and in the shadow.
+    // Part of a batch, enforced and in shadow mode.
     set(&mut client, "batch FIXED 10 60");
     assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [7, 10, 3, 0, 60_000, 7, 0]);
     assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [3, 10, 0, 0, 60_000, 3, 0]);
@@ -169,12 +169,12 @@ fn a_customer_comes_before_a_plan_and_a_plan_before_the_policy_itself() {
     assert_eq!(limit(&mut client), 20);
     set(&mut client, "search@tenant:acme FIXED 30 60");
     assert_eq!(limit(&mut client), 30);
-    // Names are case-sensitive, words are not; what is not named does not count.
+    // Names are case-sensitive, keywords are not; an unknown variant is ignored.
     assert_eq!(ask(&mut client, "RL.PEEK k use search for Tenant:acme")[1], 10);
     assert_eq!(ask(&mut client, "RL.PEEK k use Search default FIXED 2 60")[1], 2);
     client.integer("RL.POLICY DEL search search@tenant:acme");
     assert_eq!(limit(&mut client), 20);
-    // An override that is over is none, and what is behind it counts again.
+    // An expired override does not apply, and the base does again.
     client.freeze(BASE_US);
     set(&mut client, "search@tenant:acme EX 10s FIXED 40 60");
     assert_eq!(limit(&mut client), 40);
@@ -208,7 +208,7 @@ fn a_denial_keeps_its_promise_by_whichever_rule() {
     }
 }
 
-/// Makes a state of each algorithm under keys of their names, and a policy of each.
+/// Creates a state of each algorithm under a key with its name, and a policy of each.
 fn one_of_each(client: &mut Client) {
     client.run("FLUSHALL");
     for (algorithm, limits) in *RULES {
@@ -227,7 +227,7 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             let what = format!("{algorithm} after {former}");
             let fresh = client.decide(&format!("RL.PEEK none {algorithm} {limits}"));
             let line = format!("{former} USE by:{algorithm}");
-            // Each in turn finds the former state, of which neither it nor a refund changes a byte.
+            // Each finds the former state, which neither a denial nor a refund changes.
             one_of_each(&mut client);
             let before = client.snapshot(former);
             assert_eq!(ask(&mut client, &format!("RL.PEEK {line}")), enforced(fresh), "{what}");
@@ -236,7 +236,7 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             assert_eq!(client.snapshot(former), before, "{what}");
             let plain = format!("RL.{algorithm} {former} {limits}");
             assert_eq!(client.error(&plain), WRONGTYPE, "{what}");
-            // A call and a charge replace it, as does a call by several rules.
+            // A call and a charge replace it, as does a call with several rules.
             let twin = format!("RL.{algorithm} twin {limits}");
             client.decide(&twin);
             let call = format!("RL.USE {former} by:{algorithm}");
@@ -249,7 +249,7 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             one_of_each(&mut client);
             client.call(&["RL.ALL", former, &format!("USE by:{algorithm}")]);
             assert_eq!(client.decide(&plain)[2], 3, "{what}");
-            // Every one of them has an end.
+            // Every one of them has an expiry.
             assert!(client.integer(&format!("PTTL {former}")) > 0, "{what}");
         }
     }
@@ -336,7 +336,7 @@ fn a_former_algorithm_in_the_shadow_or_denied_at_once_leaves_the_state_alone() {
     set(&mut client, "p OFF FIXED 3 1h");
     assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
     assert_eq!(client.snapshot("k"), before);
-    // A shadow's grant is kept like any other.
+    // A grant in shadow mode is stored like any other.
     set(&mut client, "p SHADOW FIXED 3 1h");
     assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
     assert_eq!(client.decide("RL.FIXED k 3 1h")[2], 1);
@@ -363,7 +363,7 @@ fn a_charge_and_a_refund_go_by_the_rule_whatever_the_mode() {
             client.integer("RL.POLICY DEL p");
         }
     }
-    // Where nothing is looked up nothing is stored: as of a missing key, or blocked.
+    // Nothing is stored: OFF answers as for a missing key, and BLOCK denies.
     client.freeze(BASE_US);
     client.run("FLUSHALL");
     set(&mut client, "p OFF FIXED 10 60");

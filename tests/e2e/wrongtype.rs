@@ -1,11 +1,11 @@
-//! Keys that hold something else: answered with WRONGTYPE, and not touched.
+//! Keys that hold other values: answered with WRONGTYPE and left alone.
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, raw_error};
 
 const INSPECT_WRONGTYPE: &str = "WRONGTYPE the key does not hold a rate limiter's state";
 
-/// One key of every core type, with every encoding of a string; the last word of each is
-/// the key.
+/// Creates one key of every core type, with every encoding of a string; the last word of each call
+/// is the key.
 fn make_foreign_keys(client: &mut Client) -> Vec<&'static str> {
     let commands = [
         "RPUSH list a b c",
@@ -27,7 +27,7 @@ fn make_foreign_keys(client: &mut Client) -> Vec<&'static str> {
     }
     client.call(&["SET", "empty", ""]);
     client.call(&["SET", "long", &"x".repeat(4000)]);
-    // A MessagePack array that is none of ours, and one of our kinds without its fields.
+    // A MessagePack array that is no state, and one of the module's kinds without its fields.
     client.call(&[&b"SET"[..], b"msgpack", b"\x93\x01\x02\x03"]);
     client.call(&[&b"SET"[..], b"kind-only", b"\x91\xfa"]);
     let keys = commands.map(|command| command.split(' ').nth(1).unwrap());
@@ -41,7 +41,7 @@ fn a_key_of_any_other_type_is_refused_and_left_alone() {
     let mut client = server.client();
     let keys = make_foreign_keys(&mut client);
     for (row, key) in keys.into_iter().enumerate() {
-        // Half of them expire one day, which must not change either.
+        // Half of them have an expiry, which must not change either.
         if row % 2 == 0 {
             assert_eq!(client.integer(&format!("PEXPIRE {key} 86400000")), 1, "{key}");
         }
@@ -108,7 +108,7 @@ fn deleting_the_foreign_key_is_all_it_takes_to_start() {
         assert_eq!(client.integer("DEL k"), 1);
         assert!(client.allows(&algorithm.call("k", 1, "60")), "{}", algorithm.name);
         assert_eq!(client.integer("DEL k"), 1);
-        // To forget a subject is to delete its key, too.
+        // Deleting a key is also the way to forget a user.
         assert!(client.allows(&algorithm.call("k", 1, "60")), "{}", algorithm.name);
         assert_eq!(client.integer("DEL k"), 1);
     }

@@ -1,5 +1,5 @@
-//! The library beside the module, call by call: on twin keys, which only one of them touches, and
-//! on crossing keys, which both do.
+//! Compares the library with the module, call by call: on twin keys, each used by one of them, and
+//! on crossing keys, used by both.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,21 +14,21 @@ use crate::steps::{Lane, Outcomes, Scene, Step, Word};
 use crate::support::{BASE_US, Random, Server, fuzz, raw_error};
 use crate::words::{KINDS, Kind};
 
-/// Steps of the runs together, of which each is a call on every lane.
+/// The steps of all runs together; each step is a call on every lane.
 const CALLS: u64 = 240_000;
 
-/// What only the module has touched, what the function has, and what the script has.
+/// Keys used only by the module, only by the function, and only by the script.
 const TWINS: [Lane; 3] = [
     Lane { suffix: ":module", form: Some(Form::Module) },
     Lane { suffix: ":function", form: Some(Form::Function) },
     Lane { suffix: ":script", form: Some(Form::Script) },
 ];
 
-/// What only the module has touched, and what all of them touch by turns.
+/// Keys used only by the module, and keys used by all three in turn.
 const CROSSING: [Lane; 2] =
     [Lane { suffix: ":module", form: Some(Form::Module) }, Lane { suffix: ":any", form: None }];
 
-/// What the module makes of the same twice.
+/// The same calls made twice by the module.
 const SAME: [Lane; 2] = [
     Lane { suffix: ":module", form: Some(Form::Module) },
     Lane { suffix: ":again", form: Some(Form::Module) },
@@ -39,7 +39,7 @@ fn calls() -> u64 {
     number.parse().unwrap_or_else(|_| panic!("RL_DIFFERENTIAL_CALLS={number} is no number"))
 }
 
-/// Plays schedules until there were so many calls.
+/// Plays schedules until they have made that many calls.
 fn play(
     name: &str,
     usual_seed: u64,
@@ -66,7 +66,7 @@ fn play(
     outcomes
 }
 
-/// Plays schedules of these rules until there were so many calls.
+/// Plays schedules of these rules until they have made that many calls.
 fn run(
     name: &str,
     usual_seed: u64,
@@ -81,7 +81,7 @@ fn run(
     outcomes.texts
 }
 
-/// A run of one rule on keys that only one of the three touches.
+/// Runs one rule on keys that only one of the three uses.
 fn run_twins(kind: Kind, usual_seed: u64) {
     run(kind.name(), usual_seed, &[kind], &TWINS, calls() / 20);
 }
@@ -151,11 +151,11 @@ fn rules_together_are_the_same_in_the_library() {
 #[test]
 fn a_key_that_module_and_library_share_is_what_the_module_alone_would_have_made_of_it() {
     let texts = run("crossing", 10, &KINDS, &CROSSING, calls() / 5 * 2);
-    // Of all that the library can say of a call.
+    // A large part of the error texts that the library has.
     assert!(texts.len() >= 50, "{texts:#?}");
 }
 
-/// A released lease of a year leaves the expiry that the others need, or no key.
+/// A released lease of a year leaves the expiry that the others need, or deletes the key.
 #[test]
 fn release_shortens_the_same_expiry_in_the_library() {
     let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
@@ -175,7 +175,8 @@ fn release_shortens_the_same_expiry_in_the_library() {
 /// A refill of 36,525 days and a microsecond.
 const JUST_TOO_LONG: &str = "17469713 1 180.641777";
 
-/// What random numbers seldom hit: calls at a bound and just past it, and states at theirs.
+/// Plays cases that random numbers seldom reach: calls at a bound and just past it, and states at
+/// theirs.
 #[test]
 fn bounds_are_the_same_in_the_library() {
     let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
@@ -196,14 +197,14 @@ fn bounds_are_the_same_in_the_library() {
     let most = 1_000_000_000_000_000;
     let mut steps = vec![
         Step::Clock(BASE_US),
-        // A doubling that no longer counts on, an hour after the last attempt.
+        // A doubling that has reached its maximum, an hour after the last attempt.
         store("b", 0xf7, &[now_us - 3_600_000_000, 4_294_967_295]),
         ask("PEEK b BACKOFF 3 1s 1m 2h"),
         ask("BACKOFF b 3 1s 1m 2h"),
         ask("CHARGE b BACKOFF 3 1s 1m 2h"),
         ask("REFUND b BACKOFF 3 1s 1m 2h"),
     ];
-    // As much as two windows can hold, written by a rule of another window.
+    // The most that two windows can hold, written under a rule with another window.
     for (previous, current) in [(most, most), (most, most - 1), (most - 1, most)] {
         steps.push(store("s", 0xfe, &[now_us - 1, previous, current]));
         for rule in ["1000000000000 366d", "999999999999 7d COST 3", "7 1"] {
@@ -215,7 +216,7 @@ fn bounds_are_the_same_in_the_library() {
         }
     }
     for name in ["TOKENBUCKET", "LEAKYBUCKET", "GCRA"] {
-        // The time to refill, 36,525 days and one microsecond more; the rate, and one more.
+        // The time to refill: 36,525 days, and one microsecond more; the rate, and one more.
         let rules = ["36525 1 1d", "36526 1 1d", JUST_TOO_LONG, "1 1000000 1ms", "1 1000001 1ms"];
         steps.extend(rules.map(|rule| ask(&format!("{name} {name} {rule}"))));
     }

@@ -1,4 +1,4 @@
-//! The library and the script, and one call in the three forms that it has.
+//! The library and the script, and the three forms of one call.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use crate::support::{Client, text};
 /// One call, word by word.
 pub type Call = Vec<Vec<u8>>;
 
-/// Which way a call goes.
+/// The form of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     Module,
@@ -18,8 +18,8 @@ pub enum Form {
 
 pub const FORMS: [Form; 3] = [Form::Module, Form::Function, Form::Script];
 
-/// What is asked, whichever way it goes: a command without `RL.`, its keys, and what follows them.
-/// Where several rules decide, each key has a rule.
+/// A call, in any form: a command without `RL.`, its keys, and the arguments after them. If several
+/// rules decide, each key has a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub verb: Vec<u8>,
@@ -28,14 +28,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// A line such as `GCRA user:42 6 10 60`: what a user writes after `RL.`.
+    /// Parses a line such as `GCRA user:42 6 10 60`, without `RL.`.
     pub fn line(line: &str) -> Self {
         let mut words = line.split(' ').map(|word| word.as_bytes().to_vec());
         let verb = words.next().expect("a verb");
         Self { verb, keys: words.next().into_iter().collect(), arguments: words.collect() }
     }
 
-    /// Several rules, which have spaces in them.
+    /// Builds a call with several rules, which contain spaces.
     pub fn several(verb: &str, pairs: &[(&str, &str)]) -> Self {
         let bytes = |text: &str| text.as_bytes().to_vec();
         Self {
@@ -49,7 +49,7 @@ impl Asked {
         [&b"ALL"[..], b"PEEKALL"].iter().any(|verb| self.verb.eq_ignore_ascii_case(verb))
     }
 
-    /// The words of the call.
+    /// Returns the words of the call.
     pub fn call(&self, form: Form, library: &Library) -> Call {
         let bytes = |text: &str| text.as_bytes().to_vec();
         let numbered = [vec![bytes(&self.keys.len().to_string())], self.keys.clone()].concat();
@@ -69,7 +69,7 @@ impl Asked {
         }
     }
 
-    /// Keys and arguments as the module has them.
+    /// Returns keys and arguments in the order of the module.
     fn by_turns(&self) -> Call {
         if !self.is_several() {
             return [self.keys.clone(), self.arguments.clone()].concat();
@@ -79,8 +79,8 @@ impl Asked {
         pairs.flatten().cloned().collect()
     }
 
-    /// Whether the server itself refuses the module's command for its number of words: it does so
-    /// before it takes it into a transaction.
+    /// Returns true if the server refuses the module's command for its number of words, before it
+    /// queues it in a transaction.
     pub fn is_cut_short(&self) -> bool {
         let words = self.by_turns().len();
         let (least, most) = match self.verb.to_ascii_uppercase().as_slice() {
@@ -96,14 +96,14 @@ impl Asked {
         !(least..=most).contains(&words)
     }
 
-    /// The same with keys of its own.
+    /// Returns the same call with a suffix on its keys.
     pub fn with_suffix(&self, suffix: &str) -> Self {
         let keys = self.keys.iter().map(|key| [key, suffix.as_bytes()].concat()).collect();
         Self { keys, ..self.clone() }
     }
 }
 
-/// What a server has loaded.
+/// The functions and the script that a server has loaded.
 pub struct Library {
     sha: String,
 }
@@ -115,18 +115,18 @@ impl Library {
         Self::load_script(client, &script())
     }
 
-    /// Loads a script alone, such as one that is changed.
+    /// Loads only a script, such as a changed one.
     pub fn load_script(client: &mut Client, script: &str) -> Self {
         Self { sha: text(&client.call(&["SCRIPT", "LOAD", script])) }
     }
 }
 
-/// The library as it is shipped.
+/// Returns the library as it is shipped.
 pub fn source() -> String {
     read("redis_throttle.lua")
 }
 
-/// The script as it is shipped.
+/// Returns the script as it is shipped.
 pub fn script() -> String {
     read("redis_throttle_script.lua")
 }

@@ -1,10 +1,10 @@
-//! From a server without the module to one with it, on live keys, and back.
+//! Moves live keys from a server without the module to one with it, and back.
 
 use crate::clock::Clock;
 use crate::library::{Asked, Form, Library};
 use crate::support::{BASE_US, Client, Server, integers};
 
-/// What is asked on each leg of the way, before and after each move.
+/// The calls on each leg of the way, before and after each move.
 const CALLS: [&str; 12] = [
     "GCRA g 6 10 60",
     "FIXED f 6 60",
@@ -46,7 +46,7 @@ fn the_module_goes_on_where_the_function_left_off_to_the_millisecond_and_back() 
     assert_eq!(denied, [0, 6, 0, 5_000, 35_000]);
 }
 
-/// Saves, and starts the server again, with the module or without.
+/// Saves and restarts the server, with the module or without.
 fn restart(server: &mut Server, mut client: Client, with_module: bool) -> Client {
     client.ok("SAVE");
     server.start_again_as(|setup| {

@@ -1,5 +1,5 @@
-//! The page on servers without the module, from its first command to its last: two servers, which
-//! are on ports of their own here.
+//! The page on servers without the module, from the first command to the last, on two servers with
+//! ports of their own.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::support::played::{on_a_line, row};
 use crate::support::{BASE_US, Client, Server};
 
-/// A server of the page: the name that its rows have, and its port there.
+/// A server of the page: its name in the rows, and its port on the page.
 struct Place {
     name: &'static str,
     port: &'static str,
@@ -26,14 +26,14 @@ impl Place {
     }
 }
 
-/// The instant that all of them show; 0 is the real one.
+/// Sets the clocks of all servers; 0 is the real time.
 fn set_all(places: &mut [Place], unix_us: i64) {
     for Place { client, clock, .. } in places {
         clock.set(client, unix_us);
     }
 }
 
-/// Runs a block of the page as it stands, but for the ports.
+/// Runs a block of the page, unchanged except for the ports.
 fn run(block: &str, places: &[Place]) {
     let ported = places.iter().fold(block.to_owned(), |block, place| {
         block.replace(place.port, &place.server.port().to_string())
@@ -58,7 +58,7 @@ fn what_the_page_says_is_what_happens() {
     for line in page.lines() {
         if let Some(commands) = block.take() {
             if line == "```" {
-                // Replication takes time, which has to pass.
+                // Replication takes time, so the clocks have to run.
                 set_all(&mut places, 0);
                 run(&commands, &places);
                 set_all(&mut places, now_us);

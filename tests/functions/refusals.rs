@@ -1,5 +1,5 @@
-//! What the library refuses, as the module does: where nothing may be written, without memory, and
-//! what it does not have.
+//! The calls that the library refuses, as the module does: on a read-only server, without memory,
+//! and without the module.
 
 use redis::Value;
 
@@ -26,7 +26,7 @@ fn a_replica_answers_what_only_reads_and_refuses_the_rest() {
     let refused = client.error("FCALL rl_gcra 1 g 6 10 60");
     assert!(refused.starts_with("READONLY "), "{refused}");
     let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
-    // A replica does not get the scripts that are not kept.
+    // A replica does not get EVAL scripts.
     let is_missing = raw_error(&peeked).is_some_and(|error| error.starts_with("NOSCRIPT"));
     assert!(is_missing || integers(&peeked).is_some(), "{peeked:?}");
     let as_script = [&script(), "1", "g", "GCRA", "6", "10", "60"];
@@ -67,7 +67,7 @@ fn without_memory_a_function_is_refused_or_not_as_the_command_is() {
     }
 }
 
-/// A script that the oldest servers take has no flags: what writes is refused where it does.
+/// A script for the oldest servers has no flags: a write is refused only when it is reached.
 #[test]
 fn without_memory_the_script_allows_nothing_that_it_cannot_store() {
     let server = plain();
@@ -195,7 +195,7 @@ fn a_call_with_the_wrong_number_of_keys_is_an_error() {
     assert_eq!(client.integer("DBSIZE"), 0);
 }
 
-/// FUNCTION KILL may end a call at any line: here it is an error at the worst of them.
+/// FUNCTION KILL may end a call at any line: here it is an error at the worst line.
 #[test]
 fn a_call_that_is_killed_leaves_no_rule_half_remembered() {
     let counted = "      tolerance_us, tolerance_ns = intervals(its_burst)\n";

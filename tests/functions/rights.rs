@@ -1,4 +1,4 @@
-//! Users who have a part of the rights that the library needs, which its head lists.
+//! Users with a part of the rights that the library needs, as listed in its header.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::library::{Asked, Form, Library, script, source};
 use crate::servers::{CALLS, plain};
 use crate::support::{Client, Server, raw_error};
 
-/// What the library calls only where a server knows no absolute times of expiry.
+/// The command that the library calls only on servers without absolute expiry times.
 const ON_OLD_SERVERS: &str = "pttl";
 
-/// What the library calls on the servers that have functions.
+/// Returns the commands that the library calls on servers with functions.
 fn called() -> Vec<String> {
     let source = source();
     let calls = ["call('", "attempt('"].map(|call| source.split(call).skip(1));
@@ -21,7 +21,7 @@ fn called() -> Vec<String> {
     names.filter(|name| name != ON_OLD_SERVERS).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// A user who may call functions and scripts on the keys of an app, and these commands.
+/// Creates a user with these commands, and functions and scripts, on the keys of an app.
 fn user(server: &Server, admin: &mut Client, commands: &[String]) -> Client {
     let rights = commands.iter().map(|name| format!(" +{name}")).collect::<String>();
     let head = "ACL SETUSER app reset on nopass ~app:* -@all +ping +fcall +evalsha";
@@ -44,7 +44,7 @@ fn the_head_lists_what_the_library_calls_and_nothing_unwanted() {
     let head = head.map(|line| line.trim_start_matches("-- ")).collect::<Vec<_>>().join(" ");
     assert!(called.contains(&"zadd".to_owned()) && called.len() < 20, "{called:?}");
     assert!(head.contains(&format!(": {};", called.join(" "))), "{called:?}\n{head}");
-    // What would be another on a replica, or by chance.
+    // Commands whose result differs on a replica, or by chance.
     let unwanted = ["math.random", "RANDOMKEY", "SRANDMEMBER", "'KEYS'", "'SCAN'"];
     assert!(!unwanted.iter().any(|word| source.contains(word)));
 }
@@ -78,7 +78,7 @@ fn a_user_needs_the_call_its_keys_and_what_the_functions_call() {
     }
 }
 
-/// After those of [`CALLS`], what needs another expiry than there is, each in its way.
+/// Calls after [`CALLS`] that need a different expiry, each in its own way.
 const LONGER: [&str; 8] = [
     "SLIDINGLOG l 6 1d",
     "REFUND l SLIDINGLOG 6 1d",
@@ -109,7 +109,7 @@ fn whichever_right_is_missing_a_call_changes_its_key_wholly_or_not_at_all() {
                 if raw_error(&client.call(&call)).is_some() {
                     refused += 1;
                     assert_eq!(admin.contents(), before, "{line} without {missing}");
-                    // The next calls find what they would.
+                    // The next calls find the state they expect.
                     let reply = admin.call(&call);
                     assert!(raw_error(&reply).is_none(), "{line}: {reply:?}");
                 }
@@ -142,7 +142,7 @@ fn a_right_that_is_missing_for_one_of_several_rules_allows_nothing_and_keeps_not
         let rest = called.iter().filter(|name| *name != missing).cloned().collect::<Vec<_>>();
         let mut client = user(&server, &mut admin, &rest);
         admin.ok("FLUSHALL");
-        // There a log is only added to.
+        // There the script only appends to a log.
         admin.call(&Asked::line("SLIDINGLOG app:{7}:l 9 60").call(Form::Function, &library));
         let call = Asked::several("ALL", &rules).call(Form::Function, &library);
         for _ in 0..12 {
@@ -154,8 +154,8 @@ fn a_right_that_is_missing_for_one_of_several_rules_allows_nothing_and_keeps_not
     }
 }
 
-/// The script as a server before 7.0 runs it: a state is set, then its expiry, and it cannot ask
-/// who may do so.
+/// Runs the script as a server before 7.0 does: it sets a state and then its expiry, and cannot
+/// check the user's rights.
 #[test]
 fn without_absolute_expiry_no_state_is_left_for_ever_either() {
     let server = plain();

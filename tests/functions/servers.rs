@@ -1,5 +1,4 @@
-//! The library where a server is more than one: on replicas, after a restart, in a cluster, and
-//! when it is taken away.
+//! The library on replicas, after a restart, in a cluster, and when functions are flushed.
 
 use std::process::Command;
 
@@ -9,7 +8,7 @@ use crate::library::{Asked, FORMS, Form, Library, script, source};
 use crate::support::cluster::Cluster;
 use crate::support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
 
-/// One call of each kind that stores something, in an order in which all of them do.
+/// One call of each kind that stores something, in an order in which all of them store.
 pub const CALLS: [&str; 16] = [
     "GCRA g 6 10 60",
     "GCRA g 6 10 60 COST 2",
@@ -29,7 +28,7 @@ pub const CALLS: [&str; 16] = [
     "RELEASE h job-2",
 ];
 
-/// What decides by more than one rule, on keys of one slot.
+/// Returns a call with several rules, on keys of one slot.
 fn all(verb: &str) -> Asked {
     Asked::several(verb, &[("{7}:u", "GCRA 6 10 60"), ("{7}:t", "FIXED 8 60 COST 4")])
 }
@@ -238,11 +237,11 @@ fn the_clock_is_read_once_a_call() {
     }
 }
 
-/// A call, the keyspace events of the module's command, and those of the function, as the head of
-/// the library has them.
+/// A call, the keyspace events of the module's command, and those of the function, as listed in the
+/// header of the library.
 const EVENTS: [(&str, &[&str], &[&str]); 15] = [
     ("GCRA g 60 10 60", &["set"], &["set", "expire"]),
-    // The key lives long enough.
+    // The expiry of the key is still sufficient.
     ("GCRA g 60 10 60", &["set"], &["set"]),
     ("REFUND g GCRA 60 10 60 COST 9", &["del"], &["del"]),
     ("FIXED f 1 60", &["set"], &["set", "expire"]),
@@ -281,7 +280,7 @@ fn keyspace_events_are_those_of_the_commands_that_a_function_calls() {
     }
 }
 
-/// A fifth of what makes a server answer BUSY, and its people kill what it runs.
+/// A fifth of the time after which a server answers BUSY and operators kill its script.
 const BUSY_MS: &str = "1000";
 
 #[test]
@@ -299,7 +298,7 @@ fn the_longest_calls_keep_no_server_busy() {
     for reply in client.pipeline(&calls) {
         assert!(matches!(&reply, Value::Array(rows) if rows[0] == Value::Int(1)), "{reply:?}");
     }
-    // Under another rule each of them is written anew.
+    // Under another rule every entry is rewritten.
     let coarse = client.call(&of_each("SLIDINGLOG 100000 1d"));
     assert!(matches!(&coarse, Value::Array(rows) if rows[0] == Value::Int(1)), "{coarse:?}");
     let holders = (0..10_000).map(|number| {
@@ -313,7 +312,7 @@ fn the_longest_calls_keep_no_server_busy() {
     server.assert_alive();
 }
 
-/// The length of one word, and of millions of words.
+/// The length of one word, or the number of words, in the millions.
 const LONG: usize = 2 << 20;
 const LONGER: usize = 16 << 20;
 

@@ -1,5 +1,5 @@
-//! Steps of a schedule, made on several lanes at once: each lane has keys of its own, and on all of
-//! them the same replies, the same bytes and the same expiry have to come of the same steps.
+//! Steps of a schedule, made on several lanes at once: each lane has its own keys, and the same
+//! steps must give the same replies, bytes and expiry on all of them.
 
 use std::collections::BTreeSet;
 
@@ -9,24 +9,24 @@ use crate::clock::Clock;
 use crate::library::{Asked, Call, Form, Library};
 use crate::support::{Client, fuzz, integers, raw_error};
 
-/// How many steps of one instant go out before their replies are looked at.
+/// The number of steps of one instant that are sent before their replies are read.
 const BATCH: usize = 50;
 
-/// How near numbers have to be that a double cannot hold.
+/// The maximum difference of numbers that a double cannot hold.
 const NEAR: u64 = 4_096;
 
-/// One thing that happens, on every lane.
+/// One event on every lane.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// The clock is set to this instant, in microseconds.
+    /// Sets the clock to this instant, in microseconds.
     Clock(i64),
-    /// A call; a lane that takes any form takes this one.
+    /// A call; a lane that takes any form uses this one.
     Ask(Asked, Form),
-    /// Somebody else's commands.
+    /// Commands of another client.
     Meddle(Vec<Vec<Word>>),
 }
 
-/// A word of a command that is not ours.
+/// A word of a foreign command.
 #[derive(Debug, Clone)]
 pub enum Word {
     Text(Vec<u8>),
@@ -34,15 +34,15 @@ pub enum Word {
     Key(Vec<u8>),
 }
 
-/// Keys that end alike, and which way calls on them go.
+/// Keys with the same suffix, and the form of the calls on them.
 #[derive(Debug, Clone, Copy)]
 pub struct Lane {
     pub suffix: &'static str,
-    /// `None` is any.
+    /// The form of the calls; `None` is any.
     pub form: Option<Form>,
 }
 
-/// What came of a schedule.
+/// The outcomes of a schedule.
 #[derive(Debug, Default)]
 pub struct Outcomes {
     pub calls: u64,
@@ -50,11 +50,11 @@ pub struct Outcomes {
     pub denied: u64,
     pub errors: u64,
     pub wrongtypes: u64,
-    /// The texts of errors, without the number of the rule that they are about.
+    /// The error texts, without the number of the rule.
     pub texts: BTreeSet<String>,
 }
 
-/// The step at which lanes part, and how.
+/// The step at which two lanes differ, and the difference.
 #[derive(Debug)]
 pub struct Difference {
     step: usize,
@@ -70,7 +70,7 @@ pub struct Scene<'scene> {
 }
 
 impl Scene<'_> {
-    /// Makes the steps from an empty database on, or panics with the fewest that still differ.
+    /// Plays the steps on an empty database; panics with the fewest steps that still differ.
     pub fn play(&mut self, steps: &[Step], outcomes: &mut Outcomes) {
         if let Err(difference) = self.try_play(steps, outcomes) {
             let (steps, difference) = self.shrunk(steps[..=difference.step].to_vec(), difference);
@@ -119,7 +119,8 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// What a step sends: within a transaction, in which the time stands still on every server.
+    /// Returns the commands of a step, in a transaction, in which the time stands still on every
+    /// server.
     fn commands(&self, step: &Step) -> Vec<Call> {
         let (calls, looks) = match step {
             Step::Clock(_) => (Vec::new(), Vec::new()),
@@ -134,13 +135,13 @@ impl Scene<'_> {
         };
         let (multi, exec) = (vec![vec![b"MULTI".to_vec()]], vec![vec![b"EXEC".to_vec()]]);
         match step {
-            // No transaction takes what has too few words.
+            // A call with too few words cannot be queued in a transaction.
             Step::Ask(asked, _) if asked.is_cut_short() => [calls, multi, looks, exec].concat(),
             _ => [multi, calls, looks, exec].concat(),
         }
     }
 
-    /// The call on every lane.
+    /// Returns the call on every lane.
     fn calls(&self, asked: &Asked, any: Form) -> Vec<Call> {
         let calls = self.lanes.iter().map(|lane| {
             let form = lane.form.unwrap_or(any);
@@ -149,7 +150,7 @@ impl Scene<'_> {
         calls.collect()
     }
 
-    /// What looks at the keys of the call, on every lane.
+    /// Returns the commands that read the keys of the call, on every lane.
     fn looks(&self, asked: &Asked) -> Vec<Call> {
         let looks = self.lanes.iter().flat_map(|lane| {
             let keys = asked.with_suffix(lane.suffix).keys.into_iter();
@@ -205,7 +206,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Leaves out what does not matter, as long as something goes.
+    /// Leaves out the steps that do not matter, until every step does.
     fn shrunk(&mut self, mut steps: Vec<Step>, mut found: Difference) -> (Vec<Step>, Difference) {
         let mut size = steps.len() / 2;
         while size > 0 {
@@ -226,7 +227,7 @@ impl Scene<'_> {
         (steps, found)
     }
 
-    /// The steps as lines for `redis-cli`.
+    /// Formats the steps as lines for `redis-cli`.
     fn as_lines(&self, steps: &[Step]) -> String {
         let mut lines = Vec::new();
         for step in steps {
@@ -255,7 +256,7 @@ impl Word {
     }
 }
 
-/// The replies of a transaction.
+/// Returns the replies of a transaction.
 fn executed(replies: &[Value]) -> Result<&[Value], String> {
     match replies.last() {
         Some(Value::Array(told)) => Ok(told),
@@ -266,8 +267,8 @@ fn executed(replies: &[Value]) -> Result<&[Value], String> {
     }
 }
 
-/// Whether two replies are equal. Lua's numbers, and so its integer replies, are exact up to 2^53:
-/// of ms that is 285,000 years, which only a debt under one rule can be told under another.
+/// Returns true if two replies are equal. Lua's numbers, and so its integer replies, are exact up
+/// to 2^53: in ms that is 285,000 years, reached only if another rule reads a debt.
 fn is_same(own: &Value, other: &Value) -> bool {
     match (own, other) {
         (Value::Int(own), Value::Int(other)) => {
@@ -292,7 +293,7 @@ fn shown(reply: &Value) -> String {
     }
 }
 
-/// A command as `redis-cli` reads it.
+/// Formats a command for `redis-cli`.
 fn line(call: &Call) -> String {
     let words = call.iter().map(|word| {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b":.-_".contains(byte);

@@ -1,5 +1,4 @@
-//! The words that schedules are made of: right ones from one end of each range to the other, and
-//! wrong ones.
+//! The words of schedules: valid ones from one end of each range to the other, and invalid ones.
 
 use std::sync::LazyLock;
 
@@ -42,7 +41,7 @@ impl Kind {
     }
 }
 
-/// Small ones more often than others: they are used up.
+/// Limits. Small ones are frequent, because they are used up.
 const LIMITS: [&str; 24] = [
     "1",
     "2",
@@ -89,7 +88,7 @@ const RATES: [&str; 16] = [
     "1000000000000",
 ];
 
-/// Each with what it is in microseconds.
+/// Durations, each with its value in microseconds.
 const DURATIONS: [(&str, i64); 26] = [
     ("1ms", 1_000),
     ("0.001", 1_000),
@@ -138,7 +137,7 @@ const COSTS: [&str; 14] = [
 
 const IDS: [&[u8]; 7] = [b"job-1", b"job-2", b"3", b"COST", b"\0\xff\r\n", b"-inf", b"e"];
 
-/// What only looks like a word of the grammar, and what is just past a bound.
+/// Texts that only look like words of the grammar, and values just past a bound.
 const WRONG: [&str; 62] = [
     "0",
     "-1",
@@ -204,13 +203,13 @@ const WRONG: [&str; 62] = [
     "0.5\n",
 ];
 
-/// A number of up to so many digits, each length as likely as another.
+/// Returns a number of up to `digits` digits; each length is equally likely.
 pub fn of_any_length(random: &mut Random, digits: u64) -> u64 {
     let digits = random.below(digits + 1) as u32;
     random.below(10_u64.pow(digits))
 }
 
-/// Any spelling of a word.
+/// Returns a word with random upper and lower case.
 pub fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     match random.below(8) {
         0 => word.to_ascii_lowercase().into_bytes(),
@@ -224,7 +223,7 @@ pub fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     }
 }
 
-/// An array of a rule's kind that nobody wrote: of numbers at the bounds of what a state may hold.
+/// Returns a forged array of a rule's kind, with numbers at the bounds of a state.
 pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> {
     const BOUNDS: [u64; 24] = [
         0,
@@ -262,7 +261,7 @@ pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> 
         _ => &[(0xf7, 2), (0xf6, 2)],
     };
     let (mark, usual) = *random.pick(kinds);
-    // As many numbers as the kind has, or now and then another.
+    // The right number of numbers for the kind, or sometimes another.
     let count = if random.below(20) == 0 { 1 + random.below(5) as usize } else { usual };
     let mut bytes = vec![0x90 + 1 + count as u8, mark];
     let bound = *random.pick(&BOUNDS);
@@ -297,7 +296,7 @@ pub fn wrong(random: &mut Random) -> Vec<u8> {
 }
 
 fn pick(random: &mut Random, words: &[&str]) -> Vec<u8> {
-    // Now and then any number of the range instead of one of those.
+    // Sometimes any number of the range instead of a bound.
     if random.below(6) == 0 {
         return (1 + of_any_length(random, 12)).to_string().into_bytes();
     }
@@ -314,7 +313,7 @@ fn duration(random: &mut Random) -> (Vec<u8>, i64) {
     (text.as_bytes().to_vec(), *us)
 }
 
-/// A rule's arguments without options, and about how long what it stores means something.
+/// Returns a rule's arguments without options, and about how long its state stays valid.
 pub fn limits(random: &mut Random, kind: Kind) -> (Vec<Vec<u8>>, i64) {
     match kind {
         Kind::Windowed(_) => {
@@ -323,7 +322,7 @@ pub fn limits(random: &mut Random, kind: Kind) -> (Vec<Vec<u8>>, i64) {
         }
         Kind::Rated(_) => {
             let mut words = rated(random);
-            // Mostly three that go together.
+            // Mostly three that are valid together.
             while !go_together(&words) && random.below(12) > 0 {
                 words = rated(random);
             }
@@ -334,7 +333,7 @@ pub fn limits(random: &mut Random, kind: Kind) -> (Vec<Vec<u8>>, i64) {
                 0 => pick(random, &["1000000", "999999"]),
                 _ => pick(random, &["1", "2", "3", "007"]),
             };
-            // Mostly in the order that they have to be in.
+            // Mostly in the required order.
             let mut three = [duration(random), duration(random), duration(random)];
             if random.below(8) > 0 {
                 three.sort_by_key(|(_, us)| *us);
@@ -351,13 +350,13 @@ pub fn limits(random: &mut Random, kind: Kind) -> (Vec<Vec<u8>>, i64) {
     }
 }
 
-/// Size, rate and period, each in range.
+/// Returns size, rate and period, each in range.
 fn rated(random: &mut Random) -> (Vec<Vec<u8>>, i64) {
     let (period, us) = duration(random);
     (vec![pick(random, &LIMITS), pick(random, &RATES), period], us)
 }
 
-/// Whether neither bound that speaks of more than one of three values is passed.
+/// Returns true if neither bound on a combination of the three values is exceeded.
 fn go_together((words, period_us): &(Vec<Vec<u8>>, i64)) -> bool {
     let number = |word: &[u8]| String::from_utf8_lossy(word).parse().unwrap_or(1_i128);
     let (size, rate, us) = (number(&words[0]), number(&words[1]), i128::from(*period_us));
@@ -368,7 +367,7 @@ pub fn ttl(random: &mut Random) -> Vec<u8> {
     duration(random).0
 }
 
-/// The id of a holder.
+/// Returns the id of a holder.
 pub fn id(random: &mut Random) -> Vec<u8> {
     match random.below(30) {
         0 => Vec::new(),
@@ -378,7 +377,7 @@ pub fn id(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// What may follow a rule's arguments, where it has a cost.
+/// Returns options after a rule's arguments, for rules with a cost.
 pub fn options(random: &mut Random, kind: Kind) -> Vec<Vec<u8>> {
     let mut options: Vec<Vec<Vec<u8>>> = Vec::new();
     if matches!(kind, Kind::Backoff | Kind::Lease) {
@@ -399,7 +398,7 @@ pub fn options(random: &mut Random, kind: Kind) -> Vec<Vec<u8>> {
     options.concat()
 }
 
-/// Hurts one word or several.
+/// Damages one word or several.
 pub fn spoil(random: &mut Random, words: &mut Vec<Vec<u8>>) {
     let place = random.below(words.len() as u64 + 1) as usize;
     let is_word = place < words.len();

@@ -1,4 +1,4 @@
-//! Reads which file imports which, and fails on a circle: Rust, TypeScript and Python.
+//! Reads the imports of each file and fails on a circle: Rust, TypeScript and Python.
 
 mod rust_imports;
 
@@ -17,23 +17,23 @@ const RUST: [&str; 6] = [
     "exporter/src",
 ];
 const TYPESCRIPT: [&str; 1] = ["clients/node/src"];
-/// The second is a folder of programs: its files import each other by their bare names.
+/// The second folder holds programs, which import each other by their bare names.
 const PYTHON: [&str; 2] = ["clients/python/src/redis_throttle_client", "benches/clients"];
 const PACKAGE: &str = "redis_throttle_client";
-/// The file of a package that hands on what its users import.
+/// The file of a package that re-exports what its users import.
 const INIT: &str = "__init__";
 
 /// The name of each file of a folder, with its text. A name is the path below the folder without
 /// its ending: `drivers/ioredis`.
 type Sources = BTreeMap<String, String>;
 
-/// For each file the files that it imports.
+/// The files that each file imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
 
 fn sources(folder: &str, ending: &str) -> Sources {
     let name = |path: &str| Some(path.strip_prefix(folder)?.strip_suffix(ending)?.to_owned());
     let text = |name: &String| fs::read_to_string(root().join(format!("{folder}{name}{ending}")));
-    // A file that was deleted and not yet committed is still listed.
+    // A file that is deleted but not yet committed is still listed.
     let named = files().into_iter().filter_map(|path| name(&path));
     named.filter_map(|name| text(&name).ok().map(|text| (name, text))).collect()
 }
@@ -41,7 +41,7 @@ fn sources(folder: &str, ending: &str) -> Sources {
 /// Returns a circle, if there is one: each file imports the next, and the last one the first.
 fn circle(imports: &Imports) -> Option<Vec<String>> {
     let mut left = imports.clone();
-    // A file that imports none of those left is in no circle.
+    // A file that imports none of the remaining files is in no circle.
     while let Some(name) = left.iter().find(|(_, used)| used.is_empty()).map(|(name, _)| name) {
         let name = name.clone();
         left.remove(&name);
@@ -139,15 +139,15 @@ fn on_one_line(code: &str) -> String {
     lines
 }
 
-/// Returns the module of the folder that a path names; empty for the package itself, none for one
-/// from elsewhere.
+/// Returns the module of the folder that a path names: empty for the package itself, `None` for a
+/// module of another package.
 fn module(path: &str, is_package: bool) -> Option<&str> {
     let within = path.strip_prefix('.').or_else(|| path.strip_prefix(PACKAGE));
     let within = within.or((!is_package).then_some(path))?;
     within.trim_start_matches('.').split('.').next()
 }
 
-/// The names of a list `a, b as c`, without what they are bound to.
+/// Returns the names of a list `a, b as c`, without their aliases.
 fn names(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').filter_map(|item| item.split_whitespace().next())
 }
@@ -173,12 +173,12 @@ fn python_files_form_no_circle() {
     }
 }
 
-/// Files from pairs of name and text.
+/// Builds sources from pairs of name and text.
 fn sources_of(files: &[(&str, &str)]) -> Sources {
     files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-/// The imports as `a > b` lines, to compare.
+/// Returns the imports as `a > b` lines, for comparison.
 fn edges(imports: &Imports) -> Vec<String> {
     let of_file = |(name, used): (&String, &BTreeSet<String>)| {
         used.iter().map(|other| format!("{name} > {other}")).collect::<Vec<_>>()

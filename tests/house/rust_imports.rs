@@ -1,16 +1,16 @@
 //! Reads the imports of Rust files: `use` statements and paths in code.
 //!
-//! An import counts for the file that defines the item: a name that a module only hands on with
-//! `use` leads further. A glob counts for the file of its module. Modules under `#[cfg(test)]` are
-//! left out, as test code may look anywhere.
+//! An import counts for the file that defines the item: a name that a module re-exports is followed
+//! further. A glob counts for the file of its module. Modules under `#[cfg(test)]` are left out,
+//! because test code may use any module.
 
 use super::{Imports, Sources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The words before the name of an item.
+/// The keywords before the name of an item.
 const ITEMS: [&str; 7] = ["const", "enum", "fn", "static", "struct", "trait", "type"];
 
-/// What was read from a file.
+/// The imports and definitions of one file.
 #[derive(Default)]
 struct File<'a> {
     /// The path of its module from the root of the crate.
@@ -47,12 +47,12 @@ pub fn rust(sources: &Sources) -> Imports {
     all.files.iter().map(of_file).collect()
 }
 
-/// More names than one import leads through. A name may be bound to itself: `use itoa::itoa`.
+/// More names than one import passes through. A name may be bound to itself: `use itoa::itoa`.
 const MOST_HOPS: usize = 9;
 
 impl<'a> Crate<'a> {
-    /// Finds the file that defines what `path` names in `file`. Returns none for a whole module,
-    /// whose items count where they are used, and for a name from outside of the crate.
+    /// Finds the file that defines the item that `path` names in `file`. Returns `None` for a whole
+    /// module, whose items count where they are used, and for a name from outside the crate.
     fn definer(&self, file: &File<'a>, path: &[&'a str], hops: usize) -> Option<&'a str> {
         let (first, rest) = path.split_first().filter(|_| hops < MOST_HOPS)?;
         let mut module = [&file.module[..], &[first]].concat();
@@ -86,7 +86,7 @@ impl<'a> File<'a> {
         let mut file = Self { module: module.collect(), ..Self::default() };
         let tokens = file.without_tests(&tokens(text));
         let (mut handed_on, mut words) = (Vec::new(), BTreeSet::new());
-        // Modules inside of the file, each with the number of braces open before it.
+        // Modules inside the file, each with the number of open braces before it.
         let (mut here, mut inline, mut braces) = (file.module.clone(), Vec::new(), 0);
         let mut at = 0;
         while let Some(&token) = tokens.get(at) {
@@ -139,7 +139,7 @@ impl<'a> File<'a> {
             }
             at += 1;
         }
-        // A name that is handed on is an import only if the file uses it too.
+        // A re-exported name is an import only if the file uses it too.
         let used = handed_on.into_iter().filter(|(name, _)| words.contains(name));
         file.used.extend(used.map(|(_, path)| path));
         file

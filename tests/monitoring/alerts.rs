@@ -1,9 +1,9 @@
-//! The alerts, by the tool of those who load them.
+//! The alert rules, checked with promtool.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What promtool says; it must be content.
+/// Runs promtool, which must succeed, and returns its output.
 fn promtool(arguments: &[&str], folder: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let output = Command::new("promtool").args(arguments).current_dir(folder).output();

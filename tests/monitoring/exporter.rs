@@ -7,15 +7,15 @@ use std::process::{Child, Command, Stdio};
 use std::{collections::BTreeMap, env, path::PathBuf};
 use tempfile::TempDir;
 
-/// How long the exporters of these tests wait for a server that hangs, in milliseconds.
+/// The exporter's timeout for a server that hangs, in milliseconds.
 pub const TIMEOUT_MS: u64 = 700;
 
 pub struct Exporter {
     child: Child,
     directory: TempDir,
-    /// Where it listens, as `host:port`.
+    /// The address it listens on, as `host:port`.
     pub address: String,
-    /// What it printed when it was ready.
+    /// The line it printed when it was ready.
     pub greeting: String,
 }
 
@@ -50,14 +50,14 @@ impl Exporter {
         Self { child, directory, address, greeting }
     }
 
-    /// The page, which must be one.
+    /// Fetches the metrics page, and fails unless there is one.
     pub fn page(&self) -> String {
         let answer = http::get(&self.address, "/metrics");
         assert_eq!(answer.status, 200, "{}", answer.body);
         answer.body
     }
 
-    /// The samples of a page by name and labels.
+    /// Returns the samples of a page by name and labels.
     pub fn samples(&self) -> BTreeMap<String, f64> {
         let page = self.page();
         let lines = page.lines().filter(|line| !line.starts_with('#'));
@@ -68,7 +68,7 @@ impl Exporter {
         samples.collect()
     }
 
-    /// Which servers it shows, and whether they are up.
+    /// Returns the servers it shows, and whether they are up.
     pub fn up(&self) -> BTreeMap<String, bool> {
         let samples = self.samples().into_iter();
         let up = samples.filter_map(|(name, value)| {
@@ -78,7 +78,7 @@ impl Exporter {
         up.collect()
     }
 
-    /// What it has said besides the greeting.
+    /// Returns the lines it printed after the greeting.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.path().join("log")).expect("a log")
     }
@@ -95,7 +95,7 @@ impl Drop for Exporter {
     }
 }
 
-/// What the program says that cannot start, which it must tell by its exit status too.
+/// Returns the message of a program that cannot start, and checks its exit status.
 pub fn refusal(arguments: &[&str]) -> String {
     let output = Command::new(program()).args(arguments).output().expect("the exporter can be run");
     assert_eq!(output.status.code(), Some(2));

@@ -1,4 +1,4 @@
-//! As much of an HTTP client as the tests need, and what the exporter answers to odd ones.
+//! A minimal HTTP client for the tests, and the exporter's answers to unusual requests.
 
 use crate::exporter::Exporter;
 use crate::support::Server;
@@ -20,7 +20,7 @@ pub fn get(address: &str, path: &str) -> Answer {
         .unwrap_or_else(|| panic!("{address}{path}: no answer"))
 }
 
-/// What is answered to these bytes; nothing when the connection is closed instead.
+/// Sends these bytes and returns the answer; `None` if the connection is closed instead.
 pub fn ask(address: &str, request: &str) -> Option<Answer> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -81,8 +81,8 @@ fn clients_that_say_nothing_hold_nobody_up_for_long() {
     let started = Instant::now();
     assert_eq!(get(&exporter.address, "/metrics").status, 200);
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
-    // As many more as there are places: whoever comes then is told so, until the silent ones have
-    // had their time.
+    // As many connections again as there are places: each is told that there is none, until the
+    // silent ones time out.
     let mut more = Vec::new();
     let full = crate::support::eventually("there is no place", || {
         more.extend((0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()));
@@ -101,7 +101,7 @@ fn clients_that_say_nothing_hold_nobody_up_for_long() {
 fn clients_that_read_slowly_lose_their_page_and_keep_nobody_from_asking() {
     let server = Server::setup().with_tcp().start();
     let mut client = server.client();
-    // A page of more than what sockets hold for those that do not read.
+    // A page larger than the socket buffers of a client that does not read.
     for number in 0..10_000 {
         client.ok(&format!("RL.POLICY SET policy-{number} GCRA 6 10 60"));
         client.run(&format!("RL.USE user:42 policy-{number}"));
@@ -109,7 +109,7 @@ fn clients_that_read_slowly_lose_their_page_and_keep_nobody_from_asking() {
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
     let page = exporter.page();
     assert!(page.len() > 7_000_000, "{}", page.len());
-    // They have no room of their own, or the system would read in their place.
+    // The receive buffer is tiny, or the system would read in place of the client.
     let ask_only = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.set_recv_buffer_size(1_024).unwrap();
@@ -123,14 +123,14 @@ fn clients_that_read_slowly_lose_their_page_and_keep_nobody_from_asking() {
     let told = crate::support::eventually("no place for another page", || {
         let answer = ask(&exporter.address, "HEAD /metrics HTTP/1.1\r\n\r\n")?;
         if answer.status == 200 {
-            // It had a place that one of the slow ones did not get for it.
+            // There is a place left: another slow reader takes it.
             slow.push(ask_only());
         }
         (answer.status != 200).then_some(answer.status)
     });
     assert_eq!(told, 503);
     assert_eq!(get(&exporter.address, "/healthz").status, 200);
-    // Each keeps reading a little, which is no new deadline.
+    // Each keeps reading a little, which does not extend its deadline.
     crate::support::eventually("there is a place again", || {
         for mut stream in &slow {
             stream.set_read_timeout(Some(Duration::from_millis(1))).unwrap();

@@ -1,5 +1,5 @@
-//! A real Prometheus that scrapes the exporter, loads the alerts, and is asked what the dashboard
-//! asks.
+//! A real Prometheus that scrapes the exporter, loads the alerts, and runs the queries of the
+//! dashboard.
 
 use crate::exporter::Exporter;
 use crate::http;
@@ -23,8 +23,8 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// With the files of deploy/prometheus, in a hurry: what they do every few seconds happens
-    /// every few hundred milliseconds, and an alert waits for nothing.
+    /// Starts Prometheus with the files of deploy/prometheus, with intervals of hundreds of
+    /// milliseconds instead of seconds and without the waiting times of the alerts.
     fn scraping(exporter: &Exporter) -> Self {
         let directory = tempfile::tempdir().expect("a folder");
         let write =
@@ -65,7 +65,7 @@ impl Prometheus {
         fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
     }
 
-    /// What it answers to an expression, as JSON; it must be one.
+    /// Returns the answer to an expression, as JSON, and fails on an error.
     fn query(&self, expression: &str) -> String {
         let encoded: String = expression.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let answer = http::get(&self.address, &format!("/api/v1/query?query={encoded}"));
@@ -73,7 +73,7 @@ impl Prometheus {
         answer.body
     }
 
-    /// Waits until an expression has a result, and gives it.
+    /// Waits until an expression has a result, and returns it.
     fn wait_for(&self, expression: &str) -> String {
         eventually(expression, || {
             let answer = self.query(expression);
@@ -81,7 +81,7 @@ impl Prometheus {
         })
     }
 
-    /// Waits until this alert fires, for what is labelled so.
+    /// Waits until this alert fires with these labels.
     fn wait_for_alert(&self, name: &str, labels: &str) {
         self.wait_for(&format!("ALERTS{{alertstate=\"firing\",alertname=\"{name}\",{labels}}}"));
     }
@@ -136,7 +136,7 @@ fn prometheus_stores_the_series_and_its_alerts_fire_when_a_server_panics_and_whe
     assert!(!log.contains("level=warn") && !log.contains("level=error"), "{log}");
 }
 
-/// Every text under `key`, anywhere below.
+/// Collects every text under `key`, at any depth.
 fn texts_under<'a>(node: &'a Yaml<'a>, key: &str, found: &mut Vec<&'a str>) {
     if let Some(items) = node.as_sequence() {
         items.iter().for_each(|item| texts_under(item, key, found));
@@ -156,7 +156,7 @@ fn every_panel_of_the_dashboard_asks_for_series_that_are_there() {
     client.ok("RL.POLICY SET api GCRA 6 10 60");
     let exporter = Exporter::of_servers(&[&format!("redis://127.0.0.1:{}", server.port())]);
     let prometheus = Prometheus::scraping(&exporter);
-    // A rate is there once a counter has grown between two scrapes.
+    // A rate exists once a counter has grown between two scrapes.
     for outcome in ["allowed", "denied"] {
         eventually("a rate", || {
             assert_eq!(raw_error(&client.run("RL.USE api:42 api")), None);

@@ -1,4 +1,4 @@
-//! Which servers the exporter shows, and what it makes of those that do not answer.
+//! The servers that the exporter shows, and its page when some of them do not answer.
 
 use crate::exporter::{Exporter, TIMEOUT_MS, program, refusal};
 use crate::http;
@@ -27,7 +27,7 @@ fn url(server: &Server) -> String {
     format!("redis://{}", name(server))
 }
 
-/// How often a server was asked for its metrics.
+/// Returns the number of RL.METRICS calls a server has answered.
 fn times_asked(client: &mut Client) -> i64 {
     let told = client.info("commandstats");
     let calls = told.get("cmdstat_rl.metrics").map_or("calls=0", String::as_str);
@@ -93,7 +93,7 @@ fn a_server_that_dies_is_down_and_the_first_scrape_after_its_return_shows_it_up(
     assert_eq!(exporter.up(), down);
     one.start_again();
     assert_eq!(exporter.up(), up);
-    // Nobody has scraped between the two: what is kept is a connection to a process that is gone.
+    // No scrape came in between: the kept connection is to a process that has ended.
     one.start_again();
     assert_eq!(exporter.up(), up);
     let log = exporter.log();
@@ -136,7 +136,7 @@ fn an_exporter_whose_output_nobody_takes_still_answers() {
     assert!(!up(&second.expect("an answer")));
 }
 
-/// A port that takes connections and treats them so.
+/// Listens on a port and handles each connection with `behave`.
 fn port_of(behave: impl Fn(std::net::TcpStream) + Send + Sync + Clone + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let name = listener.local_addr().unwrap().to_string();
@@ -176,7 +176,7 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_the_others() {
         forever();
         drop(stream);
     });
-    // A byte now and then: each read ends in time, and the answer never.
+    // One byte at a time: every read ends in time, but the answer never ends.
     let trickling = port_of(|mut stream| {
         let _ = stream.write_all(b"$1000000\r\n");
         while stream.write_all(b"x").is_ok() {
@@ -204,10 +204,10 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_the_others() {
         let up = exporter.up();
         let took = started.elapsed();
         assert_eq!(up, expected);
-        // As long as one server may take, and some room for a machine that is busy.
+        // One server's timeout, plus a margin for a busy machine.
         assert!(took < Duration::from_millis(TIMEOUT_MS + 1500), "{took:?}");
     }
-    // However often it is scraped, a server that hangs has no more than one thread.
+    // A server that hangs has at most one thread, no matter how often it is scraped.
     let status = fs::read_to_string(format!("/proc/{}/status", exporter.pid())).unwrap();
     let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a count");
     assert!(threads.trim().parse::<u32>().unwrap() <= 1 + 4 + 1, "{threads}");
@@ -310,7 +310,7 @@ fn a_cluster_is_found_by_any_of_its_nodes_and_goes_on_without_the_one_that_was_n
     assert_eq!(exporter.up(), all(true));
 }
 
-/// Whether the nodes of the cluster that was named so are found.
+/// Returns true if the exporter finds the nodes of the cluster with this seed.
 fn found(exporter: &Exporter, seed: &str) -> bool {
     exporter.samples()[&format!("rl_exporter_discovery_up{{cluster=\"{seed}\"}}")] == 1.0
 }
@@ -319,7 +319,7 @@ fn found(exporter: &Exporter, seed: &str) -> bool {
 fn a_node_that_was_removed_from_its_cluster_takes_none_of_the_others_with_it() {
     let cluster = Cluster::start();
     let names: Vec<_> = cluster.nodes.iter().map(name).collect();
-    // By the one that leaves, and by one that stays.
+    // One exporter asks the node that leaves, the other a node that stays.
     let by_leaver = Exporter::start(&["--cluster", &url(&cluster.nodes[2])], &[]);
     let by_other = Exporter::start(&["--cluster", &url(&cluster.nodes[0])], &[]);
     for exporter in [&by_leaver, &by_other] {
@@ -401,7 +401,7 @@ fn tls_is_spoken_to_who_has_a_certificate_of_the_authority_that_is_named() {
     assert_eq!(wary.up(), BTreeMap::from([(name, false)]), "{}", wary.log());
 }
 
-/// The words of a list in the compose file.
+/// Returns the words of a list in the compose file.
 fn composed(service: &str, keys: &[&str]) -> Vec<String> {
     let text =
         include_str!("../../deploy/compose.yaml").replace("${METRICS_PASSWORD:?choose one}", "pw");
@@ -437,7 +437,7 @@ fn the_server_of_the_compose_file_decides_is_healthy_and_lets_the_exporter_in() 
     let check = composed("limiter", &["healthcheck", "test"]);
     assert_eq!(check[..2], ["CMD", "valkey-cli"]);
     let healthy = Command::new("redis-cli").args(["-p", &port]).args(&check[2..]).output();
-    // By its own command first: what was started may be a script around it.
+    // By the server's own command first: the started process may be a script around it.
     let _ = Command::new("redis-cli").args(["-p", &port, "SHUTDOWN", "NOSAVE"]).output();
     let _ = server.kill();
     let _ = server.wait();

@@ -1,5 +1,5 @@
-//! A picture: a row for each algorithm, time from left to right, a bar for what came at a time.
-//! Positions are whole pixels, so that every machine draws the same bytes.
+//! A picture: a row for each algorithm, time from left to right, a bar for the calls of each time
+//! span. Positions are whole pixels, so that every machine draws the same bytes.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -19,24 +19,24 @@ const ALLOWED_AT: i32 = RIGHT + 44;
 const DENSEST_AT: i32 = RIGHT + 112;
 const WIDTH: i32 = RIGHT + 150;
 
-/// The first row, and how far the next one is.
+/// The top of the first row, and the distance to the next one.
 const TOP: i32 = 96;
 const ROW: i32 = 62;
 const BOTTOM: i32 = TOP + ROW * RULES.len() as i32;
 const HEIGHT: i32 = BOTTOM + 44;
 
-/// The highest bar of a picture, and the most for one call.
+/// The height of the highest bar, and the maximum height for one call.
 const BAR: i32 = 48;
 const CALL: i32 = 20;
 
-/// Told apart by how dark they are, too.
+/// The colours differ in brightness too.
 const ACTING: RGBColor = RGBColor(0, 92, 160);
 const WAITING: RGBColor = RGBColor(134, 190, 230);
 const DENIED: RGBColor = RGBColor(222, 222, 222);
 const EDGE: RGBColor = RGBColor(200, 90, 0);
 const LINE: RGBColor = RGBColor(190, 190, 190);
 
-/// How a text looks, and on which side of its position it stands.
+/// The style of a text, and the side of its position on which it stands.
 struct Lettering {
     size: i32,
     colour: RGBColor,
@@ -85,7 +85,7 @@ pub fn draw(traffic: &Traffic, passages: &[Passage]) -> String {
 }
 
 fn draw_on<'a>(area: &Area<'a>, traffic: &Traffic, passages: &[Passage]) -> Drawn<'a> {
-    // Pages are dark for some, and the texts are not light.
+    // The background is white because some readers use dark pages, and the texts are dark.
     area.fill(&WHITE)?;
     TITLE.write(area, traffic.title, (MARGIN, 24))?;
     legend(area)?;
@@ -126,8 +126,8 @@ fn numbers<'a>(area: &Area<'a>, passage: &Passage, base: i32) -> Drawn<'a> {
     DENSEST.write(area, &passage.densest().to_string(), (DENSEST_AT, base - 20))
 }
 
-/// What was asked, the allowed below the denied; before it, what acts now. Where all that is
-/// allowed acts at once, the one hides the other.
+/// Draws the calls of a bar, the allowed below the denied, and in front of them the calls that act
+/// now. Where all allowed calls act at once, the front bar hides the other.
 fn stack<'a>(
     area: &Area<'a>,
     bar: &Bar,

@@ -1,18 +1,18 @@
-//! The traffic of the pictures, the rules it is played through, and what came through.
+//! The traffic of the pictures, the rules that decide it, and the calls they allow.
 
 use crate::support::{BASE_US, Client};
 
-/// How long each picture lasts.
+/// The length of each picture.
 pub const END_MS: i64 = 40_000;
 
-/// The window of the rules, and the time in which the buckets and GCRA fill.
+/// The window of the rules, and the time to refill a bucket or GCRA.
 pub const WINDOW_MS: i64 = 10_000;
 
-/// Where the first window of FIXED and SLIDING ends. Theirs lie on the clock, and traffic seldom
-/// begins just where a window does.
+/// The end of the first window of FIXED and SLIDING. Their windows are aligned to the clock, and
+/// traffic rarely starts where a window does.
 pub const FIRST_EDGE_MS: i64 = 2_000;
 
-/// One way to call.
+/// A named sequence of calls.
 pub struct Traffic {
     pub name: &'static str,
     pub title: &'static str,
@@ -33,7 +33,8 @@ pub const BURSTY: Traffic = Traffic {
     title: "Bursty: 12 calls at once, against a limit of 10 in 10 s",
     bar_ms: 1_000,
     calls_ms: || {
-        // A pause between two times three: who saves up in it, and who does not.
+        // The pause between two groups of three bursts separates the rules that accumulate an
+        // allowance from those that do not.
         let bursts_ms = [0, 5_000, 10_000, 25_000, 30_000, 35_000];
         bursts_ms.into_iter().flat_map(|at_ms| [at_ms; 12]).collect()
     },
@@ -50,9 +51,9 @@ pub const GREEDY: Traffic = Traffic {
 pub struct Rule {
     pub algorithm: &'static str,
     pub arguments: &'static str,
-    /// What to see of it.
+    /// A remark for the reader.
     pub remark: &'static str,
-    /// Whether its windows lie on the clock.
+    /// Whether its windows are aligned to the clock.
     pub has_edges: bool,
 }
 
@@ -86,11 +87,11 @@ impl Rule {
 struct Answer {
     at_ms: i64,
     is_allowed: bool,
-    /// How long an allowed call waits before it acts: 0 but for the leaky bucket.
+    /// The time an allowed call waits before it acts: 0 except for the leaky bucket.
     wait_ms: i64,
 }
 
-/// What one rule made of the traffic.
+/// The answers of one rule to the traffic.
 #[derive(Default)]
 pub struct Passage(Vec<Answer>);
 
@@ -99,7 +100,7 @@ pub struct Passage(Vec<Answer>);
 pub struct Bar {
     pub allowed: i32,
     pub denied: i32,
-    /// The allowed ones that act in this time, whenever they were made.
+    /// The allowed calls that act in this time, no matter when they were made.
     pub acting: i32,
 }
 
@@ -122,7 +123,7 @@ pub fn play(client: &mut Client, traffic: &Traffic) -> [Passage; RULES.len()] {
 }
 
 impl Passage {
-    /// When each allowed call acts.
+    /// Returns the time at which each allowed call acts.
     pub fn acts_ms(&self) -> Vec<i64> {
         let allowed = self.0.iter().filter(|answer| answer.is_allowed);
         allowed.map(|answer| answer.at_ms + answer.wait_ms).collect()
@@ -136,7 +137,7 @@ impl Passage {
         self.acts_ms().len()
     }
 
-    /// The most that acted in any stretch as long as the window.
+    /// Returns the most calls that acted in any span as long as the window.
     pub fn densest(&self) -> usize {
         let acts_ms = self.acts_ms();
         let acting_from = |start_ms: &i64| {
@@ -146,7 +147,7 @@ impl Passage {
         acts_ms.iter().map(acting_from).max().unwrap_or(0)
     }
 
-    /// One bar after the other, from the first call to the end of the picture.
+    /// Returns the bars in order, from the first call to the end of the picture.
     pub fn bars(&self, bar_ms: i64) -> Vec<Bar> {
         let bar_at = |at_ms: i64| usize::try_from(at_ms / bar_ms).expect("time runs forward");
         let mut bars = vec![Bar::default(); bar_at(END_MS)];
@@ -155,7 +156,7 @@ impl Passage {
             bar.allowed += i32::from(answer.is_allowed);
             bar.denied += i32::from(!answer.is_allowed);
         }
-        // Who waits beyond the end acts outside of the picture.
+        // A call that waits past the end acts outside the picture.
         for at_ms in self.acts_ms().into_iter().filter(|at_ms| *at_ms < END_MS) {
             bars[bar_at(at_ms)].acting += 1;
         }

@@ -1,5 +1,5 @@
-//! A way to a server on which the replies of our commands are lost: the server has counted, and
-//! the caller will never know.
+//! A proxy to a server that drops the replies of the module's commands: the server has counted, and
+//! the caller never knows.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,21 +7,21 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What the caller sees instead of the reply.
+/// The fate of a reply, as the caller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Loss {
     /// The connection ends.
     Cut,
-    /// The connection ends, for the first so many calls; then replies come through.
+    /// The connection ends for the first `n` calls; then replies arrive.
     CutFirst(usize),
-    /// Nothing at all.
+    /// No reply arrives.
     Silence,
-    /// Nothing at all, from so many calls on.
+    /// No reply arrives after the first `n` calls.
     SilenceAfter(usize),
 }
 
 impl Loss {
-    /// Whether the reply to a call is lost, when so many calls came before it.
+    /// Returns true if the reply to a call is lost after `before` earlier calls.
     fn takes(self, before: usize) -> bool {
         match self {
             Self::CutFirst(calls) => before < calls,
@@ -31,18 +31,18 @@ impl Loss {
     }
 }
 
-/// What all connections of one way share.
+/// The state shared by all connections of one proxy.
 #[derive(Default)]
 struct Traffic {
-    /// Calls of ours that went to the server.
+    /// The module's calls that went to the server.
     calls: AtomicUsize,
     /// Connections that the caller still holds.
     open: AtomicUsize,
-    /// A server whose connection ends may not read what was sent before: none ends too early.
+    /// A server whose connection ends may not read the bytes sent before: all are kept open.
     kept: Mutex<Vec<TcpStream>>,
 }
 
-/// Listens on a port of its own and passes everything on, but for replies to commands `RL.*`.
+/// Listens on a port of its own and forwards everything except replies to commands `RL.*`.
 pub struct LossyWay {
     pub port: u16,
     traffic: Arc<Traffic>,
@@ -65,7 +65,8 @@ impl LossyWay {
         Self { port, traffic }
     }
 
-    /// How many calls of ours the server got, once no caller holds a connection any more.
+    /// Returns the number of the module's calls at the server, once the caller has closed all
+    /// connections.
     pub fn calls_when_all_have_left(&self) -> Option<usize> {
         (self.traffic.open.load(SeqCst) == 0).then(|| self.traffic.calls.load(SeqCst))
     }
@@ -75,7 +76,7 @@ impl LossyWay {
 fn pass(caller: TcpStream, server: TcpStream, loss: Loss, traffic: &Arc<Traffic>) {
     let clone = |stream: &TcpStream| stream.try_clone().expect("a second handle");
     traffic.kept.lock().expect("no thread has panicked").push(clone(&server));
-    // Held while a call is sent, so that no reply to it can pass before it is known as one.
+    // Held while a call is sent, so that its reply cannot pass before the call is counted.
     let lost = Arc::new(Mutex::new(false));
     let (mut from_caller, mut to_server) = (clone(&caller), clone(&server));
     let (known, shared) = (Arc::clone(&lost), Arc::clone(traffic));

@@ -1,4 +1,4 @@
-//! The programs that the pages print, found and run as they stand there.
+//! Finds the programs that the pages print, and runs them unchanged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,12 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The text of a page of the repository.
+/// Returns the text of a page of the repository.
 pub fn page(name: &str) -> String {
     fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// The one fenced block of a page, in a language, that contains `mark`.
+/// Returns the one fenced block of a page, in a language, that contains `mark`.
 pub fn block(name: &str, language: Language, mark: &str) -> String {
     let fence = match language {
         Language::Python => "\n```python\n",
@@ -39,7 +39,8 @@ pub fn block(name: &str, language: Language, mark: &str) -> String {
     format!("{}\n", found[0])
 }
 
-/// The calls that a section of a page shows with what they answer, as `CALL -> answer`, in order.
+/// Returns the calls that a section of a page shows with their answers, as `CALL -> answer`, in
+/// order.
 pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
     let text = page(name);
     let (_, section) = text.split_once(&format!("\n{heading}\n")).expect("the section");
@@ -50,11 +51,11 @@ pub fn calls(name: &str, heading: &str) -> Vec<(String, String)> {
     shown.map(|(call, answer)| (call.trim().to_owned(), answer.trim().to_owned())).collect()
 }
 
-/// Runs a program whose server is the given port, and gives what it prints.
+/// Runs a program with its server on the given port, and returns its output.
 ///
 /// # Panics
 ///
-/// When it fails; the message is what it printed as an error.
+/// Panics if the program fails; the message is its standard error.
 pub fn run(language: Language, program: &str, port: u16) -> String {
     assert!(program.contains(PRINTED_PORT), "the program connects to {PRINTED_PORT}:\n{program}");
     let program = program.replace(PRINTED_PORT, &port.to_string());
@@ -71,7 +72,7 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
         Language::JavaScript => {
             let file = directory.path().join("snippet.mjs");
             fs::write(&file, &program).expect("the snippet is written");
-            // An import looks beside the program and nowhere else.
+            // An import looks only next to the program.
             let modules = directory.path().join("node_modules");
             std::os::unix::fs::symlink(clients.join("node/node_modules"), modules)
                 .expect("a link to the clients");
@@ -86,14 +87,14 @@ pub fn run(language: Language, program: &str, port: u16) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A program that is ended when it hangs: it would hold the test for ever.
+/// Returns a command that ends a program after a deadline, or it would block the test for ever.
 fn within_deadline(program: &str) -> Command {
     let mut command = Command::new("timeout");
     command.args(["60", program]);
     command
 }
 
-/// Where the clients are.
+/// Returns the folder of the clients.
 fn clients() -> PathBuf {
     let cache = root().join(".cache/clients");
     let versions = cache.join("versions");

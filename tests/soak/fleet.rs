@@ -1,5 +1,6 @@
-//! A primary and its replica, both with an append-only file that is synced at every write, and what
-//! can happen to them. No fault may lose an allowed call: each waits for what it needs to know.
+//! A primary and its replica, both with an append-only file that is synced at every write, and the
+//! faults injected into them. No fault may lose an allowed call: each fault waits until the data it
+//! needs is stored.
 
 use std::process::Command;
 
@@ -10,14 +11,14 @@ use crate::support::{Client, Server, eventually};
 pub struct Fleet {
     primary: Server,
     replica: Server,
-    /// Connections to the two.
+    /// Connections to both.
     pub client: Client,
     pub reader: Client,
     now_us: i128,
     slots: i128,
 }
 
-/// What happens, and the name it is counted under.
+/// A fault, and the name it is counted under.
 pub type Fault = (&'static str, fn(&mut Fleet));
 
 pub const FAULTS: [Fault; 7] = [
@@ -63,7 +64,7 @@ impl Fleet {
         self.reader.freeze(us);
     }
 
-    /// Changes the setting on both servers.
+    /// Changes `rl.sliding-log-slots` on both servers.
     pub fn set_slots(&mut self, slots: i128) {
         self.slots = slots;
         let line = format!("CONFIG SET rl.sliding-log-slots {slots}");
@@ -71,7 +72,7 @@ impl Fleet {
         self.reader.ok(&line);
     }
 
-    /// The clock and the setting are the servers' own, and gone after a restart.
+    /// Sets the clock and the setting of each server again: a restart loses them.
     fn set_up(&mut self) {
         self.freeze(self.now_us);
         self.set_slots(self.slots);
@@ -81,11 +82,11 @@ impl Fleet {
         self.reader.ok(&format!("REPLICAOF 127.0.0.1 {}", self.primary.port()));
     }
 
-    /// Waits until the replica has acknowledged all that was written.
+    /// Waits until the replica has acknowledged all writes.
     pub fn wait(&mut self) {
         let client = &mut self.client;
         eventually("WAIT counts the replica", || {
-            // WAIT acknowledges what this connection wrote; a new one has to write something.
+            // WAIT acknowledges the writes of this connection, so a new one has to write something.
             client.ok("SET mark 1");
             (client.integer("WAIT 1 500") == 1).then_some(())
         });
@@ -127,10 +128,10 @@ impl Fleet {
         self.client.ok("DEBUG RELOAD");
     }
 
-    /// Ends the primary as an administrator does, and starts it on its snapshot alone.
+    /// Stops the primary as an administrator does, and starts it on its snapshot alone.
     fn shut_down(&mut self) {
         self.wait_for_rewrite();
-        // The log goes on through restarts.
+        // The log file is kept through restarts.
         let farewells = || self.primary.log().matches("bye bye").count();
         let before = farewells();
         let pid = self.client.info("server")["process_id"].clone();
@@ -144,7 +145,7 @@ impl Fleet {
         self.set_up();
     }
 
-    /// The primary is lost, the replica takes over, and the lost one comes back as its replica.
+    /// Kills the primary, promotes the replica, and starts the killed server as its replica.
     fn fail_over(&mut self) {
         self.wait();
         self.primary.crash();

@@ -1,4 +1,4 @@
-//! A key of leases in a soak, and who is known to hold one.
+//! A key of leases in a soak, and its known holders.
 
 use redis::Value;
 use redis_throttle_engine::oracle::{Answer, DAY_US, Leases, Source as _};
@@ -7,7 +7,7 @@ use crate::Counts;
 use crate::support::Random;
 use crate::traffic::{Sent, five};
 
-/// How many different holders ask: few, and more than a compact form has room for.
+/// The numbers of different holders: a few, and more than a compact encoding has room for.
 pub const HOLDERS: [u64; 3] = [4, 30, 400];
 
 /// One key.
@@ -22,7 +22,7 @@ impl Held {
         Self { name: format!("LEASE:{}", random.next()), leases: Leases::default(), holders }
     }
 
-    /// A call, and what it must answer; the list has made it already.
+    /// Draws a call with its expected answer. The list has already made the call.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let id = format!("h{}", random.below(self.holders));
         let limit = random.between(1, i128::from(self.holders));
@@ -56,7 +56,7 @@ impl Held {
         Sent { words, expected: Some(expected) }
     }
 
-    /// A look at this key by somebody new, and what it must answer.
+    /// Returns a peek at this key by a new holder, with its expected answer.
     pub fn look(&self, now_us: i128) -> Sent {
         let answer: Answer = self.leases.clone().lease(b"new", 1, 1_000_000, now_us);
         let words = ["RL.PEEK", &self.name, "LEASE", "new", "1", "1"].map(str::to_owned).into();

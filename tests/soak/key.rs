@@ -1,11 +1,11 @@
-//! A key of a soak: the rules that it is called by, in words, and what it is known to hold.
+//! A key of a soak: its rules, in words, and the state it is known to hold.
 
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::{AnyOracle, AnySubject, Limits, Share, Verb};
 
 use crate::support::Random;
 
-/// One key, and the two rules that it is called by.
+/// One key and its two rules.
 pub struct Key {
     pub name: String,
     pub subject: AnySubject,
@@ -14,7 +14,7 @@ pub struct Key {
     pub calls: u64,
 }
 
-/// What is asked of a key: under which limits, for how much, and whether a part would do.
+/// A call on a key: its limits, its cost, and whether a partial grant is enough.
 #[derive(Clone, Copy)]
 pub struct Asked {
     pub limits: Limits,
@@ -33,22 +33,22 @@ impl Key {
         self.subject.algorithm == Algorithm::Backoff
     }
 
-    /// One of the two rules, mostly the first, and a cost.
+    /// Draws one of the two rules, mostly the first, and a cost.
     pub fn ask(&self, random: &mut Random, slots: i128) -> Asked {
         let limits = Limits { slots, ..self.rules[usize::from(random.below(8) == 0)] };
         let cost = Share::draw(random).of(&limits);
         Asked { limits, cost: if self.counts_delays() { 1 } else { cost }, partial: false }
     }
 
-    /// All that the first rule has.
+    /// Returns a call for the full limit of the first rule.
     pub fn ask_for_all(&self, slots: i128) -> Asked {
         let limits = Limits { slots, ..self.rules[0] };
         let cost = if self.counts_delays() { 1 } else { limits.capacity };
         Asked { limits, cost, partial: false }
     }
 
-    /// The rule as `RL.ALL` takes it: the algorithm's name, then what stands after the key in its
-    /// own command.
+    /// Returns the rule as `RL.ALL` takes it: the algorithm's name, then the arguments that follow
+    /// the key in its own command.
     pub fn rule(&self, asked: &Asked) -> String {
         let Asked { limits, cost, partial } = asked;
         let AnySubject { algorithm, words, .. } = self.subject;
@@ -62,7 +62,7 @@ impl Key {
         rule
     }
 
-    /// The words of a call of this key alone.
+    /// Returns the words of a call on this key alone.
     pub fn words(&self, verb: Verb, asked: &Asked) -> Vec<String> {
         let (key, rule) = (&self.name, self.rule(asked));
         let line = match verb {
@@ -75,7 +75,7 @@ impl Key {
         in_words(&line)
     }
 
-    /// The words of a look at this key.
+    /// Returns the words of a peek at this key.
     pub fn look(&self, asked: &Asked) -> Vec<String> {
         in_words(&format!("RL.PEEK {} {}", self.name, self.rule(asked)))
     }
@@ -85,7 +85,7 @@ fn in_words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-/// A duration in seconds.
+/// Formats a duration in seconds.
 pub fn duration(us: i128) -> String {
     format!("{}.{:06}", us / 1_000_000, us % 1_000_000)
 }

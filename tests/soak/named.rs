@@ -1,8 +1,8 @@
-//! Keys of policies in a soak, and what is known to have become of their calls.
+//! Keys of policies in a soak, and the known outcomes of their calls.
 //!
-//! Half of them have their rule from the `DEFAULT` of each call, half from a policy in the shadow.
-//! Nobody else calls them, so that all is known: what the keys hold, whether they are there, and
-//! what each policy has to have counted.
+//! Half of the keys have their rule from the `DEFAULT` of each call, half from a policy in shadow
+//! mode. No other client calls them, so everything is known: the state, whether the key exists, and
+//! the counts of each policy.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::support::Random;
 use crate::support::statistics::{Stats, listed};
 use crate::traffic::{CALLS_PER_KEY, Sent, five};
 
-/// The keys, and what is to be found in the statistics of the primary.
+/// The keys, and the statistics expected on the primary.
 pub struct Named {
     keys: Vec<Use>,
     seen: BTreeMap<String, Stats>,
@@ -26,7 +26,7 @@ struct Use {
     policy: String,
     is_shadow: bool,
     key: Key,
-    /// Whether the key is there, and so no call is the first.
+    /// Whether the key exists, so that the next call is not the first.
     is_there: bool,
 }
 
@@ -43,7 +43,7 @@ impl Use {
         Asked { limits, cost: 1, partial: false }
     }
 
-    /// Makes the policy known to a server that has lost it, or has another.
+    /// Sets the policy on a server that has lost it or has another definition.
     fn set(&self, fleet: &mut Fleet) {
         if self.is_shadow {
             let rule = self.key.rule(&self.asked(1_024));
@@ -61,14 +61,14 @@ impl Named {
         Self { keys: keys.collect(), seen: BTreeMap::new() }
     }
 
-    /// Begins to count on a server that may be another one, or have forgotten.
+    /// Sets the policies and resets the counts, on a server that may be another or have lost both.
     pub fn begin(&mut self, fleet: &mut Fleet) {
         self.keys.iter().for_each(|named| named.set(fleet));
         fleet.client.ok("RL.POLICY RESETSTAT");
         self.seen.clear();
     }
 
-    /// A call, and what it must answer; the model has made it already.
+    /// Draws a call with its expected answer. The model has already made the call.
     pub fn draw(
         &mut self,
         random: &mut Random,
@@ -129,7 +129,7 @@ impl Named {
         Sent { words, expected: Some(Value::Array(fields)) }
     }
 
-    /// Deletes keys that have been called often enough; some policies change with it.
+    /// Deletes keys that have had enough calls, and changes some policies with them.
     pub fn retire(&mut self, random: &mut Random, fleet: &mut Fleet) {
         for named in self.keys.iter_mut().filter(|named| named.key.calls >= CALLS_PER_KEY) {
             fleet.client.integer(&format!("DEL {}", named.key.name));
@@ -141,7 +141,7 @@ impl Named {
         }
     }
 
-    /// The statistics of the primary are the sum of what its clients saw.
+    /// Checks that the statistics of the primary are the sum of the answers its clients received.
     pub fn check(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         let counted = listed(&mut fleet.client, "RL.POLICY STATS").into_iter();
         let touched = counted.filter(|(_, stats)| *stats != Stats::default());

@@ -1,4 +1,4 @@
-//! A key with reservations in a soak, and what is known to be held and settled.
+//! A key with reservations in a soak, and the reservations and settlements it is known to hold.
 
 use redis_throttle_engine::oracle::{
     AnyCall, AnySubject, ReservationStep as Step, Reserved, Subject, Verb, WindowModel, act,
@@ -22,7 +22,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
         Self { subject, key: Key::new(random, subject), model: Reserved::default() }
     }
 
-    /// A call, and what it must answer; the model has made it already.
+    /// Draws a call with its expected answer. The model has already made the call.
     pub fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         if self.key.calls >= CALLS_PER_KEY {
             *self = Self::new(random, self.subject);
@@ -64,7 +64,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
                 format!("RL.RESERVE {name} {id} {} {}", duration(ttl_us), rule(cost))
             }
             Step::Commit(None) => format!("RL.COMMIT {name} {id} {}", rule(1)),
-            // A rule leaves out the cost of 1, and a settlement as reserved has none.
+            // A rule omits a cost of 1, and a commit of the reserved cost has none.
             Step::Commit(Some(1)) => format!("RL.COMMIT {name} {id} {} COST 1", rule(1)),
             Step::Commit(Some(cost)) => format!("RL.COMMIT {name} {id} {}", rule(cost)),
             Step::Cancel => format!("RL.CANCEL {name} {id} {}", rule(1)),
@@ -72,7 +72,7 @@ impl<S: Subject<Model: WindowModel>> Booked<S> {
         line.split(' ').map(str::to_owned).collect()
     }
 
-    /// A look at this key, and what it must answer.
+    /// Returns a peek at this key with its expected answer.
     pub fn look(&self, now_us: i128) -> Sent {
         let asked = self.key.ask_for_all(16);
         let mut model = self.model.clone();

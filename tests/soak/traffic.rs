@@ -1,4 +1,4 @@
-//! The calls of a soak: which there are, how they are sent, and what has to be answered.
+//! The calls of a soak: their forms, the ways they are sent, and their expected answers.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm;
@@ -17,22 +17,23 @@ use crate::support::{Random, raw_error};
 /// Keys for each algorithm.
 const KEYS: usize = 4;
 
-/// The most rules that one call has.
+/// The maximum number of rules in one call.
 const RULES_MAX: usize = 16;
 
-/// A key is deleted and called by other rules after so many calls, or the models get slow.
+/// The number of calls after which a key is deleted and gets other rules. More would make the
+/// models slow.
 pub const CALLS_PER_KEY: u64 = 400;
 
-/// The settings of `rl.sliding-log-slots` that a soak goes through.
+/// The values of `rl.sliding-log-slots` that a soak sets in turn.
 const SLOTS: [i128; 3] = [16, 256, 1_024];
 
 /// A script that makes any call.
 const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 
-/// A call that is on its way.
+/// A call that was sent.
 pub struct Sent {
     pub words: Vec<String>,
-    /// What must be answered; nothing, when the call is to be refused.
+    /// The expected answer; `None` if the call is to be refused.
     pub expected: Option<Value>,
 }
 
@@ -67,13 +68,13 @@ impl Traffic {
         self.slots
     }
 
-    /// The time that one of the rules is about.
+    /// Returns a time span that matters to one of the rules.
     pub fn some_span_us(&self, random: &mut Random) -> i128 {
         let key = random.pick(&self.keys);
         (key.subject.span_us)(random.pick(&key.rules))
     }
 
-    /// Some calls at one time, in one of the ways that clients make them.
+    /// Makes some calls at one instant, in one of the ways clients use.
     pub fn batch(
         &mut self,
         random: &mut Random,
@@ -108,7 +109,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// A call, and what it must answer; the models have made it already.
+    /// Draws a call with its expected answer. The models have already made the call.
     fn draw(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         match random.below(13) {
             0 => self.draw_peek(random, now_us, counts),
@@ -134,7 +135,7 @@ impl Traffic {
         look(key, &asked, now_us)
     }
 
-    /// A call of one key, in any way.
+    /// Draws a call on one key, in any form.
     fn draw_single(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let slots = self.slots;
         let index = random.below(self.keys.len() as u64) as usize;
@@ -163,7 +164,7 @@ impl Traffic {
         Sent { words, expected: done.map(|(answer, _)| five(answer)) }
     }
 
-    /// A call by several rules, mostly by few.
+    /// Draws a call with several rules, mostly few.
     fn draw_several(&mut self, random: &mut Random, now_us: i128, counts: &mut Counts) -> Sent {
         let most = if random.below(8) == 0 { RULES_MAX } else { 4 };
         let mut left: Vec<_> = (0..self.keys.len()).collect();
@@ -185,7 +186,7 @@ impl Traffic {
         sent
     }
 
-    /// A call by several rules, and what it leaves.
+    /// Makes a call with several rules in the models and returns it with its expected answer.
     fn several(
         &self,
         command: &str,
@@ -205,10 +206,10 @@ impl Traffic {
         (Sent { words, expected: Some(Value::Array(fields.collect())) }, models)
     }
 
-    /// Deletes keys that have been called often enough, and lets others take their place.
+    /// Deletes keys that have had enough calls, and replaces them.
     fn retire(&mut self, random: &mut Random, fleet: &mut Fleet, counts: &mut Counts) {
         for key in self.keys.iter_mut().filter(|key| key.calls >= CALLS_PER_KEY) {
-            // Half of them go on under other limits.
+            // Half of them continue under other limits.
             if random.below(2) == 0 {
                 fleet.client.integer(&format!("DEL {}", key.name));
                 key.model = (key.subject.none)();
@@ -220,17 +221,18 @@ impl Traffic {
         }
     }
 
-    /// Makes its policies known to the primary, which begins to count their calls.
+    /// Sets its policies on the primary, which starts to count their calls.
     pub fn begin_statistics(&mut self, fleet: &mut Fleet) {
         self.named.begin(fleet);
     }
 
-    /// The primary has counted under policies what its clients saw.
+    /// Checks that the primary has counted under each policy the calls its clients made.
     pub fn check_statistics(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         self.named.check(fleet, counts)
     }
 
-    /// Once the replica has received everything, PEEK and PEEKALL answer there as on the primary.
+    /// Checks that PEEK and PEEKALL answer on the replica as on the primary, once the replica has
+    /// received everything.
     pub fn check_replica(&self, fleet: &mut Fleet, counts: &mut Counts) -> Result<(), String> {
         fleet.wait();
         let now_us = fleet.now_us();
@@ -252,7 +254,7 @@ impl Traffic {
     }
 }
 
-/// A look at a key, which leaves its model as it is.
+/// Returns a peek at a key, which leaves its model unchanged.
 fn look(key: &Key, asked: &Asked, now_us: i128) -> Sent {
     let verb = if asked.partial { Verb::Partly } else { Verb::Decide };
     let answer = key.model.copy().act(verb, &asked.limits, now_us, asked.cost);
@@ -265,7 +267,7 @@ fn integers(answer: Answer) -> [Value; 5] {
         .map(|number| Value::Int(number.try_into().expect("a number of 64 bits")))
 }
 
-/// The five integers of an answer.
+/// Returns the five integers of an answer.
 pub fn five(answer: Answer) -> Value {
     Value::Array(integers(answer).into())
 }
@@ -277,7 +279,7 @@ fn scripted(words: Vec<String>) -> Vec<String> {
     start.into_iter().chain([key, command]).chain(words).collect()
 }
 
-/// All numbers have to be the models'.
+/// Compares every number of a reply with the model's.
 fn compare(sent: &Sent, reply: &Value, now_us: i128, counts: &mut Counts) -> Result<(), String> {
     counts.add("calls", 1);
     let refusals = ["ERR invalid cost: ", "ERR invalid id: already committed"];

@@ -1,8 +1,8 @@
-//! The algorithms that allow units per period, for the tests that hold for each of them.
+//! The algorithms that allow units per period, for the tests that apply to each of them.
 
 use redis_throttle_engine::algorithms::{Algorithm as Row, Argument};
 
-/// One algorithm, as its command and as the word that PEEK and INSPECT use.
+/// One algorithm, with the name of its command and its name in PEEK and INSPECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Algorithm {
     pub name: &'static str,
@@ -17,10 +17,11 @@ pub const SLIDINGLOG: Algorithm = Algorithm::of(Row::SlidingLog);
 pub const TOKENBUCKET: Algorithm = Algorithm::of(Row::TokenBucket);
 pub const LEAKYBUCKET: Algorithm = Algorithm::of(Row::LeakyBucket);
 pub const GCRA: Algorithm = Algorithm::of(Row::Gcra);
-/// Its windows are units of the calendar, so it is none of those below.
+/// The calendar quota. Its windows are calendar units, so it is not among those below.
 pub const QUOTA: Algorithm = Algorithm::of(Row::CalendarQuota);
 
-/// Those of the engine's table that take a limit and a period, or a capacity, a rate and a period.
+/// The algorithms of the engine's table that take a limit and a period, or a capacity, a rate and a
+/// period.
 pub const ALGORITHMS: [Algorithm; per_period(Row::ALL.len())] = {
     let mut all = [FIXED; per_period(Row::ALL.len())];
     let mut at = 0;
@@ -54,7 +55,7 @@ impl Algorithm {
         Self { name: row.name(), command: row.command(), has_rate }
     }
 
-    /// The arguments after the key for `limit` per `period`: of the rate algorithms, a
+    /// Returns the arguments after the key for `limit` per `period`; for the rate algorithms, a
     /// capacity of `limit` that refills at `limit` per `period`.
     pub fn arguments(&self, limit: u64, period: &str) -> String {
         if self.has_rate {
@@ -64,12 +65,12 @@ impl Algorithm {
         }
     }
 
-    /// The deciding call for `limit` per `period`.
+    /// Returns the deciding call for `limit` per `period`.
     pub fn call(&self, key: &str, limit: u64, period: &str) -> String {
         format!("{} {key} {}", self.command, self.arguments(limit, period))
     }
 
-    /// The same question asked with PEEK.
+    /// Returns the same call as a PEEK.
     pub fn peek(&self, key: &str, limit: u64, period: &str) -> String {
         format!("RL.PEEK {key} {} {}", self.name, self.arguments(limit, period))
     }

@@ -1,4 +1,4 @@
-//! A connection that compares replies as they are: no conversion hides a wrong type.
+//! A connection that compares raw replies: no conversion hides a wrong type.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::poll::{DEADLINE, eventually};
 /// The five integers of a deciding reply: allowed, limit, remaining, retry after, reset after.
 pub type Reply = [i64; 5];
 
-/// Replies that may wait unread while we write: less than a socket buffers.
+/// The number of replies that may wait unread during a write: fewer than a socket buffers.
 const PIPELINE_CHUNK: usize = 200;
 
 const LONGEST_STEP_MS: i64 = 366 * 86_400_000;
@@ -39,36 +39,36 @@ impl Client {
         Ok(Self { connection, pushes })
     }
 
-    /// Whether the server answers; false while it is loading.
+    /// Returns true if the server answers; false while it is loading.
     pub fn try_ping(&mut self) -> bool {
         let answer = self.connection.req_packed_command(&pack(&["PING"]));
         matches!(answer, Ok(Value::SimpleString(pong)) if pong == "PONG")
     }
 
-    /// Sends one command as it stands and gives the raw reply, errors included.
+    /// Sends one command and returns the raw reply, errors included.
     pub fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Value {
         let answer = self.connection.req_packed_command(&pack(arguments));
         answer.unwrap_or_else(|error| panic!("{}: {error}", shown(arguments)))
     }
 
-    /// `call` for a connection that may break, or is broken.
+    /// Does the same as `call` on a connection that may be broken.
     pub fn try_call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> RedisResult<Value> {
         self.connection.req_packed_command(&pack(arguments))
     }
 
-    /// `call` for a line whose arguments are separated by blanks.
+    /// Does the same as `call` for a line whose arguments are separated by blanks.
     pub fn run(&mut self, line: &str) -> Value {
         self.call(&line.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// `run` from within a script.
+    /// Does the same as `run`, from a script.
     pub fn run_in_script(&mut self, line: &str) -> Value {
         let script = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
         let words = line.split_whitespace().collect::<Vec<_>>();
         self.call(&[&["EVAL", script, "1", words[1], words[0]], &words[2..]].concat())
     }
 
-    /// Sends many commands at once and gives their raw replies in order.
+    /// Sends many commands at once and returns their raw replies in order.
     pub fn pipeline<A: AsRef<[u8]>>(&mut self, calls: &[Vec<A>]) -> Vec<Value> {
         let mut replies = Vec::with_capacity(calls.len());
         for chunk in calls.chunks(PIPELINE_CHUNK) {
@@ -82,29 +82,29 @@ impl Client {
         replies
     }
 
-    /// The five integers of a deciding call; anything else fails the test.
+    /// Returns the five integers of a deciding call; anything else fails the test.
     pub fn decide(&mut self, line: &str) -> Reply {
         let value = self.run(line);
         integers(&value).unwrap_or_else(|| panic!("{line}: no decision: {value:?}"))
     }
 
-    /// Whether the call was allowed.
+    /// Returns true if the call was allowed.
     pub fn allows(&mut self, line: &str) -> bool {
         self.decide(line)[0] == 1
     }
 
-    /// The full text of the error the call answers.
+    /// Returns the full text of the error that the call answers.
     pub fn error(&mut self, line: &str) -> String {
         let value = self.run(line);
         raw_error(&value).unwrap_or_else(|| panic!("{line}: no error: {value:?}"))
     }
 
-    /// Runs something that must answer `OK`.
+    /// Makes a call that must answer `OK`.
     pub fn ok(&mut self, line: &str) {
         assert_eq!(self.run(line), Value::Okay, "{line}");
     }
 
-    /// Sends a command into a transaction.
+    /// Queues a command in a transaction.
     pub fn ok_queued(&mut self, words: &[&str]) {
         assert_eq!(text(&self.call(words)), "QUEUED", "{words:?}");
     }
@@ -116,7 +116,7 @@ impl Client {
         }
     }
 
-    /// The value of a string key, or of any call that answers a bulk string.
+    /// Returns the value of a string key, or of any call that answers a bulk string.
     pub fn bytes(&mut self, line: &str) -> Vec<u8> {
         match self.run(line) {
             Value::BulkString(bytes) => bytes,
@@ -124,12 +124,12 @@ impl Client {
         }
     }
 
-    /// What is stored under a key and when it expires: equal means untouched.
+    /// Returns the value and the expiry of a key: equal means untouched.
     pub fn snapshot(&mut self, key: &str) -> (Value, i64) {
         (self.call(&["DUMP", key]), self.integer(&format!("PEXPIRETIME {key}")))
     }
 
-    /// Every key of the database with its DUMP and when it expires, in order of the keys.
+    /// Returns every key of the database with its DUMP and its expiry, in order of the keys.
     pub fn contents(&mut self) -> Vec<(Vec<u8>, Value, i64)> {
         let Value::Array(keys) = self.run("KEYS *") else { panic!("no keys") };
         let mut keys = keys
@@ -152,33 +152,33 @@ impl Client {
         rows.collect()
     }
 
-    /// One section of INFO as a map.
+    /// Returns one section of INFO as a map.
     pub fn info(&mut self, section: &str) -> HashMap<String, String> {
         let reply = text(&self.call(&["INFO", section]));
         let fields = reply.lines().filter_map(|line| line.split_once(':'));
         fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// Whether `RL.POLICY` has subcommands that the server knows: everywhere but on Valkey 8.1,
-    /// whose defect `api::frees_subcommands` tells of.
+    /// Returns true if the server knows the subcommands of `RL.POLICY`: everywhere but on Valkey
+    /// 8.1, whose defect `api::frees_subcommands` describes.
     pub fn knows_subcommands(&mut self) -> bool {
         let server = self.info("server");
         !server.get("valkey_version").is_some_and(|version| version.starts_with("8.1."))
     }
 
-    /// A number of one section of INFO.
+    /// Returns a number of one section of INFO.
     pub fn info_number(&mut self, section: &str, field: &str) -> i64 {
         let fields = self.info(section);
         let value = fields.get(field).unwrap_or_else(|| panic!("INFO {section}: no {field}"));
         value.parse().unwrap_or_else(|_| panic!("{field} is no number: {value}"))
     }
 
-    /// How many changes the server counts since its last save.
+    /// Returns the number of changes that the server counts since its last save.
     pub fn changes(&mut self) -> i64 {
         self.info_number("persistence", "rdb_changes_since_last_save")
     }
 
-    /// The server's real time in microseconds, whatever the module's clock says.
+    /// Returns the server's real time in microseconds, independent of the module's clock.
     pub fn server_time_us(&mut self) -> i64 {
         match self.run("TIME") {
             Value::Array(parts) => {
@@ -189,8 +189,8 @@ impl Client {
         }
     }
 
-    /// Waits for a cron of the server that began after this call: a key that expires and that
-    /// nobody touches is counted away by the cron alone.
+    /// Waits for a cron of the server that began after this call. Only the cron removes an expired
+    /// key that is not touched.
     pub fn wait_for_cron(&mut self) {
         let expired = self.info_number("stats", "expired_keys");
         self.ok("SET wait-for-cron 1 PX 1");
@@ -208,15 +208,15 @@ impl Client {
     pub fn advance_ms(&mut self, ms: i64) {
         let mut left = ms;
         while left != 0 {
-            // One step is a duration, and no duration is longer than 366 days.
+            // One step is a duration, and a duration is at most 366 days.
             let step = left.clamp(-LONGEST_STEP_MS, LONGEST_STEP_MS);
             self.integer(&format!("RL.DEBUG CLOCK ADVANCE {step}ms"));
             left -= step;
         }
     }
 
-    /// Everything pushed to this RESP3 connection since the last look: keyspace events and
-    /// invalidations. The PING is answered after them, so none can be still on its way.
+    /// Returns everything pushed to this RESP3 connection since the last look: keyspace events and
+    /// invalidations. The PING is answered after them, so that none is still on its way.
     pub fn pushed(&mut self) -> Vec<PushInfo> {
         assert!(self.try_ping());
         self.pushes.try_iter().collect()
@@ -237,7 +237,7 @@ pub fn play(client: &mut Client, table: &[(i64, &str, Reply)]) {
     }
 }
 
-/// The five integers of a reply that is an array of exactly five integers.
+/// Returns the five integers of a reply that is an array of exactly five integers.
 pub fn integers(value: &Value) -> Option<Reply> {
     let Value::Array(fields) = value else { return None };
     let numbers = fields.iter().map(|field| match field {
@@ -247,7 +247,7 @@ pub fn integers(value: &Value) -> Option<Reply> {
     numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
-/// The text of an error as the server sent it: the client has split the first word off.
+/// Returns the text of an error as the server sent it: the client has split off the first word.
 pub fn raw_error(value: &Value) -> Option<String> {
     let Value::ServerError(error) = value else { return None };
     Some(match error.details() {
@@ -256,7 +256,7 @@ pub fn raw_error(value: &Value) -> Option<String> {
     })
 }
 
-/// A reply that is text of any kind, as text.
+/// Returns a reply that is text of any kind, as text.
 pub fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
@@ -274,7 +274,7 @@ fn pack<A: AsRef<[u8]>>(arguments: &[A]) -> Vec<u8> {
     command.get_packed_command()
 }
 
-/// A call for an error message, cut where it grows long.
+/// Formats a call for an error message, and truncates long arguments.
 fn shown<A: AsRef<[u8]>>(arguments: &[A]) -> String {
     let words = arguments.iter().take(12).map(|argument| {
         let bytes = argument.as_ref();

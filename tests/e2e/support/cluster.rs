@@ -10,13 +10,13 @@ use super::{Client, Server, eventually, integers, raw_error};
 
 const SLOTS: i64 = 16_384;
 
-/// Three primaries that share all slots evenly; replicas come after them.
+/// Three primaries that share all slots evenly, then their replicas.
 pub struct Cluster {
     pub nodes: Vec<Server>,
     pub met: Met,
 }
 
-/// How often its clients have met what only a cluster answers.
+/// Counts of the replies that only a cluster gives.
 #[derive(Debug, Default)]
 pub struct Met {
     pub moved: AtomicU64,
@@ -26,7 +26,7 @@ pub struct Met {
 }
 
 impl Met {
-    /// Waits until one of the numbers has grown once more.
+    /// Waits until one of the numbers has grown.
     pub fn wait_for(&self, one: impl Fn(&Self) -> &AtomicU64) {
         let before = one(self).load(Relaxed);
         eventually("clients meet the migration", || {
@@ -35,22 +35,22 @@ impl Met {
     }
 }
 
-/// Where a redirection points to.
+/// The target of a redirection.
 pub struct Redirection {
     pub is_ask: bool,
     pub slot: i64,
     pub node: usize,
 }
 
-/// A node of a cluster that has not met any other yet.
+/// Starts a node of a cluster that knows no other node yet.
 fn lone_node() -> Server {
-    // With the default, port + 10000, a high port leaves no room for the cluster's own bus.
+    // With the default, port + 10000, a high port leaves no room for the cluster bus.
     Server::setup()
         .with_tcp()
         .line("cluster-enabled yes")
         .line(&format!("cluster-port {}", free_port()))
         .line("cluster-announce-ip 127.0.0.1")
-        // A machine that stalls must not start an election in the middle of a test.
+        // A slow machine must not start an election in the middle of a test.
         .line("cluster-node-timeout 60000")
         .line("cluster-allow-replica-migration no")
         .start()
@@ -85,7 +85,7 @@ impl Cluster {
         self.nodes[number].client().ok(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
     }
 
-    /// Waits until every node sees all nodes and all slots, and nobody in handshake.
+    /// Waits until every node sees all nodes and all slots, and none in handshake.
     fn settle(&self) {
         for node in &self.nodes {
             let mut client = node.client();
@@ -114,7 +114,7 @@ impl Cluster {
             let up = told.get("master_link_status").is_some_and(|status| status == "up");
             up.then_some(())
         });
-        // Without the primaries' knowledge of it, a replica can win no election.
+        // A replica wins no election until the primaries know it.
         for node in &self.nodes {
             let mut client = node.client();
             eventually("every node knows the replica as one", || {
@@ -127,7 +127,7 @@ impl Cluster {
         replica
     }
 
-    /// The name that a node has in its cluster.
+    /// Returns the id of a node in its cluster.
     pub fn id(&self, node: usize) -> String {
         super::text(&self.nodes[node].client().run("CLUSTER MYID"))
     }
@@ -139,7 +139,7 @@ impl Cluster {
         }
     }
 
-    /// The node that `reply` sends its caller to, when it does.
+    /// Returns the node that `reply` redirects to, if it is a redirection.
     pub fn redirection(&self, reply: &Value) -> Option<Redirection> {
         let text = raw_error(reply)?;
         let words = text.split(' ').collect::<Vec<_>>();
@@ -149,12 +149,12 @@ impl Cluster {
         Some(Redirection { is_ask: kind == "ASK", slot: slot.parse().ok()?, node })
     }
 
-    /// Who serves what since which epoch, as one node sees it.
+    /// Returns the owners of slots and their epochs, as one node sees them.
     fn view(client: &mut Client) -> Vec<String> {
         let told = super::text(&client.run("CLUSTER NODES"));
         let view = told.lines().map(|line| {
             let words = line.split(' ').collect::<Vec<_>>();
-            // A slot on its way is listed in brackets, and only by those who open it.
+            // A moving slot is listed in brackets, only by the nodes that open it.
             let slots = words[8..].iter().filter(|range| !range.starts_with('['));
             let slots = slots.copied().collect::<Vec<_>>().join(" ");
             format!("{} {} {slots}", words[0], words[6])
@@ -164,8 +164,8 @@ impl Cluster {
         sorted
     }
 
-    /// The one node that answers for a key, once all nodes agree on that and on every epoch:
-    /// a claim of the last move that is still on its way would undo the next one.
+    /// Returns the owner of a key, once all nodes agree on it and on every epoch: a late message
+    /// about the last move would undo the next one.
     pub fn settled_owner(&self, key: &str) -> usize {
         let mut clients = self.nodes.iter().map(Server::client).collect::<Vec<_>>();
         eventually("all nodes agree on the owner of a slot", || {
@@ -186,7 +186,7 @@ impl Cluster {
         })
     }
 
-    /// Lets a slot begin to move.
+    /// Starts to move a slot.
     pub fn open_slot(&self, slot: i64, source: usize, target: usize) {
         let (from, to) = (self.id(source), self.id(target));
         self.nodes[target].client().ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
@@ -204,19 +204,19 @@ impl Cluster {
     /// Gives a slot to the node that it has moved to.
     pub fn close_slot(&self, slot: i64, target: usize) {
         let to = self.id(target);
-        // The new owner first: it must know before anybody sends a client there for good.
+        // The new owner first: it must know before another node redirects a client to it for good.
         let others = (0..self.nodes.len()).filter(|node| *node != target);
         for node in [target].into_iter().chain(others) {
             self.nodes[node].client().ok(&format!("CLUSTER SETSLOT {slot} NODE {to}"));
         }
     }
 
-    /// Moves a slot key by key, a few at a time, as `redis-cli --cluster reshard` does.
+    /// Moves a slot a few keys at a time, as `redis-cli --cluster reshard` does.
     pub fn reshard(&self, slot: i64, source: usize, target: usize) {
         self.reshard_with_pauses(slot, source, target, |_| ());
     }
 
-    /// The same; after each few keys `pause` is told how many are left.
+    /// Moves a slot as `reshard` does, and tells `pause` the number of keys left after each step.
     pub fn reshard_with_pauses(
         &self,
         slot: i64,
@@ -239,7 +239,7 @@ impl Cluster {
         self.close_slot(slot, target);
     }
 
-    /// Servers without the command say so; any other refusal fails in the first migration.
+    /// Returns true if the server has the command. Any other refusal fails in the first migration.
     pub fn can_migrate_atomically(&self) -> bool {
         let told = self.nodes[0].client().error("CLUSTER MIGRATESLOTS");
         !told.starts_with("ERR unknown subcommand")
@@ -266,16 +266,16 @@ impl Cluster {
     }
 }
 
-/// A client that asks where it was last sent to, and goes where it is sent.
+/// A client that follows redirections and remembers the owners of slots.
 pub struct ClusterClient<'cluster> {
     cluster: &'cluster Cluster,
     clients: Vec<Client>,
-    /// The last known owner of each slot, as MOVED told it.
+    /// The last known owner of each slot, from MOVED.
     slots: HashMap<i64, usize>,
 }
 
 impl ClusterClient<'_> {
-    /// The first reply that is none of the cluster's own: no redirection, and no plea to wait.
+    /// Returns the first reply that is neither a redirection nor a request to retry.
     pub fn call(&mut self, slot: i64, words: &[&str]) -> Value {
         let mut asking = None;
         eventually("a node answers", || {
@@ -307,7 +307,7 @@ impl ClusterClient<'_> {
         })
     }
 
-    /// The five integers of a call, whoever answers it.
+    /// Returns the five integers of a call, from any node.
     pub fn decide(&mut self, slot: i64, line: &str) -> super::Reply {
         let reply = self.call(slot, &line.split(' ').collect::<Vec<_>>());
         integers(&reply).unwrap_or_else(|| panic!("{line}: no decision: {reply:?}"))

@@ -1,4 +1,4 @@
-//! States that no call has written: the right kind and shape, and any numbers.
+//! Forged states: the right kind and shape, with any numbers.
 
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::{AnySubject, Key, Limits};
@@ -21,7 +21,7 @@ fn number(random: &mut Random, near: u64) -> u64 {
     }
 }
 
-/// One number as MessagePack writes it, in the fewest bytes; now and then in more.
+/// Appends a number as MessagePack writes it: in the fewest bytes, sometimes in more.
 fn packed(random: &mut Random, number: u64, bytes: &mut Vec<u8>) {
     let width = match number {
         0..=0x7f => 0,
@@ -40,7 +40,8 @@ fn packed(random: &mut Random, number: u64, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The kind of an algorithm's states, and how many numbers stand behind it: those of one call.
+/// Returns the kind of an algorithm's states and the numbers that follow it, as one call writes
+/// them.
 fn shape(algorithm: Algorithm, now: u64) -> (u8, usize) {
     let limits =
         Limits { capacity: 5, rate: 5, period_us: 60_000_000, aligned: false, slots: 1_024 };
@@ -65,7 +66,7 @@ pub fn forge(random: &mut Random, algorithm: Algorithm, now: u64) -> Vec<u8> {
     let first = if is_ns { first.saturating_mul(1_000) } else { first };
     let mut numbers: Vec<_> = [first].into_iter().chain((1..count).map(rest)).collect();
     if random.below(30) == 0 {
-        // A field too many, or one too few.
+        // One field too many, or one too few.
         if random.below(2) == 0 { numbers.push(1) } else { numbers.truncate(1) }
     }
     let mut bytes = vec![0x91 + numbers.len() as u8, kind];

@@ -1,7 +1,7 @@
-//! What must hold of any call whatever, checked for thousands of them at once.
+//! The properties of every call, checked for thousands of them at once.
 //!
-//! The clock must stand or move forward between calls: then no state is ever in need of a
-//! repair, and every denial has to leave its key alone.
+//! The clock must stand still or move forward between calls: then no state ever needs a repair, and
+//! every denial must leave its key alone.
 
 use std::env;
 
@@ -13,10 +13,10 @@ use super::{Client, Reply, integers, raw_error};
 /// One call, word by word.
 pub type Call = Vec<Vec<u8>>;
 
-/// How many calls go out before their replies are looked at.
+/// The number of calls sent before their replies are read.
 const BATCH: usize = 200;
 
-/// All texts that our commands have; that of a wrong number of arguments is the server's.
+/// All error texts of the module; the text for a wrong number of arguments is the server's.
 const KNOWN_ERRORS: [&str; 77] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
@@ -112,11 +112,12 @@ const BURST_BOUND: &str = "ERR invalid burst: burst x period / rate, the time to
 const BASE_BOUND: &str = "ERR invalid base: must not exceed max";
 const FORGET_BOUND: &str = "ERR invalid max: must be less than forget";
 
-/// What three values, each in range, may still be told when they do not go together.
+/// The errors for values that are in range one by one, but not together.
 pub const CROSS_BOUNDS: [&str; 5] =
     [RATE_BOUND, CAPACITY_BOUND, BURST_BOUND, BASE_BOUND, FORGET_BOUND];
 
-/// The policies that calls of a fuzzer find. None is off: what it allows it does not keep.
+/// Sets the policies for the calls of a fuzzer. None is OFF, because an allowed call would not be
+/// stored.
 pub fn set_policies(client: &mut Client) {
     let definitions = ["p GCRA 7 9 60", "p@gold GCRA 16 9 60", "queue SHADOW LEAKYBUCKET 7 2 1"];
     definitions.iter().for_each(|definition| set(client, definition));
@@ -124,7 +125,7 @@ pub fn set_policies(client: &mut Client) {
     set(client, "slow BACKOFF 3 1s 8s 1h");
 }
 
-/// What came of all the calls: a fuzzer that only ever errs has tested little.
+/// The outcomes of all calls: a fuzzer that only causes errors tests little.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Outcomes {
     pub calls: u64,
@@ -133,14 +134,15 @@ pub struct Outcomes {
     pub errors: u64,
 }
 
-/// The seed of this run: `FUZZ_SEED`, or the one given. It is printed, to be used again.
+/// Returns the seed of this run, `FUZZ_SEED` or the one given, and prints it so that the run can be
+/// repeated.
 pub fn seed(test: &str, usual: u64) -> u64 {
     let seed = number("FUZZ_SEED", usual);
     eprintln!("{test}: FUZZ_SEED={seed}");
     seed
 }
 
-/// How many calls to make: `FUZZ_CALLS`, or the number given.
+/// Returns the number of calls to make, `FUZZ_CALLS` or the number given.
 pub fn calls(usual: u64) -> u64 {
     number("FUZZ_CALLS", usual)
 }
@@ -151,19 +153,19 @@ fn number(variable: &str, usual: u64) -> u64 {
     })
 }
 
-/// A call for an error message, cut where it grows long.
+/// Formats a call for an error message, and truncates long arguments.
 pub fn shown(call: &[Vec<u8>]) -> String {
     let words = call.iter().take(12).map(|word| word[..word.len().min(60)].escape_ascii());
     format!("{:?} ({} words)", words.map(|word| word.to_string()).collect::<Vec<_>>(), call.len())
 }
 
-/// Whether an error is one of ours, or the server's own about the number of arguments.
+/// Returns true for an error of the module, or the server's own about the number of arguments.
 pub fn is_known(error: &str) -> bool {
     let arity = error.starts_with("ERR wrong number of arguments for 'rl.");
     arity || KNOWN_ERRORS.contains(&without_rule(error).as_str())
 }
 
-/// An error text without the number of the rule that it may be about.
+/// Returns an error text without the number of its rule.
 pub fn without_rule(error: &str) -> String {
     let numbered = error.split_once(" rule ").and_then(|(prefix, rest)| {
         let (number, text) = rest.split_once(": ")?;
@@ -172,8 +174,8 @@ pub fn without_rule(error: &str) -> String {
     numbered.unwrap_or_else(|| error.to_owned())
 }
 
-/// The five integers that a reply is, or begins with where several rules decide; of a call by a
-/// policy, those that it has where it bites.
+/// Returns the five integers of a reply, or at its start if several rules decide; for a call by a
+/// policy, those it would have when enforced.
 fn decision_of(reply: &Value) -> Option<Reply> {
     if let Some([_, limit, remaining, _, reset_ms, allowed, retry_ms]) = seven(reply) {
         return Some([allowed, limit, remaining, retry_ms, reset_ms]);
@@ -184,8 +186,8 @@ fn decision_of(reply: &Value) -> Option<Reply> {
     }
 }
 
-/// Makes the calls, each between two looks at its key, and checks every reply. A PEEK with
-/// the same arguments goes before each deciding call. `and_then` follows every call.
+/// Makes the calls, each between two reads of its key, and checks every reply. A PEEK with the same
+/// arguments goes before each deciding call. `and_then` follows every call.
 pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes: &mut Outcomes) {
     for batch in calls.chunks(BATCH) {
         let mut sent = Vec::with_capacity(batch.len() * 7);
@@ -207,7 +209,7 @@ pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes:
     }
 }
 
-/// The question that a deciding call is about to ask; of another call, a harmless one.
+/// Returns the PEEK that matches a deciding call; for any other call, a harmless one.
 fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
@@ -302,18 +304,18 @@ fn check_decision(call: &[Vec<u8>], decision: Reply, may_wait: bool) {
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 
-/// What a charge and a refund answer: in debt there is nothing left.
+/// Checks the answer to a charge or refund: in debt no units are left.
 fn check_settled(call: &[Vec<u8>], decision: Reply) {
     let [clear, limit, remaining, retry_ms, reset_ms] = decision;
     let sane = (0..=1).contains(&clear)
         && (0..=limit).contains(&remaining)
         && (retry_ms >= 0 && reset_ms >= retry_ms
-            // Under a policy that is blocked for good.
+            // With a policy that is blocked without an end.
             || [clear, remaining, retry_ms, reset_ms] == [0, 0, -1, 0]);
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 
-/// Whether a call that was accepted costs nothing on its first key.
+/// Returns true if an accepted call costs nothing on its first key.
 fn is_free(call: &[Vec<u8>]) -> bool {
     if call[0].eq_ignore_ascii_case(b"RL.ALL") {
         let words = call[2].split(|byte| *byte == b' ').filter(|word| !word.is_empty());

@@ -1,4 +1,4 @@
-//! `RL.METRICS` as those read it who scrape it.
+//! `RL.METRICS`, read as a scraper reads it.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 
 use super::{Client, text};
 
-/// Every sample by its name and labels, as they stand there.
+/// Every sample by its name and labels, unchanged.
 pub type Samples = BTreeMap<String, String>;
 
-/// What a client reads; a sample that is there twice fails the test.
+/// Returns the samples that a client reads; a duplicate sample fails the test.
 pub fn scrape(client: &mut Client) -> Samples {
     samples(&text(&client.run("RL.METRICS")))
 }
 
-/// The samples of a text.
+/// Returns the samples of a text.
 pub fn samples(text: &str) -> Samples {
     let mut samples = Samples::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -25,20 +25,20 @@ pub fn samples(text: &str) -> Samples {
     samples
 }
 
-/// A counter of a policy, of those with one sample each; `None` when it is left out.
+/// Returns a counter of a policy with one sample; `None` if it is left out.
 pub fn of_policy(samples: &Samples, family: &str, policy: &str, variant: &str) -> Option<u64> {
     let name = format!("rl_policy_{family}{{policy=\"{policy}\",variant=\"{variant}\"}}");
     samples.get(&name).map(|value| value.parse().expect("a number"))
 }
 
-/// How many calls of a policy had an outcome; `None` when they are left out.
+/// Returns the number of calls of a policy with an outcome; `None` if they are left out.
 pub fn decisions(samples: &Samples, policy: &str, variant: &str, outcome: &str) -> Option<u64> {
     let labels = format!("policy=\"{policy}\",variant=\"{variant}\",outcome=\"{outcome}\"");
     let name = format!("rl_policy_decisions_total{{{labels}}}");
     samples.get(&name).map(|value| value.parse().expect("a number"))
 }
 
-/// Fails the test when Prometheus' own checker has anything to say of a text.
+/// Fails the test if promtool reports anything about a text.
 pub fn assert_promtool_accepts(text: &str) {
     let promtool = Command::new("promtool")
         .args(["check", "metrics"])

@@ -1,9 +1,9 @@
-//! What every test of this target stands on: a server of its own, a client that compares
-//! raw replies, and the six algorithms that take a cost as data.
+//! The base of every test of this target: a server of its own, a client that compares raw replies,
+//! and the six algorithms that take a cost as data.
 //!
 //! Environment variables choose what is tested: `SERVER` is the server binary (default
 //! `redis-server`), `RL_MODULE` the module (default: built here once, in release mode), and
-//! `NEIGHBOUR` a module of somebody else to be loaded beside it (default: none).
+//! `NEIGHBOUR` another module to load next to it (default: none).
 
 pub mod algorithms;
 pub mod client;
@@ -34,11 +34,11 @@ pub use replication::ReplicationStream;
 pub use server::Server;
 pub use traffic::random_traffic;
 
-/// 2027-01-15 08:00:00 UTC, in microseconds: where tests freeze the clock. It is a multiple
-/// of an hour since the Unix epoch, so windows of an hour and its parts begin here.
+/// 2027-01-15 08:00:00 UTC, in microseconds: the instant at which tests freeze the clock. It is a
+/// multiple of an hour since the Unix epoch, so windows of an hour and its parts begin here.
 pub const BASE_US: i64 = 1_800_000_000_000_000;
 
-/// How much later than the real clock a key expires while the module's clock is frozen.
+/// The time by which a key outlives the real clock while the module's clock is frozen.
 pub const FROZEN_MARGIN_MS: i64 = 86_400_000;
 
 /// The wrong-type answer of every deciding command and of PEEK.

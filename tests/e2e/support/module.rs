@@ -1,4 +1,4 @@
-//! Where the module under test comes from: named by the environment, or built here once.
+//! The module under test: named by the environment, or built here once.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 
 const LIBRARY: &str = "libredis_throttle.so";
 
-/// The module as it is released: `RL_MODULE`, or a release build of this repository.
+/// Returns the path of the module as it is released: `RL_MODULE`, or a release build of this
+/// repository.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match env::var_os("RL_MODULE") {
@@ -16,7 +17,7 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// The module with `RL.DEBUG PANIC` in it: `RL_MODULE_FAULTS`, or a build of its own.
+/// Returns the path of the module with `RL.DEBUG PANIC`: `RL_MODULE_FAULTS`, or a separate build.
 pub fn path_with_faults() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match env::var_os("RL_MODULE_FAULTS") {
@@ -28,12 +29,12 @@ pub fn path_with_faults() -> &'static Path {
     })
 }
 
-/// A module of somebody else that this server can load: `NEIGHBOUR`, where it names one.
+/// Returns the path of another module that this server can load, if `NEIGHBOUR` names one.
 pub fn neighbour() -> Option<PathBuf> {
     env::var_os("NEIGHBOUR").filter(|path| !path.is_empty()).map(|path| absolute(path.into()))
 }
 
-/// The server starts in a directory of its own, where a relative path means nothing.
+/// Makes a path absolute, because the server starts in its own directory.
 fn absolute(path: PathBuf) -> PathBuf {
     path.canonicalize().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

@@ -5,7 +5,7 @@ use redis::Value;
 
 use super::text;
 
-/// A call on a page at an instant; a name after the instant is that of a server.
+/// A call of a page at an instant. A name after the instant is the name of a server.
 #[derive(Debug, PartialEq)]
 pub struct Row {
     pub at_ms: i64,
@@ -39,7 +39,7 @@ pub fn instant(text: &str) -> Option<(i64, String)> {
     is_seconds.then(|| (at_ms, words.next().unwrap_or_default().to_owned()))
 }
 
-/// The words of a call, as redis-cli reads them: what stands in double quotes is one of them.
+/// Splits a call into words as redis-cli does: text in double quotes is one word.
 fn words(call: &str) -> Vec<String> {
     let quoted = |(at, part): (usize, &str)| match at % 2 {
         1 => vec![part.to_owned()],
@@ -48,7 +48,7 @@ fn words(call: &str) -> Vec<String> {
     call.split('"').enumerate().flat_map(quoted).collect()
 }
 
-/// A reply on one line, as the pages have it.
+/// Formats a reply on one line, as the pages do.
 pub fn on_a_line(reply: &Value) -> String {
     let of_one = |item: &Value| match item {
         Value::Array(_) => format!("[{}]", on_a_line(item)),

@@ -1,9 +1,9 @@
-//! Waiting for something another process does, with a deadline instead of a sleep.
+//! Waits for events of other processes, with a deadline instead of a sleep.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for a loaded machine: only a test that fails waits for it.
+/// Long enough for a busy machine: only a failing test waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(5);
@@ -12,7 +12,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 ///
 /// # Panics
 ///
-/// When the deadline has passed; the message says `what` did not happen.
+/// Panics after the deadline; the message says that `what` did not happen.
 pub fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let started = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! Very many calls in little time: written in bulk, their replies counted and not kept.
+//! A large number of calls in little time: sent in bulk, their replies counted and not stored.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Range;
@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use super::Server;
 use super::poll::DEADLINE;
 
-/// Calls of one write. The replies of two may wait unread: less than a socket buffers.
+/// The calls of one write. The replies of two writes may wait unread: less than a socket buffers.
 const BATCH: usize = 500;
 
-/// What came back.
+/// The counts of the replies.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub allowed: usize,
@@ -41,8 +41,8 @@ impl Pump {
         Self { stream, replies, line: Vec::new() }
     }
 
-    /// Makes `count` calls; `line` writes the one of a number, its arguments separated by
-    /// blanks, into the buffer it is given.
+    /// Makes `count` calls; `line` writes the call for a number, its arguments separated by blanks,
+    /// into the buffer it is given.
     pub fn run(&mut self, count: usize, line: impl Fn(usize, &mut Vec<u8>)) -> Tally {
         let mut plain = Vec::new();
         self.send(count, |batch, packed| {
@@ -55,7 +55,7 @@ impl Pump {
         })
     }
 
-    /// Makes the same call `count` times, with as little work on this side as can be.
+    /// Makes the same call `count` times, with as little work on this side as possible.
     pub fn repeat(&mut self, count: usize, line: &str) -> Tally {
         self.send(count, |batch, packed| {
             let mut one = Vec::new();
@@ -66,7 +66,7 @@ impl Pump {
         })
     }
 
-    /// Sends what `fill` makes of each batch, one batch ahead of the replies that are read.
+    /// Sends the batches that `fill` writes, one batch ahead of the replies that are read.
     fn send(&mut self, count: usize, mut fill: impl FnMut(Range<usize>, &mut Vec<u8>)) -> Tally {
         let mut tally = Tally::default();
         let mut packed = Vec::new();
@@ -101,7 +101,7 @@ impl Pump {
         }
     }
 
-    /// The elements after the header of a flat array of texts and integers.
+    /// Skips the elements after the header of a flat array of texts and integers.
     fn skip_rest(&mut self) {
         let Some(count) = number_after(&self.line, b'*') else { return };
         for _ in 0..count {

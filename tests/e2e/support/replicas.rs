@@ -2,19 +2,19 @@
 
 use super::{Server, eventually};
 
-/// A replica of the server, with everything received that was written so far.
+/// Starts a replica of the server, and waits until it has received everything written so far.
 pub fn replica_of(primary: &Server) -> Server {
     replica_with(primary, Server::setup())
 }
 
-/// `replica_of`, configured as the setup says.
+/// Does the same as `replica_of`, with the configuration of the setup.
 pub fn replica_with(primary: &Server, setup: super::server::Setup) -> Server {
     let replica = setup.line(&format!("replicaof 127.0.0.1 {}", primary.port())).start();
     wait_for_offset(primary, &replica);
     replica
 }
 
-/// Waits until the replica has received all that the server it follows has to send.
+/// Waits until the replica has received everything its primary has sent.
 pub fn wait_for_offset(primary: &Server, replica: &Server) {
     let (mut of_primary, mut of_replica) = (primary.client(), replica.client());
     eventually("the replica has caught up", || {

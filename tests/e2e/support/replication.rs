@@ -1,7 +1,7 @@
-//! What a primary sends to its replicas, command by command.
+//! The commands that a primary sends to its replicas.
 //!
-//! The stream attaches as a replica does (`SYNC`), skips the snapshot, and then reads the
-//! commands. Nothing answers the primary, so nothing but the test decides what is read.
+//! The stream attaches as a replica does (`SYNC`), skips the snapshot, and then reads the commands.
+//! It sends the primary no answers, so that only the test decides when to read.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -10,7 +10,7 @@ use std::path::Path;
 use super::Client;
 use super::poll::DEADLINE;
 
-/// One replicated command: its name in upper case, then its arguments as they are.
+/// One replicated command: its name in upper case, then its unchanged arguments.
 pub type Effect = Vec<Vec<u8>>;
 
 pub struct ReplicationStream {
@@ -28,7 +28,7 @@ impl ReplicationStream {
         opened
     }
 
-    /// The snapshot: newlines while it is made, `$length`, and that many bytes.
+    /// Skips the snapshot: newlines while it is made, `$length`, and that many bytes.
     fn skip_snapshot(&mut self) {
         let header = loop {
             let line = self.line();
@@ -66,8 +66,8 @@ impl ReplicationStream {
         words
     }
 
-    /// The effects of everything called since the last look, without the server's own
-    /// housekeeping (PING, SELECT, REPLCONF). A mark written through `client` ends them.
+    /// Returns the effects of all calls since the last look, without the server's own housekeeping
+    /// (PING, SELECT, REPLCONF). A mark written through `client` ends them.
     pub fn effects(&mut self, client: &mut Client) -> Vec<Effect> {
         self.marks += 1;
         let mark = format!("mark:{}", self.marks);

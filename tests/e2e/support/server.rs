@@ -1,8 +1,8 @@
 //! A real server that a test starts, restarts and ends.
 //!
-//! Each one lives in a fresh directory with its own configuration file and listens on a unix
-//! socket there; a TCP port is opened only where a test needs it (replicas). A server is
-//! always ended by the process id it was started with, also when its test fails.
+//! Each one lives in a fresh directory with its own configuration file and listens on a unix socket
+//! there; a TCP port is opened only where a test needs it (replicas). A server is always ended by
+//! the process id it was started with, also if its test fails.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::{Client, eventually, module};
 
-/// How a server is to be configured; `start` or `try_start` ends the description.
+/// The configuration of a server; `start` or `try_start` completes it.
 #[derive(Debug, Clone)]
 pub struct Setup {
     module: Option<PathBuf>,
@@ -41,49 +41,49 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Another build of the module.
+    /// Uses another build of the module.
     pub fn module(mut self, path: &Path) -> Self {
         self.module = Some(path.to_owned());
         self
     }
 
-    /// A plain server, as if the module had been taken out of its configuration.
+    /// Leaves the module out of the configuration.
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
     }
 
-    /// Words after the module's path in the `loadmodule` line.
+    /// Adds words after the module's path in the `loadmodule` line.
     pub fn module_arguments(mut self, arguments: &str) -> Self {
         self.module_arguments = arguments.to_owned();
         self
     }
 
-    /// The configuration a user has by default: no time travel.
+    /// Leaves the debug commands disabled, as by default.
     pub fn without_debug_commands(mut self) -> Self {
         self.debug_commands = false;
         self
     }
 
-    /// One more line of configuration.
+    /// Adds a line of configuration.
     pub fn line(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// A variable of the server's environment.
+    /// Adds a variable to the server's environment.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Listen on a free port of this machine too.
+    /// Also listens on a free TCP port.
     pub fn with_tcp(mut self) -> Self {
         self.tcp = true;
         self
     }
 
-    /// Starts the server; a server that ends while starting is an error with its log.
+    /// Starts the server; a server that exits during the start is an error with its log.
     pub fn try_start(self) -> Result<Server, String> {
         let attempts = if self.tcp { 5 } else { 1 };
         let mut refusal = String::new();
@@ -100,7 +100,7 @@ impl Setup {
     ///
     /// # Panics
     ///
-    /// When it does not come up; the message is its log.
+    /// Panics if it does not start; the message is its log.
     pub fn start(self) -> Server {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
@@ -129,13 +129,13 @@ pub struct Server {
     setup: Setup,
     directory: TempDir,
     port: u16,
-    /// The process we started, and the server's own id (another where `SERVER` is a script
-    /// that does not `exec`).
+    /// The started process, and the server's own id, which differs if `SERVER` is a script that
+    /// does not `exec`.
     process: Option<(Child, u32)>,
 }
 
 impl Server {
-    /// A server with the module and the debug commands.
+    /// Starts a server with the module and the debug commands.
     pub fn start() -> Self {
         Setup::default().start()
     }
@@ -195,7 +195,7 @@ impl Server {
         self.directory.path().join("socket")
     }
 
-    /// A file of the server's directory.
+    /// Returns the path of a file in the server's directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -205,29 +205,29 @@ impl Server {
         self.port
     }
 
-    /// A new connection that speaks RESP2.
+    /// Opens a connection that speaks RESP2.
     pub fn client(&self) -> Client {
         Client::try_connect(&self.socket(), ProtocolVersion::RESP2).expect("a connection")
     }
 
-    /// A new connection that speaks RESP3.
+    /// Opens a connection that speaks RESP3.
     pub fn client3(&self) -> Client {
         Client::try_connect(&self.socket(), ProtocolVersion::RESP3).expect("a connection")
     }
 
-    /// A connection that receives what a replica would.
+    /// Opens a connection that receives the stream of a replica.
     pub fn replication_stream(&self) -> super::ReplicationStream {
         super::ReplicationStream::open(&self.socket())
     }
 
-    /// All that the server has logged, and what it said before it could log.
+    /// Returns everything that the server has logged or printed.
     pub fn log(&self) -> String {
         let read = |name| fs::read(self.file(name)).unwrap_or_default();
         let bytes = [read("console"), read("log")].concat();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Ends the server as a power cut would: nothing is saved, nothing is said.
+    /// Ends the server as a power cut would: nothing is saved or logged.
     pub fn crash(&mut self) {
         if let Some((mut child, pid)) = self.process.take() {
             if pid != child.id() && matches!(child.try_wait(), Ok(None)) {
@@ -238,7 +238,7 @@ impl Server {
         }
     }
 
-    /// Waits until a server that ends by itself has done so, and tells how.
+    /// Waits until a server that ends by itself has ended, and returns its status.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let (mut child, _) = self.process.take().expect("a started server");
         eventually("the server ends", || child.try_wait().expect("a child can be waited for"))
@@ -250,21 +250,21 @@ impl Server {
         self.launch().unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
     }
 
-    /// Starts an ended server on the configuration file as it has become (CONFIG REWRITE).
+    /// Starts an ended server on its rewritten configuration file (CONFIG REWRITE).
     pub fn start_again_as_written(&mut self) {
         self.crash();
         self.launch_as_written()
             .unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
     }
 
-    /// Starts the server again, slowed down by these lines, and waits until it answers that it
-    /// loads; how long it will is up to them.
+    /// Starts the server again, slowed down by these lines, and waits until it answers that it is
+    /// loading.
     pub fn start_again_loading(&mut self, lines: &[&str]) {
         self.crash();
         self.setup = lines.iter().fold(self.setup.clone(), |setup, line| setup.line(line));
         fs::write(self.file("conf"), self.setup.configuration(self.port)).unwrap();
         let child = self.spawn();
-        // A server that loads tells its own id, too.
+        // A server that is loading reports its own id, too.
         let pid = eventually("the server loads", || {
             let mut client = Client::try_connect(&self.socket(), ProtocolVersion::RESP2).ok()?;
             let loads = client.info("persistence").get("loading").is_some_and(|is| is == "1");
@@ -273,7 +273,7 @@ impl Server {
         self.process = Some((child, pid.parse().expect("a process id")));
     }
 
-    /// Starts an ended server after a change of its configuration.
+    /// Starts an ended server with a changed configuration.
     pub fn start_again_as(&mut self, change: impl FnOnce(Setup) -> Setup) {
         self.setup = change(self.setup.clone());
         self.start_again();
@@ -299,7 +299,8 @@ impl Drop for Server {
     }
 }
 
-/// The server under test; a path is made absolute, for the server starts in its directory.
+/// Returns the path of the server under test, absolute because the server starts in its own
+/// directory.
 fn binary() -> PathBuf {
     let named = PathBuf::from(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
     if named.components().count() == 1 {
@@ -308,7 +309,7 @@ fn binary() -> PathBuf {
     named.canonicalize().unwrap_or_else(|error| panic!("SERVER={}: {error}", named.display()))
 }
 
-/// A port nobody listens on right now; `try_start` tries again when it is taken meanwhile.
+/// Returns a port that is free right now; `try_start` retries if it is taken in the meantime.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()

@@ -1,10 +1,11 @@
-//! Calls by several rules: their words, and their replies.
+//! Calls with several rules: their words and their replies.
 
 use redis::Value;
 
 use super::{Reply, integers};
 
-/// What several rules answer: five integers, the number of the deciding rule, and a row for each.
+/// The answer to several rules: five integers, the number of the deciding rule, and a row for each
+/// rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub five: Reply,
@@ -21,7 +22,7 @@ pub fn answer(value: &Value) -> Option<Answer> {
     Some(Answer { five, rule, rows })
 }
 
-/// A call of one of the two commands: keys and rules by turns.
+/// Returns a call of one of the two commands, with keys and rules in turn.
 pub fn call<'a>(command: &'a str, pairs: &[(&'a str, &'a str)]) -> Vec<&'a str> {
     let words = pairs.iter().flat_map(|(key, rule)| [*key, *rule]);
     [command].into_iter().chain(words).collect()

@@ -17,7 +17,7 @@ pub struct Stats {
     pub last_denied_us: u64,
 }
 
-/// Their names.
+/// The names of the counters.
 pub const FIELDS: [&str; 8] = [
     "allowed",
     "denied",
@@ -30,7 +30,7 @@ pub const FIELDS: [&str; 8] = [
 ];
 
 impl Stats {
-    /// Those of a map as RESP2 has it: name, value, name, value.
+    /// Reads the counters from a RESP2 map: name, value, name, value.
     pub fn of(fields: &Value) -> Self {
         let Value::Array(fields) = fields else { panic!("no map: {fields:?}") };
         let (pairs, []) = fields.as_chunks() else { panic!("{fields:?}") };
@@ -47,7 +47,7 @@ impl Stats {
     }
 }
 
-/// All statistics that a call answers, in the order of the answer.
+/// Returns all statistics that a call answers, in order.
 pub fn listed(client: &mut Client, call: &str) -> Vec<(String, Stats)> {
     let reply = client.run(call);
     let Value::Array(fields) = &reply else { panic!("no map: {reply:?}") };

@@ -2,13 +2,13 @@
 
 use super::{ALGORITHMS, Client, Random};
 
-/// Rules that lapse soon, that last, and that a log has to round its instants for.
+/// A rule that expires soon, two that last longer, and one whose instants a log has to round.
 const RULES: [(u64, &str); 4] = [(3, "500ms"), (20, "10"), (40, "1h"), (5_000, "30")];
 
 const SUBJECTS: u64 = 6;
 
-/// One call: of six it is four times a decision, of any algorithm, subject, rule and cost.
-/// A subject keeps its algorithm; its rule changes now and then.
+/// Returns a random call: four of six are decisions, of any algorithm, key, rule and cost. A key
+/// keeps its algorithm; its rule changes sometimes.
 fn any_call(random: &mut Random) -> String {
     let algorithm = random.pick(&ALGORITHMS);
     let subject = random.below(SUBJECTS);
@@ -25,7 +25,7 @@ fn any_call(random: &mut Random) -> String {
     }
 }
 
-/// A step of the stopped clock: mostly forward and short, now and then far, or back.
+/// Returns a step of the frozen clock: mostly short and forward, sometimes long or back.
 fn any_step(random: &mut Random) -> String {
     let step_ms = match random.below(40) {
         0 => format!("-{}", 1 + random.below(7_200_000)),
@@ -35,8 +35,8 @@ fn any_step(random: &mut Random) -> String {
     format!("RL.DEBUG CLOCK ADVANCE {step_ms}ms")
 }
 
-/// Makes `calls` arbitrary calls on a clock that moves arbitrarily, and tells how many were
-/// allowed. The clock must have been stopped before.
+/// Makes `calls` random calls on a clock that moves at random, and returns the number of allowed
+/// ones. The clock must be frozen before.
 pub fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) -> usize {
     let lines = (0..calls).map(|_| {
         let steps = random.below(4) == 0;

@@ -8,7 +8,7 @@ use redis_throttle_engine::oracle;
 
 use super::{Client, Reply};
 
-/// The five integers of any decision, then what the first and the fourth are if it bites.
+/// The five integers of any decision, then the first and fourth as they would be when enforced.
 pub type Seven = [i64; 7];
 
 /// A rule of every algorithm that a policy can have: its name, and 5 units an hour or a day.
@@ -26,23 +26,23 @@ pub fn seven(value: &Value) -> Option<Seven> {
     numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
-/// What a call by a policy answers; anything else fails the test.
+/// Returns the answer of a call by a policy; anything else fails the test.
 pub fn ask(client: &mut Client, line: &str) -> Seven {
     let value = client.run(line);
     seven(&value).unwrap_or_else(|| panic!("{line}: no seven integers: {value:?}"))
 }
 
-/// Sets a policy, as the words after `RL.POLICY SET` say.
+/// Sets a policy, with the words after `RL.POLICY SET`.
 pub fn set(client: &mut Client, definition: &str) {
     client.ok(&format!("RL.POLICY SET {definition}"));
 }
 
-/// What is answered where five integers bite.
+/// Returns the answer of an enforced rule with these five integers.
 pub const fn enforced([allowed, limit, remaining, retry_ms, reset_ms]: Reply) -> Seven {
     [allowed, limit, remaining, retry_ms, reset_ms, allowed, retry_ms]
 }
 
-/// What is answered where they do not, to a call that is granted so much as a whole.
+/// Returns the answer in shadow mode to a call that is granted `granted`.
 pub const fn shadowed(
     [allowed, limit, remaining, retry_ms, reset_ms]: Reply,
     full_units: i64,
