@@ -1,10 +1,10 @@
-//! What the exporter is told to do, on its command line and in its environment.
+//! The command line and environment of the exporter.
 
 use redis::{ConnectionInfo, IntoConnectionInfo as _};
 use std::ffi::OsString;
 use std::time::Duration;
 
-/// What `--help` prints.
+/// The output of `--help`.
 pub const HELP: &str = "\
 Metrics of redis-throttle for Prometheus: one scrape, one RL.METRICS on each server.
 
@@ -25,25 +25,25 @@ is not known to the system, SSL_CERT_FILE names the authority.
 /// The shortest and the longest time a server may be given to answer.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
-/// What to ask, and where to answer.
+/// The servers to ask, and the address to answer on.
 pub struct Arguments {
-    /// Servers that are asked as they are.
+    /// Single servers.
     pub servers: Vec<ConnectionInfo>,
     /// A node of each cluster.
     pub clusters: Vec<ConnectionInfo>,
-    /// Where to listen, as `host:port`.
+    /// The address to listen on, as `host:port`.
     pub listen: String,
     /// Time for an answer to arrive and be parsed.
     pub timeout: Duration,
 }
 
-/// What a command line asks for.
+/// The action that a command line requests.
 pub enum Asked {
-    /// The text above.
+    /// Print [`HELP`].
     Help,
-    /// One line.
+    /// Print the version.
     Version,
-    /// To serve.
+    /// Serve.
     Run(Arguments),
 }
 
@@ -52,7 +52,8 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// A line that says what is wrong. It never repeats a URL: there may be a password in it.
+    /// Returns a line that says what is wrong. It never repeats a URL, which may contain a
+    /// password.
     pub fn parse(
         words: impl Iterator<Item = OsString>,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -102,7 +103,7 @@ fn utf8(source: &str, text: OsString) -> Result<String, String> {
     text.into_string().map_err(|_| format!("{source} is no UTF-8"))
 }
 
-/// What the `redis` crate makes of a URL.
+/// Parses a URL with the `redis` crate.
 fn connection(source: &str, url: &str) -> Result<ConnectionInfo, String> {
     url.into_connection_info().map_err(|_| {
         format!(

@@ -1,4 +1,4 @@
-//! Which servers a cluster has now: any node knows, by `CLUSTER NODES`.
+//! Finds the current nodes of a cluster: any node lists them in `CLUSTER NODES`.
 
 use super::log::{Told, say};
 use super::server::{Server, ask_all};
@@ -6,38 +6,38 @@ use redis::{ConnectionAddr, ConnectionInfo};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A cluster, known by one of its nodes at first.
+/// A cluster, found through one of its nodes.
 pub struct Cluster {
-    /// The node that was named, which is not always one of the cluster's own addresses.
+    /// The configured node, whose address is not always one of the cluster's own.
     pub seed: Arc<Server>,
-    /// The nodes as they were last told, by name.
+    /// The nodes of the last answer, by name.
     nodes: Vec<Arc<Server>>,
     told: Told,
 }
 
-/// What one node says.
+/// The answer of one node.
 struct View {
-    /// By which name it knows itself.
+    /// The name by which it knows itself.
     myself: Option<String>,
     nodes: Vec<Arc<Server>>,
 }
 
 impl View {
-    /// Whether it names that node.
+    /// Returns true if it lists that node.
     fn names(&self, node: &str) -> bool {
         self.nodes.iter().any(|named| named.name == node)
     }
 }
 
 impl Cluster {
-    /// A cluster that nobody has asked yet.
+    /// Creates a cluster without asking a node yet.
     pub fn new(seed: Arc<Server>) -> Self {
         Self { seed, nodes: Vec::new(), told: Told::default() }
     }
 
-    /// Asks the node that was named, and all that are known, which nodes there are, and whether
-    /// one of them has told. When none does, they are those of the last time, or only the one that
-    /// was named.
+    /// Asks the configured node and all known nodes for the nodes of the cluster, and returns them,
+    /// and whether one has answered. If none has, returns the nodes of the last time, or only the
+    /// configured one.
     pub fn nodes(&mut self, timeout: Duration) -> (Vec<Arc<Server>>, bool) {
         let mut command = redis::cmd("CLUSTER");
         command.arg("NODES");
@@ -77,7 +77,7 @@ impl Cluster {
         (known, found.is_ok())
     }
 
-    /// The nodes of a text, those that are known already with the connection they have.
+    /// Parses an answer. Nodes that are already known keep their connections.
     fn read(&self, text: &str, asked: &ConnectionInfo) -> View {
         let mut view = View { myself: None, nodes: Vec::new() };
         for node in text.lines().filter_map(Node::read) {
@@ -97,8 +97,8 @@ impl Cluster {
     }
 }
 
-/// All nodes of all views, by name. A node that no other names has left the cluster, and may have
-/// joined another one: it is not believed, where others are that know each other.
+/// Returns all nodes of all answers, by name. A node that no other node lists has left the cluster,
+/// and may have joined another one: it is ignored if other nodes list each other.
 fn union(views: &[View]) -> Vec<Arc<Server>> {
     let is_member = |view: &&View| {
         let myself = view.myself.as_deref();
@@ -125,8 +125,8 @@ struct Node<'line> {
 }
 
 impl<'line> Node<'line> {
-    /// None for a node whose address is not known yet, or not any more. One that fails is told, so
-    /// that it is seen to be down.
+    /// Parses a line. Returns `None` for a node without a known address. A failing node is
+    /// included, so that it is shown as down.
     fn read(line: &'line str) -> Option<Self> {
         let mut words = line.split(' ');
         let (address, flags) = (words.nth(1)?, words.next()?);
@@ -135,15 +135,16 @@ impl<'line> Node<'line> {
         }
         let (address, rest) = address.split_once('@')?;
         let hostname = rest.split(',').nth(1).unwrap_or("");
-        // An address of IPv6 has colons of its own.
+        // An IPv6 address has colons of its own.
         let (ip, port) = address.rsplit_once(':')?;
         let is_myself = flags.split(',').any(|flag| flag == "myself");
         let port = port.parse().ok().filter(|port| *port != 0)?;
         Some(Self { ip, hostname, port, is_myself })
     }
 
-    /// Where to connect to, in the way the node that told was. A certificate is for a name; and a
-    /// node that has never met another does not know its own address.
+    /// Returns the address to connect to, with the transport of the node that answered. Uses the
+    /// host name with TLS, because a certificate is for a name. A node that has never met another
+    /// does not know its own address.
     fn address(&self, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
         let named = |host: &str| {
             let host = if self.ip.is_empty() { host } else { self.ip };
@@ -195,7 +196,8 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
         assert_eq!(names("redis://seed:1", "what\n\nis this"), Vec::<String>::new());
     }
 
-    /// Views, written as who tells and whom it names besides itself.
+    /// Builds the answers from the nodes that answer and the nodes they list besides themselves,
+    /// and returns the names in the result.
     fn told(views: &[(&str, &[&str])]) -> Vec<String> {
         let views: Vec<_> = views
             .iter()
@@ -210,18 +212,18 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
 
     #[test]
     fn a_node_that_has_left_is_not_believed_against_those_that_know_each_other() {
-        // It was reset, or has joined another cluster; its seed too.
+        // It was reset, or has joined another cluster; also if it is the seed.
         let left = [("d:1", [].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
         assert_eq!(told(&left), ["a:1", "b:1"]);
         let joined = [("d:1", ["x:1"].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
         assert_eq!(told(&joined), ["a:1", "b:1"]);
-        // One that is new to most of them, and one that does not answer.
+        // One is new to most of them, and one does not answer.
         let news = [("a:1", ["b:1", "c:1", "n:1"].as_slice()), ("b:1", &["a:1", "c:1"])];
         assert_eq!(told(&news), ["a:1", "b:1", "c:1", "n:1"]);
-        // Nobody knows another: a cluster of one, or of two of which one was reset.
+        // No node lists another: a cluster of one, or of two of which one was reset.
         assert_eq!(told(&[("a:1", &[])]), ["a:1"]);
         assert_eq!(told(&[("a:1", &[]), ("d:1", &[])]), ["a:1", "d:1"]);
-        // The only one that answers, asked by two names.
+        // The only node that answers, asked by two names.
         assert_eq!(told(&[("a:1", &["b:1"]), ("a:1", &["b:1"])]), ["a:1", "b:1"]);
     }
 

@@ -1,4 +1,4 @@
-//! The time that the servers asked together have, to answer and to be parsed.
+//! The shared time for all servers of a scrape to answer and be parsed.
 
 use std::time::{Duration, Instant};
 
@@ -25,16 +25,16 @@ impl Deadline {
         self.timeout.saturating_sub(self.elapsed())
     }
 
-    /// Checks that a parser may go on.
+    /// Checks that parsing may continue.
     ///
     /// # Errors
     ///
-    /// Returns [`unparsed`](Self::unparsed) once the deadline has passed.
+    /// Returns [`unparsed`](Self::unparsed) after the deadline has passed.
     pub fn check(&self) -> Result<(), String> {
         if self.left().is_zero() { Err(self.unparsed()) } else { Ok(()) }
     }
 
-    /// Returns the reason of a server whose answer was not parsed in time.
+    /// Returns the reason for a server whose answer was not parsed in time.
     pub fn unparsed(&self) -> String {
         format!("its answer was not parsed within {} ms", self.timeout.as_millis())
     }

@@ -1,8 +1,8 @@
-//! As much of HTTP as a scraper speaks: one GET on a connection, one answer, and it is closed.
+//! A minimal HTTP server for a scraper: one GET per connection, one answer, then it closes.
 //!
-//! Every connection has a short time for its head and a deadline for its answer, and there are only
-//! so many at once of those that ask and of those that read a page: nobody holds the exporter up by
-//! saying nothing, nor by reading slowly. Who finds no place is told so.
+//! Every connection has a short time for its request head and a deadline for its answer. The number
+//! of connections that ask, and of those that read a page, is limited, so that no client blocks the
+//! exporter by sending nothing or by reading slowly. A client above the limit gets status 503.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -12,21 +12,22 @@ use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a client may take to ask.
+/// The time for a client to send its request.
 const HEAD_PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may take to read the whole answer.
+/// The time for a client to read the whole answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_MOST_BYTES: usize = 8192;
-/// How many may be asking, and how many may be given a page, each of which takes memory.
+/// The maximum number of clients that ask, and of clients that get a page, each of which takes
+/// memory.
 const ASKING_MOST: usize = 64;
 const READING_MOST: usize = 16;
-/// How many of those that found no place stay open so that they can read why.
+/// The maximum number of refused connections that stay open until the client has read the reason.
 const REFUSED_MOST: usize = 64;
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers for ever: `metrics` makes the page of `GET /metrics`.
+/// Answers requests for ever: `metrics` makes the page of `GET /metrics`.
 pub fn serve(
     listener: &TcpListener,
     metrics: impl Fn() -> Arc<String> + Send + Sync + 'static,
@@ -36,7 +37,7 @@ pub fn serve(
     let mut refused = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // Out of descriptors, most likely: they come back when others close theirs.
+            // Probably out of descriptors: they return when connections are closed.
             refused.clear();
             thread::sleep(Duration::from_millis(100));
             continue;
@@ -46,17 +47,17 @@ pub fn serve(
             continue;
         };
         let (metrics, reading) = (Arc::clone(&metrics), Arc::clone(&reading));
-        // A client that cannot be served, or has left, is no matter of ours.
+        // A client that cannot be served, or has disconnected, is ignored.
         let _ = thread::Builder::new().spawn(move || answer(stream, place, &reading, || metrics()));
     }
 }
 
-/// One of the places for connections of a kind, given back when dropped.
+/// A place for one connection of a kind, given back when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
     fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        // Counted first, and given back by the drop when it was one too many.
+        // Counts first; the drop gives the place back if it was one too many.
         let place = Self(Arc::clone(taken));
         (taken.fetch_add(1, AcqRel) < most).then_some(place)
     }
@@ -68,8 +69,8 @@ impl Drop for Place {
     }
 }
 
-/// Tells a client that there is no place, without waiting for it. A connection that is closed
-/// before all that came is read is reset, and the answer lost: so it stays until others follow.
+/// Answers 503 to a client without waiting for it. A connection closed before all received bytes
+/// are read is reset and the answer lost, so it stays open until others follow.
 fn refuse(mut stream: TcpStream, refused: &mut VecDeque<TcpStream>) {
     let text = head(FULL, PLAIN, FULL_TEXT.len()) + FULL_TEXT;
     let said = stream
@@ -113,7 +114,7 @@ fn answer(
         && path(target) == "/metrics"
         && let Some(_place) = Place::take(reading, READING_MOST)
     {
-        // Who reads slowly takes no place from those that ask.
+        // A slow reader takes no place from clients that ask.
         drop(place);
         let page = metrics();
         let body = if method == "HEAD" { "" } else { page.as_str() };
@@ -131,7 +132,7 @@ fn answer(
     let length = body.len();
     write(&mut stream, &head(status, PLAIN, length), if method == "HEAD" { "" } else { body })?;
     if !asks || !has_end {
-        // What still comes would reset the connection, and the answer with it.
+        // More bytes from the client would reset the connection and lose the answer.
         stream.shutdown(Shutdown::Write)?;
         let started = Instant::now();
         while read_some(&mut stream, &mut [0; HEAD_MOST_BYTES], started)? > 0 {}
@@ -139,7 +140,7 @@ fn answer(
     Ok(())
 }
 
-/// The path of a target: of a whole URL too, as a proxy sends it, and without what is asked of it.
+/// Returns the path of a target, without a query, also of a whole URL as a proxy sends it.
 fn path(target: &str) -> &str {
     let path = match target.strip_prefix("http://") {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
@@ -163,24 +164,24 @@ fn write(stream: &mut TcpStream, head: &str, body: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// What is left of a time: never nothing, which would be for ever.
+/// Returns the time left. Never zero, which a socket takes as no timeout.
 fn left(patience: Duration, started: Instant) -> io::Result<Duration> {
     let left = patience.saturating_sub(started.elapsed());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Reads what there is, within the time for a head.
+/// Reads the available bytes, within the time for a head.
 fn read_some(stream: &mut TcpStream, piece: &mut [u8], started: Instant) -> io::Result<usize> {
     stream.set_read_timeout(Some(left(HEAD_PATIENCE, started)?))?;
     stream.read(piece)
 }
 
-/// Whether there is the empty line that ends a head.
+/// Returns true if the bytes contain the empty line that ends a head.
 fn ends(head: &[u8]) -> bool {
     head.windows(2).any(|end| end == b"\n\n") || head.windows(3).any(|end| end == b"\n\r\n")
 }
 
-/// Reads up to the end of a head, or as much as is too much of it.
+/// Reads up to the end of a head, or up to its maximum length.
 fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     let started = Instant::now();
     let mut head = Vec::new();

@@ -1,20 +1,19 @@
-//! What is said on standard error, which may be full, closed or read by nobody: that is no reason
-//! not to answer.
+//! Messages on standard error. It may be full, closed or unread, which must not stop the exporter.
 
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-/// Says a line, when somebody takes it.
+/// Writes a line, and ignores a failure to write it.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// What was said last about something that is well or is not: only a change is a line.
+/// The last logged state of something that works or does not: only a change is logged.
 #[derive(Default)]
 pub struct Told(Mutex<Option<Option<String>>>);
 
 impl Told {
-    /// Whether this is another state, or another reason, than that of the last time.
+    /// Returns true if the state or its reason differs from the last one.
     pub fn changes<T>(&self, state: &Result<T, String>) -> bool {
         let state = state.as_ref().err().cloned();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

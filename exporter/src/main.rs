@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Prints to whoever may have left already.
+/// Prints a text, and ignores a closed output.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
@@ -55,7 +55,7 @@ fn run(arguments: Arguments) -> Result<(), String> {
     let exporter = Exporter::new(arguments)?;
     let listener = TcpListener::bind(&listen)
         .map_err(|error| format!("cannot listen on {listen}: {error}"))?;
-    // With port 0 the system chooses one, and this line tells which.
+    // With port 0 the system chooses a port, which this line prints.
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     print(&format!("redis-throttle-exporter listens on http://{address}/metrics\n"));
     http::serve(&listener, move || exporter.page())

@@ -1,26 +1,26 @@
-//! The texts of several servers as one page of Prometheus' text format, version 0.0.4.
+//! Joins the texts of several servers into one page of Prometheus' text format, version 0.0.4.
 //!
-//! The format wants each metric once, with all its samples behind its `HELP` and `TYPE`. So texts
-//! are taken apart into metrics, each sample gets the label `server`, and what belongs to one
-//! metric is put together again, in the order in which metrics were first seen.
+//! The format requires each metric once, with all its samples after its `HELP` and `TYPE`. So the
+//! texts are split into metrics, each sample gets the label `server`, and the samples of a metric
+//! are joined again, in the order in which the metrics first appeared.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-/// The label that tells whose sample it is.
+/// The label that names the server of a sample.
 const SERVER: &str = "server";
 
-/// What the exporter itself has to say; a server has not.
+/// The metrics of the exporter itself, which no server may send.
 const OWN: [&str; 4] =
     ["rl_up", "rl_scrape_duration_seconds", "rl_exporter_discovery_up", "rl_exporter_info"];
 
-/// What `TYPE` may say.
+/// The valid kinds of a `TYPE` line.
 const KINDS: [&str; 5] = ["counter", "gauge", "histogram", "summary", "untyped"];
 
 /// The longest line of an answer, without its end.
 const LINE_MOST_BYTES: usize = 64 * 1024;
 
-/// The most labels of a sample, the exporter's own not counted.
+/// The most labels of a sample, not counting the exporter's own.
 const LABELS_MOST: usize = 64;
 
 /// A fault of one line, for which the whole answer of a server is refused.
@@ -28,7 +28,7 @@ const LABELS_MOST: usize = 64;
 enum Fault {
     TooLong,
     TooManyLabels,
-    /// Not in the text format, or something that makes Prometheus refuse a page.
+    /// A line that is not in the text format, or that makes Prometheus refuse a page.
     NoMetric,
 }
 
@@ -69,20 +69,20 @@ impl Page {
         &mut self.metrics[index].1
     }
 
-    /// Begins a metric of the exporter's own.
+    /// Begins a metric of the exporter itself.
     pub fn begin(&mut self, name: &str, help: &str) {
         let metric = self.metric(name);
         metric.help = Some(help.to_owned());
         metric.kind = Some("gauge".to_owned());
     }
 
-    /// A sample of the exporter's own, about a server.
+    /// Adds a sample of the exporter itself, about a server.
     pub fn about(&mut self, name: &str, label: &str, text: &str, value: impl std::fmt::Display) {
         let sample = format!("{name}{{{label}=\"{}\"}} {value}\n", escaped(text));
         self.metric(name).samples.push_str(&sample);
     }
 
-    /// Parses the answer of a server. Calls `check` before each line, and gives up where it fails.
+    /// Parses the answer of a server. Calls `check` before each line, and stops if it fails.
     ///
     /// # Errors
     ///
@@ -112,8 +112,8 @@ impl Page {
         }
     }
 
-    /// Adds one line. `last` is the metric that the latest `HELP` or `TYPE` named, to which the
-    /// parts of a histogram belong.
+    /// Adds one line. `last` is the metric of the latest `HELP` or `TYPE`, to which the parts of a
+    /// histogram belong.
     fn add_line(&mut self, server: &str, line: &str, last: &mut String) -> Result<(), Fault> {
         if line.len() > LINE_MOST_BYTES {
             return Err(Fault::TooLong);
@@ -141,7 +141,7 @@ impl Page {
         Ok(())
     }
 
-    /// The whole page.
+    /// Returns the whole page.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (name, metric) in self.metrics.iter().filter(|(_, metric)| !metric.samples.is_empty()) {
@@ -156,7 +156,7 @@ impl Page {
     }
 }
 
-/// `HELP` or `TYPE`, the name and what is said of it; any other comment is none.
+/// Returns `HELP` or `TYPE`, the name and the description of a comment; `None` for any other.
 fn described(comment: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = comment.trim_start().split_once(' ')?;
     let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -191,7 +191,7 @@ fn labelled<'line>(line: &'line str, server: &str) -> Result<(&'line str, String
     Ok((name, sample))
 }
 
-/// Returns true for the rest of a sample behind its labels: a blank, a number, and maybe a time.
+/// Returns true for the rest of a sample after its labels: a blank, a number, and an optional time.
 fn is_value(text: &str) -> bool {
     let mut words = text.strip_prefix(' ').into_iter().flat_map(|words| words.split(' '));
     let is_number = words.next().is_some_and(|number| {
@@ -220,7 +220,7 @@ fn labels_length(inside: &str) -> Result<usize, Fault> {
     Ok(at)
 }
 
-/// Returns the name of the first label, and its length with the comma behind it.
+/// Returns the name of the first label, and its length including the comma after it.
 fn label(text: &str) -> Option<(&str, usize)> {
     let (name, value) = text.split_once("=\"")?;
     if !is_name(name) || name.contains(':') || name == SERVER {
@@ -240,7 +240,7 @@ fn label(text: &str) -> Option<(&str, usize)> {
     }
 }
 
-/// A text as the value of a label.
+/// Escapes a text for the value of a label.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -249,7 +249,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Adds the answer of a server, however long that takes.
+    /// Adds the answer of a server, without a deadline.
     fn add(page: &mut Page, server: &str, text: &str) -> Result<(), String> {
         Page::parse(server, text, || Ok(())).map(|parsed| page.add(parsed))
     }

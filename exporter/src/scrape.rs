@@ -1,4 +1,4 @@
-//! One scrape: who is asked, and the page that comes of it.
+//! A scrape: asks the servers, and makes the page.
 
 use super::arguments::Arguments;
 use super::cluster::Cluster;
@@ -9,22 +9,22 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// All that is asked at each scrape.
+/// The servers and clusters that are asked at each scrape.
 pub struct Exporter {
     servers: Vec<Arc<Server>>,
     clusters: Mutex<Vec<Cluster>>,
-    /// When the last page was begun, and the page as long as a client reads it. Locked for a whole
+    /// The start of the last page, and the page as long as a client reads it. Locked for a whole
     /// scrape, while other threads ask the servers and parse their answers.
     last: Mutex<Option<(Instant, Weak<String>)>>,
     timeout: Duration,
 }
 
 impl Exporter {
-    /// Connects to nobody yet: a server may come up later than its exporter.
+    /// Creates an exporter without connecting yet, because a server may start later.
     ///
     /// # Errors
     ///
-    /// An address that cannot be used, or that is named twice.
+    /// Returns the reason for an unusable address, or for one that is named twice.
     pub fn new(arguments: Arguments) -> Result<Self, String> {
         let mut seen = HashSet::new();
         let mut open = |information| -> Result<Arc<Server>, String> {
@@ -46,8 +46,8 @@ impl Exporter {
         })
     }
 
-    /// The page as of now: one that was begun after this was called. Those that come while another
-    /// is made wait for it, and get the next one together.
+    /// Returns a page that was begun after this call. Calls during a scrape wait for it, and share
+    /// the next one.
     pub fn page(&self) -> Arc<String> {
         let asked = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,8 +61,8 @@ impl Exporter {
         page
     }
 
-    /// It takes at most twice the time that a server has to answer, once for each cluster and once
-    /// for all servers, however many of them hang.
+    /// Scrapes all servers. Takes at most twice the timeout, once for all clusters and once for all
+    /// servers, however many of them hang.
     fn scrape(&self) -> String {
         let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
         let mut servers = self.servers.clone();
@@ -76,7 +76,7 @@ impl Exporter {
             let name = &cluster.seed.name;
             page.about("rl_exporter_discovery_up", "cluster", name, i32::from(found));
             for node in nodes {
-                // A server of two lists is one server.
+                // A server in two lists is shown once.
                 if !servers.iter().any(|server| server.name == node.name) {
                     servers.push(node);
                 }
@@ -95,7 +95,7 @@ impl Exporter {
     }
 }
 
-/// Parses the metrics of a server, and gives up at the deadline.
+/// Parses the metrics of a server, and stops at the deadline.
 fn parse(server: &Server, text: String, deadline: Deadline) -> Result<Page, String> {
     Page::parse(&server.name, &text, || deadline.check())
 }

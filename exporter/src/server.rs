@@ -1,4 +1,4 @@
-//! One server: its name, one connection that is kept, one command at a time.
+//! One server: its name, a connection that is kept, and one command at a time.
 
 use super::deadline::Deadline;
 use super::log::{Told, say};
@@ -8,33 +8,33 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// The longest reason that is logged: it may be a text of the server's.
+/// The maximum length of a logged reason, which may be a text of the server.
 const REASON_MOST_CHARS: usize = 200;
 
-/// A server that is asked again and again.
+/// A server that is asked at every scrape.
 pub struct Server {
-    /// `host:port`, or the path of a socket: never user or password.
+    /// `host:port`, or the path of a socket; never contains a user or password.
     pub name: String,
     client: Client,
     connection: Mutex<Option<Connection>>,
-    /// Whether a thread is still asking it, or parsing its answer.
+    /// True while a thread is asking the server or parsing its answer.
     busy: AtomicBool,
     told: Told,
 }
 
-/// What a server answered, or why it did not, in words.
+/// The answer of a server, or the reason why there is none.
 pub type Answer = Result<String, String>;
 
 impl Server {
-    /// A server that nobody has connected to yet.
+    /// Creates a server without connecting to it yet.
     ///
     /// # Errors
     ///
-    /// In words, without the URL.
+    /// Returns a reason without the URL.
     pub fn new(information: ConnectionInfo) -> Result<Arc<Self>, String> {
         let name = information.addr().to_string();
-        // Without CLIENT SETINFO, which a user who may call RL.METRICS alone is refused: each such
-        // call of a new connection is an entry of ACL LOG.
+        // Without CLIENT SETINFO: a user with only RL.METRICS is denied it, and each denied call of
+        // a new connection adds an entry to ACL LOG.
         let settings = information.redis_settings().clone().set_skip_set_lib_name();
         let information = information.set_redis_settings(settings);
         let client = Client::open(information)
@@ -48,12 +48,12 @@ impl Server {
         }))
     }
 
-    /// How it is connected to.
+    /// Returns the connection parameters.
     pub fn information(&self) -> &ConnectionInfo {
         self.client.get_connection_info()
     }
 
-    /// Logs whether the server is up, when that is not what was logged before.
+    /// Logs whether the server is up, if that has changed since the last log line.
     pub fn tell(&self, answer: &Result<(), String>) {
         if self.told.changes(answer) {
             match answer {
@@ -63,12 +63,13 @@ impl Server {
         }
     }
 
-    /// Asks on the connection that is there, or on a new one when there is none or it is gone.
+    /// Asks on the kept connection, or on a new one if there is none or it is broken.
     fn ask(&self, command: &Cmd, timeout: Duration) -> Answer {
         let mut kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = match kept.take() {
             Some(connection) => match query(connection, command, &mut kept) {
-                // The server was restarted, or has closed what was idle: that is no news.
+                // The server was restarted or has closed an idle connection: this is not worth a
+                // log line.
                 Err(error) if error.is_connection_dropped() && !error.is_timeout() => {
                     self.connect(timeout).and_then(|new| query(new, command, &mut kept))
                 }
@@ -90,7 +91,7 @@ impl Server {
     }
 }
 
-/// Keeps a connection that answered, even with an error; any other holds half an answer.
+/// Keeps the connection if it answered, even with an error; any other may hold half an answer.
 fn query(
     mut connection: Connection,
     command: &Cmd,
@@ -103,7 +104,7 @@ fn query(
     answer
 }
 
-/// The only thread that may ask a server, which gives its turn back when dropped.
+/// The right of one thread to ask a server, given back when dropped.
 struct Turn(Arc<Server>);
 
 impl Turn {
@@ -119,11 +120,11 @@ impl Drop for Turn {
 }
 
 /// Asks all servers at once and parses their answers, each in a thread of its own that holds no
-/// lock of another server. Waits no longer than `timeout` for all of them together. A thread that
-/// is late, because its server trickles or no resolver answers, goes on alone: until it ends, its
-/// server gets no second one. `parse` has to end soon after the deadline that it is given.
+/// lock of another server. Waits at most `timeout` for all of them together. A thread that is late,
+/// because its server trickles or a resolver does not answer, continues alone: until it ends, its
+/// server gets no second one. `parse` has to end soon after its deadline.
 ///
-/// Returns what `parse` made of each answer, with the time until then.
+/// Returns the result of `parse` for each answer, with the time it took.
 pub fn ask_all<T: Send + 'static>(
     servers: &[Arc<Server>],
     command: &Cmd,
@@ -145,19 +146,19 @@ pub fn ask_all<T: Send + 'static>(
             let turn = turn;
             let server = &turn.0;
             let parsed = server.ask(&command, timeout).and_then(|text| {
-                // Stays the result if the parsed answer does not follow in time.
+                // Remains the result if the parsed answer does not follow in time.
                 let _ = sender.send((index, Err(deadline.unparsed()), timeout));
                 parse(server, text, deadline)
             });
             drop(turn);
-            // Fails when the result is too late for the page.
+            // Fails if the result is too late for the page.
             let _ = sender.send((index, parsed, deadline.elapsed()));
         });
         if let Err(error) = spawned {
             answers[index] = (Err(format!("no thread to ask with: {error}")), Duration::ZERO);
         }
     }
-    // From here on the threads alone can send: the last one that ends closes the channel.
+    // From here on only the threads can send: the last one to end closes the channel.
     drop(sender);
     while let Ok((index, answer, took)) = receiver.recv_timeout(deadline.left()) {
         answers[index] = (answer, took);
@@ -173,7 +174,7 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::Condvar;
 
-    /// Longer than any test takes that passes.
+    /// A deadline longer than any passing test takes.
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Returns a server that answers `PONG` to every command.
@@ -201,7 +202,7 @@ mod tests {
         let parsers = Arc::new((Mutex::new(0), Condvar::new()));
         let servers = [server(), server()];
         let answers = ask_all(&servers, &ping(), PATIENCE, move |_, text, deadline| {
-            // Ends only once the parser of the other server has begun.
+            // Ends only after the parser of the other server has begun.
             let (count, changed) = &*parsers;
             let mut begun = count.lock().expect("a count");
             *begun += 1;
