@@ -83,7 +83,7 @@ fn only_the_folder_api_contains_unsafe() {
 }
 
 #[test]
-fn the_folder_api_knows_nothing_of_ours() {
+fn the_folder_api_names_no_module_outside_itself() {
     for (path, text) in sources(API) {
         assert!(!has_word(&code(&text), "crate"), "{path} names a module outside of its folder");
         // One `super` is the folder itself or, in a module inside a file, that file.
@@ -165,7 +165,7 @@ fn every_extern_function_catches_unwinding() {
 }
 
 #[test]
-fn every_function_of_the_server_that_is_used_is_checked_at_load() {
+fn every_used_function_of_the_server_is_checked_at_load() {
     let border = sources(API);
     let (_, text) = border.iter().find(|(path, _)| path.ends_with("/mod.rs")).expect("mod.rs");
     let (_, checked) = text.split_once("presence!(\n").expect("the list");
@@ -182,7 +182,7 @@ fn every_function_of_the_server_that_is_used_is_checked_at_load() {
 }
 
 #[test]
-fn lines_are_short_and_nothing_is_left_open() {
+fn source_lines_have_at_most_100_columns_and_no_open_marks() {
     for folder in ["engine", "src", "exporter", "tests", "benches"] {
         for (path, text) in sources(folder) {
             for (number, line) in text.lines().enumerate() {
@@ -200,7 +200,7 @@ fn lines_are_short_and_nothing_is_left_open() {
 }
 
 #[test]
-fn files_can_be_read_in_one_go() {
+fn source_files_have_at_most_450_lines() {
     for (path, text) in [sources("engine"), sources("src"), sources("exporter")].concat() {
         let lines = text.lines().count();
         assert!(lines <= 450, "{path} has {lines} lines");
@@ -235,7 +235,7 @@ fn files() -> Vec<String> {
 }
 
 #[test]
-fn what_is_written_in_other_languages_can_be_read_as_well() {
+fn sources_in_other_languages_keep_the_same_limits() {
     let is_source = |path: &&String| {
         let folders = ["clients/", "examples/", "benches/clients/"];
         let ends = [".rs", ".py", ".ts", ".js", ".mjs"];

@@ -213,7 +213,7 @@ fn blocks<'text>(text: &'text str, language: &str) -> Vec<&'text str> {
 /// Ensures that the examples of README.md are run: the clients' own suites run those of their
 /// pages.
 #[test]
-fn the_readme_shows_of_each_client_what_its_page_shows_and_its_suite_runs() {
+fn the_readme_shows_the_examples_of_the_clients_pages() {
     let pages = pages();
     let readme = &pages[Path::new("README.md")];
     for (language, page) in [("python", "python.md"), ("js", "node.md"), ("rust", "rust.md")] {

@@ -79,7 +79,7 @@ fn module_list_shows_the_version_as_one_number() {
 }
 
 #[test]
-fn fixes_go_to_the_version_and_images_are_named_for_it() {
+fn security_page_and_images_name_the_version() {
     let (minor, _) = VERSION.rsplit_once('.').expect("three numbers");
     assert!(text("SECURITY.md").contains(&format!("\n| {minor} | yes |\n")));
     let operations = text("docs/operations.md");
@@ -118,7 +118,7 @@ fn files(folder: &str, endings: &[&str]) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_is_yaml_or_json_can_be_read() {
+fn yaml_and_json_files_parse() {
     let mut all = files("deploy", &[".yml", ".yaml", ".json"]);
     all.extend(files(".github", &[".yml", ".yaml"]));
     assert!(all.len() >= 6, "{all:?}");
@@ -131,7 +131,7 @@ fn what_is_yaml_or_json_can_be_read() {
 }
 
 #[test]
-fn the_workflow_runs_on_a_tag_what_everybody_runs_and_takes_no_secret() {
+fn the_workflow_runs_the_usual_checks_on_a_tag_and_takes_no_secret() {
     let workflow = text(".github/workflows/release.yml");
     let used: Vec<_> = workflow.lines().filter_map(|line| line.split_once("uses: ")).collect();
     assert!(!used.is_empty());

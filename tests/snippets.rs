@@ -261,7 +261,7 @@ fn the_workers_of_the_page_on_leases_take_a_permit_and_give_it_back() {
 /// Runs a page's worker with a TTL of 1 s and a minute of work. The connection falls silent after
 /// the worker took its lease, or after two renewals.
 #[test]
-fn a_worker_of_the_page_on_leases_stops_when_nobody_answers_its_renewals() {
+fn a_worker_of_the_page_on_leases_stops_when_its_renewals_are_not_answered() {
     let slower = [
         (Python, "    pass\n", "    time.sleep(0.1)\n"),
         (JavaScript, "part) {}", "part) { await new Promise((done) => setTimeout(done, 100)); }"),

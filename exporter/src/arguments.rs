@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_password_with_it() {
+    fn errors_name_the_fault_and_no_password() {
         let lines = [
             ("", "no server"),
             ("--server", "--server needs a value"),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_utf_8_is_refused_without_a_word_of_it() {
+    fn text_that_is_not_utf_8_is_refused_and_not_shown() {
         use std::os::unix::ffi::OsStringExt as _;
         let odd = || OsString::from_vec(b"redis://u:secret@a\xff".to_vec());
         let words = ["--server".into(), odd()].into_iter();

@@ -211,7 +211,7 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     }
 
     #[test]
-    fn a_node_that_has_left_is_not_believed_against_those_that_know_each_other() {
+    fn a_node_that_has_left_is_ignored_if_other_nodes_list_each_other() {
         // It was reset, or has joined another cluster; also if it is the seed.
         let left = [("d:1", [].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
         assert_eq!(told(&left), ["a:1", "b:1"]);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_one_odd_line_leaves_nothing_behind() {
+    fn a_text_with_one_invalid_line_adds_nothing() {
         let odd = [
             "nonsense",
             "a b",

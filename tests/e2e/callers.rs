@@ -100,7 +100,7 @@ fn a_script_gets_the_five_integers_as_a_table() {
 }
 
 #[test]
-fn a_script_can_catch_our_errors() {
+fn a_script_can_catch_the_modules_errors() {
     let server = Server::start();
     let mut client = server.client();
     client.integer("RPUSH list a");

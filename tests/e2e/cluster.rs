@@ -228,7 +228,7 @@ fn a_slot_migrated_atomically_under_load_allows_exactly_the_limit() {
 }
 
 #[test]
-fn a_replica_answers_peek_and_inspect_to_those_who_said_readonly() {
+fn a_replica_answers_peek_and_inspect_after_readonly() {
     let mut cluster = Cluster::start();
     let primary = cluster.settled_owner("{t}");
     let replica = cluster.add_replica(primary);

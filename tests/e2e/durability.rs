@@ -237,7 +237,7 @@ fn a_file_replayed_a_quarter_of_a_century_later_takes_no_decision_again() {
 }
 
 #[test]
-fn what_lapsed_while_the_server_was_down_is_gone_when_it_is_back() {
+fn keys_that_expired_while_the_server_was_down_are_gone_after_the_start() {
     let mut server = append_only("no").without_debug_commands().start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {

@@ -179,7 +179,7 @@ fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
 }
 
 #[test]
-fn what_is_reserved_is_held_settled_and_lapses_on_a_promoted_replica() {
+fn reservations_are_held_settled_and_expire_on_a_promoted_replica() {
     let mut primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let mut client = primary.client();

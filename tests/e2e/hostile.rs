@@ -100,7 +100,7 @@ fn very_many_and_very_long_arguments_are_answered() {
 }
 
 #[test]
-fn random_sentences_of_our_own_words_are_answered() {
+fn random_sentences_of_the_modules_words_are_answered() {
     #[rustfmt::skip]
     const WORDS: [&str; 34] = [
         "RL.FIXED", "RL.PEEK",

@@ -95,7 +95,7 @@ fn a_sorted_set_of_somebody_else_is_refused_and_left_alone() {
 }
 
 #[test]
-fn whoever_takes_a_holder_out_by_hand_has_ended_its_lease() {
+fn removing_a_holder_by_hand_ends_its_lease() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -232,7 +232,7 @@ fn small_and_large_sets_answer_as_a_naive_map() {
 type Way = Box<dyn FnMut(&mut Client, &str) -> Value>;
 
 #[test]
-fn transactions_scripts_and_functions_lease_as_anybody() {
+fn transactions_scripts_and_functions_take_leases() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

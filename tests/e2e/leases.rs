@@ -188,7 +188,7 @@ fn a_lease_stands_among_several_rules_and_a_denied_call_leaves_none() {
 }
 
 #[test]
-fn what_a_lease_cannot_be_asked_is_an_error_that_says_so() {
+fn invalid_uses_of_a_lease_are_errors_that_say_so() {
     let server = Server::start();
     let mut client = server.client();
     let (long, longest) = ("i".repeat(129), "i".repeat(128));
@@ -335,7 +335,7 @@ fn keys_of_leases_and_of_algorithms_are_wrong_types_to_each_other() {
 }
 
 #[test]
-fn what_is_leased_renewed_and_released_is_counted() {
+fn leases_renewals_and_releases_are_counted() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

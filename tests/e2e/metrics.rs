@@ -140,7 +140,7 @@ fn metrics_are_read_in_transactions_and_in_scripts_that_only_read() {
 }
 
 #[test]
-fn who_may_watch_needs_no_key_and_no_right_to_write() {
+fn a_scraping_user_needs_no_key_and_no_write_access() {
     let server = Server::start();
     let mut client = server.client();
     make_user(&mut client, "watcher", "-@all +rl.metrics");

@@ -46,7 +46,7 @@ fn assert_no_crash(log: &str) {
 }
 
 #[test]
-fn a_copy_of_the_module_under_another_name_of_a_file_is_refused_in_words() {
+fn a_second_copy_of_the_module_file_is_refused_with_a_message() {
     let server = Server::start();
     let copy = server.file("another.so");
     fs::copy(module::path(), &copy).expect("a copy");

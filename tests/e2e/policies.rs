@@ -41,7 +41,7 @@ fn audit(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn what_is_set_is_listed_in_the_form_of_the_file_until_it_is_deleted() {
+fn a_policy_is_listed_in_the_form_of_the_file_until_it_is_deleted() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search gcra 006 10 60");
@@ -254,7 +254,7 @@ fn every_change_is_a_line_of_the_log_with_who_made_it() {
 }
 
 #[test]
-fn what_is_set_goes_to_no_replica_and_a_replica_has_its_own() {
+fn policies_are_not_replicated_and_a_replica_has_its_own() {
     let primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let (mut one, mut other) = (primary.client(), replica.client());
@@ -280,7 +280,7 @@ fn what_is_set_goes_to_no_replica_and_a_replica_has_its_own() {
 }
 
 #[test]
-fn a_transaction_takes_it_and_a_script_does_not() {
+fn rl_policy_runs_in_a_transaction_and_not_in_a_script() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("MULTI");
@@ -301,7 +301,7 @@ fn a_transaction_takes_it_and_a_script_does_not() {
 }
 
 #[test]
-fn who_may_use_it_is_told_by_command_and_where_a_server_can_by_category() {
+fn rl_policy_needs_permission_by_command_or_category() {
     let server = Server::start();
     let mut client = server.client();
     let calls = ["SET a GCRA 6 10 60", "DEL a", "GET a", "LIST", "LOAD", "SAVE", "HELP"];

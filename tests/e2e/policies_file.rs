@@ -154,7 +154,7 @@ fn load_logs_the_first_hundred_changes_and_the_counts_of_more() {
 }
 
 #[test]
-fn load_ends_overrides_and_tells_the_log_what_changes() {
+fn load_ends_overrides_and_logs_the_changes() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();

@@ -74,7 +74,7 @@ fn every_field_counts_what_it_is_named_after() {
 }
 
 #[test]
-fn what_only_asks_or_gives_back_counts_nothing() {
+fn peeks_and_refunds_count_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -185,7 +185,7 @@ fn a_shadow_counts_what_it_takes_and_what_it_would_have_denied() {
 }
 
 #[test]
-fn what_is_off_allows_without_a_unit_and_what_is_blocked_denies() {
+fn an_off_policy_allows_without_a_unit_and_a_blocked_one_denies() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -206,7 +206,7 @@ fn what_is_off_allows_without_a_unit_and_what_is_blocked_denies() {
 }
 
 #[test]
-fn errors_count_once_the_policy_is_known_and_for_the_rest_without_one() {
+fn errors_count_under_the_policy_if_it_is_known_and_else_under_other() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
@@ -251,7 +251,7 @@ fn errors_count_once_the_policy_is_known_and_for_the_rest_without_one() {
 }
 
 #[test]
-fn of_a_denied_call_with_several_rules_only_those_that_deny_count() {
+fn a_denied_call_with_several_rules_counts_only_under_those_that_deny() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -286,7 +286,7 @@ fn of_a_denied_call_with_several_rules_only_those_that_deny_count() {
 }
 
 #[test]
-fn near_the_limit_is_what_the_setting_says_at_the_time_of_the_call() {
+fn near_limit_follows_the_setting_at_the_time_of_the_call() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search FIXED 10 1h");
@@ -385,7 +385,7 @@ fn an_override_without_a_base_goes_with_its_statistics_at_the_next_change() {
 }
 
 #[test]
-fn a_load_keeps_the_statistics_of_what_stays_and_drops_those_of_what_goes() {
+fn a_load_keeps_the_statistics_of_policies_that_stay_and_drops_the_others() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("policies");
     let write = |lines: &str| std::fs::write(&file, lines).expect("a file");
@@ -604,7 +604,7 @@ fn statistics_are_the_sum_of_what_sixteen_clients_saw_to_the_unit() {
 }
 
 #[test]
-fn metrics_tell_of_policies_what_stats_does_and_leave_the_untouched_out() {
+fn metrics_match_stats_and_omit_policies_without_calls() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 42);

@@ -79,7 +79,7 @@ fn a_quota_ends_where_its_day_does_however_long_that_is() {
 }
 
 #[test]
-fn a_quota_is_asked_for_with_peek_in_part_for_nothing_and_for_too_much() {
+fn a_quota_answers_peek_partial_zero_and_excessive_costs() {
     let server = Server::start();
     let mut client = server.client();
     let noon = "2026-07-15T12:00";

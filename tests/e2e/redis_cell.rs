@@ -58,7 +58,7 @@ fn connection(server: &Server) -> redis::Connection {
 }
 
 #[test]
-fn the_crate_redis_cell_rs_reads_every_answer_that_it_has_words_for() {
+fn the_crate_redis_cell_rs_reads_every_answer_it_knows() {
     let server = setup().start();
     server.client().freeze(BASE_US);
     let mut connection = connection(&server);
@@ -150,7 +150,7 @@ fn the_setting_is_fixed_at_the_load_and_outlives_a_rewrite() {
 }
 
 #[test]
-fn a_name_that_redis_cell_has_refuses_the_load_in_words_and_off_both_stand_side_by_side() {
+fn the_load_is_refused_if_redis_cell_has_the_name_and_accepted_with_the_setting_off() {
     // Another command under the name, as with redis-cell loaded first.
     let taken = "rename-command ECHO CL.THROTTLE";
     let log = setup().line(taken).try_start().err().expect("the name is taken");
@@ -196,7 +196,7 @@ fn write_digits(client: &mut Client, key: &str, digits: i64, form: usize) {
 }
 
 #[test]
-fn what_redis_cell_wrote_is_read() {
+fn states_of_redis_cell_are_read() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -226,7 +226,7 @@ fn what_redis_cell_wrote_is_read() {
 }
 
 #[test]
-fn what_is_written_is_what_redis_cell_would_read() {
+fn states_are_written_as_redis_cell_reads_them() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -348,7 +348,7 @@ fn a_foreign_value_is_refused_and_the_server_lives() {
 }
 
 #[test]
-fn our_own_commands_refuse_a_key_of_redis_cell() {
+fn other_commands_refuse_a_key_of_redis_cell() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -465,7 +465,7 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
 }
 
 #[test]
-fn a_quantity_of_nothing_asks_and_writes_nothing() {
+fn a_quantity_of_zero_writes_nothing() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -36,7 +36,7 @@ fn inspected(client: &mut Client, key: &str) -> Vec<i64> {
 }
 
 #[test]
-fn a_reservation_counts_for_everybody_and_is_settled_once() {
+fn a_reservation_counts_for_all_callers_and_is_settled_once() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -437,7 +437,7 @@ fn a_replica_reserves_and_settles_nothing() {
 }
 
 #[test]
-fn settling_is_for_callers_that_are_named() {
+fn settling_needs_a_permission_of_its_own() {
     let server = Server::start();
     let mut client = server.client();
     let calls = [reserve("a", "1h", 1), commit("a"), cancel("a")];

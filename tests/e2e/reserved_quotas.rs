@@ -85,7 +85,7 @@ fn a_commit_after_its_reservation_lapsed_answers_0_and_charges_nothing() {
 }
 
 #[test]
-fn every_retry_over_lapses_and_the_end_of_the_day_is_exact() {
+fn retry_after_is_exact_across_expiries_and_the_end_of_the_day() {
     let server = Server::start();
     let mut client = server.client();
     let from = utc("2026-03-28T22:00");
@@ -224,7 +224,7 @@ fn inspect_shows_a_period_and_what_is_reserved() {
 }
 
 #[test]
-fn under_another_zone_what_is_open_stays_and_what_is_used_counts_if_its_period_is_current() {
+fn in_another_zone_reservations_stay_and_usage_counts_if_its_period_is_current() {
     let server = Server::start();
     let mut client = server.client();
     let last = 90 * 60_000;

@@ -197,7 +197,7 @@ fn while_the_clock_is_frozen_a_key_lives_for_what_is_left_and_a_day() {
 }
 
 #[test]
-fn a_lapsed_state_and_a_missing_key_decide_alike() {
+fn an_expired_state_and_a_missing_key_decide_alike() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {

@@ -78,7 +78,7 @@ fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
 }
 
 #[test]
-fn who_is_not_in_has_a_shadow_and_who_is_in_is_denied() {
+fn a_rollout_denies_selected_keys_and_shadows_the_others() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

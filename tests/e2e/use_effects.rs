@@ -220,7 +220,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
 }
 
 #[test]
-fn a_full_server_stops_what_is_off_and_the_shadow_too_and_still_tells() {
+fn a_full_server_refuses_off_and_shadow_policies_and_still_answers_reads() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -151,7 +151,7 @@ fn a_user_needs_the_command_and_the_key_to_read_and_write() {
 }
 
 #[test]
-fn the_owner_of_the_key_answers_and_nobody_else() {
+fn only_the_owner_of_the_key_answers() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
     for client in &mut clients {
@@ -232,7 +232,7 @@ fn a_panic_at_any_point_stops_one_call_and_leaves_key_and_table_alone() {
 }
 
 #[test]
-fn no_words_stop_the_server_and_what_is_refused_changes_nothing() {
+fn no_words_stop_the_server_and_refused_calls_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(112);
@@ -299,7 +299,7 @@ fn no_words_stop_the_server_and_what_is_refused_changes_nothing() {
 }
 
 #[test]
-fn what_the_server_counts_of_it_is_what_was_answered() {
+fn info_counts_the_calls_as_they_were_answered() {
     let server = Server::start();
     let mut client: Client = server.client();
     set(&mut client, "p SHADOW FIXED 1 1h");

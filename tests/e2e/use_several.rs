@@ -134,7 +134,7 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
 }
 
 #[test]
-fn what_is_off_lets_pass_and_what_is_blocked_stops_all() {
+fn an_off_policy_lets_pass_and_a_blocked_one_denies_all() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -65,7 +65,7 @@ fn a_shadow_says_yes_and_keeps_what_its_rule_does() {
 }
 
 #[test]
-fn what_is_off_answers_as_an_untouched_key_would_and_says_yes() {
+fn an_off_policy_allows_and_answers_as_for_a_new_key() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -86,7 +86,7 @@ fn what_is_off_answers_as_an_untouched_key_would_and_says_yes() {
 }
 
 #[test]
-fn what_is_blocked_is_denied_for_ever_or_for_the_time_that_is_left() {
+fn a_blocked_policy_denies_for_ever_or_for_its_remaining_time() {
     let server = Server::start();
     let mut client = server.client();
     for (algorithm, limits) in *RULES {
@@ -119,7 +119,7 @@ fn what_is_blocked_is_denied_for_ever_or_for_the_time_that_is_left() {
 }
 
 #[test]
-fn the_worked_examples_of_the_design_come_out_to_the_digit() {
+fn the_worked_examples_are_exact() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -87,7 +87,7 @@ fn run_twins(kind: Kind, usual_seed: u64) {
 }
 
 #[test]
-fn keys_with_which_the_module_does_the_same_are_the_same() {
+fn equal_calls_of_the_module_leave_equal_keys() {
     run("module", 11, &KINDS, &SAME, calls() / 20);
 }
 
@@ -149,7 +149,7 @@ fn rules_together_are_the_same_in_the_library() {
 }
 
 #[test]
-fn a_key_that_module_and_library_share_is_what_the_module_alone_would_have_made_of_it() {
+fn a_key_shared_by_module_and_library_equals_one_of_the_module_alone() {
     let texts = run("crossing", 10, &KINDS, &CROSSING, calls() / 5 * 2);
     // A large part of the error texts that the library has.
     assert!(texts.len() >= 50, "{texts:#?}");

@@ -60,7 +60,7 @@ fn restart(server: &mut Server, mut client: Client, with_module: bool) -> Client
 }
 
 #[test]
-fn what_was_moved_twice_decides_as_what_had_the_module_all_along() {
+fn a_key_moved_twice_decides_as_one_that_always_had_the_module() {
     let (mut moved, mut client, clock) = Clock::start(Server::setup().without_module());
     let library = Library::load(&mut client);
     let (_stayed, mut of_stayed, other_clock) = Clock::start(Server::setup());

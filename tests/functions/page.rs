@@ -49,7 +49,7 @@ fn run(block: &str, places: &[Place]) {
 }
 
 #[test]
-fn what_the_page_says_is_what_happens() {
+fn the_page_shows_what_the_servers_answer() {
     let mut places = [Place::start("", "7777", false), Place::start("new", "7778", true)];
     let mut now_us = BASE_US;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/without-the-module.md");

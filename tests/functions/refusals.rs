@@ -90,7 +90,7 @@ fn without_memory_the_script_allows_nothing_that_it_cannot_store() {
 }
 
 #[test]
-fn what_is_denied_peeked_or_wrong_changes_nothing_and_sends_nothing() {
+fn denied_peeked_and_wrong_calls_change_and_send_nothing() {
     let server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -133,7 +133,7 @@ fn what_is_denied_peeked_or_wrong_changes_nothing_and_sends_nothing() {
 }
 
 #[test]
-fn what_needs_the_module_says_so_and_changes_nothing() {
+fn calls_that_need_the_module_say_so_and_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     let library = Library::load(&mut client);

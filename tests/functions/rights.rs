@@ -91,7 +91,7 @@ const LONGER: [&str; 8] = [
 ];
 
 #[test]
-fn whichever_right_is_missing_a_call_changes_its_key_wholly_or_not_at_all() {
+fn with_any_right_missing_a_call_changes_its_key_wholly_or_not_at_all() {
     let server = plain();
     let mut admin = server.client();
     let library = Library::load(&mut admin);

@@ -155,7 +155,7 @@ fn a_cluster_routes_by_the_keys_and_refuses_those_of_different_slots() {
 }
 
 #[test]
-fn what_flushes_keys_keeps_functions_and_what_flushes_functions_keeps_keys() {
+fn flushing_keys_keeps_functions_and_flushing_functions_keeps_keys() {
     let (server, other) = (plain(), plain());
     let mut client = server.client();
     let library = Library::load(&mut client);

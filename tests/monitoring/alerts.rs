@@ -20,6 +20,6 @@ fn the_alerts_are_rules_that_prometheus_takes() {
 }
 
 #[test]
-fn each_alert_fires_on_what_it_is_for_and_not_on_an_ordinary_day() {
+fn each_alert_fires_on_its_fault_and_not_on_an_ordinary_day() {
     promtool(&["test", "rules", "alerts.yml"], "tests/monitoring");
 }

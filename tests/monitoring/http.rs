@@ -65,7 +65,7 @@ fn there_are_metrics_and_health_and_nothing_else() {
 }
 
 #[test]
-fn what_is_too_long_is_told_so() {
+fn a_request_that_is_too_long_is_answered_with_an_error() {
     let (_server, exporter) = exporter();
     let endless = format!("GET /metrics HTTP/1.1\r\nX: {}", "x".repeat(2_000_000));
     assert_eq!(ask(&exporter.address, &endless).expect("an answer").status, 431);
@@ -75,7 +75,7 @@ fn what_is_too_long_is_told_so() {
 }
 
 #[test]
-fn clients_that_say_nothing_hold_nobody_up_for_long() {
+fn silent_clients_delay_other_clients_only_briefly() {
     let (_server, exporter) = exporter();
     let silent: Vec<_> = (0..20).map(|_| TcpStream::connect(&exporter.address).unwrap()).collect();
     let started = Instant::now();
@@ -98,7 +98,7 @@ fn clients_that_say_nothing_hold_nobody_up_for_long() {
 }
 
 #[test]
-fn clients_that_read_slowly_lose_their_page_and_keep_nobody_from_asking() {
+fn slow_readers_lose_their_page_and_block_no_other_client() {
     let server = Server::setup().with_tcp().start();
     let mut client = server.client();
     // A page larger than the socket buffers of a client that does not read.

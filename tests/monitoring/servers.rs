@@ -112,7 +112,7 @@ fn an_exporter_that_starts_before_its_server_shows_it_once_it_is_there() {
 }
 
 #[test]
-fn an_exporter_whose_output_nobody_takes_still_answers() {
+fn exporter_answers_when_its_output_is_not_read() {
     let mut server = server();
     let address = format!("127.0.0.1:{}", free_port());
     let full = || fs::File::options().write(true).open("/dev/full").unwrap();
@@ -218,7 +218,7 @@ fn servers_that_hang_or_trickle_cost_one_timeout_and_no_sample_of_the_others() {
 }
 
 #[test]
-fn what_is_no_metrics_is_a_server_that_is_down_and_nothing_of_it_is_shown() {
+fn exporter_shows_a_server_as_down_when_its_answer_is_not_metrics() {
     let healthy = server();
     let without = Server::setup().without_module().with_tcp().start();
     let odd = port_that_answers("rl_errors_total 1\n<b>rl_up{server=\"x\"} 1</b>\n");
@@ -316,7 +316,7 @@ fn found(exporter: &Exporter, seed: &str) -> bool {
 }
 
 #[test]
-fn a_node_that_was_removed_from_its_cluster_takes_none_of_the_others_with_it() {
+fn a_removed_node_removes_no_other_node_from_the_page() {
     let cluster = Cluster::start();
     let names: Vec<_> = cluster.nodes.iter().map(name).collect();
     // One exporter asks the node that leaves, the other a node that stays.
@@ -357,14 +357,14 @@ fn a_cluster_that_does_not_tell_its_nodes_is_shown_and_logged_once() {
 }
 
 #[test]
-fn a_cluster_of_which_nobody_answers_is_one_server_that_is_down() {
+fn a_cluster_without_an_answer_is_shown_as_one_server_that_is_down() {
     let exporter = Exporter::start(&["--cluster", "redis://127.0.0.1:1"], &[]);
     assert!(!found(&exporter, "127.0.0.1:1"));
     assert_eq!(exporter.up(), BTreeMap::from([("127.0.0.1:1".to_owned(), false)]));
 }
 
 #[test]
-fn tls_is_spoken_to_who_has_a_certificate_of_the_authority_that_is_named() {
+fn tls_needs_a_certificate_of_the_named_authority() {
     let folder = tempfile::tempdir().unwrap();
     let openssl = |line: &str| {
         let words = line.split(' ').map(|word| word.replace('~', " "));
