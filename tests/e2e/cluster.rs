@@ -31,7 +31,7 @@ fn calls_on(key: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_command_is_answered_by_the_owner_of_argument_1_and_by_nobody_else() {
+fn every_command_is_answered_only_by_the_owner_of_argument_1() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
     // Hash tags, and texts that only look like one; the rest of a call never matters.

@@ -76,7 +76,7 @@ fn sixty_four_connections_that_come_and_go_never_hold_more_than_the_limit() {
 }
 
 #[test]
-fn of_a_rush_of_holders_exactly_as_many_as_the_limit_are_let_in() {
+fn a_rush_of_holders_gets_exactly_the_limit() {
     let server = Server::start();
     let replies = thread::scope(|scope| {
         let callers = (0..64).map(|number| {
@@ -129,7 +129,7 @@ fn us_a_call(client: &mut Client, calls: &[String]) -> f64 {
 }
 
 #[test]
-fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
+fn the_time_of_a_call_does_not_grow_with_the_number_of_holders() {
     let server = Server::start();
     let mut client = server.client();
     // The same cases with few and with many holders; a call that walks through them would take a
@@ -172,7 +172,7 @@ fn no_call_walks_through_a_hundred_thousand_holders_whatever_lapses() {
 }
 
 #[test]
-fn what_is_answered_of_many_holders_is_exact() {
+fn answers_are_exact_with_many_holders() {
     const HOLDERS: i64 = 100_000;
     let server = Server::start();
     let mut client = server.client();

@@ -47,7 +47,7 @@ fn assert_foreign(client: &mut Client, what: &str) {
 }
 
 #[test]
-fn a_sorted_set_of_somebody_else_is_refused_and_left_alone() {
+fn a_foreign_sorted_set_is_refused_and_left_alone() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

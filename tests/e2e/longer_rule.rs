@@ -19,7 +19,7 @@ const ALGORITHMS: [Algorithm; 5] = [
 ];
 
 #[test]
-fn a_longer_rule_takes_hold_once_the_state_of_the_shorter_one_has_lapsed() {
+fn a_longer_rule_takes_effect_once_the_state_of_the_shorter_one_has_expired() {
     let server = Server::start();
     let mut client = server.client();
     let all = LIMIT.to_string();

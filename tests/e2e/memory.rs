@@ -77,7 +77,7 @@ fn every_policy_evicts_subjects_and_every_call_is_decided() {
 }
 
 #[test]
-fn without_eviction_a_full_server_denies_nobody_and_decides_nothing_until_there_is_room() {
+fn without_eviction_a_full_server_decides_no_call_until_there_is_room() {
     const CALLS: usize = 30_000;
     let server = Server::setup().line("maxmemory-policy noeviction").start();
     let mut client = server.client();
@@ -443,7 +443,7 @@ fn call_meanwhile(client: &mut Client, subjects: &[Subject], round: usize) {
 }
 
 #[test]
-fn states_stay_what_they_are_while_memory_is_defragmented_where_the_server_can() {
+fn states_are_unchanged_by_defragmentation() {
     let server = Server::start();
     let (mut client, mut caller) = (server.client(), server.client());
     client.freeze(BASE_US);

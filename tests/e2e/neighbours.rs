@@ -188,7 +188,7 @@ fn assert_graph_works(client: &mut Client, name: &str) {
 }
 
 #[test]
-fn a_neighbour_loaded_before_or_after_works_beside_ours_and_one_that_is_none_changes_nothing() {
+fn another_module_works_when_loaded_before_or_after_this_one() {
     let ours = module::path().display().to_string();
     let mut orders = vec![vec![ours.clone()]];
     if let Some(graph) = module::neighbour() {
@@ -269,7 +269,7 @@ fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
 }
 
 #[test]
-fn with_input_and_output_in_threads_a_thousand_is_a_thousand() {
+fn a_limit_of_a_thousand_holds_with_io_threads() {
     const CONNECTIONS: usize = 16;
     const CALLS: usize = 1_250;
     let mut setup = Server::setup().line("io-threads 4");

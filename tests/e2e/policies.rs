@@ -202,7 +202,7 @@ fn an_override_ends_on_the_clock_and_the_base_comes_back() {
 }
 
 #[test]
-fn the_digest_tells_whether_the_same_applies() {
+fn the_digest_is_equal_when_the_same_policies_apply() {
     let (one, other) = (Server::start(), Server::start());
     let (mut one, mut other) = (one.client(), other.client());
     assert_eq!(digest(&mut one), ("0".to_owned(), "0000000000000000".to_owned()));
@@ -222,7 +222,7 @@ fn the_digest_tells_whether_the_same_applies() {
 }
 
 #[test]
-fn every_change_is_a_line_of_the_log_with_who_made_it() {
+fn every_change_is_logged_with_its_user() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

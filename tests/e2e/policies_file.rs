@@ -236,7 +236,7 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_and_nobody_waits_for_it() {
+fn a_path_that_is_no_regular_file_is_refused_without_waiting() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();

@@ -135,7 +135,7 @@ fn the_promise_holds_after_the_clock_has_stepped_back() {
 }
 
 #[test]
-fn a_subject_is_whole_again_when_its_reply_says_and_not_before() {
+fn a_key_is_full_again_exactly_when_its_reply_says() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(5);

@@ -135,7 +135,7 @@ fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
 }
 
 #[test]
-fn what_was_used_counts_while_its_start_lies_in_the_period_that_is_asked_for() {
+fn usage_counts_while_its_start_lies_in_the_current_period() {
     let server = Server::start();
     // A Wednesday; the day began 12 hours ago.
     let noon = "2026-07-15T12:00";
@@ -293,7 +293,7 @@ fn every_wrong_argument_of_a_quota_has_its_own_text() {
 }
 
 #[test]
-fn any_name_of_a_zone_costs_bounded_memory_and_any_other_none() {
+fn zone_names_cost_bounded_memory_and_unknown_names_none() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(utc("2026-07-15T12:00"));

@@ -66,7 +66,7 @@ fn a_reservation_counts_for_all_callers_and_is_settled_once() {
 }
 
 #[test]
-fn a_commit_after_its_reservation_lapsed_answers_0_and_charges_nothing() {
+fn a_commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -248,7 +248,7 @@ fn traceless() -> Vec<String> {
 }
 
 #[test]
-fn what_is_denied_or_finds_nothing_leaves_no_trace() {
+fn a_call_that_is_denied_or_finds_no_reservation_leaves_no_trace() {
     let server = Server::setup().line("notify-keyspace-events EAm").start();
     let (mut client, mut watcher) = (server.client(), server.client());
     let mut listener = server.client3();

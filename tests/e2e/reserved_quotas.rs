@@ -68,7 +68,7 @@ fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second()
 }
 
 #[test]
-fn a_commit_after_its_reservation_lapsed_answers_0_and_charges_nothing() {
+fn a_commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
     let server = Server::start();
     let mut client = server.client();
     play(

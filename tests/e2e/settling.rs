@@ -46,7 +46,7 @@ fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
 }
 
 #[test]
-fn what_is_refunded_whole_is_as_if_it_had_never_been() {
+fn a_full_refund_leaves_the_key_as_if_never_called() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -135,7 +135,7 @@ fn a_debt_lives_through_a_restart_and_ends_when_its_reply_says() {
 }
 
 #[test]
-fn what_would_owe_beyond_all_bounds_is_refused_and_nothing_changes() {
+fn a_charge_beyond_the_maximum_debt_is_refused_and_changes_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

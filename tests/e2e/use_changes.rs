@@ -26,7 +26,7 @@ fn count(bitten: &[bool]) -> usize {
 }
 
 #[test]
-fn so_many_per_cent_are_in_and_stay_in_everywhere_and_when_it_grows() {
+fn a_rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     let mut server = Server::start();
     let mut client = server.client();
     set(&mut client, "p ENFORCE 10 FIXED 1 1h");

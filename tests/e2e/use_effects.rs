@@ -43,7 +43,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_denial_in_the_shadow_or_enforced_leaves_no_trace() {
+fn a_denial_in_shadow_mode_or_enforced_leaves_no_trace() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     for mode in ["SHADOW", "ENFORCE 0", ""] {
         for (algorithm, limits) in *RULES {
@@ -68,7 +68,7 @@ fn a_denial_in_the_shadow_or_enforced_leaves_no_trace() {
 }
 
 #[test]
-fn what_is_off_or_blocked_leaves_no_trace_and_opens_no_key() {
+fn an_off_or_blocked_policy_leaves_no_trace_and_opens_no_key() {
     let server =
         Server::setup().line("notify-keyspace-events EAm").line("enable-debug-command yes").start();
     for mode in ["OFF", "BLOCK", "EX 1h BLOCK"] {
@@ -129,7 +129,7 @@ fn effects_of(server: &Server, client: &mut Client, call: &str) -> Vec<Effect> {
 }
 
 #[test]
-fn a_grant_in_the_shadow_has_the_effect_of_the_rule_itself_byte_for_byte() {
+fn a_grant_in_shadow_mode_has_the_effect_of_the_rule_byte_for_byte() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     let mut client = server.client();
     for (algorithm, limits) in *RULES {

@@ -75,7 +75,7 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_state_at_all_stays_what_it_is() {
+fn a_value_that_is_no_state_is_left_alone() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

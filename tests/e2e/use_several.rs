@@ -182,7 +182,7 @@ fn row_of(mode: usize, five: Reply) -> Seven {
 }
 
 #[test]
-fn any_schedule_equals_the_rules_themselves_of_which_the_shadows_are_not_asked() {
+fn any_schedule_equals_the_rules_without_the_shadow_policies() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(111);

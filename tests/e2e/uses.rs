@@ -47,7 +47,7 @@ fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Sev
 }
 
 #[test]
-fn an_enforced_policy_answers_and_keeps_what_its_rule_does() {
+fn an_enforced_policy_answers_and_stores_what_its_rule_does() {
     let server = Server::start();
     for mut client in [server.client(), server.client3()] {
         compare(&mut client, "", |five, _| enforced(five));
@@ -56,7 +56,7 @@ fn an_enforced_policy_answers_and_keeps_what_its_rule_does() {
 }
 
 #[test]
-fn a_shadow_says_yes_and_keeps_what_its_rule_does() {
+fn a_shadow_policy_allows_and_stores_what_its_rule_does() {
     let server = Server::start();
     let mut client = server.client();
     for mode in ["SHADOW", "ENFORCE 0"] {
