@@ -11,15 +11,15 @@ Metrics of redis-throttle for Prometheus: one scrape, one RL.METRICS on each ser
 Usage: redis-throttle-exporter --server URL ... [--cluster URL ...] [--listen ADDRESS]
 
   --server URL       a server; may be given several times
-  --cluster URL      any node of a cluster: the others are found, again at each scrape
-  --listen ADDRESS   where to answer GET /metrics and GET /healthz (default 127.0.0.1:9877)
+  --cluster URL      any node of a cluster: each scrape finds the others
+  --listen ADDRESS   the address that answers GET /metrics and GET /healthz (default 127.0.0.1:9877)
   --timeout-ms N     time for an answer to arrive and be parsed, 1 to 60000 (default 2000)
   --help, --version
 
 A URL is redis://[user:password@]host[:port], rediss:// with TLS, or redis+unix:///path?user=&pass=.
-Command lines can be read by every user of a machine: to keep a password out of it, name the URLs
-in REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS, separated by blanks. For a certificate that
-is not known to the system, SSL_CERT_FILE names the authority.
+Every user of a machine can read command lines. To keep a password out of them, set the environment
+variables REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS to URLs separated by blanks. To trust an
+authority that the system does not know, set SSL_CERT_FILE to its certificate.
 ";
 
 /// The shortest and the longest time a server may be given to answer.
@@ -89,7 +89,7 @@ impl Arguments {
                 "--timeout-ms" => arguments.timeout = timeout(&value()?)?,
                 "--help" | "-h" => return Ok(Asked::Help),
                 "--version" | "-V" => return Ok(Asked::Version),
-                _ => return Err("unknown argument: --help lists them".to_owned()),
+                _ => return Err("unknown argument: --help lists the known ones".to_owned()),
             }
         }
         if arguments.servers.is_empty() && arguments.clusters.is_empty() {
@@ -100,7 +100,7 @@ impl Arguments {
 }
 
 fn utf8(source: &str, text: OsString) -> Result<String, String> {
-    text.into_string().map_err(|_| format!("{source} is no UTF-8"))
+    text.into_string().map_err(|_| format!("{source} is not valid UTF-8"))
 }
 
 /// Parses a URL with the `redis` crate.
@@ -175,11 +175,11 @@ mod tests {
         let odd = || OsString::from_vec(b"redis://u:secret@a\xff".to_vec());
         let words = ["--server".into(), odd()].into_iter();
         let reason = Arguments::parse(words, |_| None).err();
-        assert_eq!(reason.as_deref(), Some("an argument is no UTF-8"));
+        assert_eq!(reason.as_deref(), Some("an argument is not valid UTF-8"));
         for name in ["REDIS_THROTTLE_SERVERS", "REDIS_THROTTLE_CLUSTERS"] {
             let words = ["--server", "redis://a"].map(OsString::from).into_iter();
             let reason = Arguments::parse(words, |asked| (asked == name).then(odd)).err();
-            assert_eq!(reason, Some(format!("{name} is no UTF-8")));
+            assert_eq!(reason, Some(format!("{name} is not valid UTF-8")));
         }
     }
 }

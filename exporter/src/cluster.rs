@@ -50,7 +50,7 @@ impl Cluster {
             let read = answer.map(|text| self.read(&text, node.information()));
             match read {
                 Ok(view) if !view.nodes.is_empty() => views.push(view),
-                Ok(_) => drop(reason.get_or_insert_with(|| "it names no node".to_owned())),
+                Ok(_) => drop(reason.get_or_insert_with(|| "its answer lists no node".to_owned())),
                 Err(error) => drop(reason.get_or_insert(error)),
             }
         }
@@ -64,7 +64,7 @@ impl Cluster {
                 Err(reason) => {
                     say(&format!("the nodes of {} are unknown: {reason}", self.seed.name))
                 }
-                Ok(()) => say(&format!("the nodes of {} are found", self.seed.name)),
+                Ok(()) => say(&format!("the nodes of {} are known", self.seed.name)),
             }
         }
         if !nodes.is_empty() {

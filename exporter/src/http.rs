@@ -121,13 +121,13 @@ fn answer(
         return write(&mut stream, &head("200 OK", METRICS, page.len()), body);
     }
     let (status, body) = match path(target) {
-        _ if !has_end => ("431 Request Header Fields Too Large", "the head is too long\n"),
-        _ if !is_http => ("400 Bad Request", "this speaks HTTP/1.1\n"),
-        _ if !asks => ("405 Method Not Allowed", "there is GET\n"),
+        _ if !has_end => ("431 Request Header Fields Too Large", "the request head is too long\n"),
+        _ if !is_http => ("400 Bad Request", "expected HTTP/1.1\n"),
+        _ if !asks => ("405 Method Not Allowed", "expected GET or HEAD\n"),
         "/metrics" => (FULL, FULL_TEXT),
         "/healthz" => ("200 OK", "ok\n"),
         "/" => ("200 OK", "redis-throttle-exporter: /metrics\n"),
-        _ => ("404 Not Found", "there is /metrics\n"),
+        _ => ("404 Not Found", "not found: see /metrics\n"),
     };
     let length = body.len();
     write(&mut stream, &head(status, PLAIN, length), if method == "HEAD" { "" } else { body })?;

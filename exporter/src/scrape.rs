@@ -31,7 +31,7 @@ impl Exporter {
             let server = Server::new(information)?;
             match seen.insert(server.name.clone()) {
                 true => Ok(server),
-                false => Err(format!("{} is named twice", server.name)),
+                false => Err(format!("{} is given twice: name each server once", server.name)),
             }
         };
         let servers =
@@ -69,7 +69,7 @@ impl Exporter {
         let mut page = Page::default();
         page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
         page.begin("rl_scrape_duration_seconds", "Time until the server's answer was parsed.");
-        page.begin("rl_exporter_discovery_up", "Whether a node told which nodes there are.");
+        page.begin("rl_exporter_discovery_up", "Whether a node listed the nodes of its cluster: 1 yes, 0 no.");
         page.begin("rl_exporter_info", "The version of the exporter.");
         for cluster in clusters.iter_mut() {
             let (nodes, found) = cluster.nodes(self.timeout);

@@ -38,7 +38,7 @@ impl Server {
         let settings = information.redis_settings().clone().set_skip_set_lib_name();
         let information = information.set_redis_settings(settings);
         let client = Client::open(information)
-            .map_err(|_| format!("{name} is an address that cannot be used"))?;
+            .map_err(|_| format!("{name} is not a usable address"))?;
         Ok(Arc::new(Self {
             name,
             client,
@@ -155,7 +155,7 @@ pub fn ask_all<T: Send + 'static>(
             let _ = sender.send((index, parsed, deadline.elapsed()));
         });
         if let Err(error) = spawned {
-            answers[index] = (Err(format!("no thread to ask with: {error}")), Duration::ZERO);
+            answers[index] = (Err(format!("cannot start a thread: {error}")), Duration::ZERO);
         }
     }
     // From here on only the threads can send: the last one to end closes the channel.
