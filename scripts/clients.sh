@@ -1,18 +1,18 @@
 #!/bin/sh
-# The clients' suites, each with its language's own tools.
+# Runs the checks and suites of the clients, with each language's own tools.
 #
 #   scripts/clients.sh check [LANGUAGE...]      format, lint and types
-#   scripts/clients.sh test [LANGUAGE...]       everything else, on servers of their own
-#   scripts/clients.sh example LANGUAGE         what the example application needs
-#   scripts/clients.sh bench                    what the benchmark's programs need
-#   scripts/clients.sh run COMMAND...           a command with the Node that is used here
+#   scripts/clients.sh test [LANGUAGE...]       the tests, which start their own servers
+#   scripts/clients.sh example LANGUAGE         fetches and builds the example application's packages
+#   scripts/clients.sh bench                    fetches and builds the benchmark's packages
+#   scripts/clients.sh run COMMAND...           runs a command with the Node of these suites
 #
-# LANGUAGE is python, node or rust; without one it is all three. $SERVER is the server, $RL_MODULE
-# the module, $CARGO_TARGET_DIR where Rust builds. What is there is not fetched again.
+# LANGUAGE is python, node or rust; the default is all three. $SERVER is the server, $RL_MODULE the
+# module, $CARGO_TARGET_DIR the target directory of Rust. Complete packages are not fetched again.
 set -eu
 cd "$(dirname "$0")/.."
 
-# Debian 12 has Node 18, and the client needs 20: then it comes as packages of npm, with its npm.
+# Debian 12 has Node 18, and the client needs 20: npm then fetches it, with its own npm, as packages.
 node_version=20.20.2
 npm_version=10.9.4
 
@@ -26,7 +26,7 @@ step() {
     "$@"
 }
 
-# Whether $1 was made from just these files: their sums are kept there once it is whole.
+# Succeeds if $1 was made from exactly these files: their checksums are stored once it is complete.
 is_made_from() {
     made=$1/.made-from
     shift
@@ -59,7 +59,7 @@ use_node() {
     fi
 }
 
-# A virtual environment $1 with the requirements $2, and the packages in the folders after them.
+# Creates the virtual environment $1 with the requirements $2 and the packages in the other folders.
 venv() {
     venv=$1
     requirements=$2
@@ -80,7 +80,7 @@ venv() {
     made_from "$venv" "$requirements" $manifests
 }
 
-# The packages of a folder's lock file.
+# Installs the packages of a folder's lock file.
 npm_ci() {
     is_made_from "$1/node_modules" "$1/package-lock.json" && return
     (cd "$1" && step npm ci --no-audit --no-fund --loglevel=error)
@@ -96,7 +96,7 @@ prepare_node() {
     npm_ci clients/node
 }
 
-# What others import of it.
+# Builds the package that the others import.
 build_node() {
     (cd clients/node && step npm run --silent build -- --log-level error)
 }
@@ -107,7 +107,7 @@ check_python() {
     step .venv/bin/ruff check .
     step .venv/bin/ruff format --check .
     step .venv/bin/mypy
-    # What stands elsewhere: the driver of the benchmark starts programs, as it should.
+    # Python in other folders, without the rules S: the driver of the benchmark starts programs.
     step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples
     step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples
     step .venv/bin/mypy --strict ../../benches/clients/*.py
@@ -139,7 +139,7 @@ check_rust() {
     step cargo fmt --all --check
     step cargo clippy --locked --workspace --all-targets -- -D warnings
     step cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
-    # The engine is for `testing` alone: an application has none of its crates.
+    # Only `testing` uses the engine: an application links none of its crates.
     linked=$(step cargo tree --locked --package redis-throttle-client --edges normal \
         --features cluster,connection-manager --prefix none)
     case $linked in
@@ -149,7 +149,7 @@ check_rust() {
 
 test_rust() {
     cd clients/rust
-    # As the other two do by themselves.
+    # The other two suites choose the back ends themselves.
     for backend in module functions script; do
         step env RL_BACKEND=$backend cargo test --locked --workspace --all-features
     done
@@ -182,7 +182,7 @@ verb=${1:-}
 [ $# -eq 0 ] || shift
 case $verb in
 check | test | example)
-    # Tests that find no server would be left out, were this not said to be everything.
+    # With CI set, a missing server fails the tests; without it, they would be skipped.
     export CI=1 NO_COLOR=1
     [ -z "${SERVER:-}" ] || export RL_SERVER="$SERVER"
     [ $# -gt 0 ] || set -- python node rust
@@ -190,7 +190,7 @@ check | test | example)
         case $language in
         python | node | rust)
             printf '\n== %s: %s\n' "$verb" "$language"
-            # In a shell of its own, for each has its own folder.
+            # In a subshell, because each changes the folder.
             ("${verb}_$language")
             ;;
         *) fail "unknown language $language: expected python, node or rust" ;;
@@ -202,5 +202,5 @@ run)
     use_node
     exec "$@"
     ;;
-*) fail "expected check, test, example, bench or run, as scripts/clients.sh says" ;;
+*) fail "unknown verb: expected check, test, example, bench or run" ;;
 esac

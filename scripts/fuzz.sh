@@ -4,12 +4,12 @@
 #   scripts/fuzz.sh [SECONDS] [TARGET...]     default: 20 seconds each of grammar, codec, decide,
 #                                             policies
 #
-# What is found to be new is kept in fuzz/corpus, so that a later run goes on from there; an input
-# that fails is kept in fuzz/artifacts. A long run is one with more seconds:
+# New inputs are kept in fuzz/corpus, where a later run continues; a failing input is kept in
+# fuzz/artifacts. A long run has more seconds:
 #
 #   scripts/fuzz.sh 3600 decide
 #
-# No more is needed than a stable Rust and a C++ compiler. With cargo-fuzz there, this does the same:
+# Needs only a stable Rust and a C++ compiler. With cargo-fuzz installed, this does the same:
 #
 #   RUSTC_BOOTSTRAP=1 cargo fuzz run decide -- -max_total_time=3600
 set -eu
@@ -27,8 +27,8 @@ mkdir -p "$target_dir"
 cargo run -q --locked -p redis-throttle-engine --features oracle --example dictionary \
     >"$target_dir/algorithms.dict"
 
-# What libFuzzer follows: every edge passed and both sides of every comparison. Naming the target
-# keeps the flags from the build scripts of dependencies.
+# The instrumentation for libFuzzer: every edge, and both sides of every comparison. --target keeps
+# the flags from the build scripts of dependencies.
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing"

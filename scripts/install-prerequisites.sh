@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sees to what the make targets need, and installs through apt only what is missing.
+# Checks the programs that the make targets need, and installs missing ones with apt.
 #
 #   scripts/install-prerequisites.sh rust       a current Rust: checked, never installed
 #   scripts/install-prerequisites.sh lint       rustfmt and clippy: checked, never installed
@@ -9,10 +9,10 @@
 #   scripts/install-prerequisites.sh dist       dpkg-deb and binutils, to pack a release
 #   scripts/install-prerequisites.sh valgrind   valgrind, to count instructions
 #   scripts/install-prerequisites.sh pip        Python's pip, to fetch wheels
-#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm; below
-#                                               Node 20 scripts/clients.sh fetches one for its suites
+#   scripts/install-prerequisites.sh clients    Python 3.11 with pip and venv, Node with npm; if that is
+#                                               older than Node 20, scripts/clients.sh fetches a newer one
 #
-# Several may be named in one call. Where nothing is missing, it prints nothing and calls no apt.
+# One call may name several. If nothing is missing, it prints nothing and does not call apt.
 set -eu
 
 fail() {
@@ -24,7 +24,7 @@ has() {
     command -v "$1" >/dev/null 2>&1
 }
 
-# The oldest Rust that builds this crate stands in Cargo.toml and nowhere else.
+# Prints the oldest Rust that builds this crate, from Cargo.toml.
 minimum_rust() {
     sed -n 's/^rust-version *= *"\([0-9.]*\)".*/\1/p' "$(dirname "$0")/../Cargo.toml"
 }
@@ -32,8 +32,8 @@ minimum_rust() {
 check_rust() {
     minimum=$(minimum_rust)
     advice="install the current stable one with rustup (https://rustup.rs), then try again"
-    found=$(rustc --version 2>/dev/null) || fail "Rust $minimum or newer is needed and none is here: $advice"
-    has cargo || fail "Rust is here but cargo is not: $advice"
+    found=$(rustc --version 2>/dev/null) || fail "Rust $minimum or newer is needed and none is installed: $advice"
+    has cargo || fail "Rust is installed but cargo is not: $advice"
     version=${found#rustc }
     version=${version%%[ -]*}
     oldest=$(printf '%s\n' "$minimum" "$version" | sort -V | head -n 1)
@@ -46,12 +46,12 @@ check_lint() {
         fail "rustfmt and clippy are needed: rustup component add rustfmt clippy"
 }
 
-# A compiler is of use only with the headers of the C library.
+# A compiler also needs the headers of the C library.
 has_c_compiler() {
     has cc && printf '#include <stdlib.h>\n' | cc -E -x c - >/dev/null 2>&1
 }
 
-# The library alone is not enough: bindgen needs the headers that libclang brings, too.
+# Looks for the development package: bindgen needs the headers of libclang, too.
 has_libclang() {
     [ -n "${LIBCLANG_PATH:-}" ] && return 0
     for library in /usr/lib/llvm-*/lib/libclang.so /usr/lib*/libclang.so /usr/local/lib*/libclang.so; do
@@ -99,7 +99,7 @@ check_pip() {
     python3 -m pip --version >/dev/null 2>&1 || need python3-pip
 }
 
-# Debian has the module venv in any case, and what it installs pip from in a package of its own.
+# Debian has the module venv in Python itself, and its source of pip in a separate package.
 check_venv() {
     check_pip
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv
@@ -134,7 +134,7 @@ install_missing() {
     case " $missing " in
     *" redis-server "*)
         if [ -d /run/systemd/system ]; then
-            echo "The redis-server package also starts a service on port 6379, which nothing here uses."
+            echo "The redis-server package also starts a service on port 6379, which this project does not use."
             echo "To stop it: sudo systemctl disable --now redis-server"
         fi
         ;;
@@ -142,7 +142,7 @@ install_missing() {
     case " $missing " in
     *" prometheus "*)
         if [ -d /run/systemd/system ]; then
-            echo "The prometheus package also starts a service on port 9090, which nothing here uses."
+            echo "The prometheus package also starts a service on port 9090, which this project does not use."
             echo "To stop it: sudo systemctl disable --now prometheus"
         fi
         ;;

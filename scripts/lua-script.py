@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes functions/redis_throttle_script.lua of functions/redis_throttle.lua, for EVALSHA.
+"""Makes functions/redis_throttle_script.lua from functions/redis_throttle.lua, for EVALSHA.
 
     scripts/lua-script.py            writes it
-    scripts/lua-script.py --check    fails where the one in the repository is another
+    scripts/lua-script.py --check    fails if the committed script differs
 
-The script is the library up to its last section, which registers functions; in its place stands
-what tells the command by the first argument. A call of a script runs it from its top, so what it
-makes there counts: see with_functions_in_place. Comments are left out.
+The script is the library without its last section, which registers functions. Instead, the script
+chooses the command by the first argument. Every call runs the script from its top, so each function
+made there costs time: see with_functions_in_place. Comments are left out.
 """
 
 import re
@@ -23,8 +23,8 @@ HEAD = """\
 -- Made by scripts/lua-script.py from functions/redis_throttle.lua: see the comments there.
 """
 
-# Where the functions begin. They stand in a function of their own: to reach what is outside of one
-# costs them less, and each call of a script makes them all.
+# The start of the functions. They are wrapped in one function: access to its variables costs them
+# less, and each call of a script makes all of them.
 FIRST_SECTION = "-- Numbers beyond "
 MIDDLE = "local function script()\n"
 TAIL = """\
@@ -41,7 +41,7 @@ def without_comments(text):
 
 
 def with_functions_in_place(code):
-    """A function that is named in one place is made there, so only by calls that pass it."""
+    """Moves a function that is used once to that place, so that only calls that reach it make it."""
     for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
         name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
         others = code.replace(found, "")

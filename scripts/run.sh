@@ -1,7 +1,7 @@
 #!/bin/sh
 # Starts a real server with the module in the foreground, on 127.0.0.1 and without persistence.
 #
-#   scripts/run.sh MODULE PORT [directive...]      more directives go to the server as they are
+#   scripts/run.sh MODULE PORT [directive...]      passes more directives to the server
 #
 # $SERVER replaces redis-server.
 set -eu
@@ -22,7 +22,7 @@ running() {
     kill -0 "$pid" 2>/dev/null
 }
 
-# Another server may hold the port: only an answer from our own process counts.
+# Another server may hold the port: only an answer of the started process counts.
 ready() {
     redis-cli -p "$port" INFO server 2>/dev/null | tr -d '\r' | grep -qx "process_id:$pid"
 }
@@ -43,7 +43,7 @@ Stop it with Ctrl-C.
 EOF
 fi
 
-# A trapped signal ends a wait early; the server's own end is what counts.
+# A trapped signal ends `wait` early: wait again until the server has ended.
 status=0
 wait "$pid" || status=$?
 while running; do
@@ -51,6 +51,6 @@ while running; do
     wait "$pid" || status=$?
 done
 if [ "$status" -ne 0 ]; then
-    echo "The server stopped, its lines above say why. Port in use? make run PORT=7778" >&2
+    echo "The server stopped: see its lines above. Port in use? Try make run PORT=7778" >&2
 fi
 exit "$status"
