@@ -11,6 +11,8 @@
 #[allow(dead_code, unused_imports)]
 mod support;
 
+#[path = "snippets/demo.rs"]
+mod demo;
 #[path = "snippets/lossy.rs"]
 mod lossy;
 #[path = "snippets/pages.rs"]

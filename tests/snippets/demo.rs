@@ -1,0 +1,34 @@
+//! `make demo`: the table of all algorithms first, then every command, or one of them.
+
+use crate::support::module;
+use std::process::Command;
+
+/// Runs the demo and returns its output, or its error message if it fails.
+fn demo(only: &str) -> Result<String, String> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/demo.sh");
+    let run = Command::new(script).arg(module::path()).env("ONLY", only).output();
+    let run = run.expect("the demo");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    if run.status.success() { Ok(text(run.stdout)) } else { Err(text(run.stderr)) }
+}
+
+#[test]
+fn the_demo_starts_with_the_table_and_shows_every_session() {
+    let shown = demo("").expect("all sessions");
+    let at = |text: &str| shown.find(text).unwrap_or_else(|| panic!("{text} is missing"));
+    assert!(at("SLIDINGLOG   #") < at("> RL."), "{shown}");
+    for session in ["GCRA", "FIXED", "QUOTA", "PEEKALL", "RELEASE", "CANCEL", "METRICS"] {
+        at(&format!("> RL.{session}"));
+    }
+    assert_eq!(shown.matches("(error)").count(), 2, "{shown}");
+    assert!(!shown.contains("ERR unknown command"), "{shown}");
+}
+
+#[test]
+fn the_demo_shows_one_command_alone() {
+    let gcra = demo("gcra").expect("GCRA");
+    assert!(gcra.contains("> RL.GCRA") && !gcra.contains("RL.FIXED"), "{gcra}");
+    assert!(demo("RL.RENEW").expect("leases").contains("> RL.RENEW"));
+    let refusal = demo("lru").expect_err("no such command");
+    assert!(refusal.contains("unknown command lru: expected"), "{refusal}");
+}
