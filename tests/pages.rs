@@ -1,5 +1,8 @@
 //! Checks the pages: links, size, and their agreement with the code and with each other.
 
+#[path = "pages/english.rs"]
+mod english;
+
 use saphyr::{LoadableYamlNode as _, Yaml};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -1,0 +1,219 @@
+//! Checks the English of pages and comments: phrases that never appear, and how doc comments open.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+/// Phrases that never appear in pages and comments, each with a replacement.
+const PHRASES: [(&str, &str); 14] = [
+    ("anew", "again, from the start"),
+    ("as if it had never been", "counts as new"),
+    ("beside it", "next to it, compared with it"),
+    ("in the shadow", "in shadow mode"),
+    ("nobody asks", "no caller asks"),
+    ("nobody waits", "no caller waits"),
+    ("not without the module", "needs the module"),
+    ("of ours", "the module's"),
+    ("so many", "N, a number of"),
+    ("somebody else", "another client, another module"),
+    ("that is none", "that is not"),
+    ("to be had", "available"),
+    ("who asks", "a caller"),
+    ("whoever", "a caller, a client"),
+];
+
+/// The words that a doc comment does not open with.
+const OPENERS: [&str; 8] = ["how", "what", "where", "whether", "who", "whoever", "whom", "whose"];
+
+/// The maximum share of doc comments that open with one of these words, in per cent.
+const MAX_OPENERS_PER_CENT: usize = 3;
+
+/// The endings of the files that are checked.
+const ENDINGS: [&str; 9] = ["js", "lua", "md", "mjs", "py", "pyi", "rs", "sh", "ts"];
+
+/// Folders of generated or fetched files.
+const SKIPPED: [&str; 6] = ["__pycache__", "artifacts", "corpus", "dist", "node_modules", "target"];
+
+/// Returns the checked files of the project, by their paths from the root, with their text.
+fn sources() -> BTreeMap<String, String> {
+    fn walk(folder: &Path, found: &mut BTreeMap<String, String>) {
+        for entry in fs::read_dir(folder).expect("a folder of the repository") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().and_then(|name| name.to_str()).expect("a name");
+            let is_hidden = name.starts_with('.') && name != ".ci";
+            if is_hidden || SKIPPED.contains(&name) || path.is_symlink() {
+                continue;
+            }
+            if path.is_dir() {
+                walk(&path, found);
+                continue;
+            }
+            let below = path.strip_prefix(super::root()).expect("below the root");
+            let below = below.to_str().expect("UTF-8").to_owned();
+            let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or("sh");
+            if ENDINGS.contains(&ending) && !below.starts_with("docs/bench/") {
+                let text = fs::read(&path).expect("a file");
+                found.insert(below, String::from_utf8_lossy(&text).into_owned());
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(super::root(), &mut found);
+    found
+}
+
+/// Returns the part of a changelog before its released versions.
+fn unreleased(text: &str) -> &str {
+    let is_released = |(at, _): &(usize, &str)| !text[at + 4..].starts_with("Unreleased");
+    let end = text.match_indices("\n## ").find(is_released).map_or(text.len(), |(at, _)| at);
+    &text[..end]
+}
+
+/// Returns each line that is a comment or part of one, without its marks, with its number; in a
+/// page, each line. Text in a literal is not a comment.
+fn comments(path: &str, text: &str) -> Vec<(usize, String)> {
+    let ending = path.rsplit_once('.').map_or("sh", |(_, ending)| ending);
+    let mark = match ending {
+        "md" => "",
+        "rs" | "js" | "mjs" | "ts" => "//",
+        "lua" => "--",
+        _ => "#",
+    };
+    let (opens, closes) = match ending {
+        "rs" | "js" | "mjs" | "ts" => ("/*", "*/"),
+        "py" | "pyi" => ("\"\"\"", "\"\"\""),
+        _ => ("\0", "\0"),
+    };
+    let mut is_block = false;
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        let opened = !is_block && trimmed.trim_start_matches(['r', 'f']).starts_with(opens);
+        let rest =
+            if opened { trimmed.split_once(opens).map_or("", |(_, rest)| rest) } else { line };
+        let comment = if opened || is_block {
+            is_block = !rest.contains(closes);
+            Some(rest.trim_start().trim_start_matches(['*', '"']))
+        } else if let Some(rest) = trimmed.strip_prefix(mark) {
+            Some(rest.trim_start_matches(['/', '!', '-', '#']))
+        } else {
+            let behind = line.rsplit_once(&format!(" {mark} "));
+            let is_text = |before: &str| before.matches(['"', '\'', '`']).count() % 2 == 1;
+            behind.filter(|(before, _)| !is_text(before)).map(|(_, comment)| comment)
+        };
+        if let Some(comment) = comment {
+            found.push((at + 1, comment.trim().to_owned()));
+        }
+    }
+    found
+}
+
+/// Returns the phrases in the comments of a file, each as `path:line: phrase`. A phrase may be
+/// split between two lines that follow each other.
+fn phrases(path: &str, text: &str) -> Vec<String> {
+    let plain = |text: &str| {
+        let lower = text.to_lowercase();
+        let is_word = |char: char| char.is_alphanumeric() || char == '_';
+        let words = lower.split(|char: char| !is_word(char)).filter(|word| !word.is_empty());
+        words.fold(" ".to_owned(), |joined, word| joined + word + " ")
+    };
+    let lines: Vec<_> = comments(path, text).iter().map(|(at, line)| (*at, plain(line))).collect();
+    let mut found = Vec::new();
+    for (index, (at, line)) in lines.iter().enumerate() {
+        let next = lines.get(index + 1).filter(|(next, _)| *next == at + 1);
+        let both = line.clone() + next.map_or("", |(_, next)| next.trim_start());
+        for (phrase, instead) in PHRASES {
+            let phrase = format!(" {phrase} ");
+            let in_next = next.is_some_and(|(_, next)| next.contains(&phrase));
+            if line.contains(&phrase) || both.contains(&phrase) && !in_next {
+                found.push(format!("{path}:{at}:{phrase}(write: {instead})"));
+            }
+        }
+    }
+    found
+}
+
+/// Returns the number of doc comments of a Rust file, and those with a bad opening. A field that is
+/// a `bool` may open with "Whether".
+fn openings(path: &str, text: &str) -> (usize, Vec<String>) {
+    let is_doc = |line: &&str| line.starts_with("///") && !line.starts_with("////");
+    let lines: Vec<_> = text.lines().map(str::trim).collect();
+    let (mut count, mut bad) = (0, Vec::new());
+    for (at, line) in lines.iter().enumerate() {
+        let mark = if line.starts_with("//!") { "//!" } else { "///" };
+        let is_first = at == 0 || !lines[at - 1].starts_with(mark);
+        if !is_first || !line.starts_with(mark) || mark == "///" && !is_doc(line) {
+            continue;
+        }
+        count += 1;
+        let opening = line[3..].trim_start();
+        let word = opening.split(|char: char| !char.is_alphabetic()).next().unwrap_or_default();
+        let item = lines[at..].iter().find(|line| !is_doc(line) && !line.starts_with("#["));
+        let is_bool = item.is_some_and(|item| {
+            let field = item.split_once(": ").filter(|_| !item.contains("fn "));
+            field.is_some_and(|(_, kind)| kind.contains("bool") || kind.contains("AtomicBool"))
+        });
+        let word = word.to_lowercase();
+        if OPENERS.contains(&word.as_str()) && !(word == "whether" && is_bool) {
+            bad.push(format!("{path}:{}: {opening}", at + 1));
+        }
+    }
+    (count, bad)
+}
+
+#[test]
+fn pages_and_comments_have_none_of_the_unwanted_phrases() {
+    let sources = sources();
+    assert!(sources.len() > 300, "{}", sources.len());
+    let found = sources.iter().flat_map(|(path, text)| {
+        let text = if path == "CHANGELOG.md" { unreleased(text) } else { text };
+        phrases(path, text)
+    });
+    let found: Vec<_> = found.collect();
+    assert!(found.is_empty(), "{} phrases:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn doc_comments_open_with_a_verb_or_a_noun_phrase() {
+    let (mut count, mut bad) = (0, Vec::new());
+    for (path, text) in sources().iter().filter(|(path, _)| path.ends_with(".rs")) {
+        let (more, found) = openings(path, text);
+        count += more;
+        bad.extend(found);
+    }
+    assert!(count > 1_000, "{count}");
+    let most = count * MAX_OPENERS_PER_CENT / 100;
+    assert!(bad.len() <= most, "{} of {count}, not {most}:\n{}", bad.len(), bad.join("\n"));
+}
+
+#[test]
+fn phrases_finds_each_comment_and_no_literal() {
+    let rust = "/// It begins\n/// anew.\nlet a = \"whoever\"; // of ours\nlet anew = 1;\n";
+    let found = |path, text| phrases(path, text).iter().map(|line| at(line)).collect::<Vec<_>>();
+    fn at(line: &str) -> String {
+        line.split_once(" (").expect("a replacement").0.to_owned()
+    }
+    assert_eq!(found("a.rs", rust), ["a.rs:2: anew", "a.rs:3: of ours"]);
+    let split = "# So\n# many, and so\n\n# many.\n";
+    assert_eq!(found("a.sh", split), ["a.sh:1: so many"]);
+    let python = "x = 'anew'  # anew\n\"\"\"One.\n\nWhoever.\n\"\"\"\nanew = 1\n";
+    assert_eq!(found("a.py", python), ["a.py:1: anew", "a.py:4: whoever"]);
+    let script = "/**\n * Anew.\n */\nanew(); // 'anew'\n";
+    assert_eq!(found("a.ts", script), ["a.ts:2: anew", "a.ts:4: anew"]);
+    assert_eq!(found("a.lua", "anew() -- anew\n"), ["a.lua:1: anew"]);
+    assert_eq!(found("a.md", "A word\nof ours\n"), ["a.md:2: of ours"]);
+}
+
+#[test]
+fn openings_counts_doc_comments_and_exempts_only_bool_fields() {
+    let text = "//! What.\n//! How.\n\n/// Whether.\n#[x]\npub a: bool,\n/// Whether.\n\
+                fn f(a: bool) {}\n/// Returns.\n/// Where.\nfn g() {}\n// Who.\n";
+    let (count, bad) = openings("a.rs", text);
+    assert_eq!(count, 4);
+    assert_eq!(bad, ["a.rs:1: What.", "a.rs:7: Whether."]);
+}
+
+#[test]
+fn unreleased_ends_before_the_first_version() {
+    assert_eq!(unreleased("# A\n## Unreleased\nnew\n## 1.0\nold"), "# A\n## Unreleased\nnew");
+}
