@@ -1,4 +1,4 @@
-# redis-throttle: `make` lists what there is.
+# redis-throttle: `make` lists the targets.
 
 PORT ?= 7777
 HTTP_PORT ?= 8080
@@ -11,7 +11,7 @@ ONLY ?=
 UPDATE ?=
 CHECK ?=
 
-# A target directory of the user's own is respected.
+# Builds go to $CARGO_TARGET_DIR, if it is set.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
 faults := $(target)/fault-injection
@@ -21,14 +21,14 @@ noop := $(target)/noop-command
 clients := $(target)/clients
 servers := .cache/servers
 
-# rustup puts cargo here, and a shell opened before that does not know it yet.
+# The folder of cargo, for a shell that was opened before rustup added it to PATH.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export SERVER ROUNDS ONLY UPDATE
 
 cargo_build := cargo build --release --locked
 bench := cargo bench --locked --target-dir '$(target)/bench'
 clippy := cargo clippy --locked --all-targets
-# Their suites, and then the examples as a reader starts them.
+# Runs the suites of the clients, then their examples as a reader starts them.
 define test_clients
 $(for_clients) test $(ONLY)
 $(for_clients) example $(ONLY)
@@ -46,7 +46,7 @@ for_clients := CARGO_TARGET_DIR='$(clients)' RL_MODULE='$(module)' scripts/clien
 .PHONY: bench bench-full bench-pure bench-instructions bench-module bench-clients
 .PHONY: example-fastapi example-express example-axum test-clients check-clients
 
-help: ## list these targets
+help: ## list the targets
 	@echo 'Usage: make TARGET [PORT=7777] [SERVER=/path/to/server]'
 	@echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,18 +59,18 @@ exporter: ## build the exporter for Prometheus, target/release/redis-throttle-ex
 	@scripts/install-prerequisites.sh rust build
 	$(cargo_build) --package redis-throttle-exporter
 
-dist: ## pack a tarball and Debian packages into target/dist, then install and load them
+dist: ## pack a tarball and Debian packages into target/dist, install and load them
 	@scripts/install-prerequisites.sh rust build server dist
 	@scripts/dist.sh '$(target)'
 	RL_DIST='$(target)/dist' RL_MODULE='$(target)/dist-build/release/libredis_throttle.so' \
 		cargo test --locked --test dist
 
-run: ## build, then start a server with the module on PORT, in the foreground
+run: ## start a server with the module on PORT, in the foreground
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	@scripts/run.sh '$(module)' $(PORT) $(ARGS)
 
-demo: ## build, then show every command, and all algorithms side by side
+demo: ## show all algorithms side by side, then every command; ONLY=gcra shows one
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	@scripts/demo.sh '$(module)'
@@ -88,14 +88,14 @@ language_of_fastapi := python
 language_of_express := node
 language_of_axum := rust
 
-plots: ## draw docs/plots anew, from what a server lets through; CHECK=1 only compares
+plots: ## redraw docs/plots from the calls that a server allows; CHECK=1 only compares
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	DRAW='$(if $(CHECK),0,1)' RL_MODULE='$(module)' \
 		cargo test --locked --test plots
 	@ls docs/plots/*.svg
 
-test: ## build and run everything that has to pass
+test: ## run all tests
 	@scripts/install-prerequisites.sh rust build server promtool clients
 	@scripts/fetch-clients.sh .cache/clients
 	cargo test --locked --package redis-throttle-engine --features oracle
@@ -110,16 +110,16 @@ test: ## build and run everything that has to pass
 		cargo test --locked --test monitoring
 	$(test_clients)
 
-test-clients: ## the suites of the clients in Python, Node and Rust; ONLY=node for one of them
+test-clients: ## run the suites of the Python, Node and Rust clients; ONLY=node runs one
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	$(test_clients)
 
-check-clients: ## format, lint and types of the clients; ONLY=node for one of them
+check-clients: ## check format, lint and types of the clients; ONLY=node checks one
 	@scripts/install-prerequisites.sh rust lint build clients
 	$(for_clients) check $(ONLY)
 
-soak: ## MINUTES=5 of random traffic, faults and clock steps, compared with the models
+soak: ## run random traffic, faults and clock steps for MINUTES=5, compared with the models
 	@scripts/install-prerequisites.sh rust build server
 	$(cargo_build)
 	SOAK_MINUTES=$(MINUTES) RL_MODULE='$(module)' \
@@ -129,32 +129,32 @@ fuzz: ## run each fuzz target for SECONDS=20
 	@scripts/install-prerequisites.sh rust build
 	scripts/fuzz.sh $(SECONDS)
 
-test-matrix: ## run the end-to-end suite against every server that is claimed
+test-matrix: ## run the end-to-end suite on every supported server
 	@scripts/install-prerequisites.sh rust build server promtool
 	$(cargo_build)
 	$(cargo_build) --features fault-injection --target-dir '$(faults)'
 	RL_MODULE='$(module)' RL_MODULE_FAULTS='$(module_with_faults)' \
 		scripts/test-matrix.sh $(servers)
 
-bench: bench-module ## the figures that have a bar, on three servers; ROUNDS=15 ONLY=valkey-9.1
+bench: bench-module ## measure the figures that have a limit, on three servers; ROUNDS=15 ONLY=valkey-9.1
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
 		$(bench) --bench server
 
-bench-full: bench-module ## everything else one may want to know; takes most of an hour
+bench-full: bench-module ## measure all other figures; takes most of an hour
 	RL_MODULE='$(noop)/release/libredis_throttle.so' SERVERS='$(CURDIR)/$(servers)/bench.txt' \
 		$(bench) --bench server -- full
 
-bench-pure: ## the steps of the engine, timed
+bench-pure: ## time the steps of the engine
 	@scripts/install-prerequisites.sh rust build
 	$(bench) --package redis-throttle-engine --bench pure
 
-bench-instructions: ## instructions of each step and command, beside the baseline; UPDATE=1 writes it
+bench-instructions: ## compare instruction counts with the baseline; UPDATE=1 writes it
 	@scripts/install-prerequisites.sh rust build server valgrind
 	cargo build --profile bench --locked --target-dir '$(target)/instructions'
 	RL_MODULE='$(target)/instructions/release/libredis_throttle.so' \
 		$(bench) --bench instructions
 
-bench-clients: ## the clients beside the usual ways, in ROUNDS=5, into docs/bench/clients.md
+bench-clients: ## compare the clients with other ways, ROUNDS=5, and write docs/bench/clients.md
 	@scripts/install-prerequisites.sh rust build server clients
 	$(cargo_build)
 	@$(for_clients) bench
@@ -167,16 +167,18 @@ bench-module:
 	scripts/fetch-servers.sh $(servers) redis-7.0 redis-8.0 valkey-9.1 >$(servers)/bench.txt
 	$(cargo_build) --features noop-command --target-dir '$(noop)'
 
-check: ## check the format, and clippy and the docs with warnings as errors; the clients too
+check: ## check format, lint, docs, spelling and commit subjects; the clients too
 	@scripts/install-prerequisites.sh rust lint build clients
 	cargo fmt --all --check
 	scripts/lua-script.py --check
+	scripts/check-spelling.sh
+	scripts/check-commits.sh
 	$(clippy) --workspace -- -D warnings
 	$(clippy) --features fault-injection,noop-command -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --workspace --document-private-items
 	$(for_clients) check
 
-clean: ## remove everything that was built
+clean: ## remove all build results
 	cargo clean
 	rm -rf clients/python/.venv clients/node/node_modules clients/node/dist .cache/venv
 	rm -rf examples/express/node_modules benches/clients/node/node_modules

@@ -1,5 +1,7 @@
 //! The rules for source files that the compiler cannot check.
 
+#[path = "house/commits.rs"]
+mod commits;
 #[path = "house/imports.rs"]
 mod imports;
 
