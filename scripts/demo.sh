@@ -59,7 +59,7 @@ stop() {
     rm -rf "$directory"
 }
 trap stop EXIT
-trap 'exit 130' INT TERM HUP
+trap 'exit 130' INT TERM HUP PIPE
 
 until redis-cli -s "$socket" PING >/dev/null 2>&1; do
     if ! kill -0 "$pid" 2>/dev/null; then
