@@ -69,7 +69,10 @@ impl Exporter {
         let mut page = Page::default();
         page.begin("rl_up", "Whether the server answered RL.METRICS: 1 yes, 0 no.");
         page.begin("rl_scrape_duration_seconds", "Time until the server's answer was parsed.");
-        page.begin("rl_exporter_discovery_up", "Whether a node listed the nodes of its cluster: 1 yes, 0 no.");
+        page.begin(
+            "rl_exporter_discovery_up",
+            "Whether a node listed the nodes of its cluster: 1 yes, 0 no.",
+        );
         page.begin("rl_exporter_info", "The version of the exporter.");
         for cluster in clusters.iter_mut() {
             let (nodes, found) = cluster.nodes(self.timeout);

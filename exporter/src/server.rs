@@ -37,8 +37,8 @@ impl Server {
         // a new connection adds an entry to ACL LOG.
         let settings = information.redis_settings().clone().set_skip_set_lib_name();
         let information = information.set_redis_settings(settings);
-        let client = Client::open(information)
-            .map_err(|_| format!("{name} is not a usable address"))?;
+        let client =
+            Client::open(information).map_err(|_| format!("{name} is not a usable address"))?;
         Ok(Arc::new(Self {
             name,
             client,
