@@ -39,7 +39,7 @@ impl Shape {
     /// The shape of the figures: pipeline 32, 10,000 keys.
     pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
 
-    /// So many keys that almost no call finds its key. The load counts them in 31 bits.
+    /// A number of keys for which almost no call finds its key. The load counts them in 31 bits.
     pub const NEW_KEYS: Self = Self { keys: 2_000_000_000, ..Self::BASE };
 
     /// Returns the words of the load generator before the command.

@@ -18,8 +18,8 @@ Usage: redis-throttle-exporter --server URL ... [--cluster URL ...] [--listen AD
 
 A URL is redis://[user:password@]host[:port], rediss:// with TLS, or redis+unix:///path?user=&pass=.
 Every user of a machine can read command lines. To keep a password out of them, set the environment
-variables REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS to URLs separated by blanks. To trust an
-authority that the system does not know, set SSL_CERT_FILE to its certificate.
+variables REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS to URLs separated by blanks. To trust
+an authority that the system does not know, set SSL_CERT_FILE to its certificate.
 ";
 
 /// The shortest and the longest time a server may be given to answer.
