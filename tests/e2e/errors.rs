@@ -135,6 +135,61 @@ fn peek_names_the_algorithms_it_knows() {
 }
 
 #[test]
+fn error_lists_every_algorithm_or_option_that_fits() {
+    let server = Server::start();
+    let mut client = server.client();
+    client.ok("RL.POLICY SET slow BACKOFF 3 1s 8s 1h");
+    let of_policy = "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule";
+    let rows = [
+        (
+            "RL.USE k p DEFAULT USE p",
+            "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
+             GCRA, BACKOFF or QUOTA after DEFAULT",
+        ),
+        (
+            "RL.POLICY SET p LEASE me 5 60",
+            "ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, \
+             BACKOFF or QUOTA, optionally after SHADOW, OFF, BLOCK, ENFORCE percent or EX duration",
+        ),
+        (
+            "RL.USE k p WRONG",
+            "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule",
+        ),
+        (
+            "RL.USE k slow COST 1",
+            "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST nor PARTIAL",
+        ),
+        (
+            "RL.QUOTA k 5 day WRONG",
+            "ERR invalid option: expected ZONE name, START n, COST n or PARTIAL",
+        ),
+        ("RL.USE k p DEFAULT GCRA 5 5 1h COST 1", of_policy),
+        ("RL.POLICY SET p GCRA 6 10 60 PARTIAL", of_policy),
+    ];
+    for (call, expected) in rows {
+        assert_eq!(client.error(call), expected, "{call}");
+    }
+}
+
+#[test]
+fn rule_of_several_with_too_few_words_lists_its_arguments() {
+    let server = Server::start();
+    let mut client = server.client();
+    #[rustfmt::skip]
+    let rules = [
+        "FIXED limit window", "SLIDING limit window", "SLIDINGLOG limit window",
+        "TOKENBUCKET capacity rate period", "LEAKYBUCKET capacity rate period",
+        "GCRA burst rate period", "BACKOFF attempts base max forget", "QUOTA limit unit",
+    ];
+    for rule in rules {
+        let (name, _) = rule.split_once(' ').expect("a name and arguments");
+        let error = raw_error(&client.call(&["RL.ALL", "k", name]));
+        let expected = format!("ERR rule 1: wrong number of arguments: expected {rule}");
+        assert_eq!(error, Some(expected), "{name}");
+    }
+}
+
+#[test]
 fn integers_are_digits_and_nothing_else() {
     #[rustfmt::skip]
     let wrong = [

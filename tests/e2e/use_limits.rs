@@ -1,11 +1,12 @@
 //! `RL.USE`: its errors, its access rights, and that no input stops the server.
 
 use redis::Value;
+use redis_throttle_engine::grammar::error::GrammarError;
 
 use crate::acl::{make_user, may};
 use crate::support::cluster::Cluster;
 use crate::support::uses::{RULES, ask, set, seven};
-use crate::support::{BASE_US, Client, Random, Server, WRONGTYPE, module, raw_error};
+use crate::support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, module, raw_error};
 
 const NO_POLICY: &str = "NOPOLICY no such policy";
 
@@ -16,11 +17,9 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
     set(&mut client, "p GCRA 5 5 1h");
     set(&mut client, "slow BACKOFF 3 1s 8s 1h");
     let names = "expected 1 to 64 characters of A-Z a-z 0-9 . _ : / -";
-    let algorithms =
-        "expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, BACKOFF or QUOTA";
-    let option = "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule";
-    let backoff = "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST \
-                   nor PARTIAL";
+    let algorithms = listing(GrammarError::AlgorithmOfPolicy);
+    let option = listing(GrammarError::OptionOfUse);
+    let backoff = listing(GrammarError::CostOfBackoff);
     let rows = [
         ("none", NO_POLICY.to_owned()),
         ("P", NO_POLICY.to_owned()),
@@ -37,16 +36,13 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
             "p DEFAULT",
             "ERR missing rule: expected DEFAULT followed by an algorithm and its limits".into(),
         ),
-        ("p DEFAULT LEASE a 1 1", format!("ERR invalid algorithm: {algorithms} after DEFAULT")),
-        ("p DEFAULT USE p", format!("ERR invalid algorithm: {algorithms} after DEFAULT")),
+        ("p DEFAULT LEASE a 1 1", algorithms.to_owned()),
+        ("p DEFAULT USE p", algorithms.to_owned()),
         (
             "p DEFAULT GCRA 5 5",
             "ERR wrong number of arguments: expected GCRA burst rate period".into(),
         ),
-        (
-            "p DEFAULT GCRA 5 5 1h COST 1",
-            "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule".into(),
-        ),
+        ("p DEFAULT GCRA 5 5 1h COST 1", listing(GrammarError::CostOfPolicy).into()),
         ("slow COST 1", backoff.into()),
         ("slow COST 0", backoff.into()),
         ("slow PARTIAL", backoff.into()),

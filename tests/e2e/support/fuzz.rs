@@ -6,9 +6,11 @@
 use std::env;
 
 use redis::Value;
+use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::grammar::error::GrammarError;
 
 use super::uses::{set, seven};
-use super::{Client, Reply, integers, raw_error};
+use super::{Client, Reply, integers, listing, raw_error};
 
 /// One call, word by word.
 pub type Call = Vec<Vec<u8>>;
@@ -17,7 +19,7 @@ pub type Call = Vec<Vec<u8>>;
 const BATCH: usize = 200;
 
 /// All error texts of the module; the text for a wrong number of arguments is the server's.
-const KNOWN_ERRORS: [&str; 77] = [
+const KNOWN_ERRORS: [&str; 61] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
     "ERR invalid capacity: expected an integer from 1 to 1000000000000",
@@ -28,8 +30,6 @@ const KNOWN_ERRORS: [&str; 77] = [
     RATE_BOUND,
     CAPACITY_BOUND,
     BURST_BOUND,
-    "ERR invalid option: expected COST n or PARTIAL",
-    "ERR invalid option: expected COST n, PARTIAL or ALIGNED",
     "ERR invalid option: BACKOFF takes no options",
     "ERR invalid option: PARTIAL is for RL.PEEK and commands that decide by one rule",
     "ERR repeated option: PARTIAL may be given once",
@@ -42,8 +42,6 @@ const KNOWN_ERRORS: [&str; 77] = [
     "ERR invalid forget: expected a duration from 1ms to 366d, such as 60, 0.5, 500ms or 1h",
     BASE_BOUND,
     FORGET_BOUND,
-    "ERR wrong number of arguments: expected BACKOFF attempts base max forget",
-    "ERR wrong number of arguments: expected QUOTA limit unit",
     "ERR invalid unit: expected day, week, month, quarter or year",
     "ERR invalid zone: expected a name of the IANA time zone database, such as UTC or \
      Europe/Berlin",
@@ -51,7 +49,6 @@ const KNOWN_ERRORS: [&str; 77] = [
     "ERR invalid start: expected an integer from 1 to 31 for a month",
     "ERR invalid start: expected an integer from 1 to 12 for a year",
     "ERR invalid start: only week, month and year take START",
-    "ERR invalid option: expected ZONE name, START n, COST n or PARTIAL",
     "ERR repeated option: ZONE may be given once",
     "ERR repeated option: START may be given once",
     "ERR missing zone: expected ZONE followed by a name of the IANA time zone database, such as \
@@ -60,8 +57,6 @@ const KNOWN_ERRORS: [&str; 77] = [
     "ERR repeated option: COST may be given once",
     "ERR repeated option: ALIGNED may be given once",
     "ERR missing cost: expected COST followed by an integer from 0 to 1000000000000",
-    "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
-     GCRA, BACKOFF, QUOTA, LEASE or USE",
     "ERR invalid algorithm: LEASE has no cost to charge or refund",
     "ERR invalid id: expected 1 to 128 bytes",
     "ERR invalid limit: expected an integer from 1 to 1000000",
@@ -76,12 +71,6 @@ const KNOWN_ERRORS: [&str; 77] = [
     "ERR invalid duration: the clock must stay between the years 1970 and 2200",
     "ERR too many rules: expected 1 to 16 pairs of a key and a rule",
     "ERR repeated key: each key may be given once",
-    "ERR wrong number of arguments: expected FIXED limit window",
-    "ERR wrong number of arguments: expected SLIDING limit window",
-    "ERR wrong number of arguments: expected SLIDINGLOG limit window",
-    "ERR wrong number of arguments: expected TOKENBUCKET capacity rate period",
-    "ERR wrong number of arguments: expected LEAKYBUCKET capacity rate period",
-    "ERR wrong number of arguments: expected GCRA burst rate period",
     "ERR invalid id: expected 1 to 64 bytes",
     "ERR invalid id: already committed, use a new id for each job",
     "ERR invalid algorithm: expected FIXED or QUOTA, which allow reservations",
@@ -91,14 +80,9 @@ const KNOWN_ERRORS: [&str; 77] = [
     "ERR missing variant: expected FOR followed by a variant of the policy",
     "ERR repeated option: FOR may be given at most twice",
     "ERR missing rule: expected DEFAULT followed by an algorithm and its limits",
-    "ERR invalid option: expected COST n, PARTIAL, FOR variant or DEFAULT rule",
     "ERR wrong number of arguments: expected USE policy",
-    "ERR invalid algorithm: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, \
-     BACKOFF or QUOTA after DEFAULT",
-    "ERR invalid option: COST and PARTIAL belong to a call, not to a policy's rule",
     "ERR invalid option: a policy's rule takes only ALIGNED after FIXED, ZONE and START after \
      QUOTA",
-    "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST nor PARTIAL",
     super::WRONGTYPE,
     "WRONGTYPE the key does not hold a rate limiter's state",
 ];
@@ -162,7 +146,21 @@ pub fn shown(call: &[Vec<u8>]) -> String {
 /// Returns true for an error of the module, or the server's own about the number of arguments.
 pub fn is_known(error: &str) -> bool {
     let arity = error.starts_with("ERR wrong number of arguments for 'rl.");
-    arity || KNOWN_ERRORS.contains(&without_rule(error).as_str())
+    let text = without_rule(error);
+    arity || KNOWN_ERRORS.contains(&text.as_str()) || listings().any(|listing| listing == text)
+}
+
+/// Returns the texts that list algorithms, arguments or the options of a call.
+fn listings() -> impl Iterator<Item = &'static str> {
+    use GrammarError::{
+        AlgorithmOfPolicy, CostOfBackoff, CostOfPolicy, Option, OptionOfQuota, OptionOfUse,
+        OptionOrAligned, RuleArity,
+    };
+    let algorithms = [GrammarError::Algorithm, AlgorithmOfPolicy];
+    let options =
+        [Option, OptionOrAligned, OptionOfQuota, OptionOfUse, CostOfBackoff, CostOfPolicy];
+    let arguments = Algorithm::ALL.map(RuleArity);
+    algorithms.into_iter().chain(options).chain(arguments).map(listing)
 }
 
 /// Returns an error text without the number of its rule.

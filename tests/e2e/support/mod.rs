@@ -24,6 +24,8 @@ pub mod statistics;
 pub mod traffic;
 pub mod uses;
 
+use redis_throttle_engine::grammar::error::GrammarError;
+
 pub use algorithms::{ALGORITHMS, Algorithm};
 pub use client::{Client, Reply, integers, play, raw_error, text};
 pub use poll::eventually;
@@ -43,3 +45,9 @@ pub const FROZEN_MARGIN_MS: i64 = 86_400_000;
 
 /// The wrong-type answer of every deciding command and of PEEK.
 pub const WRONGTYPE: &str = "WRONGTYPE the key does not hold a state of this algorithm";
+
+/// Returns the text of an error that lists algorithms or options, from the engine. `errors.rs`
+/// compares these texts word for word.
+pub fn listing(error: GrammarError) -> &'static str {
+    error.text().and_then(|text| text.to_str().ok()).expect("a text")
+}
