@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use redis_throttle_engine::algorithms::{Algorithm, Argument};
 
+use crate::library::source;
 use crate::support::Random;
 
 /// The rules that the library has.
@@ -21,9 +22,14 @@ pub static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
 });
 
 impl Kind {
-    /// Returns the kind of an algorithm, or `None` if its rule takes other words than these.
+    /// Returns the kind of an algorithm, or `None` if the library does not have it or its rule
+    /// takes other words than these.
     pub fn of(algorithm: Algorithm) -> Option<Self> {
         use Argument::{Duration, Number};
+        // A function that needs the module is registered with a flag, as it writes nothing.
+        if !source().contains(&format!("'{}', {{}})", algorithm.name())) {
+            return None;
+        }
         match algorithm.arguments() {
             [Number, Duration] => Some(Self::Windowed(algorithm.name())),
             [Number, Number, Duration] => Some(Self::Rated(algorithm.name())),
