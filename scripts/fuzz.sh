@@ -22,7 +22,7 @@ seconds=${1:-20}
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-target}/fuzz
 
-# The words and states of every algorithm, in each dictionary.
+# The options of a call, and the words and states of every algorithm, in each dictionary.
 mkdir -p "$target_dir"
 cargo run -q --locked -p redis-throttle-engine --features oracle --example dictionary \
     >"$target_dir/algorithms.dict"

@@ -1,7 +1,8 @@
-//! Prints the words and states of each algorithm as a dictionary for libFuzzer: `scripts/fuzz.sh`
-//! adds them to the files in `fuzz/`.
+//! Prints the options of a call, and the words and states of each algorithm, as a dictionary for
+//! libFuzzer: `scripts/fuzz.sh` adds them to the files in `fuzz/`.
 
 use redis_throttle_engine::algorithms::Algorithm;
+use redis_throttle_engine::grammar::options::GivenOptions;
 use redis_throttle_engine::oracle::{AnySubject, Key, Limits, example};
 
 const LIMITS: Limits =
@@ -15,6 +16,10 @@ fn print(bytes: &[u8]) {
 }
 
 fn main() {
+    println!("# The options of a call.");
+    for name in GivenOptions::NAMES {
+        print(format!(" {name} ").as_bytes());
+    }
     for algorithm in Algorithm::ALL {
         let rule = format!(" {} {}", algorithm.name(), example(algorithm));
         println!("# {algorithm:?}: its rule, a state, and the head of a state.");

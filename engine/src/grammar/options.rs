@@ -39,6 +39,9 @@ pub struct GivenOptions {
 }
 
 impl GivenOptions {
+    /// The names of all of them.
+    pub const NAMES: [&str; 2] = ["COST", "PARTIAL"];
+
     /// Parses the option `name` and takes its value from `args`. Returns false for any other name.
     ///
     /// # Errors
