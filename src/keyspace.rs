@@ -8,7 +8,6 @@ use crate::{clock, replication};
 use redis_throttle_engine::algorithms::{NewState, OtherAlgorithm, State};
 use redis_throttle_engine::call::{ChargeError, Mode};
 use redis_throttle_engine::decision::{Next, Outcome, StateWrite};
-use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::redis_cell::ThrottleRequest;
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::grammar::reservation::ReservationRequest;
@@ -96,11 +95,11 @@ pub fn decide_on<'key>(
     mode: Mode,
     now: Instant,
 ) -> Result<Outcome<NewState<'key>>, OtherAlgorithm> {
-    let Request { rule, options: CallOptions { cost, partial } } = *request;
-    if partial {
-        rule.decide_partly(stored, now, cost)
+    let Request { rule, options } = *request;
+    if options.partial {
+        rule.decide_partly(stored, now, options.cost)
     } else {
-        rule.decide_as(mode, stored, now, cost)
+        rule.decide_as(mode, stored, now, options.cost)
     }
 }
 

@@ -16,7 +16,6 @@ use redis_throttle_engine::bounds::{Cost, Limit};
 use redis_throttle_engine::call::Mode;
 use redis_throttle_engine::decision::{Decision, Outcome, Verdict};
 use redis_throttle_engine::grammar;
-use redis_throttle_engine::grammar::options::CallOptions;
 use redis_throttle_engine::grammar::request::Request;
 use redis_throttle_engine::grammar::usage::Usage;
 use redis_throttle_engine::policy::definition::Stance;
@@ -245,8 +244,8 @@ impl<'call> Applied<'call> {
 
     /// Returns the integers of the reply for a decision.
     fn integers(&self, decision: &Decision) -> [i64; 7] {
-        let CallOptions { cost, partial } = self.request.options;
-        let full_units = if partial { cost.units() } else { 1 };
+        let options = self.request.options;
+        let full_units = if options.partial { options.cost.units() } else { 1 };
         reply::seven_integers(decision, self.force(), full_units)
     }
 
