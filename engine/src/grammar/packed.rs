@@ -10,8 +10,9 @@ use crate::grammar::rule::request;
 /// The largest number of rules in one call.
 pub const RULES_MAX: usize = 16;
 
-/// The largest number of words that are parsed. The longest rule has ten and errors are found from
-/// left to right, so a rule with more words has an error before the cut.
+/// The largest number of words that are parsed, more than in the longest rule, `QUOTA` with all
+/// options. Errors are found from left to right, so a rule with more words has an error before the
+/// cut.
 const WORDS_MAX: usize = 12;
 
 /// Parses a rule whose words are separated by one or more spaces. Spaces around it are ignored;

@@ -13,9 +13,9 @@ use crate::policy::name::Name;
 /// The largest number of variants in a call; a look-up tries them and then the policy itself.
 const VARIANTS_MAX: usize = 2;
 
-/// The largest number of words that are parsed. The longest use has seventeen: `USE`, a policy, a
-/// partial cost, two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left to
-/// right, so a use with more words has an error before the cut.
+/// The largest number of words that are parsed, more than in the longest use: `USE`, a policy, all
+/// options of a call, two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left
+/// to right, so a use with more words has an error before the cut.
 const WORDS_MAX: usize = 21;
 
 /// The use of a policy by a call.
