@@ -148,8 +148,8 @@ fn error_lists_every_algorithm_or_option_that_fits() {
         ),
         (
             "RL.POLICY SET p LEASE me 5 60",
-            "ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, GCRA, \
-             BACKOFF or QUOTA, optionally after SHADOW, OFF, BLOCK, ENFORCE percent or EX duration",
+            "ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
+             GCRA, BACKOFF or QUOTA, optionally after SHADOW, OFF, BLOCK, ENFORCE percent or EX duration",
         ),
         (
             "RL.USE k p WRONG",
@@ -157,7 +157,8 @@ fn error_lists_every_algorithm_or_option_that_fits() {
         ),
         (
             "RL.USE k slow COST 1",
-            "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST nor PARTIAL",
+            "ERR invalid option: the policy's rule is BACKOFF, which takes neither COST nor \
+             PARTIAL",
         ),
         (
             "RL.QUOTA k 5 day WRONG",
