@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use redis_throttle_engine::algorithms::Algorithm;
 
 use crate::support::uses::{RULES, ask, set, seven};
-use crate::support::{BASE_US, Client, Random, Server};
+use crate::support::{ALGORITHMS, BASE_US, Client, Random, Server};
 
 /// Returns for each of 10,000 keys whether a policy is enforced, by a call that costs more than the
 /// limit.
@@ -221,12 +221,13 @@ fn limits_that_change_on_one_subject_follow_the_table_of_the_plain_commands() {
     for (algorithm, _) in RULES.iter().filter(|(algorithm, _)| *algorithm != "BACKOFF") {
         client.run("FLUSHALL");
         client.freeze(BASE_US);
+        let has_rate = ALGORITHMS.iter().find(|row| row.name == *algorithm).map(|row| row.has_rate);
         for _ in 0..120 {
             let limit = 1 + random.below(9);
-            let limits = match *algorithm {
-                "FIXED" | "SLIDING" | "SLIDINGLOG" => format!("{limit} {}", 60 + random.below(60)),
-                "QUOTA" => format!("{limit} {}", ["day", "week"][random.below(2) as usize]),
-                _ => format!("{limit} {} 60", 1 + random.below(9)),
+            let limits = match has_rate {
+                Some(false) => format!("{limit} {}", 60 + random.below(60)),
+                Some(true) => format!("{limit} {} 60", 1 + random.below(9)),
+                None => format!("{limit} {}", ["day", "week"][random.below(2) as usize]),
             };
             let mode = ["", "SHADOW"][random.below(2) as usize];
             set(&mut client, &format!("p {mode} {algorithm} {limits}"));
