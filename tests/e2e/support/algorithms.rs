@@ -50,7 +50,7 @@ const fn is_per_period(row: Row) -> bool {
 }
 
 impl Algorithm {
-    const fn of(row: Row) -> Self {
+    pub const fn of(row: Row) -> Self {
         let has_rate = matches!(row.arguments(), [Argument::Number, Argument::Number, ..]);
         Self { name: row.name(), command: row.command(), has_rate }
     }
