@@ -169,9 +169,9 @@ impl Call<'_> {
                 let effect = grant.map(|grant| Effect::Hold { id: request.id.to_vec(), grant });
                 Ok((Row { decision, cost: Cost::ONE, force: part.force }, effect))
             }
-            Asked::Units(Request { rule, options: CallOptions { cost, partial } }) => {
-                let (stored, cost) = (self.stored(key, part)?, *cost);
-                let outcome = if *partial {
+            Asked::Units(Request { rule, options }) => {
+                let (stored, cost) = (self.stored(key, part)?, options.cost);
+                let outcome = if options.partial {
                     rule.decide_partly(stored, now, cost)?
                 } else {
                     rule.decide_as(mode, stored, now, cost)?
