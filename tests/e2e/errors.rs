@@ -149,7 +149,8 @@ fn error_lists_every_algorithm_or_option_that_fits() {
         (
             "RL.POLICY SET p LEASE me 5 60",
             "ERR invalid rule: expected FIXED, SLIDING, SLIDINGLOG, TOKENBUCKET, LEAKYBUCKET, \
-             GCRA, BACKOFF or QUOTA, optionally after SHADOW, OFF, BLOCK, ENFORCE percent or EX duration",
+             GCRA, BACKOFF or QUOTA, optionally after SHADOW, OFF, BLOCK, ENFORCE percent or EX \
+             duration",
         ),
         (
             "RL.USE k p WRONG",
