@@ -444,5 +444,5 @@ def test_the_rights_of_the_page_are_enough(bare: Server, rights: list[str], foun
 def test_commands_of_the_module_alone_are_refused(bare: Server) -> None:
     with Limiter(bare.client(), **PATIENT) as limiter:
         for rule in (quota("month", 10, "month"), policy("search", default=API)):
-            with pytest.raises(CommandRejected, match="without the module"):
+            with pytest.raises(CommandRejected, match="needs the redis-throttle module"):
                 limiter.check(rule, "42")
