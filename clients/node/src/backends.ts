@@ -121,7 +121,7 @@ export class Backends implements Connection {
       try {
         return await this.#connection.send(sent, waiting);
       } catch (error) {
-        // What another call found may be gone again. If it is missing twice, throw.
+        // A back end that another call found may be gone again. If it is missing twice, throw.
         if (left === 0 || waiting.ended || !didNotRun(error, sent)) throw this.#noted(error);
       }
     }

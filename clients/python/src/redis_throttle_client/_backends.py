@@ -131,7 +131,7 @@ class Choice:
             try:
                 return (yield self._send(node, sent, deadline))
             except Exception as next_error:
-                # What another call found may be gone again. If it stays missing, raise.
+                # A back end that another call found may be gone again. If it stays missing, raise.
                 if not left or not unexecuted(next_error, sent):
                     raise
                 error = next_error
