@@ -120,12 +120,8 @@ fn read<'call>(
     let mut packed_rules = PACKED_RULES.lock().unwrap_or_else(PoisonError::into_inner);
     let (pairs, odd_one) = call.args().as_chunks();
     for (at, [key, rule]) in pairs.iter().enumerate() {
-        match packed_rules.read(rule, slots) {
-            Ok(Asked::Units(request)) => {
-                let in_full = request.options.in_full().map_err(RuleError::Grammar);
-                in_full.map_err(|error| in_rule(at, error))?;
-                rules.push(Rule::Counted(request));
-            }
+        match packed_rules.read(rule, slots).and_then(Asked::in_full) {
+            Ok(Asked::Units(request)) => rules.push(Rule::Counted(request)),
             Ok(Asked::Lease(request)) => rules.push(Rule::Lease(request)),
             Err(GrammarError::UseNotHere) => {
                 let found = ByPolicy::read(key, rule, counts, now);
