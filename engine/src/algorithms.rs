@@ -32,9 +32,9 @@ use crate::time::Instant;
 
 /// The table of algorithms: calls another macro with a row for each.
 ///
-/// A row has the name, the rule type and its positional arguments: their text for error messages,
-/// then the types of those that are numbers and durations. The last two types are a key's state as
-/// read, and the state to store.
+/// A row gives the algorithm's name, its rule type and its positional arguments: first as text for
+/// error messages, then the types of the leading ones that are numbers or durations. Two types end
+/// the row: the state as read from a key, and the state to store.
 macro_rules! for_algorithms {
     ($make:ident) => {
         $make! {
@@ -67,7 +67,7 @@ macro_rules! for_algorithms {
 }
 pub(crate) use for_algorithms;
 
-/// A positional argument whose text has the same form in every algorithm.
+/// A type of positional argument that every algorithm parses in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// An integer.
@@ -98,8 +98,8 @@ impl From<NotAState> for OtherAlgorithm {
     }
 }
 
-/// Returns the stored plain state of one algorithm; for any other state, makes the caller return
-/// `$of_other(state)`.
+/// Evaluates to the stored state if it is a plain state (one without reservations) of the algorithm
+/// `$limiter`. For any other state, the enclosing function returns `$of_other(state)`.
 macro_rules! stored_state {
     ($stored:expr, $limiter:ident, $of_other:expr) => {
         match $stored {
@@ -110,7 +110,7 @@ macro_rules! stored_state {
     };
 }
 
-/// Makes the enums over all algorithms, and their methods, from the table's rows.
+/// Defines the enums of all algorithms, and their methods, from the rows of the table.
 macro_rules! algorithms {
     ($(
         $(#[$call:meta])*
@@ -165,8 +165,7 @@ macro_rules! algorithms {
         }
 
         impl Algorithm {
-            /// Returns the types of the leading positional arguments, as far as they are numbers
-            /// and durations.
+            /// Returns the types of the leading positional arguments that are numbers or durations.
             pub const fn arguments(self) -> &'static [Argument] {
                 match self {
                     $(Self::$limiter => &[$(Argument::$argument),*],)*
@@ -182,7 +181,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Decides a call of `cost` at `now` on the stored state. Changes nothing.
+            /// Decides a call of `cost` at `now` on the stored state. The outcome holds the state
+            /// to store.
             ///
             /// # Errors
             ///
@@ -196,7 +196,8 @@ macro_rules! algorithms {
                 self.decide_as(Mode::Take, stored, now, cost)
             }
 
-            /// Decides like [`Self::decide`]; under [`Mode::HoldBack`] the call takes nothing.
+            /// Decides like [`Self::decide`], in the given mode: under [`Mode::HoldBack`] the call
+            /// takes nothing.
             ///
             /// # Errors
             ///
@@ -220,8 +221,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Decides a call that takes the units left, up to `cost`. Changes nothing. The verdict
-            /// holds the units granted; a call of cost 0 is granted none.
+            /// Decides a call that takes as many units as are left, up to `cost`. The outcome holds
+            /// the state to store. The verdict holds the number of units granted. A call of cost 0
+            /// takes nothing, as in [`Self::decide`].
             ///
             /// # Errors
             ///
@@ -245,9 +247,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Takes `cost` at `now`, even if there is no room. Changes nothing. The verdict is
-            /// allowed if there was room; otherwise the key is in debt, and the verdict holds the
-            /// time until the debt is paid.
+            /// Charges `cost` at `now`, even if there is no room. The outcome holds the state to
+            /// store. The verdict is allowed if there was room. Otherwise the key is in debt, and
+            /// the verdict holds the time until the debt is paid.
             ///
             /// # Errors
             ///
@@ -272,8 +274,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Gives `cost` back at `now`, up to the full allowance. Changes nothing. The verdict
-            /// is allowed if no debt is left; otherwise it holds the time until the debt is paid.
+            /// Gives back `cost` units at `now`, but no more than are used. The outcome holds the
+            /// state to store. The verdict is allowed if no debt is left. Otherwise it holds the
+            /// time until the debt is paid.
             ///
             /// # Errors
             ///
@@ -330,8 +333,8 @@ macro_rules! algorithms {
 for_algorithms!(algorithms);
 
 impl<'a> State<'a> {
-    /// Returns the state if it belongs to `algorithm`, and `None` if it belongs to another: a rule
-    /// whose algorithm changed starts with an unused key.
+    /// Returns the state if it belongs to `algorithm`, or `None` if it belongs to another one: when
+    /// the algorithm of a rule changes, its keys count as unused.
     ///
     /// # Errors
     ///
@@ -342,7 +345,8 @@ impl<'a> State<'a> {
         if self.algorithm() == algorithm { Ok(Some(self)) } else { self.replaced(now) }
     }
 
-    /// Returns `None` if a state of another algorithm may replace this one at `now`.
+    /// Returns `None` if another algorithm may replace this state at `now`, or an error if it may
+    /// not.
     #[cold]
     fn replaced(self, now: Instant) -> Result<Option<Self>, OtherAlgorithm> {
         let Self::Reserved(state) = self else { return Ok(None) };
@@ -364,11 +368,11 @@ impl Rule {
         }
     }
 
-    /// Takes a step with the reservation `id` at `now`. Changes nothing.
+    /// Applies `step` to the reservation `id` at `now`. The outcome holds the state to store.
     ///
     /// # Errors
     ///
-    /// Returns [`ReservationError`]; [`ReservationError::OtherAlgorithm`] takes precedence.
+    /// Returns a [`ReservationError`]. [`ReservationError::OtherAlgorithm`] takes precedence.
     #[cold]
     pub fn take_step<'a>(
         &self,
@@ -395,7 +399,8 @@ impl Rule {
         Ok(call::decide(view, cost, mode).map(NewState::Reserved))
     }
 
-    /// Returns the view of a key that has, or may get, reservations; `id` names the one to act on.
+    /// Returns the view of a key that has, or may get, reservations. `id` is the reservation to act
+    /// on.
     #[cold]
     #[inline(never)]
     fn reserved<'a>(

@@ -1,7 +1,8 @@
-//! One call, the same for every algorithm: the verdict, the units taken, and the state to store.
+//! The steps of one call, shared by all algorithms: the verdict, the units taken, and the state to
+//! store.
 //!
-//! An algorithm says how a key stands at an instant, and how it stands once a cost is taken or
-//! given back. Only this module turns that into calls:
+//! An algorithm implements [`Standing`]: the usage of a key at an instant, and how it changes when
+//! a cost is taken or given back. Only this module turns that into calls:
 //!
 //! | call | takes | stores |
 //! |---|---|---|
@@ -10,7 +11,8 @@
 //! | [`charge`] | its cost, always: the key may go into debt | always |
 //! | [`refund`] | gives its cost back, up to the full allowance | if anything was used |
 //!
-//! A call of cost 0 takes and stores nothing. Any other call stores a repair.
+//! A call of cost 0 takes and stores nothing. Any other call also stores a state that had to be
+//! repaired.
 
 use crate::bounds::{Cost, Limit, Refill};
 use crate::decision::{Decision, Next, Outcome, StateWrite, Verdict};
@@ -24,13 +26,14 @@ pub trait Limiter<'a> {
     /// The content to store at a key.
     type NewState;
 
-    /// Returns how a key stands at `now`, given its stored state.
+    /// Returns the view of a key at `now`, given its stored state.
     ///
-    /// Only a clock that stepped back can put a state further ahead of `now` than its own span.
-    /// Such a state is re-based on `now`, and [`Standing::is_repaired`] returns true.
+    /// Every algorithm bounds the time by which a state may lie ahead of `now`. Only a clock that
+    /// stepped back puts a state further ahead: it is then re-based on `now`, and
+    /// [`Standing::is_repaired`] returns true.
     ///
-    /// Inlined wherever it is called; otherwise every call writes the result to memory and reads it
-    /// back.
+    /// Implementations are always inlined; otherwise every call writes the result to memory and
+    /// reads it back.
     fn standing(
         &self,
         stored: Option<Self::State>,
@@ -43,14 +46,15 @@ pub trait Standing: Sized {
     /// The content to store at the key.
     type NewState;
 
-    /// Returns the requested capacity.
+    /// Returns the rule's limit or capacity.
     fn limit(&self) -> Limit;
     /// Returns true if the state had to be re-based because the clock stepped back.
     fn is_repaired(&self) -> bool;
-    /// Returns true if there is room for `cost`; for cost 0 the result does not matter.
+    /// Returns true if there is room for `cost`. The result for cost 0 is not used.
     fn has_room_for(&self, cost: Cost) -> bool;
-    /// Returns the time until there is room for `cost`, which is at most the limit and does not fit
-    /// now. Cost 0 does not fit while more is used than the limit.
+    /// Returns the time until there is room for `cost`, which is at most the limit and for which
+    /// there is no room now. For cost 0, passed only if more is used than the limit, returns the
+    /// time until that is no longer so.
     fn room_in(&self, cost: Cost) -> Span;
     /// Returns the time that an allowed call has to wait before it acts.
     fn wait(&self) -> Span {
@@ -75,18 +79,19 @@ pub trait Standing: Sized {
         }
     }
 
-    /// Takes `cost`, which is not zero, even if there is no room. Later results include it.
+    /// Takes `cost`, which is not zero, even if there is no room. The other methods then include
+    /// it.
     fn take(&mut self, cost: Cost);
-    /// Takes `cost` like [`Self::take`], for a charge: it may be stored more coarsely, in favour of
+    /// Takes `cost` for a charge, like [`Self::take`], but may store it more coarsely, in favour of
     /// the limit.
     fn take_charged(&mut self, cost: Cost) {
         self.take(cost);
     }
-    /// Gives back `cost`, or the units used if fewer. Later results include it. Called only if
-    /// something is used.
+    /// Gives back `cost`, or the units used if there are fewer. The other methods then include it.
+    /// Called only if something is used.
     fn give_back(&mut self, cost: Cost);
 
-    /// Returns the cost that would be allowed, rounded down.
+    /// Returns the largest cost that would be allowed, rounded down.
     fn remaining(&self) -> u64;
     /// Returns the time until the full allowance is back, rounded up.
     fn reset_after(&self) -> Span;
@@ -94,7 +99,7 @@ pub trait Standing: Sized {
     fn next(self, decision: &Decision) -> Next<Self::NewState>;
 }
 
-/// Says if a call takes its cost when there is room.
+/// Selects between taking the cost of an allowed call and only deciding it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The call takes its cost.
@@ -164,13 +169,13 @@ pub fn decide_partly<S: Standing>(mut subject: S, cost: Cost) -> Outcome<S::NewS
 /// Takes `cost` even if there is no room.
 ///
 /// The verdict is allowed if there was room. It is denied if the key goes into debt or was in debt
-/// already; its time is then the time until the debt is paid. A call of cost 0 only tells if the
-/// key is in debt.
+/// already; `retry_after` is then the time until the debt is paid. A call of cost 0 only reports if
+/// the key is in debt.
 ///
 /// # Errors
 ///
-/// Returns [`ChargeError::TooManyUnits`], then [`ChargeError::TooLong`], only for a cost that does
-/// not fit.
+/// Returns [`ChargeError::TooManyUnits`] or, checked next, [`ChargeError::TooLong`], but only if
+/// there was no room for the cost.
 #[cold]
 pub fn charge<S: Standing>(
     mut subject: S,
@@ -196,7 +201,7 @@ pub fn charge<S: Standing>(
     Ok(conclude(subject, verdict, takes))
 }
 
-/// Gives back `cost`, but at most the units used. A key with nothing left in use is deleted.
+/// Gives back `cost`, but at most the units used. Deletes a key that is unused afterwards.
 ///
 /// The verdict is allowed if no debt is left; otherwise it is denied until the debt is paid. A call
 /// of cost 0 changes nothing.

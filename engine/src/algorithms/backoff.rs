@@ -1,23 +1,23 @@
 //! Growing delays: some attempts are free, and each further one waits longer than the one before.
 //!
 //! The state is the number of attempts allowed or charged, and the instant of the last one. Once
-//! all free attempts are used, the next one waits `base` since the last one, the one after it twice
-//! as long, and so on up to `max`. After `forget` without an allowed attempt the state expires.
+//! all free attempts are used, the next attempt is allowed `base` after the last one. The delay
+//! then doubles with each attempt, up to `max`. The state expires `forget` after the last attempt.
 //!
 //! ```text
 //! attempts 3, base 1 s, max 8 s:   0 0 0   1   3       7               15       23 s ...
 //!                                  free    +1  +2      +4              +8       +8
 //! ```
 //!
-//! Attempts are counted one by one: there is no cost. Denied attempts change nothing; a caller that
-//! wants them to count charges them, which restarts the delay. A refund takes one attempt back and
-//! leaves the last instant.
+//! Attempts are counted one by one: a call has no cost. A denied attempt changes nothing. To count
+//! it too, the caller charges it, which restarts the delay. A refund takes one attempt off the
+//! count and keeps the instant of the last one.
 //!
-//! In any time shorter than `forget`, at most `attempts` plus one for each expired delay are
-//! allowed.
+//! In any stretch of time shorter than `forget`, at most `attempts` calls are allowed, plus one for
+//! each delay that has passed: 5 in the first 3 s of the example.
 //!
-//! Source: the truncated exponential backoff of Ethernet, IEEE 802.3. There the sender restrains
-//! itself; here the rule restrains it.
+//! Source: the truncated exponential backoff of Ethernet, IEEE 802.3. There, senders delay
+//! themselves; here, the rule denies attempts that come too early.
 
 use crate::bounds::{Cost, Limit, Period};
 use crate::call::{Limiter, Standing};
@@ -25,7 +25,8 @@ use crate::decision::{Decision, Next};
 use crate::fields::{Field, Fields};
 use crate::time::{Instant, Span};
 
-/// The rule: `attempts` are free, then delays grow from `base` to `max`, until `forget`.
+/// The rule: `attempts` are free, then delays grow from `base` to `max`. The count expires after
+/// `forget`.
 ///
 /// Packed, so that it does not enlarge the rules of the other algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct Backoff {
     forget: Period,
 }
 
-/// The reason why four values in range do not make a [`Backoff`].
+/// The reason why four values, each in range, do not form a valid [`Backoff`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackoffError {
     /// There are more than [`Backoff::ATTEMPTS_MAX`] free attempts.
@@ -48,12 +49,12 @@ pub enum BackoffError {
     MaxNotBelowForget,
 }
 
-/// The stored attempts.
+/// The stored count of attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The instant of the last attempt.
     pub last: Instant,
-    /// The number of attempts: at least 1, since there is no state without any.
+    /// The number of attempts, at least 1: a count of 0 is not stored.
     pub count: u64,
 }
 
@@ -62,7 +63,7 @@ impl State {
     pub const COUNT_MAX: u64 = u32::MAX as u64;
 }
 
-/// The attempts at one instant.
+/// The attempts as seen at one instant.
 struct AttemptsView<'a> {
     rule: &'a Backoff,
     now: Instant,
@@ -75,8 +76,8 @@ impl Limiter<'_> for Backoff {
     type State = State;
     type NewState = State;
 
-    /// Returns the attempts at `now`. A last attempt after `now` counts; if it is later by more
-    /// than `forget`, it is moved to `now`.
+    /// Returns the attempts at `now`. If the clock stepped back, the last attempt may lie after
+    /// `now`: it still counts, but is moved to `now` if it lies ahead by more than `forget`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let none = AttemptsView { rule: self, now, last: now, count: 0, repaired: false };
@@ -170,8 +171,8 @@ impl Backoff {
     /// The largest number of free attempts.
     pub const ATTEMPTS_MAX: Limit = Limit::ATTEMPTS_MAX;
 
-    /// Makes a rule of `attempts` free attempts, then delays from `base` to `max`, expiring after
-    /// `forget`.
+    /// Makes a rule with `attempts` free attempts and delays from `base` to `max`, whose state
+    /// expires after `forget`.
     ///
     /// # Errors
     ///
@@ -202,7 +203,7 @@ impl Backoff {
     /// Returns the delay between the last attempt and the next one, after `paid` delayed attempts.
     fn delay(&self, paid: u64) -> Span {
         let base_us = { self.base }.as_us();
-        // Doubled at most as often as 64 bits have room for.
+        // Stops doubling where the delay would overflow 64 bits.
         let doubled_us = match u32::try_from(paid) {
             Ok(paid) if paid < base_us.leading_zeros() => base_us << paid,
             _ => u64::MAX,

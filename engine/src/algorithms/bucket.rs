@@ -1,18 +1,20 @@
-//! The code shared by both buckets: a fluid that is measured exactly and flows at a rate.
+//! Code shared by the token bucket and the leaky bucket: an amount that is measured exactly and
+//! changes at a constant rate.
 //!
 //! A token bucket counts the units left and gains more; a leaky bucket counts the units used and
-//! drains. Otherwise they are the same, so both are decided by the amount *used*, in parts: a unit
-//! has one part for each microsecond of the period, and exactly `rate` parts drain per microsecond.
+//! drains. Both are computed from the amount *used*. It is counted in parts: a unit has one part
+//! for each microsecond of the period, so exactly `rate` parts drain per microsecond.
 //!
-//! The state is the instant it was last written, the whole units counted then, and the fraction of
-//! a unit left over, as a numerator over the period in microseconds: rounding loses nothing. A
-//! fraction that was written for another period, and exceeds this one, counts as used.
+//! The state is the instant of the last write, the whole units at that instant, and the remaining
+//! fraction of a unit, as a numerator over the period in microseconds. Nothing is lost to rounding.
+//! A fraction that was written under a longer period, and does not fit in the current one, counts
+//! as used.
 //!
-//! Units charged beyond the capacity are debt, stored apart from the bucket's content: a change of
-//! capacity caps the content and leaves the debt. The debt is counted in whole units, rounded up,
-//! and the fraction is the paid part of the unit begun.
+//! Units charged beyond the capacity are debt. Debt is stored separately, so a change of capacity
+//! caps the bucket's content and keeps the debt. It is stored in whole units, rounded up; the
+//! fraction is then the part of a unit that is already paid.
 //!
-//! At most `capacity + rate x t` units in any stretch `t`.
+//! Allows at most `capacity + rate x t` units in any stretch of time `t`.
 
 use crate::bounds::{Cost, Limit, Refill};
 use crate::call::{Limiter, Standing};
@@ -20,17 +22,17 @@ use crate::decision::{Decision, Next};
 use crate::fields::{Field, Fields};
 use crate::time::{Instant, Span};
 
-/// A bucket of which something is used.
+/// The stored state of a bucket. An unused bucket has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The instant at which the units were counted.
     pub updated: Instant,
     /// Whole units: those left in a token bucket, or those in the queue of a leaky bucket.
     pub units: u64,
-    /// The fraction of a unit left over: a numerator over the period in microseconds.
+    /// The remaining fraction of a unit: a numerator over the period in microseconds.
     pub fraction: u64,
-    /// Units charged beyond the capacity, rounded up; usually 0. With debt, the token bucket has no
-    /// tokens left, the leaky bucket's queue is full, and the fraction is the paid part of the
+    /// Units charged beyond the capacity, rounded up; usually 0. If it is not 0, the token bucket
+    /// has no tokens left, the leaky bucket's queue is full, and `fraction` is the paid part of the
     /// debt.
     pub debt: u64,
 }
@@ -42,18 +44,18 @@ pub trait Bucket {
     /// Whether an allowed call waits until the units used before it have drained.
     const QUEUES: bool;
 
-    /// Returns capacity and rate.
+    /// Returns the capacity and the rate.
     fn refill(&self) -> &Refill;
 
-    /// Returns the parts used in a bucket of `full` parts with the stored `state`, its debt
-    /// excluded; at most `full`.
+    /// Returns the parts used according to `state`, without its debt, in a bucket that holds `full`
+    /// parts. The result is at most `full`.
     fn used(&self, full: u128, state: &State) -> u128;
 
     /// Returns the units and the fraction to store when `used` of `full` parts are used, which
     /// leaves `remaining` whole units.
     fn counted(&self, full: u128, used: u128, remaining: u64) -> (u64, u64);
 
-    /// Returns true if a state whose numbers are in range means that something was used.
+    /// Returns true if something is used according to `state`, whose numbers are in range.
     fn is_used(state: &State) -> bool;
 }
 
@@ -71,8 +73,9 @@ impl<B: Bucket> Limiter<'_> for B {
     type State = State;
     type NewState = State;
 
-    /// Returns the bucket at `now`. Nothing drains before the state's own instant. A state's span
-    /// is the time to drain a full bucket.
+    /// Returns the bucket at `now`. Nothing drains before the instant of the stored state. If that
+    /// instant lies ahead of `now` by more than the time to drain a full bucket, the clock stepped
+    /// back, and the state is re-based on `now`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let refill = self.refill();
@@ -83,7 +86,8 @@ impl<B: Bucket> Limiter<'_> for B {
         });
         let view = BucketView { bucket: self, now, full, used, origin: now, repaired: false };
         let Some(state) = stored.filter(|_| used > 0) else {
-            // A bucket that a lowered capacity makes unused counts as new, whatever its instant.
+            // If nothing is used under the current capacity, the bucket counts as new, whatever
+            // instant the state has.
             return view;
         };
         let ahead = state.updated.since(now);
@@ -100,7 +104,7 @@ impl<B: Bucket> BucketView<'_, B> {
         self.bucket.refill().parts(cost.units())
     }
 
-    /// Returns the state of a bucket of which more is used than it holds.
+    /// Returns the state to store for a bucket in debt: more units are used than it holds.
     #[cold]
     fn in_debt(&self) -> State {
         let period = u128::from(self.bucket.refill().period().as_us());
@@ -188,8 +192,8 @@ impl<B: Bucket> Standing for BucketView<'_, B> {
     }
 }
 
-/// Returns the parts used in a bucket with debt. A paid fraction that was written for another
-/// period, and exceeds this one, counts as unpaid.
+/// Returns the parts used in a bucket in debt. A paid fraction that was written under a longer
+/// period, and does not fit in the current one, counts as unpaid.
 #[cold]
 fn used_in_debt(bucket: &impl Bucket, full: u128, state: &State) -> u128 {
     let refill = bucket.refill();
@@ -223,7 +227,7 @@ impl<B: Bucket> Fields<3> for B {
 
 const DEBT: Field = Field::new("debt", 1, Cost::TOTAL_MAX);
 
-/// The stored form of a token bucket in debt: no token is left.
+/// The stored form of a token bucket in debt. It has no tokens left.
 pub struct TokenDebt;
 
 impl Fields<3> for TokenDebt {
@@ -240,7 +244,7 @@ impl Fields<3> for TokenDebt {
     }
 }
 
-/// The stored form of a leaky bucket in debt: its level is the capacity at the time.
+/// The stored form of a leaky bucket in debt. Its level is the capacity at the time of the write.
 pub struct LeakyDebt;
 
 impl Fields<4> for LeakyDebt {

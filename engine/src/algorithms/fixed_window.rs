@@ -1,10 +1,10 @@
-//! Fixed window: counts the cost in a window of time and starts again in the next.
+//! Fixed window: adds up the costs in a window of time and starts again at 0 in the next one.
 //!
 //! The state is the start of the window and the units used in it. A window starts at the first
 //! allowed call, or, if aligned, at a multiple of its length since the Unix epoch.
 //!
-//! At most the limit in one window. Up to twice the limit may pass around the edge of two windows,
-//! in less time than a window: the price of a state of two numbers.
+//! Allows at most the limit in one window. Around the boundary between two windows, up to twice the
+//! limit may be allowed in less time than one window: the price of storing only two numbers.
 //!
 //! Source: the `INCR` and `EXPIRE` pattern of the Redis documentation, made atomic and exact.
 
@@ -29,8 +29,9 @@ impl Limiter<'_> for FixedWindow {
     type State = Window;
     type NewState = Window;
 
-    /// Returns the window open at `now`. A stored window that starts after `now` counts as open; if
-    /// it starts later than that by more than its length, its usage moves to a new window.
+    /// Returns the window open at `now`. A stored window that starts after `now` counts as open. If
+    /// it starts more than one window length after `now`, the clock stepped back, and its usage
+    /// moves to a new window.
     #[inline(always)]
     fn standing(&self, stored: Option<Window>, now: Instant) -> impl Standing<NewState = Window> {
         WindowView { limit: self.limit, open: self.window_at(stored, now) }
@@ -73,7 +74,7 @@ impl FixedWindow {
     }
 
     /// Returns the end of a window that started at `start`. If aligned, it ends at the next
-    /// boundary, even if a call without `ALIGNED` started it off the boundary.
+    /// multiple of its length, even if a call without `ALIGNED` started it between two multiples.
     fn end(&self, start: Instant) -> Instant {
         let window = self.window.span();
         let from = if self.aligned { start.floor_to(window) } else { start };

@@ -1,13 +1,14 @@
 //! Generic cell rate algorithm: a token bucket in one timestamp.
 //!
-//! The state is the theoretical arrival time: when the next call would arrive if all had kept the
-//! emission interval `T = ceil(period / rate)`. A call may come early by the tolerance `burst x T`;
-//! units charged beyond it are owed as time, like any others. Next to it, the state stores one
-//! byte: the power of two at or above the writer's tolerance, or above the time owed then if that
-//! is longer. It tells a debt from a clock that stepped back.
+//! The state is the theoretical arrival time: the instant at which the next call would arrive if
+//! all calls had kept the emission interval `T = ceil(period / rate)`. A call may come early by the
+//! tolerance, `burst x T`. Units charged beyond the tolerance move the arrival time further ahead.
+//! The state also stores one byte: the exponent of a power of two, in nanoseconds, that is at least
+//! the tolerance of the rule that wrote it and at least the time owed at that instant. It
+//! distinguishes a debt from a clock that stepped back.
 //!
-//! At most `burst + rate x t` units in any stretch `t`. The interval is rounded up to the
-//! nanosecond, which favours the limit: slower than requested by less than 1 ns per unit.
+//! Allows at most `burst + rate x t` units in any stretch of time `t`. The interval is rounded up
+//! to the nanosecond, which favours the limit: a unit takes less than 1 ns longer than requested.
 //!
 //! Source: ITU-T I.371 and the ATM Forum's Traffic Management Specification 4.1, virtual
 //! scheduling.
@@ -28,25 +29,25 @@ pub struct Gcra {
     tolerance_ns: u64,
 }
 
-/// The stored debt of time.
+/// The stored theoretical arrival time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The theoretical arrival time, in nanoseconds since the Unix epoch.
     pub arrival_ns: u64,
     /// The smallest `n` for which 2^n ns is at least the tolerance of the rule that wrote the
-    /// state, and at least the time owed then.
+    /// state, and at least the time owed at that instant.
     pub tolerance_log2: u8,
 }
 
 impl State {
-    /// The latest arrival time: the end of time plus the longest tolerance or debt.
+    /// The latest arrival time: [`Instant::MAX`] plus the longest tolerance or debt.
     pub const ARRIVAL_MAX_NS: u64 =
         Instant::MAX.as_us() * 1_000 + Refill::SPAN_MAX.as_us() * 1_000 + Limit::MAX;
     /// The largest exponent: 2^62 ns exceeds the longest tolerance and the longest debt.
     pub const TOLERANCE_LOG2_MAX: u8 = 62;
 }
 
-/// The debt at one instant.
+/// The time owed as seen at one instant.
 struct ArrivalView<'a> {
     rule: &'a Gcra,
     now_ns: u64,
@@ -58,8 +59,8 @@ impl Limiter<'_> for Gcra {
     type State = State;
     type NewState = State;
 
-    /// Returns the debt at `now`. A debt larger than its writer can have left is cut to one
-    /// tolerance from `now`.
+    /// Returns the time owed at `now`. If it exceeds what the rule that wrote the state can have
+    /// left, the clock stepped back, and it is cut to the tolerance.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let now_ns = now.as_us().saturating_mul(1_000);
@@ -105,7 +106,7 @@ impl Standing for ArrivalView<'_> {
 
     #[inline(always)]
     fn take(&mut self, cost: Cost) {
-        // At most the tolerance if there was room. A charge that overflows is refused.
+        // At most the tolerance if there was room. If a charge overflows, the caller refuses it.
         self.owed_ns = u64::try_from(self.wanted_ns(cost)).unwrap_or(u64::MAX);
     }
 
@@ -176,8 +177,8 @@ impl Gcra {
         }
     }
 
-    /// Returns the whole units in `room_ns`, rounded down. Less than one unit, as in most denials,
-    /// needs no division, the slowest instruction.
+    /// Returns the whole units in `room_ns`, rounded down. Most denials leave less than one unit:
+    /// they skip the division, the slowest instruction.
     fn units_in(&self, room_ns: u64) -> u64 {
         if room_ns < self.interval_ns { 0 } else { room_ns / self.interval_ns }
     }

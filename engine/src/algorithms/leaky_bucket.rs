@@ -1,13 +1,13 @@
 //! Leaky bucket as a queue: a call joins the queue if there is room, and learns how long to wait.
 //!
-//! The state is the instant it was last written and the exact length of the queue then: whole units
-//! and the fraction of one. `bucket` holds the code shared with the token bucket.
+//! The state is the instant of the last write and the exact length of the queue at that instant:
+//! whole units and a fraction. `bucket` holds the code shared with the token bucket.
 //!
-//! An allowed call gets the wait until the units queued before it have drained. So does a call of
-//! cost 0, which takes nothing.
+//! An allowed call waits until the units queued before it have drained. A call of cost 0 returns
+//! the same wait and takes nothing.
 //!
-//! At most `capacity + rate x t` units enter in any stretch `t`; callers that wait as told act at
-//! the rate, evenly spaced.
+//! At most `capacity + rate x t` units enter the queue in any stretch of time `t`. Callers that
+//! wait as told act at the rate, evenly spaced.
 //!
 //! Source: Turner, "New directions in communications", 1986, in its form as a queue.
 
@@ -28,8 +28,8 @@ impl Bucket for LeakyBucket {
     }
 
     fn used(&self, full: u128, state: &State) -> u128 {
-        // A fraction that exceeds the period counts as a whole unit, and a level above a lowered
-        // capacity as full.
+        // A fraction that exceeds the period counts as a whole unit. A level above a lowered
+        // capacity counts as full.
         let fraction = state.fraction.min(self.0.period().as_us());
         (self.0.parts(state.units) + u128::from(fraction)).min(full)
     }

@@ -1,21 +1,21 @@
-//! Calendar quota: counts the cost in a day, week, month, quarter or year and starts again in the
-//! next.
+//! Calendar quota: adds up the costs in a day, week, month, quarter or year and starts again at 0
+//! in the next one.
 //!
-//! The state is the start of the period and the units used in it. A [`Calendar`] gives the start
-//! and end of periods; the algorithm knows no calendar.
+//! The state is the start of the period and the units used in it. A [`Calendar`] computes the start
+//! and end of periods.
 //!
 //! ```text
 //! | period                 | next                   |
-//! start .... used .... now  end: all is there again
+//! start .... used .... now  end: usage resets
 //! ```
 //!
 //! Usage counts while the stored start lies in the open period, even if the rule's unit, zone or
 //! start has changed since.
 //!
-//! At most the limit in one period. Up to twice the limit may pass around the edge of two periods,
-//! in less time than a period.
+//! Allows at most the limit in one period. Around the boundary between two periods, up to twice the
+//! limit may be allowed in less time than one period.
 //!
-//! Source: the allowance per period known from billing.
+//! Source: allowances per billing period.
 
 use crate::algorithms::window::{OpenWindow, Window, WindowView};
 use crate::bounds::{Cost, Limit};
@@ -37,17 +37,17 @@ impl Limiter<'_> for CalendarQuota {
     type State = Window;
     type NewState = Window;
 
-    /// Returns the period open at `now`. A stored period that starts after `now` counts as open; if
-    /// it starts later than that by more than the length of the current period, its usage moves to
-    /// the current one.
+    /// Returns the period open at `now`. A stored period that starts after `now` counts as open. If
+    /// it starts after `now` by more than the length of the current period, the clock stepped back,
+    /// and its usage moves to the current period.
     #[inline(always)]
     fn standing(&self, stored: Option<Window>, now: Instant) -> impl Standing<NewState = Window> {
         WindowView { limit: self.limit, open: self.window_at(stored, now) }
     }
 }
 
-/// Returns the open period when the stored one begins after `current`, because the clock stepped
-/// back: its state, its end, and true if it had to be repaired.
+/// Returns the open period if the stored one begins after `current`, because the clock stepped
+/// back. Returns its state, its end, and true if it had to be repaired.
 #[cold]
 fn open_ahead(
     state: Window,

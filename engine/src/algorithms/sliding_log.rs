@@ -7,24 +7,25 @@
 //!             └ dead ┘└──── live ────┘         an event at t counts until t + window
 //! ```
 //!
-//! Totals make the cost used in a window the difference of two entries, found by binary search in
-//! place. Calls of the same microsecond share an entry, and instants never decrease. Dead entries
-//! are dropped when they are half as many as the live ones, so a call adds an amortised constant.
+//! Entries hold running totals, so the cost used in a window is the difference of two of them,
+//! which a binary search finds in place. Calls in the same microsecond share an entry, and instants
+//! never decrease. Dead entries are dropped once there are half as many of them as live ones: the
+//! amortised cost per call is constant.
 //!
-//! If the limit exceeds the number of slots, instants are rounded up to `window / slots`: at most
-//! one entry more than slots, at most the limit in any window, and a unit counts at most one slot
-//! longer than exact.
+//! If the limit exceeds the number of slots, instants are rounded up to multiples of `window /
+//! slots`. The log then has at most one live entry more than slots. Any window still holds at most
+//! the limit, and a unit counts at most one slot longer than without rounding.
 //!
-//! A charge may exceed the limit, so the limit does not bound the entries that charges leave. A
-//! charge that finds as many entries as slots is rounded in the same way, under any limit: that
-//! leaves at most twice as many live entries as slots, plus one. The slot is stored with the log;
-//! otherwise a rule with a shorter window would take the rounded instant for a clock that stepped
-//! back.
+//! A charge may exceed the limit, so the limit does not bound the number of entries. A charge that
+//! finds at least as many entries as slots is therefore rounded in the same way, under any limit:
+//! the number of live entries stays at most twice the number of slots, plus one. The log stores the
+//! width of its slots; otherwise a rule with a shorter window would take the rounded instant for a
+//! clock that stepped back.
 //!
-//! A refund gives back the newest entries. No command shortens a string, so it overwrites them with
-//! the entry that is now the last one: equal entries count as one. The next call that takes
-//! something overwrites these repetitions, so a log with repetitions never grows. If there are too
-//! many of them, the call rewrites the log without them.
+//! A refund gives back the newest units. No command shortens a string, so the refund overwrites the
+//! entries it removes with copies of the entry that is now the last one; equal entries count once.
+//! The next call that takes units overwrites these copies, so a log with copies never grows. If
+//! there are too many copies, that call rewrites the log without them.
 //!
 //! Source: the sorted-set pattern of the Redis documentation, with totals instead of members.
 
@@ -48,14 +49,14 @@ pub struct SlidingLog {
     pub limit: Limit,
     /// Length of the window.
     pub window: Period,
-    /// The limit above which instants are rounded, and the number of slots to round to.
+    /// The number of slots per window. Instants are rounded up to a slot if the limit exceeds it.
     pub slots: Slots,
 }
 
-/// A log that is not empty, read in place.
+/// The stored state: a log that is not empty, read in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Log<'a> {
-    /// The instant from which others are counted: that of the first entry.
+    /// The instant of the first entry. The entries are stored relative to it.
     pub base: Instant,
     /// The coarsest rounding of the entries; 1 us if all are exact.
     pub slot: Span,
@@ -63,18 +64,18 @@ pub struct Log<'a> {
     pub entries: &'a [RawEntry],
 }
 
-/// The change of a log: some of its entries are kept, and one is put after them.
+/// A change of a log: keeps a range of its entries and puts one more after them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit<'a> {
     /// The log as read, if there was one.
     pub log: Option<Log<'a>>,
-    /// The entries to keep. If they start at 0, the change is a patch at the end.
+    /// The entries to keep. If they start at 0, writing the end of the log may be enough.
     pub kept: Range<usize>,
-    /// The entry after them, with its total relative to the log as read.
+    /// The entry to put after the kept ones, with its total relative to the log as read.
     pub last: Entry,
-    /// The coarsest rounding from now on.
+    /// The coarsest rounding of the entries after the change.
     pub slot: Span,
-    /// Whether the log is rewritten, even if only its end changes.
+    /// Whether the log is rewritten, even if a change of its end would be enough.
     pub rewrites: bool,
 }
 
@@ -111,8 +112,8 @@ impl<'a> Log<'a> {
 }
 
 impl Edit<'_> {
-    /// Returns the number of stored entries at the end that the last one replaces, if only those
-    /// change; 0 appends an entry. `None` if the log is rewritten.
+    /// Returns the number of stored entries at the end that `last` replaces; 0 if it is appended.
+    /// Returns `None` if the log must be rewritten.
     pub fn overwritten(&self) -> Option<usize> {
         let log = self.log.filter(|log| {
             self.kept.start == 0
@@ -124,27 +125,27 @@ impl Edit<'_> {
     }
 }
 
-/// A log at one instant.
+/// A log as seen at one instant.
 struct LogView<'a, 'log> {
     rule: &'a SlidingLog,
     now: Instant,
-    /// The rounding of a change; set by the change.
+    /// The rounding of the entry that a change adds. Set by the change.
     slot: Span,
     log: Option<Log<'log>>,
     /// The number of entries that no longer count.
     dead: usize,
-    /// The total of these entries.
+    /// The total of the entries that no longer count.
     passed: u64,
     /// The units that count.
     used: u64,
     /// The entries that a change would keep.
     kept: Range<usize>,
-    /// The entry that a change would put after them.
+    /// The entry that a change would put after the kept ones.
     last: Entry,
     /// Set if the clock stepped back: the instant to which all entries after the kept ones are
     /// moved.
     moved_to: Option<Instant>,
-    /// Whether a change rewrites the log, even if only its end changes.
+    /// Whether a change rewrites the log, even if a change of its end would be enough.
     rewrites: bool,
 }
 
@@ -152,8 +153,9 @@ impl<'log> Limiter<'log> for SlidingLog {
     type State = Log<'log>;
     type NewState = Edit<'log>;
 
-    /// Returns the log at `now`. Entries after `now` count in full. If they are later by more than
-    /// the window and any rounding, they are moved to `now`.
+    /// Returns the log at `now`. Entries after `now` count in full. If the newest entry lies ahead
+    /// of `now` by more than the window and the stored slot, the clock stepped back, and the
+    /// entries after `now` are moved to `now`.
     #[inline(always)]
     fn standing(
         &self,
@@ -196,7 +198,7 @@ impl<'log> Limiter<'log> for SlidingLog {
             (0..count, None)
         };
         let last = Entry { instant: moved_to.unwrap_or(newest.instant), ..newest };
-        // If entries were moved, they are many, or rewriting them is cheap.
+        // The entries that are moved become one entry, so the log is rewritten.
         let rewrites = moved_to.is_some();
         let log = stored;
         LogView { rule: self, now, slot, log, dead, passed, used, kept, last, moved_to, rewrites }
@@ -246,7 +248,8 @@ impl<'log> Standing for LogView<'_, 'log> {
         self.used = self.used.saturating_add(cost.units());
     }
 
-    /// Takes `cost`, rounded up to the slot if there are as many entries as slots, under any limit.
+    /// Takes `cost`. If there are at least as many entries as slots, rounds its instant up to a
+    /// slot, under any limit.
     #[cold]
     fn take_charged(&mut self, cost: Cost) {
         let is_full = self.kept.len() as u64 >= self.rule.slots.count();
@@ -266,8 +269,8 @@ impl<'log> Standing for LogView<'_, 'log> {
         self.last.total = self.last.total.saturating_sub(given);
         let Some(log) = self.log else { return };
         let stale = self.stale(&log);
-        // The first entry that reaches the units left is now the last one. Entries above it are
-        // gone.
+        // The first entry whose total reaches the units left is now the last one. Entries with a
+        // larger total are removed.
         let counting = self.dead..self.kept.end;
         let last = log.first_not(counting, |entry| entry.total < self.last.total);
         if last < self.kept.end {
@@ -278,7 +281,8 @@ impl<'log> Standing for LogView<'_, 'log> {
             self.moved_to = self.moved_to.filter(|moved_to| *moved_to == self.last.instant);
         }
         if self.last.total < log.entry(0).total {
-            // No earlier entry stays. This also covers a forged log, whose totals may fall.
+            // No earlier entry is kept. This also covers a forged log, in which totals may
+            // decrease.
             self.kept.end = self.kept.start;
         }
         if self.rewrites || self.is_worth_rewriting(&log, stale) {
@@ -304,7 +308,7 @@ impl<'log> Standing for LogView<'_, 'log> {
 }
 
 impl SlidingLog {
-    /// The numbers stored in front of the entries.
+    /// The two numbers stored in front of the entries.
     pub const HEADER: [Field; 2] =
         [Field::instant("base_us"), Field::new("slot_us", 1, Period::MAX.as_us())];
 
@@ -320,8 +324,8 @@ impl SlidingLog {
         ]
     }
 
-    /// Returns the width to which instants are rounded up; 1 us, which is exact, for up to `slots`
-    /// units.
+    /// Returns the width to which instants are rounded up: 1 us, which is exact, unless the limit
+    /// exceeds the number of slots.
     fn slot(&self) -> Span {
         if self.limit.units() <= self.slots.count() { Span::from_us(1) } else { self.grid() }
     }
@@ -333,10 +337,10 @@ impl SlidingLog {
 }
 
 impl<'log> LogView<'_, 'log> {
-    /// Removes the entries that only repeat the last one from those that a change keeps.
+    /// Excludes the copies of the last entry from the entries that a change keeps.
     #[cold]
     fn overwrite_stale(&mut self, log: &Log<'_>) {
-        // If entries were moved, the log is rewritten without repetitions anyway.
+        // If entries were moved, the log is rewritten without copies anyway.
         if self.rewrites {
             return;
         }
@@ -348,22 +352,22 @@ impl<'log> LogView<'_, 'log> {
         }
     }
 
-    /// Returns the number of entries at the end that only repeat the last one, as refunds leave
-    /// them.
+    /// Returns the number of copies of the last entry at the end of the log. Refunds leave them.
     fn stale(&self, log: &Log<'_>) -> usize {
         let newest = log.last().total;
         let count = log.entries.len();
         count - 1 - log.first_not(self.dead..count - 1, |entry| entry.total < newest)
     }
 
-    /// Returns true if a refund rewrites the log instead of overwriting the entries that are gone:
-    /// each of those has been sent once and may be sent once more.
+    /// Returns true if a refund rewrites the log instead of overwriting the removed entries with
+    /// copies. A copy is sent to replicas now, and may be sent once more when a later call
+    /// overwrites it.
     #[cold]
     fn is_worth_rewriting(&self, log: &Log<'_>, stale: usize) -> bool {
         let stays = self.kept.end.saturating_sub(self.dead);
         let gone = log.entries.len() - self.kept.end;
-        // At most one entry per unit and one per slot. Charges may leave as many exact ones as
-        // well.
+        // There is at most one live entry per unit, and at most one more than slots. Charges may
+        // leave as many exact entries as slots in addition.
         let slots = self.rule.slots.count();
         let is_rounded = self.rule.slot() > Span::from_us(1);
         let counting_max = self.used.min(if is_rounded { slots + 1 } else { 2 * slots + 1 });
@@ -399,17 +403,17 @@ impl<'log> LogView<'_, 'log> {
         {
             let entry = log.entry(before);
             if entry.instant == last.instant && (entry.total != last.total || self.rewrites) {
-                // At the same instant, that entry is rewritten with the new total.
+                // At the same instant, the stored entry is overwritten with the new total.
                 kept.end = before;
             }
         }
         if !last.fits(log.base) {
-            // After years with one base, or at an immense total, the log restarts from the entries
-            // that count.
+            // After years with the same base, or at an immense total, the log is rebuilt from the
+            // entries that count.
             kept.start = self.dead.min(kept.end);
         }
-        // Entries that count keep their rounding, and so does an instant that `last` takes over;
-        // otherwise it would look like a clock that stepped back.
+        // Kept entries that count keep their rounding, and so does an instant that `last` takes
+        // over. Otherwise a rounded instant would look like a clock that stepped back.
         let survivors = kept.start.max(self.dead) < kept.end;
         let taken_over = self.moved_to.is_none() && last.instant <= log.last().instant;
         let inherits = survivors || taken_over;
@@ -418,11 +422,11 @@ impl<'log> LogView<'_, 'log> {
     }
 }
 
-/// Returns true if rewriting the entries that stay costs less than overwriting the stale ones
-/// again.
+/// Returns true if rewriting the `stays` kept entries costs less than overwriting the `stale`
+/// copies again.
 ///
-/// Each call that reaches stale entries sends them again. With the root of twice the entries that
-/// stay as the bound, a row of such calls sends as many bytes either way.
+/// Each call that reaches the copies sends them again. The bound is the square root of twice the
+/// number of kept entries: a series of such calls then sends about as many bytes either way.
 fn is_too_many(stale: usize, stays: usize) -> bool {
     stale > (2 * stays).isqrt() + 1
 }

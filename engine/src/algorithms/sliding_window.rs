@@ -1,10 +1,11 @@
-//! Sliding-window counter: the current window plus the part of the previous one still in view.
+//! Sliding-window counter: counts the current window in full, and the previous one in proportion to
+//! the part that the sliding window still covers.
 //!
 //! Windows start at multiples of their length since the Unix epoch. The state is the start of the
 //! current one and the cost used in the previous and in the current one. The estimate is `previous
 //! x (window - elapsed) / window + current`.
 //!
-//! Less than twice the limit in any window, and at most the limit when traffic is even. The
+//! Allows less than twice the limit in any window, and at most the limit if traffic is even. The
 //! estimate is rounded up, which favours the limit.
 //!
 //! A refund takes units from the current window first, then from the previous one.
@@ -26,20 +27,20 @@ pub struct SlidingWindow {
     pub window: Period,
 }
 
-/// Two neighbouring windows.
+/// The stored counters of two neighbouring windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The start of the current window.
     pub start: Instant,
-    /// Units used in the window before.
+    /// Units used in the previous window.
     pub previous: u64,
     /// Units used in the current window.
     pub current: u64,
 }
 
 impl State {
-    /// The largest value of either counter. Allowed calls stay a thousand times below it; only
-    /// changes of the window's length under a clock that keeps stepping back go further.
+    /// The largest value of either counter. The counts of allowed calls are a thousand times lower.
+    /// Only changes of the window's length, under a clock that keeps stepping back, exceed that.
     pub const COUNT_MAX: u64 = 1_000 * Limit::MAX;
 
     const fn empty(start: Instant) -> Self {
@@ -47,12 +48,12 @@ impl State {
     }
 }
 
-/// The two windows at one instant.
+/// The two windows as seen at one instant.
 struct CounterView<'a> {
     rule: &'a SlidingWindow,
     now: Instant,
     windows: State,
-    /// Units that count as used, of both windows.
+    /// The units of both windows that count as used.
     estimate: u64,
     repaired: bool,
 }
@@ -61,8 +62,9 @@ impl Limiter<'_> for SlidingWindow {
     type State = State;
     type NewState = State;
 
-    /// Returns the windows at `now`. A window that starts after `now` has not begun to elapse; if
-    /// it starts later than that by more than its length, its counters move to the window of `now`.
+    /// Returns the windows at `now`. A window that starts after `now` has not begun to elapse. If
+    /// it starts more than one window length after `now`, the clock stepped back, and its counters
+    /// move to the window of `now`.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
         let (windows, repaired) = self.windows(stored, now);
@@ -115,7 +117,7 @@ impl Standing for CounterView<'_> {
         self.windows = State { start, previous: previous_left, current: current_left };
         self.estimate = faded.saturating_add(current_left);
         if current_left == 0 {
-            // The rest of the previous window is stored as that window's own usage.
+            // The units left in the previous window are stored as that window's own usage.
             let before = start.before(window);
             self.windows =
                 State { start: before.unwrap_or(start), previous: 0, current: previous_left };
@@ -196,20 +198,20 @@ impl SlidingWindow {
         u64::try_from(bounds::div_ceil(parts, window)).unwrap_or(u64::MAX)
     }
 
-    /// Returns the first instant at which `cost`, which is at most the limit, fits.
+    /// Returns the first instant at which there is room for `cost`, which is at most the limit.
     fn room_for(&self, windows: State, cost: Cost) -> Instant {
         let free = self.limit.units() - cost.units();
         let window = self.window.span();
         match free.checked_sub(windows.current) {
             Some(room) => windows.start.after(self.fades_to(windows.previous, room)),
-            // It does not fit in this window. In the next one, the current cost is the previous
-            // one.
+            // There is no room in this window. In the next one, the current count is the previous
+            // count.
             None => windows.start.after(window).after(self.fades_to(windows.current, free)),
         }
     }
 
-    /// Returns the time into a window after which `count`, used in the one before, counts as
-    /// `room`.
+    /// Returns the time that must elapse in a window until `count` units of the previous window
+    /// count as at most `room`.
     fn fades_to(&self, count: u64, room: u64) -> Span {
         let window = u128::from(self.window.as_us());
         let overlap = (u128::from(room) * window).checked_div(u128::from(count)).unwrap_or(window);

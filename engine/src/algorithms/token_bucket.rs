@@ -1,9 +1,9 @@
 //! Token bucket: starts full; a call takes tokens out, time puts them back.
 //!
-//! The state is the instant it was last written and the exact number of tokens left then: whole
-//! ones and the fraction of one. `bucket` holds the code shared with the leaky bucket.
+//! The state is the instant of the last write and the exact number of tokens left at that instant:
+//! whole tokens and a fraction. `bucket` holds the code shared with the leaky bucket.
 //!
-//! At most `capacity + rate x t` units in any stretch `t`.
+//! Allows at most `capacity + rate x t` units in any stretch of time `t`.
 //!
 //! Source: the token bucket of RFC 2697 and RFC 2698, refilled continuously.
 

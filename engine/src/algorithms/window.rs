@@ -1,4 +1,4 @@
-//! Usage counted in a window of time: shared by the algorithms that start again in the next window.
+//! Code shared by the algorithms that count usage in one window and start again in the next.
 //!
 //! The algorithm says which window is open and when it ends; this module derives the rest.
 
@@ -20,7 +20,7 @@ pub struct Window {
 /// The window that is open at one instant.
 #[derive(Clone, Copy, Debug)]
 pub struct OpenWindow {
-    /// The start; if nothing is used, the start a first call would give it.
+    /// The start. If nothing is used, the start that a first call would set.
     pub start: Instant,
     /// Units used.
     pub used: u64,

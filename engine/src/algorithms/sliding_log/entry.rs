@@ -1,8 +1,9 @@
-//! One entry of a sliding log, and its twelve bytes.
+//! One entry of a sliding log, and its encoding in twelve bytes.
 
 use crate::time::{Instant, Span};
 
-/// Bytes of one entry: six of microseconds since the base, six of the running total, big endian.
+/// The length of an entry in bytes: six for the microseconds since the base and six for the running
+/// total, both big endian.
 pub const ENTRY_LEN: usize = 12;
 
 /// One entry as it is stored.
@@ -16,13 +17,13 @@ const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
 pub struct Entry {
     /// The instant.
     pub instant: Instant,
-    /// The cost of all entries so far.
+    /// The cost of all entries up to and including this one.
     pub total: u64,
 }
 
 impl Entry {
-    /// Encodes the entry relative to `base` and to a total of `passed`. A number that does not fit
-    /// in six bytes, which only a forged log can cause, becomes the largest that does.
+    /// Encodes the entry relative to `base`, with its total reduced by `passed`. A number that does
+    /// not fit in six bytes, which only a forged log can cause, becomes the largest that does.
     pub fn pack(self, base: Instant, passed: u64) -> RawEntry {
         let offset_us = self.instant.since(base).as_us().min(SIX_BYTES_MAX);
         let total = self.total.saturating_sub(passed).min(SIX_BYTES_MAX);

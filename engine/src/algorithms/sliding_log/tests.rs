@@ -17,7 +17,7 @@ const SECOND: i128 = 1_000_000;
 const TEN: Limits =
     Limits { capacity: 10, rate: 1, period_us: 16 * SECOND, aligned: false, slots: 16 };
 
-/// Returns how many entries are stored, and how many of them count at `now`.
+/// Returns the number of stored entries, and the number of those that count at `now`.
 fn entries(twin: &Twin<Log>, limits: &Limits, now: i128) -> (usize, usize) {
     let Some(bytes) = &twin.key.bytes else { return (0, 0) };
     let State::SlidingLog(log) = decode(bytes).expect("a state") else { panic!("a log") };
@@ -47,10 +47,11 @@ fn charge_is_rounded_up_once_there_are_as_many_entries_as_slots() {
     assert_eq!(charge(18), (17, SECOND, 1_000_000));
     assert_eq!(charge(SECOND), (17, SECOND, 1_000_000));
     assert_eq!(charge(SECOND + 1), (18, 2 * SECOND, 1_000_000));
-    // A shorter rule does not take the rounded instant for a clock that stepped back.
+    // A rule with a shorter window does not take the rounded instant for a clock that stepped back.
     let (short, now) = (Limits { period_us: 1_000, ..TEN }, NOW + SECOND + 1);
     assert_eq!(make(&mut twin, Verb::Decide, &short, now, 10), [0, 6, 1_001]);
-    // 20 units are used, of which 16 were charged exactly. The eleventh of them to go makes room.
+    // 20 units are used, 16 of them charged exactly. There is room once eleven of those have
+    // expired.
     assert_eq!(make(&mut twin, Verb::Decide, &TEN, now, 1), [0, 0, 15_001]);
     assert_eq!(make(&mut twin, Verb::Decide, &TEN, NOW + 16 * SECOND + 11, 1), [1, 0, 0]);
 }
@@ -68,8 +69,8 @@ fn ten_thousand_charges_hold_at_most_twice_the_slots() {
     assert!(twin.key.bytes.unwrap().len() <= 20 + 12 * 2_049);
 }
 
-/// Checks a log that version 0.2.0 grew by an entry with each pair of calls, because its refunds
-/// measured it by the units used.
+/// Guards against a bug of version 0.2.0, where each charge and refund grew the log by one entry:
+/// its refunds estimated the number of entries from the units used.
 #[test]
 fn charge_overwrites_the_entry_that_a_refund_gave_back() {
     let limits = Limits { slots: 1_024, period_us: 86_400 * SECOND, ..TEN };
@@ -84,8 +85,7 @@ fn charge_overwrites_the_entry_that_a_refund_gave_back() {
     }
 }
 
-/// Checks a log that version 0.2.0 could leave: 10,000 entries of one unit in debt, each repeated
-/// once.
+/// Refunds a log in debt as version 0.2.0 could leave it: 10,000 entries, each stored twice.
 #[test]
 fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
     let limits = Limits { slots: 1_024, period_us: 86_400 * SECOND, ..TEN };
@@ -106,7 +106,7 @@ fn refund_rewrites_a_log_with_more_entries_than_charges_leave() {
 proptest! {
     #![proptest_config(properties::config())]
 
-    /// Bursts of charges at any pace, compared with the model at each.
+    /// Charges in bursts at any pace, and compares each answer with the model.
     #[test]
     fn charges_leave_at_most_twice_the_slots_and_one(
         calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128), 1..120),
@@ -123,7 +123,8 @@ proptest! {
         }
     }
 
-    /// Charges between calls and refunds: bounds the number of entries that count.
+    /// Mixes calls, charges and refunds, and checks that the number of live entries stays in its
+    /// bound.
     #[test]
     fn charges_calls_and_refunds_leave_at_most_twice_the_slots_and_one_that_count(
         calls in prop::collection::vec((0..30_u8, 0..2_000_000_i128, 1..4_i128, 0..8_u8), 1..200),
