@@ -8,12 +8,13 @@
 //! limit 2, ttl 60 s:   0 s a   1 s b   2 s c denied, retry 58 s   60 s c, in the place of a
 //! ```
 //!
-//! A call with the id of a live lease renews it: it expires a ttl from now, even if that is sooner
-//! than before. This is allowed under a lowered limit too, so a caller that missed the reply may
-//! repeat the call. A lowered limit ends no lease.
+//! A call with the id of a live lease renews the lease: it then expires `ttl` after the call, even
+//! if that is sooner than before. A renewal is allowed under a lowered limit too, so a caller that
+//! missed the reply may repeat the call. Lowering the limit ends no lease.
 //!
-//! At most `limit` permits at once. There is no repair: a clock that steps back lengthens the
-//! leases by its step, until they are renewed or released. One that steps forward ends them early.
+//! Grants at most `limit` permits at once. States are never repaired: a clock that steps back
+//! lengthens the leases by its step, until they are renewed or released. A clock that steps forward
+//! ends them early.
 //!
 //! No call walks the set, which may be large: the rule asks [`Holders`] for a few numbers.
 //!
@@ -38,7 +39,7 @@ pub struct Lease {
 }
 
 /// The holders of one key at one instant, as seen by a caller that holds a lease or wants one. A
-/// lease is live before the instant at which it expires, and expired at that instant.
+/// lease is live before the instant of its expiry, and no longer at that instant.
 pub trait Holders {
     /// The reason why the holders cannot be read.
     type Error;
@@ -65,8 +66,8 @@ pub trait Holders {
     /// Returns an error if the holders cannot be read.
     fn last_of_others(&mut self) -> Result<Option<Instant>, Self::Error>;
 
-    /// Returns the instant at which the live lease expires that has `rank` others before it in
-    /// order of expiry; `None` if there is none. Called after [`Self::live`].
+    /// Returns the expiry of the live lease at position `rank` in order of expiry, where 0 is the
+    /// first to expire; `None` if there is none. Called after [`Self::live`].
     ///
     /// # Errors
     ///
@@ -77,7 +78,7 @@ pub trait Holders {
 /// A lease that is granted or renewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The instant at which it expires.
+    /// The instant at which the lease expires.
     pub lapses_at: Instant,
     /// The instant at which the last of all leases expires: the end of the key's life.
     pub last_lapse: Instant,
@@ -95,8 +96,8 @@ impl Lease {
     /// The largest limit of holders.
     pub const LIMIT_MAX: Limit = Limit::ATTEMPTS_MAX;
 
-    /// Decides at `now` if the caller may hold a lease. Changes nothing. The grant is to be stored;
-    /// a denied call gets none, and neither does one under [`Mode::HoldBack`].
+    /// Decides at `now` if the caller may hold a lease. Returns the grant to store; `None` for a
+    /// denied call, and for any call under [`Mode::HoldBack`].
     ///
     /// `remaining` is the number of free permits, `retry_after` the time until enough leases expire
     /// by themselves, `reset_after` the time until the last one does.

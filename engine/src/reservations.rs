@@ -1,5 +1,5 @@
-//! Reservations in a window: one reservation, the stored list, a window that has them, and the
-//! change of both.
+//! Reservations in a window: one reservation, the stored list of them, the stored window with its
+//! list, and the calls on it.
 
 pub mod list;
 pub mod one;

@@ -1,7 +1,7 @@
 //! The codec between states and MessagePack; `msgpack`, `decimal` and `reservations` hold its
 //! parts.
 //!
-//! A state is an ordinary Redis string with one array, whose first element is the kind:
+//! A state is an ordinary Redis string that holds one array, whose first element is the kind:
 //!
 //! ```text
 //! FIXED        93 ff  start_us used                     at most 20 bytes
@@ -24,17 +24,19 @@
 //!
 //! A key of redis-cell holds a number in decimal digits instead of an array: see `decimal`.
 //!
-//! The kind is a negative fixint, which a foreign array is unlikely to start with; a new layout of
-//! an algorithm gets a new kind. Decoding is strict: it rejects bytes that this module would not
-//! write exactly so, numbers out of the limiters' bounds, and trailing bytes. Of a log, only the
-//! first and last entries are checked; otherwise a call would cost as much as the log is long. A
-//! list of reservations is checked when it is used, in one pass ([`Unread`](list::Unread)).
+//! The kind is a negative fixint, which an array of another program is unlikely to start with; a
+//! new layout of an algorithm gets a new kind. Decoding is strict: it rejects encodings that this
+//! module does not write, numbers out of the limiters' bounds, and trailing bytes. In a log, only
+//! the first and last entries are checked; otherwise the cost of a call would grow with the length
+//! of the log. A list of reservations is checked when it is used, in one pass
+//! ([`Unread`](list::Unread)).
 //!
-//! The limits of `rmp-serde`: flat arrays of a few numbers (all of the above, and the header of a
-//! log) are read and written by [`Array`], because every call needs them; `msgpack` says how much
-//! that saves. The nested list of reservations is written by `rmp-serde`, because its shape is too
-//! complex to write by hand; `reservations::list` says why it is nevertheless read by hand. A key
-//! without anything nested keeps a flat kind. Both sides encode a number alike; tests compare them.
+//! The use of `rmp-serde`: flat arrays of a few numbers (all of the above, and the header of a log)
+//! are read and written by the hand-written [`Array`], because every call needs them; `msgpack`
+//! says how much time that saves. The nested list of reservations is written by `rmp-serde`,
+//! because its shape is too complex to write by hand; `reservations::list` says why it is
+//! nevertheless read by hand. A key without reservations keeps a flat kind. Both encoders write a
+//! number in the same way; tests compare them.
 
 use crate::algorithms::backoff::Backoff;
 use crate::algorithms::bucket::{LeakyDebt, TokenDebt};
@@ -71,34 +73,35 @@ const CALENDAR_QUOTA: i8 = -10;
 const FIXED_RESERVED: i8 = -11;
 const QUOTA_RESERVED: i8 = -12;
 
-/// The way a key's bytes change.
+/// A change of a key's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The bytes become this array: the whole of a fixed-size state.
+    /// Replaces all bytes by this array: a state of fixed size.
     Whole(Array),
-    /// The bytes become these: a log that is new, shorter or on another base, or a queue in debt.
+    /// Replaces all bytes by these: a log that is new, shorter or on another base, a leaky bucket
+    /// in debt, or a changed list of reservations.
     Rewrite(Vec<u8>),
-    /// From `offset` on, which is at most their length, the bytes become this entry and end there.
+    /// Replaces the bytes from `offset` on by this entry. `offset` is at most their length.
     Patch {
         /// The offset of the entry.
         offset: usize,
         /// The entry.
         entry: RawEntry,
     },
-    /// From `offset` on, the bytes become these entries and end there: a log whose end was
-    /// refunded.
+    /// Replaces the bytes from `offset` on: by copies of an entry after a refund of a log, or by
+    /// the window that follows a list of reservations.
     Tail {
         /// The offset of the first entry.
         offset: usize,
-        /// The entries.
+        /// The new bytes.
         entries: Vec<u8>,
     },
 }
 
 impl Change {
-    /// Applies the change to the bytes of a key; a new key has none.
+    /// Applies the change to the bytes of a key. A new key has none.
     ///
-    /// The change must have been made from these bytes.
+    /// The change must have been computed from these bytes.
     pub fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
             Self::Whole(whole) => overwrite(bytes, 0, whole.as_slice()),
@@ -109,8 +112,8 @@ impl Change {
     }
 }
 
-/// Replaces everything from `offset` on. A server does so with `SETRANGE`, which would fill a gap
-/// and cannot shorten: a debug build panics on a change that needs either.
+/// Replaces everything from `offset` on. A server uses `SETRANGE`, which pads a gap with zeros and
+/// cannot shorten a string: a debug build panics on a change that needs either.
 fn overwrite(bytes: &mut Vec<u8>, offset: usize, patch: &[u8]) {
     debug_assert!(offset <= bytes.len(), "a patch leaves no gap");
     debug_assert!(
@@ -147,7 +150,7 @@ pub fn decode(bytes: &[u8]) -> Result<State<'_>, NotAState> {
     }
 }
 
-/// Returns the change of bytes that stores `state`.
+/// Returns the change of the key's bytes that stores `state`.
 #[inline]
 pub fn encode(state: &NewState<'_>) -> Change {
     match state {
@@ -169,7 +172,7 @@ pub fn encode(state: &NewState<'_>) -> Change {
     }
 }
 
-/// Reads a state of fixed size that fills `bytes`, each number within its bounds.
+/// Decodes a state of fixed size that fills `bytes`, and checks the bounds of each number.
 fn read<L: Fields<N>, const N: usize>(bytes: &[u8]) -> Result<L::Stored, NotAState> {
     let (numbers, rest) = split_fields(&L::FIELDS, bytes)?;
     if !rest.is_empty() {
@@ -183,7 +186,7 @@ fn write<L: Fields<N>, const N: usize>(kind: i8, state: &L::Stored) -> Change {
 }
 
 /// Returns the numbers of the array at the front of `bytes`, each within its bounds, and the rest.
-// Inlined; otherwise every call looks up the bounds of a kind.
+// Inlined; otherwise every call looks up the bounds of its kind.
 #[inline(always)]
 fn split_fields<'a, const N: usize>(
     fields: &[Field; N],
@@ -194,8 +197,8 @@ fn split_fields<'a, const N: usize>(
     if in_bounds { Ok((numbers, rest)) } else { Err(NotAState) }
 }
 
-/// Reads the header and borrows the entries. Checks only the first and last entries; those between
-/// are trusted only so far that no arithmetic on them can fail.
+/// Reads the header and borrows the entries. Checks only the first and last entries: arithmetic on
+/// the others must not fail, whatever they hold.
 fn read_log(bytes: &[u8]) -> Result<Log<'_>, NotAState> {
     let ([base_us, slot_us], rest) = split_fields(&SlidingLog::HEADER, bytes)?;
     let (entries, cut_off) = rest.as_chunks();
@@ -250,7 +253,7 @@ fn write_log(edit: &Edit<'_>) -> Change {
 fn read_reserved(of: Windowed, bytes: &[u8]) -> Result<stored::State<'_>, NotAState> {
     let (list, [start_us, used]) = list::split(bytes)?;
     let window = Window { start: Instant::from_us(start_us), used };
-    // With nothing used there is no window, and it has only one encoding.
+    // If nothing is used, there is no window: its two numbers are 0.
     let is_open = (1..=Cost::TOTAL_MAX).contains(&used) && window.start <= Instant::MAX;
     if is_open || (start_us, used) == (0, 0) {
         Ok(stored::State { of, list, window })

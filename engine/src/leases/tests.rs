@@ -46,7 +46,7 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
         (3 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
         // A shorter ttl ends the lease sooner: then another one is the last.
         (3 * SECOND, b"job-1", 3, 10 * SECOND, [1, 3, 0, 0, 59_000]),
-        // Live before the instant at which it expires, not at it.
+        // A lease is live before the instant of its expiry, and no longer at that instant.
         (13 * SECOND - 1, b"job-4", 3, SECOND, [0, 3, 0, 1, 49_001]),
         (13 * SECOND, b"job-4", 3, SECOND, [1, 3, 0, 0, 49_000]),
         // A lowered limit ends no lease, and two have to expire before a new one is granted.
@@ -167,7 +167,8 @@ fn any_steps() -> impl Strategy<Value = i128> {
     ]
 }
 
-/// Plays calls on the rule and on the list, which must agree; `limit` overrides the calls' own.
+/// Plays calls on the rule and on the naive list, whose answers must agree. `limit` overrides the
+/// limits of the calls.
 fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
     let mut leases = Leases::default();
     let mut now = NOW;
@@ -205,7 +206,7 @@ fn play(calls: &[Call], limit: Option<i128>) -> Result<(), TestCaseError> {
                     prop_assert!(is_live || live.len() as i128 <= limit);
                 } else {
                     prop_assert_eq!(live.len() as i128, before);
-                    // Allowed after exactly that many ms, not one earlier.
+                    // The call is allowed after exactly that many ms, and not 1 ms earlier.
                     let at = |ms: i128| decide(&leases, &id, rule, now + ms * 1_000, Mode::Take);
                     let retry_after_ms = answer.retry_after_ms;
                     prop_assert_eq!(at(retry_after_ms).0.allowed, 1);

@@ -2,18 +2,18 @@
 //!
 //! ```text
 //! 93 f5 | f4                             an array of three, the kind in front
-//!   9n | dc nnnn                         the list: 1 to 1,024 by their ids, ascending
-//!     94 c4 len id  since_us ttl_us held one of it; c0, nothing, is held once it is settled
+//!   9n | dc nnnn                         the list: 1 to 1,024 reservations, ascending by id
+//!     94 c4 len id  since_us ttl_us held one reservation; once it is settled, held is c0 (nil)
 //!   c4 10 start_us used                  the window: two numbers of 8 bytes, big endian
 //! ```
 //!
-//! The window stands at the end, with a fixed width: a call that makes no reservation writes only
+//! The window comes last and has a fixed width: a call that changes no reservation writes only
 //! these 16 bytes, however long the list is.
 //!
 //! A reservation is written by `rmp-serde`; reservations that do not change are copied. Every call
-//! on the key reads the list once, by hand ([`Unread`]), and only the exact bytes that would be
-//! written are a state. Reading it with `rmp-serde`, and writing it again to check that, takes ten
-//! times as long. Tests compare the two.
+//! on the key reads the list once, by hand ([`Unread`]), and accepts only the exact bytes that
+//! would be written. Reading the list with `rmp-serde`, and writing it again for that check, takes
+//! ten times as long. Tests compare the two.
 
 use crate::bounds::{Cost, Period};
 use crate::msgpack::{NotAState, split_number};
@@ -33,7 +33,7 @@ const FIXARRAY_OF_4: u8 = FIXARRAY + 4;
 
 /// The bytes in front of a list: the header of an array of three, and its kind.
 pub const FRONT_LEN: usize = 2;
-/// The bytes in front of the window's two numbers: their length as binary.
+/// The bytes in front of the window's two numbers: the header of 16 bytes of binary data.
 pub(super) const WINDOW_FRONT: [u8; 2] = [BIN8, 16];
 
 /// A stored list of reservations that has not been checked yet. Only [`Self::read`] tells if it is
@@ -44,7 +44,7 @@ pub struct Unread<'a> {
     bytes: &'a [u8],
 }
 
-/// Reservations by their ids, ascending, as stored.
+/// The stored reservations, in ascending order of their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservations<'a> {
     /// The list with its header, known to be valid.
@@ -110,8 +110,8 @@ impl<'a> Iterator for Iter<'a> {
     }
 }
 
-/// Splits a state, whose kind is known, into its list and its window. Of the list, only its count
-/// is checked, which is not 0.
+/// Splits a state, whose kind is known, into its list and the two numbers of its window. Checks
+/// only the length of the list: 1 to [`Reservation::COUNT_MAX`].
 ///
 /// # Errors
 ///
@@ -128,8 +128,8 @@ pub fn split(bytes: &[u8]) -> Result<(Unread<'_>, [u64; 2]), NotAState> {
     Ok((Unread { bytes: list }, [(numbers >> 64) as u64, numbers as u64]))
 }
 
-/// Returns the number of reservations in the list at the front of `bytes`, and the rest after its
-/// header.
+/// Returns the number of reservations in the list at the front of `bytes`, and the bytes after the
+/// header of the list.
 fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
     match bytes {
         [ARRAY16, high, low, rest @ ..] => {
@@ -141,9 +141,9 @@ fn split_count(bytes: &[u8]) -> Option<(usize, &[u8])> {
     }
 }
 
-/// Returns the reservation at the front of `bytes`, and the rest; `None` if it is invalid or
-/// encoded otherwise than by `stored::push`.
-// Inlined; otherwise each one is written to memory and read back, which takes half as long again.
+/// Returns the reservation at the front of `bytes`, and the rest; `None` if it is invalid or in an
+/// encoding that `stored::push` does not write.
+// Inlined; otherwise each reservation is written to memory and read back, which takes 50 % longer.
 #[inline(always)]
 fn split_reservation(bytes: &[u8]) -> Option<(Reservation<'_>, &[u8])> {
     let [FIXARRAY_OF_4, BIN8, id_len, rest @ ..] = bytes else { return None };

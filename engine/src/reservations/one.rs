@@ -3,16 +3,16 @@
 use crate::bounds::{Cost, Period};
 use crate::time::{Instant, Span};
 
-/// The stored data of an id.
+/// A reservation as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reservation<'a> {
     /// The id: 1 to [`Self::ID_LEN_MAX`] bytes.
     pub id: &'a [u8],
-    /// The instant at which it was made.
+    /// The instant at which it was made, or settled.
     pub since: Instant,
-    /// The time from then on for which the id is remembered.
+    /// The time after `since` for which the id is remembered.
     pub ttl: Period,
-    /// The units it holds while it is open; `None` once it is settled.
+    /// The units that an open reservation holds; `None` once it is settled.
     pub held: Option<Cost>,
 }
 
@@ -29,8 +29,8 @@ impl Reservation<'_> {
         self.since.after(self.ttl.span())
     }
 
-    /// Returns the reservation as it stands at `now`; `None` if it has expired. Only a clock that
-    /// stepped back can put its start further ahead of `now` than its ttl: it then starts at `now`.
+    /// Returns the reservation as seen at `now`; `None` if it has expired. If it starts further
+    /// ahead of `now` than its ttl, the clock stepped back: it then starts at `now`.
     #[inline]
     pub fn at(self, now: Instant) -> Option<Self> {
         if self.since.since(now) > self.ttl.span() {
@@ -39,9 +39,10 @@ impl Reservation<'_> {
         (now < self.lapses_at()).then_some(self)
     }
 
-    /// Returns the reservation as settled at `now`. It is remembered until its old end or for
-    /// [`Self::SETTLED_MIN`], its own ttl at most, whichever is later. A repeated commit then finds
-    /// the id, even if the first one was sent just before the old end.
+    /// Returns the reservation, settled at `now`. Its id is remembered until the old end, or for
+    /// the shorter of its ttl and [`Self::SETTLED_MIN`] from `now` on, whichever ends later. A
+    /// repeated commit therefore finds the id, even if the first one was sent just before the old
+    /// end.
     ///
     /// Only a clock that stepped back puts the old end further ahead than the longest period; the
     /// id is then remembered for the longest period.

@@ -30,7 +30,7 @@ pub struct State<'a> {
     pub window: Window,
 }
 
-/// The change of a window and its reservations.
+/// A change of a window and its reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edit<'a> {
     /// The algorithm.
@@ -41,7 +41,7 @@ pub struct Edit<'a> {
     pub tidies: bool,
     /// The number of reservations in the new list.
     pub count: u16,
-    /// The length in bytes of the reservations before the place of the id.
+    /// The length in bytes of the stored reservations whose ids sort before `id`.
     pub len_before: u32,
     /// The window; if nothing is used, it starts at the epoch.
     pub window: Window,
@@ -49,18 +49,19 @@ pub struct Edit<'a> {
     pub stored: Reservations<'a>,
     /// The id of the reservation that changes.
     pub id: &'a [u8],
-    /// The time from `now` on for which it is remembered.
+    /// The time after `now` for which the id is remembered.
     pub ttl: Span,
-    /// The units it is to hold; `None` settles it.
+    /// The units that the reservation will hold; `None` settles it.
     pub held: Option<Cost>,
     /// The instant of the call: reservations that have expired by then are dropped.
     pub now: Instant,
 }
 
-/// The change of a list of reservations.
+/// A change of a list of reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListEdit {
-    /// The list is removed, since all have expired: the state is the algorithm's plain one.
+    /// The list is removed, since all reservations have expired: a plain state of the algorithm
+    /// remains.
     Drop,
     /// The list stays as stored.
     Keep,
@@ -83,7 +84,7 @@ impl<'a> Edit<'a> {
         Some(Reservation { id, since, ttl, held })
     }
 
-    /// Returns true if the list holds the id, and its reservation changes.
+    /// Returns true if the stored reservation of the id is rewritten or removed.
     pub const fn changes_own(&self) -> bool {
         matches!(self.list, ListEdit::Replace | ListEdit::Remove)
     }
@@ -145,7 +146,7 @@ pub fn write(kind: i8, edit: &Edit<'_>, window: [u64; 2]) -> Vec<u8> {
     bytes
 }
 
-/// Writes the reservations that do not change, without expired ones and with re-based starts.
+/// Copies the reservations of other ids. Drops expired ones, and re-bases those too far ahead.
 fn keep(list: &[u8], edit: &Edit<'_>, bytes: &mut Vec<u8>) {
     if !edit.tidies {
         return bytes.extend_from_slice(list);

@@ -6,12 +6,13 @@
 //! hold units for ever. A settled id is remembered for some time ([`Reservation::settled`]):
 //! settling it again changes nothing.
 //!
-//! The state is a window, as of the algorithm without reservations, and a list of reservations.
-//! Open reservations outlive their window; a commit counts in the window open at that moment. Any
-//! limiter that counts in a window can support them: it only has to say which window is open and
-//! when that ends ([`OpenWindow`]).
+//! The state is the algorithm's ordinary window and a list of reservations. Open reservations
+//! outlive their window; a commit counts in the window open at that moment. Any algorithm that
+//! counts in a window can support reservations: it only has to compute the open window and its end
+//! ([`OpenWindow`]).
 //!
-//! In one window, at most the limit is used, plus the units committed above their reservations.
+//! In one window, at most the limit is used, plus the units that commits use beyond their
+//! reservations.
 
 use crate::algorithms::window::{OpenWindow, Window};
 use crate::bounds::{Cost, Limit, Period};
@@ -54,17 +55,17 @@ impl From<ChargeError> for ReservationError {
     }
 }
 
-/// A step with a reservation.
+/// A step in the life of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Holds `cost` for `ttl`, if it fits.
+    /// Holds `cost` for `ttl`, if there is room.
     Reserve {
-        /// The time after which it expires.
+        /// The time after which the reservation expires.
         ttl: Period,
         /// The units to hold.
         cost: Cost,
     },
-    /// Uses `cost`, or the units held, and settles the id.
+    /// Uses `cost`, by default the units held, and settles the id.
     Commit {
         /// The units used; `None` for those held.
         cost: Option<Cost>,
@@ -73,7 +74,7 @@ pub enum Step {
     Cancel,
 }
 
-/// A window and its reservations at one instant, as seen by one id or by none.
+/// A window and its reservations at one instant, as seen by a call with one id or none.
 pub struct WindowView<'a> {
     of: Windowed,
     limit: Limit,
@@ -81,11 +82,11 @@ pub struct WindowView<'a> {
     window: OpenWindow,
     stored: Reservations<'a>,
     others: Totals,
-    /// The id whose reservation is not among the others; empty if there is none.
+    /// The id of the call; empty if it has none. Its reservation is not among the others.
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,
-    /// The length in bytes of the reservations before the place of the id.
+    /// The length in bytes of the stored reservations whose ids sort before `id`.
     len_before: usize,
     /// Whether some reservations have expired or are re-based.
     tidies: bool,
@@ -96,9 +97,9 @@ pub struct WindowView<'a> {
 struct Totals {
     count: usize,
     held: u64,
-    /// The instant at which the last of those that hold units expires.
+    /// The expiry of the last reservation that holds units.
     held_until: Instant,
-    /// The instant at which the last of all expires.
+    /// The expiry of the last reservation, open or settled.
     until: Instant,
 }
 
@@ -112,7 +113,7 @@ impl Totals {
         self.count += 1;
         self.until = self.until.max(lapses_at);
         if let Some(held) = reservation.held.filter(|held| !held.is_zero()) {
-            // At most 1,024 x 10^12.
+            // The sum is at most 1,024 x 10^12.
             self.held += held.units();
             self.held_until = self.held_until.max(lapses_at);
         }
@@ -166,7 +167,7 @@ impl<'a> WindowView<'a> {
         Ok(Self { of, limit, now, window, stored, others, id, own, edit, len_before, tidies })
     }
 
-    /// Returns the totals of all reservations, that of the id included.
+    /// Returns the totals of all reservations, including that of `id`.
     fn totals(&self) -> Totals {
         let mut totals = self.others;
         if let Some(own) = &self.own {
@@ -175,7 +176,7 @@ impl<'a> WindowView<'a> {
         totals
     }
 
-    /// Returns the units used, or held by other ids.
+    /// Returns the units used plus those held by other ids.
     fn taken(&self) -> u128 {
         u128::from(self.window.used) + u128::from(self.others.held)
     }
@@ -208,8 +209,8 @@ impl<'a> Standing for WindowView<'a> {
         self.used() + u128::from(cost.units()) <= self.limit.units().into()
     }
 
-    /// Returns the time until enough units are free, by the end of the window or by expired
-    /// reservations. The id's own reservation does not count.
+    /// Returns the time until enough units are free, because the window ends or reservations
+    /// expire. The reservation of `id` does not count.
     fn room_in(&self, cost: Cost) -> Span {
         let open = self.stored.iter().filter_map(|reservation| {
             let seen = reservation.at(self.now).filter(|seen| seen.id != self.id)?;
@@ -284,11 +285,11 @@ impl<'a> Standing for WindowView<'a> {
     }
 }
 
-/// Takes a step with the reservation of the id of `view`.
+/// Applies `step` to the reservation of the view's id.
 ///
 /// # Errors
 ///
-/// Returns [`ReservationError`]; nothing changes then.
+/// Returns a [`ReservationError`]. Nothing changes then.
 #[cold]
 pub fn take_step<'a>(
     view: WindowView<'a>,
@@ -301,13 +302,14 @@ pub fn take_step<'a>(
     }
 }
 
-/// Holds `cost` for the id for `ttl` from now on, if it fits besides the units used or held by
-/// other ids. A reservation that the id has already is replaced with its ttl, or stays if the new
-/// cost does not fit. Cost 0 holds nothing, but the id is remembered.
+/// Holds `cost` for the view's id for `ttl` from now on, if there is room besides the units used or
+/// held by other ids. A reservation that the id already has is replaced, including its ttl; if
+/// there is no room for the new cost, it stays as it is. A reservation of cost 0 holds nothing, but
+/// its id is remembered.
 ///
 /// # Errors
 ///
-/// Returns [`ReservationError::Settled`], then [`ReservationError::TooMany`].
+/// Returns [`ReservationError::Settled`] or, checked next, [`ReservationError::TooMany`].
 fn reserve<'a>(
     mut view: WindowView<'a>,
     ttl: Period,
@@ -336,13 +338,13 @@ fn reserve<'a>(
     Ok(view.concluded(verdict, verdict.is_allowed() || repairs))
 }
 
-/// Uses `cost`, or the units the id holds, and settles the id. The verdict is allowed if the id was
-/// open, or is settled already; its wait is the time until the debt is paid. Otherwise nothing is
-/// used.
+/// Uses `cost`, by default the units that the id holds, and settles the id. The verdict is allowed
+/// if the id was open or is settled already; its `wait` is the time until the debt is paid. For an
+/// unknown id, nothing is used and the verdict is denied.
 ///
 /// # Errors
 ///
-/// Returns [`ChargeError`] as a charge does, only for a cost that does not fit.
+/// Returns [`ChargeError::TooManyUnits`], but only if there was no room for the cost.
 fn commit<'a>(
     mut view: WindowView<'a>,
     cost: Option<Cost>,
@@ -369,8 +371,8 @@ fn commit<'a>(
     Ok(view.concluded(verdict, writes))
 }
 
-/// Frees the units the id holds, and forgets the id. The verdict is allowed if the id was open; its
-/// time is the time until the debt is paid.
+/// Frees the units that the id holds, and forgets the id. The verdict is allowed if the id was
+/// open. The verdict holds the time until the debt is paid.
 fn cancel<'a>(mut view: WindowView<'a>) -> Outcome<Edit<'a>> {
     let is_open = view.own.is_some_and(|own| own.held.is_some());
     let repairs = view.is_repaired();

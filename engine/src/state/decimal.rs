@@ -15,8 +15,8 @@ use crate::state::Change;
 ///
 /// # Errors
 ///
-/// Returns [`NotAState`] for anything but the digits of a number up to [`State::ARRIVAL_MAX_NS`]; a
-/// sign or a leading zero is refused too.
+/// Returns [`NotAState`] for anything but the digits of a number up to [`State::ARRIVAL_MAX_NS`]. A
+/// sign or a leading zero is rejected too.
 pub fn decode_decimal(bytes: &[u8]) -> Result<State, NotAState> {
     let ([b'0'] | [b'1'..=b'9', ..]) = bytes else {
         return Err(NotAState);
@@ -26,7 +26,7 @@ pub fn decode_decimal(bytes: &[u8]) -> Result<State, NotAState> {
     Ok(State { arrival_ns })
 }
 
-/// Returns the change of bytes that stores the state of a key of redis-cell.
+/// Returns the change of the key's bytes that stores the state of a key of redis-cell.
 pub fn encode_decimal(state: &State) -> Change {
     Change::Whole(Array::digits(state.arrival_ns))
 }

@@ -42,7 +42,7 @@ pub(crate) const GOLDEN: [(&str, &str); 16] = [
     ("backoff", "93 f7 cf00060a24181e4000 ceffffffff"),
     ("calendar quota", "93 f6 cf00060a24181e4000 0f"),
     ("calendar quota in debt", "93 f6 cf00060a24181e4000 cf000001d1a94a2000"),
-    // Larger numbers under the original kinds.
+    // Debt, stored under the kinds of version 0.1.0 as larger numbers.
     ("fixed window in debt", "93 ff cf00060a24181e4000 cf000001d1a94a2000"),
     ("gcra in debt", "93 fa cf17979d0ef9b2d000 25"),
     (
@@ -86,7 +86,8 @@ fn golden_states<'a>(entries: &'a [RawEntry], refunded: &'a [RawEntry]) -> [Stat
     ]
 }
 
-/// Returns the same state in the form to store; a log is the one that ends with its last entry.
+/// Converts a state to the form to store. For a log, that is the change that sets its last entry
+/// again.
 fn to_store<'a>(state: &State<'a>) -> NewState<'a> {
     match *state {
         State::FixedWindow(state) => NewState::FixedWindow(state),
@@ -133,7 +134,7 @@ fn golden_bytes_decode_to_their_states() {
             Change::Patch { offset, entry } => {
                 assert_eq!([&bytes[..offset], &entry].concat(), bytes, "{name}");
             }
-            // A longer array than the others.
+            // The only array that is too long for `Change::Whole`.
             Change::Rewrite(whole) => assert_eq!((name, whole), (&"leaky bucket in debt", bytes)),
             Change::Tail { .. } => panic!("{name} has not changed in front"),
         }
@@ -145,7 +146,7 @@ fn decode_rejects_golden_bytes_that_are_cut_or_extended() {
     for (name, hex) in GOLDEN {
         let bytes = bytes(hex);
         for len in 0..bytes.len() {
-            // A log without its last entry is a log.
+            // A log that lacks its last entry is a valid log too.
             let whole_log = name.starts_with("sliding log") && bytes.len() - len == 12;
             assert_eq!(decode(&bytes[..len]).is_ok(), whole_log, "{name} cut to {len}");
         }
@@ -180,15 +181,16 @@ fn flipped_bit_decodes_to_another_state_or_an_error() {
     }
 }
 
-/// Asserts that a decoded state would be written as the same bytes.
+/// Asserts that a decoded state is encoded as the same bytes.
 fn assert_written_alike(state: &State<'_>, bytes: &[u8]) {
     match encode(&to_store(state)) {
         Change::Whole(whole) => assert_eq!(whole.as_slice(), bytes),
         Change::Patch { offset, entry } => assert_eq!([&bytes[..offset], &entry].concat(), bytes),
-        // Entries out of order inside a log: only its ends are checked.
+        // A log may hold entries out of order, which are not written again: only its ends are
+        // checked.
         Change::Rewrite(_) | Change::Tail { .. } if matches!(state, State::SlidingLog(_)) => {}
         Change::Rewrite(whole) => assert_eq!(whole, bytes),
-        // Of a window with reservations, the bytes in front of the window are not written.
+        // For a window with reservations, only the bytes of the window are written.
         Change::Tail { offset, entries } => {
             assert_eq!([&bytes[..offset], &entries].concat(), bytes);
         }
@@ -206,8 +208,8 @@ fn decode_rejects_other_encodings_of_the_same_numbers() {
         "92 ff cf00060a24181e4000",        // too few fields
         "94 ff cf00060a24181e4000 0f 00",  // too many
         "93 ff 0f cb0000000000000000",     // a float
-        "93 ff a3616263 0f",               // a text
-        "93 ff c0 0f",                     // nothing
+        "93 ff a3616263 0f",               // a string
+        "93 ff c0 0f",                     // nil
         "93 00 cf00060a24181e4000 0f",     // an unknown kind
     ];
     for hex in spellings {
@@ -225,21 +227,21 @@ fn decode_rejects_numbers_out_of_bounds() {
         "94 fc 00 cf000000e8d4a51000 00",        // a full bucket
         "94 fc 00 00 cf00001cc2a9eba000",        // a fraction of 366 days
         "94 fb 00 00 00",                        // an empty queue
-        "94 f9 00 00 00",                        // a debt of nothing
+        "94 f9 00 00 00",                        // a debt of 0
         "94 f9 00 cf000001d1a94a2001 00",        // more than the largest debt
-        "95 f8 00 00 01 00",                     // a debt of a queue without room
-        "95 f8 00 01 00 00",                     // a debt of nothing
+        "95 f8 00 00 01 00",                     // a debt with an empty queue
+        "95 f8 00 01 00 00",                     // a debt of 0
         "94 f8 00 01 01",                        // a number too few
         "93 f7 00 00",                           // no attempts
         "93 f7 00 cf0000000100000000",           // more than are counted
         "95 f8 00 01 01 cf00001cc2a9eba000",     // a fraction of 366 days
-        "93 fa cfffffffffffffffff 00",           // no such time
+        "93 fa cfffffffffffffffff 00",           // a time out of range
         "93 fa 00 3f",                           // a tolerance of 2^63 ns
         "93 fd 00 01",                           // a log without entries
-        "93 fd 00 00 000000000000 000000000001", // slots of no width
+        "93 fd 00 00 000000000000 000000000001", // slots of width 0
         "93 fd 00 01 000000000001 000000000001", // the first entry is not the base
-        "93 fd 00 01 000000000000 000000000000", // the first entry is worth nothing
-        "93 fd 00 01 000000000000 000000000002 000000000001 000000000001", // a falling total
+        "93 fd 00 01 000000000000 000000000000", // the first entry has no cost
+        "93 fd 00 01 000000000000 000000000002 000000000001 000000000001", // a decreasing total
         "93 fd cf001fffffffffffff 01 000000000000 000000000001 000000000001 000000000002",
     ];
     for hex in rows {
@@ -262,7 +264,7 @@ fn new_log_is_a_header_and_one_entry() {
     assert_eq!((log.base, log.last().total, log.entries.len()), (at, 7, 1));
 }
 
-/// Any number, with a share for each encoding and for the borders between two.
+/// Generates numbers of every encoded length, and the values at the boundaries between lengths.
 pub(crate) fn any_number() -> impl Strategy<Value = u64> {
     let border = prop::sample::select(vec![0x7f, 0xff, 0xffff, 0xffff_ffff, u64::MAX - 1]);
     prop_oneof![
@@ -275,10 +277,10 @@ fn verbs() -> impl Strategy<Value = Verb> {
     prop::sample::select(vec![Verb::Decide, Verb::Partly, Verb::Charge, Verb::Refund])
 }
 
-/// The front of an array of a kind and three numbers.
+/// The first bytes of an array that holds a kind and three numbers.
 const KIND: [u8; 2] = [0x94, 0xff];
 
-/// Three numbers after a kind, each in any of its MessagePack encodings.
+/// Generates a kind and three numbers, each number in any of its MessagePack encodings.
 fn spelled_somehow() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec((any_number(), 0..6_usize), 3).prop_map(|numbers| {
         let mut bytes = KIND.to_vec();
@@ -349,8 +351,8 @@ proptest! {
         prop_assert_eq!(long_array(kind, numbers), rmp_serde::to_vec(&(kind, a, b, c, d)).unwrap());
     }
 
-    /// Checks that exactly those bytes decode which a library reads and would write again
-    /// unchanged.
+    /// Checks that bytes decode if and only if a MessagePack library reads them and writes the same
+    /// bytes again.
     #[test]
     fn an_array_reads_as_a_messagepack_library_reads_it(
         bytes in prop_oneof![

@@ -36,7 +36,7 @@ fn golden_reservations_decode_to_their_states() {
         let list: Vec<_> = state.list.read(|_, _| ()).unwrap().iter().collect();
         assert_eq!((state.of, &*list), (of, &expected[..]), "{name}");
         assert_eq!(state.window, Window { start: Instant::from_us(US), used: 15 }, "{name}");
-        // If its rule settles it, the new state is of the same kind.
+        // Settling a reservation keeps the kind.
         let at = Instant::from_us(US);
         let rule = match of {
             Windowed::Fixed => Fixed::rule(&LIMITS),
@@ -63,13 +63,13 @@ fn decode_rejects_reservations_out_of_bounds_or_order_or_form() {
         "93 f5 91 94 c401 61 00 cd03e8 c0 c410 0000000000000000 000001d1a94a2001", // too much used
         "93 f5 91 94 c401 61 00 cd03e8 c0 c410 0020000000000000 0000000000000001", // at 2^53 us
         "93 f5 91 94 c401 61 00 cd03e8 c0 c40f 0000000000000000 00000000000000",   // short
-        "93 f5 91 94 c401 61 00 cd03e8 c3 c410 0000000000000000 0000000000000000", // true is held
+        "93 f5 91 94 c401 61 00 cd03e8 c3 c410 0000000000000000 0000000000000000", // holds `true`
         "93 f5 92 94 c401 61 00 cd03e8 c0 94 c401 61 00 cd03e8 c0 \
          c410 0000000000000000 0000000000000000", // an id twice
         "93 f5 92 94 c401 62 00 cd03e8 c0 94 c401 61 00 cd03e8 c0 \
          c410 0000000000000000 0000000000000000", // out of order
-        // A list with a long header, an id as a text, as numbers, with a long header, and the same
-        // held in two bytes; the window as numbers.
+        // A list with a long header; an id as a string, as numbers, with a long header; an amount
+        // of 5 in two bytes; a window as numbers.
         "93 f5 dc0001 94 c401 61 00 cd03e8 05 c410 0000000000000000 0000000000000000",
         "93 f5 91 94 a161 00 cd03e8 05 c410 0000000000000000 0000000000000000",
         "93 f5 91 94 9161 00 cd03e8 05 c410 0000000000000000 0000000000000000",
@@ -95,7 +95,7 @@ fn is_read(bytes: &[u8]) -> bool {
 
 /// Encodes a whole state whose list is already encoded.
 fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
-    // The header of as many zeros, each of which is one byte.
+    // Cuts the header off an array of `count` zeros, each of which is one byte.
     let mut header = rmp_serde::to_vec(&vec![0_u8; count]).unwrap();
     header.truncate(header.len() - count);
     let window = window.map(u64::to_be_bytes).concat();
@@ -105,8 +105,8 @@ fn spelled(kind: i8, count: usize, list: &[u8], window: [u64; 2]) -> Vec<u8> {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Checks that reservations decode exactly as a MessagePack library reads them and would write
-    /// them again, even with a bit flipped.
+    /// Checks that reservations decode if and only if a MessagePack library reads them and writes
+    /// the same bytes again, even with a flipped bit.
     #[test]
     fn reservations_read_as_a_messagepack_library_reads_them(
         ids in prop::collection::btree_map(

@@ -1,4 +1,5 @@
-//! Reservations on windows of every kind, compared with the model over any schedule.
+//! Properties of reservations in windows of both kinds, compared with the model over random
+//! schedules.
 
 use crate::algorithms::State;
 use crate::oracle::answer::{Answer, Verb};
@@ -16,7 +17,8 @@ use crate::{oracle, properties};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
-/// Plays the schedule that `source` encodes, together with the model.
+/// Plays the schedule that `source` encodes on the rule and on the model, and calls `check` after
+/// each call. The clock steps back only if `is_set`.
 fn play<S: Subject<Model: WindowModel>>(
     mut source: &[u8],
     is_set: bool,
@@ -50,7 +52,7 @@ fn sources() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Checks that a denied call writes nothing while the clock runs forward, and that an expired state
-/// counts as none.
+/// counts as a missing one.
 fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     play::<S>(source, false, |key, limits, now, call, answer, before| {
         let denies = match call {
@@ -75,8 +77,8 @@ fn writes_only_what_is_allowed<S: Subject<Model: WindowModel>>(source: &[u8]) ->
     })
 }
 
-/// Checks that no wait exceeds the window, or the longest ttl of a reservation, by more than the
-/// same time again, however the clock steps.
+/// Checks that no wait exceeds twice the window, or twice the longest ttl of a reservation if that
+/// is longer, however the clock steps.
 fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseResult {
     let mut longest_us = 0;
     play::<S>(source, true, |_, limits, now, call, answer, _| {
@@ -89,9 +91,9 @@ fn waits_are_bounded<S: Subject<Model: WindowModel>>(source: &[u8]) -> TestCaseR
     })
 }
 
-/// Checks that the units used and held together never exceed the limit, under one rule, a steady
-/// clock, no charge and no settlement above the amount held. Windows are `window_us` long; the
-/// clock moves in steps of `tick_us`.
+/// Checks that the units used and held together never exceed the limit, under one rule and a steady
+/// clock, without charges and without commits above the amount held. Windows are `window_us` long;
+/// the clock moves in steps of `tick_us`.
 fn never_exceeds<S: Subject<Model: WindowModel>>(
     limits: &Limits,
     tick_us: i128,
@@ -130,8 +132,8 @@ fn never_exceeds<S: Subject<Model: WindowModel>>(
 proptest! {
     #![proptest_config(properties::config())]
 
-    /// Checks that replies, writes and promises match the model, for any clock, two rules in turn,
-    /// and any order of plain calls, reservations and settlements.
+    /// Checks that replies, writes and promised times match the model, for any clock, two
+    /// alternating rules, and any order of plain calls, reservations, commits and cancellations.
     #[test]
     fn reservations_in_a_window_agree_with_their_model_under_any_clock(source in sources()) {
         play::<Fixed>(&source, true, |_, _, _, _, _, _| Ok(()))?;

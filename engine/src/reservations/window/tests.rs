@@ -37,8 +37,8 @@ use Call::Plain;
 
 type Row = (i128, Call, [i128; 5]);
 
-/// Makes the calls of a table on one key, each at its ms, and compares the replies with the table
-/// and the model.
+/// Makes the calls of a table on one key, each at its time in ms, and compares each reply with the
+/// table and with the model.
 fn check(limits: &Limits, rows: &[Row]) -> Twin {
     check_from::<Fixed>(NOW, limits, rows)
 }
@@ -68,11 +68,12 @@ fn open_reservation_counts_as_used_until_it_expires() {
     check(
         &TEN_A_MINUTE,
         &[
-            // It opens no window: the held units are freed when the reservation expires.
+            // The reservation opens no window: its units are freed when it expires.
             (0, Call::Step("a", reserve(90, 4)), [1, 10, 6, 0, 90_000]),
             (0, Plain(Verb::Decide, 1), [1, 10, 5, 0, 90_000]),
             (0, Call::Step("b", reserve(30, 5)), [1, 10, 0, 0, 90_000]),
-            // Denied until the first of the two expires; a cost of 6, until both have.
+            // Cost 1 waits for the reservation of 30 s; 6 also for the end of the window; 7 for
+            // all.
             (0, Plain(Verb::Decide, 1), [0, 10, 0, 30_000, 90_000]),
             (0, Plain(Verb::Decide, 6), [0, 10, 0, 60_000, 90_000]),
             (0, Plain(Verb::Decide, 7), [0, 10, 0, 90_000, 90_000]),
@@ -97,18 +98,18 @@ fn a_reservation_is_settled_once_and_for_what_it_took() {
         &[
             (0, Call::Step("a", reserve(60, 4)), [1, 10, 6, 0, 60_000]),
             (0, Call::Step("b", reserve(60, 4)), [1, 10, 2, 0, 60_000]),
-            // Less than reserved: the rest is free again. A repetition changes nothing.
+            // Commits less than reserved: the rest is free again. A repetition changes nothing.
             (10_000, Call::Step("a", Step::Commit(Some(1))), [1, 10, 5, 0, 60_000]),
             (10_000, Call::Step("a", Step::Commit(Some(1))), [1, 10, 5, 0, 60_000]),
             (10_000, Call::Step("a", Step::Commit(Some(9))), [1, 10, 5, 0, 60_000]),
             (10_000, Call::Step("a", Step::Cancel), [0, 10, 5, 0, 60_000]),
-            // As reserved.
+            // Commits the reserved amount.
             (10_000, Call::Step("b", Step::Commit(None)), [1, 10, 5, 0, 60_000]),
-            // More than reserved, and more than is left: debt.
+            // Commits more than reserved, and more than is left: the key goes into debt.
             (20_000, Call::Step("c", reserve(60, 5)), [1, 10, 0, 0, 60_000]),
             (20_000, Call::Step("c", Step::Commit(Some(8))), [1, 10, 0, 50_000, 50_000]),
             (20_000, Plain(Verb::Decide, 1), [0, 10, 0, 50_000, 50_000]),
-            // Unknown.
+            // The id is unknown.
             (20_000, Call::Step("d", Step::Commit(Some(8))), [0, 10, 0, 50_000, 50_000]),
             (20_000, Call::Step("d", Step::Cancel), [0, 10, 0, 50_000, 50_000]),
             // Once expired, a settled id is unknown too.
@@ -134,7 +135,7 @@ fn commit_after_the_reservation_expired_charges_nothing() {
 #[test]
 fn reservation_survives_its_window_and_counts_in_the_one_of_its_commit() {
     let aligned = Limits { aligned: true, ..TEN_A_MINUTE };
-    // The clock stands on a boundary at 0.
+    // At 0 ms, the clock is on a boundary between windows.
     check(
         &aligned,
         &[
@@ -164,10 +165,11 @@ fn second_reserve_replaces_amount_and_ttl_if_it_fits() {
         &[
             (0, Plain(Verb::Decide, 2), [1, 10, 8, 0, 60_000]),
             (0, Call::Step("a", reserve(30, 6)), [1, 10, 2, 0, 60_000]),
-            // Its own amount does not count.
+            // The amount that the id already holds does not count.
             (0, Call::Step("a", reserve(90, 8)), [1, 10, 0, 0, 90_000]),
             (0, Call::Step("a", reserve(30, 7)), [1, 10, 1, 0, 60_000]),
-            // A new amount that does not fit leaves the old one, and waits for the others alone.
+            // A new amount that does not fit leaves the old one. Its wait depends only on the
+            // others.
             (0, Call::Step("a", reserve(30, 9)), [0, 10, 1, 60_000, 60_000]),
             (0, Call::Step("a", reserve(30, 11)), [0, 10, 1, -1, 60_000]),
             (0, Plain(Verb::Decide, 2), [0, 10, 1, 30_000, 60_000]),
@@ -207,7 +209,7 @@ fn commit_is_remembered_for_60_s_or_its_ttl_even_just_before_the_old_end() {
         assert_eq!(step(at_ms, commit).remaining, 7);
         let again = step(forgotten_ms - 1, commit);
         assert_eq!(again.allowed, 1, "{ttl_ms} {at_ms}");
-        // Charged once: all is free again when the window of that charge ends.
+        // The units are charged once: all are free again when the window of that charge ends.
         assert_eq!(again.reset_after_ms, (at_ms + 60_001 - forgotten_ms).max(0));
         assert_eq!(step(forgotten_ms, commit).allowed, 0, "{ttl_ms} {at_ms}");
         let Reservation { since, ttl, held, .. } = only_reservation(&twin);
@@ -228,7 +230,7 @@ fn commit_after_the_clock_stepped_back_is_remembered_until_the_old_end() {
     assert_eq!(step(-90, Step::Commit(None)), 1);
     assert_eq!(step(89, Step::Commit(None)), 1);
     assert_eq!(step(90, Step::Commit(None)), 0);
-    // The longest ttl, twice.
+    // The clock steps back by the longest ttl: the id is not remembered for longer than that.
     let mut twin = <Twin>::default();
     let year = 366 * 86_400;
     twin.step(&TEN_A_MINUTE, NOW, b"a", reserve(year, 4)).unwrap();
@@ -330,7 +332,7 @@ fn clock_set_back_lengthens_a_reservation_by_at_most_its_ttl() {
     // Back by the ttl: the reservation stays, and the wait grows by as much.
     let denied = twin.call(Verb::Decide, limits, NOW - 20 * SECOND, 3).unwrap().unwrap();
     assert_eq!(denied.retry_after_ms, 40_000);
-    // Further back: it starts now, and that is written even though the call is denied.
+    // Further back: the reservation starts now. That is written although the call is denied.
     let before = twin.key.clone();
     let back = NOW - 20 * SECOND - 1;
     let peeked = twin.call(Verb::Decide, limits, back, 0).unwrap().unwrap();
@@ -352,7 +354,7 @@ const TEN_A_DAY: Limits = Limits { rate: 5, period_us: 60 * SECOND + 1, ..TEN_A_
 #[test]
 fn reservation_survives_midnight_before_a_day_of_23_hours() {
     assert_eq!(calendar(&TEN_A_DAY), (Unit::Day, 1, "Europe/Berlin"));
-    // 2026-03-28T22:00:00Z: an hour before midnight, after which an hour is left out.
+    // 2026-03-28T22:00:00Z: an hour before midnight in Berlin. The next day has 23 hours.
     let start = 1_774_735_200 * SECOND;
     let hour = 3_600_000;
     check_from::<Quotas>(
@@ -378,7 +380,7 @@ fn reservation_survives_midnight_before_a_day_of_23_hours() {
 
 #[test]
 fn reservations_stay_under_another_calendar_and_usage_counts_by_its_start() {
-    // 2027-01-15T08:00:00Z: nine in Berlin; a day of UTC ends an hour later than one there.
+    // 2027-01-15T08:00:00Z: 9:00 in Berlin. A UTC day ends an hour later than a day in Berlin.
     let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
     assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));
     let mut twin = Twin::<Quotas>::default();

@@ -1,4 +1,4 @@
-//! Digits: which ones are the state of a key of redis-cell.
+//! The state of a key of redis-cell: digits that decode, and bytes that are rejected.
 
 use crate::state::decimal::*;
 use crate::state::decode;

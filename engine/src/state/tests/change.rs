@@ -1,4 +1,4 @@
-//! Applying a change to the bytes behind a key.
+//! Changes applied to the stored bytes of a key.
 
 use super::US;
 use crate::algorithms::sliding_log::RawEntry;
