@@ -1,14 +1,14 @@
 //! Policies: named limits, which a call refers to instead of passing them.
 //!
-//! These modules know no server, read no clock and open no file. Reading order:
+//! These modules do not depend on a server, read no clock and open no file. Reading order:
 //!
 //! | module | content |
 //! |---|---|
-//! | `name`, `definition` | the names of a policy and its variants, and the text of one |
-//! | `families` | the policies that belong together |
+//! | `name`, `definition` | the names of policies and variants; the rule and mode of one |
+//! | `families` | a policy and its variants, which have one algorithm |
 //! | `table`, `file_set` | all policies and the look-up; those of a file |
-//! | `digest` | a number for all settings in force |
-//! | `statistics`, `metrics` | the counters of calls; the same for Prometheus |
+//! | `digest` | one number for all settings in force |
+//! | `statistics`, `metrics` | the counters of calls, and their output for Prometheus |
 
 pub mod definition;
 pub mod digest;

@@ -7,13 +7,13 @@ use crate::time::{Instant, Span};
 /// A change to the module's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockAction {
-    /// Stops it, at the given instant or where it is.
+    /// Stops the clock, at the given instant or at its current time.
     Freeze(Option<Instant>),
-    /// Stops it and moves it forward.
+    /// Stops the clock and moves it forward.
     Forward(Span),
-    /// Stops it and moves it back.
+    /// Stops the clock and moves it back.
     Back(Span),
-    /// Lets it show the real time again.
+    /// Lets the clock show the real time again.
     Resume,
 }
 

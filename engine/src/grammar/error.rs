@@ -141,7 +141,7 @@ pub enum GrammarError {
     TooManyNames,
     /// An invalid pattern of names.
     Pattern,
-    /// Neither a mode nor a rule of a policy.
+    /// A word that is neither a mode nor an algorithm of a policy.
     PolicyRule,
     /// A policy without a rule.
     MissingPolicyRule,
@@ -251,7 +251,7 @@ macro_rules! or {
     ($first:literal $($rest:literal)+) => { concat!($first, ", ", or!($($rest)+)) };
 }
 
-/// Makes the texts that name algorithms, from the table's rows.
+/// Defines the texts that list algorithms, from the rows of the table.
 macro_rules! texts_of_algorithms {
     ($(
         $(#[$call:meta])*

@@ -17,7 +17,7 @@ pub struct LeaseRequest<'a> {
     pub rule: Lease,
 }
 
-/// Parses the arguments after the key of `RL.LEASE`, or after the name of the rule.
+/// Parses the arguments after the key of `RL.LEASE`, or after the word `LEASE` in a rule.
 ///
 /// # Errors
 ///
@@ -62,7 +62,8 @@ pub fn release<'a>(args: &[&'a [u8]]) -> Result<&'a [u8], GrammarError> {
     holder(id)
 }
 
-/// Returns the id of a holder: any bytes. An empty id is refused, since it marks the module's set.
+/// Checks the id of a holder, which may be any bytes. An empty id is refused: the module stores it
+/// as the mark of its sets.
 fn holder(id: &[u8]) -> Result<&[u8], GrammarError> {
     if (1..=ID_LEN_MAX).contains(&id.len()) { Ok(id) } else { Err(GrammarError::LeaseId) }
 }

@@ -19,14 +19,14 @@ pub fn named(name: &[u8]) -> Result<Algorithm, GrammarError> {
     algorithm(name).ok_or_else(|| unnamed(name))
 }
 
-/// Makes the function `algorithm` from the rows of the table.
+/// Defines the function `algorithm` from the rows of the table.
 macro_rules! algorithm {
     ($(
         $(#[$_call:meta])*
         $name:literal $limiter:ident($_arguments:literal: $($_argument:ident)*)
             $_state:ty => $_new_state:ty,
     )*) => {
-        /// Compares a name with that of each algorithm.
+        /// Returns the algorithm with this name, in upper or lower case.
         fn algorithm(name: &[u8]) -> Option<Algorithm> {
             $(if is_name::<{ $name.len() }>(name, $name) {
                 return Some(Algorithm::$limiter);
@@ -41,7 +41,7 @@ for_algorithms!(algorithm);
 /// Returns true if `word` is `name` in any case. `name` consists of `N` capital letters.
 #[inline(always)]
 pub fn is_name<const N: usize>(word: &[u8], name: &str) -> bool {
-    // Without its case bit, a letter is upper case, and no other byte becomes a letter.
+    // Clearing the case bit makes a letter upper case and turns no other byte into a letter.
     const CASE: u8 = 0x20;
     let capitals = <&[u8; N]>::try_from(word).map(|word| word.map(|byte| byte & !CASE));
     capitals.is_ok_and(|capitals| capitals == name.as_bytes())

@@ -9,14 +9,15 @@ const DECIMALS_MAX: u32 = 6;
 /// The largest number of digits whose value always fits into 64 bits.
 const DIGITS_FITTING: usize = 19;
 
-/// Parses digits, with leading zeros allowed; `None` if there are none or their value exceeds 64
-/// bits.
+/// Parses decimal digits, with leading zeros allowed. Returns `None` if there is no digit or any
+/// other byte, or if the value exceeds 64 bits.
 pub fn integer(digits: &[u8]) -> Option<u64> {
     let (value, rest) = split_integer(digits)?;
     rest.is_empty().then_some(value)
 }
 
-/// Splits the leading digits from the rest; `None` as for [`integer`].
+/// Splits `bytes` into the value of its leading digits and the rest. Returns `None` if there is no
+/// digit, or if the value exceeds 64 bits.
 #[inline(always)]
 fn split_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     if bytes.len() > DIGITS_FITTING {
@@ -31,7 +32,7 @@ fn split_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     (rest.len() < bytes.len()).then_some((value, rest))
 }
 
-/// Splits the leading digits if their value may not fit.
+/// Splits as [`split_integer`] does, but checks that the value fits in 64 bits.
 #[cold]
 fn split_long_integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let mut value = 0_u64;
@@ -59,7 +60,7 @@ pub fn period(duration: &[u8]) -> Option<Period> {
 }
 
 /// Parses a duration: digits, optionally a point and up to six more digits, optionally a unit (by
-/// default seconds). `None` also if it is not a whole number of microseconds.
+/// default seconds). Returns `None` if it is invalid or not a whole number of microseconds.
 fn span(duration: &[u8]) -> Option<Span> {
     let (whole, rest) = split_integer(duration)?;
     match unit_us(rest) {
@@ -78,7 +79,7 @@ fn span_with_decimals(whole: u64, rest: &[u8]) -> Option<Span> {
     Some(Span::from_us(whole.checked_mul(unit_us)?.checked_add(decimals_us)?))
 }
 
-/// Returns the length of a unit in microseconds; `None` for any other word.
+/// Returns the length of a unit in microseconds; `None` for an unknown unit.
 #[inline(always)]
 const fn unit_us(unit: &[u8]) -> Option<u64> {
     match unit {

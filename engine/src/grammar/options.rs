@@ -16,7 +16,7 @@ pub struct CallOptions {
 }
 
 impl CallOptions {
-    /// The options of a call that gives none.
+    /// The options of a call without options.
     pub const NONE: Self = Self { cost: Cost::ONE, partial: false };
 
     /// Checks that the options fit a command that takes its cost in full.
@@ -29,7 +29,7 @@ impl CallOptions {
     }
 }
 
-/// The options of a call as given. Only this type parses them.
+/// The options as given in a call, before the defaults are filled in. Only this type parses them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GivenOptions {
     /// `COST n`
@@ -39,10 +39,11 @@ pub struct GivenOptions {
 }
 
 impl GivenOptions {
-    /// The names of all of them.
+    /// The names of all options of a call.
     pub const NAMES: [&str; 2] = ["COST", "PARTIAL"];
 
-    /// Parses the option `name` and takes its value from `args`. Returns false for any other name.
+    /// Parses the option `name` and takes its value from `args`. Returns false if `name` is not one
+    /// of these options.
     ///
     /// # Errors
     ///
@@ -100,7 +101,7 @@ impl GivenOptions {
         is_cost(word) || is_partial(word)
     }
 
-    /// Returns true if the options among `args`, which were parsed before, give a cost.
+    /// Returns true if `args`, which were parsed before, include the option `COST`.
     pub fn give_cost(args: &[&[u8]]) -> bool {
         args.iter().any(|word| is_cost(word))
     }

@@ -10,9 +10,9 @@ use crate::grammar::rule::request;
 /// The largest number of rules in one call.
 pub const RULES_MAX: usize = 16;
 
-/// The largest number of words that are parsed, more than in the longest rule, `QUOTA` with all
-/// options. Errors are found from left to right, so a rule with more words has an error before the
-/// cut.
+/// The largest number of words that are parsed. The longest rule, `QUOTA` with all options, has
+/// fewer. Errors are found from left to right, so a rule with more words has an error among the
+/// words that are parsed.
 const WORDS_MAX: usize = 12;
 
 /// Parses a rule whose words are separated by one or more spaces. Spaces around it are ignored;
@@ -45,8 +45,8 @@ pub fn packed_rule(rule: &[u8], slots: Slots) -> Result<Asked<'_>, GrammarError>
     })
 }
 
-/// The rules parsed last. A program sends the same few texts again and again, and comparing a text
-/// takes a tenth of the time of parsing it.
+/// A cache of parsed rules. A program sends the same few texts again and again, and comparing a
+/// text takes a tenth of the time of parsing it.
 pub struct PackedRules([Option<KeptRule>; KEPT_MAX]);
 
 /// A rule and its text.
@@ -58,7 +58,7 @@ struct KeptRule {
     request: Request,
 }
 
-/// The number of rules that are kept: the text determines the place.
+/// The number of places in the cache. The text of a rule determines its place.
 const KEPT_MAX: usize = 1 << KEPT_BITS;
 const KEPT_BITS: u32 = 6;
 
@@ -104,7 +104,7 @@ fn read_into<'a>(
     Ok(asked)
 }
 
-/// Returns the place where a rule is kept; `None` if it is too short or too long for that.
+/// Returns the place of a rule in the cache; `None` if its text is too short or too long to keep.
 #[inline(always)]
 fn place_of(rule: &[u8]) -> Option<usize> {
     // An odd number without a pattern: 2^64 divided by the golden ratio.
@@ -151,12 +151,13 @@ pub(super) fn split<'a>(text: &'a [u8], words: &mut [&'a [u8]]) -> usize {
     len
 }
 
-/// Returns the highest bit of each byte that is a space, the first byte at the lowest bits.
+/// Returns a mask with the highest bit of each byte that is a space. The first byte of `eight` is
+/// the lowest byte of the mask.
 const fn spaces_in(eight: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const SPACES: u64 = 0x2020_2020_2020_2020;
     let differing = u64::from_le_bytes(eight) ^ SPACES;
-    // For a byte that is zero, and no other, neither the sum nor the byte sets the highest bit.
+    // Only for a byte that is zero is the highest bit clear in both the sum and the byte.
     !(((differing & LOW) + LOW) | differing | LOW)
 }
 

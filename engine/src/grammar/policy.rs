@@ -1,4 +1,5 @@
-//! The words after `RL.POLICY SET`, and of each line of the file: a name, a mode, and a rule.
+//! The words that follow `RL.POLICY SET`, and those of a line in the policy file: a name, a mode,
+//! and a rule.
 
 #[cfg(test)]
 mod tests;
@@ -95,8 +96,8 @@ pub(super) fn rule_of_policy(algorithm: Algorithm, args: &[&[u8]]) -> Result<Rul
         error if GivenOptions::explain(error) => CostOfPolicy,
         error => error,
     })?;
-    // In a valid rule, only such an option can be one of these words; its numbers and other options
-    // are not.
+    // The rule is valid, so these words can only be options of a call, not numbers or values of
+    // other options.
     let mut options = args.iter().skip(algorithm.arguments().len());
     if options.any(|word| GivenOptions::has(word)) { Err(CostOfPolicy) } else { Ok(request.rule) }
 }

@@ -1,8 +1,8 @@
-//! The file of policies: on each line the words that follow `RL.POLICY SET`, or nothing, and a
-//! comment from `#` to the end of the line.
+//! The policy file. Each line holds the words that follow `RL.POLICY SET`, or nothing. A comment
+//! runs from `#` to the end of the line.
 //!
 //! ```text
-//! # what a caller may search for
+//! # limits of the search
 //! search             GCRA 6 10 1m
 //! search@plan:gold   SHADOW GCRA 60 100 1m   # until the first of the month
 //! ```
@@ -21,8 +21,8 @@ pub const FILE_LEN_MAX: usize = 4 << 20;
 /// The longest line, in bytes, without its comment.
 const LINE_LEN_MAX: usize = 1_024;
 
-/// The largest number of words that are parsed. The longest definition has twelve, so a longer one
-/// has an error before the cut.
+/// The largest number of words that are parsed. The longest definition has twelve, so a longer line
+/// has an error among the words that are parsed.
 const WORDS_MAX: usize = 16;
 
 /// An error in a file, and its line.
@@ -41,14 +41,14 @@ pub enum LineFault {
     Grammar(GrammarError),
     /// The policy is refused because of an earlier line.
     Refused(Refusal),
-    /// The policy would expire.
+    /// The policy has an `EX`: policies of a file do not expire.
     Ends,
     /// The line is too long.
     TooLong,
 }
 
-/// Parses a file. A line ends with a line feed, or a carriage return and a line feed; the last one
-/// may end without.
+/// Parses a file. A line ends with a line feed, or a carriage return and a line feed. The last line
+/// may end without either.
 ///
 /// # Errors
 ///

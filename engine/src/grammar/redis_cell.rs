@@ -39,7 +39,7 @@ pub fn throttle(args: &[&[u8]]) -> Result<ThrottleRequest, GrammarError> {
     Ok(ThrottleRequest { rule: RedisCell::new(quota), quantity })
 }
 
-/// Returns a period of that many seconds, at least one.
+/// Converts seconds to a period; `None` if they are out of bounds.
 fn seconds(seconds: u64) -> Option<Period> {
     Period::new(Span::from_ms(seconds.checked_mul(1_000)?))
 }

@@ -1,4 +1,4 @@
-//! A call's request, once parsed.
+//! A parsed call: its rule and its options.
 
 use super::error::GrammarError;
 use super::lease::LeaseRequest;
@@ -15,7 +15,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns the request if it takes its cost in full.
+    /// Returns the request, or an error if the call is partial.
     ///
     /// # Errors
     ///
@@ -28,14 +28,14 @@ impl Request {
 /// A parsed rule: of an algorithm, or a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked<'a> {
-    /// Units of an algorithm.
+    /// A call for units of an algorithm.
     Units(Request),
     /// A lease.
     Lease(LeaseRequest<'a>),
 }
 
 impl Asked<'_> {
-    /// Returns the same if it takes its cost in full.
+    /// Returns the rule, or an error if the call is partial.
     ///
     /// # Errors
     ///

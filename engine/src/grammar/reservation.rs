@@ -1,4 +1,4 @@
-//! The arguments of a reservation command: its id, a ttl to reserve, and its rule.
+//! The arguments of a reservation command: the id, the ttl of a new reservation, and the rule.
 
 use crate::algorithms::{Algorithm, Rule};
 use crate::bounds::Slots;
@@ -11,7 +11,7 @@ use crate::grammar::rule::request;
 use crate::reservations::one::Reservation;
 use crate::reservations::window::Step;
 
-/// One of the three commands.
+/// The three reservation commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationVerb {
     /// `RL.RESERVE key id ttl rule...`
@@ -22,7 +22,7 @@ pub enum ReservationVerb {
     Cancel,
 }
 
-/// A parsed step with a reservation.
+/// A parsed reservation command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReservationRequest<'a> {
     /// The id of the reservation.

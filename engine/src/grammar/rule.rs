@@ -1,4 +1,4 @@
-//! A rule as a call gives it: the name of an algorithm, its arguments and options.
+//! A rule as given in a call: the name of an algorithm, its arguments and options.
 //!
 //! Positional arguments are parsed from left to right, then checked against each other; then come
 //! the options in any order.
@@ -46,7 +46,7 @@ pub fn rule_with_cost(args: &[&[u8]], slots: Slots) -> Result<Request, GrammarEr
     request(named(name)?, args, slots)
 }
 
-/// Parses the arguments after the key of a deciding command. A sliding log will round to `slots`.
+/// Parses the arguments after the key of a deciding command. `slots` applies to a sliding log.
 ///
 /// # Errors
 ///
@@ -95,7 +95,8 @@ pub fn request(
     }
 }
 
-/// The two errors about a quota's size, named as the command names it.
+/// The errors about the capacity of a [`Refill`]: out of bounds, and too long to refill. Each
+/// command has its own name for the capacity.
 type SizeErrors = (GrammarError, GrammarError);
 const CAPACITY: SizeErrors = (GrammarError::Capacity, GrammarError::CapacityRefill);
 const BURST: SizeErrors = (GrammarError::Burst, GrammarError::BurstRefill);

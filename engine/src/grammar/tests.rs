@@ -228,7 +228,7 @@ fn peek_names_its_algorithm_first() {
         let name = algorithm.name().to_lowercase();
         let rule = example(algorithm);
         assert!(parse(algorithm, &rule).is_ok(), "{name} {rule}");
-        // Not every algorithm takes a cost: the error is the same, too.
+        // The error is also the same with a cost, which not every algorithm takes.
         for args in [&rule, &format!("{rule} COST 2"), &format!("{rule} COST x")] {
             let text = format!("{name} {args}");
             assert_eq!(rule_with_cost(&words(&text), Slots::DEFAULT), parse(algorithm, args));
@@ -423,7 +423,7 @@ proptest! {
         let _ = ClockAction::parse(&args);
     }
 
-    /// Checks that a duration in whole microseconds parses as itself in each of its forms.
+    /// Checks that a duration in whole microseconds parses to the same value in each of its forms.
     #[test]
     fn duration_parses_in_each_of_its_forms(us in 1_000_u64..=31_622_400_000_000) {
         let (seconds, rest) = (us / 1_000_000, us % 1_000_000);

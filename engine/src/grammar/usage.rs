@@ -13,9 +13,9 @@ use crate::policy::name::Name;
 /// The largest number of variants in a call; a look-up tries them and then the policy itself.
 const VARIANTS_MAX: usize = 2;
 
-/// The largest number of words that are parsed, more than in the longest use: `USE`, a policy, all
+/// The largest number of words that are parsed. The longest use has fewer: `USE`, a policy, all
 /// options of a call, two variants and a `DEFAULT` with all of `QUOTA`. Errors are found from left
-/// to right, so a use with more words has an error before the cut.
+/// to right, so a use with more words has an error among the words that are parsed.
 const WORDS_MAX: usize = 21;
 
 /// The use of a policy by a call.
@@ -32,7 +32,7 @@ pub struct Usage<'a> {
 }
 
 impl Usage<'_> {
-    /// Returns the same if it takes its cost in full.
+    /// Returns the usage, or an error if the call is partial.
     ///
     /// # Errors
     ///
@@ -43,7 +43,7 @@ impl Usage<'_> {
         self.given.or_default().in_full().map(|()| self)
     }
 
-    /// Returns the call under a rule.
+    /// Returns the request for a call under `rule`, with the given options.
     ///
     /// # Errors
     ///
@@ -56,7 +56,7 @@ impl Usage<'_> {
     }
 }
 
-/// Parses the arguments after the key of `RL.USE`, or after the name of the rule.
+/// Parses the arguments after the key of `RL.USE`, or after the word `USE` in a rule.
 ///
 /// # Errors
 ///
@@ -118,7 +118,8 @@ fn default(args: &[&[u8]]) -> Result<Rule, GrammarError> {
     rule_of_policy(algorithm, args)
 }
 
-/// Parses a use of a policy that is one argument, starting with `USE`, split as in [`packed_rule`].
+/// Parses a use of a policy that is passed as one argument and starts with `USE`. Words are
+/// separated as in [`packed_rule`].
 ///
 /// # Errors
 ///

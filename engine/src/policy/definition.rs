@@ -24,7 +24,8 @@ pub struct Setting {
     pub enforcement: Enforcement,
     /// The rule.
     pub rule: Rule,
-    /// Both in the words of a line of the file, after the name; equal for equal meanings.
+    /// The mode and the rule, in the words of a line of the policy file after the name. Equal
+    /// settings have equal texts.
     pub text: Box<str>,
 }
 
@@ -37,12 +38,13 @@ pub enum Stance {
     Shadow,
     /// The call is allowed.
     Off,
-    /// The call is denied for this time; `None` if the policy has no end.
+    /// The call is denied. The policy expires after this time; `None` if it does not expire.
     Blocked(Option<Span>),
 }
 
 impl Enforcement {
-    /// Returns the effect on the key `subject` of `policy` at `now`; the policy ends at `ends_at`.
+    /// Returns the effect of `policy` on the key `subject` at `now`. The policy expires at
+    /// `ends_at`.
     #[inline]
     pub fn stance(
         self,
@@ -61,8 +63,8 @@ impl Enforcement {
     }
 }
 
-/// Returns the number from 0 to 99 of a key under a policy: the same on every server, and for every
-/// variant.
+/// Maps a key under a policy to a number from 0 to 99: the same on every server, and for every
+/// variant. A percentage enforces the numbers below it.
 fn lot(policy: Name<'_>, subject: &[u8]) -> u64 {
     fnv_1a(policy.as_bytes().iter().chain(&[0]).chain(subject)) % 100
 }

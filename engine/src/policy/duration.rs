@@ -1,11 +1,11 @@
-//! A duration in the form that the grammar reads.
+//! The text of a duration, in the form that the grammar parses.
 
 use crate::time::Span;
 
-/// Returns a duration in the largest unit of which it is a whole number. A duration that is not a
+/// Formats a duration in the largest unit in which it is a whole number. A duration that is not a
 /// whole number of milliseconds is in milliseconds with up to three digits after the point.
 ///
-/// `60` and `1m` are `1m`, `90` is `90s`, `0.5` is `500ms`, `0.0015` is `1.5ms`.
+/// `60` and `1m` become `1m`, `90` becomes `90s`, `0.5` becomes `500ms`, `0.0015` becomes `1.5ms`.
 pub fn duration_text(duration: Span) -> String {
     const UNITS: [(u64, &str); 5] = [
         (86_400_000_000, "d"),

@@ -1,5 +1,5 @@
-//! A policy and its variants are a family with one algorithm; members with different algorithms
-//! would replace each other's state, and so refill the limit.
+//! Families: a policy and its variants, which must have the same algorithm. Otherwise members would
+//! replace each other's state, and so refill the limit.
 
 use crate::algorithms::Algorithm;
 use crate::policy::name::FullName;
@@ -11,9 +11,9 @@ pub const COUNT_MAX: usize = 10_000;
 /// The reason why a policy is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A variant of it, or the policy it overrides, has another algorithm.
+    /// A variant of the policy, or the policy it overrides, has another algorithm.
     OtherAlgorithm,
-    /// A file defines it twice.
+    /// A file defines the policy twice.
     Repeated,
     /// There are [`COUNT_MAX`] policies already.
     TooMany,
@@ -30,8 +30,8 @@ struct Family {
 }
 
 impl Families {
-    /// Returns true if `name` may have `algorithm`; `is_member` is true if it is already in its
-    /// family.
+    /// Returns true if the policy `name` may have `algorithm`. `is_member` is true if `name` is
+    /// already in its family.
     pub fn admit(&self, name: &FullName, is_member: bool, algorithm: Algorithm) -> bool {
         let family = self.0.get(name.policy());
         family.is_none_or(|family| {

@@ -17,7 +17,7 @@ impl FileSet {
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal`]; the policy is not added then.
+    /// Returns a [`Refusal`] if the policy is not added.
     pub fn add(&mut self, name: FullName, setting: Setting) -> Result<(), Refusal> {
         if self.by_name.contains_key(name.as_bytes()) {
             return Err(Refusal::Repeated);

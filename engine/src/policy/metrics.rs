@@ -1,12 +1,12 @@
 //! The statistics of policies for Prometheus.
 //!
-//! Labels are names from operators and code, of policies and variants, and never a key: there are
-//! as many series as policies with calls.
+//! Labels are the names of policies and variants, which operators and code choose, and never a key.
+//! The number of series depends only on the number of policies with calls.
 
 use crate::exposition::Exposition;
 use crate::policy::statistics::{Counters, Statistics};
 
-/// Room for all samples of one policy besides its name, which each of them repeats.
+/// The bytes to reserve for all samples of one policy, without its name, which each sample repeats.
 const SAMPLES_LEN: usize = 600;
 const SAMPLES: usize = 8;
 
@@ -47,7 +47,7 @@ pub fn write(statistics: &Statistics, exposition: &mut Exposition) {
 
 type Number = fn(&Counters) -> u64;
 
-/// The counters of a policy with a metric family each: its name, its help, and the number.
+/// The counters with a metric family of their own: its name, its help text, and the number.
 const COUNTERS: [(&str, &str, Number); 4] = [
     (
         "rl_policy_near_limit_total",

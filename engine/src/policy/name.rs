@@ -1,9 +1,9 @@
 //! The names of policies and their variants.
 //!
 //! `search` is a policy, `search@plan:gold` its variant `plan:gold`. Neither part may contain `@`,
-//! so a full name tells which policy it belongs to.
+//! so a full name determines its policy.
 
-/// The name of a policy, or that of a variant: 1 to 64 of `A-Z a-z 0-9 . _ : / -`.
+/// The name of a policy, or that of a variant: 1 to 64 characters of `A-Z a-z 0-9 . _ : / -`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name<'a>(&'a [u8]);
 

@@ -21,7 +21,7 @@ impl<'a> Pattern<'a> {
     /// lengths: of several `*`, only the last one is retried.
     pub fn matches(self, name: &[u8]) -> bool {
         let (mut pattern, mut rest) = (self.0, name);
-        // The pattern after the last `*`, and the bytes which that has not taken.
+        // The pattern after the last `*`, and the bytes that this `*` has not matched.
         let mut retry: Option<(&[u8], &[u8])> = None;
         loop {
             if let [b'*', after @ ..] = pattern {
@@ -56,8 +56,8 @@ fn one<'a>(pattern: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     }
 }
 
-/// Returns whether `byte` is in a set, and the pattern after the set. A set that is not closed ends
-/// with the pattern.
+/// Returns true if `byte` is in a set, and the pattern after the set. A set without `]` ends with
+/// the pattern.
 fn in_set(mut set: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let mut is_in = false;
     loop {

@@ -1,11 +1,11 @@
 //! The counters of the calls of each policy.
 //!
-//! The counters of all policies lie in one list, and a key is a place in it: a call that has found
-//! its policy counts without another look-up by name. A place that is freed gets a new generation,
-//! so a key of a deleted policy counts nothing for the next one at its place.
+//! The counters of all policies are in one list, and a [`Key`] is a place in it: a call that has
+//! found its policy counts without another look-up by name. A freed place gets a new generation, so
+//! the key of a deleted policy never counts for the next policy at its place.
 //!
-//! Callers can send names too, by `DEFAULT`: only [`DEFAULTS_MAX`] of them have counters of their
-//! own. All others are counted together under [`OTHER`].
+//! Callers can invent names too, with `DEFAULT`: only [`DEFAULTS_MAX`] of these names have counters
+//! of their own. All others are counted together under [`OTHER`].
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +13,10 @@ mod tests;
 use crate::time::Instant;
 use std::collections::HashMap;
 
-/// The name for calls without counters of their own; no policy can have it.
+/// The name under which calls without counters of their own are counted. No policy can have it.
 pub const OTHER: &str = "(other)";
 
-/// The largest number of policies known only from a `DEFAULT` with counters of their own.
+/// The largest number of names that are known only from a `DEFAULT` and have counters of their own.
 pub const DEFAULTS_MAX: usize = 1024;
 
 /// The place of one policy's counters.
@@ -34,11 +34,11 @@ impl Key {
 /// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// It was allowed, and would be if enforced.
+    /// The call was allowed, and would also be allowed if the policy were enforced.
     Allowed,
-    /// It was denied.
+    /// The call was denied.
     Denied,
-    /// It was allowed, but would be denied if enforced.
+    /// The call was allowed, but would be denied if the policy were enforced.
     ShadowDenied,
 }
 
@@ -49,11 +49,11 @@ pub struct Counted {
     pub ending: Ending,
     /// The limit.
     pub limit_units: u64,
-    /// The units left after it.
+    /// The units left after the call.
     pub remaining_units: u64,
-    /// The units it took; 0 if it was allowed without a look at the limit.
+    /// The units taken; 0 if the call was allowed without checking the limit.
     pub taken_units: u64,
-    /// Whether it stored the first state of its key.
+    /// Whether the call stored the first state of its key.
     pub created: bool,
 }
 
@@ -75,17 +75,17 @@ pub struct Counters {
     pub allowed: u64,
     /// Calls that were denied.
     pub denied: u64,
-    /// Calls that were allowed, but would be denied if enforced.
+    /// Calls that were allowed, but would be denied if the policy were enforced.
     pub shadow_denied: u64,
     /// Allowed calls that left little of the limit.
     pub near_limit: u64,
     /// Calls that stored the first state of their key.
     pub created: u64,
-    /// Units taken; stops at the largest number.
+    /// Units taken. The counter stops at the largest number.
     pub units: u64,
     /// Calls that ended in an error.
     pub errors: u64,
-    /// The instant of the last denial, in microseconds of Unix time; 0 without one.
+    /// The instant of the last denial, in microseconds of Unix time; 0 if there was none.
     pub last_denied_us: u64,
 }
 
@@ -114,13 +114,13 @@ struct Place {
     generation: u32,
     /// Whether the name is known only from a `DEFAULT`.
     is_default: bool,
-    /// Whether a `DEFAULT` has named it, in the table or not.
+    /// Whether a call has given the name with a `DEFAULT`, even if the policy is in the table.
     has_default: bool,
     counters: Counters,
 }
 
 impl Statistics {
-    /// Counts a call at `now`; it is near the limit with less than `near_limit_percent` left.
+    /// Counts a call at `now`. It is near the limit if less than `near_limit_percent` is left.
     #[inline]
     pub fn count(&mut self, key: Key, call: &Counted, near_limit_percent: u8, now: Instant) {
         let Some(counters) = self.counters_mut(key) else { return };
@@ -151,8 +151,8 @@ impl Statistics {
         }
     }
 
-    /// Returns the key of a policy in the table, by its full name. Counters from the time when it
-    /// was known only from a `DEFAULT` stay.
+    /// Returns the key of a policy in the table, by its full name. Keeps the counts from before the
+    /// policy was set, when its name was known only from a `DEFAULT`.
     pub fn key_of_policy(&mut self, name: &[u8]) -> Key {
         let Some(key) = self.by_name.get(name).copied() else { return self.add(name, false) };
         if let Some(place) = self.place_mut(key) {
@@ -162,10 +162,10 @@ impl Statistics {
         key
     }
 
-    /// Returns the key of a policy known only from a `DEFAULT`: the one of its name, or
-    /// [`Key::OTHER`] if there are [`DEFAULTS_MAX`] such names already.
+    /// Returns the key of a policy known only from a `DEFAULT`: that of its name, or [`Key::OTHER`]
+    /// if there are [`DEFAULTS_MAX`] such names already.
     ///
-    /// `name` is a policy's, without a variant. Only a name that is kept takes memory.
+    /// `name` is the name of a policy, without a variant. Only a name that is kept takes memory.
     #[inline]
     pub fn key_of_default(&mut self, name: &[u8]) -> Key {
         match self.by_name.get(name).copied() {
@@ -180,8 +180,9 @@ impl Statistics {
         }
     }
 
-    /// Drops the counters of a deleted policy, by its full name. If a `DEFAULT` has named it, they
-    /// stay like those of any such name, within [`DEFAULTS_MAX`].
+    /// Drops the counters of a deleted policy, by its full name. If a `DEFAULT` has named the
+    /// policy, they are kept as for any such name, as long as there are fewer than
+    /// [`DEFAULTS_MAX`].
     pub fn forget(&mut self, name: &[u8]) {
         let Some(key) = self.by_name.get(name).copied() else { return };
         let has_room = self.defaults < DEFAULTS_MAX;
@@ -238,7 +239,7 @@ impl Statistics {
         all
     }
 
-    /// Gives a name counters of its own.
+    /// Adds counters for a name.
     #[cold]
     fn add(&mut self, name: &[u8], is_default: bool) -> Key {
         let place = self.free.pop().unwrap_or_else(|| {
@@ -255,7 +256,7 @@ impl Statistics {
         key
     }
 
-    /// Returns the place of a key, while it belongs to the same policy.
+    /// Returns the place of a key; `None` if the place now belongs to another policy.
     #[inline]
     fn place_mut(&mut self, key: Key) -> Option<&mut Place> {
         let place = self.places.get_mut(key.place as usize)?;

@@ -1,7 +1,7 @@
-//! All policies of a server, and the look-up of the one for a call.
+//! All policies of a server, and the look-up of the policy for a call.
 //!
-//! A name has a base, an override that lasts until an instant, or both. The next change drops
-//! expired overrides, and the counters of names with nothing left.
+//! A name has a base setting, an override that expires, or both. The next change drops expired
+//! overrides, and the counters of names that are left without a setting.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use std::collections::HashMap;
 pub struct Policies {
     by_name: HashMap<Box<[u8]>, Entry>,
     families: Families,
-    /// The end of the first override; none expires before. The epoch if an entry has nothing left.
+    /// The end of the first override to expire. The epoch if an entry is left without a setting.
     first_end: Option<Instant>,
     /// The counters of their calls.
     pub statistics: Statistics,
@@ -35,7 +35,7 @@ struct Entry {
     name: FullName,
     /// The setting without an override; `None` if there is only an override.
     base: Option<Held>,
-    /// The setting until then, in place of the base.
+    /// The override, which applies in place of the base, and the instant at which it expires.
     override_until: Option<(Held, Instant)>,
     /// The key of its counters.
     statistics: Key,
@@ -55,7 +55,7 @@ pub struct Found {
     pub enforcement: Enforcement,
     /// The rule.
     pub rule: Rule,
-    /// The instant at which it expires, if it is an override.
+    /// The instant at which the setting expires, if it is an override.
     pub ends_at: Option<Instant>,
     /// The key of the call's counters.
     pub statistics: Key,
@@ -66,9 +66,9 @@ pub struct Found {
 pub struct Change {
     /// The policy.
     pub name: FullName,
-    /// The old setting; `none` without one.
+    /// The old setting; `none` if there was none.
     pub before: String,
-    /// The new setting; `none` without one.
+    /// The new setting; `none` if there is none.
     pub after: String,
 }
 
@@ -89,8 +89,8 @@ impl Change {
 
 impl Policies {
     /// Returns the setting at `now` of a policy itself, or of a variant of it; `None` if there is
-    /// none. Hashes the name once. An override seen to be expired stays so, even if the clock steps
-    /// back.
+    /// none. Hashes the name once. An override that was found expired stays expired, even if the
+    /// clock steps back.
     #[inline]
     pub fn find(
         &mut self,
@@ -99,7 +99,7 @@ impl Policies {
         now: Instant,
     ) -> Option<Found> {
         let entry = match variant {
-            // Most calls name no variant, and have nothing to join.
+            // Most calls name no variant, so no full name has to be built.
             None => self.by_name.get_mut(policy.as_bytes()),
             Some(_) => self.by_name.get_mut(FullName::new(policy, variant).as_bytes()),
         };
@@ -142,7 +142,7 @@ impl Policies {
         Some(format!("{} {text}", name.as_str()))
     }
 
-    /// Returns the bases that match, as lines of the file, sorted by name.
+    /// Returns the base settings whose names match, as lines of a policy file, sorted by name.
     pub fn list(&self, pattern: Pattern<'_>) -> Vec<String> {
         let entries = self.by_name.values().filter(|entry| pattern.matches(entry.name.as_bytes()));
         let mut bases: Vec<_> =
@@ -153,12 +153,12 @@ impl Policies {
         bases.into_iter().map(line).collect()
     }
 
-    /// Sets the policy `name`: until `ends_at` over its base, or for good in place of base and
-    /// override.
+    /// Sets the policy `name`. With `ends_at`, sets an override over the base until then. Without,
+    /// replaces both the base and the override.
     ///
     /// # Errors
     ///
-    /// Returns [`Refusal`]; nothing changes then.
+    /// Returns a [`Refusal`] if the policy is not set.
     pub fn set(
         &mut self,
         name: &FullName,
@@ -293,7 +293,7 @@ fn shown(entry: Option<&Entry>, now: Instant) -> String {
     }
 }
 
-/// Returns an override with the time it has left, rounded up to the millisecond.
+/// Returns the text of an override with the time left, rounded up to the millisecond.
 fn with_end(held: &Held, end: Instant, now: Instant) -> String {
     let left = Span::from_ms(end.since(now).as_ms_ceil());
     format!("EX {} {}", duration_text(left), held.setting.text)

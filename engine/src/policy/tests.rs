@@ -96,14 +96,14 @@ fn is_enforced(policy: &str, subject: &str, percent: u8) -> bool {
     }
 }
 
-/// The numbers come from another program: the enforced keys must never change.
+/// Compares with numbers from another program: the enforced keys must never change.
 #[test]
 fn percentage_enforces_the_same_keys_in_every_version() {
     let users: Vec<_> = (1..=100).map(|number| format!("user:{number}")).collect();
     let in_at_ten = [4, 11, 18, 22, 29, 36, 41, 52, 60, 69, 77, 96];
     let enforced: Vec<_> = (1..=100).filter(|n| is_enforced("search", &users[n - 1], 10)).collect();
     assert_eq!(enforced, in_at_ten);
-    // The lots are 57, 24 and 35.
+    // The numbers of the three keys are 57, 24 and 35.
     for (user, lot) in users.iter().zip([57, 24, 35]) {
         assert!(!is_enforced("search", user, lot) && is_enforced("search", user, lot + 1));
     }

@@ -37,7 +37,7 @@ fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
     ];
     for (text, expected) in rows {
         assert_eq!(lease(&words(text)), expected, "{text}");
-        // Valid wherever a rule stands, except in a charge or refund.
+        // Valid in place of any rule, except in a charge or refund.
         let named = [&[&b"leASE"[..]], words(text).as_slice()].concat();
         assert_eq!(rule(&named, Slots::DEFAULT), expected.map(Asked::Lease), "{text}");
         assert_eq!(
@@ -45,7 +45,7 @@ fn lease_takes_exactly_an_id_a_limit_and_a_ttl() {
             Err(GrammarError::LeaseNotHere),
             "{text}"
         );
-        // As one argument, its words have no spaces and none is empty.
+        // In one argument, no word contains a space and none is empty.
         let packed = match expected {
             Err(GrammarError::Arity) => Err(GrammarError::LeaseArity),
             Err(GrammarError::LeaseId) if text.starts_with(' ') => Err(GrammarError::LeaseArity),

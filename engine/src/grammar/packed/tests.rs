@@ -8,7 +8,7 @@ use crate::grammar::rule::rule;
 use crate::grammar::usage::{packed_usage, usage};
 use proptest::prelude::*;
 
-/// Starts of rules, each valid so far.
+/// Beginnings of rules, each of which is valid up to there.
 const STARTS: [&str; 6] = [
     "GCRA 6 10 1m",
     "fixed 6 1m",
@@ -18,7 +18,7 @@ const STARTS: [&str; 6] = [
     "USE p FOR a FOR b COST 1 PARTIAL DEFAULT QUOTA 6 year",
 ];
 
-/// Words that may follow.
+/// Words that may follow a beginning.
 const WORDS: [&str; 12] = [
     "COST", "1", "0", "PARTIAL", "ALIGNED", "ZONE", "UTC", "START", "FOR", "a", "DEFAULT", "QUOTA",
 ];

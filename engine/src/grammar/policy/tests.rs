@@ -1,4 +1,4 @@
-//! Definitions: valid ones with their canonical text, and the errors of the others.
+//! Definitions: valid ones with their canonical text, and the errors of invalid ones.
 
 use crate::algorithms::Algorithm;
 use crate::calendar::zone::Zone;
@@ -137,7 +137,7 @@ fn duration_text_uses_the_largest_whole_unit() {
     }
 }
 
-/// The words of a definition of any algorithm, in any form that is valid or nearly so.
+/// Generates definitions of every algorithm, valid or nearly valid.
 fn lines() -> impl Strategy<Value = String> {
     let number =
         || (0..4_usize, 1..2_000_u64).prop_map(|(zeros, n)| "0".repeat(zeros) + &n.to_string());
@@ -177,7 +177,7 @@ fn lines() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Checks that the text of a definition parses as the same policy, and is its own text.
+    /// Checks that the canonical text of a definition parses as the same policy with the same text.
     #[test]
     fn text_of_a_policy_parses_as_that_policy(line in lines()) {
         let Ok(first) = read(&line) else { return Ok(()) };

@@ -67,7 +67,7 @@ fn error_names_the_first_bad_line_and_its_fault() {
         let shown = text.escape_ascii();
         assert_eq!(policy_file(text).err(), Some(LineError { line, fault }), "{shown}");
     }
-    // A line with too many words has an error before the cut.
+    // A line with too many words has an error among those that are parsed.
     let many = format!("a QUOTA 5 week{}", " ZONE UTC".repeat(50));
     let expected = LineError { line: 1, fault: grammar(RepeatedZone) };
     assert_eq!(policy_file(many.as_bytes()).err(), Some(expected));

@@ -80,7 +80,7 @@ fn longest_use_fits_in_one_argument() {
     assert!(whole.is_ok());
     let packed = format!("USE {longest}");
     assert_eq!(packed_usage(packed.as_bytes()), whole);
-    // One more word is an error, and so are words after the cut.
+    // One more word is an error, and so are words beyond those that are parsed.
     for more in [" x", " COST 1", " PARTIAL", " COST 1 PARTIAL x y z"] {
         let packed = format!("{packed}{more}");
         assert!(packed_usage(packed.as_bytes()).is_err(), "{packed}");

@@ -114,7 +114,7 @@ fn name_known_from_a_default_keeps_its_counters_when_it_is_set() {
     let key = statistics.key_of_default(b"search");
     statistics.count(key, &DENIED, 20, NOW);
     assert_eq!(statistics.key_of_policy(b"search"), key);
-    // It no longer counts towards DEFAULTS_MAX, and RESETSTAT no longer forgets it.
+    // The name no longer counts towards DEFAULTS_MAX, and RESETSTAT no longer forgets it.
     assert_eq!(statistics.defaults, 0);
     assert_eq!(statistics.key_of_default(b"search"), key);
     assert_eq!(statistics.of(b"search").map(|counters| counters.denied), Some(1));
@@ -216,7 +216,8 @@ fn steps() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// All counters ever made, under numbers that are never reused; 0 is [`OTHER`]'s.
+/// The counters of all names, past and present, under numbers that are never reused. 0 is the
+/// number of [`OTHER`].
 #[derive(Default)]
 struct Model {
     known: BTreeMap<String, (usize, bool)>,
@@ -236,13 +237,13 @@ impl Model {
         id
     }
 
-    /// Picks a key, and its counters while it belongs to the same policy.
+    /// Picks a key, and its counters if it still belongs to the same policy.
     fn pick(&mut self, keys: &[(Key, usize)], which: Which) -> (Key, Option<&mut Counters>) {
         let (key, id) = keys[which.index(keys.len())];
         (key, self.live(id))
     }
 
-    /// Returns the counters of a number while a name refers to it.
+    /// Returns the counters with the number `id` if a name still refers to them.
     fn live(&mut self, id: usize) -> Option<&mut Counters> {
         let is_live = id == 0 || self.known.values().any(|(known, _)| *known == id);
         is_live.then(|| &mut self.counters[id])
@@ -279,7 +280,8 @@ proptest! {
                     if call.ending == Ending::Denied {
                         counters.last_denied_us = now;
                     }
-                    // An integer is below a fraction if it is below the next integer.
+                    // An integer is below a fraction exactly if it is below the fraction rounded
+                    // up.
                     let edge = (call.limit_units * u64::from(percent)).div_ceil(100);
                     let is_near = call.remaining_units < edge;
                     let took = call.ending == Ending::Allowed && call.taken_units > 0;

@@ -35,7 +35,7 @@ fn found(table: &mut Policies, text: &str, now: Instant) -> Option<Found> {
 
 fn got(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
     let line = table.get(&name(text), now);
-    // Both read the same setting.
+    // `find` and `get` agree.
     assert_eq!(found(table, text, now).is_some(), line.is_some());
     line
 }
@@ -56,7 +56,7 @@ fn override_applies_until_its_end_and_then_the_base() {
     assert_eq!(got(&mut table, "a", at(10)).as_deref(), Some("a EX 1m OFF GCRA 1 1 1m"));
     assert_eq!(got(&mut table, "a", at(69)).as_deref(), Some("a EX 1s OFF GCRA 1 1 1m"));
     assert_eq!(found(&mut table, "a", at(69)).and_then(|found| found.ends_at), Some(at(70)));
-    // It still applies a microsecond before its end; the time left is rounded up to the
+    // The override still applies a microsecond before its end; the time left is rounded up to the
     // millisecond.
     let last = Instant::from_us(69_999_999);
     assert_eq!(got(&mut table, "a", last).as_deref(), Some("a EX 1ms OFF GCRA 1 1 1m"));
@@ -64,7 +64,7 @@ fn override_applies_until_its_end_and_then_the_base() {
     assert_eq!(over.as_deref(), Some("a GCRA 6 10 1m"));
     // The list holds bases only.
     assert_eq!(table.list(Pattern::ANY), ["a GCRA 6 10 1m"]);
-    // Another override replaces it; a setting without an end replaces both.
+    // Another override replaces the first; a setting without an end replaces both.
     let text_before = "EX 30s OFF GCRA 1 1 1m over GCRA 6 10 1m";
     let again = set(&mut table, "a EX 60 BLOCK GCRA 1 1 60", at(40));
     assert_eq!(said(again), words(text_before, "EX 1m BLOCK GCRA 1 1 1m over GCRA 6 10 1m"));
@@ -72,11 +72,11 @@ fn override_applies_until_its_end_and_then_the_base() {
     let text_before = "EX 50s BLOCK GCRA 1 1 1m over GCRA 6 10 1m";
     assert_eq!(said(base), words(text_before, "SHADOW GCRA 6 10 1m"));
     assert_eq!(got(&mut table, "a", at(50)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
-    // An override that a call has seen expired does not come back if the clock steps back.
+    // An override that a call has found expired does not come back if the clock steps back.
     set(&mut table, "a EX 10 OFF GCRA 1 1 60", at(50)).expect("taken");
     assert_eq!(found(&mut table, "a", at(60)).and_then(|found| found.ends_at), None);
     assert_eq!(got(&mut table, "a", at(51)).as_deref(), Some("a SHADOW GCRA 6 10 1m"));
-    // Both are deleted.
+    // Base and override are deleted together.
     set(&mut table, "a EX 60 OFF GCRA 1 1 60", at(60)).expect("taken");
     assert_eq!(table.delete(&[name("a"), name("a"), name("b")], at(60)).len(), 1);
     assert_eq!(got(&mut table, "a", at(60)), None);
@@ -91,11 +91,12 @@ fn expired_override_without_a_base_leaves_nothing() {
     assert_eq!(table.count_and_digest(at(59)).0, 1);
     assert_eq!(set(&mut table, "a@x FIXED 5 60", at(59)), Err(Refusal::OtherAlgorithm));
     assert_eq!((got(&mut table, "a", at(60)), table.count_and_digest(at(60))), (None, (0, 0)));
-    // Once expired, it no longer restricts the algorithm, takes no place, and cannot be deleted.
+    // Once expired, the override no longer restricts the algorithm, takes no place, and cannot be
+    // deleted.
     assert!(table.delete(&[name("a")], at(60)).is_empty());
     let change = set(&mut table, "a@x FIXED 5 60", at(60)).expect("taken");
     assert_eq!(change.before, "none");
-    // It stays gone if the clock steps back.
+    // The override stays expired if the clock steps back.
     assert_eq!(got(&mut table, "a", at(1)), None);
 }
 
@@ -105,7 +106,7 @@ fn a_family_has_one_algorithm() {
     let other = Err(Refusal::OtherAlgorithm);
     let take = |table: &mut Policies, line| set(table, line, at(0)).map(|change| change.after);
     take(&mut table, "a GCRA 6 10 60").expect("the first");
-    // Alone it may change, but not by an override.
+    // A policy without variants may change its algorithm, but not by an override.
     assert_eq!(take(&mut table, "a EX 60 FIXED 5 60"), other);
     take(&mut table, "a FIXED 5 60").expect("nobody else has it");
     take(&mut table, "a@x FIXED 6 60").expect("the same");
@@ -115,7 +116,7 @@ fn a_family_has_one_algorithm() {
     }
     // Other names are not affected.
     take(&mut table, "ab GCRA 6 10 60").expect("another policy");
-    // A variant that is left keeps the algorithm.
+    // The remaining variant determines the algorithm.
     table.delete(&[name("a")], at(0));
     assert_eq!(take(&mut table, "a GCRA 6 10 60"), other);
     take(&mut table, "a@x GCRA 6 10 60").expect("alone");
@@ -226,14 +227,15 @@ fn an_override_is_in_the_digest_while_it_lasts() {
     let before = table.count_and_digest(at(0));
     set(&mut table, "a EX 60 OFF GCRA 1 1 1", at(0)).expect("taken");
     set(&mut other, "a EX 90 OFF GCRA 1 1 1", at(0)).expect("taken");
-    // Equal while both overrides apply, for any time left, but not to a base.
+    // The digests are equal while both overrides apply, for any time left, and differ from that of
+    // a base.
     assert_eq!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
     set(&mut other, "a OFF GCRA 1 1 1", at(0)).expect("taken");
     assert_ne!(table.count_and_digest(at(59)), other.count_and_digest(at(59)));
     assert_eq!(table.count_and_digest(at(60)), before);
 }
 
-/// Changes of a few names, one second apart.
+/// Generates changes of a few names, one second apart.
 fn changes() -> impl Strategy<Value = Vec<(u8, u8, u8, bool)>> {
     prop::collection::vec((0..4_u8, 0..6_u8, 0..4_u8, any::<bool>()), 0..24)
 }
@@ -243,7 +245,7 @@ fn told(table: &Policies, now: Instant) -> Vec<String> {
     let names = ["a", "a@x", "b", "a@y"];
     let found = names.iter().filter_map(|text| {
         let line = table.get(&name(text), now)?;
-        // Without the time left.
+        // Leaves out the time left.
         let words: Vec<_> = line.split(' ').collect();
         Some(if words[1] == "EX" { [&words[..2], &words[3..]].concat() } else { words }.join(" "))
     });
@@ -278,8 +280,8 @@ fn played(changes: &[(u8, u8, u8, bool)]) -> (Policies, Instant) {
 proptest! {
     #![proptest_config(crate::properties::config())]
 
-    /// Checks that two tables have the same digest exactly if the same settings apply, for any
-    /// history, and that all settings of one policy have one algorithm.
+    /// Checks that two tables have the same digest exactly if the same settings apply, whatever
+    /// their history, and that all settings of one policy have one algorithm.
     #[test]
     fn digests_are_equal_when_the_same_settings_apply(one in changes(), other in changes()) {
         let ((one, now), (other, then)) = (played(&one), played(&other));
@@ -292,7 +294,7 @@ proptest! {
         prop_assert!(fixed == 0 || fixed == of_a.count(), "{:?}", told_one);
     }
 
-    /// Checks that a table's list is a file that gives the same list.
+    /// Checks that the list of a table loads as a policy file that gives the same list.
     #[test]
     fn list_loads_as_a_file(changes in changes()) {
         let (table, now) = played(&changes);
