@@ -1,19 +1,20 @@
 //! Calendar periods: the day, week, month, quarter or year of a time zone that holds an instant.
 //!
-//! A period begins at the first instant of a local day and ends where the next one begins. The
-//! first instant of a day is the earliest one at which the local date is that day or a later one.
-//! That is usually midnight, or 01:00 if the clock skips the hour before it. A day that is skipped
-//! as a whole begins with the next one, so such a period is empty. A day has 23, 25, 23.5 or 24.5
-//! hours when the clocks change.
+//! A period begins at the first instant of its first local day and ends where the next period
+//! begins. The first instant of a day is the earliest one at which the local date is that day or a
+//! later one: usually midnight, or 01:00 if the clock skips the hour between. A day that is skipped
+//! as a whole begins together with the day after it, so its period is empty. When the clocks
+//! change, a day has 23, 25, 23.5 or 24.5 hours.
 //!
-//! The period of an instant is the one that holds it, which is not always that of its local date:
-//! in St. John's, until 2011, clocks went back from 00:01 to 23:01 of a day that had already ended.
+//! The period of an instant is the one whose start and end enclose it. That is not always the
+//! period of its local date: in St. John's, until 2011, clocks went back from 00:01 to 23:01 of a
+//! day that had already ended.
 //!
 //! Periods are numbered, and the first day of each is computed from its number alone: day 31 means
 //! the last day of a shorter month, and this does not drift from month to month.
 //!
-//! Each thread keeps the last period of up to 1,024 calendars in an array of 24 kB, one place for
-//! each, which two calendars may share: a call within that period needs no search.
+//! Each thread remembers the last period of up to 1,024 calendars in an array of 24 kB. A call
+//! within a remembered period needs no search. Two calendars may share a place in the array.
 
 pub mod zone;
 
@@ -48,7 +49,7 @@ pub struct Calendar {
     zone: Zone,
 }
 
-/// One period: from an instant on, until before another.
+/// One period, from `start` up to but not including `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CalendarPeriod {
     /// The first instant; the epoch if the period began earlier.
@@ -109,7 +110,7 @@ const FIRST_MONDAY: i32 = 4;
 const LAST: Instant = Instant::from_us(221_845_392_000_000_000);
 
 impl Calendar {
-    /// Makes the calendar of `unit` in `zone` with the start `start`; `None` unless that is one of
+    /// Makes the calendar of `unit` in `zone` with the start `start`; `None` if that is not one of
     /// [`Unit::starts`].
     pub fn new(unit: Unit, start: u8, zone: Zone) -> Option<Self> {
         unit.starts().contains(&start).then_some(Self { unit, start, zone })
@@ -139,7 +140,7 @@ impl Calendar {
         (self.zone.number() as u32) << 16 | (self.unit as u32) << 8 | self.start as u32
     }
 
-    /// Returns the place of its last period in `LAST_SEEN`.
+    /// Returns the place of the calendar in `LAST_SEEN`.
     const fn place(self) -> usize {
         (self.number().wrapping_mul(0x9e37_79b1) >> (u32::BITS - SEEN_BITS)) as usize
     }
@@ -150,7 +151,7 @@ impl Calendar {
         if instant >= LAST {
             return CalendarPeriod { start: LAST, end: Instant::from_us(u64::MAX) };
         }
-        // No error occurs before `LAST`. If one did, a single period would still apply the limit.
+        // No error occurs before `LAST`. If one did, the limit would apply to one endless period.
         self.search(instant).unwrap_or(CalendarPeriod { start: Instant::from_us(0), end: LAST })
     }
 
@@ -265,7 +266,7 @@ fn from_timestamp(timestamp: Timestamp) -> Instant {
 
 const SEEN_BITS: u32 = 10;
 
-/// The number of a calendar, and its period that was found last.
+/// The number of a calendar, and the period found last for it.
 type Seen = Cell<(u32, CalendarPeriod)>;
 
 /// The initial value: a period that holds no instant.
@@ -273,8 +274,8 @@ const UNSEEN: (u32, CalendarPeriod) =
     (0, CalendarPeriod { start: Instant::from_us(0), end: Instant::from_us(0) });
 
 thread_local! {
-    /// If two calendars share a place, it holds the one used last. Nothing in it needs to be
-    /// dropped, so it lasts as long as its thread.
+    /// The periods found last by this thread. If two calendars share a place, it holds the one used
+    /// last. The array needs no destructor, so it lasts as long as the thread.
     static LAST_SEEN: [Seen; 1 << SEEN_BITS] = const {
         [const { Cell::new(UNSEEN) }; 1 << SEEN_BITS]
     };

@@ -1,14 +1,14 @@
 //! Naive models of the algorithms, with which property tests compare them.
 //!
 //! A model keeps exact numbers or a list of events and answers one question only: would this cost
-//! be allowed at that time? `answer` finds everything else by asking that question again and again,
-//! even with a cost below 0, which fits once the debt is at most that. So the models repeat no
-//! formula of the limiters. Times are in microseconds and, like all numbers, `i128`: nothing
+//! be allowed at that time? `answer` derives everything else by repeating that question, also with
+//! a negative cost, which is allowed once the debt is no larger. The models therefore share no
+//! formula with the limiters. Times are in microseconds and, like all numbers, `i128`: nothing
 //! overflows.
 //!
 //! Besides the models, this module holds the code shared by property tests, fuzz targets,
-//! simulation and soak: the `key` that is compared with a model, the `subject` that names the
-//! bounds, and `draw`.
+//! simulation and soak: the stored `key` that is compared with a model, the `subject` with an
+//! algorithm's bounds, and `draw` for random input.
 
 /// Calls the macro `$make` with the subject of each algorithm: a name for tests, the algorithm, and
 /// the type that implements [`Subject`](subject::Subject).

@@ -1,4 +1,4 @@
-//! The whole answer of a model, found by asking it one question again and again.
+//! The complete answer of a model, derived by asking it one question again and again.
 
 use crate::bounds::{Cost, Refill};
 use crate::decision::{Decision, Verdict};
@@ -32,31 +32,31 @@ pub enum Wrote {
 /// The client's view: the five integers of the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// 1 or 0, or the units of the cost that were granted.
+    /// 1 or 0; for a partial call, the units granted.
     pub allowed: i128,
-    /// The requested capacity.
+    /// The rule's limit or capacity.
     pub limit: i128,
-    /// The units still allowed.
+    /// The units left.
     pub remaining: i128,
-    /// Milliseconds; -1 for never.
+    /// The time to wait, in milliseconds; -1 if the call can never be allowed.
     pub retry_after_ms: i128,
-    /// Milliseconds.
+    /// The time until the key is unused, in milliseconds.
     pub reset_after_ms: i128,
 }
 
-/// Returns the number of ms after which `holds` is true of the time.
+/// Returns the number of ms from `now` until `holds` is true.
 pub(super) fn ms_until(now: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let longest_ms = div_ceil(SPAN_MAX_US, 1_000);
     smallest(longest_ms, |ms| holds(now + ms * 1_000)).unwrap_or(longest_ms)
 }
 
-/// Returns the number of ms after which the call would be allowed.
+/// Returns the number of ms until the call would be allowed.
 fn retry_after_ms<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> i128 {
     ms_until(now, |at| oracle.would_allow(limits, at, cost))
 }
 
-/// Returns the expected answer and write of a call, `None` if it is to be refused. Updates `oracle`
-/// to the state after it.
+/// Returns the expected answer and write of a call; `None` if it must be refused. Updates `oracle`
+/// to the state after the call.
 pub fn act<O: Oracle>(
     oracle: &mut O,
     verb: Verb,
@@ -122,7 +122,7 @@ fn decide_partly<O: Oracle>(
     if cost == 0 {
         return decide(subject, limits, now, cost);
     }
-    // As many units as a plain call would be allowed.
+    // Grants as many units as a plain call could take.
     match subject.remaining(limits, now).min(cost) {
         0 => (0, retry_after_ms(subject, limits, now, 1)),
         units => (units, decide(subject, limits, now, units).1),
@@ -203,7 +203,7 @@ pub fn call<O: Oracle>(oracle: &mut O, limits: &Limits, now: i128, cost: i128) -
     (answer, wrote != Wrote::Nothing)
 }
 
-/// Returns the expected answer of `RL.PEEK`: the same, without an update.
+/// Returns the expected answer of `RL.PEEK`: that of [`call`], without an update.
 pub fn peek<O: Oracle>(oracle: &O, limits: &Limits, now: i128, cost: i128) -> Answer {
     call(&mut oracle.clone(), limits, now, cost).0
 }

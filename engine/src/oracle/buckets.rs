@@ -14,7 +14,7 @@ pub(super) struct Amount {
     pub(super) numerator: i128,
 }
 
-/// Returns the parts of the full capacity; the period has one part per microsecond.
+/// Returns the capacity in parts. A unit has one part per microsecond of the period.
 fn full(limits: &Limits) -> i128 {
     limits.capacity * limits.period_us
 }
@@ -28,7 +28,7 @@ fn amount(limits: &Limits, at: i128, parts: i128) -> Amount {
     Amount { at, whole, numerator: parts.rem_euclid(limits.period_us) }
 }
 
-/// The tokens left, unless the bucket is full.
+/// The model of a token bucket: the tokens left, unless it is full.
 #[derive(Clone, Default)]
 pub struct TokenBucket {
     pub(super) left: Option<Amount>,
@@ -108,11 +108,11 @@ impl Subject for Token {
     }
 }
 
-/// The queue, unless it is empty.
+/// The model of a leaky bucket: the queue, unless it is empty.
 #[derive(Clone, Default)]
 pub struct LeakyBucket {
     pub(super) queued: Option<Amount>,
-    /// The units charged beyond the capacity: whole units, and the paid part of them.
+    /// The units charged beyond the capacity, rounded up; the numerator is the paid part of a unit.
     pub(super) debt: Amount,
 }
 
@@ -164,7 +164,7 @@ impl Oracle for LeakyBucket {
         *self = if parts > 0 { Self::holding(limits, at, parts) } else { Self::default() };
     }
 
-    /// Returns the first time at which the current queue has drained.
+    /// Returns the time until the current queue has drained.
     fn wait_us(&self, limits: &Limits, now: i128) -> i128 {
         smallest(SPAN_MAX_US, |us| self.parts(limits, now + us) == 0).unwrap_or(SPAN_MAX_US)
     }

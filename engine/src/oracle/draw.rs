@@ -24,7 +24,8 @@ pub trait Source {
     }
 }
 
-/// A fuzzer's bytes: each number uses up as many as its range needs; after the end all are 0.
+/// A fuzzer's bytes. Each number consumes as many bytes as its range needs. After the end, all
+/// numbers are 0.
 impl Source for &[u8] {
     fn below(&mut self, bound: u64) -> u64 {
         let wanted = usize::try_from((bound - 1).max(1).ilog2() / 8 + 1).expect("at most 8");
@@ -37,14 +38,14 @@ impl Source for &[u8] {
 /// A move of the clock.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// By a number of sixteenths of the rule's span, plus some microseconds.
+    /// A number of sixteenths of the rule's span, plus some microseconds.
     By {
-        /// Sixteenths.
+        /// The number of sixteenths.
         sixteenths: i128,
         /// The microseconds added.
         us: i128,
     },
-    /// By days.
+    /// A number of days.
     Days(i128),
 }
 
@@ -114,7 +115,8 @@ fn units(source: &mut impl Source) -> i128 {
 }
 
 impl Step {
-    /// Draws a step of a steady clock, give or take 2 us: often none, often close to a sixteenth.
+    /// Draws a step of a steady clock, which may be off by 2 us: often 0, often near a multiple of
+    /// a sixteenth of the span.
     pub fn draw_good(source: &mut impl Source) -> Self {
         let (sixteenths, us) = match source.below(13) {
             0..4 => (0, 0),
@@ -124,7 +126,8 @@ impl Step {
         Self::By { sixteenths, us }
     }
 
-    /// Draws a step that only setting a clock can cause: some spans, or up to ten years.
+    /// Draws a step, forward or back, that only setting a clock can cause: up to 2.5 spans or 10
+    /// years.
     pub fn draw_set(source: &mut impl Source) -> Self {
         match source.below(3) {
             0 => Self::Days(source.between(-3_653, 3_653)),
@@ -134,7 +137,7 @@ impl Step {
 }
 
 impl Verb {
-    /// Draws a kind of call; half of them are decided as a whole.
+    /// Draws a kind of call: in half of all cases a plain one, [`Self::Decide`].
     pub fn draw(source: &mut impl Source) -> Self {
         match source.below(8) {
             0..4 => Self::Decide,
@@ -146,7 +149,8 @@ impl Verb {
 }
 
 impl Share {
-    /// Draws a cost: usually one, sometimes a part, zero, or more than the capacity.
+    /// Draws a cost: usually one, sometimes a part of the capacity, zero, or more than the
+    /// capacity.
     pub fn draw(source: &mut impl Source) -> Self {
         let (sixteenths, units) = match source.below(13) {
             0..8 => (0, 1),

@@ -1,10 +1,11 @@
-//! The naive GCRA.
+//! The model of GCRA: the theoretical arrival time.
 
 use crate::algorithms::{Rule, State, gcra};
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
 use crate::oracle::subject::{Subject, at_the_rate, refill};
 
-/// The theoretical arrival time in ns, and the furthest ahead that its writer can have left it.
+/// The theoretical arrival time, and the longest time ahead at which its writer can have left it;
+/// both in ns.
 #[derive(Clone, Default)]
 pub struct Gcra {
     pub(super) arrival_ns: i128,

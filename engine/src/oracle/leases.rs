@@ -1,4 +1,4 @@
-//! Leases, naively: a list of holders and expiries, searched for every question.
+//! The model of leases: a list of holders and expiries, searched for every question.
 
 use crate::bounds::{Limit, Period};
 use crate::leases::{Holders, Lease};
@@ -7,8 +7,8 @@ use crate::oracle::model::div_ceil;
 use crate::time::{Instant, Span};
 use std::convert::Infallible;
 
-/// The number of earliest leases that a grant checks, to drop expired ones: a clock that is set
-/// back finds those alive again that were not dropped.
+/// The number of leases that a grant checks, earliest expiry first, to drop expired ones. An
+/// expired lease that was not dropped is live again if the clock is set back.
 const LOOKED_AT: usize = 8;
 
 /// Every lease that was granted and neither released nor dropped, by its holder. Times are in
@@ -74,7 +74,7 @@ impl Leases {
         is_live
     }
 
-    /// Drops those of the earliest leases that have expired, except the caller's own.
+    /// Drops the expired ones of the [`LOOKED_AT`] earliest leases, except the caller's own.
     fn drop_lapsed(&mut self, id: &[u8], now: i128) {
         self.held.sort_by(|(id, lapse), other| (lapse, id).cmp(&(&other.1, &other.0)));
         let earliest = self.held.drain(..LOOKED_AT.min(self.held.len()));

@@ -1,16 +1,16 @@
-//! The model of the sliding log: every call, and the entries that refunds leave between them.
+//! The model of the sliding log: every call, and the copies of entries that refunds leave.
 
 use crate::algorithms::{Rule, State, sliding_log};
 use crate::bounds::Slots;
 use crate::oracle::model::{Limits, Oracle, Unexplained, div_ceil, expect_state};
 use crate::oracle::subject::{Subject, limit, period};
 
-/// Every call with the instant from which it counts.
+/// The calls, each with the instant from which it counts and its cost.
 #[derive(Clone, Default)]
 pub struct SlidingLog {
     pub(super) calls: Vec<(i128, i128)>,
-    /// Entries that repeat a call's entry, where a refund left nothing; each has its instant and
-    /// the total of all calls then.
+    /// Copies of an entry, which refunds leave in place of the entries they remove. Each has its
+    /// instant and the total of all calls at that time.
     pub(super) echoes: Vec<(i128, i128)>,
     pub(super) coarsest_slot: i128,
     /// Whether the clock stepped back before the current call.
@@ -32,13 +32,13 @@ impl SlidingLog {
         div_ceil(now, slot) * slot
     }
 
-    /// Adds a call at `now`, rounded up to `slot`.
+    /// Adds a call at `now`, with the instant rounded up to `slot`.
     fn add(&mut self, limits: &Limits, now: i128, cost: i128, mut slot: i128) {
         self.forget_many(limits, now);
         let count = self.overwrite_stale(limits, now);
         let rounded = div_ceil(now, slot) * slot;
         let at = if self.calls.is_empty() { rounded } else { rounded.max(self.newest()) };
-        // Entries that count keep their rounding, and so does the instant that the new call shares.
+        // Entries that count keep their rounding, also if the new call shares their instant.
         let survivors = self.calls.iter().any(|(other, _)| Self::counts(limits, *other, now));
         if survivors {
             slot = slot.max(self.coarsest_slot);
@@ -50,8 +50,9 @@ impl SlidingLog {
         }
     }
 
-    /// Removes the echoes of the last call. Returns the number of entries, which stays the same if
-    /// the next call overwrites them, or 0 if it adds an entry or rewrites the log.
+    /// Removes the copies of the last entry. Returns the number of entries if the next call
+    /// overwrites the copies, which keeps that number, or 0 if it adds an entry or rewrites the
+    /// log.
     fn overwrite_stale(&mut self, limits: &Limits, now: i128) -> i128 {
         let (count, stale) = (self.entries().len() as i128, self.stale());
         let dead = self.count(|at| !Self::counts(limits, at, now)) as i128;
@@ -67,7 +68,7 @@ impl SlidingLog {
         count
     }
 
-    /// Repeats the last call until there are `count` entries.
+    /// Copies the last entry until there are `count` entries.
     fn echo_up_to(&mut self, count: i128) {
         let last = (self.newest(), self.total());
         while (self.entries().len() as i128) < count {
@@ -80,13 +81,13 @@ impl SlidingLog {
         self.entries().iter().filter(|entry| entry.1 > total).count() as i128
     }
 
-    /// Returns the number of entries that only repeat the last one.
+    /// Returns the number of copies of the last entry.
     fn stale(&self) -> i128 {
         (self.more_than(self.total() - 1) - 1).max(0)
     }
 
-    /// Returns true if rewriting the entries that stay costs less than overwriting the stale ones
-    /// again.
+    /// Returns true if rewriting the `stays` kept entries costs less than overwriting the `stale`
+    /// copies again.
     fn is_too_many(stale: i128, stays: i128) -> bool {
         let root = (0..).find(|root| (root + 1) * (root + 1) > 2 * stays).expect("there is one");
         stale > root + 1
@@ -104,8 +105,8 @@ impl SlidingLog {
         self.calls.iter().map(|(_, cost)| cost).sum()
     }
 
-    /// Returns the entries, each with its instant and the total up to it: one for all calls of an
-    /// instant, and the echoes.
+    /// Returns the entries, each with its instant and the total up to it: one entry for all calls
+    /// in the same microsecond, and the copies.
     fn entries(&self) -> Vec<(i128, i128)> {
         let mut entries: Vec<(i128, i128)> = Vec::new();
         let mut total = 0;
@@ -120,7 +121,7 @@ impl SlidingLog {
         entries
     }
 
-    /// Returns the number of entries whose instant is `of_kind`.
+    /// Returns the number of entries whose instant satisfies `of_kind`.
     fn count(&self, of_kind: impl Fn(i128) -> bool) -> usize {
         self.entries().iter().filter(|(at, _)| of_kind(*at)).count()
     }
@@ -133,7 +134,8 @@ impl SlidingLog {
         }
     }
 
-    /// Drops the dead entries once they are half as many as the others; returns true if it did.
+    /// Drops the dead entries if there are at least half as many as live ones. Returns true if it
+    /// did.
     fn forget_many(&mut self, limits: &Limits, now: i128) -> bool {
         let dead = self.count(|at| !Self::counts(limits, at, now));
         let forgets = dead > 0 && dead * 2 >= self.count(|at| Self::counts(limits, at, now));
@@ -143,7 +145,7 @@ impl SlidingLog {
         forgets
     }
 
-    /// Sets the rounding. Returns true if it changes, which rewrites the log without echoes.
+    /// Sets the rounding. Returns true if it changes, which rewrites the log without copies.
     fn round_to(&mut self, slot: i128) -> bool {
         let is_new = slot != self.coarsest_slot;
         if is_new {
@@ -155,7 +157,7 @@ impl SlidingLog {
 }
 
 impl<'a> From<sliding_log::Log<'a>> for sliding_log::Edit<'a> {
-    /// Returns the edit that changes nothing.
+    /// Returns the edit that stores the same log again.
     fn from(log: sliding_log::Log<'a>) -> Self {
         let kept = 0..log.entries.len() - 1;
         Self { log: Some(log), kept, last: log.last(), slot: log.slot, rewrites: false }
@@ -186,8 +188,7 @@ impl Oracle for SlidingLog {
         counting.map(|(_, cost)| cost).sum::<i128>() + cost <= limits.capacity
     }
 
-    /// Returns true if no call counts. Calls that took nothing, which only a forged log has, count
-    /// too.
+    /// Returns true if no call counts. Calls of cost 0, which only a forged log has, count too.
     fn is_unused(&self, limits: &Limits, now: i128) -> bool {
         !self.calls.iter().any(|(at, _)| Self::counts(limits, *at, now))
     }
@@ -201,7 +202,7 @@ impl Oracle for SlidingLog {
         let live = self.count(|at| Self::counts(limits, at, now));
         let forgets = self.clone().forget_many(limits, now);
         let entries = (if forgets { live } else { count }) as i128;
-        // Entries that were just moved to `now` stay where they are.
+        // Entries that were just moved to `now` keep that instant.
         let is_full = entries >= limits.slots && !self.is_repaired;
         let slot = if is_full { Self::grid(limits) } else { Self::slot(limits) };
         self.add(limits, now, cost, slot);
@@ -237,7 +238,7 @@ impl Oracle for SlidingLog {
             self.echoes.clear();
         } else {
             self.echoes.retain(|(_, total)| *total <= left);
-            // An entry of the same instant with a smaller total is overwritten too.
+            // An entry with the same instant and a smaller total is overwritten too.
             let told = entries.iter().filter(|entry| entry.1 <= left).max();
             let less = told.filter(|entry| entry.0 == last && entry.1 < left);
             if let Some(at) = self.echoes.iter().position(|echo| Some(echo) == less) {
@@ -252,8 +253,8 @@ impl TryFrom<State<'_>> for SlidingLog {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let log = expect_state!(state, SlidingLog);
-        // A number that does not fit in six bytes makes the module rewrite the log without dead
-        // entries. The model would keep them, and count them again once the clock is set back.
+        // If a number does not fit in six bytes, the module rewrites the log without dead entries.
+        // The model would keep them, and count them again once the clock is set back.
         let last = log.last();
         let age_us = last.instant.since(log.entry(0).instant).as_us();
         if last.total.max(age_us) >= 1 << 47 {
@@ -264,8 +265,8 @@ impl TryFrom<State<'_>> for SlidingLog {
             let entry = log.entry(index);
             let cost = entry.total.checked_sub(log.total_before(index)).ok_or(Unexplained)?;
             let at = entry.instant.as_us().into();
-            // Every call in a log took something, unless it was refunded: then its entry equals
-            // that of the call before.
+            // Every entry has a cost, except the copies that a refund leaves: they equal the entry
+            // before them.
             let before = calls.last().map_or(-1, |(before, _)| *before);
             match cost {
                 0 if before != at => return Err(Unexplained),
@@ -296,7 +297,7 @@ impl Subject for Log {
     }
     fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
         let log = expect_state!(state, SlidingLog);
-        // Accepts entries that take nothing too, as long as they are in order.
+        // Also accepts entries of cost 0, as long as the instants are in order.
         let mut calls = Vec::<(i128, i128)>::new();
         for index in 0..log.entries.len() {
             let entry = log.entry(index);

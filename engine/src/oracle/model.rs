@@ -1,7 +1,7 @@
-//! The trait of all models, the limits of a question, and the shared arithmetic.
+//! The trait of all models, the limits of a call, and the shared arithmetic.
 
-/// The arguments of any algorithm: `capacity` is also the limit or the burst, `period` the window;
-/// `delays` derives those of growing delays.
+/// The arguments of any algorithm. `capacity` is also the limit or the burst, and `period_us` the
+/// window. The function `delays` derives the arguments of `BACKOFF` from them.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Units: the capacity, the limit or the burst.
@@ -16,12 +16,12 @@ pub struct Limits {
     pub slots: i128,
 }
 
-/// One naive limiter.
+/// The naive model of one algorithm.
 pub trait Oracle: Default + Clone {
-    /// Moves a state that lies ahead of `now` by more than its span to `now`; returns true if it
+    /// Moves a state that lies further ahead of `now` than its span to `now`. Returns true if it
     /// did.
     fn repair(&mut self, limits: &Limits, now: i128) -> bool;
-    /// Returns true if `cost` would be allowed at `now`, if nothing happens until then.
+    /// Returns true if `cost` would be allowed at `now`, provided that no call comes until then.
     fn would_allow(&self, limits: &Limits, now: i128, cost: i128) -> bool;
     /// Records that `cost` was allowed at `now`.
     fn take(&mut self, limits: &Limits, now: i128, cost: i128);
@@ -36,19 +36,19 @@ pub trait Oracle: Default + Clone {
         0
     }
 
-    /// Returns the capacity of the reply.
+    /// Returns the limit in the reply.
     fn limit(limits: &Limits) -> i128 {
         limits.capacity
     }
-    /// Returns true if the full allowance is back at `now`, if nothing happens until then.
+    /// Returns true if the full allowance is back at `now`, provided that no call comes until then.
     fn is_unused(&self, limits: &Limits, now: i128) -> bool {
         self.would_allow(limits, now, limits.capacity)
     }
-    /// Returns true if no debt is left at `now`, if nothing happens until then.
+    /// Returns true if no debt is left at `now`, provided that no call comes until then.
     fn is_clear(&self, limits: &Limits, now: i128) -> bool {
         self.would_allow(limits, now, 0)
     }
-    /// Returns the largest cost that would be allowed; cost 0 always is.
+    /// Returns the largest cost that would be allowed. Cost 0 is always allowed.
     fn remaining(&self, limits: &Limits, now: i128) -> i128 {
         let allowed = |cost| cost == 0 || self.would_allow(limits, now, cost);
         let too_much = |cost| cost > limits.capacity || !allowed(cost);
@@ -62,7 +62,7 @@ pub trait Oracle: Default + Clone {
     fn is_blank(&self, limits: &Limits, now: i128) -> bool {
         self.is_unused(limits, now)
     }
-    /// Records that the state is written at `now`: data without further effect is dropped.
+    /// Records that the state is written at `now`. Drops data without further effect.
     fn stored(&mut self, _limits: &Limits, _now: i128) {}
     /// Returns true if more than `units` units are used.
     fn uses_more_than(&self, limits: &Limits, now: i128, units: i128) -> bool {
@@ -70,11 +70,13 @@ pub trait Oracle: Default + Clone {
     }
 }
 
-/// The state of another algorithm, or one that no calls can have left and that no model explains.
+/// The state cannot be converted to a model: it belongs to another algorithm, or no calls can have
+/// left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unexplained;
 
-/// Returns the plain state of one algorithm, or makes the caller return [`Unexplained`].
+/// Evaluates to the plain state of one algorithm, or makes the enclosing function return
+/// [`Unexplained`].
 macro_rules! expect_state {
     ($state:expr, $kind:ident) => {
         match $state {
@@ -85,7 +87,7 @@ macro_rules! expect_state {
 }
 pub(super) use expect_state;
 
-/// Takes `units` off the end of a list of costs; returns the number that were missing.
+/// Removes `units` from the end of a list of costs. Returns the number of units that were missing.
 pub fn take_off(costs: &mut Vec<i128>, mut units: i128) -> i128 {
     while units > 0 {
         let Some(last) = costs.pop() else { break };
@@ -97,12 +99,12 @@ pub fn take_off(costs: &mut Vec<i128>, mut units: i128) -> i128 {
     units
 }
 
-/// The longest span, which stands for any longer one: only under rules that change can a debt take
-/// that long.
+/// The longest time that models search. Longer times become this one; they occur only for a debt
+/// under changing rules.
 pub const SPAN_MAX_US: i128 = u64::MAX as i128;
 
-/// Returns the smallest number for which `holds`, which must then hold above; `None` if above
-/// `max`.
+/// Returns the smallest number up to `max` for which `holds` is true; `None` if there is none.
+/// `holds` must stay true for all larger numbers.
 pub fn smallest(max: i128, holds: impl Fn(i128) -> bool) -> Option<i128> {
     if !holds(max) {
         return None;

@@ -1,5 +1,5 @@
 //! The model of calendar quotas: the calls of the open period. The start and end of periods come
-//! from the calendar itself, which has its own test against another implementation.
+//! from the calendar itself, whose own test compares it with another implementation.
 
 use crate::algorithms::{Rule, State, quota};
 use crate::calendar::zone::Zone;
@@ -10,7 +10,7 @@ use crate::time::Instant;
 
 const HOUR_US: i128 = 3_600_000_000;
 
-/// The calendars for limits to choose from: every unit, and zones of every kind.
+/// The calendars that limits are mapped to: every unit, and zones with every kind of clock change.
 const CALENDARS: [(Unit, u8, &str); 14] = [
     (Unit::Day, 1, "UTC"),
     (Unit::Day, 1, "Europe/Berlin"),
@@ -28,21 +28,21 @@ const CALENDARS: [(Unit, u8, &str); 14] = [
     (Unit::Year, 4, "Asia/Tokyo"),
 ];
 
-/// Chooses a unit, a start and a zone for any limits.
+/// Maps limits to a calendar: its unit, start and zone.
 pub fn calendar(limits: &Limits) -> (Unit, u8, &'static str) {
     let many = CALENDARS.len() as i128;
     let drawn = limits.rate * 2 + i128::from(limits.aligned) + limits.period_us;
     CALENDARS[usize::try_from(drawn % many).expect("a place in the list")]
 }
 
-/// Makes the calendar.
+/// Returns the calendar of `limits`.
 fn calendar_of(limits: &Limits) -> Calendar {
     let (unit, start, zone) = calendar(limits);
     let zone = Zone::named(zone.as_bytes()).expect("a zone of the database");
     Calendar::new(unit, start, zone).expect("a start of the unit")
 }
 
-/// Returns the hours of the shortest and of the longest period.
+/// Returns the lengths of the shortest and of the longest period, in hours.
 fn hours(limits: &Limits) -> (i128, i128) {
     let (unit, ..) = calendar(limits);
     let (shortest, longest) = match unit {
@@ -62,7 +62,7 @@ fn period(limits: &Limits, at: i128) -> (i128, i128) {
     (period.start.as_us().into(), period.end.as_us().into())
 }
 
-/// The cost of each call of a period, and its start.
+/// The start of a period, and the cost of each call in it.
 #[derive(Clone, Default)]
 pub struct CalendarQuota {
     pub(super) start: i128,
@@ -70,7 +70,7 @@ pub struct CalendarQuota {
 }
 
 impl CalendarQuota {
-    /// Returns true if the usage counts: its period is the current one, or lies ahead.
+    /// Returns true if the usage counts: its period is the current one or a later one.
     pub(super) fn is_open(&self, limits: &Limits, now: i128) -> bool {
         !self.calls.is_empty() && self.start >= period(limits, now).0
     }
@@ -146,11 +146,11 @@ impl Subject for Quotas {
         Self::span_us(limits)
     }
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        // Both periods may be used up next to their common edge.
+        // Both periods may be used up next to the boundary between them.
         (elapsed_us < hours(limits).0 * HOUR_US).then_some(2 * limits.capacity)
     }
     fn bursts(_limits: &Limits, forward: bool) -> i128 {
-        // The clock may be set to just before an edge, which gives one more period.
+        // The clock may be set to just before a boundary, which gives one more period.
         i128::from(forward) + 1
     }
 }

@@ -1,4 +1,5 @@
-//! The model of redis-cell's command: an arrival time in exact nanoseconds, and one question.
+//! The model of redis-cell's command: an exact arrival time in nanoseconds, from which one question
+//! is answered again and again.
 
 use crate::bounds::{Limit, Period, Refill};
 use crate::oracle::model::Limits;
@@ -17,7 +18,7 @@ pub struct CellLimits {
 }
 
 impl CellLimits {
-    /// Converts limits for redis-cell, which takes whole seconds only.
+    /// Converts limits for redis-cell, which accepts only whole seconds.
     pub fn of(limits: &Limits) -> Self {
         let period_s = (limits.period_us / 1_000_000).max(1);
         Self { limit: limits.capacity, count: limits.rate, period_s }
@@ -33,23 +34,23 @@ impl CellLimits {
     }
 }
 
-/// One key of redis-cell.
+/// A key of redis-cell.
 #[derive(Clone, Debug, Default)]
 pub struct CellKey {
     /// The theoretical arrival time; `None` if there is no key.
     pub arrival_ns: Option<i128>,
 }
 
-/// A time longer than any wait.
+/// A time that is longer than any wait, in nanoseconds.
 const LONGEST_NS: i128 = 1 << 64;
 
 impl CellKey {
-    /// Returns true if a call of `quantity` would be allowed at that time.
+    /// Returns true if a call of `quantity` would be allowed at `now_ns`.
     pub fn would_allow(&self, limits: &CellLimits, now_ns: i128, quantity: i128) -> bool {
         let interval_ns = limits.period_s * 1_000_000_000 / limits.count;
         let arrival_ns = self.arrival_ns.unwrap_or(now_ns).max(now_ns);
-        // Each unit is one interval later, and may come early by as many intervals as the limit has
-        // units.
+        // Each unit moves the arrival time by one interval. A call may come early by as many
+        // intervals as the limit has units.
         arrival_ns + quantity * interval_ns - limits.limit * interval_ns <= now_ns
     }
 
@@ -79,7 +80,7 @@ impl CellKey {
     }
 }
 
-/// Returns the first number from 0 on for which `holds`; `last` if there is none before.
+/// Returns the smallest number up to `last` for which `holds` is true; `last` if there is none.
 fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
     let (mut from, mut to) = (0, last);
     while from < to {
@@ -89,7 +90,7 @@ fn first(last: i128, holds: impl Fn(i128) -> bool) -> i128 {
     from
 }
 
-/// Converts to whole seconds; a rest of at least a millisecond counts as one more.
+/// Converts to whole seconds. A remainder of at least a millisecond counts as one more second.
 fn seconds(ns: i128) -> i128 {
     let (whole, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
     if rest < 1_000_000 { whole } else { whole + 1 }

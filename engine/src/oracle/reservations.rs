@@ -1,4 +1,4 @@
-//! The model of a window with reservations: the window's own model and a list of reservations.
+//! The model of a window with reservations: the model of the window, and a list of reservations.
 
 use crate::algorithms::State;
 use crate::bounds::{Cost, Period};
@@ -20,7 +20,7 @@ use std::marker::PhantomData;
 pub trait WindowModel: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static {
     /// The algorithm.
     const OF: Windowed;
-    /// Makes a window of which one call used `used` units.
+    /// Makes a window in which one call used `used` units.
     fn used_since(start: i128, used: i128) -> Self;
     /// Returns true if the window's usage counts.
     fn is_open(&self, limits: &Limits, now: i128) -> bool;
@@ -46,13 +46,13 @@ impl WindowModel for CalendarQuota {
     }
 }
 
-/// The stored data of an id.
+/// The data stored for an id.
 #[derive(Clone, Debug)]
 struct Held {
     id: Vec<u8>,
     since: i128,
     ttl: i128,
-    /// `None` once it is settled.
+    /// The units held; `None` once the reservation is settled.
     amount: Option<i128>,
 }
 
@@ -62,7 +62,7 @@ impl Held {
     }
 }
 
-/// The window, and all reservations, open or settled; expired ones too until they are dropped.
+/// A window and all its reservations, open or settled. Expired ones stay until they are dropped.
 #[derive(Clone, Default)]
 pub struct Reserved<W> {
     window: W,
@@ -187,22 +187,22 @@ impl<S: Subject<Model: WindowModel>> Subject for Reserving<S> {
     }
 }
 
-/// A step with a reservation; the models' numbers.
+/// A step with a reservation, in the numbers of the models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Holds a cost for a number of microseconds.
+    /// Holds a cost: the ttl in microseconds, and the cost.
     Reserve(i128, i128),
-    /// Settles with a cost, or as reserved.
+    /// Settles the reservation with this cost; `None` for the amount held.
     Commit(Option<i128>),
-    /// Frees the held units.
+    /// Frees the units held.
     Cancel,
 }
 
-/// Returns the expected answer and write of a step. Updates `model`.
+/// Returns the expected answer and write of a step. Updates `model` to the state after it.
 ///
 /// # Errors
 ///
-/// Returns the reason if the step is to be refused.
+/// Returns the reason if the step must be refused.
 pub fn take_step<W: WindowModel>(
     model: &mut Reserved<W>,
     id: &[u8],
@@ -277,7 +277,7 @@ pub fn take_step<W: WindowModel>(
 }
 
 impl Key {
-    /// Returns the answer of a step with a reservation and the change to store. Stores nothing.
+    /// Returns the answer of a step with a reservation, and the change to store. Stores nothing.
     ///
     /// # Errors
     ///
@@ -307,12 +307,12 @@ impl Key {
 }
 
 impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
-    /// Takes a step on both and compares. `None`: both refuse it for the same reason, and nothing
-    /// changes.
+    /// Takes a step on the key and on the model, and compares them. Returns `None` if both refuse
+    /// the step for the same reason and nothing changes.
     ///
     /// # Errors
     ///
-    /// Returns the difference: in a number, in a write, or in the promised retry.
+    /// Returns the difference: in a number, in a write, or in the promised retry time.
     pub fn step(
         &mut self,
         limits: &Limits,
@@ -353,7 +353,7 @@ impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
     }
 }
 
-/// A call on a key that may have reservations: a plain one, or a step by an id.
+/// A call on a key that may have reservations: a plain call, or a step of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnyCall {
     /// A plain call and its cost.
@@ -362,11 +362,11 @@ pub enum AnyCall {
     Step(usize, Step),
 }
 
-/// The ids that are drawn: few, so that they repeat, and some that sort and encode unlike others.
+/// The ids to draw from: few, so that they repeat, and some that differ in order and encoding.
 pub const IDS: [&[u8]; 6] = [b"a", b"b", b"job-17", b"\0", b"\xff\xfe", &[b'z'; 64]];
 
 impl AnyCall {
-    /// Draws any call; a ttl is often about as long as the window, `span_us`.
+    /// Draws any call. A ttl is often about as long as the window, `span_us`.
     pub fn draw(source: &mut impl Source, limits: &Limits, span_us: i128) -> Self {
         let share = |source: &mut _| Share::draw(source).of(limits);
         let id = source.below(IDS.len() as u64) as usize;
@@ -387,7 +387,7 @@ impl AnyCall {
 }
 
 impl<S: Subject<Model: WindowModel>> Twin<Reserving<S>> {
-    /// Makes a call of any kind on both and compares.
+    /// Makes a call of any kind on the key and on the model, and compares them.
     ///
     /// # Errors
     ///

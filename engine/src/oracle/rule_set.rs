@@ -1,5 +1,5 @@
-//! Several rules for one call: the models of its keys, and the keys themselves, combined by the
-//! documented rules. All of them decide, then all of them take, or none.
+//! Several rules for one call: their keys and the models of these keys, combined as documented. All
+//! rules decide first; then all of them take their cost, or none does.
 
 use crate::algorithms::{Algorithm, Rule, State};
 use crate::call::Mode;
@@ -11,7 +11,7 @@ use crate::rule_set as several;
 use crate::rule_set::Row;
 use crate::time::Instant;
 
-/// Reads a state for a single deciding call.
+/// Converts a state for a single deciding call.
 type Explain = fn(State<'_>, &Limits) -> Result<Box<dyn AnyOracle>, Unexplained>;
 
 /// An algorithm under test that is chosen at run time, with the functions of its [`Subject`].
@@ -64,7 +64,8 @@ impl AnySubject {
     }
 }
 
-/// Makes the match that finds an algorithm's subject; an algorithm without one does not compile.
+/// Defines the match that finds the subject of an algorithm. An algorithm without a subject does
+/// not compile.
 macro_rules! subject_of {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
         impl AnySubject {
@@ -85,10 +86,10 @@ pub fn example(algorithm: Algorithm) -> String {
     (AnySubject::of(algorithm).example)()
 }
 
-/// The answer of several rules.
+/// The answer to a call by several rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Together {
-    /// The rule that the answer comes from, counted from 1.
+    /// The rule that determines the answer, counted from 1.
     pub rule: usize,
     /// The answer of each rule.
     pub rows: Vec<Answer>,
@@ -106,7 +107,7 @@ impl Together {
     }
 }
 
-/// One rule of a call on the model of its key: the limits and the cost.
+/// One rule of a call: the model of its key, the limits and the cost.
 pub type Part<'a> = (&'a dyn AnyOracle, Limits, i128);
 
 /// Returns the expected answer of a call by several rules, and the models after it.
@@ -131,9 +132,9 @@ pub fn act_all(parts: &[Part<'_>], now: i128) -> (Together, Vec<Box<dyn AnyOracl
     (Together { rule: 1 + deciding(&rows, &costs), rows, wrote }, models)
 }
 
-/// Returns the index of the deciding rule. If denied, it is the first with the longest wait. If
-/// allowed, it is the rule that allows the fewest further such calls, then the one with the fewest
-/// units left, then the first.
+/// Returns the index of the deciding rule. For a denied call, it is the first rule with the longest
+/// wait. For an allowed call, it is the rule that allows the fewest more calls of its cost, then
+/// the one with the fewest units left, then the first.
 fn deciding(rows: &[Answer], costs: &[i128]) -> usize {
     const EVER: i128 = i128::MAX;
     let wait = |row: &Answer| match row {
@@ -152,7 +153,7 @@ fn deciding(rows: &[Answer], costs: &[i128]) -> usize {
     (0..rows.len()).min_by_key(|at| left(*at)).expect("at least one rule")
 }
 
-/// A key and its model, of an algorithm that is chosen at run time.
+/// A key and its model, for an algorithm that is chosen at run time.
 pub struct TwinOfAny {
     /// The algorithm.
     pub subject: AnySubject,
@@ -160,16 +161,16 @@ pub struct TwinOfAny {
     model: Box<dyn AnyOracle>,
 }
 
-/// One rule of a call on such a pair: the limits and the cost.
+/// One rule of a call: its key with the model, the limits and the cost.
 pub type TwinPart<'a> = (&'a mut TwinOfAny, Limits, i128);
 
 impl TwinOfAny {
-    /// Makes a missing key.
+    /// Makes a key that does not exist yet, and its model.
     pub fn new(subject: AnySubject) -> Self {
         Self { subject, key: Key::default(), model: (subject.none)() }
     }
 
-    /// Works as [`super::Twin::call`].
+    /// Makes a call on the key and on the model, and compares them, as [`super::Twin::call`] does.
     ///
     /// # Errors
     ///
@@ -200,7 +201,7 @@ impl TwinOfAny {
 ///
 /// # Errors
 ///
-/// Returns the difference: in a number, in a write, or in the promised retry.
+/// Returns the difference: in a number, in a write, or in the promised retry time.
 pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, String> {
     let parts: Vec<Part<'_>> =
         calls.iter().map(|(twin, limits, cost)| (&*twin.model, *limits, *cost)).collect();
@@ -222,7 +223,7 @@ pub fn call_all(calls: &mut [TwinPart<'_>], now: i128) -> Result<Together, Strin
     Err(format!("{rules:?} at {now}: {said}"))
 }
 
-/// Returns the answers of the keys and the changes to store. Stores nothing.
+/// Returns the answers of the keys, and the changes to store. Stores nothing.
 fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>>) {
     let decide = |mode| -> (Vec<Row>, Vec<Option<Write>>) {
         let one = |(twin, limits, cost): &TwinPart<'_>| twin.decide_as(mode, limits, now, *cost);
@@ -247,7 +248,7 @@ fn decide_all(calls: &[TwinPart<'_>], now: i128) -> (Together, Vec<Option<Write>
     (together, writes)
 }
 
-/// Checks that the call is denied until exactly the promised instant, and allowed from then on.
+/// Checks that the call is denied before the promised instant, and allowed from then on.
 fn check_retry_of_all(calls: &[TwinPart<'_>], now: i128, answer: Answer) -> Result<(), String> {
     let after_ms = answer.retry_after_ms;
     let retry_at = now + after_ms * 1_000;

@@ -1,4 +1,4 @@
-//! The algorithms as subjects of a test: rule, model, and documented bounds.
+//! The algorithms under test: for each the rule, the model, and the documented bounds.
 
 use crate::algorithms::{Argument, Rule, State};
 use crate::bounds::{Limit, Period, Refill};
@@ -10,13 +10,13 @@ use crate::time::Span;
 
 /// An algorithm under test: its rule for given limits, its model, and its bounds.
 pub trait Subject {
-    /// The naive model, which a stored state can be read into.
+    /// The naive model. A stored state can be converted to it.
     type Model: Oracle + for<'a> TryFrom<State<'a>, Error = Unexplained> + 'static;
-    /// Whether a refund of what was just charged restores every later answer.
+    /// Whether a charge followed by its refund leaves all later answers as they were.
     const REFUND_UNDOES_CHARGE: bool = true;
     /// Returns the rule of `limits`.
     fn rule(limits: &Limits) -> Rule;
-    /// Returns the arguments of the same rule, as they follow the algorithm's name in a call.
+    /// Returns the arguments of that rule, as they follow the algorithm's name in a call.
     fn words(limits: &Limits) -> String {
         let mut numbers = [limits.capacity, limits.rate].into_iter();
         let word = |argument: &Argument| match argument {
@@ -30,26 +30,27 @@ pub trait Subject {
     fn example() -> String {
         Self::words(&SMALL)
     }
-    /// Returns an instant stored in a state, in microseconds; `None` for another algorithm's state.
+    /// Returns one of the instants in a state, in microseconds; `None` for another algorithm's
+    /// state.
     fn about_us(state: &State<'_>) -> Option<u64>;
-    /// Converts a state for a single deciding call under `limits`. A subject may accept states that
-    /// no calls can have left and whose later calls no model explains.
+    /// Converts a state for a single deciding call under `limits`. A subject may also accept states
+    /// that no calls can have left, for which the model explains this call but no later ones.
     ///
     /// # Errors
     ///
-    /// Returns [`Unexplained`] for any other state.
+    /// Returns [`Unexplained`] for a state that is not accepted.
     fn explain(state: State<'_>, _limits: &Limits) -> Result<Self::Model, Unexplained> {
         Self::Model::try_from(state)
     }
-    /// Converts to a cost that the algorithm accepts.
+    /// Converts `cost` to one that the algorithm accepts.
     fn cost(cost: i128) -> i128 {
         cost
     }
-    /// Converts to a verb that the algorithm accepts.
+    /// Converts `verb` to one that the algorithm accepts.
     fn verb(verb: Verb) -> Verb {
         verb
     }
-    /// Returns the time that a state under `limits` may lie ahead of the clock.
+    /// Returns the longest time by which a state under `limits` may lie ahead of the clock.
     fn span_us(limits: &Limits) -> i128;
     /// Returns the longest wait under a steady clock of a call of `cost`, which is at most the
     /// capacity.
@@ -57,7 +58,8 @@ pub trait Subject {
     /// Returns the most units that are allowed under a steady clock from one call to another
     /// `elapsed_us` later, both included; `None` if no bound applies to a stretch of that length.
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128>;
-    /// Returns the most capacities that setting the clock forward, or back, can add.
+    /// Returns the number of full capacities that setting the clock forward, or back, can add at
+    /// most.
     fn bursts(_limits: &Limits, forward: bool) -> i128 {
         i128::from(forward)
     }
@@ -67,7 +69,7 @@ pub trait Subject {
 const SMALL: Limits =
     Limits { capacity: 5, rate: 5, period_us: 3_600_000_000, aligned: false, slots: 1_024 };
 
-/// Returns the bound `capacity + rate x t` of a stretch `t`.
+/// Returns the bound `capacity + rate x t` for a stretch of time `t`.
 pub(super) fn at_the_rate(limits: &Limits, elapsed_us: i128) -> Option<i128> {
     Some(limits.capacity + limits.rate * elapsed_us / limits.period_us)
 }
@@ -79,9 +81,9 @@ pub(super) fn earned_in_us(limits: &Limits, units: i128) -> i128 {
 
 /// A key and its model.
 pub struct Twin<S: Subject> {
-    /// The key as a server would hold it.
+    /// The key as a server would store it.
     pub key: Key,
-    /// The expected answers.
+    /// The model, which gives the expected answers.
     pub model: S::Model,
 }
 
@@ -92,11 +94,12 @@ impl<S: Subject> Default for Twin<S> {
 }
 
 impl<S: Subject> Twin<S> {
-    /// Makes a call on both and compares. `None`: both refuse it, and nothing changes.
+    /// Makes a call on the key and on the model, and compares them. Returns `None` if both refuse
+    /// it and nothing changes.
     ///
     /// # Errors
     ///
-    /// Returns the difference: in a number, in a write, or in the promised retry.
+    /// Returns the difference: in a number, in a write, or in the promised retry time.
     pub fn call(
         &mut self,
         verb: Verb,
@@ -108,7 +111,7 @@ impl<S: Subject> Twin<S> {
     }
 }
 
-/// Works as [`Twin::call`].
+/// Makes a call on a key and on its model, and compares them, as [`Twin::call`] does.
 pub(super) fn call_both(
     key: &mut Key,
     model: &mut dyn AnyOracle,
@@ -135,12 +138,13 @@ pub(super) fn call_both(
     Err(format!("{verb:?} {cost} at {now} of {limits:?} on {before:02x?}: {said}"))
 }
 
-/// Checks that a call is denied until exactly the promised instant and allowed from then on; after
-/// a charge or a refund, that the key is in debt exactly until then.
+/// Checks that a call is denied before the promised instant, and allowed from then on. After a
+/// charge or a refund, checks that the key is in debt before that instant, and no longer from then
+/// on.
 ///
 /// # Errors
 ///
-/// Returns the broken promise.
+/// Returns a description of the broken promise.
 pub fn check_retry(
     key: &Key,
     verb: Verb,
@@ -158,13 +162,14 @@ pub fn check_retry(
     if promises_nothing || retry_at > crate::time::Instant::CLOCK_MAX.as_us().into() {
         return Ok(());
     }
-    // A charge of 0 tells if there is a debt.
+    // A charge of 0 reports if there is a debt.
     let (verb, cost) = if settles { (Verb::Charge, 0) } else { (verb, cost) };
     let allowed_at = |at| key.act(verb, rule, at, cost).is_ok_and(|(answer, _)| answer.allowed > 0);
     check_promise(now, after_ms, allowed_at)
 }
 
-/// Checks that a call is allowed after `after_ms`, and not 1 ms earlier.
+/// Checks that a call is allowed after `after_ms`, and not 1 ms earlier. `allowed_at` makes the
+/// call.
 pub(super) fn check_promise(
     now: i128,
     after_ms: i128,

@@ -1,4 +1,4 @@
-//! The naive fixed window and sliding-window counter.
+//! The models of the fixed window and of the sliding-window counter.
 
 use crate::algorithms::{Rule, State, fixed_window, sliding_window};
 use crate::oracle::model::{
@@ -87,18 +87,18 @@ impl Subject for Fixed {
         limits.period_us
     }
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
-        // If aligned, both windows may be used up next to their common edge; otherwise the call
-        // that opened the first one lies a whole window before the second.
+        // If aligned, both windows may be used up next to the boundary between them. Otherwise, the
+        // call that opened the first window lies a whole window before the second.
         let twice = 2 * limits.capacity - i128::from(!limits.aligned);
         (elapsed_us < limits.period_us).then_some(twice)
     }
     fn bursts(limits: &Limits, forward: bool) -> i128 {
-        // If aligned, the clock may be set to just before an edge, which gives one more window.
+        // If aligned, the clock may be set to just before a boundary, which gives one more window.
         i128::from(forward) + i128::from(limits.aligned)
     }
 }
 
-/// The calls of the current window, which starts at `start`, and of the one before.
+/// The calls of the current window, which starts at `start`, and of the previous one.
 #[derive(Clone, Default)]
 pub struct SlidingWindow {
     pub(super) start: i128,
@@ -107,8 +107,8 @@ pub struct SlidingWindow {
 }
 
 impl SlidingWindow {
-    /// Moves the calls to the grid of `limits`: if off the grid, all that count are in the current
-    /// window.
+    /// Moves the windows to the grid of `limits`. If they were on another grid, all calls that
+    /// count move to the current window.
     fn on_grid(&self, limits: &Limits) -> Self {
         let start = floor_to(self.start, limits.period_us);
         if start == self.start {
@@ -118,7 +118,7 @@ impl SlidingWindow {
         Self { start, previous: Vec::new(), current }
     }
 
-    /// Returns the two windows at `now`, which may lie before the current one.
+    /// Returns the two windows as seen at `now`, which may lie before the current one.
     fn at(&self, limits: &Limits, now: i128) -> Self {
         let mut seen = self.on_grid(limits);
         let start = floor_to(now, limits.period_us);
@@ -159,7 +159,7 @@ impl Oracle for SlidingWindow {
         let more = take_off(&mut self.current, cost);
         take_off(&mut self.previous, more);
         if self.current.is_empty() {
-            // The rest counts in the window before, if there is one.
+            // The units left count in the previous window, if there is one.
             let before = self.start - limits.period_us;
             let start = if before < 0 { self.start } else { before };
             let current = std::mem::take(&mut self.previous);
@@ -172,7 +172,7 @@ impl TryFrom<State<'_>> for SlidingWindow {
     type Error = Unexplained;
     fn try_from(state: State<'_>) -> Result<Self, Unexplained> {
         let state = expect_state!(state, SlidingWindow);
-        // Above the largest count the state no longer adds up.
+        // Above the largest count, the two counters cannot be added any more.
         if state.previous + state.current > sliding_window::State::COUNT_MAX {
             return Err(Unexplained);
         }
@@ -204,7 +204,7 @@ impl Subject for Sliding {
         let read = |start, previous, current| SlidingWindow { start, previous, current };
         let at = i128::from(counts.start.as_us());
         let start = floor_to(at, limits.period_us);
-        // Off the grid the counts are added up, but not beyond the largest.
+        // On another grid, the counts are added up, at most to the largest count.
         let is_on_grid = start == at;
         Ok(if is_on_grid {
             read(at, vec![previous], vec![current])
@@ -220,15 +220,16 @@ impl Subject for Sliding {
         limits.period_us
     }
     fn longest_wait_us(limits: &Limits, cost: i128) -> i128 {
-        // To the end of a window used up at its start, and until enough of it has faded.
+        // Until the end of a window that was used up at its start, and until enough of it has
+        // faded.
         limits.period_us + div_ceil(limits.period_us * cost, limits.capacity)
     }
     fn most(limits: &Limits, elapsed_us: i128) -> Option<i128> {
         (elapsed_us < limits.period_us).then_some(2 * limits.capacity - 1)
     }
     fn bursts(_limits: &Limits, _forward: bool) -> i128 {
-        // Even if set back, the clock may show the end of a window, in which the one before hardly
-        // counts.
+        // Even if set back, the clock may show the end of a window, at which the previous one
+        // hardly counts.
         1
     }
 }
