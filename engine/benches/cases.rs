@@ -28,7 +28,7 @@ pub enum Step {
     Parse,
     /// Decodes the state.
     Decode,
-    /// Decides on state, now and cost.
+    /// Decides the call.
     Decide,
     /// Encodes the new state.
     Encode,
@@ -47,7 +47,7 @@ impl Step {
     }
 }
 
-/// Returns each algorithm twice: with one unit used, and with nothing left.
+/// Returns two cases of each algorithm: one unit used, and nothing left.
 pub fn all() -> Vec<Case> {
     let cases = |algorithm: Algorithm| {
         let mut durations = [&b"1h"[..], b"2h", b"1d"].into_iter();

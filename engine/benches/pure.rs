@@ -1,4 +1,4 @@
-//! The time of the engine's steps: `make bench-pure`.
+//! Measures the steps of the engine: `make bench-pure`.
 
 #[path = "cases.rs"]
 mod cases;

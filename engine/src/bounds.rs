@@ -1,4 +1,4 @@
-//! The arguments of the limiters: each has a type, and each type its bounds.
+//! The arguments of the limiters. Each kind of argument has a type that enforces its bounds.
 //!
 //! Every value is in range by its type, so later arithmetic cannot overflow and needs no checks.
 //! The largest products, `rate x elapsed` with 10^12 x 2^53 us and a sliding window's `previous x
@@ -18,7 +18,8 @@ pub struct Cost(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Period(Span);
 
-/// The number of slots into which a sliding log divides its window once its limit exceeds it.
+/// The number of slots into which a sliding log divides its window once its limit exceeds that
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slots(u32);
 
@@ -30,7 +31,7 @@ pub struct Refill {
     period: Period,
 }
 
-/// The reason why three values in range do not make a [`Refill`].
+/// The reason why three values, each in range, do not form a valid [`Refill`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefillError {
     /// `rate / period` is above [`Refill::RATE_MAX_PER_US`].
@@ -44,7 +45,7 @@ impl Limit {
     pub const MIN: u64 = 1;
     /// The largest limit.
     pub const MAX: u64 = 1_000_000_000_000;
-    /// The largest number of free attempts, and of holders.
+    /// The largest number of free attempts, and of lease holders.
     pub const ATTEMPTS_MAX: Self = Self(1_000_000);
 
     /// Returns a limit of `units`; `None` if out of bounds.
@@ -114,10 +115,10 @@ impl Period {
 impl Slots {
     /// The fewest slots: a unit then counts at most a sixteenth of the window too long.
     pub const MIN: u32 = 16;
-    /// The most slots: a state of about 800 kB, and half as much again until dead entries are
+    /// The most slots: a state of about 800 kB, or half as much again before dead entries are
     /// dropped.
     pub const MAX: u32 = 65_536;
-    /// The default.
+    /// The default number of slots.
     pub const DEFAULT: Self = Self(1_024);
 
     /// Returns a number of slots; `None` if out of bounds.
@@ -141,7 +142,7 @@ impl Refill {
     ///
     /// # Errors
     ///
-    /// Returns [`RefillError::RateTooHigh`], then [`RefillError::RefillTooLong`].
+    /// Returns [`RefillError::RateTooHigh`] or, checked next, [`RefillError::RefillTooLong`].
     pub fn new(capacity: Limit, rate: Limit, period: Period) -> Result<Self, RefillError> {
         if rate.units() > Self::RATE_MAX_PER_US * period.as_us() {
             return Err(RefillError::RateTooHigh);

@@ -23,7 +23,7 @@ pub enum Verdict {
         wait: Span,
     },
     /// The call is denied. The same call is allowed after `retry_after` if no other call comes, and
-    /// not before: exact to the microsecond, rounded up if an instant is finer.
+    /// not earlier. The time is exact to the microsecond, rounded up from nanoseconds.
     Denied {
         /// The time until the same call is allowed.
         retry_after: Span,
@@ -40,24 +40,25 @@ pub enum Verdict {
 pub struct Decision {
     /// The verdict.
     pub verdict: Verdict,
-    /// The requested capacity.
+    /// The rule's limit or capacity.
     pub limit: Limit,
     /// The cost that would still be allowed right after this decision, rounded down.
     pub remaining: u64,
     /// The time until the key has its full allowance back if no call comes, rounded up to the
-    /// microsecond; zero if it has it.
+    /// microsecond; zero if nothing is used.
     pub reset_after: Span,
 }
 
-/// A state to store, and its end.
+/// A state to store, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Next<S> {
     /// The state.
     pub state: S,
     /// The instant of expiry, rounded up to the microsecond. From then on, under the limits that
-    /// wrote it, the state decides like a missing one.
+    /// wrote it, the state counts as a missing one.
     pub lapses_at: Instant,
-    /// The additional time for which its key may live, so that not every call has to extend it.
+    /// The time by which the key may outlive the state, so that not every call has to extend its
+    /// expiry.
     pub ttl_slack: Span,
 }
 
@@ -101,14 +102,14 @@ impl Verdict {
 }
 
 impl<S> Next<S> {
-    /// Makes a state with a fixed end: its key lives exactly until then.
+    /// Makes a state with a fixed expiry: its key lives exactly until then.
     pub const fn until(lapses_at: Instant, state: S) -> Self {
         Self { state, lapses_at, ttl_slack: Span::ZERO }
     }
 
-    /// Makes a state whose end moves with every call: its key may live longer by an eighth of
-    /// `span`, the longest time that such a state counts. Extending it each time would cost a tenth
-    /// of the call.
+    /// Makes a state whose expiry moves with every call. Its key may live longer by an eighth of
+    /// `span`, the longest time that such a state counts: extending the key's expiry in every call
+    /// would take a tenth of the call's time.
     pub const fn drifting(lapses_at: Instant, span: Span, state: S) -> Self {
         Self { state, lapses_at, ttl_slack: span.eighth() }
     }

@@ -1,8 +1,8 @@
 //! Rate limiting as pure functions: they take a stored state, an instant and a cost, and return a
 //! decision and the change to store.
 //!
-//! The crate knows no server, does no I/O, reads no clock and uses no float, and no decision
-//! allocates.
+//! The crate does not depend on a server, does no I/O, reads no clock and uses no floats. No
+//! decision allocates.
 //!
 //! The caller stores the bytes of a key, and passes the instant:
 //!
@@ -38,7 +38,7 @@
 //! | [`fields`], [`msgpack`] | a state as named numbers, and the arrays that states are stored as |
 //! | [`call`] | deciding, charging and refunding a call, for every algorithm |
 //! | [`algorithms`] | the table of algorithms, and a file for each |
-//! | [`calendar`], [`reservations`] | periods; a window with reservations |
+//! | [`calendar`], [`reservations`] | calendar periods; windows with reservations |
 //! | [`leases`], [`redis_cell`], [`rule_set`] | permits, redis-cell's GCRA, several rules at once |
 //! | [`state`] | the codec: bytes of a key to a state and back |
 //! | [`policy`], [`grammar`] | named limits; the only parser of arguments |

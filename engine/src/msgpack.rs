@@ -1,8 +1,8 @@
 //! The subset of MessagePack for states: a short array of a kind and unsigned numbers, each in its
 //! shortest encoding, which is the only one accepted.
 //!
-//! Written by hand because every call needs it: it takes a fifth of the instructions of a generic
-//! decoder whose result is encoded again to check the encoding. Tests compare the two.
+//! It is written by hand because every call needs it. Decoding takes a fifth of the instructions of
+//! a generic decoder whose result is encoded again to check the encoding. Tests compare the two.
 
 use std::io::Write as _;
 
@@ -15,14 +15,14 @@ const LEN_MAX: usize = 29;
 
 /// The header of an empty array; the number of elements is added.
 const FIXARRAY: u8 = 0x90;
-/// The largest number that is its own encoding.
+/// The largest number that is encoded as one byte.
 const FIXINT_MAX: u8 = 0x7f;
 const UINT8: u8 = 0xcc;
 const UINT16: u8 = 0xcd;
 const UINT32: u8 = 0xce;
 const UINT64: u8 = 0xcf;
 
-/// One array, without an allocation.
+/// An encoded array, held without an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Array {
     bytes: [u8; LEN_MAX],
@@ -43,7 +43,7 @@ impl Array {
         array
     }
 
-    /// Encodes the decimal digits of a number, without an array.
+    /// Encodes a number as decimal digits instead of an array.
     pub fn digits(number: u64) -> Self {
         let mut bytes = [0; LEN_MAX];
         let mut rest = bytes.as_mut_slice();
@@ -80,8 +80,8 @@ impl Array {
     }
 }
 
-/// Encodes the array of a kind and more numbers than fit in an [`Array`]. It is rarely written, and
-/// a larger [`Array`] would slow down every call, which copies it.
+/// Encodes the array of a kind and more numbers than fit in an [`Array`]. Such an array is rarely
+/// written, and a larger [`Array`] would slow down every call, which copies it.
 #[cold]
 pub fn long_array<const N: usize>(kind: i8, numbers: [u64; N]) -> Vec<u8> {
     let [kind_byte] = kind.to_be_bytes();
@@ -97,8 +97,8 @@ pub fn long_array<const N: usize>(kind: i8, numbers: [u64; N]) -> Vec<u8> {
 ///
 /// # Errors
 ///
-/// Returns [`NotAState`] if it does not hold `N` numbers, or encodes one otherwise than
-/// [`Array::new`].
+/// Returns [`NotAState`] if the array does not hold `N` numbers, or if one is not encoded as
+/// [`Array::new`] encodes it.
 #[inline(always)]
 pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), NotAState> {
     let ([header, _kind], mut rest) = bytes.split_first_chunk().ok_or(NotAState)?;
@@ -117,7 +117,7 @@ pub fn split_numbers<const N: usize>(bytes: &[u8]) -> Result<([u64; N], &[u8]), 
 #[inline(always)]
 pub fn split_number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let (first, rest) = bytes.split_first()?;
-    // The module does not write a number for which a shorter encoding exists.
+    // Numbers up to `too_small` have a shorter encoding, which the module writes instead.
     let (number, too_small, rest) = match *first {
         number @ ..=FIXINT_MAX => return Some((number.into(), rest)),
         UINT8 => {

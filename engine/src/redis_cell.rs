@@ -6,7 +6,8 @@
 //! is rounded *down* to the nanosecond; times in replies are whole seconds; nothing tells a debt
 //! from a clock that stepped back, so there is no repair.
 //!
-//! At most `limit + t / T` in any stretch `t`: faster than requested by less than 1 ns per unit.
+//! Allows at most `limit + t / T` units in any stretch of time `t`. The interval is shorter than
+//! requested by less than 1 ns.
 //!
 //! Source: the README of redis-cell 0.5.
 
@@ -14,11 +15,11 @@ use crate::bounds::{Cost, Limit, Refill};
 use crate::decision::Next;
 use crate::time::Instant;
 
-/// The rest from which a second counts as begun.
+/// The smallest remainder that counts as one more second.
 const COUNTED_REST_NS: u64 = 1_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The rule: `limit` at once, and `count` per `period` in the long run.
+/// The rule: `limit` units at once, and `count` units per `period` in the long run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisCell {
     /// The `max_burst` of redis-cell, plus one.
@@ -29,7 +30,7 @@ pub struct RedisCell {
     tolerance_ns: u64,
 }
 
-/// The stored debt of time.
+/// The stored theoretical arrival time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     /// The theoretical arrival time, in nanoseconds since the Unix epoch.
@@ -43,8 +44,8 @@ pub enum Verdict {
     Allowed,
     /// The call is denied for now.
     Limited {
-        /// The time until the same call is allowed if no other call comes, at least one second; a
-        /// rest below a millisecond is dropped.
+        /// The time until the same call is allowed if no other call comes, at least one second. A
+        /// remainder below a millisecond is dropped.
         retry_after_s: u64,
     },
     /// The call can never be allowed: it takes more than the limit.
@@ -60,8 +61,8 @@ pub struct Decision {
     pub limit: Limit,
     /// The units still allowed right after this decision, rounded down.
     pub remaining: u64,
-    /// The time until the full allowance is back if no call comes; a rest below a millisecond is
-    /// dropped.
+    /// The time until the full allowance is back if no call comes. A remainder below a millisecond
+    /// is dropped.
     pub reset_after_s: u64,
 }
 
@@ -75,13 +76,14 @@ pub struct Outcome {
 }
 
 impl State {
-    /// The latest arrival time, in the year 2262: the others store it in 64 bits with a sign.
+    /// The latest arrival time, in the year 2262: redis-cell and Dragonfly store a signed 64-bit
+    /// number.
     pub const ARRIVAL_MAX_NS: u64 = i64::MAX as u64;
 }
 
 impl RedisCell {
-    /// Makes the rule of a refill. The emission interval is rounded down to the nanosecond; no
-    /// refill is faster than one unit per nanosecond.
+    /// Makes the rule of a refill. The emission interval is rounded down to the nanosecond. It is
+    /// never 0, since no refill is faster than one unit per nanosecond.
     pub fn new(refill: Refill) -> Self {
         let interval_ns = refill.period().as_us() * 1_000 / refill.rate().units();
         // At most 36,525 days, 3.2 x 10^18.
@@ -89,13 +91,13 @@ impl RedisCell {
         Self { limit: refill.capacity(), interval_ns, tolerance_ns }
     }
 
-    /// Decides a call of `quantity` at `now` on the stored state. Changes nothing. A quantity of 0
-    /// takes nothing: it is limited while more is owed than the limit, as after the limit was
-    /// lowered.
+    /// Decides a call of `quantity` at `now` on the stored state. The outcome holds the state to
+    /// store. A quantity of 0 takes nothing. It is limited while more units are owed than the
+    /// limit, which happens after the limit was lowered.
     pub fn decide(&self, stored: Option<State>, now: Instant, quantity: Cost) -> Outcome {
         let now_ns = now.as_us().saturating_mul(1_000);
         let owed_ns = stored.map_or(0, |state| state.arrival_ns.saturating_sub(now_ns));
-        // A later arrival time than the last one cannot be stored, so no call may lead there.
+        // Arrival times above the maximum cannot be stored, so no call may exceed it.
         let tolerance_ns = self.tolerance_ns.min(State::ARRIVAL_MAX_NS.saturating_sub(now_ns));
         let taken_ns = u128::from(quantity.units()) * u128::from(self.interval_ns);
         let wanted_ns = u128::from(owed_ns) + taken_ns;
@@ -127,7 +129,7 @@ impl RedisCell {
     }
 }
 
-/// Converts to whole seconds, plus one for a rest of at least a millisecond.
+/// Converts to whole seconds, plus one for a remainder of at least a millisecond.
 fn seconds(ns: u64) -> u64 {
     ns / SECOND_NS + u64::from(ns % SECOND_NS >= COUNTED_REST_NS)
 }

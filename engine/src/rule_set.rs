@@ -4,7 +4,8 @@
 //! first. Otherwise it is that of the rule with the longest wait, so that after this time all rules
 //! allow the call.
 //!
-//! A rule in shadow mode affects neither: it allows the call in any case.
+//! A rule in shadow mode does not affect the verdict. It gives the reply only if no rule is
+//! enforced.
 
 use crate::bounds::Cost;
 use crate::decision::{Decision, Verdict};
@@ -14,13 +15,13 @@ use crate::decision::{Decision, Verdict};
 pub struct Row {
     /// The rule's own decision.
     pub decision: Decision,
-    /// The units the call takes under it.
+    /// The units the call takes under this rule.
     pub cost: Cost,
     /// The enforcement of a policy's rule; `None` for any other rule, which is always enforced.
     pub force: Option<Force>,
 }
 
-/// Says if the decision of a policy's rule is enforced.
+/// The enforcement of the decision of a policy's rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Force {
     /// The decision is the reply.
@@ -41,13 +42,13 @@ impl Row {
     }
 }
 
-/// Returns the index of the deciding rule among `rows`; the first of equal ones, and 0 for no
-/// rules.
+/// Returns the index of the deciding rule among `rows`: the first of equal ones, or 0 if there are
+/// no rules.
 ///
-/// If the call is denied, the longest wait in whole ms, as in the reply, decides; never is the
-/// longest. If it is allowed, the rule that allows the fewest further such calls decides, then the
-/// one with the fewest units left; a cost of 0 never runs out. Rules in shadow mode come after all
-/// others.
+/// For a denied call, the rule with the longest wait decides, in whole ms as in the reply. A rule
+/// that never allows the call counts as the longest wait. For an allowed call, the rule that allows
+/// the fewest more calls of its cost decides, then the one with the fewest units left. A cost of 0
+/// allows any number of calls. Rules in shadow mode come after all others.
 pub fn deciding(rows: &[Row]) -> usize {
     let denied = rows.iter().any(Row::denies);
     let precedence = |row: &Row| match row.decision.verdict {
@@ -62,7 +63,8 @@ pub fn deciding(rows: &[Row]) -> usize {
     ranked.reduce(|first, next| if next.1 > first.1 { next } else { first }).map_or(0, |(at, _)| at)
 }
 
-/// Returns the number of further such calls, rounded down; unlimited for a cost of 0.
+/// Returns the number of further calls of the same cost that the rule allows, rounded down;
+/// unlimited for a cost of 0.
 fn calls_left(row: &Row) -> u64 {
     row.decision.remaining.checked_div(row.cost.units()).unwrap_or(u64::MAX)
 }

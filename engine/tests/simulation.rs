@@ -10,7 +10,7 @@
 
 #[path = "simulation/cluster.rs"]
 mod cluster;
-// The end-to-end suite uses more of it than a simulation.
+// Written for the end-to-end suite; a simulation uses only a part of it.
 #[path = "../../tests/e2e/support/random.rs"]
 #[allow(dead_code)]
 mod random;

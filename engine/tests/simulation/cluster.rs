@@ -1,8 +1,8 @@
 //! The servers of a run: their memory, their disks, and the writes in transit.
 //!
 //! Next to the bytes, every copy holds the naive model at the time they were written, and the
-//! number of calls that had been allowed by then. So whichever copy serves in the end, the expected
-//! answers and the calls it never received are known.
+//! number of calls that had been allowed by then. Whichever copy serves in the end, the expected
+//! answers and the calls that it never received are therefore known.
 
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub struct Copy<M> {
     pub key: Key,
     pub expire_at_ms: i128,
     pub model: M,
-    /// The number of the last allowed call that it includes.
+    /// The number of the last allowed call that the copy includes.
     pub knows: u64,
 }
 
@@ -55,7 +55,7 @@ pub struct Cluster<M> {
     pub primary: Node<M>,
     pub replica: Node<M>,
     link: VecDeque<Sent<M>>,
-    /// Whether nothing is sent until the replica has copied everything again.
+    /// Whether the link is cut: nothing is sent until the replica has copied everything again.
     is_cut: bool,
 }
 
@@ -69,8 +69,8 @@ impl<M> Copy<M> {
         self.key.bytes.is_some() && now.div_euclid(1_000) > self.expire_at_ms
     }
 
-    /// Returns the effects of a write on this copy: whole or a patch, and a new expiry only if the
-    /// present one no longer serves.
+    /// Returns the effects of a write on this copy: the whole value or a patch, and a new expiry
+    /// only if the current one is out of the range that the write allows.
     fn effects(&self, write: &Write) -> Vec<Effect> {
         let Write::Keep { change, lapses_at, ttl_slack } = write else {
             return vec![Effect::Delete];
@@ -120,7 +120,7 @@ impl<M: Clone + Default> Cluster<M> {
         self.send(Sent { effects, lapses_at, model, knows });
     }
 
-    /// Drops the key, which has expired, on the primary.
+    /// Deletes the key, which has expired, on the primary, and sends the deletion.
     pub fn delete(&mut self) {
         let Copy { key, knows, .. } = &self.primary.memory;
         let (lapses_at, knows) = (key.lapses_at, *knows);
@@ -143,7 +143,7 @@ impl<M: Clone + Default> Cluster<M> {
         arriving
     }
 
-    /// Loses the writes in transit, and sends nothing more.
+    /// Loses the writes in transit, and cuts the link.
     pub fn cut(&mut self) {
         self.link.clear();
         self.is_cut = true;

@@ -32,7 +32,7 @@ struct Admission {
     number: u64,
     at_us: i128,
     cost: i128,
-    /// The number of extra bursts that the clock had allowed until then.
+    /// The number of additional bursts that changes of the clock had made possible until then.
     bursts: i128,
     /// Whether the server that had recorded it was lost.
     is_lost: bool,
@@ -40,15 +40,16 @@ struct Admission {
 
 pub struct Run<S: Subject> {
     random: Random,
-    /// Usually one. In some runs two share the key; then only the model can tell the right result.
+    /// Usually one rule. In some runs two rules share the key: only the model then knows the right
+    /// result.
     rules: Vec<Limits>,
     cluster: Cluster<S::Model>,
-    /// By a correct clock.
+    /// The true time, as a correct clock shows it.
     time_us: i128,
     admissions: Vec<Admission>,
     bursts: i128,
     was_set_back: bool,
-    /// Whether there are charges and refunds too: then only the model can tell the right result.
+    /// Whether there are charges and refunds too: only the model then knows the right result.
     settles: bool,
     pub counts: Counts,
 }
@@ -60,7 +61,7 @@ fn clock<M>(node: &Node<M>, time_us: i128) -> i128 {
 impl<S: Subject> Run<S> {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        // The first numbers of neighbouring seeds are similar.
+        // The first numbers of neighbouring seeds are similar, so they are skipped.
         for _ in 0..16 {
             random.next();
         }
@@ -113,7 +114,7 @@ impl<S: Subject> Run<S> {
         clock(&self.cluster.primary, self.time_us)
     }
 
-    /// Makes a deciding call on the primary; checks the model's answer and every bound.
+    /// Makes a call on the primary. Compares the answer with the model's, and checks every bound.
     fn call(&mut self) -> Result<(), String> {
         self.expire()?;
         let rule = self.random.below(self.rules.len() as u64) as usize;
@@ -153,7 +154,7 @@ impl<S: Subject> Run<S> {
                 self.counts.hit("keys refunded to nothing");
             }
             let knows = copy.knows + u64::from(takes);
-            // Numbers continue from the last admission, even if that was lost with a server.
+            // Numbers continue from the last allowed call, even if that was lost with a server.
             let number = self.admissions.last().map_or(0, |last| last.number) + 1;
             let knows = if takes { number } else { knows };
             self.cluster.commit(&write, model, knows);
@@ -170,7 +171,8 @@ impl<S: Subject> Run<S> {
             .map_err(|said| format!("{shown}: {answer:?}: {said}"))
     }
 
-    /// Checks that only a clock that was set back adds to a wait, and at most one span.
+    /// Checks that a wait is longer than under a steady clock only if a clock was set back, and by
+    /// at most one span.
     fn check_wait(&mut self, limits: &Limits, cost: i128, answer: Answer) -> Result<(), String> {
         if self.settles || self.rules.len() > 1 || cost > limits.capacity {
             return Ok(());
@@ -187,8 +189,8 @@ impl<S: Subject> Run<S> {
     }
 
     /// Checks every stretch of true time up to the last call: it allows no more than under a
-    /// correct clock, plus one burst for each time the clock was set, plus the calls the server
-    /// never received.
+    /// correct clock, plus one burst for each time the clock was set, plus the calls that the
+    /// server never received.
     fn check_admissions(&mut self) -> Result<(), String> {
         let [limits] = self.rules[..] else { return Ok(()) };
         if self.settles {
@@ -233,7 +235,7 @@ impl<S: Subject> Run<S> {
         self.counts.hit("disks synced");
     }
 
-    /// Sets the clock of a server; for the primary, checks the answers under the new time at once.
+    /// Sets the clock of a server. For the primary, checks the waits under the new time at once.
     fn set_a_clock(&mut self) -> Result<(), String> {
         let step_us = Step::draw_set(&mut self.random).us(S::span_us(&self.rules[0]));
         if self.random.below(4) == 0 {
@@ -255,7 +257,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    /// Follows a change of the deciding clock: it was set, or another server decides.
+    /// Records a change of the clock that decides: it was set, or another server took over.
     fn clock_has_moved(&mut self, before: i128) {
         let now = self.now();
         self.was_set_back |= now < before;
@@ -293,7 +295,7 @@ impl<S: Subject> Run<S> {
         self.forget_what_is_not_known();
     }
 
-    /// Marks the calls that the copy in service does not include as lost.
+    /// Marks the calls as lost that the copy in service does not include.
     fn forget_what_is_not_known(&mut self) {
         let knows = self.cluster.primary.memory.knows;
         for admission in self.admissions.iter_mut().filter(|one| one.number > knows) {
@@ -321,7 +323,7 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Drops an expired key like the server, and checks that it no longer counts.
+    /// Deletes an expired key as the server does, and checks that it no longer counts.
     fn expire(&mut self) -> Result<(), String> {
         let now = self.now();
         let copy = &self.cluster.primary.memory;
@@ -340,7 +342,7 @@ impl<S: Subject> Run<S> {
     }
 }
 
-/// The events without which a simulation proves little.
+/// The events that must happen in a simulation for its result to mean something.
 const MUST_HAPPEN: [&str; 20] = [
     "allowed",
     "allowed calls lost",
@@ -377,7 +379,7 @@ impl Counts {
         other.0.iter().for_each(|(name, number)| self.add_to(name, *number));
     }
 
-    /// Fails if many runs never came to one of the events to be tested.
+    /// Fails if one of these events never happened in many runs.
     pub fn check_that_all_happened(&self) {
         if self.0.get("runs").is_some_and(|runs| *runs >= 500) {
             for name in MUST_HAPPEN {
