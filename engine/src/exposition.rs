@@ -20,12 +20,12 @@ impl Exposition {
         self.text.reserve(bytes);
     }
 
-    /// Starts a family of a counter, which only grows until a restart. Its name ends in `_total`.
+    /// Starts the family of a counter, which only grows until a restart. Its name ends in `_total`.
     pub fn counter(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         Family { text: &mut self.text, name, help, kind: "counter", is_open: false }
     }
 
-    /// Starts a family of a current value.
+    /// Starts the family of a gauge, whose value may fall.
     pub fn gauge(&mut self, name: &'static str, help: &'static str) -> Family<'_> {
         Family { kind: "gauge", ..self.counter(name, help) }
     }
@@ -36,7 +36,7 @@ impl Exposition {
     }
 }
 
-/// The samples of one name.
+/// The samples with one name.
 #[derive(Debug)]
 pub struct Family<'a> {
     text: &'a mut String,
@@ -80,9 +80,10 @@ impl Family<'_> {
     }
 }
 
-/// Adds the value of a label in the form it has between quotation marks.
+/// Adds the value of a label, escaped for use between quotation marks.
 fn push_escaped(text: &mut String, value: &str) {
-    // The usual case. A fold has no early exit, unlike `any`, so it checks many bytes at a time.
+    // Usually nothing has to be escaped. A fold has no early exit, unlike `any`, so it checks many
+    // bytes at a time.
     let is_special = |byte| matches!(byte, b'\\' | b'"' | b'\n');
     if !value.bytes().fold(false, |found, byte| found | is_special(byte)) {
         text.push_str(value);
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn family_writes_its_head_once_and_only_with_a_sample() {
+    fn family_writes_its_header_once_and_only_with_a_sample() {
         let mut exposition = Exposition::default();
         let mut family = exposition.counter("calls_total", "Calls.");
         family.sample(&[], 1);

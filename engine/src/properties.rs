@@ -1,8 +1,8 @@
-//! One property suite for all limiters, against the naive models of `oracle.rs`.
+//! One property suite for all limiters, compared with the naive models of `oracle.rs`.
 //!
-//! A case is a rule or two on one key and a schedule of calls, with a clock that moves freely.
-//! Calls go through the codec, as in the server, so the comparison is of what a client would see.
-//! Ten thousand cases each; `PROPTEST_CASES=100000` runs more.
+//! A case is one or two rules on one key and a schedule of calls, under a clock that may move in
+//! any direction. Calls go through the codec, as on a server, so the suite compares what a client
+//! would see. It runs ten thousand cases of each property; `PROPTEST_CASES=100000` runs more.
 
 mod rule_set;
 
@@ -28,7 +28,7 @@ struct Call {
     cost: Share,
 }
 
-/// Checks the algorithm's bound in every stretch that ends with the last of `calls`.
+/// Checks the algorithm's bound in every stretch of time that ends with the last of `calls`.
 fn check_bound<S: Subject>(limits: &Limits, calls: &[(i128, i128)]) -> TestCaseResult {
     let Some((end, _)) = calls.last() else { return Ok(()) };
     let mut sum = 0;
@@ -95,13 +95,13 @@ fn costs() -> impl Strategy<Value = Share> {
     shares.prop_map(|(sixteenths, units)| Share { sixteenths, units })
 }
 
-/// Calls that are decided, in full or in part.
+/// Generates deciding calls, in full or partial.
 fn calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
     let verbs = prop_oneof![5 => Just(Verb::Decide), 1 => Just(Verb::Partly)];
     schedule(steps, rules, verbs)
 }
 
-/// Calls of any kind.
+/// Generates calls of any kind.
 fn any_calls(steps: impl Strategy<Value = Step>, rules: usize) -> impl Strategy<Value = Vec<Call>> {
     let verbs = prop_oneof![
         4 => Just(Verb::Decide),
@@ -127,7 +127,7 @@ impl Call {
         (now + self.step.us(S::span_us(limits))).clamp(0, CLOCK_MAX_US)
     }
 
-    /// Makes the call; `None` if it is refused.
+    /// Makes the call. Returns `None` if it is refused.
     fn make<S: Subject>(
         &self,
         key: &mut Key,
@@ -138,14 +138,15 @@ impl Call {
     }
 }
 
-/// Returns ten thousand cases, or as many more as `PROPTEST_CASES` asks for.
+/// Returns a configuration of ten thousand cases, or more if `PROPTEST_CASES` says so.
 pub(crate) fn config() -> Config {
     let cases = Config::default().cases.max(10_000);
     Config { cases, failure_persistence: None, ..Config::default() }
 }
 
-/// Checks that verdict and numbers match the model, for any clock and rule; that only repairs and
-/// calls that take or give something write; and that a retry, or the end of a debt, is exact.
+/// Checks that verdict and numbers match the model, for any clock and rule. Checks that only
+/// repairs, and calls that take or give back units, write. Checks that the promised time of a
+/// retry, or of the end of a debt, is exact.
 fn agrees_with_its_model<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
     let (mut twin, mut now) = (Twin::<S>::default(), NOW);
     for call in calls {
@@ -174,7 +175,7 @@ fn keeps_its_bound<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResul
     Ok(())
 }
 
-/// Checks that a state that has expired under the rule that wrote it decides like a missing one.
+/// Checks that a state that has expired under the rule that wrote it counts as a missing one.
 fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     let rule = S::rule(limits);
@@ -192,7 +193,7 @@ fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCa
         if of_none.is_some_and(|(_, wrote)| wrote == Wrote::State) {
             prop_assert_eq!(&lapsed.bytes, &none.bytes);
         }
-        // One microsecond earlier, something still counts.
+        // One microsecond earlier, the state still counts.
         if key.lapses_at > now {
             let before = key.peek(&rule, key.lapses_at - 1, 0);
             prop_assert!(before.reset_after_ms > 0);
@@ -201,14 +202,14 @@ fn a_lapsed_state_is_none<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCa
     Ok(())
 }
 
-/// Checks that no wait exceeds that under a steady clock by more than one span.
+/// Checks that stepping back lengthens no wait by more than one span, compared with a steady clock.
 fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
         now = call.now::<S>(limits, now);
         let cost = S::cost(call.cost.of(limits));
         let Some((answer, _)) = call.make::<S>(&mut key, limits, now) else { continue };
-        // A partial call waits for one unit.
+        // A partial call waits until one unit is free.
         let waits_for = if call.verb == Verb::Partly { cost.min(1) } else { cost };
         let longest_us = S::longest_wait_us(limits, waits_for) + S::span_us(limits);
         prop_assert!(answer.retry_after_ms <= oracle::div_ceil(longest_us, 1_000));
@@ -216,7 +217,7 @@ fn a_step_back_adds_one_span<S: Subject>(limits: &Limits, calls: &[Call]) -> Tes
     Ok(())
 }
 
-/// Checks that only allowed calls write, under any rule, while the clock does not step back.
+/// Checks that only allowed calls write, under any rule, as long as the clock does not step back.
 fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> TestCaseResult {
     let (mut key, mut now) = (Key::default(), NOW);
     for call in calls {
@@ -231,7 +232,7 @@ fn a_denial_writes_nothing<S: Subject>(rules: &[Limits], calls: &[Call]) -> Test
     Ok(())
 }
 
-/// Checks that a charge and its immediate refund leave all answers unchanged, then and later.
+/// Checks that a charge and its immediate refund leave all answers unchanged, at once and later.
 fn a_refund_undoes_a_charge<S: Subject>(
     limits: &Limits,
     calls: &[Call],
@@ -283,7 +284,7 @@ fn stays_small<S: Subject>(limits: &Limits, calls: &[Call]) -> TestCaseResult {
     Ok(())
 }
 
-/// Checks that the words of a rule parse as that rule.
+/// Checks that the text of a rule parses as that rule.
 fn words_read_as_their_rule<S: Subject>(limits: &Limits) -> TestCaseResult {
     let rule = S::rule(limits);
     let slots = Slots::new(limits.slots.try_into().expect("small")).expect("in bounds");
@@ -323,7 +324,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn agrees_with_its_model_of_charges_and_refunds(
+                fn agrees_with_its_model_with_charges_and_refunds(
                     rule in limits(),
                     calls in any_calls(any_steps(), 1),
                 ) {
@@ -331,7 +332,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn keeps_its_bound_under_a_good_clock(
+                fn stays_within_its_bound_under_a_steady_clock(
                     rule in limits(),
                     calls in calls(steps(), 1),
                 ) {
@@ -339,7 +340,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn takes_a_lapsed_state_for_none(
+                fn treats_an_expired_state_as_missing(
                     rule in limits(),
                     calls in any_calls(any_steps(), 1),
                 ) {
@@ -347,7 +348,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn adds_at_most_one_span_when_the_clock_steps_back(
+                fn adds_at_most_one_span_to_a_wait_when_the_clock_steps_back(
                     rule in limits(),
                     calls in calls(any_steps(), 1),
                 ) {
@@ -355,7 +356,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn writes_only_what_it_allows_while_the_clock_runs_forward(
+                fn writes_only_allowed_calls_while_the_clock_runs_forward(
                     rules in prop::collection::vec(limits(), 2),
                     calls in calls(steps(), 2),
                 ) {
@@ -371,7 +372,7 @@ macro_rules! suites {
                 }
 
                 #[test]
-                fn reads_its_words_as_its_rule(rule in limits()) {
+                fn parses_the_text_of_a_rule_as_that_rule(rule in limits()) {
                     words_read_as_their_rule::<$subject>(&rule)?;
                 }
 
@@ -393,10 +394,10 @@ crate::for_all_subjects!(suites);
 proptest! {
     #![proptest_config(config())]
 
-    /// A debt must not be forgiven because a caller's limit is smaller: two rules on one key would
-    /// refill each other without end.
+    /// Checks that a debt is not forgiven because another rule on the key has a smaller limit: two
+    /// rules would otherwise refill each other without end.
     #[test]
-    fn two_rules_on_one_key_never_earn_gcra_more_than_its_own_rate(
+    fn two_gcra_rules_on_one_key_each_stay_within_their_own_rate(
         rules in prop::collection::vec(limits(), 2),
         calls in calls(steps(), 2),
     ) {

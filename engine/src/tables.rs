@@ -37,7 +37,7 @@ impl Key {
     }
 }
 
-/// Makes the calls on one key, row by row, and compares.
+/// Makes the calls on one key, row by row, and compares the answers.
 fn check(rule: &Rule, rows: &[(i128, u64, Answer)]) {
     let mut key = Key::default();
     for (row, (at_ms, cost, expected)) in rows.iter().enumerate() {
@@ -104,7 +104,7 @@ fn an_aligned_fixed_window_opens_at_a_multiple_of_its_length() {
     check(
         &fixed(3, seconds(10), true),
         &[
-            (2_500, 1, (1, 2, 0, 7_500)),   // ends with the ten seconds
+            (2_500, 1, (1, 2, 0, 7_500)),   // ends at a multiple of 10 s
             (9_999, 3, (0, 2, 1, 1)),       // two are left, three requested
             (10_000, 3, (1, 0, 0, 10_000)), // a new window
         ],
@@ -120,13 +120,13 @@ fn a_fixed_window_of_15_per_10_s_allows_a_call_a_second() {
 }
 
 #[test]
-fn a_fixed_window_is_shared_with_and_without_aligned() {
+fn fixed_windows_with_and_without_aligned_share_their_state() {
     let mut key = Key::default();
     let (plain, aligned) = (fixed(3, seconds(10), false), fixed(3, seconds(10), true));
-    assert_eq!(key.call(&plain, 4_000, 2), (1, 1, 0, 10_000)); // opens off the boundary
-    assert_eq!(key.call(&aligned, 5_000, 1), (1, 0, 0, 5_000)); // the boundary ends it
+    assert_eq!(key.call(&plain, 4_000, 2), (1, 1, 0, 10_000)); // opens between two boundaries
+    assert_eq!(key.call(&aligned, 5_000, 1), (1, 0, 0, 5_000)); // ends at the boundary
     assert_eq!(key.call(&plain, 11_000, 1), (0, 0, 3_000, 3_000)); // still open without ALIGNED
-    assert_eq!(key.call(&aligned, 11_000, 1), (1, 2, 0, 9_000)); // dropped before its boundary
+    assert_eq!(key.call(&aligned, 11_000, 1), (1, 2, 0, 9_000)); // with ALIGNED, it ended at 10 s
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn a_sliding_window_weighs_the_previous_one_by_its_overlap() {
 }
 
 #[test]
-fn a_sliding_window_off_the_new_grid_counts_in_full() {
+fn sliding_window_off_the_new_grid_counts_in_full() {
     let mut key = Key::default();
     // Ten in a window of 7 s that starts at 1,699,999,995 s, off the grid of 20 s.
     key.call(&sliding(10, seconds(7)), 0, 10);
@@ -187,7 +187,7 @@ fn a_sliding_log_above_its_slots_rounds_instants_up() {
         &log(17, seconds(16), 16),
         &[
             (100, 17, (1, 0, 0, 16_900)), // counts from the next full second on
-            (16_999, 1, (0, 0, 1, 1)),    // held most of a slot longer than exact
+            (16_999, 1, (0, 0, 1, 1)),    // counts most of a slot too long
             (17_000, 1, (1, 16, 0, 16_000)),
         ],
     );
@@ -308,14 +308,14 @@ fn gcra_allows_a_burst_and_then_one_call_an_interval() {
 fn gcra_keeps_the_owed_time_when_the_limits_change() {
     let mut key = Key::default();
     key.call(&gcra(6, 10, seconds(60)), 0, 6);
-    // 36 s are owed under any limits, and a smaller rule does not forgive them.
+    // 36 s are owed under any limits, also under a smaller limit.
     assert_eq!(key.call(&gcra(2, 1, seconds(1)), 0, 1), (0, 0, 35_000, 36_000));
     assert_eq!(key.call(&gcra(6, 10, seconds(60)), 0, 1), (0, 0, 6_000, 36_000));
 }
 
 #[test]
 fn limiters_keep_a_rate_of_a_million_per_second() {
-    // A thousand in a millisecond; the key that lives a millisecond loses nothing.
+    // A thousand calls in a millisecond. The key lives for a millisecond, and no unit is lost.
     let rule = gcra(1_000, 1_000_000, seconds(1));
     check(
         &rule,
@@ -344,7 +344,7 @@ fn limiters_keep_the_highest_rate() {
     }
 }
 
-/// Checks the answer of a repair, one row per algorithm, with a state far ahead of the clock.
+/// Checks the answer when a state far ahead of the clock is repaired; one row per algorithm.
 #[test]
 fn state_far_ahead_of_the_clock_is_moved_to_now() {
     let ten = seconds(10);
@@ -420,7 +420,7 @@ fn a_rule_does_not_read_the_state_of_another_algorithm() {
 }
 
 #[test]
-fn a_refill_is_refused_beyond_its_bounds() {
+fn refill_beyond_its_bounds_is_rejected() {
     let day = Period::new(Span::from_days(1)).unwrap();
     let most = Period::new(Period::MAX).unwrap();
     let least = Period::new(Period::MIN).unwrap();

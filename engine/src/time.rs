@@ -29,8 +29,8 @@ impl Instant {
         self.0
     }
 
-    /// Returns the milliseconds since the epoch, rounded up: a key that expires then outlives the
-    /// instant.
+    /// Returns the milliseconds since the epoch, rounded up: a key with this expiry does not expire
+    /// before the instant.
     pub const fn as_ms_ceil(self) -> u64 {
         self.0.div_ceil(1_000)
     }
@@ -99,7 +99,7 @@ impl Span {
         self.0
     }
 
-    /// Returns the milliseconds, rounded up, so that a caller who waits that long does not come
+    /// Returns the milliseconds, rounded up, so that a caller that waits that long does not come
     /// early.
     pub const fn as_ms_ceil(self) -> u64 {
         self.0.div_ceil(1_000)

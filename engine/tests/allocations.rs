@@ -1,5 +1,5 @@
-//! A call allocates nothing in the engine: arguments, state, decision, new state and reply are
-//! borrowed or on the stack. Only a rewritten log is built on the heap.
+//! Checks that a call allocates nothing in the engine: arguments, state, decision, new state and
+//! reply are borrowed or on the stack. Only a rewritten log is built on the heap.
 
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::bounds::Slots;
@@ -26,12 +26,12 @@ thread_local! {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: by the contract of this function.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        // SAFETY: by the contract of this function.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.dealloc(start, layout) }
     }
 }
@@ -61,7 +61,7 @@ const SMALL: Limits =
 
 /// Calls `check` with each algorithm whose state has a fixed size, and the arguments of a call.
 ///
-/// The first call that names a zone reads it and keeps it, so one such call is made before.
+/// The first call that names a zone loads its data, so one call is made before `check`.
 fn for_fixed_sizes(check: impl Fn(Algorithm, &[&[u8]])) {
     for subject in AnySubject::ALL {
         let algorithm = subject.algorithm;
@@ -126,9 +126,9 @@ fn a_call_of_a_fixed_size_limiter_allocates_nothing() {
     });
 }
 
-/// Does what a call by a policy needs before and after its decision: parses it, looks up its
-/// policy, takes the stance and counts the outcome. Returns that stance, `None` for the call's own
-/// rule, and the number of allocations.
+/// Does all that a call by a policy needs except the decision: parses the call, looks up its
+/// policy, determines the effect on the key and counts the outcome. Returns that effect, or `None`
+/// if the call's own rule applies, and the number of allocations.
 fn use_policy<'a>(
     table: &mut Policies,
     read: impl FnOnce() -> Result<Usage<'a>, GrammarError>,
@@ -194,7 +194,7 @@ fn call_by_a_policy_allocates_only_for_the_first_call_of_an_unknown_name() {
 }
 
 #[test]
-fn a_call_of_the_command_of_redis_cell_allocates_nothing() {
+fn redis_cell_call_allocates_nothing() {
     let before = ALLOCATIONS.get();
     let request = grammar::redis_cell::throttle(&[b"1", b"3", b"10", b"1"]).expect("a valid call");
     let mut stored = None;
@@ -227,7 +227,7 @@ fn log_allocates_only_when_it_is_rewritten() {
 }
 
 #[test]
-fn a_foreign_value_of_another_kind_is_refused_without_an_allocation() {
+fn foreign_value_is_rejected_without_an_allocation() {
     for foreign in [&b"hello"[..], b"12345", b"", &[0x93, 0x01, 0x02, 0x03]] {
         let before = ALLOCATIONS.get();
         assert!(state::decode(foreign).is_err());

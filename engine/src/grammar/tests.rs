@@ -41,7 +41,7 @@ fn partial(request: Request) -> Request {
 }
 
 #[test]
-fn options_stand_in_any_order_and_any_case() {
+fn options_may_come_in_any_order_and_any_case() {
     let rows = [
         ("15 10", fixed(15, 10_000_000, false, 1)),
         ("15 10 COST 3", fixed(15, 10_000_000, false, 3)),
@@ -223,7 +223,7 @@ fn request_returns_the_first_error() {
 }
 
 #[test]
-fn peek_names_its_algorithm_first() {
+fn peek_takes_the_algorithm_before_its_arguments() {
     for algorithm in Algorithm::ALL {
         let name = algorithm.name().to_lowercase();
         let rule = example(algorithm);
@@ -295,14 +295,14 @@ fn quota_takes_a_unit_a_zone_and_a_start() {
 }
 
 #[test]
-fn partial_request_is_refused_in_full() {
+fn in_full_refuses_a_partial_request() {
     let whole = fixed(15, 10_000_000, false, 3);
     assert_eq!(whole.in_full(), Ok(whole));
     assert_eq!(partial(whole).in_full(), Err(GrammarError::PartialNotHere));
 }
 
 #[test]
-fn the_clock_is_frozen_moved_and_resumed() {
+fn clock_action_parses_freeze_advance_and_resume() {
     let day = Span::from_days(1);
     let latest = Instant::CLOCK_MAX;
     let rows = [

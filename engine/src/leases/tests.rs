@@ -87,7 +87,7 @@ fn release_returns_the_last_expiry_of_the_other_live_leases() {
 }
 
 #[test]
-fn held_back_call_takes_and_renews_no_permit() {
+fn call_denied_by_another_rule_neither_takes_nor_renews_a_permit() {
     let mut leases = Leases::default();
     let nobody = decide(&leases, b"a", (3, SECOND), NOW, Mode::HoldBack);
     leases.lease(b"a", 3, 60 * SECOND, NOW);
@@ -227,12 +227,12 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn a_lease_answers_as_the_naive_list_whatever_the_clock_does(calls in calls(any_steps())) {
+    fn lease_answers_match_the_naive_list_under_any_clock(calls in calls(any_steps())) {
         play(&calls, None)?;
     }
 
     #[test]
-    fn there_are_never_more_holders_than_the_limit(
+    fn holders_never_exceed_the_limit(
         calls in calls(good_steps()),
         limit in 1..=4_i128,
     ) {

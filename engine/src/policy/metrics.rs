@@ -105,7 +105,7 @@ mod tests {
     };
 
     #[test]
-    fn writes_every_counter_in_its_family_and_omits_unused_policies() {
+    fn metrics_include_every_counter_and_omit_unused_policies() {
         let mut statistics = Statistics::default();
         let now = Instant::from_us(1_700_000_000_000_042);
         statistics.key_of_policy(b"untouched");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_nothing_before_the_first_call() {
+    fn metrics_are_empty_before_the_first_call() {
         let mut statistics = Statistics::default();
         statistics.key_of_policy(b"search");
         assert_eq!(text(&statistics), "");

@@ -35,7 +35,7 @@ fn full_name_contains_its_policy() {
 }
 
 #[test]
-fn a_pattern_matches_as_keys_does() {
+fn pattern_matches_as_in_the_keys_command() {
     let rows = [
         ("*", "", true),
         ("*", "search@plan:gold", true),
@@ -79,7 +79,7 @@ fn a_pattern_matches_as_keys_does() {
 }
 
 #[test]
-fn hash_matches_the_draft() {
+fn fnv_1a_matches_the_values_in_its_draft() {
     assert_eq!(fnv_1a(b""), 0xcbf2_9ce4_8422_2325);
     assert_eq!(fnv_1a(b"foobar"), 0x8594_4171_f739_67e8);
 }
@@ -110,7 +110,7 @@ fn percentage_enforces_the_same_keys_in_every_version() {
 }
 
 #[test]
-fn percentage_enforces_its_share_of_keys_and_keeps_them_when_it_grows() {
+fn percentage_enforces_that_part_of_the_keys_and_keeps_them_when_it_grows() {
     let counts = [
         ("search", [0, 102, 1011, 2005, 4986, 9899, 10_000]),
         ("login", [0, 101, 989, 1970, 4909, 9892, 10_000]),
@@ -130,7 +130,7 @@ fn percentage_enforces_its_share_of_keys_and_keeps_them_when_it_grows() {
 }
 
 #[test]
-fn block_returns_the_time_until_it_ends() {
+fn block_returns_the_time_until_the_policy_expires() {
     let at = Instant::from_us;
     let policy = Name::new(b"a").expect("a name");
     let stance = |ends_at| Enforcement::Block.stance(policy, b"k", ends_at, at(1_000));

@@ -6,7 +6,7 @@ use crate::oracle::rule_set::{AnySubject, TwinOfAny, TwinPart, call_all};
 use crate::properties::{Call, NOW, any_calls, any_steps, config, limits};
 use proptest::prelude::*;
 
-/// Two limits for each of four keys.
+/// Generates four keys with two limits each.
 fn rules() -> impl Strategy<Value = Vec<(usize, [Limits; 2])>> {
     let key = (0..AnySubject::ALL.len(), [limits(), limits()]);
     prop::collection::vec(key, 4)
@@ -15,8 +15,9 @@ fn rules() -> impl Strategy<Value = Vec<(usize, [Limits; 2])>> {
 proptest! {
     #![proptest_config(config())]
 
-    /// Compares the rows, the deciding rule, the writes and the promised retry, for any combination
-    /// of algorithms, changing limits, charges and refunds in between, and any clock.
+    /// Compares the rows, the deciding rule, the writes and the promised retry time with those of
+    /// the models, for any combination of algorithms, changing limits, charges and refunds in
+    /// between, and any clock.
     #[test]
     fn several_rules_agree_with_their_models_and_take_all_or_nothing(
         keys in rules(),

@@ -33,14 +33,14 @@ fn integers(outcome: &Outcome) -> [i128; 5] {
     [limited, limit, decision.remaining.into(), retry_after_s, decision.reset_after_s.into()]
 }
 
-/// Returns the stored state, checked for its instant of expiry.
+/// Returns the state to store, and checks its expiry.
 fn kept(outcome: &Outcome) -> Option<State> {
     let next = outcome.next.as_ref()?;
     let Change::Whole(digits) = encode_decimal(&next.state) else { panic!("a small state") };
     assert_eq!(digits, Array::digits(next.state.arrival_ns));
     let read = decode_decimal(digits.as_slice()).expect("what is written reads");
     assert_eq!(read, next.state);
-    // It counts up to its own instant, rounded up to a microsecond, and not from then on.
+    // The state expires at its arrival time, rounded up to a microsecond.
     let ends_ns = i128::from(next.lapses_at.as_us()) * 1_000;
     assert!((0..1_000).contains(&(ends_ns - i128::from(read.arrival_ns))), "{next:?}");
     assert!(next.ttl_slack.is_zero());
@@ -50,7 +50,7 @@ fn kept(outcome: &Outcome) -> Option<State> {
 /// The instant in us, the quantity, and the reply.
 type Row = (i128, i128, [i128; 5]);
 
-/// Plays a table on one key, and on its model.
+/// Plays a table on one key and on its model.
 fn play(limits: CellLimits, table: &[Row]) {
     let rule = limits.rule().expect("a rule");
     let (mut state, mut model) = (None, CellKey::default());
@@ -71,7 +71,7 @@ const fn limits(max_burst: i128, count: i128, period_s: i128) -> CellLimits {
 #[test]
 fn replies_match_redis_cell_at_one_instant() {
     play(limits(15, 30, 60), &[(0, 1, [0, 16, 15, -1, 2])]);
-    // More than the limit: never, and the allowance stays whole.
+    // A quantity above the limit is never allowed, and takes nothing.
     play(limits(4, 1, 1), &[(0, 6, [1, 5, 5, -1, 0])]);
     // An interval of 8,571,428,571.4 ns: seven of them are 3 ns short of a minute.
     let resets = [9, 18, 26, 35, 43, 52, 60].into_iter().zip((0..7).rev());
@@ -93,7 +93,7 @@ fn units_refill_one_by_one_and_a_denial_takes_nothing() {
         (0, 1, [0, 5, 0, -1, 5]),
         (0, 1, [1, 5, 0, 1, 5]),
         (0, 1, [1, 5, 0, 1, 5]),
-        // Three came back, and one is taken again.
+        // Three units came back, and one is taken again.
         (3_000 * MS, 1, [0, 5, 2, -1, 3]),
         (3_100 * MS, 1, [0, 5, 1, -1, 4]),
         (4_000 * MS, 1, [0, 5, 1, -1, 4]),
@@ -112,7 +112,7 @@ fn units_refill_one_by_one_and_a_denial_takes_nothing() {
 }
 
 #[test]
-fn rest_of_a_millisecond_counts_as_a_second() {
+fn remainder_of_a_millisecond_counts_as_a_second() {
     // Intervals of 1.000 s, 1.001001001 s, 1.000400160 s, and 0.999000999 s.
     for (count, period_s, reset) in
         [(1, 1, 1), (999, 1_000, 2), (2_499, 2_500, 1), (1_001, 1_000, 1)]
@@ -167,7 +167,8 @@ fn clock_that_steps_back_is_not_repaired_and_a_denial_takes_nothing() {
 
 #[test]
 fn stored_arrival_always_fits_in_an_i64() {
-    // The allowance of a century at the end of the clock: the stored form ends in the year 2262.
+    // A limit worth a century, at the last instant of the clock: arrival times end in the year
+    // 2262.
     let rule = CellLimits { limit: 36_525, count: 1, period_s: 86_400 }.rule().unwrap();
     let now = Instant::CLOCK_MAX;
     let ends_ns = u64::try_from(i64::MAX).unwrap();
@@ -184,7 +185,7 @@ fn stored_arrival_always_fits_in_an_i64() {
     assert_eq!(taken, days / 1_000 * 1_000);
 }
 
-/// The steps of a schedule: the clock, the limits from then on, and the quantity.
+/// Generates the steps of a schedule: the clock, the limits from then on, and the quantity.
 fn steps() -> impl Strategy<Value = Vec<(i128, CellLimits, i128)>> {
     let size = prop_oneof![
         (1..=10_i128).boxed(),
@@ -216,7 +217,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_answer_is_that_of_the_naive_key(steps in steps()) {
+    fn answers_match_those_of_the_naive_key(steps in steps()) {
         let (mut state, mut model, mut now_us) = (None, CellKey::default(), NOW_US);
         for (forward_us, limits, quantity) in steps {
             now_us = (now_us + forward_us).max(0);
@@ -228,7 +229,7 @@ proptest! {
             state = kept(&outcome).or(state);
             prop_assert_eq!(state.map(|state| state.arrival_ns.into()), model.arrival_ns);
             if let Some(next) = &outcome.next {
-                // An expired state decides like a missing one.
+                // An expired state counts as a missing one.
                 let later = next.lapses_at.after(Span::from_us(quantity.unsigned_abs() as u64));
                 let at = |state| rule.decide(state, later, cost(1));
                 prop_assert_eq!(at(state), at(None));
@@ -244,7 +245,7 @@ proptest! {
     }
 
     #[test]
-    fn no_stretch_allows_more_than_the_limit_and_its_refill(
+    fn no_stretch_of_time_allows_more_than_the_limit_and_its_refill(
         steps in prop::collection::vec((0..=3_000_000_i128, 1..=6_i128), 1..60),
         (limit, count, period_s) in (1..=20_i128, 1..=50_i128, 1..=30_i128),
     ) {

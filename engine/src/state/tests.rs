@@ -186,8 +186,7 @@ fn assert_written_alike(state: &State<'_>, bytes: &[u8]) {
     match encode(&to_store(state)) {
         Change::Whole(whole) => assert_eq!(whole.as_slice(), bytes),
         Change::Patch { offset, entry } => assert_eq!([&bytes[..offset], &entry].concat(), bytes),
-        // A log may hold entries out of order, which are not written again: only its ends are
-        // checked.
+        // Only the ends of a log are checked: entries between them may be out of order.
         Change::Rewrite(_) | Change::Tail { .. } if matches!(state, State::SlidingLog(_)) => {}
         Change::Rewrite(whole) => assert_eq!(whole, bytes),
         // For a window with reservations, only the bytes of the window are written.
@@ -303,7 +302,7 @@ proptest! {
     #![proptest_config(crate::properties::config())]
 
     #[test]
-    fn fixed_size_states_read_as_they_were_written(
+    fn fixed_size_states_decode_as_they_were_encoded(
         us in 0..=Instant::MAX.as_us(),
         count in prop_oneof![0..300_u64, 0..Limit::MAX],
         fraction in 0..Period::MAX.as_us(),
@@ -354,7 +353,7 @@ proptest! {
     /// Checks that bytes decode if and only if a MessagePack library reads them and writes the same
     /// bytes again.
     #[test]
-    fn an_array_reads_as_a_messagepack_library_reads_it(
+    fn array_decodes_as_a_messagepack_library_decodes_it(
         bytes in prop_oneof![
             prop::collection::vec(any::<u8>(), 0..40).prop_map(|tail| [&KIND, &*tail].concat()),
             spelled_somehow(),
@@ -369,7 +368,7 @@ proptest! {
 
     /// Checks that a state stored over a log with a forged middle decodes again.
     #[test]
-    fn whatever_is_written_over_a_forged_log_reads_again(
+    fn state_written_over_a_forged_log_decodes_again(
         entries in prop::collection::vec((0..4_000_u64, 0..200_u64), 1..12),
         slot_us in 1..2_000_u64,
         limits in (1..300_u64, 1..4_u64),

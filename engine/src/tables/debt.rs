@@ -24,7 +24,7 @@ impl Key {
     }
 }
 
-/// Makes the calls on one key, row by row, and compares.
+/// Makes the calls on one key, row by row, and compares the answers.
 fn check(rule: &Rule, rows: &[(i128, Verb, u64, Answer)]) {
     let mut key = Key::default();
     for (row, (at_ms, verb, cost, expected)) in rows.iter().enumerate() {
@@ -42,7 +42,7 @@ fn a_charged_fixed_window_is_in_debt_until_it_ends_or_is_refunded() {
             (0, Decide, 1, (0, 0, 60_000, 60_000)),
             (0, Refund, 5, (1, 3, 0, 60_000)), // seven are used
             (0, Charge, 3, (1, 0, 0, 60_000)), // ten fit
-            (0, Charge, 0, (1, 0, 0, 60_000)), // and are no debt
+            (0, Charge, 0, (1, 0, 0, 60_000)), // ten units are no debt
             (0, Charge, 1, (0, 0, 60_000, 60_000)),
             (1_000, Charge, 0, (0, 0, 59_000, 59_000)), // cost 0 shows the debt
             (59_999, Refund, 0, (0, 0, 1, 1)),          // in a refund too
@@ -81,7 +81,7 @@ fn a_charged_sliding_window_is_in_debt_until_enough_has_faded() {
     check(
         &sliding(100, seconds(60)),
         &[
-            (window, Charge, 150, (0, 0, 80_000, 120_000)), // 100 are left a third into the next
+            (window, Charge, 150, (0, 0, 80_000, 120_000)), // 100 count a third into the next
             (window + 60_000 + 19_999, Charge, 0, (0, 0, 1, 40_001)),
             (window + 60_000 + 20_000, Charge, 0, (1, 0, 0, 40_000)),
             (window + 60_000 + 30_000, Charge, 30, (0, 0, 2_000, 90_000)), // 75 + 30
@@ -99,7 +99,7 @@ fn a_sliding_log_is_refunded_newest_first() {
             (0, Decide, 1, (1, 2, 0, 10_000)),
             (1_000, Decide, 2, (1, 0, 0, 10_000)),
             (2_000, Charge, 2, (0, 0, 9_000, 10_000)), // out of debt when the first two expire
-            (2_000, Refund, 3, (1, 1, 0, 9_000)),      // one at 0 s, one at 1 s
+            (2_000, Refund, 3, (1, 1, 0, 9_000)),      // left: one at 0 s, one at 1 s
             (10_000, Decide, 3, (0, 2, 1_000, 1_000)),
             (10_000, Decide, 2, (1, 0, 0, 10_000)),
             (11_000, Decide, 1, (1, 0, 0, 10_000)),
@@ -108,7 +108,7 @@ fn a_sliding_log_is_refunded_newest_first() {
     );
 }
 
-/// Returns the number of bytes of a change that are sent.
+/// Returns the number of bytes that a change sends to replicas.
 fn sent(write: Option<oracle::Write>) -> usize {
     match write {
         Some(oracle::Write::Keep { change, .. }) => match change {
@@ -121,8 +121,8 @@ fn sent(write: Option<oracle::Write>) -> usize {
     }
 }
 
-/// Returns the largest log, in entries, and the bytes sent per call and its refund, for traffic
-/// that fills a log and then repeatedly takes a row of calls and gives them back.
+/// Fills a log with `filled` calls, then makes and refunds `row` calls, `rows` times. Returns the
+/// largest number of entries, and the bytes sent per call and its refund.
 fn called_and_refunded(rule: &Rule, filled: usize, row: usize, rows: usize) -> (usize, usize) {
     let mut key = Key::default();
     let (mut at_ms, mut most_entries, mut bytes) = (0, 0, 0);
@@ -156,8 +156,8 @@ fn a_log_that_is_called_and_refunded_without_end_stays_small() {
             let case = format!("{entries} entries, {bytes} bytes: {filled} + {row} of {limit}");
             // The entries that count, and half as many without further effect.
             assert!(entries <= (filled + row + 1) * 3 / 2 + 2, "{case}");
-            // One entry, and its share of removing it; for a row, plus the root of the log's
-            // length.
+            // One entry, and a part of the bytes to remove it. For several calls in a row, also a
+            // part that grows with the square root of the log's length.
             let most = if row == 1 { 60 } else { 60 + 12 * (2 * (filled + row)).isqrt() };
             assert!(bytes <= most, "{case}");
         }
@@ -165,7 +165,7 @@ fn a_log_that_is_called_and_refunded_without_end_stays_small() {
 }
 
 #[test]
-fn refund_of_everything_deletes_the_key_and_of_nothing_writes_nothing() {
+fn full_refund_deletes_the_key_and_empty_refund_writes_nothing() {
     let ten = seconds(10);
     for rule in [
         fixed(3, ten, false),
@@ -228,7 +228,7 @@ fn new_capacity_caps_the_level_and_keeps_the_debt() {
         (token, 5, 0, 2_000, 7_000),
         (token, 20, 0, 2_000, 22_000), // no token was left, and none is now
         (leaky, 5, 0, 2_000, 7_000),   // the queue is cut to five
-        (leaky, 20, 8, 0, 12_000),     // twelve stand in a queue of twenty
+        (leaky, 20, 8, 0, 12_000),     // twelve are in a queue of twenty
     ];
     for (rule, capacity, remaining, clear_ms, reset_ms) in rows {
         let mut key = Key::default();
@@ -290,7 +290,7 @@ fn debt_longer_than_the_tolerance_is_not_repaired() {
     key.act(Charge, &rule, 0, 12);
     assert_eq!(key.act(Decide, &rule, 0, 1), ((0, 0, 18_000, 72_000), Wrote::Nothing));
     assert_eq!(key.act(Decide, &rule, -1, 1), ((0, 0, 18_001, 72_001), Wrote::Nothing));
-    // Far ahead of the clock, it is cut to one tolerance from now.
+    // Far ahead of the clock, the time owed is cut to one tolerance.
     assert_eq!(key.act(Decide, &rule, -86_400_000, 1), ((0, 0, 6_000, 60_000), Wrote::State));
 }
 
@@ -320,7 +320,7 @@ fn backoff_doubles_the_delay_after_the_free_attempts() {
             (22_999, Decide, 1, (0, 0, 1, hour - 7_999)), // at most 8 s
             (23_000, Decide, 1, (1, 0, 0, hour)),
             (31_000, Decide, 1, (1, 0, 0, hour)),
-            (31_000 + hour - 1, Decide, 1, (1, 0, 0, hour)), // an hour from here
+            (31_000 + hour - 1, Decide, 1, (1, 0, 0, hour)), // remembered for an hour from here
             (31_000 + 2 * hour - 1, Decide, 1, (1, 2, 0, hour)), // all is forgotten
         ],
     );
@@ -336,7 +336,7 @@ fn a_charged_attempt_restarts_the_delay_and_a_refund_takes_one_back() {
             (0, Decide, 1, (1, 1, 0, hour)),
             (0, Charge, 1, (1, 0, 1_000, hour)), // it would have been allowed; the next call waits
             (0, Charge, 1, (0, 0, 2_000, hour)),
-            (500, Charge, 1, (0, 0, 4_000, hour)), // from here on
+            (500, Charge, 1, (0, 0, 4_000, hour)), // the delay restarts here
             (500, Refund, 1, (0, 0, 2_000, hour)),
             (2_500, Refund, 0, (1, 0, 0, hour - 2_000)),
             (2_500, Refund, 1, (1, 0, 0, hour - 2_000)), // the last instant stays

@@ -25,7 +25,7 @@ fn day(units: u64) -> Rule {
     per(Unit::Day, 1, "UTC", units)
 }
 
-/// Returns a key with the state of a period that began `start_ms` after that midnight.
+/// Returns a key with the state of a period that began `start_ms` after [`MIDNIGHT_US`].
 fn holding(start_ms: i128, used: u64) -> Key {
     let start_us = i128::from(MIDNIGHT_US) + start_ms * 1_000;
     let start = Instant::from_us(start_us.try_into().unwrap());
@@ -36,7 +36,7 @@ fn holding(start_ms: i128, used: u64) -> Key {
 }
 
 impl Key {
-    /// Makes a deciding call `at_ms` after that midnight; returns the answer and the write.
+    /// Makes a deciding call `at_ms` after [`MIDNIGHT_US`]; returns the answer and the write.
     fn at(&mut self, rule: &Rule, at_ms: i128, cost: u64) -> (Answer, Wrote) {
         let now = i128::from(MIDNIGHT_US) + at_ms * 1_000;
         let carried_out = self.0.carry_out(Verb::Decide, rule, now, cost.into());
@@ -66,7 +66,7 @@ fn quota_counts_until_its_day_ends_and_starts_again() {
 }
 
 #[test]
-fn period_ahead_is_repaired_if_further_than_the_current_period_is_long() {
+fn period_ahead_by_more_than_the_current_periods_length_is_repaired() {
     let rule = day(2);
     let wait = |at_ms: i128| 2 * DAY_MS - at_ms;
     // The 15th is stored, and now is the very start of the 14th: one day before.
@@ -85,14 +85,14 @@ fn period_ahead_is_repaired_if_further_than_the_current_period_is_long() {
 }
 
 #[test]
-fn stored_start_stays_while_it_lies_in_the_open_period() {
+fn stored_start_is_kept_while_it_lies_in_the_open_period() {
     let month = per(Unit::Month, 1, "UTC", 9);
     let mut key = holding(0, 4);
     // The 14th is in November; the stored start stays that of the day.
     assert_eq!(key.at(&month, HOUR_MS, 1).0.1, 4);
     assert_eq!(key.bytes(), holding(0, 5).bytes());
     assert_eq!(key.at(&day(9), HOUR_MS, 1).0.1, 3);
-    // In a month that starts on the 15th, and has one day left.
+    // A month that starts on the 15th has one day left.
     let mut key = holding(0, 4);
     assert_eq!(key.at(&per(Unit::Month, 15, "UTC", 9), HOUR_MS, 1).0, (1, 4, 0, 23 * HOUR_MS));
     // The day in Tokyo began at 15:00 UTC the day before, the one in New York began at 05:00.
@@ -102,7 +102,7 @@ fn stored_start_stays_while_it_lies_in_the_open_period() {
 }
 
 #[test]
-fn rules_and_requests_keep_their_size() {
+fn rule_and_request_types_do_not_grow() {
     assert!(size_of::<CalendarQuota>() <= 16);
     assert!(size_of::<Rule>() <= 32);
 }

@@ -57,7 +57,7 @@ fn charge_is_rounded_up_once_there_are_as_many_entries_as_slots() {
 }
 
 #[test]
-fn ten_thousand_charges_hold_at_most_twice_the_slots() {
+fn ten_thousand_charges_store_at_most_one_entry_more_than_twice_the_slots() {
     let limits = Limits { slots: 1_024, period_us: 60 * SECOND, ..TEN };
     let mut twin = Twin::<Log>::default();
     let rule = <Log as crate::oracle::subject::Subject>::rule(&limits);
@@ -108,7 +108,7 @@ proptest! {
 
     /// Charges in bursts at any pace, and compares each answer with the model.
     #[test]
-    fn charges_leave_at_most_twice_the_slots_and_one(
+    fn charges_store_at_most_one_entry_more_than_twice_the_slots(
         calls in prop::collection::vec((0..6_u8, 0..2_000_000_i128, 1..4_i128), 1..120),
         capacity in 1..30_i128,
     ) {
@@ -126,7 +126,7 @@ proptest! {
     /// Mixes calls, charges and refunds, and checks that the number of live entries stays in its
     /// bound.
     #[test]
-    fn charges_calls_and_refunds_leave_at_most_twice_the_slots_and_one_that_count(
+    fn charges_calls_and_refunds_leave_at_most_one_live_entry_more_than_twice_the_slots(
         calls in prop::collection::vec((0..30_u8, 0..2_000_000_i128, 1..4_i128, 0..8_u8), 1..200),
         alternates in any::<bool>(),
         capacity in 1..30_i128,

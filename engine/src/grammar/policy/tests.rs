@@ -47,7 +47,7 @@ fn equal_definitions_have_the_same_text() {
 }
 
 #[test]
-fn mode_and_ex_stand_in_either_order() {
+fn mode_and_ex_may_come_in_either_order() {
     let rows = [
         ("EX 60 GCRA 6 10 60", Enforcement::Percent(100), 60_000_000),
         ("SHADOW EX 1m GCRA 6 10 60", Enforcement::Shadow, 60_000_000),

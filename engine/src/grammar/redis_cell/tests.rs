@@ -25,7 +25,7 @@ fn max_burst_is_the_limit_minus_one_and_the_quantity_is_optional() {
 }
 
 #[test]
-fn every_wrong_argument_has_its_own_text_from_left_to_right() {
+fn first_invalid_argument_from_the_left_has_its_own_error_text() {
     use GrammarError::*;
     let numbers = ["-1", "+1", "1.0", "", "x", "1e3", "0x1", " 1", "18446744073709551616", "1s"];
     let places = [

@@ -80,7 +80,7 @@ fn only_an_allowed_call_that_took_units_is_near_the_limit() {
 }
 
 #[test]
-fn units_stop_at_the_largest_number() {
+fn units_counter_stops_at_the_largest_number() {
     let mut statistics = Statistics::default();
     let key = statistics.key_of_policy(b"search");
     statistics.charge(key, u64::MAX - 1);
@@ -90,7 +90,7 @@ fn units_stop_at_the_largest_number() {
 }
 
 #[test]
-fn key_of_a_deleted_policy_counts_nothing_for_the_next_one() {
+fn key_of_a_deleted_policy_does_not_count_for_the_next_policy() {
     let mut statistics = Statistics::default();
     let former = statistics.key_of_policy(b"former");
     statistics.forget(b"former");
@@ -150,7 +150,7 @@ fn names_beyond_1024_are_counted_together() {
 }
 
 #[test]
-fn other_is_not_a_policy_name_and_appears_once_counted() {
+fn other_is_not_a_policy_name_and_is_listed_once_it_counted_a_call() {
     assert!(crate::policy::name::FullName::parse(OTHER.as_bytes()).is_none());
     let mut statistics = Statistics::default();
     assert!(statistics.all().is_empty());

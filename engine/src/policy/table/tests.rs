@@ -41,7 +41,7 @@ fn got(table: &mut Policies, text: &str, now: Instant) -> Option<String> {
 }
 
 #[test]
-fn override_applies_until_its_end_and_then_the_base() {
+fn override_applies_until_its_end_and_the_base_applies_again_afterwards() {
     let mut table = Policies::default();
     let said = |change: Result<Change, Refusal>| {
         let change = change.expect("taken");
@@ -84,7 +84,7 @@ fn override_applies_until_its_end_and_then_the_base() {
 }
 
 #[test]
-fn expired_override_without_a_base_leaves_nothing() {
+fn expired_override_without_a_base_leaves_no_policy() {
     let mut table = Policies::default();
     set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
     assert_eq!(table.list(Pattern::ANY), [""; 0]);
@@ -132,7 +132,7 @@ fn a_family_has_one_algorithm() {
 }
 
 #[test]
-fn an_override_that_ended_leaves_no_entry_when_the_clock_steps_back() {
+fn expired_override_leaves_no_entry_when_the_clock_steps_back() {
     for ends_seen in [at(60), at(61)] {
         let mut table = Policies::default();
         set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
@@ -198,7 +198,7 @@ fn load_replaces_everything_and_returns_the_changes() {
 }
 
 #[test]
-fn policies_that_stay_keep_their_counters() {
+fn policy_that_stays_keeps_its_counters_and_one_that_returns_does_not() {
     let mut table = Policies::default();
     table.load(bases("a GCRA 6 10 60\nb GCRA 6 10 60"), at(0));
     let key = |table: &mut Policies, text| found(table, text, at(0)).map(|found| found.statistics);
@@ -212,7 +212,7 @@ fn policies_that_stay_keep_their_counters() {
 }
 
 #[test]
-fn the_digest_is_a_fixed_number() {
+fn digest_of_the_same_policies_never_changes() {
     let mut table = Policies::default();
     table.load(bases("search GCRA 6 10 60\nsearch@plan:gold SHADOW GCRA 60 100 60"), at(0));
     // Computed by another program.
@@ -220,7 +220,7 @@ fn the_digest_is_a_fixed_number() {
 }
 
 #[test]
-fn an_override_is_in_the_digest_while_it_lasts() {
+fn digest_includes_an_override_until_it_expires() {
     let mut table = Policies::default();
     let mut other = Policies::default();
     set(&mut table, "a GCRA 6 10 60", at(0)).expect("taken");

@@ -51,7 +51,7 @@ fn golden_reservations_decode_to_their_states() {
 }
 
 #[test]
-fn decode_rejects_reservations_out_of_bounds_or_order_or_form() {
+fn decode_rejects_reservations_out_of_bounds_out_of_order_or_malformed() {
     let rows = [
         "93 f5 90 c410 0000000000000000 0000000000000000", // no reservation
         "93 f5 91 94 c400 00 cd03e8 c0 c410 0000000000000000 0000000000000000", // no id
@@ -108,7 +108,7 @@ proptest! {
     /// Checks that reservations decode if and only if a MessagePack library reads them and writes
     /// the same bytes again, even with a flipped bit.
     #[test]
-    fn reservations_read_as_a_messagepack_library_reads_them(
+    fn reservations_decode_as_a_messagepack_library_decodes_them(
         ids in prop::collection::btree_map(
             prop::collection::vec(any::<u8>(), 1..=66),
             (any_number(), any_number(), prop::option::of(any_number()), 0..8_usize),

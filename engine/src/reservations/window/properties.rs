@@ -146,12 +146,12 @@ proptest! {
     }
 
     #[test]
-    fn reservations_in_a_window_write_only_what_they_allow(source in sources()) {
+    fn reservations_in_a_window_write_only_allowed_calls(source in sources()) {
         writes_only_what_is_allowed::<Fixed>(&source)?;
     }
 
     #[test]
-    fn reservations_on_a_quota_write_only_what_they_allow(source in sources()) {
+    fn reservations_on_a_quota_write_only_allowed_calls(source in sources()) {
         writes_only_what_is_allowed::<Quotas>(&source)?;
     }
 

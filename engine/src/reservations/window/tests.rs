@@ -92,7 +92,7 @@ fn open_reservation_counts_as_used_until_it_expires() {
 }
 
 #[test]
-fn a_reservation_is_settled_once_and_for_what_it_took() {
+fn reservation_is_settled_once_for_the_amount_used() {
     check(
         &TEN_A_MINUTE,
         &[
@@ -133,7 +133,7 @@ fn commit_after_the_reservation_expired_charges_nothing() {
 }
 
 #[test]
-fn reservation_survives_its_window_and_counts_in_the_one_of_its_commit() {
+fn reservation_survives_its_window_and_counts_in_the_window_of_its_commit() {
     let aligned = Limits { aligned: true, ..TEN_A_MINUTE };
     // At 0 ms, the clock is on a boundary between windows.
     check(
@@ -282,7 +282,7 @@ fn key_holds_1024_ids_and_expired_ones_make_room() {
 }
 
 #[test]
-fn commit_above_the_largest_debt_is_refused_and_stays_open() {
+fn refused_commit_above_the_largest_debt_leaves_the_reservation_open() {
     let limits = Limits { capacity: 1_000_000_000_000, ..TEN_A_MINUTE };
     let mut twin = <Twin>::default();
     twin.call(Verb::Charge, &limits, NOW, 1_000_000_000_000).unwrap();
@@ -297,7 +297,7 @@ fn commit_above_the_largest_debt_is_refused_and_stays_open() {
 }
 
 #[test]
-fn last_reservation_to_go_deletes_the_key_or_restores_its_plain_form() {
+fn removing_the_last_reservation_deletes_the_key_or_restores_the_plain_state() {
     let limits = &TEN_A_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(60, 4)).unwrap();
@@ -379,7 +379,7 @@ fn reservation_survives_midnight_before_a_day_of_23_hours() {
 }
 
 #[test]
-fn reservations_stay_under_another_calendar_and_usage_counts_by_its_start() {
+fn reservations_survive_another_calendar_and_usage_counts_by_its_start() {
     // 2027-01-15T08:00:00Z: 9:00 in Berlin. A UTC day ends an hour later than a day in Berlin.
     let utc = Limits { period_us: 60 * SECOND, ..TEN_A_DAY };
     assert_eq!(calendar(&utc), (Unit::Day, 1, "UTC"));

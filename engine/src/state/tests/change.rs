@@ -30,7 +30,7 @@ fn change_replaces_the_bytes_from_its_offset_on() {
 
 #[test]
 #[should_panic(expected = "a patch leaves no old bytes")]
-fn change_that_a_server_would_not_shorten_panics_in_a_debug_build() {
+fn change_that_would_shorten_the_value_panics_in_a_debug_build() {
     Change::Tail { offset: 4, entries: vec![9; 12] }.apply(&mut vec![7; 20]);
 }
 
