@@ -106,7 +106,8 @@ const EPOCH: Date = Date::constant(1970, 1, 1);
 /// The number of days from the epoch to the first Monday.
 const FIRST_MONDAY: i32 = 4;
 
-/// The end of the last period: the year 9000, which `jiff` can still represent with room to spare.
+/// The start of the last period, which has no end: the year 9000, which `jiff` can still represent
+/// with room to spare.
 const LAST: Instant = Instant::from_us(221_845_392_000_000_000);
 
 impl Calendar {

@@ -53,8 +53,8 @@ pub trait Standing: Sized {
     /// Returns true if there is room for `cost`. The result for cost 0 is not used.
     fn has_room_for(&self, cost: Cost) -> bool;
     /// Returns the time until there is room for `cost`, which is at most the limit and for which
-    /// there is no room now. For cost 0, passed only if more is used than the limit, returns the
-    /// time until that is no longer so.
+    /// there is no room now. For cost 0, which is passed only in debt, returns the time until the
+    /// debt is paid.
     fn room_in(&self, cost: Cost) -> Span;
     /// Returns the time that an allowed call has to wait before it acts.
     fn wait(&self) -> Span {
@@ -99,7 +99,7 @@ pub trait Standing: Sized {
     fn next(self, decision: &Decision) -> Next<Self::NewState>;
 }
 
-/// Selects between taking the cost of an allowed call and only deciding it.
+/// The effect of an allowed call on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// The call takes its cost.

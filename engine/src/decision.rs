@@ -9,17 +9,17 @@ use crate::time::{Instant, Span};
 /// [`call`](crate::call).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The call is allowed. Its caller should wait for `wait` before it acts: zero for every
-    /// algorithm except the leaky bucket, which queues.
+    /// The call is allowed. Its caller should wait for `wait` before it acts. The wait is zero for
+    /// every algorithm except the leaky bucket, which queues calls.
     Allowed {
-        /// The time until the call's turn.
+        /// The time until the units may be used.
         wait: Span,
     },
     /// The call is granted a part of its cost: the units left.
     Granted {
         /// The units granted: at least 1, at most the cost.
         units: u64,
-        /// The time until the turn of the first unit.
+        /// The time until the first unit may be used.
         wait: Span,
     },
     /// The call is denied. The same call is allowed after `retry_after` if no other call comes, and
@@ -69,12 +69,13 @@ pub enum StateWrite<S> {
     Nothing,
     /// The key stores this state.
     Keep(Next<S>),
-    /// The key is deleted: nothing of it is used any more.
+    /// The key is deleted, since nothing is used any more.
     Forget,
 }
 
-/// The result of a call. Allowed calls with a cost, charges, refunds that give something back, and
-/// repairs write. A denial without a repair carries no state, so it cannot write.
+/// The result of a call. A write follows from an allowed call with a cost, a charge, a refund that
+/// gives something back, and a repair. A denial without a repair carries no state, so it cannot
+/// write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome<S> {
     /// The reply.

@@ -8,7 +8,7 @@
 
 use std::fmt::Write as _;
 
-/// A text to which families are added.
+/// A text in this format, to which families are added.
 #[derive(Debug, Default)]
 pub struct Exposition {
     text: String,

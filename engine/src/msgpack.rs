@@ -13,7 +13,7 @@ pub struct NotAState;
 /// The largest array: a kind and three numbers, 1 + 1 + 3 x 9 bytes.
 const LEN_MAX: usize = 29;
 
-/// The header of an empty array; the number of elements is added.
+/// The header of an empty array. The number of elements is added to it.
 const FIXARRAY: u8 = 0x90;
 /// The largest number that is encoded as one byte.
 const FIXINT_MAX: u8 = 0x7f;

@@ -101,7 +101,7 @@ mod tests {
             (&[allowed(5, 1)], 0),
             // Four units are one call of cost 4; five are five calls of cost 1.
             (&[allowed(5, 1), allowed(4, 4)], 1),
-            // One call each: then fewer units left, then the first.
+            // Each allows one more call: fewer units left decide, then the first rule.
             (&[allowed(6, 4), allowed(5, 4)], 1),
             (&[allowed(5, 4), allowed(5, 4)], 0),
             // Nothing left is no call; a cost of 0 is unlimited, even with nothing left.

@@ -4,8 +4,8 @@
 //! all calls had kept the emission interval `T = ceil(period / rate)`. A call may come early by the
 //! tolerance, `burst x T`. Units charged beyond the tolerance move the arrival time further ahead.
 //! The state also stores one byte: the exponent of a power of two, in nanoseconds, that is at least
-//! the tolerance of the rule that wrote it and at least the time owed at that instant. It
-//! distinguishes a debt from a clock that stepped back.
+//! the tolerance of the rule that wrote it and at least the time owed then. It distinguishes a debt
+//! from a clock that stepped back.
 //!
 //! Allows at most `burst + rate x t` units in any stretch of time `t`. The interval is rounded up
 //! to the nanosecond, which favours the limit: a unit takes less than 1 ns longer than requested.
@@ -35,7 +35,7 @@ pub struct State {
     /// The theoretical arrival time, in nanoseconds since the Unix epoch.
     pub arrival_ns: u64,
     /// The smallest `n` for which 2^n ns is at least the tolerance of the rule that wrote the
-    /// state, and at least the time owed at that instant.
+    /// state, and at least the time owed when it was written.
     pub tolerance_log2: u8,
 }
 
@@ -59,7 +59,7 @@ impl Limiter<'_> for Gcra {
     type State = State;
     type NewState = State;
 
-    /// Returns the time owed at `now`. If it exceeds what the rule that wrote the state can have
+    /// Returns the time owed at `now`. If it is more than the rule that wrote the state can have
     /// left, the clock stepped back, and it is cut to the tolerance.
     #[inline(always)]
     fn standing(&self, stored: Option<State>, now: Instant) -> impl Standing<NewState = State> {
@@ -183,7 +183,8 @@ impl Gcra {
         if room_ns < self.interval_ns { 0 } else { room_ns / self.interval_ns }
     }
 
-    /// Returns the tolerance: the longest time that a state without debt lies ahead.
+    /// Returns the tolerance: the longest time by which a state without debt may lie ahead of
+    /// `now`.
     fn span(&self) -> Span {
         Span::from_ns_ceil(self.tolerance_ns)
     }

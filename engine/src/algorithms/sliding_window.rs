@@ -171,8 +171,8 @@ impl SlidingWindow {
         };
         let grid_start = state.start.floor_to(window);
         if grid_start != state.start {
-            // A rule with another window length wrote it: the instants of the usage are lost, so
-            // all of it counts as current.
+            // A rule with another window length wrote the state: the instants of the usage are
+            // lost, so all of it counts as current.
             let used = state.previous.saturating_add(state.current).min(State::COUNT_MAX);
             state = State { start: grid_start, previous: 0, current: used };
         }
@@ -204,8 +204,8 @@ impl SlidingWindow {
         let window = self.window.span();
         match free.checked_sub(windows.current) {
             Some(room) => windows.start.after(self.fades_to(windows.previous, room)),
-            // There is no room in this window. In the next one, the current count is the previous
-            // count.
+            // There is no room in this window. In the next one, the current count becomes the
+            // previous count.
             None => windows.start.after(window).after(self.fades_to(windows.current, free)),
         }
     }

@@ -92,8 +92,9 @@ const fn unit_us(unit: &[u8]) -> Option<u64> {
     }
 }
 
-/// Returns `decimals`, of `digits` digits after the point, as a part of `unit_us`; `None` if it is
-/// not a whole number.
+/// Converts the part of a duration after the point to microseconds: the `digits` digits have the
+/// value `decimals`, and the unit is `unit_us` long. Returns `None` if the result is not a whole
+/// number.
 fn fraction_of(decimals: u64, digits: usize, unit_us: u64) -> Option<u64> {
     let digits = u32::try_from(digits).ok().filter(|digits| *digits <= DECIMALS_MAX)?;
     let scale = 10_u64.pow(digits);

@@ -1,4 +1,4 @@
-//! A rule in one argument, as `RL.ALL` takes them: its words separated by spaces.
+//! A rule in one argument, as `RL.ALL` takes its rules: words separated by spaces.
 
 use crate::bounds::Slots;
 use crate::grammar::error::GrammarError;
@@ -157,7 +157,7 @@ const fn spaces_in(eight: [u8; 8]) -> u64 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     const SPACES: u64 = 0x2020_2020_2020_2020;
     let differing = u64::from_le_bytes(eight) ^ SPACES;
-    // Only for a byte that is zero is the highest bit clear in both the sum and the byte.
+    // The highest bit is clear in both the sum and the byte only if the byte is zero.
     !(((differing & LOW) + LOW) | differing | LOW)
 }
 

@@ -39,7 +39,7 @@ fn lease_is_taken_and_renewed_and_expires_to_the_microsecond() {
         (0, b"job-1", 3, 60 * SECOND, [1, 3, 2, 0, 60_000]),
         (SECOND, b"job-2", 3, 60 * SECOND, [1, 3, 1, 0, 60_000]),
         (2 * SECOND, b"job-3", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),
-        // The first lease to expire makes room first; the last one gives the reset.
+        // The wait ends when the first lease expires, the reset when the last one does.
         (2 * SECOND, b"job-4", 3, 60 * SECOND, [0, 3, 0, 58_000, 60_000]),
         // A holder that calls again is allowed and still holds one lease, which now expires later.
         (3 * SECOND, b"job-1", 3, 60 * SECOND, [1, 3, 0, 0, 60_000]),

@@ -167,8 +167,8 @@ pub trait AnyOracle {
         now: i128,
         cost: i128,
     ) -> Option<(Answer, Wrote)>;
-    /// Returns the expected answer if another rule denies the call: the current numbers. Takes
-    /// nothing.
+    /// Returns the expected answer if another rule denies the call: the current numbers, with
+    /// nothing taken.
     fn hold_back(&mut self, limits: &Limits, now: i128, cost: i128) -> (Answer, Wrote);
     /// Returns a copy in the same state.
     fn copy(&self) -> Box<dyn AnyOracle>;

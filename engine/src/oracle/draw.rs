@@ -17,7 +17,7 @@ pub trait Source {
     /// Returns a number from 0 to `bound - 1`.
     fn below(&mut self, bound: u64) -> u64;
 
-    /// Returns a number from `from` to `to`.
+    /// Returns a number from `from` to `to`, both included.
     fn between(&mut self, from: i128, to: i128) -> i128 {
         let bound = u64::try_from(to - from + 1).expect("a range of 64 bits that is not empty");
         from + i128::from(self.below(bound))

@@ -99,8 +99,8 @@ pub fn take_off(costs: &mut Vec<i128>, mut units: i128) -> i128 {
     units
 }
 
-/// The longest time that models search. Longer times become this one; they occur only for a debt
-/// under changing rules.
+/// The longest time that a model returns. A longer time, which only a debt under changing rules can
+/// take, becomes this one.
 pub const SPAN_MAX_US: i128 = u64::MAX as i128;
 
 /// Returns the smallest number up to `max` for which `holds` is true; `None` if there is none.

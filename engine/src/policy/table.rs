@@ -25,7 +25,7 @@ pub struct Policies {
     families: Families,
     /// The end of the first override to expire. The epoch if an entry is left without a setting.
     first_end: Option<Instant>,
-    /// The counters of their calls.
+    /// The counters of the calls under these policies.
     pub statistics: Statistics,
 }
 
@@ -37,7 +37,7 @@ struct Entry {
     base: Option<Held>,
     /// The override, which applies in place of the base, and the instant at which it expires.
     override_until: Option<(Held, Instant)>,
-    /// The key of its counters.
+    /// The key of the policy's counters.
     statistics: Key,
 }
 

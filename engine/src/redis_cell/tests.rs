@@ -84,7 +84,7 @@ fn replies_match_redis_cell_at_one_instant() {
 fn units_refill_one_by_one_and_a_denial_takes_nothing() {
     const MS: i128 = 1_000;
     let rows = [
-        // Above the limit, whatever is left.
+        // A quantity above the limit is denied, whatever is left.
         (0, 6, [1, 5, 5, -1, 0]),
         (0, 1, [0, 5, 4, -1, 1]),
         (0, 1, [0, 5, 3, -1, 2]),
@@ -99,7 +99,7 @@ fn units_refill_one_by_one_and_a_denial_takes_nothing() {
         (4_000 * MS, 1, [0, 5, 1, -1, 4]),
         (8_000 * MS, 1, [0, 5, 4, -1, 1]),
         (9_500 * MS, 1, [0, 5, 4, -1, 1]),
-        // A quantity of 0: the units left, and nothing is written.
+        // A quantity of 0 shows the units left and writes nothing.
         (9_500 * MS, 0, [0, 5, 4, -1, 1]),
         (9_500 * MS, 2, [0, 5, 2, -1, 3]),
         // More than is left, less than the limit.
@@ -119,7 +119,7 @@ fn remainder_of_a_millisecond_counts_as_a_second() {
     {
         play(limits(9, count, period_s), &[(0, 1, [0, 10, 9, -1, reset])]);
     }
-    // The last nanosecond of half a millisecond does not count.
+    // An interval below a millisecond: the reset is 0 s, but a denial waits 1 s.
     play(limits(0, 2_001, 1), &[(0, 1, [0, 1, 0, -1, 0]), (0, 1, [1, 1, 0, 1, 0])]);
 }
 

@@ -82,7 +82,7 @@ pub struct WindowView<'a> {
     window: OpenWindow,
     stored: Reservations<'a>,
     others: Totals,
-    /// The id of the call; empty if it has none. Its reservation is not among the others.
+    /// The id of the call; empty if it has none. Its reservation is not counted in `others`.
     id: &'a [u8],
     own: Option<Reservation<'a>>,
     edit: ListEdit,

@@ -49,7 +49,7 @@ fn every_field_counts_what_it_is_named_after() {
 #[test]
 fn near_limit_is_exact_to_the_unit() {
     const MOST: u64 = 1_000_000_000_000;
-    // Limit, left, per cent, near.
+    // The limit, the units left, the percentage, and the number of calls near the limit.
     let table = [
         (10, 2, 20, 0), // Exactly a fifth is not less than a fifth.
         (10, 1, 20, 1),
@@ -100,7 +100,7 @@ fn key_of_a_deleted_policy_does_not_count_for_the_next_policy() {
     statistics.charge(former, 7);
     statistics.count_error(former);
     assert_eq!(statistics.all(), [(&b"next"[..], &Counters::default())]);
-    // The same name again starts at 0 with another key.
+    // The same policy, set again, starts at 0 with another key.
     statistics.forget(b"next");
     let again = statistics.key_of_policy(b"next");
     statistics.count(next, &DENIED, 20, NOW);

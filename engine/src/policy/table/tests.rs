@@ -138,7 +138,7 @@ fn expired_override_leaves_no_entry_when_the_clock_steps_back() {
         set(&mut table, "a EX 60 GCRA 6 10 60", at(0)).expect("taken");
         set(&mut table, "b EX 90 GCRA 6 10 60", at(0)).expect("taken");
         assert_eq!(found(&mut table, "a", ends_seen), None);
-        // The clock is before the override's end again; its name is free for another algorithm.
+        // The clock is before the override's end again, but the name is free for another algorithm.
         set(&mut table, "a@x FIXED 5 60", at(30)).expect("the first of its name");
         assert!(table.delete(&[name("a")], at(30)).is_empty());
         // An override that has not ended stays.

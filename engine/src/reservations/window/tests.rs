@@ -329,7 +329,7 @@ fn clock_set_back_lengthens_a_reservation_by_at_most_its_ttl() {
     let limits = &TEN_A_MINUTE;
     let mut twin = <Twin>::default();
     twin.step(limits, NOW, b"a", reserve(20, 8)).unwrap();
-    // Back by the ttl: the reservation stays, and the wait grows by as much.
+    // The clock steps back by the ttl: the reservation stays, and the wait grows by as much.
     let denied = twin.call(Verb::Decide, limits, NOW - 20 * SECOND, 3).unwrap().unwrap();
     assert_eq!(denied.retry_after_ms, 40_000);
     // Further back: the reservation starts now. That is written although the call is denied.
