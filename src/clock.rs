@@ -1,8 +1,8 @@
 //! The module's clock: the only code that reads the time.
 //!
-//! It returns the server's cached time of the running command if the API provides it, which is
-//! constant during MULTI and scripts, and the system's time otherwise. `RL.DEBUG CLOCK` can freeze
-//! it.
+//! It returns the server's cached time of the running command, which is constant during MULTI and
+//! scripts. If the API does not provide that, it returns the system's time. `RL.DEBUG CLOCK` can
+//! freeze the clock.
 
 use crate::api;
 use redis_throttle_engine::grammar::clock::ClockAction;
@@ -11,18 +11,19 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The time at which the clock is frozen, in microseconds; [`RUNNING`] if it runs.
+/// The time at which the clock is frozen, in microseconds; [`RUNNING`] if it is not frozen.
 static FROZEN_AT_US: AtomicU64 = AtomicU64::new(RUNNING);
 const RUNNING: u64 = u64::MAX;
 
-/// The additional life of keys while the clock is frozen, so that real expiry does not interfere.
+/// The time added to the expiry of keys while the clock is frozen, so that the server does not
+/// remove them during a test.
 const FROZEN_TTL_EXTRA: Span = Span::from_days(1);
 
-/// The clock would leave its range.
+/// The error of a request that would move the clock out of its range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange;
 
-/// Returns the time of this command.
+/// Returns the time of the running command.
 pub fn now() -> Instant {
     frozen_at().unwrap_or_else(real)
 }
@@ -79,7 +80,7 @@ fn frozen_at() -> Option<Instant> {
     }
 }
 
-/// Returns the real time, limited to the range for which the limiters are proven.
+/// Returns the real time, limited to the range in which the algorithms are proven correct.
 fn real() -> Instant {
     api::cached_time_us().map_or_else(system, Instant::from_us).min(Instant::CLOCK_MAX)
 }

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// # Errors
 ///
-/// [`Refused`] if the server does not accept them, or one is out of bounds.
+/// [`Refused`] if the server does not accept the settings, or a value is out of bounds.
 pub fn register(loader: &Loader<'_>) -> Result<(), Refused> {
     loader.register_flag::<DebugCommands>()?;
     loader.register_flag::<WithRedisCell>()?;
@@ -106,7 +106,8 @@ pub fn sliding_log_slots() -> Slots {
     Slots::new(SLIDING_LOG_SLOTS.load(Relaxed)).unwrap_or(Slots::DEFAULT)
 }
 
-/// The setting with the percentage of a limit below which an allowed call counts as near the limit.
+/// The setting that defines "near the limit": an allowed call is near it if the units left are
+/// below this percentage of the limit.
 struct NearLimitPercent;
 
 static NEAR_LIMIT_PERCENT: AtomicU8 = AtomicU8::new(NearLimitPercent::DEFAULT as u8);
@@ -132,7 +133,8 @@ impl Number for NearLimitPercent {
     }
 }
 
-/// Returns the percentage of a limit: an allowed call that leaves less counts as near the limit.
+/// Returns the percentage of a limit below which the units left make an allowed call count as near
+/// the limit.
 pub fn near_limit_percent() -> u8 {
     NEAR_LIMIT_PERCENT.load(Relaxed)
 }
@@ -141,7 +143,8 @@ pub fn near_limit_percent() -> u8 {
 struct PolicyFile;
 
 static POLICY_FILE_TEXT: KeptText = KeptText::new();
-/// The path is absolute, because the server may change its working directory later.
+/// The path of the policy file. It is absolute, because the server may change its working directory
+/// later.
 static POLICY_FILE: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 impl Text for PolicyFile {

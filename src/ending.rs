@@ -1,4 +1,4 @@
-//! The end of a call, the same for all commands. Its order:
+//! The last steps of a call, the same for all commands, in this order:
 //!
 //! 1. everything that can fail: the arguments, the decision, building the reply;
 //! 2. the commit: value, expiry and effect, and the key is closed ([`store`]);
@@ -19,11 +19,11 @@ use crate::keyspace::{Commit, CommitError, Committed};
 #[must_use]
 pub struct Stored<'call>(Option<Committed<'call>>);
 
-/// Commits `write`, if there is one, and closes the key. The reply must be complete before.
+/// Commits `write`, if there is one, and closes the key. The caller must have completed the reply.
 ///
 /// # Errors
 ///
-/// [`CommitError::NotStored`] if the server does not take the change.
+/// [`CommitError::NotStored`] if the server does not accept the change.
 #[inline(always)]
 pub fn store<'call, W: Commit>(
     key: WriteKey<'_, 'call>,
@@ -36,11 +36,11 @@ pub fn store<'call, W: Commit>(
 }
 
 impl<'call> Stored<'call> {
-    /// Announces the change. It borrows the whole call, so no key is open meanwhile.
+    /// Announces the change. It borrows the whole call, so no key can be open.
     ///
     /// # Errors
     ///
-    /// [`CommitError::NotReplicated`] if the server did not take the effect.
+    /// [`CommitError::NotReplicated`] if the server did not accept the effect.
     #[inline(always)]
     pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
         match self.0 {

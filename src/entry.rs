@@ -1,5 +1,5 @@
-//! The entry points for the server: load, unload, the cron, `INFO` and every command. Only this
-//! file sees both the server's API and the code that uses it.
+//! The entry points for the server: load, unload, the cron, `INFO` and every command. This file
+//! connects the server's API with the commands.
 
 use crate::api::call::{Call, Commands};
 use crate::api::command::KeyRange;
@@ -35,7 +35,7 @@ redis_module! {
     deinit: on_unload,
 }
 
-/// The commands of the table, in the form that the server calls.
+/// The commands of the table, in the form in which the server calls them.
 struct Table;
 
 impl Commands for Table {
@@ -51,14 +51,15 @@ impl Commands for Table {
     }
 }
 
-/// Loads the module. The server calls it through the block above, which has bound the API by then.
+/// Loads the module. The block above has bound the server's API before it calls this function.
 fn on_load(ctx: &redis_module::Context, args: &[RedisString]) -> Status {
     let Some(loader) = Loader::new(ctx) else { return Status::Err };
     let loaded = api::guard::guard(Err(Refused), || load(&loader, args.len()));
     if loaded.is_ok() {
         return Status::Ok;
     }
-    // Redis 7.0 keeps the subscription, and would call into a library that it has closed.
+    // Redis 7.0 keeps the cron subscription of a refused module, and would call into a closed
+    // library.
     api::guard::guard((), || loader.unsubscribe_from_cron());
     Status::Err
 }
@@ -73,7 +74,8 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
             "redis-throttle needs Redis 7.0 or Valkey 8.0 or newer: this server has no {name}"
         )));
     }
-    // The block has registered a function of its own, which is unsafe in a crash report.
+    // This replaces the function that the block above registered, which is unsafe in a crash
+    // report.
     loader.register_info::<info::Report>()?;
     std::panic::set_hook(Box::new(|panic| {
         let message = panic.payload_as_str().unwrap_or("no message");
@@ -121,7 +123,7 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
                 command.hint_if_taken()
             ))
         })?;
-        // The module runs even if a category cannot be set.
+        // The module also works without the categories.
         let _ = loader
             .set_acl_categories(description, description.categories_and_own)
             .or_else(|Refused| loader.set_acl_categories(description, description.categories));
@@ -134,9 +136,9 @@ fn load(loader: &Loader<'_>, args_len: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-/// The number of commands that the server had served when it loaded the module. It is valid while
-/// the server may still undo the load: until the first cron after it. [`UNCOUNTED`] if the server
-/// does not count, [`SETTLED`] after the cron, [`ENDING`] when the server shuts down.
+/// The number of commands that the server had served when it loaded the module. The server may undo
+/// the load until its first cron after the load; the count is needed until then. [`UNCOUNTED`] if
+/// the server does not count, [`SETTLED`] after that cron, [`ENDING`] when the server shuts down.
 static LOADED_AFTER: AtomicU64 = AtomicU64::new(SETTLED);
 const UNCOUNTED: u64 = u64::MAX - 2;
 const SETTLED: u64 = u64::MAX - 1;
@@ -147,7 +149,7 @@ fn on_cron(_: &redis_module::Context, _: u64) {
     LOADED_AFTER.store(SETTLED, Relaxed);
 }
 
-/// The orderly shutdown of the server.
+/// The receiver of the server's shutdown event.
 struct AtEnd;
 
 impl End for AtEnd {
@@ -160,10 +162,10 @@ impl End for AtEnd {
 ///
 /// Unloading is refused, because servers keep pointers to a module's commands: in a queue of MULTI,
 /// and for calls that CLIENT PAUSE delays. There are two exceptions. The first is a load that the
-/// server itself undoes in the very command that loaded the module, as after an unknown option of
-/// MODULE LOADEX: no other client was served in between, and after a refusal the module would stay
+/// server itself undoes in the same command that loaded the module, as after an unknown option of
+/// MODULE LOADEX. No other client was served in between, and after a refusal the module would stay
 /// loaded although the command returned an error. The second is a shutdown of Valkey 9, which
-/// unloads modules: a refusal would be a false alarm in the log.
+/// unloads modules: a refusal would write a false alarm to the log.
 fn on_unload(_: &redis_module::Context) -> Status {
     api::guard::guard(Status::Err, || {
         let may_go = match LOADED_AFTER.load(Relaxed) {

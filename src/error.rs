@@ -26,7 +26,7 @@ const NO_POLICY: &CStr = c"NOPOLICY no such policy";
 
 const NOT_TOLD: &CStr = c"ERR internal error: the server refused to count the holders";
 
-/// The reason why a command failed. The grammar has the texts of its own errors.
+/// The reason why a command failed. The texts of grammar errors are in the engine's grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandError {
     /// The arguments are invalid.
@@ -39,16 +39,16 @@ pub enum CommandError {
     NoPolicy,
     /// One of several rules failed.
     InRule {
-        /// Its number, counted from 1.
+        /// The rule's number, counted from 1.
         number: usize,
-        /// Its error.
+        /// The rule's error.
         error: RuleError,
     },
     /// A charge exceeds the largest debt or total.
     Charge(ChargeError),
-    /// The server does not count the holders of a lease key.
+    /// The server did not count the holders of a lease key.
     NotTold,
-    /// A reservation is made under an id that was already committed.
+    /// The id of a new reservation was already committed.
     Settled,
     /// The key stores the largest allowed number of ids.
     TooManyReservations,
@@ -69,15 +69,15 @@ pub enum CommandError {
 /// The error of one of several rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuleError {
-    /// Its arguments are invalid.
+    /// The rule's arguments are invalid.
     Grammar(GrammarError),
     /// An earlier rule has the same key.
     RepeatedKey,
-    /// Its key holds no state of its algorithm.
+    /// The rule's key holds no state of the rule's algorithm.
     WrongType,
-    /// The server does not count the holders of its key.
+    /// The server did not count the holders of the rule's key.
     NotTold,
-    /// Its policy does not exist, and it has no `DEFAULT` rule.
+    /// The rule's policy does not exist, and the rule names no `DEFAULT` rule.
     NoPolicy,
 }
 
@@ -201,7 +201,7 @@ fn numbered(text: &CStr, number: usize) -> CString {
     about(&format!("rule {number}"), text)
 }
 
-/// Inserts a subject after the first word of a text.
+/// Inserts the subject of an error after the first word of its text.
 fn about(subject: &str, text: &CStr) -> CString {
     let text = text.to_string_lossy();
     let (prefix, rest) = text.split_once(' ').unwrap_or(("ERR", &text));

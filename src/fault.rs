@@ -22,15 +22,15 @@ pub enum Point {
     PolicyLoad,
     /// Before the new policy file is created.
     SaveCreate,
-    /// Before it is written.
+    /// Before the new policy file is written.
     SaveWrite,
-    /// Before it is synced.
+    /// Before the new policy file is synced.
     SaveSync,
-    /// Before it replaces the old one.
+    /// Before the new policy file replaces the old one.
     SaveRename,
-    /// Before its folder is synced.
+    /// Before the folder of the policy file is synced.
     SaveFolder,
-    /// While the module loads: planted by the environment variable `RL_PANIC=load`.
+    /// While the module loads. The environment variable `RL_PANIC=load` plants this panic.
     Load,
 }
 

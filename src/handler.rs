@@ -20,7 +20,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::grammar::request::Asked;
 use redis_throttle_engine::grammar::reservation::{ReservationRequest, ReservationVerb};
 
-/// Runs the command at `index` of the table. It replies once, as its last act.
+/// Runs the command at `index` of the table. The command replies once, at its very end.
 pub fn run(index: usize, call: &mut Call<'_>) {
     fault::point(Point::Parse);
     let result = match COMMANDS[index].action {
@@ -75,7 +75,7 @@ fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     apply(index, call, |key| Ok(keyspace::refund(key, &request)?))
 }
 
-/// Reserves, commits or cancels for an id, and replies with the resulting state.
+/// Makes, commits or cancels a reservation, and replies with the resulting state.
 fn reserve(index: usize, call: &mut Call<'_>, verb: ReservationVerb) -> Result<(), CommandError> {
     let request = grammar::reservation::reservation(
         verb,
@@ -101,8 +101,8 @@ fn apply(
     apply_as(index, call, &[], |key, _| act(key))
 }
 
-/// The same for a call with an id: the state to store may borrow the id as well as the stored
-/// state.
+/// Does the same as [`apply`] for a call with an id: the new state may borrow the id as well as the
+/// stored state.
 #[inline(always)]
 fn apply_as<'call>(
     index: usize,

@@ -73,7 +73,7 @@ pub struct Report;
 
 impl Info for Report {
     fn write(section: &Section<'_>, for_crash_report: bool) {
-        // Counting the policies takes a lock.
+        // A crash report leaves out the policies, because counting them takes a lock.
         let policies = (!for_crash_report).then(|| {
             fault::point(fault::Point::Info);
             policies::table().count_and_digest(clock::now())

@@ -19,9 +19,9 @@ use redis_throttle_engine::time::{Instant, Span};
 
 /// A change to a key.
 pub enum KeyWrite {
-    /// It gets a new state.
+    /// The key gets a new state.
     Keep(Kept),
-    /// It is deleted.
+    /// The key is deleted.
     Forget,
 }
 
@@ -33,7 +33,8 @@ pub struct Kept {
 }
 
 impl KeyWrite {
-    /// Converts the change that an outcome requires; `None` if it requires none.
+    /// Converts the next state of an outcome to a change of the key; `None` if the outcome changes
+    /// nothing.
     #[inline(always)]
     pub fn of(next: &StateWrite<NewState<'_>>) -> Option<Self> {
         match next {
@@ -58,7 +59,7 @@ impl KeyWrite {
 ///
 /// # Errors
 ///
-/// [`NotAState`] if it holds anything else.
+/// [`NotAState`] if the key holds anything but a state.
 pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, NotAState> {
     match key.kind() {
         KeyKind::Missing => Ok(None),
@@ -71,7 +72,7 @@ pub fn load<'key>(key: &'key ReadKey<'_, '_>) -> Result<Option<State<'key>>, Not
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] if the key holds anything else than a state of the rule's algorithm.
+/// [`OtherAlgorithm`] if the key holds anything but a state of the rule's algorithm.
 pub fn decide<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
@@ -87,7 +88,7 @@ pub fn decide<'key>(
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] if the state is one of another algorithm.
+/// [`OtherAlgorithm`] if the state belongs to another algorithm.
 #[inline(always)]
 pub fn decide_on<'key>(
     stored: Option<State<'key>>,
@@ -125,8 +126,8 @@ pub fn throttle(
 ///
 /// # Errors
 ///
-/// [`ChargeError`] if the key holds anything else than a state of the rule's algorithm, or the
-/// charge exceeds the largest debt or total.
+/// [`ChargeError`] if the key holds anything but a state of the rule's algorithm, or the charge
+/// exceeds the largest debt or total.
 pub fn charge<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
@@ -140,7 +141,7 @@ pub fn charge<'key>(
 ///
 /// # Errors
 ///
-/// [`OtherAlgorithm`] if the key holds anything else than a state of the rule's algorithm.
+/// [`OtherAlgorithm`] if the key holds anything but a state of the rule's algorithm.
 pub fn refund<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &Request,
@@ -154,8 +155,8 @@ pub fn refund<'key>(
 ///
 /// # Errors
 ///
-/// [`ReservationError`] if the step is refused, or the key holds anything else than a state of the
-/// rule's algorithm.
+/// [`ReservationError`] if the step is refused, or the key holds anything but a state of the rule's
+/// algorithm.
 pub fn reserve<'key>(
     key: &'key ReadKey<'_, '_>,
     request: &ReservationRequest<'key>,
@@ -168,9 +169,9 @@ pub fn reserve<'key>(
 /// The reason why a change failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitError {
-    /// The server did not store it.
+    /// The server did not store the change.
     NotStored,
-    /// The server stored it, but does not replicate it.
+    /// The server stored the change, but does not replicate it.
     NotReplicated,
 }
 
@@ -180,7 +181,7 @@ pub trait Commit {
     ///
     /// # Errors
     ///
-    /// [`CommitError::NotStored`] if the server does not take the change.
+    /// [`CommitError::NotStored`] if the server does not accept the change.
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError>;
 }
 
@@ -193,15 +194,15 @@ impl Commit for KeyWrite {
 
 /// Stores and replicates `write`, and closes the key.
 ///
-/// Every path leaves the key with an expiry, even if another client removed it or a replica never
-/// received it. An expiry that still serves stays, and the effect says so: reading it costs less
-/// than setting and formatting it.
+/// The key always has an expiry afterwards, even if another client removed the old one. An expiry
+/// that is neither too early nor too late for the new state is kept, on replicas too: reading it
+/// costs less than setting and formatting a new one.
 ///
 /// # Errors
 ///
-/// [`CommitError::NotStored`] if the server does not take the change.
-// This function and those that it calls are compiled twice, for one rule and for several: shared,
-// each call of one rule would take fifty instructions more.
+/// [`CommitError::NotStored`] if the server does not accept the change.
+// The compiler makes two copies of this function and of those that it calls, for one rule and for
+// several. With a single copy, each call of one rule would take fifty instructions more.
 #[inline(always)]
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
@@ -227,7 +228,7 @@ fn forget<'call>(mut key: WriteKey<'_, 'call>) -> Result<Committed<'call>, Commi
     Ok(Committed { key: key.close(), event: Event::Del, replicated })
 }
 
-/// A key that was changed and closed. Its change is still to be announced.
+/// A key that was changed and closed. Its change is not announced yet.
 #[must_use]
 pub struct Committed<'call> {
     /// The key.
@@ -243,14 +244,14 @@ impl<'call> Committed<'call> {
     ///
     /// # Errors
     ///
-    /// [`CommitError::NotReplicated`] if the server did not take the effect.
+    /// [`CommitError::NotReplicated`] if the server did not accept the effect.
     pub fn announce(self, call: &mut Call<'call>) -> Result<(), CommitError> {
         call.announce(self.key, self.event);
         self.replicated.map_err(|Refused| CommitError::NotReplicated)
     }
 }
 
-/// Changes the value of the key, and sets its expiry if there is a new one.
+/// Changes the value of the key, and sets its expiry if a new one is given.
 #[inline(always)]
 fn store(
     key: &mut WriteKey<'_, '_>,

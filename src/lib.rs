@@ -6,7 +6,7 @@
 //!
 //! `entry` has the functions that the server calls, and `api` the server's functions that the
 //! module calls. Between them, `commands` is the table, `handler` the path of a call, and each
-//! other file does what its name says. Every file uses only those below it.
+//! other file does what its name says. Dependencies go one way only, from `entry` to `api`.
 
 mod api;
 mod clock;

@@ -2,8 +2,8 @@
 //! command.
 //!
 //! The effect is sent even without a replica or an append-only file, because it also triggers
-//! `save` points. `KEEPTTL` and `SETRANGE` depend on the receiver's value: they are right if it has
-//! received everything before and nothing else has changed the key there.
+//! `save` points. `KEEPTTL` and `SETRANGE` depend on the receiver's value: they are correct if the
+//! receiver got all earlier effects and nothing else has changed the key there.
 
 use crate::api::Refused;
 use crate::api::key::WriteKey;
@@ -13,7 +13,7 @@ use redis_throttle_engine::state::Change;
 ///
 /// # Errors
 ///
-/// [`Refused`] if the server does not take it.
+/// [`Refused`] if the server does not accept the effect.
 #[inline(always)]
 pub fn send(
     key: &WriteKey<'_, '_>,

@@ -49,8 +49,8 @@ pub fn redis_cell(decision: &redis_cell::Decision) -> [i64; 5] {
     ]
 }
 
-/// Returns a decision by a policy: the five integers as the caller must obey them, then the first
-/// and the fourth as if the policy were enforced. In shadow mode the call is allowed at once, with
+/// Returns a decision by a policy: the five integers that the caller must obey, then the first and
+/// the fourth as if the policy were enforced. In shadow mode the call is allowed at once, with
 /// `full_units` granted.
 pub fn seven_integers(decision: &Decision, force: Force, full_units: u64) -> [i64; 7] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(decision);
@@ -66,7 +66,7 @@ pub const fn is_yes<const N: usize>(integers: &[i64; N]) -> bool {
     integers[0] != 0
 }
 
-/// The row of one rule in a call of several rules with a policy among them.
+/// A row of the reply to several rules with a policy among them.
 enum Numbers {
     Five([i64; 5]),
     Seven([i64; 7]),
@@ -81,7 +81,8 @@ impl AsRef<[i64]> for Numbers {
     }
 }
 
-/// Returns the five integers of a row as they apply: a rule in shadow mode allows the call.
+/// Returns the five integers of a row that the caller must obey: a rule in shadow mode allows the
+/// call.
 fn shown(row: &Row) -> [i64; 5] {
     let [allowed, limit, remaining, retry_after_ms, reset_after_ms] = integers(&row.decision);
     if row.bites() {
@@ -142,7 +143,8 @@ impl<'a> Several<'a> {
         context.reply_integers_and_rows(&self.head, rows);
     }
 
-    /// Returns the decision that a row shows. In a denied call, a rule that allows it has no wait.
+    /// Returns the decision that a row shows. In a denied call, a rule that allows the call has no
+    /// wait.
     #[inline(always)]
     fn decision(&self, row: &Row) -> Decision {
         if !self.is_allowed() && row.decision.verdict.is_allowed() {

@@ -1,5 +1,5 @@
-//! The path of a call with several rules. All rules decide at one `now` before anything is stored,
-//! and the call takes from every key or from none.
+//! The path of a call with several rules. All rules decide at the same instant `now` before
+//! anything is stored, and the call takes from every key or from none.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, KeyName, ReadKey, WriteKey};
@@ -23,12 +23,12 @@ use redis_throttle_engine::rule_set::Row;
 use redis_throttle_engine::time::Instant;
 use std::sync::{Mutex, PoisonError};
 
-/// One item for each rule of a call. It is filled in place: moving it copies the room for all
-/// items, up to some thousand bytes.
+/// A list with one item for each rule of a call. It is filled in place, because moving it copies
+/// the space for all items, up to some thousand bytes.
 type Each<T> = ArrayVec<T, RULES_MAX>;
 
-/// The parsed rules of recent calls. Commands run one at a time; the lock satisfies the compiler. A
-/// panic leaves it consistent: each rule is stored in one step.
+/// The parsed rules of recent calls. Commands run one at a time; only the compiler demands the
+/// lock. A panic leaves the rules consistent, because each rule is stored in one step.
 static PACKED_RULES: Mutex<PackedRules> = Mutex::new(PackedRules::NONE);
 
 /// A change to one key.
@@ -41,7 +41,7 @@ enum Write {
 
 /// A rule of the set.
 enum Rule<'call> {
-    /// A rule that the call spells out.
+    /// A rule that is written in the call.
     Counted(Request),
     /// A lease.
     Lease(LeaseRequest<'call>),
@@ -56,10 +56,10 @@ struct ByPolicy<'call> {
     creates: bool,
 }
 
-/// A decision and the change that follows for the key.
+/// A decision and the change that it makes to the key.
 type Decided = Result<(Row, Option<Write>), RuleError>;
 
-/// Decides a call by all its rules and stores the result. Everything that can fail, the reply
+/// Decides a call under all its rules and stores the result. Everything that can fail, the reply
 /// included, comes before the first key changes.
 pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
@@ -91,7 +91,7 @@ pub fn decide(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Decides a call by all its rules and stores nothing.
+/// Decides a call under all its rules and stores nothing.
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let now = clock::now();
     let mut rules = Each::new();
@@ -106,7 +106,7 @@ pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Reads the rules of a call, in its order. An error of a policy is counted if `counts` is set.
+/// Reads the rules in the call's order. An error of a policy is counted if `counts` is set.
 fn read<'call>(
     rules: &mut Each<Rule<'call>>,
     call: &Call<'call>,
@@ -136,7 +136,7 @@ fn read<'call>(
     }
 }
 
-/// Opens the keys of the rules that look at theirs.
+/// Opens the key of each rule that reads its key.
 #[inline(always)]
 fn open<'open, 'call, K>(
     rules: &[Rule<'call>],
@@ -150,8 +150,8 @@ fn open<'open, 'call, K>(
     Ok(())
 }
 
-/// Fills `rows` with the decision of each rule and `writes` with the changes: all of them if every
-/// rule allows the call, otherwise only repairs.
+/// Fills `rows` with the decision of each rule and `writes` with the change to each key. If a rule
+/// denies the call, the only changes are repairs after the clock stepped back.
 fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
     rules: &mut [Rule<'_>],
     keys: &mut [Option<K>],
@@ -167,7 +167,8 @@ fn decide_each<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>>(
             first_denial = Some(at);
         }
     }
-    // A denial is the same in both modes, so only what allowed the call before it decides again.
+    // A denial is the same in both modes, so only rules that allowed the call before it decide
+    // again.
     let earlier = rules.iter_mut().zip(keys).take(first_denial.unwrap_or(0));
     for (at, ((rule, key), (row, write))) in earlier.zip(rows.iter_mut().zip(writes)).enumerate() {
         if row.decision.verdict.is_allowed() {
@@ -200,7 +201,8 @@ fn announce_each<'call>(
     result
 }
 
-/// Counts the decisions of policies. In a denied call an allowed rule is not counted.
+/// Counts the decisions of policies. In a denied call, a policy that allows the call is not
+/// counted.
 #[inline(always)]
 fn count(rules: &[Rule<'_>], rows: &[Row], is_allowed: bool, now: Instant) {
     for (rule, Row { decision, .. }) in rules.iter().zip(rows) {
@@ -226,7 +228,7 @@ fn count_error(rules: &[Rule<'_>], error: CommandError) -> CommandError {
 }
 
 impl Rule<'_> {
-    /// Returns true if the rule looks at its key.
+    /// Returns true if the rule reads its key.
     fn looks(&self) -> bool {
         match self {
             Self::Counted(_) | Self::Lease(_) => true,
@@ -234,8 +236,8 @@ impl Rule<'_> {
         }
     }
 
-    /// Decides the call by this rule and appends the result to `rows` and `writes`. `key` is open
-    /// if the rule looks at it.
+    /// Decides the call under this rule and appends the result to `rows` and `writes`. `key` is
+    /// open if the rule reads it.
     #[inline(always)]
     fn decide<'open, 'call: 'open, K: AsMut<ReadKey<'open, 'call>>, const N: usize>(
         &mut self,
@@ -246,7 +248,8 @@ impl Rule<'_> {
         writes: &mut ArrayVec<Option<Write>, N>,
     ) -> Result<(), RuleError> {
         let (row, write) = match (self, key.as_mut().map(AsMut::as_mut)) {
-            // Most rules. Their outcome is read in place: moving it copies 160 bytes.
+            // Most rules are of this kind. Their outcome is read in place: moving it copies 160
+            // bytes.
             (Self::Counted(request), Some(key)) => {
                 match &keyspace::decide(key, request, mode, now) {
                     Err(OtherAlgorithm) => return Err(RuleError::WrongType),
@@ -271,7 +274,7 @@ impl Rule<'_> {
     }
 }
 
-/// Decides the call by a lease, which has cost 1.
+/// Decides the call under a lease, which has cost 1.
 #[cold]
 #[inline(never)]
 fn decide_lease(
@@ -285,7 +288,7 @@ fn decide_lease(
 }
 
 impl<'call> ByPolicy<'call> {
-    /// Reads the use of a policy and looks it up.
+    /// Parses the words of `USE` and looks up the policy.
     #[cold]
     #[inline(never)]
     fn read(
@@ -299,7 +302,7 @@ impl<'call> ByPolicy<'call> {
         Ok(Self { applied, creates: false })
     }
 
-    /// Decides the call by the policy's rule.
+    /// Decides the call under the policy's rule.
     #[cold]
     #[inline(never)]
     fn decide(&mut self, key: Option<&mut ReadKey<'_, '_>>, mode: Mode, now: Instant) -> Decided {
@@ -315,7 +318,7 @@ impl<'call> ByPolicy<'call> {
     }
 }
 
-/// An error of the rule at `at`, counted from 0.
+/// Returns the error of the rule at place `at`, counted from 0.
 fn in_rule(at: usize, error: RuleError) -> CommandError {
     CommandError::InRule { number: at + 1, error }
 }

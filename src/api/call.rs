@@ -11,27 +11,29 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// The number of arguments that are read: one more than the longest call has, and one that makes it
-/// odd, so that a call cut off here is already an error.
+/// The maximum number of arguments that are read. Every valid call has fewer, so a call cut off
+/// here is already an error.
 const ARGS_MAX: usize = 34;
 
-/// The commands of a module. The server knows them only by their functions.
+/// The commands of a module. The server identifies a command only by the function that it calls.
 pub trait Commands {
     /// The error reply of a command that panicked.
     const PANICKED: &'static CStr;
 
-    /// Returns the arguments of the command at `index` that are keys; `None` if it has no keys.
+    /// Returns the positions of the keys among the arguments of the command at `index`; `None` if
+    /// the command has no keys.
     fn keys(index: usize) -> Option<KeyRange>;
 
-    /// Runs the command at `index` of the module's table. It replies once, as its last act.
+    /// Runs the command at `index` of the module's table. The command replies exactly once, at its
+    /// very end.
     fn run(index: usize, call: &mut Call<'_>);
 }
 
-/// The call names no key, or its keys were taken before.
+/// The error of a call that names no key, or whose keys were already taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey;
 
-/// A function that the server calls for a command.
+/// The function that the server calls to run a command.
 ///
 /// # Safety
 ///
@@ -42,7 +44,8 @@ pub type CommandFunction = unsafe extern "C" fn(
     c_int,
 ) -> c_int;
 
-/// Runs a command. The server calls the instance that has the command's index in the table.
+/// Runs a command. Each command has its own instance of this function: `INDEX` is the command's
+/// place in the table.
 ///
 /// # Safety
 ///
@@ -60,28 +63,28 @@ pub unsafe extern "C" fn trampoline<C: Commands, const INDEX: usize>(
         true
     });
     if !replied {
-        // A command replies once, at its very end, so nothing has been sent yet.
+        // A command replies once, at its very end, so a command that panicked has not sent a reply.
         // SAFETY: the context is that of the running command.
         guard((), || unsafe { Context::new(ctx) }.reply_error(C::PANICKED));
     }
     raw::REDISMODULE_OK as c_int
 }
 
-/// One call of a command. A run of a command has exactly one, and neither it nor its keys can be
-/// copied.
+/// One call of a command. Each run of a command creates one `Call`. Neither the call nor its keys
+/// can be copied.
 pub struct Call<'call> {
     context: Context<'call>,
     args: &'call [&'call [u8]],
-    /// The arguments from the first key on, until the keys are taken.
+    /// The arguments from the first key to the last; empty once the keys were taken.
     key_names: Cell<&'call [*mut raw::RedisModuleString]>,
     /// The distance from one key to the next, in arguments.
     key_step: usize,
 }
 
-/// The keys of a call that are not open yet, in the call's order.
+/// The keys of a call that are not open yet, in the order of the arguments.
 ///
-/// Each item opens one key and is used up by that. So no key of a call ever has two handles, of
-/// which one would free what the other reads.
+/// Opening a key consumes its item. So a key never has two handles, one of which would free what
+/// the other reads.
 pub struct Keys<'open, 'call> {
     call: &'open Call<'call>,
     /// The arguments from the next key on.
@@ -96,7 +99,7 @@ impl<'open, 'call> Iterator for Keys<'open, 'call> {
         let name = self.rest.first()?;
         self.rest = self.rest.get(self.call.key_step..).unwrap_or_default();
         // SAFETY: the name belongs to this command and is handed out once. No other name is equal:
-        // `take_keys` would have refused the call. It borrows the call.
+        // `take_keys` would have refused the call. The returned name borrows the call.
         Some(unsafe { KeyName::new(self.call.context, *name) })
     }
 }
@@ -163,7 +166,7 @@ impl<'call> Call<'call> {
         self.args.get(1..).unwrap_or_default()
     }
 
-    /// Returns the arguments after the first key and the word that follows it.
+    /// Returns the arguments after the first key and after the word that follows the key.
     #[inline(always)]
     pub fn args_after_word(&self) -> &'call [&'call [u8]] {
         self.args.get(2..).unwrap_or_default()
@@ -174,17 +177,18 @@ impl<'call> Call<'call> {
         self.context
     }
 
-    /// Returns the keys of the call. They can be taken once: a second time there are none. Call it
-    /// after the grammar has checked the length of the call: each key is compared with each other.
+    /// Returns the keys of the call. A second call returns no keys. Each key is compared with every
+    /// other one, so call this only after the grammar has checked the number of arguments.
     ///
     /// # Errors
     ///
-    /// [`RepeatedKey`] if two of them are the same key.
+    /// [`RepeatedKey`] if two of the keys are equal.
     #[inline(always)]
     pub fn take_keys(&self) -> Result<Keys<'_, 'call>, RepeatedKey> {
         let mut rest = self.key_names.take();
         if rest.len() > 1 {
-            // The first key is the first argument. A key whose bytes were not read is not opened.
+            // The first key is the first argument. A key beyond `ARGS_MAX`, whose bytes were not
+            // read, is not opened.
             let names = self.args.get(..rest.len()).unwrap_or(self.args);
             rest = rest.get(..names.len()).unwrap_or_default();
             if let Some(at) = repeated(names, self.key_step) {
@@ -194,15 +198,15 @@ impl<'call> Call<'call> {
         Ok(Keys { call: self, rest })
     }
 
-    /// Announces a change of a key. Clients and modules that are told of it may change any key, so
-    /// no key of this call is open meanwhile: it would borrow the call.
+    /// Announces a change of a key. Clients and modules that receive the announcement may change
+    /// any key. So no key of this call is open at this time: an open key borrows the call.
     pub fn announce(&mut self, changed: ChangedKey<'call>, event: Event) {
         changed.announce(event);
     }
 }
 
-/// Returns the number of the first name that repeats an earlier one; there is a name at each
-/// `step`. There are few names, so comparing each with each is the fastest.
+/// Returns the number of the first name that repeats an earlier one, counted from 0. `names` holds
+/// a name at every `step`. A call has few names, so comparing each with each is the fastest.
 fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     let mut at = step;
     while let Some(name) = names.get(at) {
@@ -218,7 +222,7 @@ fn repeated(names: &[&[u8]], step: usize) -> Option<usize> {
     None
 }
 
-/// Sends the reply of a decision and does nothing else: the minimal cost of any command.
+/// Replies with a fixed decision and does nothing else, to measure the minimal cost of a command.
 ///
 /// # Safety
 ///

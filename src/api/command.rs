@@ -1,6 +1,6 @@
-//! The description of a command for servers, clients and `redis-cli`, and its form in the server's
-//! own structures. These point to each other and to static texts. Building them is safe; only
-//! `load` lets the server read them.
+//! The description of a command for servers, clients and `redis-cli`, and its conversion to the
+//! server's structures. Those structures contain pointers to each other and to static texts.
+//! Building them is safe; only `load` lets the server read them.
 
 use redis_module::raw;
 use std::ffi::{CStr, CString, c_char, c_int};
@@ -9,27 +9,28 @@ use std::ptr;
 /// The description of one command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Description {
-    /// Its name; for a subcommand, the container's name and `|` come first.
+    /// The name. The name of a subcommand begins with its container's name and `|`.
     pub name: &'static CStr,
-    /// Its purpose, in a sentence.
+    /// The purpose, in one sentence.
     pub summary: &'static CStr,
-    /// Its time complexity.
+    /// The time complexity.
     pub complexity: &'static CStr,
-    /// The first version of the module that has it.
+    /// The first version of the module that has the command.
     pub since: &'static CStr,
-    /// The number of arguments with the name; if negative, the least number.
+    /// The number of arguments, including the command's name. A negative number is a minimum.
     pub arity: i32,
     /// The server's command flags.
     pub flags: &'static CStr,
-    /// ACL categories that every server with categories knows.
+    /// The ACL categories for a server to which a module cannot add a category.
     pub categories: &'static CStr,
-    /// The same categories and the module's own.
+    /// The same categories and the module's own category.
     pub categories_and_own: &'static CStr,
-    /// The arguments that are keys, and the access to them; `None` if it has no keys.
+    /// The positions of the keys and the command's access to them; `None` if the command has no
+    /// keys.
     pub keys: Option<(KeyRange, Access)>,
-    /// Tips for proxies and clients.
+    /// The command tips for proxies and clients.
     pub tips: Option<&'static CStr>,
-    /// Its arguments.
+    /// The arguments.
     pub arguments: &'static [Argument],
 }
 
@@ -45,26 +46,26 @@ pub struct KeyRange {
 /// The access of a command to its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// The command reads them.
+    /// The command reads the keys.
     Read,
-    /// The command reads them, and writes a result that depends on their values.
+    /// The command reads the keys, and writes values that depend on the values read.
     Update,
 }
 
 /// One argument, as `COMMAND DOCS` shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Argument {
-    /// Its name.
+    /// The argument's name.
     pub name: &'static CStr,
-    /// Its type.
+    /// The argument's type.
     pub kind: Kind,
-    /// The word that precedes it, or that is the whole argument.
+    /// The word that precedes the argument, or that is the whole argument.
     pub token: Option<&'static CStr>,
-    /// Its meaning.
+    /// The argument's meaning.
     pub summary: Option<&'static CStr>,
-    /// Whether it may be left out.
+    /// Whether the argument may be left out.
     pub optional: bool,
-    /// Whether it may be repeated.
+    /// Whether the argument may be repeated.
     pub multiple: bool,
 }
 
@@ -79,7 +80,7 @@ pub enum Kind {
     Text,
     /// A fixed word.
     Token,
-    /// One of these arguments.
+    /// One of these alternatives.
     OneOf(&'static [Argument]),
     /// These arguments, in order.
     Block(&'static [Argument]),
@@ -94,10 +95,10 @@ impl Description {
 }
 
 impl KeyRange {
-    /// Argument 1 only.
+    /// Only argument 1.
     pub const FIRST: Self = Self { last: 1, step: 1 };
 
-    /// Returns the arguments from the first key to the last that may be one.
+    /// Returns the arguments from the first key to the last position that may hold a key.
     #[inline]
     pub(super) fn of<T>(self, args: &[T]) -> &[T] {
         let len = match usize::try_from(self.last) {
@@ -184,8 +185,8 @@ pub(super) fn key_spec(range: KeyRange, access: Access) -> raw::RedisModuleComma
     }
 }
 
-/// Builds the server's form of an argument list, which ends with an entry without a name.
-/// `kept_alive` owns the lists.
+/// Builds the server's form of an argument list. It ends with an entry without a name, and points
+/// to lists that `kept_alive` owns.
 pub(super) fn arguments(
     list: &[Argument],
     kept_alive: &mut Vec<Vec<raw::RedisModuleCommandArg>>,
@@ -243,7 +244,7 @@ mod tests {
     use super::KeyRange;
 
     #[test]
-    fn a_range_takes_the_arguments_that_its_command_has_as_keys() {
+    fn key_range_selects_the_arguments_that_are_keys() {
         let pairs = KeyRange { last: -1, step: 2 };
         let rows: [(KeyRange, &[&str], &[&str]); 7] = [
             // One key, whatever follows it; none if there are no arguments.

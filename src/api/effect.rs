@@ -1,7 +1,7 @@
-//! Effects: the commands that replicas and the append-only file receive. Each names its key.
+//! Effects: the commands that replicas and the append-only file receive. Each effect names its key.
 //!
-//! The server refuses an effect whose command it does not have under that name. The module checks
-//! this once, at load, with the arguments that effects have ([`missing_effect`]).
+//! The server refuses an effect if it has no command of that name. The module checks this once, at
+//! load, with a sample of each effect ([`missing_effect`]).
 
 use super::key::WriteKey;
 use super::sorted_set::{Member, QUERIES, free_empty, make_empty};
@@ -19,7 +19,7 @@ const UNLINK: &CStr = c"UNLINK";
 const ZADD: &CStr = c"ZADD";
 const ZREM: &CStr = c"ZREM";
 
-/// Every effect below, with the kind of arguments that it has.
+/// A sample of each effect below, with arguments of the same form.
 const EFFECTS: [&[&CStr]; 9] = [
     &[SET, c"key", c"value", c"PXAT", c"1"],
     &[SET, c"key", c"value", c"KEEPTTL"],
@@ -32,8 +32,8 @@ const EFFECTS: [&[&CStr]; 9] = [
     &[ZREM, c"key", c"member", c"member"],
 ];
 
-/// Replicates a command on a key. The format has a letter for each argument, the key first: `s` is
-/// a string of the server, `b` a pointer and a length, `l` an integer.
+/// Replicates a command on a key. The format has one letter for each argument, the key first: `s`
+/// is a string of the server, `b` a pointer and a length, `l` an integer.
 macro_rules! replicate {
     ($key:expr, $command:expr, $format:literal $(, $argument:expr)*) => {{
         let replicate = api!(RedisModule_Replicate);
@@ -44,7 +44,8 @@ macro_rules! replicate {
     }};
 }
 
-/// A word of the effects, created once: an effect shares it instead of copying it.
+/// An option word of an effect, as a string of the server. It is created once, so that effects
+/// share it instead of copying it.
 struct Word(AtomicPtr<raw::RedisModuleString>, &'static CStr);
 
 static PXAT: Word = Word::new(c"PXAT");
@@ -55,7 +56,7 @@ impl Word {
         Self(AtomicPtr::new(ptr::null_mut()), text)
     }
 
-    /// Returns the server's string of this word. It exists from `make` to `free`.
+    /// Returns the server's string of this word. The string exists from `make` until `free`.
     fn string(&self) -> Result<*mut raw::RedisModuleString, Refused> {
         let string = self.0.load(Relaxed);
         if string.is_null() { Err(Refused) } else { Ok(string) }
@@ -68,35 +69,34 @@ impl Word {
     fn free(&self) {
         let string = self.0.swap(ptr::null_mut(), Relaxed);
         if !string.is_null() {
-            // SAFETY: it was made by `make`, and is given up here.
+            // SAFETY: the string was created by `make`, and is not used after this.
             unsafe { free_string(string) };
         }
     }
 }
 
-/// Creates the words of the effects. This is the last step of a load, so that a refused load leaves
-/// none.
+/// Creates the option words of the effects. This is the last step of a load, so that a refused load
+/// leaves no strings behind.
 pub(super) fn make_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::make);
     make_empty();
 }
 
-/// Frees the words of the effects. This is the last act of the module.
+/// Frees the option words of the effects. This is the last act of the module.
 pub fn free_words() {
     [&PXAT, &KEEPTTL].into_iter().for_each(Word::free);
     free_empty();
 }
 
-/// Returns the command of the first effect that this server would not replicate, or of the first
-/// query that it would not answer: it has no such command, or a different one under the name whose
-/// keys are elsewhere.
+/// Returns the command of the first effect or query that this server cannot run: it has no such
+/// command, or its command of that name has its keys in other places.
 pub fn missing_effect() -> Option<&'static str> {
     let missing = EFFECTS.into_iter().chain(QUERIES).find(|effect| !names_its_key(effect))?;
     missing.first()?.to_str().ok()
 }
 
-/// Returns true if the server knows this command and takes its first argument, and no other, as a
-/// key.
+/// Returns true if the server knows this command and takes its first argument, and only that one,
+/// as a key.
 fn names_its_key(command: &[&'static CStr]) -> bool {
     let mut argv: Vec<_> = command.iter().map(|word| new_string(word)).collect();
     let Ok(argc) = c_int::try_from(argv.len()) else { return false };
@@ -113,7 +113,7 @@ fn names_its_key(command: &[&'static CStr]) -> bool {
         first
     };
     for string in argv {
-        // SAFETY: it was made above, and is given up here.
+        // SAFETY: the string was created above, and is not used after this.
         unsafe { free_string(string) };
     }
     first_key == Some(1) && count == 1
@@ -134,8 +134,8 @@ unsafe fn free_string(string: *mut raw::RedisModuleString) {
     unsafe { api!(RedisModule_FreeString)(ptr::null_mut(), string) };
 }
 
-/// Each method returns [`Refused`] if the server does not take the effect, or the module is not
-/// loaded.
+/// Each method returns [`Refused`] if the server does not accept the effect, or if the module is
+/// not loaded.
 impl WriteKey<'_, '_> {
     /// Replicates `SET key bytes PXAT expire_at_ms`.
     #[inline(always)]
@@ -170,8 +170,7 @@ impl WriteKey<'_, '_> {
         replicate!(self, UNLINK, c"s")
     }
 
-    /// Replicates `ZADD key score member`; if `first` is given, with that member at score 0 before
-    /// it.
+    /// Replicates `ZADD key score member`, or `ZADD key 0 first score member` if `first` is given.
     pub fn replicate_zadd(
         &self,
         first: Option<&Member>,

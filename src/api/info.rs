@@ -1,9 +1,9 @@
 //! A module's part of `INFO`, which is also its part of a crash report.
 //!
 //! A signal handler writes a crash report, in a process whose heap may be broken and whose locks
-//! may be held. So a field takes only static texts and numbers: the code here neither allocates,
-//! through the module or through C, nor locks. (`redis-module` would capture a backtrace here, and
-//! C's allocator would then conflict with the server's.)
+//! may be held. So a field takes only static texts and numbers, and the code here never locks or
+//! allocates, neither through the module's allocator nor through C's. (`redis-module` would capture
+//! a backtrace here, and C's allocator would then conflict with the server's.)
 
 use super::guard::guard;
 use super::load::Loader;
@@ -14,7 +14,7 @@ use std::marker::PhantomData;
 
 /// A module's part of `INFO`.
 pub trait Info {
-    /// Adds the fields. In a crash report it must neither allocate, lock nor panic.
+    /// Adds the fields. During a crash report this must not allocate, lock or panic.
     fn write(section: &Section<'_>, for_crash_report: bool);
 }
 
@@ -22,7 +22,7 @@ pub trait Info {
 pub struct Section<'info>(*mut raw::RedisModuleInfoCtx, PhantomData<&'info ()>);
 
 impl Section<'_> {
-    /// Opens a section. Returns true if the caller asked for it.
+    /// Opens a section. Returns true if the caller of `INFO` asked for this section.
     pub fn open(&self, name: &'static CStr) -> bool {
         // SAFETY: the context is that of the running report; the server copies the name.
         let result = unsafe { api!(RedisModule_InfoAddSection)(self.0, name.as_ptr()) };
@@ -63,7 +63,8 @@ impl Loader<'_> {
     /// [`Refused`] if the server does not accept it.
     pub fn register_info<I: Info>(&self) -> Result<(), Refused> {
         let register = api!(RedisModule_RegisterInfoFunc);
-        // SAFETY: the context is that of the load. A function registered before is replaced.
+        // SAFETY: the context is that of the load. The server replaces a function registered
+        // earlier.
         accepted(unsafe { register(self.ctx(), Some(info::<I>)) })
     }
 }

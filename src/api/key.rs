@@ -9,13 +9,14 @@
 //! Reading a value through one handle may move its bytes, and a second handle of the same key would
 //! then read freed memory. So a name can neither be copied nor used twice, and a call hands out at
 //! most one name for each key. A client or module that is told of a change may change any key. So a
-//! handle borrows the call for `'open`, and announcing a change takes the call exclusively.
+//! handle borrows the call for `'open`, and announcing a change needs exclusive access to the call.
 //!
-//! When the module asks the server about the key by a command, it closes the handle and opens it
-//! again afterwards. This takes the key exclusively, so nothing is borrowed from it at that time.
+//! To send the server a command on an open key, the module closes the handle and opens the key
+//! again afterwards. This needs exclusive access to the key, so nothing read from the key is
+//! borrowed then.
 //!
-//! The remaining risk is another module that writes while *this* one opens a key, in its callback
-//! for `expired` or `keymiss`. The servers forbid modules to write there.
+//! One risk remains: opening a key may run another module's callback for `expired` or `keymiss`,
+//! and that callback may write. The servers forbid modules to write there.
 
 use super::reply::Context;
 use super::{Refused, accepted, to_integer};
@@ -26,7 +27,7 @@ use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::slice;
 
-/// The key at this place of a call, counted from 0, is equal to an earlier one.
+/// The error of a call whose key at this place, counted from 0, equals an earlier key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RepeatedKey(pub usize);
 
@@ -37,20 +38,20 @@ pub struct KeyName<'open, 'call> {
     call: PhantomData<&'open ()>,
 }
 
-/// A key that can be read until this is dropped.
+/// A key that can be read until this value is dropped.
 pub struct ReadKey<'open, 'call> {
     name: KeyName<'open, 'call>,
     /// `None` for a missing key that was opened for reading.
     handle: Option<NonNull<raw::RedisModuleKey>>,
     kind: KeyKind,
-    /// The mode in which it is opened, each time.
+    /// The mode in which the key is opened, also when it is opened again.
     mode: c_int,
 }
 
-/// A key that can be read and written until this is dropped.
+/// A key that can be read and written until this value is dropped.
 pub struct WriteKey<'open, 'call>(ReadKey<'open, 'call>);
 
-/// A key that was written and is closed again. Its change is still to be announced.
+/// A key that was written and closed. Its change is not announced yet.
 pub struct ChangedKey<'call> {
     context: Context<'call>,
     string: *mut raw::RedisModuleString,
@@ -59,11 +60,11 @@ pub struct ChangedKey<'call> {
 /// A change of a key, as keyspace events name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It has a new value: `set`, of class `$`.
+    /// The key has a new value: `set`, of class `$`.
     Set,
-    /// It was deleted: `del`, of class `g`.
+    /// The key was deleted: `del`, of class `g`.
     Del,
-    /// The members of its sorted set changed, and perhaps its expiry.
+    /// The members of the key's sorted set changed, and perhaps the key's expiry.
     SortedSet(MemberChanges),
 }
 
@@ -74,14 +75,14 @@ pub struct MemberChanges {
     pub removed: bool,
     /// Members were added or have another score: `zadd`, of class `z`.
     pub added: bool,
-    /// Its expiry changed: `expire`, of class `g`.
+    /// The key's expiry changed: `expire`, of class `g`.
     pub expires: bool,
 }
 
 /// The type of a key's value, as the server reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyKind {
-    /// There is no such key.
+    /// The key does not exist.
     Missing,
     /// A string.
     String,
@@ -94,18 +95,18 @@ pub enum KeyKind {
 impl<'open, 'call> KeyName<'open, 'call> {
     /// # Safety
     ///
-    /// `string` must be an argument of the command of `context`, and alive as long as that. No
-    /// other `KeyName` of this command may exist for it or for an equal key.
+    /// `string` must be an argument of the command of `context` and live as long as that command.
+    /// No other `KeyName` of this command may exist for it or for an equal key.
     pub(super) unsafe fn new(context: Context<'call>, string: *mut raw::RedisModuleString) -> Self {
         Self { context, string, call: PhantomData }
     }
 
-    /// Opens it for reading only.
+    /// Opens the key for reading only.
     pub fn open_for_reading(self) -> ReadKey<'open, 'call> {
         self.open(raw::REDISMODULE_READ as c_int)
     }
 
-    /// Opens it for reading and writing.
+    /// Opens the key for reading and writing.
     pub fn open_for_writing(self) -> WriteKey<'open, 'call> {
         WriteKey(self.open((raw::REDISMODULE_READ | raw::REDISMODULE_WRITE) as c_int))
     }
@@ -133,15 +134,15 @@ impl<'open, 'call> KeyName<'open, 'call> {
 }
 
 impl ReadKey<'_, '_> {
-    /// Returns the type of its value.
+    /// Returns the type of the key's value.
     pub fn kind(&self) -> KeyKind {
         self.kind
     }
 
-    /// Returns the bytes of a string, in place; empty for any other type.
+    /// Returns the bytes of a string without copying them; empty for any other type.
     ///
-    /// The server turns a string in a compact form (a small one, or an integer) into a plain one
-    /// when its bytes are first read: there is no other way to read in place.
+    /// When the bytes are first read, the server converts a string in a compact form (a small one,
+    /// or an integer) to a plain one. The API has no other way to read them without a copy.
     pub fn bytes(&self) -> &[u8] {
         let (Some(handle), KeyKind::String) = (self.handle, self.kind) else {
             return &[];
@@ -162,8 +163,8 @@ impl ReadKey<'_, '_> {
         self.handle.filter(|_| self.kind == KeyKind::SortedSet).map(NonNull::as_ptr)
     }
 
-    /// Asks the server about the key by a command. The key is closed for that and then opened
-    /// again: nothing read from it is borrowed any more, and it may have expired.
+    /// Runs `ask`, which sends the server a command on this key, while the key is closed. The key
+    /// is then opened again and may have expired. Nothing read from it before is still borrowed.
     #[cold]
     pub(super) fn while_closed<T>(
         &mut self,
@@ -217,8 +218,8 @@ impl<'open, 'call> Deref for WriteKey<'open, 'call> {
 }
 
 impl<'call> WriteKey<'_, 'call> {
-    /// Makes `bytes` the value. A new key gets a string as compact as that of `SET`; the string of
-    /// an existing key is overwritten in place.
+    /// Sets the value to `bytes`. A new key gets a string as compact as that of `SET`; the string
+    /// of an existing key is overwritten in place.
     ///
     /// # Errors
     ///
@@ -245,14 +246,15 @@ impl<'call> WriteKey<'_, 'call> {
         let write = raw::REDISMODULE_WRITE as c_int;
         let len_wanted = offset.saturating_add(bytes.len());
         let mut len = 0;
-        // SAFETY: the handle is open for writing and holds a string, as a `WriteKey` of that kind
-        // does. The copy stays within the length that the server reported, and `bytes` is not part
-        // of the value: the borrow of `self` is exclusive, and no other handle reads this key.
+        // SAFETY: the handle is open for writing, and holds a string because `kind` says so. The
+        // copy stays within the length that the server reported, and `bytes` is not part of the
+        // value: the borrow of `self` is exclusive, and no other handle reads this key.
         unsafe {
             let mut start = dma(handle.as_ptr(), &raw mut len, write);
             if len != len_wanted {
-                // A string that grows gets twice the room, which suits a log. A state that is
-                // replaced as a whole gives the room back when one extra byte is cut off.
+                // The server reserves twice the length for a string that grows, which suits a log.
+                // A state that is replaced as a whole does not need the spare room: cutting off one
+                // extra byte frees it.
                 if offset == 0 && len_wanted > len {
                     truncate(handle.as_ptr(), len_wanted.saturating_add(1));
                 }
@@ -274,8 +276,8 @@ impl<'call> WriteKey<'_, 'call> {
         let (create, free) = (api!(RedisModule_CreateString), api!(RedisModule_FreeString));
         let set = api!(RedisModule_StringSet);
         // SAFETY: the handle is open for writing. The bytes are copied into a string of the server;
-        // the key takes a share in it, and this function gives its own up. Without a context, only
-        // this function frees the string.
+        // the key takes a reference to it, and this function releases its own. Without a context,
+        // only this function frees the string.
         let result = unsafe {
             let string = create(ptr::null_mut(), bytes.as_ptr().cast(), bytes.len());
             let result = set(handle.as_ptr(), string);
@@ -287,7 +289,7 @@ impl<'call> WriteKey<'_, 'call> {
         Ok(())
     }
 
-    /// Returns its expiry in Unix milliseconds; `None` if it never expires.
+    /// Returns the key's expiry in Unix milliseconds; `None` if the key never expires.
     pub fn expire_at_ms(&self) -> Option<u64> {
         let handle = self.handle.filter(|_| self.kind != KeyKind::Missing)?;
         let get = api!(RedisModule_GetAbsExpire);
@@ -295,7 +297,7 @@ impl<'call> WriteKey<'_, 'call> {
         u64::try_from(unsafe { get(handle.as_ptr()) }).ok()
     }
 
-    /// Sets its expiry to `ms`, in Unix milliseconds.
+    /// Sets the key's expiry to `ms`, in Unix milliseconds.
     ///
     /// # Errors
     ///
@@ -308,7 +310,7 @@ impl<'call> WriteKey<'_, 'call> {
         accepted(unsafe { set(handle.as_ptr(), to_integer(ms)) })
     }
 
-    /// Deletes it.
+    /// Deletes the key.
     ///
     /// # Errors
     ///
@@ -317,7 +319,7 @@ impl<'call> WriteKey<'_, 'call> {
         self.delete_by(api!(RedisModule_DeleteKey))
     }
 
-    /// Deletes it; the server frees a large value in the background.
+    /// Deletes the key. The server frees a large value in the background.
     ///
     /// # Errors
     ///
@@ -332,13 +334,13 @@ impl<'call> WriteKey<'_, 'call> {
     ) -> Result<(), Refused> {
         let handle = self.handle.filter(|_| self.kind != KeyKind::Missing).ok_or(Refused)?;
         // SAFETY: `delete` is one of the server's two functions that delete a key. The handle is
-        // open for writing; it stays open on the then empty key.
+        // open for writing, and stays open on the deleted key.
         accepted(unsafe { delete(handle.as_ptr()) })?;
         self.0.kind = KeyKind::Missing;
         Ok(())
     }
 
-    /// Returns the handle, whatever the type of the value.
+    /// Returns the handle for a value of any type.
     pub(super) fn handle(&self) -> Option<NonNull<raw::RedisModuleKey>> {
         self.0.handle
     }
@@ -353,7 +355,7 @@ impl<'call> WriteKey<'_, 'call> {
         (self.name.context.as_ptr(), self.name.string)
     }
 
-    /// Closes it, so that clients and modules may read it when the change is announced.
+    /// Closes the key, so that clients and modules may read it when the change is announced.
     pub fn close(self) -> ChangedKey<'call> {
         let KeyName { context, string, .. } = self.0.name;
         drop(self);

@@ -1,4 +1,4 @@
-//! Functions for a module while the server loads it: set options and register commands.
+//! Functions that the module calls while the server loads it: set options and register commands.
 
 use super::call::CommandFunction;
 use super::command::{Description, NO_KEY_SPEC, arguments, key_spec};
@@ -10,12 +10,13 @@ use std::ffi::{CStr, c_int, c_void};
 use std::marker::PhantomData;
 use std::ptr;
 
-/// Valkey 9: without this option the server refuses to migrate slots while the module is loaded.
+/// The option of Valkey 9 without which the server refuses to migrate slots while the module is
+/// loaded.
 const HANDLE_ATOMIC_SLOT_MIGRATION: c_int = 1 << 5;
 
 /// A receiver of the server's shutdown event.
 pub trait End {
-    /// Called when the server shuts down. It serves no more clients.
+    /// Called when the server shuts down. It serves no client after that.
     fn ends();
 }
 
@@ -29,7 +30,7 @@ extern "C" fn end<E: End>(
 }
 
 /// Returns the number of commands that the server has served; `None` if the server does not tell.
-/// The number is constant during one command and differs for the next one, also within a
+/// The number does not change during a command, and is different in the next command, also within a
 /// transaction.
 pub fn commands_served() -> Option<u64> {
     let (get, free) = (api!(RedisModule_GetServerInfo), api!(RedisModule_FreeServerInfo));
@@ -46,12 +47,12 @@ pub fn commands_served() -> Option<u64> {
     (error == raw::REDISMODULE_OK as c_int).then_some(count)
 }
 
-/// Returns true if the server can remove a command with more than seven subcommands, as it does
-/// after a load that it refuses.
+/// Returns true if the server can safely remove a command with more than seven subcommands, as it
+/// does after it refuses a load.
 ///
-/// Valkey 8.1 then reads freed memory and may crash: the table of subcommands shrinks under the
-/// loop that empties it, which a smaller table cannot (valkey-io/valkey pull request 2753). Redis
-/// has no version of that number.
+/// Valkey 8.1 cannot: it reads freed memory and may crash. The loop that empties the table of
+/// subcommands makes the table shrink while it reads it; a smaller table never shrinks
+/// (valkey-io/valkey pull request 2753). No version of Redis has the number 8.1.
 pub fn frees_subcommands() -> bool {
     const VALKEY_8_1: c_int = 0x0801;
     // SAFETY: as in `api!`; the function takes nothing and only reads.
@@ -64,7 +65,7 @@ pub struct Loader<'load>(*mut raw::RedisModuleCtx, PhantomData<&'load ()>);
 
 impl<'load> Loader<'load> {
     /// Returns the loader for the context that the `redis_module!` block passes on; `None` for a
-    /// null context. The server's functions refuse a context that is not one of a load.
+    /// null context. The server's functions refuse any context other than that of a load.
     pub fn new(ctx: &'load redis_module::Context) -> Option<Self> {
         (!ctx.ctx.is_null()).then_some(Self(ctx.ctx, PhantomData))
     }
@@ -100,8 +101,8 @@ impl<'load> Loader<'load> {
         unsafe { api!(RedisModule_SetModuleOptions)(self.0, options) };
     }
 
-    /// Creates the words of the effects. This is the last step of a load, so that a refused load
-    /// leaves none.
+    /// Creates the option words of the effects. This is the last step of a load, so that a refused
+    /// load leaves no strings behind.
     pub fn make_words(&self) {
         make_words();
     }
@@ -110,7 +111,7 @@ impl<'load> Loader<'load> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if it does not, or has that category already.
+    /// [`Refused`] if the server does not support categories, or already has this one.
     pub fn add_acl_category(&self, name: &CStr) -> Result<(), Refused> {
         // SAFETY: as in `api!`; the context is that of the load.
         unsafe {
@@ -126,18 +127,18 @@ impl<'load> Loader<'load> {
         let _ = self.subscribe(raw::REDISMODULE_EVENT_CRON_LOOP, None);
     }
 
-    /// Makes the server notify `E` of an orderly shutdown.
+    /// Makes the server call `E` at an orderly shutdown.
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the server cannot.
+    /// [`Refused`] if the server does not support the event.
     pub fn subscribe_to_end<E: End>(&self) -> Result<(), Refused> {
         self.subscribe(raw::REDISMODULE_EVENT_SHUTDOWN, Some(end::<E>))
     }
 
     fn subscribe(&self, id: u64, callback: raw::RedisModuleEventCallback) -> Result<(), Refused> {
-        // SAFETY: as in `api!`. This must also work in a load that is refused because the server
-        // lacks the function.
+        // SAFETY: as in `api!`. `api!` itself would panic in a load that is refused because the
+        // server lacks this very function.
         let subscribe = unsafe { raw::RedisModule_SubscribeToServerEvent }.ok_or(Refused)?;
         // SAFETY: the context is that of the load; the event is defined in the header.
         accepted(unsafe { subscribe(self.0, raw::RedisModuleEvent { id, dataver: 1 }, callback) })
@@ -175,7 +176,7 @@ impl<'load> Loader<'load> {
         self.set_command_info(command)
     }
 
-    /// Returns the server's object for a command that this load has registered.
+    /// Returns the server's object for a command that was registered during this load.
     fn registered(&self, name: &CStr) -> Result<*mut raw::RedisModuleCommand, Refused> {
         // SAFETY: the context is that of the load.
         let registered = unsafe { api!(RedisModule_GetCommand)(self.0, name.as_ptr()) };
@@ -199,11 +200,11 @@ impl<'load> Loader<'load> {
         accepted(unsafe { create(self.0, name.as_ptr(), Some(function), flags.as_ptr(), 1, 1, 1) })
     }
 
-    /// Adds a command to ACL categories, if the server supports that.
+    /// Adds a command to ACL categories, if the server supports categories.
     ///
     /// # Errors
     ///
-    /// [`Refused`] if it does not, or does not know one of them.
+    /// [`Refused`] if the server does not support categories, or does not know one of `names`.
     pub fn set_acl_categories(&self, command: &Description, names: &CStr) -> Result<(), Refused> {
         // SAFETY: as in `api!`.
         let set = unsafe { raw::RedisModule_SetCommandACLCategories }.ok_or(Refused)?;

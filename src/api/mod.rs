@@ -1,4 +1,4 @@
-//! The server's API made safe: all handwritten `unsafe` code, behind safe functions.
+//! Safe functions over the server's API. All handwritten `unsafe` code is in this folder.
 //!
 //! Nothing here knows about limiters, states or the module's commands: the inputs and outputs are
 //! bytes, numbers and texts. Read `call` and `key` first; `sorted_set`, `effect`, `reply`, `info`,
@@ -6,14 +6,15 @@
 //!
 //! Three rules hold. Every function that the server calls catches unwinding (`guard`), because a
 //! panic that leaves an `extern "C"` function aborts the process. Bytes from a client never pass
-//! through a C string or a format. Every value handed out borrows from its call, so that nothing
-//! outlives the command.
+//! panic that leaves an `extern "C"` function aborts the process. Bytes from a client never pass
+//! through a C string or a format. Every value that is handed out borrows from its call, so that
 
 use redis_module::raw;
 use std::ffi::{CString, c_int, c_longlong};
 use std::{ptr, slice};
 
-/// Returns a function of the server's API. Those used in this folder are checked at load.
+/// Returns a function of the server's API. `missing_function` checks at load that the server has
+/// it.
 macro_rules! api {
     ($name:ident) => {{
         #[allow(unused_unsafe, reason = "stands inside and outside of unsafe blocks")]
@@ -23,7 +24,8 @@ macro_rules! api {
     }};
 }
 
-/// Lists these functions, each with its name and whether the server has it.
+/// Lists the given functions of the server's API: each name, and whether the server has the
+/// function.
 macro_rules! presence {
     ($($name:ident)*) => {
         // SAFETY: as in `api!`.
@@ -42,11 +44,13 @@ pub mod reply;
 pub mod setting;
 pub mod sorted_set;
 
-/// The server refused: it lacks the feature, the name is taken, or the value has another type.
+/// The error of a refused request: the server lacks the feature, the name is taken, or the value
+/// has another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused;
 
-/// Returns the first function that the server lacks, if any: it is then too old.
+/// Returns the name of the first function that the server lacks; `None` if it has all. A server
+/// that lacks one is too old.
 pub fn missing_function() -> Option<&'static str> {
     let functions = presence!(
         RedisModule_CreateCommand RedisModule_CreateSubcommand RedisModule_GetCommand
@@ -86,7 +90,7 @@ pub fn cached_time_us() -> Option<u64> {
     u64::try_from(us).ok()
 }
 
-/// Returns true if the server provides the cached time of the running command.
+/// Returns true if the server's API provides the cached time of the running command.
 pub fn has_cached_time() -> bool {
     // SAFETY: as in `api!`.
     unsafe { raw::RedisModule_CachedMicroseconds }.is_some()

@@ -71,7 +71,7 @@ impl Context<'_> {
         unsafe { api!(RedisModule_ReplyWithLongLong)(self.0, integer) };
     }
 
-    /// Replies with a map, which is flat for a client that uses RESP2.
+    /// Replies with a map. A client that uses RESP2 receives it as a flat array.
     pub fn reply_map(self, pairs: &[(&'static str, Value)]) {
         let len = pairs.len().try_into().unwrap_or(0);
         // SAFETY: the context is that of the running command; as many pairs follow as announced.
@@ -93,7 +93,7 @@ impl Context<'_> {
         }
     }
 
-    /// Replies with a map of names and maps, as [`Context::reply_map`] does.
+    /// Replies with a map from names to maps, as [`Context::reply_map`] does.
     pub fn reply_maps<'a, const N: usize>(
         self,
         maps: impl ExactSizeIterator<Item = (&'a str, [(&'static str, Value); N])>,
@@ -107,7 +107,7 @@ impl Context<'_> {
         }
     }
 
-    /// Replies with a map whose last value is a map itself, of members and numbers.
+    /// Replies with a map of `pairs` and, last, `name` with a map of members and numbers.
     pub fn reply_map_with_members<'a>(
         self,
         pairs: &[(&'static str, Value)],

@@ -8,11 +8,11 @@ use std::ffi::{CStr, c_char, c_int, c_longlong, c_uint, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// A setting that is yes or no, fixed at the start of the server.
+/// A setting with the value yes or no, fixed when the server starts.
 pub trait Flag {
-    /// Its name, without the module's prefix.
+    /// The name, without the module's prefix.
     const NAME: &'static CStr;
-    /// Its default.
+    /// The default value.
     const DEFAULT: bool;
 
     /// Returns the current value.
@@ -22,11 +22,11 @@ pub trait Flag {
     fn set(value: bool);
 }
 
-/// A setting that is a number and can be changed at any time.
+/// A setting with a number, which can be changed at any time.
 pub trait Number {
-    /// Its name, without the module's prefix.
+    /// The name, without the module's prefix.
     const NAME: &'static CStr;
-    /// Its default.
+    /// The default value.
     const DEFAULT: i64;
     /// The smallest value that the server accepts.
     const MIN: i64;
@@ -36,29 +36,29 @@ pub trait Number {
     /// Returns the current value.
     fn get() -> i64;
 
-    /// Changes it. Returns false, and changes nothing, if the number is not accepted.
+    /// Changes the value. Returns false, and changes nothing, if the number is not accepted.
     fn set(value: i64) -> bool;
 }
 
-/// A setting that is a text, fixed at the start of the server.
+/// A setting with a text, fixed when the server starts.
 pub trait Text {
-    /// Its name, without the module's prefix.
+    /// The name, without the module's prefix.
     const NAME: &'static CStr;
-    /// Its default.
+    /// The default value.
     const DEFAULT: &'static CStr;
 
-    /// Returns the storage of the server's string of it.
+    /// Returns the place where the server's string of the value is stored.
     fn kept() -> &'static KeptText;
 
     /// Applies the configured value. Returns false if it is not accepted.
     fn set(value: &[u8]) -> bool;
 }
 
-/// A text in the form that the server reads: a string of the server, owned by the module.
+/// A text in the form that the server reads: a string of the server that the module owns.
 pub struct KeptText(AtomicPtr<raw::RedisModuleString>);
 
 impl KeptText {
-    /// Creates an empty storage.
+    /// Creates an empty place.
     pub const fn new() -> Self {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
@@ -69,8 +69,8 @@ impl KeptText {
 
     fn set(&self, value: &[u8]) {
         let create = api!(RedisModule_CreateString);
-        // SAFETY: the server copies the bytes; without a context the module owns the string. It
-        // also owns the one that is replaced, to which the server keeps no pointer.
+        // SAFETY: the server copies the bytes; without a context the module owns the new string. It
+        // also owns the old string, to which the server keeps no pointer.
         unsafe {
             let new = create(ptr::null_mut(), value.as_ptr().cast(), value.len());
             let old = self.0.swap(new, Relaxed);
@@ -82,7 +82,7 @@ impl KeptText {
 }
 
 impl Loader<'_> {
-    /// Registers a setting that is yes or no.
+    /// Registers a setting with the value yes or no.
     ///
     /// # Errors
     ///
@@ -104,7 +104,7 @@ impl Loader<'_> {
         accepted(result)
     }
 
-    /// Registers a setting that is a number.
+    /// Registers a setting with a number.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl Loader<'_> {
         accepted(result)
     }
 
-    /// Registers a setting that is a text.
+    /// Registers a setting with a text.
     ///
     /// # Errors
     ///
@@ -154,7 +154,7 @@ impl Loader<'_> {
     ///
     /// # Errors
     ///
-    /// [`Refused`] if a value is out of bounds; the server has logged which.
+    /// [`Refused`] if a value is out of bounds; the server has logged the setting.
     pub fn load_settings(&self) -> Result<(), Refused> {
         // SAFETY: the context is that of the load.
         accepted(unsafe { api!(RedisModule_LoadConfigs)(self.ctx()) })

@@ -1,8 +1,8 @@
 //! Keys that hold a sorted set: their members by score, from either end, and their size.
 //!
-//! The server's API functions walk a set from a score on, but cannot count and know no rank. Where
-//! a walk would take too many steps, the module uses the server's own commands, with the key closed
-//! meanwhile: their changes would leave a dangling handle.
+//! The server's API functions walk a set from a given score, but can neither count members nor find
+//! one by rank. If a walk would take too many steps, the module uses the server's own commands. The
+//! key is closed for them, because a command that changed it would leave a dangling handle.
 
 use super::key::{KeyKind, ReadKey, WriteKey};
 use super::reply::Context;
@@ -19,7 +19,7 @@ const ZCOUNT: &CStr = c"ZCOUNT";
 /// Returns the member at a rank.
 const ZRANGE: &CStr = c"ZRANGE";
 
-/// The commands that query a set, with the kind of arguments that are sent.
+/// A sample of each command that queries a set, with arguments of the same form.
 pub(super) const QUERIES: [&[&CStr]; 2] =
     [&[ZCOUNT, c"key", c"1", c"2"], &[ZRANGE, c"key", c"1", c"1"]];
 
@@ -28,7 +28,7 @@ pub(super) const QUERIES: [&[&CStr]; 2] =
 pub struct Member(NonNull<raw::RedisModuleString>);
 
 impl Member {
-    /// Creates a member from bytes; `None` if the server creates no string from them.
+    /// Creates a member from bytes; `None` if the server cannot create the string.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let create = api!(RedisModule_CreateString);
         // SAFETY: the bytes are copied. Without a context, only the member frees the string.
@@ -36,7 +36,7 @@ impl Member {
             .map(Self)
     }
 
-    /// Returns its bytes.
+    /// Returns the member's bytes.
     pub fn bytes(&self) -> &[u8] {
         let mut len = 0;
         // SAFETY: the member owns the string, which never changes.
@@ -55,7 +55,7 @@ impl Member {
 /// The empty member, created once.
 static EMPTY: AtomicPtr<raw::RedisModuleString> = AtomicPtr::new(ptr::null_mut());
 
-/// Creates the empty member. This step of the load cannot be refused.
+/// Creates the empty member. Nothing in this step of a load can be refused.
 pub(super) fn make_empty() {
     let empty =
         Member::new(b"").map_or(ptr::null_mut(), |member| ManuallyDrop::new(member).as_ptr());
@@ -76,7 +76,7 @@ impl Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // SAFETY: the member owns the string, and gives it up here.
+        // SAFETY: the member owns the string, which is not used after this.
         unsafe { api!(RedisModule_FreeString)(ptr::null_mut(), self.0.as_ptr()) };
     }
 }
@@ -89,7 +89,7 @@ pub struct Walk<'key, 'open, 'call> {
 }
 
 impl Walk<'_, '_, '_> {
-    /// Skips one member. Returns false if there is none.
+    /// Skips one member. Returns false if no member is left.
     pub fn pass(&mut self) -> bool {
         let Some(handle) = self.key.sorted_set() else { return false };
         // SAFETY: the handle is open and holds a sorted set, which is not changed during the walk.
@@ -162,8 +162,8 @@ impl<'open, 'call> ReadKey<'open, 'call> {
     fn walk(&mut self, min: f64, above: bool, ascends: bool) -> Walk<'_, 'open, 'call> {
         let max = f64::INFINITY;
         if let Some(handle) = self.sorted_set() {
-            // SAFETY: the handle is open and holds a sorted set. No other walk exists: it would
-            // borrow the key.
+            // SAFETY: the handle is open and holds a sorted set. No other walk exists, because it
+            // would borrow the key.
             unsafe {
                 if ascends {
                     api!(RedisModule_ZsetFirstInScoreRange)(handle, min, max, above.into(), 0);
@@ -178,11 +178,11 @@ impl<'open, 'call> ReadKey<'open, 'call> {
     }
 
     /// Returns the number of members with a score from `min` to `max`, in logarithmic time. The key
-    /// is closed meanwhile, and may have expired after it.
+    /// is closed during the query and opened again, and may then have expired.
     ///
     /// # Errors
     ///
-    /// [`Refused`] if the server does not count them.
+    /// [`Refused`] if the server does not answer with a count.
     pub fn count_members(&mut self, min: u64, max: u64) -> Result<u64, Refused> {
         self.while_closed(|context, name| {
             let reply = Reply::of(context, ZCOUNT, name, to_integer(min), to_integer(max))?;
@@ -190,8 +190,8 @@ impl<'open, 'call> ReadKey<'open, 'call> {
         })
     }
 
-    /// Returns the member with `rank` members before it, in logarithmic time; `None` if there is
-    /// none. The key is closed meanwhile, and may have expired after it.
+    /// Returns the member with `rank` members before it, in logarithmic time; `None` if the set is
+    /// too small. The key is closed during the query and opened again, and may then have expired.
     ///
     /// # Errors
     ///
@@ -203,7 +203,7 @@ impl<'open, 'call> ReadKey<'open, 'call> {
 }
 
 impl WriteKey<'_, '_> {
-    /// Adds a member with this score, or changes its score. A missing key becomes a sorted set.
+    /// Adds a member with this score, or changes its score. A missing key is created.
     ///
     /// # Errors
     ///
@@ -222,7 +222,8 @@ impl WriteKey<'_, '_> {
         Ok(())
     }
 
-    /// Removes a member, unless it is the last one, with which the server would delete the key.
+    /// Removes a member. It refuses to remove the last one, because the server would then delete
+    /// the key.
     ///
     /// # Errors
     ///
@@ -236,11 +237,11 @@ impl WriteKey<'_, '_> {
     }
 }
 
-/// The reply of a command of the server.
+/// The reply of a server command that the module ran.
 struct Reply(NonNull<raw::RedisModuleCallReply>);
 
 impl Reply {
-    /// Runs a query on the key of this name, which is not open.
+    /// Runs a query on the key of this name. The key must not be open.
     fn of(
         context: Context<'_>,
         command: &'static CStr,
@@ -270,8 +271,8 @@ impl Reply {
     /// Returns the first element of an array; `None` if it is empty.
     fn first(&self) -> Result<Option<Member>, Refused> {
         let reply = self.0.as_ptr();
-        // SAFETY: the reply is alive, and is read as an array only if it is one. An element belongs
-        // to it; the module owns the string that is created from the element.
+        // SAFETY: the reply is alive, and is read as an array only if it is one. The reply owns its
+        // elements; the module owns the string that is created from an element.
         unsafe {
             let kind = api!(RedisModule_CallReplyType)(reply);
             if kind != raw::REDISMODULE_REPLY_ARRAY as c_int {
@@ -289,7 +290,7 @@ impl Reply {
 
 impl Drop for Reply {
     fn drop(&mut self) {
-        // SAFETY: this value owns the reply, and gives it up here.
+        // SAFETY: this value owns the reply, which is not used after this.
         unsafe { api!(RedisModule_FreeCallReply)(self.0.as_ptr()) };
     }
 }

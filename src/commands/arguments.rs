@@ -65,7 +65,8 @@ pub const START: Argument = Argument {
     .optional()
 };
 
-/// Lists arguments, then the options of every call that counts units, then further options.
+/// Lists the given arguments, then the options of every call that counts units, then the given
+/// further options.
 macro_rules! with_call_options {
     ($($argument:expr),*; $($option:expr),*) => {
         &[$($argument,)* COST, PARTIAL, $($option),*]

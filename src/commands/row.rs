@@ -9,11 +9,11 @@ use std::ffi::CStr;
 
 /// One command.
 pub struct Command {
-    /// Its description.
+    /// The description for servers, clients and `redis-cli`.
     pub description: Description,
-    /// The handler's action.
+    /// The action that the handler runs.
     pub action: Action,
-    /// The `INFO` fields that count its decisions; `None` if it decides nothing.
+    /// The `INFO` fields that count the command's decisions; `None` if the command decides nothing.
     pub counters: Option<Counters>,
 }
 
@@ -28,13 +28,14 @@ impl Command {
         }
     }
 
-    /// Returns true if the server calls a function for it. It does not for a container whose
-    /// subcommands the server finds itself.
+    /// Returns true if the server calls a function for the command. A container needs no function
+    /// on a server that finds the subcommands itself.
     pub fn has_function(&self) -> bool {
         self.action != Action::Container || !api::load::frees_subcommands()
     }
 
-    /// Returns advice for the case that another module has its name; empty if none is known to.
+    /// Returns advice for the log if the command's name is taken; empty if no other module is known
+    /// to have a command of that name.
     pub fn hint_if_taken(&self) -> &'static str {
         match self.action {
             Action::Throttle => {
@@ -45,7 +46,7 @@ impl Command {
     }
 }
 
-/// The names of two fields of `INFO`.
+/// The names of the two fields of `INFO` that count a command's decisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
     /// The number of allowed calls.
@@ -54,24 +55,24 @@ pub struct Counters {
     pub denied: &'static CStr,
 }
 
-/// The handler's action.
+/// An action of the handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Decides by one rule and stores the result.
+    /// Decides a call under one rule and stores the result.
     Decide(Algorithm),
-    /// Decides by a policy and stores the result.
+    /// Decides a call under a policy and stores the result.
     Use,
-    /// Decides by one rule and stores nothing.
+    /// Decides a call under one rule and stores nothing.
     Peek,
-    /// Takes a cost unconditionally.
+    /// Takes the cost of a call, even if too few units are left.
     Charge,
-    /// Gives back a cost.
+    /// Gives back the cost of a call.
     Refund,
-    /// Reserves, commits or cancels for an id.
+    /// Makes, commits or cancels a reservation.
     Reserve(ReservationVerb),
-    /// Decides by several rules and stores the results.
+    /// Decides a call under several rules and stores the results.
     DecideAll,
-    /// Decides by several rules and stores nothing.
+    /// Decides a call under several rules and stores nothing.
     PeekAll,
     /// Takes or renews a lease.
     Lease,
@@ -79,7 +80,7 @@ pub enum Action {
     Renew,
     /// Releases a lease.
     Release,
-    /// Decides and stores as redis-cell does.
+    /// Decides a call and stores the result as redis-cell does.
     Throttle,
     /// Shows the state of a key.
     Inspect,
@@ -87,7 +88,7 @@ pub enum Action {
     Metrics,
     /// Freezes, moves or resumes the clock.
     Debug,
-    /// Finds the subcommand, if the server does not.
+    /// Finds and runs the subcommand on a server that does not do so itself.
     Container,
     /// Changes or shows policies.
     Policy(PolicyVerb),
@@ -100,7 +101,7 @@ pub enum PolicyVerb {
     Set,
     /// Deletes policies.
     Del,
-    /// Shows the policy in effect.
+    /// Shows the policy in effect under a name.
     Get,
     /// Lists all policies, without overrides.
     List,
@@ -117,7 +118,7 @@ pub enum PolicyVerb {
 }
 
 pub const CONSTANT: &CStr = c"O(1)";
-/// The complexity of a rule whose key may hold reservations: their list is read as a whole.
+/// The complexity of a command on a key that may hold reservations: all of them are read.
 pub const RESERVABLE_COST: &CStr = c"O(1), or O(N) with N reservations in the key, at most 1024";
 /// The complexity of a call that accepts any rule that counts units.
 pub const LOG_OR_RESERVABLE_COST: &CStr =
@@ -125,7 +126,7 @@ pub const LOG_OR_RESERVABLE_COST: &CStr =
         reservations in the key, at most 1024";
 pub const SINCE: &CStr = c"0.1.0";
 
-/// Describes a command that decides: constant complexity, a limit and a window.
+/// Describes a command that decides a call: constant complexity, a limit and a window.
 pub const fn deciding(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         name,
@@ -142,7 +143,7 @@ pub const fn deciding(name: &'static CStr, summary: &'static CStr) -> Descriptio
     }
 }
 
-/// Describes a command that reads: constant complexity.
+/// Describes a command that only reads: constant complexity.
 pub const fn reading(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         arity: 2,
@@ -155,8 +156,8 @@ pub const fn reading(name: &'static CStr, summary: &'static CStr) -> Description
     }
 }
 
-/// Describes a command that settles earlier decisions. It is for trusted callers, so it is not in
-/// the module's own ACL category.
+/// Describes a command that settles earlier decisions. Only trusted callers may use it, so it is
+/// not in the module's own ACL category.
 pub const fn settling(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: LOG_OR_RESERVABLE_COST,
@@ -179,7 +180,7 @@ pub const fn leasing(name: &'static CStr, summary: &'static CStr) -> Description
     }
 }
 
-/// Describes a command that ends a reservation. It is for trusted callers.
+/// Describes a command that ends a reservation. Only trusted callers may use it.
 pub const fn ending(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         complexity: c"O(N) with N reservation ids in the key, at most 1024",
@@ -190,7 +191,8 @@ pub const fn ending(name: &'static CStr, summary: &'static CStr) -> Description 
 }
 
 /// Describes a command for operators: the container of policy commands or one of its subcommands.
-/// They work on each server separately, also on a replica or while the server loads its data.
+/// These commands change only the server that receives them. They also run on a replica and while
+/// the server loads its data.
 pub const fn operating(name: &'static CStr, summary: &'static CStr) -> Description {
     Description {
         since: c"0.2.0",

@@ -16,8 +16,8 @@ use crate::commands::row::{
 /// The name of the module's own ACL category.
 pub const ACL_CATEGORY: &CStr = c"rl";
 
-/// Builds the table. The row of a command gives its index, the function that the server calls, and
-/// its counters in `INFO`, which are stored by index.
+/// Builds the table from a row for each command. The position of a row is the command's index: it
+/// selects the function that the server calls, and the command's counters in `INFO`.
 macro_rules! commands {
     ($($id:ident: $row:expr,)*) => {
         /// The index of each command in the table.
@@ -38,7 +38,7 @@ macro_rules! commands {
     };
 }
 
-/// The `INFO` fields that count the decisions of a command.
+/// Names the `INFO` fields that count the decisions of a command.
 macro_rules! counters {
     ($name:literal) => {
         Some(Counters {

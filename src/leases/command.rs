@@ -37,19 +37,19 @@ pub fn peek(index: usize, call: &Call<'_>, request: &LeaseRequest<'_>) -> Result
     Ok(())
 }
 
-/// Renews a live lease. Replies with 1, or 0 if it is not live.
+/// Renews a lease. Replies with 1, or with 0 if the holder has no live lease.
 pub fn renew(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let (id, ttl) = grammar::lease::renew(call.args_after_key())?;
     settle(index, call, id, |stored, now| Ok(lease::renew(stored, ttl, now)?.map(Change::Hold)))
 }
 
-/// Releases a live lease. Replies with 1, or 0 if it is not live.
+/// Releases a lease. Replies with 1, or with 0 if the holder has no live lease.
 pub fn release(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let id = grammar::lease::release(call.args_after_key())?;
     settle(index, call, id, |stored, _| Ok(lease::release(stored)?.map(Change::Release)))
 }
 
-/// Stores the change of a live lease, and replies with 1, or 0 if it is not live.
+/// Stores the change of a live lease. Replies with 1, or with 0 if the holder has no live lease.
 fn settle(
     index: usize,
     call: &mut Call<'_>,

@@ -1,17 +1,17 @@
 //! The holders of a key with leases: how they are stored, and the changes that taking, renewing and
 //! releasing a lease make.
 //!
-//! It is the only state that is not a string. It is a sorted set of the server:
+//! Leases are the only state that is not a string. They are stored in a sorted set of the server:
 //!
 //! ```text
 //! score 0                 ""        the mark of a set of leases
 //! its expiry in us        id        a holder
 //! ```
 //!
-//! A set without the mark belongs to another program, and so does a set with a score that is not
-//! whole, or not from 1 to 2^53 - 1, where the module reads it. Expired holders stay until a call
-//! takes a lease and removes a few of them. A call adds at most one holder, so any number of
-//! expired holders is removed in the end, and no call must remove them all.
+//! A set without the mark belongs to another program. So does a set in which the module reads a
+//! score that is not a whole number from 1 to 2^53 - 1. Expired holders stay in the set until a
+//! call takes a lease: the call adds at most one holder and removes up to [`REMOVED_MAX`] expired
+//! ones. So every expired holder is removed in time, and no call must remove many.
 
 use crate::api::Refused;
 use crate::api::key::{Event, KeyKind, MemberChanges, ReadKey, WriteKey};
@@ -23,11 +23,11 @@ use redis_throttle_engine::leases::{Grant, Holders, Release};
 use redis_throttle_engine::time::{Instant, Span};
 use std::slice;
 
-/// The largest number of expired holders that a call removes. A call adds at most one, so all of
-/// them are removed in the end.
+/// The largest number of expired holders that a call removes. A call adds at most one holder, so
+/// every expired holder is removed in time.
 const REMOVED_MAX: usize = 8;
 
-/// The number of holders that are read one by one before the server is asked to count.
+/// The number of holders that are read one by one. Beyond it, the server is asked to count.
 const STEPS_MAX: u64 = REMOVED_MAX as u64;
 
 /// The largest number of holders in `RL.INSPECT`.
@@ -38,7 +38,7 @@ const SHOWN_MAX: usize = 100;
 pub enum HoldersError {
     /// The key holds a value that the module did not write.
     WrongType,
-    /// The server does not answer a query on its own sorted set.
+    /// The server did not answer a query on its own sorted set.
     NotTold,
 }
 
@@ -48,7 +48,7 @@ impl From<Refused> for HoldersError {
     }
 }
 
-/// The holders of an open key, for one of them at one instant.
+/// The holders of an open key, as the holder `me` sees them at `now`.
 pub struct Stored<'key, 'open, 'call> {
     key: &'key mut ReadKey<'open, 'call>,
     me: &'key Member,
@@ -61,7 +61,7 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
     ///
     /// # Errors
     ///
-    /// [`HoldersError::WrongType`] if the key holds anything else.
+    /// [`HoldersError::WrongType`] if the key holds anything but leases.
     pub fn new(
         key: &'key mut ReadKey<'open, 'call>,
         me: &'key Member,
@@ -71,7 +71,7 @@ impl<'key, 'open, 'call> Stored<'key, 'open, 'call> {
         Ok(Self { key, me, now, lapsed: 0 })
     }
 
-    /// Returns true if the count so far found expired holders.
+    /// Returns true if the last count found expired holders.
     pub const fn has_lapsed(&self) -> bool {
         self.lapsed > 0
     }
@@ -124,8 +124,8 @@ fn check(key: &ReadKey<'_, '_>) -> Result<(), HoldersError> {
     }
 }
 
-/// Returns the number of expired holders of a key. The mark comes before all of them: if a member
-/// came before it, or had its score, then the first member read would not be a valid holder.
+/// Returns the number of expired holders of a key. The first member is skipped, because it is the
+/// mark. If another member came first or had the mark's score, the next score would not be valid.
 fn lapsed(key: &mut ReadKey<'_, '_>, now: Instant) -> Result<u64, HoldersError> {
     let mut members = key.ascending();
     members.pass();
@@ -154,20 +154,20 @@ pub struct HolderWrite {
     pub id: Member,
     /// The time of the call.
     pub now: Instant,
-    /// Whether there are expired holders at that time.
+    /// Whether there are expired holders at `now`.
     pub has_lapsed: bool,
 }
 
 /// The change that a holder makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It takes or renews a lease.
+    /// The holder takes or renews a lease.
     Hold(Grant),
-    /// It releases its live lease.
+    /// The holder releases its live lease.
     Release(Release),
 }
 
-// By reference, because moving the change costs more than reading it.
+// Implemented for the reference, because moving the change costs more than reading it.
 impl Commit for &HolderWrite {
     fn commit<'call>(&self, key: WriteKey<'_, 'call>) -> Result<Committed<'call>, CommitError> {
         commit(key, self)
@@ -179,7 +179,7 @@ impl Commit for &HolderWrite {
 ///
 /// # Errors
 ///
-/// [`CommitError::NotStored`] if the server does not take the change.
+/// [`CommitError::NotStored`] if the server does not accept the change.
 pub fn commit<'call>(
     mut key: WriteKey<'_, 'call>,
     write: &HolderWrite,
@@ -195,7 +195,7 @@ pub fn commit<'call>(
 /// The change of the key, and the server's answer to the effects.
 type Done = (Event, Result<(), Refused>);
 
-/// Adds or renews a holder, and removes some expired ones. The expiry moves if it must.
+/// Adds or renews a holder, and removes some expired ones. Sets a new expiry if the key needs one.
 fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result<Done, Refused> {
     let removed = lapsed_others(key.as_mut(), write);
     removed.iter().try_for_each(|id| key.remove_member(id))?;
@@ -219,7 +219,7 @@ fn hold(key: &mut WriteKey<'_, '_>, write: &HolderWrite, grant: Grant) -> Result
     Ok((Event::SortedSet(MemberChanges { removed, added: true, expires }), replicate()))
 }
 
-/// Returns some expired holders, the earliest first, without the caller itself.
+/// Returns the expired holders to remove, the earliest first, without the calling holder.
 fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Member, REMOVED_MAX> {
     if !write.has_lapsed {
         return ArrayVec::new();
@@ -230,8 +230,9 @@ fn lapsed_others(key: &mut ReadKey<'_, '_>, write: &HolderWrite) -> ArrayVec<Mem
     lapsed.map(|(id, _)| id).filter(|id| id.bytes() != write.id.bytes()).collect()
 }
 
-/// Removes a holder. The expiry moves if the other leases do not need it. Without a live lease the
-/// key is unlinked, because it may still hold any number of expired holders.
+/// Removes a holder. Sets an earlier expiry if the other leases do not need the present one. If no
+/// live lease is left, the key is unlinked, because it may still hold any number of expired
+/// holders.
 fn release(
     key: &mut WriteKey<'_, '_>,
     write: &HolderWrite,
@@ -252,9 +253,9 @@ fn release(
     Ok((Event::SortedSet(changes), replicate()))
 }
 
-/// Returns the new expiry of the key, or `None` if its present one serves. A new expiry is later
-/// than that of the last lease by an eighth of its remaining time, so that not every call sets it;
-/// the present one may be later by all of the remaining time.
+/// Returns a new expiry for the key, or `None` if the present one is suitable. A new expiry is
+/// later than that of the last lease by an eighth of the lease's remaining time, so that not every
+/// call sets it. The present one is suitable if it is later by at most all of the remaining time.
 fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> Option<u64> {
     let left = last_lapse.since(now);
     let serves = clock::expire_at_ms(last_lapse)..=clock::expire_at_ms(last_lapse.after(left));
@@ -264,9 +265,9 @@ fn new_expiry_ms(key: &WriteKey<'_, '_>, last_lapse: Instant, now: Instant) -> O
 
 /// The live holders, for `RL.INSPECT`.
 pub struct Shown {
-    /// Their number.
+    /// The number of live holders.
     pub count: u64,
-    /// The first ones to expire, and the remaining time of each.
+    /// The holders that expire first, and the remaining time of each.
     pub first: Vec<(Member, Span)>,
 }
 

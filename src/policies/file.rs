@@ -1,7 +1,7 @@
 //! The policy file: it is read as a whole and replaced as a whole.
 //!
-//! A new file is written next to it and renamed. So a reader finds all of the old file or all of
-//! the new one, even if the server or the machine stops at any time.
+//! To save, the module writes a new file next to the old one and renames it. So a reader finds all
+//! of the old file or all of the new one, even if the server or the machine stops at any time.
 
 use crate::config;
 use crate::fault::{self, Point};
@@ -20,37 +20,37 @@ use std::path::{Path, PathBuf};
 /// The suffix of the new file's name, until it replaces the old file.
 const NEW: &str = ".rl-save";
 
-/// The largest number of symbolic links that are followed, as in the system.
+/// The largest number of symbolic links that are followed, the same as the system's.
 const LINKS_MAX: usize = 40;
 
 /// The reason why the file could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileError {
-    /// No file is set.
+    /// No policy file is configured.
     NotSet,
     /// The file does not exist.
     Missing,
-    /// It is a folder, a pipe or a device.
+    /// The path leads to a folder, a pipe or a device.
     NotAFile,
-    /// It is longer than [`FILE_LEN_MAX`].
+    /// The file is longer than [`FILE_LEN_MAX`].
     TooLong,
-    /// The system refused to read it.
+    /// The system refused to read the file.
     NotRead,
     /// The system refused to write the new file, or to set the owner and the mode of the old one.
     NotWritten,
     /// The new file replaced the old one, but the system did not confirm that this is on disk.
     NotLasting,
-    /// Another server is writing it.
+    /// Another server is writing the file.
     Busy,
-    /// It has no policies, and would remove all of the current ones.
+    /// The file has no policies, and loading it would remove all current ones.
     Empty,
-    /// A line of it is invalid.
+    /// A line of the file is invalid.
     Line(LineError),
 }
 
 /// Replaces all policies by those of the file, and returns the changes. A file without policies is
-/// refused unless the table is empty, as at the start: such a file is more often truncated than
-/// intended.
+/// refused unless the table is empty, as it is when the module loads: such a file is more often
+/// truncated than intended.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn save() -> Result<(), FileError> {
     if !text.is_empty() {
         text.push('\n');
     }
-    // A file that could not be read again is not written.
+    // Do not write a file that `load` would refuse.
     if text.len() > FILE_LEN_MAX {
         return Err(FileError::TooLong);
     }
@@ -93,7 +93,7 @@ fn read(path: &Path) -> Result<FileSet, FileError> {
         ErrorKind::NotFound => FileError::Missing,
         _ => FileError::NotRead,
     };
-    // Without that flag, opening a pipe would wait for a writer.
+    // Without `O_NONBLOCK`, opening a pipe would wait for a writer.
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
     let file = file.map_err(not_read)?;
     let metadata = file.metadata().map_err(not_read)?;
@@ -105,7 +105,7 @@ fn read(path: &Path) -> Result<FileSet, FileError> {
         return Err(FileError::TooLong);
     }
     let mut text = Vec::new();
-    // The file may grow meanwhile.
+    // The file may have grown since its length was checked.
     file.take(len_max + 1).read_to_end(&mut text).map_err(not_read)?;
     if text.len() > FILE_LEN_MAX {
         return Err(FileError::TooLong);
@@ -119,8 +119,8 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
     new_path.push(NEW);
     let new_path = PathBuf::from(new_path);
     let folder = path.parent().unwrap_or(Path::new("/"));
-    // This comes before anything is written: a server that cannot open the folder cannot sync the
-    // new name.
+    // The folder is opened before anything is written: without that, the renamed file could not be
+    // synced.
     let folder = File::open(folder).map_err(|_| FileError::NotWritten)?;
     fault::point(Point::SaveCreate);
     let file = claim(&new_path)?;
@@ -129,7 +129,7 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
         fs::rename(&new_path, &path)
     });
     if written.is_err() {
-        // The rest of the new file is useless, and it still belongs to this server.
+        // The unfinished file is useless, and it still belongs to this server.
         let _ = fs::remove_file(&new_path);
         return Err(FileError::NotWritten);
     }
@@ -137,12 +137,13 @@ fn write(path: &Path, text: &[u8]) -> Result<(), FileError> {
     folder.sync_all().map_err(|_| FileError::NotLasting)
 }
 
-/// Opens the new file for this server alone: several servers may have the same policy file, and
-/// save at the same time.
+/// Opens the new file for this server alone: several servers may use the same policy file and save
+/// at the same time.
 fn claim(new_path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).mode(0o600);
-    // The flags refuse a link and do not wait for a pipe. A file left by a killed server is reused.
+    // The flags refuse a symbolic link and do not wait for a pipe. A file that a killed server left
+    // behind is reused.
     let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(new_path);
     let file = file.map_err(|_| FileError::NotWritten)?;
     file.try_lock().map_err(|error| match error {
@@ -153,7 +154,7 @@ fn claim(new_path: &Path) -> Result<File, FileError> {
     if !ours.is_file() || ours.nlink() > 1 {
         return Err(FileError::NotWritten);
     }
-    // Another server may have renamed it after this one opened it and before it locked it.
+    // Another server may have renamed the file between the open and the lock.
     let named = fs::symlink_metadata(new_path).map_err(|_| FileError::Busy)?;
     if (named.dev(), named.ino()) == (ours.dev(), ours.ino()) {
         Ok(file)
@@ -164,8 +165,8 @@ fn claim(new_path: &Path) -> Result<File, FileError> {
 
 /// Returns the path of the file with all links resolved, and its metadata if it exists.
 ///
-/// The links are followed by hand: if a server brings its own allocator, memory that C's `realpath`
-/// allocates with one cannot be freed with the other.
+/// This function follows the links itself, without C's `realpath`: in a server with its own
+/// allocator, the memory from `realpath` would be freed by the wrong allocator.
 fn target(path: &Path) -> Result<(PathBuf, Option<Metadata>), FileError> {
     let mut target = path.to_owned();
     for _ in 0..LINKS_MAX {

@@ -15,11 +15,11 @@ use redis_throttle_engine::policy::name::FullName;
 use redis_throttle_engine::policy::pattern::Pattern;
 use redis_throttle_engine::policy::table::Change;
 
-/// The largest number of names in one `DEL`: the module reads no more of the arguments.
+/// The largest number of names in one `DEL`. The module does not read more arguments than that.
 const NAMES_MAX: usize = 32;
 
-/// The largest number of changes of one command that get a line each in the log. The server waits
-/// for every line, and blocks if its log is a full pipe: 10,000 lines took up to 160 ms.
+/// The largest number of changes for which one command writes a line each to the log. The server
+/// waits for every line, and blocks if its log is a full pipe: 10,000 lines took up to 160 ms.
 const LINES_MAX: usize = 100;
 
 /// The reply of `HELP`.
@@ -56,8 +56,7 @@ pub fn find(call: &Call<'_>) -> Result<(), CommandError> {
         own_name.as_bytes().eq_ignore_ascii_case(name).then_some((verb, command))
     });
     let (verb, command) = found.ok_or(CommandError::UnknownSubcommand)?;
-    // As the server counts them: including the command's own name, and at least that number if
-    // negative.
+    // The arity counts the command's own name, and is a minimum if negative, as in the server.
     let (len, arity) = (call.args().len() + 1, command.description.arity);
     let is_right = match usize::try_from(arity) {
         Ok(exactly) => len == exactly,
@@ -153,8 +152,8 @@ fn save(context: Context<'_>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Writes a line for each change to the server's log; above [`LINES_MAX`] changes, one more with
-/// the counts.
+/// Writes a line for each change to the server's log. Above [`LINES_MAX`] changes, writes lines for
+/// the first ones, and one more line with the counts.
 fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
     if changes.is_empty() {
         return;
@@ -169,7 +168,7 @@ fn tell(context: Context<'_>, verb: &str, changes: &[Change]) {
     }
 }
 
-/// Summarizes the changes, for a log that has lines for the first ones only.
+/// Summarizes the changes, for a log that has lines only for the first ones.
 fn summary(changes: &[Change]) -> String {
     let added = changes.iter().filter(|change| change.is_addition()).count();
     let removed = changes.iter().filter(|change| change.is_removal()).count();

@@ -6,7 +6,7 @@ use redis_throttle_engine::calendar::zone;
 use redis_throttle_engine::exposition::Exposition;
 use redis_throttle_engine::policy::metrics;
 
-/// The room for all text that does not depend on policies.
+/// The bytes to reserve for all text that does not depend on policies.
 const TEXT_LEN: usize = 8 * 1024;
 
 /// Returns all counters of `INFO rl`, and those of the policies that were used.

@@ -7,7 +7,8 @@ use crate::policies::table as policies;
 use redis_throttle_engine::grammar::error::GrammarError;
 use redis_throttle_engine::policy::statistics::Counters;
 
-/// Shows the counters of all policies, or of the named one; an empty map if it is unknown.
+/// Replies with the counters of all policies, or of the named one; with an empty map if that policy
+/// is unknown.
 pub fn show(context: Context<'_>, args: &[&[u8]]) -> Result<(), CommandError> {
     // The counters are copied, because the table is locked and the server must not be called
     // meanwhile.

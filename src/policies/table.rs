@@ -1,7 +1,7 @@
 //! The policies of this server: their only table, and the lock around it.
 //!
-//! Commands run one at a time. The lock satisfies the compiler, and covers a command that another
-//! one calls. It is never held while the module calls the server.
+//! Commands run one at a time. The compiler demands the lock, which also protects the table if one
+//! command calls another. It is never held while the module calls the server.
 
 use crate::config;
 use redis_throttle_engine::bounds::Cost;
@@ -18,7 +18,7 @@ pub fn table() -> MutexGuard<'static, Policies> {
     POLICIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Empties the table: an earlier load of the module that was refused may have left entries.
+/// Empties the table: an earlier load of the module that was refused may have left entries in it.
 pub fn clear() {
     *table() = Policies::default();
 }
@@ -36,11 +36,11 @@ pub fn find(policy: Name<'_>, variants: &[Option<Name<'_>>], now: Instant) -> Op
 /// The counters that a call adds to.
 #[derive(Clone, Copy)]
 pub enum Counter<'a> {
-    /// The counters of its policy.
+    /// The counters of a policy in the table.
     Of(Key),
     /// The counters of a policy that is known only from the `DEFAULT` of calls.
     OfDefault(Name<'a>),
-    /// The common counters of all calls without counters of their own.
+    /// The counters that all calls without counters of their own share.
     Other,
 }
 

@@ -1,7 +1,7 @@
-//! The path of a call that names a policy. The policy in effect for the key is looked up; then the
-//! call is decided like a call of its rule, with three differences. In shadow mode the reply allows
-//! the call. A policy that is off or blocked does not read the key. A state of the policy's
-//! previous algorithm counts as none, unless it has an open reservation.
+//! The path of a call that names a policy. The policy in effect for the key is looked up, and its
+//! rule decides the call, with three differences. In shadow mode the reply allows the call. A
+//! policy that is off or blocked does not read the key. A state of the policy's previous algorithm
+//! counts as missing, unless it has an open reservation.
 
 use crate::api::call::Call;
 use crate::api::key::{KeyKind, ReadKey};
@@ -25,7 +25,7 @@ use redis_throttle_engine::time::{Instant, Span};
 
 /// A policy as it applies to one call.
 pub struct Applied<'call> {
-    /// Its rule, and the cost of the call.
+    /// The policy's rule, and the cost of the call.
     pub request: Request,
     stance: Stance,
     counter: Counter<'call>,
@@ -38,7 +38,7 @@ pub struct Unfit<'call> {
     counter: Option<Counter<'call>>,
 }
 
-/// Decides a call by a policy and stores the result.
+/// Decides a call under a policy and stores the result.
 pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_key())?;
     let now = clock::now();
@@ -50,7 +50,7 @@ pub fn take(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
     taken
 }
 
-/// Decides a call by a policy, and neither stores nor counts.
+/// Decides a call under a policy, without storing or counting it.
 #[cold]
 pub fn peek(index: usize, call: &Call<'_>) -> Result<(), CommandError> {
     let usage = grammar::usage::usage(call.args_after_word())?;
@@ -85,7 +85,8 @@ pub fn refund(index: usize, call: &mut Call<'_>) -> Result<(), CommandError> {
 /// The result of a settling call on a state.
 type Made<'key> = Result<Outcome<NewState<'key>>, CommandError>;
 
-/// Settles a call on the rule of a policy, enforced or not, and stores the result.
+/// Charges or refunds under the rule of a policy, also in shadow mode, and stores the result.
+/// `takes` is true for a charge.
 fn settle(
     index: usize,
     call: &mut Call<'_>,
@@ -150,7 +151,7 @@ impl<'call> Applied<'call> {
         }
     }
 
-    /// Returns whether the policy is enforced.
+    /// Returns the mode in which the policy applies: enforced or shadow.
     pub const fn force(&self) -> Force {
         match self.stance {
             Stance::Enforced | Stance::Blocked(_) => Force::Enforced,
@@ -182,7 +183,7 @@ impl<'call> Applied<'call> {
         Some(Decision { verdict, limit, remaining: 0, reset_after: left.unwrap_or(Span::ZERO) })
     }
 
-    /// Decides the call by the rule on the state of the key.
+    /// Decides the call under the policy's rule, on the state of the key.
     ///
     /// # Errors
     ///
@@ -199,7 +200,8 @@ impl<'call> Applied<'call> {
         keyspace::decide_on(stored, &self.request, mode, now)
     }
 
-    /// Returns the state stored at `key`, or `None` if the rule's algorithm may replace it.
+    /// Returns the state stored at `key`; `None` if there is none, or if the rule's algorithm may
+    /// replace it.
     ///
     /// # Errors
     ///
@@ -249,7 +251,7 @@ impl<'call> Applied<'call> {
         reply::seven_integers(decision, self.force(), full_units)
     }
 
-    /// Returns the row of a call with several rules.
+    /// Returns the policy's row in the reply to a call with several rules.
     pub const fn row(&self, decision: Decision) -> Row {
         Row { decision, cost: self.request.options.cost, force: Some(self.force()) }
     }
