@@ -16,28 +16,30 @@
 -- script takes the command's name before its arguments: EVALSHA sha 1 user:42 GCRA 6 10 60.
 --
 -- Arithmetic. Lua's numbers are exact up to 2^53, and no number that decides a verdict exceeds it:
--- times are in microseconds, and sums of times are relative to now. GCRA keeps nanoseconds in a
+-- times are in microseconds, and sums of times are relative to now. GCRA keeps the nanoseconds in a
 -- second number. Products that do not fit are computed in limbs: see wide_numbers.
 --
 -- Differences from the module:
--- - A wait beyond 2^53 ms (285,000 years) is returned, and its expiry set, as the nearest number
---   that Lua has. Only a debt left by a much faster rule takes that long.
+-- - A wait beyond 2^53 ms (285,000 years), and the expiry that belongs to it, are rounded to the
+--   nearest number that Lua has. Only a debt left by a rule with a much higher rate takes that
+--   long.
 -- - A key with reservations is an error.
 -- - SLIDINGLOG rounds to SLOTS and ignores the module's rl.sliding-log-slots.
--- - The server refuses a script at the first command that it refuses: beyond maxmemory this
---   includes REFUND and RENEW, and on a replica only calls that write.
--- - A foreign value is read whole before it is rejected, which takes time if it has hundreds of MB.
+-- - A script ends at the first command that the server refuses. So beyond maxmemory REFUND and
+--   RENEW fail, too; on a replica only calls that write fail.
+-- - A value of another program is read whole before it is rejected, which takes time if it has
+--   hundreds of MB.
 -- - Keyspace events are those of the commands called here. They equal the module's, except that a
 --   state stored with a new expiry sends expire after set, and that a call added to a SLIDINGLOG
 --   sends setrange instead of set.
 --
 -- The caller needs permission for all commands called here: del get pexpireat pexpiretime set
 -- setrange time unlink zadd zcard zcount zrange zrangebyscore zrem zrevrange zscore; before Redis
--- 7.0 also pttl. With only some of them a call may end in an error. It has then changed its key
--- completely or not at all; of several keys, perhaps only the first ones. What it took there
--- expires as if the call had been allowed.
+-- 7.0 also pttl. If some of these are not permitted, a call may end in an error. A call with one
+-- key has then changed it completely or not at all. A call with several keys may have changed only
+-- the first ones; the units taken there return as if the call had been allowed.
 --
--- Structure. An algorithm is a set of functions on one key at a time; its function standing selects
+-- Structure. An algorithm is a table of functions on one key at a time; its function standing reads
 -- the key's state. decide and settling apply calls to it, as engine/src/call.rs does in the module.
 -- An algorithm is created at its first use, because a script runs this file from the top at every
 -- call.
@@ -77,10 +79,10 @@ end
 
 -- Numbers beyond 2^53 --------------------------------------------------------------------------
 
--- Makes wide numbers: whole numbers from 0 up in limbs of 8 bits, the lowest first. Sums and
--- products accept one wide and one plain operand. Both sides of a comparison must be wide, and a
--- subtrahend at most as large as the minuend. A quotient is rounded down, and plain if a plain
--- number holds it exactly.
+-- Creates the arithmetic of wide numbers: whole numbers from 0 up in limbs of 8 bits, the lowest
+-- limb first. Sums and products accept one wide and one plain operand. Both sides of a comparison
+-- must be wide, and a subtrahend at most as large as the minuend. A quotient is rounded down, and
+-- plain if a plain number holds it exactly.
 local function wide_numbers()
   local wide = {}
 
@@ -170,8 +172,8 @@ local function wide_numbers()
 
   function wide.__le(a, b) return not wide.__lt(b, a) end
 
-  -- Returns the quotient and the remainder. A divisor below 2^45 is divided limb by limb. A larger
-  -- one, whose quotient is small, is divided by an estimate and a correction.
+  -- Returns the quotient and the remainder. With a divisor below 2^45, divides limb by limb. With a
+  -- larger one, whose quotient is small, estimates the quotient and corrects it.
   local function divided(a, b)
     local plain = fitting(new(b))
     a = new(a)
@@ -213,7 +215,7 @@ local function is_wide(number)
   return wide and type(number) == 'table'
 end
 
--- Returns a number that fits below 2^53 as a plain one, even if it is wide.
+-- Returns a number below 2^53 as a plain one, and any other number unchanged.
 local function plain(number)
   return is_wide(number) and wide.fitting(number) or number
 end
@@ -223,7 +225,7 @@ local function exceeds(number, bound)
   return is_wide(number) or number > bound
 end
 
--- The longest span that 64 bits hold, in ms. Code that can reach it computes in limbs.
+-- The longest span that 64 bits hold in microseconds, in ms. Only wide numbers can exceed it.
 local SPAN_MAX_MS = 18446744073709552
 
 -- Converts a span from microseconds to ms, rounded up.
@@ -238,8 +240,8 @@ local function ms(span)
   return (span - rest) / 1000 + 1
 end
 
--- Returns the Unix time in ms, rounded up, at which a key expires whose state expires a span after
--- now.
+-- Returns the Unix time in ms, rounded up, at which a key must expire if its state expires `span`
+-- after `now`.
 local function expiry_ms(now, span)
   if wide and type(span) == 'table' then return ms(span + now) end
   local sum = now + span
@@ -328,7 +330,7 @@ end
 
 -- Arguments ------------------------------------------------------------------------------------
 
--- Every name is shorter, and so is every valid number without its leading zeros.
+-- Longer than every name, and than every valid number without its leading zeros.
 local WORD_LEN_MAX = 24
 
 -- Removes the leading zeros of a long word. Returns nil if the rest is still too long for a number:
@@ -351,7 +353,7 @@ local function name_of(word)
   return upper(word:sub(1, WORD_LEN_MAX))
 end
 
--- Caches the numbers read from limits and durations, so that rules in use are not read again. A
+-- Caches the numbers read from limits and durations, so that rules in use are not parsed again. A
 -- library keeps the cache from call to call, and empties it at WORDS_MAX entries so that it stays
 -- small.
 local limits_read, durations_read, words_read = {}, {}, 0
@@ -408,8 +410,8 @@ local function duration(word)
   end
 end
 
--- Reads the options from at on. Returns the cost, whether it may be granted in part, and whether
--- the window is aligned; or nil and the failure.
+-- Reads the options that begin at place `at`. Returns the cost, whether it may be granted in part,
+-- and whether the window is aligned; or nil and the failure.
 local function options(args, at, may_align)
   local cost, partial, aligned
   while args[at] do
@@ -435,7 +437,7 @@ local function options(args, at, may_align)
   return cost or 1, partial or false, aligned or false
 end
 
--- Two implementations of read: see Algorithms.
+-- The two functions below are implementations of read: see Algorithms.
 local function limit_and_window(args, at, may_align)
   local limit, window = args[at], args[at + 1]
   if not window then return nil, 'arity' end
@@ -494,8 +496,8 @@ local function pair(kind, instant, count)
   return front_of(0x93, kind, instant) .. spelled(count)
 end
 
--- Returns the number that begins at a place, and the place after it; nil for anything else. A
--- number of 2^53 or more is rounded, to 2^53 at least.
+-- Returns the number encoded at a place, and the place after it; nil if no valid number is there. A
+-- number of 2^53 or more is rounded, but not below 2^53.
 local function number_at(bytes, at)
   local first = byte(bytes, at)
   if not first then return end
@@ -516,8 +518,8 @@ local function number_at(bytes, at)
   end
 end
 
--- Returns the place after an array and its numbers, if it has a kind and count (2 to 4) numbers;
--- nil for anything else.
+-- Decodes an array of a kind and `count` numbers, 2 to 4. Returns the place after the array, and
+-- the numbers; nil for anything else.
 local function numbers(bytes, count)
   if byte(bytes, 1) ~= 0x91 + count then return end
   local a, b, c, d, at
@@ -528,7 +530,7 @@ local function numbers(bytes, count)
   return at, a, b, c, d
 end
 
--- Returns the two numbers of a state that holds no others; nil for anything else.
+-- Decodes a state of this kind with exactly two numbers, and returns them; nil for anything else.
 local function pair_of(bytes, kind)
   if #bytes == 12 then
     local head, its_kind, mark, instant, count = unpack('>BBBI8B', bytes)
@@ -544,8 +546,8 @@ end
 
 -- Algorithms -----------------------------------------------------------------------------------
 
--- Each is a table of functions on one key at a time, which standing selects. Spans are in
--- microseconds, and numbers that may not fit below 2^53 are wide.
+-- Each algorithm is a table of functions on one key at a time, whose state standing reads. Spans
+-- are in microseconds, and numbers that may not fit below 2^53 are wide.
 --
 --   read(args, at, term)              reads the arguments of a rule from at on. Returns its cost,
 --                                     whether it may be granted in part, and its numbers; or nil
@@ -567,12 +569,12 @@ end
 --                                     and how much longer the key may live; for SLIDINGLOG also
 --                                     the offset at which to store the bytes
 
--- GCRA: the theoretical arrival time, in microseconds and additional nanoseconds.
+-- GCRA: the state is the theoretical arrival time, in microseconds and additional nanoseconds.
 local function gcra()
   -- The rule and the values derived from it, reused by the next call of the same rule.
   local burst, rate, period, interval_us, interval_ns, tolerance_us, tolerance_ns, power, slack
   local now, owed_us, owed_ns
-  -- The amount owed after a charge that exceeds the two numbers; the charge is then refused.
+  -- The time owed after a charge, if the two numbers cannot hold it. The charge is then refused.
   local owed_beyond
 
   -- Multiplies the interval by a count.
@@ -604,12 +606,12 @@ local function gcra()
       high = 0
     end
     if head ~= 0x93 or kind ~= 0xfa or exponent > 62 then return end
-    -- The latest valid arrival: the last instant, plus the longest tolerance and its rounding.
+    -- The latest valid arrival time: the last instant, plus the longest tolerance and its rounding.
     if high > 2831909864 or high == 2831909864 and low > 3641183256 then return end
     local rest = high % 1000
     local low_ns = rest * 4294967296 + low
     local ns = low_ns % 1000
-    -- If this is not exact, it exceeds every bound.
+    -- If this difference is not exact, it exceeds every bound.
     local us = (high - rest) / 1000 * 4294967296 - now + (low_ns - ns) / 1000
     if us < 0 then us, ns = 0, 0 end
     return us, ns, exponent
@@ -638,7 +640,7 @@ local function gcra()
   local function standing(bytes, at, _, its_burst, its_rate, its_period)
     now = at
     if its_burst ~= burst or its_rate ~= rate or its_period ~= period then
-      -- The rule is stored last: FUNCTION KILL may end the call at any line.
+      -- The rule is recorded last, because FUNCTION KILL may end the call at any line.
       burst = nil
       local rest = its_period % its_rate
       interval_us = (its_period - rest) / its_rate
@@ -711,7 +713,7 @@ local function gcra()
     local room = us * 1000 + ns
     local remaining = floor(room / (interval_us * 1000 + interval_ns))
     if room < EXACT then return remaining, reset end
-    -- A rounded quotient is off by one at most, and is corrected.
+    -- The rounded quotient is off by one at most. Correct it.
     local whole_us, whole_ns = intervals(remaining)
     if whole_us > us or whole_us == us and whole_ns > ns then
       remaining = remaining - 1
@@ -751,8 +753,8 @@ end
 -- has microseconds, and rate parts drain per microsecond.
 local function bucket(queues)
   local now, capacity, rate, period, refill
-  -- The parts of a unit and of a full bucket, those used from origin on, and whether all of them
-  -- fit below 2^53. If they may not fit, all of them are wide.
+  -- The parts of a unit, the parts of a full bucket, the parts in use when draining starts at
+  -- `origin`, and whether these numbers fit below 2^53. If they may not fit, all three are wide.
   local unit, full, used, origin, fits
 
   -- Returns the contents of a state: its time, and the units, the fraction and the debt at that
@@ -778,8 +780,8 @@ local function bucket(queues)
     return updated, units, fraction, debt
   end
 
-  -- Returns the parts used in a stored bucket. A fraction from another period that does not fit
-  -- into this one counts as used, or as unpaid.
+  -- Returns the parts used in a stored bucket. A fraction stored under a longer period may not fit
+  -- into this period: it then counts as used, or as unpaid if it belongs to a debt.
   local function used_in(units, fraction, debt)
     local paid = 0
     if debt > 0 then
@@ -962,7 +964,8 @@ local function sliding()
     return faded + current
   end
 
-  -- Returns how far into a window the count of the previous one has faded to the given room.
+  -- Returns the time from the start of a window until the count of the window before it has faded
+  -- to `room`.
   local function fades_to(count, room)
     local overlap = count > 0 and scaled(room, window, count) or window
     return exceeds(overlap, window) and 0 or window - overlap
@@ -982,7 +985,7 @@ local function sliding()
       end
       local into = start % window
       if into > 0 then
-        -- A rule with another window wrote it: all of it counts as current.
+        -- A rule with another window wrote this state: both counts are taken as the current one.
         start, previous, current = start - into, 0, previous + current
         if current > COUNT_MAX then current = COUNT_MAX end
       end
@@ -1008,7 +1011,8 @@ local function sliding()
     if free >= current then
       after = after + fades_to(previous, free - current)
     else
-      -- There is no room in this window. In the next one the current count is the previous one.
+      -- There is no room in this window. In the next one, the current count becomes the previous
+      -- count.
       after = after + window + fades_to(current, free)
     end
     return after > 0 and after or 0
@@ -1130,18 +1134,20 @@ local function backoff()
 end
 
 -- Sliding log: stores every call in an entry of 12 bytes, six for the microseconds since the base
--- and six for the running total, counted from 0 here.
+-- and six for the running total. Entries are numbered from 0 here.
 local function sliding_log()
   local SIX_BYTES_MAX = 281474976710655
   local now, limit, window
-  -- The width of a slot under this rule, and the step that instants are rounded up to.
+  -- The width of a slot under this rule, and the step to which instants are rounded up, in
+  -- microseconds.
   local grid, rule_slot
-  -- The stored log: the base, the coarsest rounding, the number of entries, and the bytes before
-  -- them.
+  -- The stored log, its base, its coarsest rounding, the number of its entries, and the number of
+  -- bytes before them.
   local log, base, slot, count, front
-  -- The number of entries that no longer count, their total, and the units that count.
+  -- The number of expired entries, the running total at the last of them, and the units in use.
   local dead, passed, used
-  -- The entries that a change keeps, and the entry that it puts after them.
+  -- The entries that a change keeps, from kept_from to before kept_to, and the entry that it puts
+  -- after them.
   local kept_from, kept_to, last, last_total
   -- If the clock stepped back: the instant that the entries after the kept ones are moved to.
   local moved_to
@@ -1153,7 +1159,7 @@ local function sliding_log()
     return base + offset, total
   end
 
-  -- Returns the first entry of from..to - 1 for which comes_before is false.
+  -- Returns the first entry of from..to - 1 for which comes_before is false; `to` if there is none.
   local function first_not(from, to, comes_before)
     while from < to do
       local middle = floor((from + to) / 2)
@@ -1191,7 +1197,7 @@ local function sliding_log()
     last, last_total = now, 0
     if not bytes then return limit, false end
     if not is_log(bytes) then
-      -- The log may be large, and would be kept until the next call.
+      -- The value may be large, and this variable would keep it in memory until the next call.
       log = nil
       return
     end
@@ -1218,7 +1224,7 @@ local function sliding_log()
     return limit, rewrites
   end
 
-  -- Returns the instant at which excess of the counting units are free again.
+  -- Returns the instant at which `excess` of the units in use are free again.
   local function freed_at(excess)
     local freed = last
     if log then
@@ -1238,8 +1244,8 @@ local function sliding_log()
 
   local function in_use() return used end
 
-  -- Returns the number of entries at the end that repeat the last one: those that refunds have
-  -- overwritten.
+  -- Returns the number of stale entries at the end: refunds have overwritten them with copies of
+  -- the last valid entry.
   local function stale_entries()
     local _, newest_total = entry(count - 1)
     return count - 1 - first_not(dead, count - 1, function(_, total)
@@ -1253,7 +1259,7 @@ local function sliding_log()
     return stale > floor(math.sqrt(2 * stays)) + 1
   end
 
-  -- Removes the entries that repeat the last one from those that a change keeps.
+  -- Excludes the stale entries from those that a change keeps.
   local function overwrite_stale()
     local _, before = entry(kept_to - 2)
     if before ~= last_total then return end
@@ -1264,7 +1270,7 @@ local function sliding_log()
 
   local function take(cost, is_charged)
     if is_charged and not moved_to and kept_to - kept_from >= SLOTS then
-      -- With that many entries, a charge is rounded under any limit.
+      -- In a log with this many entries, a charge is rounded under any limit.
       rule_slot = grid
     end
     if not rewrites and kept_to - kept_from > 1 then overwrite_stale() end
@@ -1273,7 +1279,7 @@ local function sliding_log()
     last_total, used = last_total + cost, used + cost
   end
 
-  -- Returns true if a refund rewrites the log instead of overwriting the removed entries.
+  -- Returns true if a refund should rewrite the log instead of overwriting the removed entries.
   local function is_worth_rewriting(stale)
     local stays = kept_to > dead and kept_to - dead or 0
     local most = (rule_slot > 1 and SLOTS or 2 * SLOTS) + 1
@@ -1361,16 +1367,16 @@ local function sliding_log()
     local from, to = kept_from, kept_to
     if to - 1 >= from then
       local instant, total = entry(to - 1)
-      -- At the same instant, that entry is replaced by one with the new total.
+      -- An entry at the same instant is replaced by one with the new total.
       if instant == last and (total ~= last_total or rewrites) then to = to - 1 end
     end
     if last - base > SIX_BYTES_MAX or last_total > SIX_BYTES_MAX then
-      -- After years on one base, or with an immense total, the log starts at the entries that still
-      -- count.
+      -- After years on one base, or with an immense total, the log is rewritten from the first
+      -- entry that still counts.
       from = dead < to and dead or to
     end
-    -- Entries that still count keep their rounding, and so does an instant that the last entry
-    -- takes over.
+    -- Entries that still count keep their rounding. So does an instant that the last entry takes
+    -- over from the stored log.
     local inherits = (from > dead and from or dead) < to
       or not moved_to and last <= entry(count - 1)
     local its_slot = inherits and slot > rule_slot and slot or rule_slot
@@ -1431,8 +1437,8 @@ end
 -- nil. The verdict is 1 (or the units granted) for an allowed call, 0 for a denied one, and -1 for
 -- one that can never be allowed.
 
--- Takes the cost if there is room. With holds_back, another rule has denied the call: it takes
--- nothing.
+-- Takes the cost if there is room. If `holds_back` is true, another rule has denied the call, and
+-- nothing is taken.
 local function decide(self, limit, repaired, cost, holds_back)
   local verdict, wait = 1, 0
   if cost > limit then
@@ -1453,7 +1459,7 @@ local function decide(self, limit, repaired, cost, holds_back)
   return verdict, wait, repaired and 'keep'
 end
 
--- Returns the rarer kinds of calls. Created at their first use.
+-- Returns functions for the rarer kinds of calls. They are created at the first use.
 local function settling()
   local settle = {}
 
@@ -1467,7 +1473,7 @@ local function settling()
     return granted, wait, 'keep'
   end
 
-  -- Takes the cost unconditionally. The verdict is denied if the key is, or goes, into debt.
+  -- Takes the cost unconditionally. The verdict is denied if the key is in debt afterwards.
   function settle.CHARGE(self, limit, _, cost)
     if cost == 0 then
       local clear = self.lacks(0) or 0
@@ -1483,8 +1489,8 @@ local function settling()
     return fits and 1 or 0, self.lacks(0) or 0, 'keep'
   end
 
-  -- Gives the cost back, but never more than is used. The verdict is denied if the key is still in
-  -- debt.
+  -- Gives the cost back, but never more than is in use. The verdict is denied if the key is still
+  -- in debt.
   function settle.REFUND(self, _, repaired, cost)
     local finds = cost > 0 and self.in_use() ~= 0
     if finds then self.give_back(cost) end
@@ -1499,15 +1505,15 @@ end
 
 local settle
 
--- Returns the Unix time in ms at which the key expires; below 0 if it never does.
+-- Returns the Unix time in ms at which the key expires; a number below 0 if it never expires.
 local function expiry_of(key, now)
   if knows_expiry then return call('PEXPIRETIME', key) end
   local left = call('PTTL', key)
   return left >= 0 and left + floor(now / 1000) or -1
 end
 
--- Returns the new expiry of a key whose state expires lapse after now. Returns nil and the present
--- expiry if that is not before the state's, and at most slack later.
+-- Returns a new expiry for a key whose state expires `lapse` after `now`. Returns nil and the
+-- present expiry if that one is not before the state's, and at most `slack` later.
 local function new_expiry(key, now, lapse, slack, is_new)
   local relaxed = expiry_ms(now, lapse + slack)
   if is_new then return relaxed end
@@ -1516,14 +1522,15 @@ local function new_expiry(key, now, lapse, slack, is_new)
   return nil, expiry
 end
 
--- Called before a value is written and then given this expiry. Without the right to set an expiry
--- the call ends here and has written nothing. Servers before 7.0 have no check for that.
+-- Checks the permission to set an expiry, before a value is written and then given this expiry.
+-- Without it the call fails here, with nothing written. Servers before 7.0 have no such check:
+-- there, the expiry of the old value is set.
 local function check_right_to_expire(key, expiry)
   local allows = redis.acl_check_cmd
   if not allows or not allows('PEXPIREAT', key, expiry) then call('PEXPIREAT', key, expiry) end
 end
 
--- Stores a rule's bytes: all of them, or the end of the value from offset on.
+-- Stores bytes as the whole value, or as the end of the value from `offset` on.
 local function store(key, now, is_new, bytes, lapse, slack, offset)
   local expiry, kept
   if slack == 0 then
@@ -1552,8 +1559,8 @@ local function five(verdict, limit, remaining, wait, reset)
   return { verdict, limit, remaining, wait == 0 and 0 or ms(wait), ms(reset) }
 end
 
--- Runs a call of one rule, whose arguments begin at at. The verb is PEEK, CHARGE or REFUND, or that
--- of a call that takes its cost if there is room.
+-- Runs a call with one rule, whose arguments begin at place `at`. The verb is PEEK, CHARGE, REFUND,
+-- or the algorithm's name for a call that takes its cost if there is room.
 local function apply(self, verb, keys, args, at)
   local cost, partial, a, b, c, d = self.read(args, at, self.term)
   if not cost then return failed(partial, verb) end
@@ -1587,12 +1594,12 @@ end
 -- Leases ---------------------------------------------------------------------------------------
 
 -- Leases. The holders are a sorted set: an empty member of score 0, which marks the set as a set of
--- leases, and each id with the instant at which its lease expires.
+-- leases, and a member for each id, whose score is the instant at which its lease expires.
 local function leases()
   -- The largest number of expired holders that a call removes when it adds one.
   local REMOVED_MAX = 8
 
-  -- Returns the instant of a score; nil if the score is not one of a lease.
+  -- Returns the instant of a score; nil if no lease can have that score.
   local function instant_of(score)
     local instant = tonumber(score)
     if instant and instant >= 1 and instant <= INSTANT_MAX and instant % 1 == 0 then
@@ -1614,8 +1621,8 @@ local function leases()
     return true, first[4]
   end
 
-  -- Returns the number of expired holders, given the score of the first one. The mark comes before
-  -- all.
+  -- Returns the number of expired holders, given the score of the first holder; nil if a score is
+  -- invalid. The mark comes before all holders.
   local function count_lapsed(key, now, score)
     if not score then return 0 end
     local lapse = instant_of(score)
@@ -1631,8 +1638,8 @@ local function leases()
     return call('ZCOUNT', key, '1', now)
   end
 
-  -- Returns when the lease of an id expires, false if it is not live; nil if the set is not one of
-  -- leases.
+  -- Returns the instant at which the lease of an id expires; false if the lease is not live, nil if
+  -- the score is invalid.
   local function lapse_of(key, id, now)
     local score = call('ZSCORE', key, id)
     if not score then return false end
@@ -1640,7 +1647,7 @@ local function leases()
     return lapse and lapse > now and lapse or lapse and false
   end
 
-  -- Returns the same for the last lease of the other holders.
+  -- Returns the same for the other holder whose lease expires last.
   local function last_of_others(key, id, now)
     local last = call('ZREVRANGE', key, '0', '1', 'WITHSCORES')
     local at = last[1] == id and 3 or 1
@@ -1649,7 +1656,8 @@ local function leases()
     return lapse and lapse > now and lapse or lapse and false
   end
 
-  -- Returns when the live lease with this number of live ones before it expires; nil as above.
+  -- Returns the instant at which the live lease with `rank` live leases before it expires; nil if
+  -- its score is invalid.
   local function lapse_at(key, now, lapsed, rank)
     local found
     if rank <= REMOVED_MAX then
@@ -1664,8 +1672,8 @@ local function leases()
 
   local self = {}
 
-  -- Reads an id and the arguments after it, from at on: of a lease the most holders and its
-  -- duration, of RL.RENEW the duration. Returns nil and the failure if they are invalid.
+  -- Reads the arguments from place `at` on: an id, then for LEASE the limit of holders and the ttl,
+  -- for RENEW the ttl. Returns nil and the failure if they are invalid.
   function self.read(args, at, verb)
     local id, limit, ttl = args[at], args[at + 1], args[at + 2]
     local count = #args - at + 1
@@ -1688,8 +1696,8 @@ local function leases()
   end
 
   -- Decides if the id may hold a lease. Returns the verdict, the permits left, the time to wait,
-  -- the time until the last lease expires, and the argument for hold if there is one; or nil and
-  -- the failure.
+  -- the time until the last lease expires, and the argument for hold if a lease is granted; or nil
+  -- and the failure.
   function self.decide(key, id, limit, ttl, now, holds_back)
     local there, first = look_at(key)
     if there == nil then return nil, first end
@@ -1720,8 +1728,9 @@ local function leases()
     return 1, limit > live and limit - live or 0, 0, last - now, grant
   end
 
-  -- Adds or renews the holder and removes a few expired ones. The key expires after its last lease:
-  -- later by an eighth of the remaining time when set here, and by at most all of it.
+  -- Adds or renews the holder and removes a few expired ones. The key expires after its last lease.
+  -- An expiry set here is later than the lease by an eighth of the remaining time; an earlier one
+  -- is kept if it is later by at most all of that time.
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
     local left = last - now
@@ -1745,7 +1754,7 @@ local function leases()
     if expiry then call('PEXPIREAT', key, expiry) end
   end
 
-  -- Renews a live lease. Returns 1, 0 if it is not live, or nil and the failure.
+  -- Renews a live lease. Returns 1; 0 if the lease is not live; or nil and the failure.
   function self.renew(key, now, id, ttl)
     local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
@@ -1758,8 +1767,8 @@ local function leases()
     return 1
   end
 
-  -- Releases a live lease, and moves the key's expiry if the other leases do not need it. Unlinks
-  -- the key if no live lease is left. Returns the same as renew.
+  -- Releases a live lease. Sets an earlier expiry of the key if the other leases do not need the
+  -- present one, and unlinks the key if no live lease is left. Returns the same as renew.
   function self.release(key, now, id)
     local there, failure = look_at(key)
     if not there then return there == false and 0 or nil, failure end
@@ -1811,7 +1820,7 @@ end
 -- Returns the function that decides a call by several rules: it takes from all keys or from none.
 local function several()
   local RULES_MAX = 16
-  -- The longest valid rule has ten words.
+  -- More words than any valid rule has.
   local RULE_WORDS_MAX = 12
   local RULE_LEN_MAX, RULES_READ_MAX = 120, 500
   -- Caches the rules read from arguments, as limits_read does for limits.
@@ -1847,8 +1856,9 @@ local function several()
     return rule
   end
 
-  -- The rules of a call, the row of each, and the change to its key, place by place. Each call
-  -- fills them before it reads them; keeping them saves new tables.
+  -- The rules of a call, the row of each rule, and the change to its key. Index n of each table
+  -- belongs to rule n. Each call fills the tables before it reads them; keeping them saves new
+  -- tables.
   local rules, rows = {}, {}
   local changes, states, lapses, slacks, offsets = {}, {}, {}, {}, {}
 
@@ -1876,7 +1886,7 @@ local function several()
     return count
   end
 
-  -- Decides by one rule. Returns its row of the reply and the change to its key: for a lease the
+  -- Decides under one rule. Returns its row of the reply and the change to its key: for a lease the
   -- grant; for other rules whether the key was missing, then the results of next. Or nil and the
   -- failure.
   local function decide_one(key, rule, now, holds_back)
@@ -1946,7 +1956,7 @@ local function several()
       wait_ms = answer[4]
       for place = 1, count do
         if rows[place][1] > 0 then
-          -- Decides again with nothing taken.
+          -- The call is denied: decide this rule again, without taking anything.
           local row
           row, changes[place], states[place], lapses[place], slacks[place], offsets[place] =
             decide_one(keys[place], rules[place], now, true)
@@ -1963,7 +1973,8 @@ end
 
 local several_made
 
--- Runs a command of the module, named without RL., whose arguments after the keys begin at at.
+-- Runs the module's command `verb`, named without RL. Its arguments after the keys begin at place
+-- `at`.
 local function run(verb, keys, args, at)
   local self = made[verb]
   if self and #keys == 1 then return apply(self, verb, keys, args, at) end
@@ -1987,7 +1998,7 @@ local function run(verb, keys, args, at)
   elseif verb ~= 'PEEK' and verb ~= 'CHARGE' and verb ~= 'REFUND' then
     return failed('command', verb)
   end
-  -- The module's server checks this number of arguments before the grammar does.
+  -- In front of the module, the server checks this number of arguments before the grammar does.
   if not args[at + 1] then return failed('arity', verb) end
   local name = name_of(args[at])
   self = algorithm_of(name)
