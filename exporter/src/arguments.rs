@@ -22,14 +22,14 @@ variables REDIS_THROTTLE_SERVERS and REDIS_THROTTLE_CLUSTERS to URLs separated b
 an authority that the system does not know, set SSL_CERT_FILE to its certificate.
 ";
 
-/// The shortest and the longest time a server may be given to answer.
+/// The shortest and the longest valid `--timeout-ms`.
 const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 1..=60_000;
 
-/// The servers to ask, and the address to answer on.
+/// The servers to ask, and the address to listen on.
 pub struct Arguments {
     /// Single servers.
     pub servers: Vec<ConnectionInfo>,
-    /// A node of each cluster.
+    /// One node of each cluster.
     pub clusters: Vec<ConnectionInfo>,
     /// The address to listen on, as `host:port`.
     pub listen: String,
@@ -43,7 +43,7 @@ pub enum Asked {
     Help,
     /// Print the version.
     Version,
-    /// Serve.
+    /// Run the exporter.
     Run(Arguments),
 }
 

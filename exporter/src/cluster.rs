@@ -8,22 +8,22 @@ use std::time::Duration;
 
 /// A cluster, found through one of its nodes.
 pub struct Cluster {
-    /// The configured node, whose address is not always one of the cluster's own.
+    /// The configured node. The cluster may list it under another address.
     pub seed: Arc<Server>,
-    /// The nodes of the last answer, by name.
+    /// The nodes of the last answer, sorted by name.
     nodes: Vec<Arc<Server>>,
     told: Told,
 }
 
-/// The answer of one node.
+/// The answer of one node to `CLUSTER NODES`.
 struct View {
-    /// The name by which it knows itself.
+    /// The name of the node that answered.
     myself: Option<String>,
     nodes: Vec<Arc<Server>>,
 }
 
 impl View {
-    /// Returns true if it lists that node.
+    /// Returns true if the answer lists that node.
     fn names(&self, node: &str) -> bool {
         self.nodes.iter().any(|named| named.name == node)
     }
@@ -35,9 +35,9 @@ impl Cluster {
         Self { seed, nodes: Vec::new(), told: Told::default() }
     }
 
-    /// Asks the configured node and all known nodes for the nodes of the cluster, and returns them,
-    /// and whether one has answered. If none has, returns the nodes of the last time, or only the
-    /// configured one.
+    /// Asks the configured node and all known nodes for the nodes of the cluster. Returns the
+    /// nodes, and true if a node has answered. If none has, returns the nodes of the last scrape,
+    /// or only the configured one.
     pub fn nodes(&mut self, timeout: Duration) -> (Vec<Arc<Server>>, bool) {
         let mut command = redis::cmd("CLUSTER");
         command.arg("NODES");
@@ -97,8 +97,8 @@ impl Cluster {
     }
 }
 
-/// Returns all nodes of all answers, by name. A node that no other node lists has left the cluster,
-/// and may have joined another one: it is ignored if other nodes list each other.
+/// Returns the nodes of all answers, sorted by name. A node that no other node lists has left the
+/// cluster, and may have joined another one: its answer is ignored if other nodes list each other.
 fn union(views: &[View]) -> Vec<Arc<Server>> {
     let is_member = |view: &&View| {
         let myself = view.myself.as_deref();
@@ -142,9 +142,9 @@ impl<'line> Node<'line> {
         Some(Self { ip, hostname, port, is_myself })
     }
 
-    /// Returns the address to connect to, with the transport of the node that answered. Uses the
-    /// host name with TLS, because a certificate is for a name. A node that has never met another
-    /// does not know its own address.
+    /// Returns the address to connect to, with the transport of the node that answered. With TLS it
+    /// uses the host name, because a certificate is for a name. A node that has never met another
+    /// does not know its own address: it is then the host that was asked.
     fn address(&self, asked: &ConnectionAddr) -> Option<ConnectionAddr> {
         let named = |host: &str| {
             let host = if self.ip.is_empty() { host } else { self.ip };
@@ -190,14 +190,14 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     }
 
     #[test]
-    fn the_nodes_of_a_cluster_are_those_with_an_address() {
+    fn cluster_has_the_nodes_with_an_address() {
         let expected = ["10.0.0.1:7000", "10.0.0.2:7001", "::1:7002"];
         assert_eq!(names("redis://seed:1", TEXT), expected);
         assert_eq!(names("redis://seed:1", "what\n\nis this"), Vec::<String>::new());
     }
 
-    /// Builds the answers from the nodes that answer and the nodes they list besides themselves,
-    /// and returns the names in the result.
+    /// Returns the names that `union` finds in the answers, each given as the name of the node that
+    /// answers and the names of the other nodes that it lists.
     fn told(views: &[(&str, &[&str])]) -> Vec<String> {
         let views: Vec<_> = views
             .iter()
@@ -211,36 +211,36 @@ ee 10.0.0.5:7005@17005 handshake - 1 0 0 connected
     }
 
     #[test]
-    fn a_node_that_has_left_is_ignored_if_other_nodes_list_each_other() {
-        // It was reset, or has joined another cluster; also if it is the seed.
+    fn node_that_has_left_is_ignored_if_other_nodes_list_each_other() {
+        // `d` was reset, or has joined another cluster. This also holds if `d` is the seed.
         let left = [("d:1", [].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
         assert_eq!(told(&left), ["a:1", "b:1"]);
         let joined = [("d:1", ["x:1"].as_slice()), ("a:1", &["b:1"]), ("b:1", &["a:1"])];
         assert_eq!(told(&joined), ["a:1", "b:1"]);
-        // One is new to most of them, and one does not answer.
+        // `n` is new to most nodes, and `c` does not answer.
         let news = [("a:1", ["b:1", "c:1", "n:1"].as_slice()), ("b:1", &["a:1", "c:1"])];
         assert_eq!(told(&news), ["a:1", "b:1", "c:1", "n:1"]);
         // No node lists another: a cluster of one, or of two of which one was reset.
         assert_eq!(told(&[("a:1", &[])]), ["a:1"]);
         assert_eq!(told(&[("a:1", &[]), ("d:1", &[])]), ["a:1", "d:1"]);
-        // The only node that answers, asked by two names.
+        // The same node answers twice, under two names.
         assert_eq!(told(&[("a:1", &["b:1"]), ("a:1", &["b:1"])]), ["a:1", "b:1"]);
     }
 
     #[test]
-    fn with_tls_a_node_is_called_by_the_name_on_its_certificate() {
+    fn tls_node_is_addressed_by_the_host_name_on_its_certificate() {
         let expected = ["10.0.0.1:7000", "::1:7002", "two:7001"];
         assert_eq!(names("rediss://seed:1", TEXT), expected);
     }
 
     #[test]
-    fn a_node_that_has_met_no_other_is_where_it_was_asked() {
+    fn node_without_a_known_address_gets_the_host_that_was_asked() {
         let alone = "aa :7000@17000 myself,master - 0 0 0 connected 0-16383\n";
         assert_eq!(names("redis://seed:1", alone), ["seed:7000"]);
     }
 
     #[test]
-    fn every_node_is_asked_with_the_user_and_the_password_that_were_named() {
+    fn every_node_is_asked_with_the_configured_user_and_password() {
         let seed = server("redis://app:secret@seed:1");
         let information = seed.information().clone();
         for node in Cluster::new(seed).read(TEXT, &information).nodes {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The end of a time span that began when the servers were asked.
+/// A deadline that all servers share, counted from the moment when they were asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
     started: Instant,
@@ -34,7 +34,7 @@ impl Deadline {
         if self.left().is_zero() { Err(self.unparsed()) } else { Ok(()) }
     }
 
-    /// Returns the reason for a server whose answer was not parsed in time.
+    /// Returns the error text for a server whose answer was not parsed in time.
     pub fn unparsed(&self) -> String {
         format!("its answer was not parsed within {} ms", self.timeout.as_millis())
     }

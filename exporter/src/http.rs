@@ -1,8 +1,9 @@
 //! A minimal HTTP server for a scraper: one GET per connection, one answer, then it closes.
 //!
 //! Every connection has a short time for its request head and a deadline for its answer. The number
-//! of connections that ask, and of those that read a page, is limited, so that no client blocks the
-//! exporter by sending nothing or by reading slowly. A client above the limit gets status 503.
+//! of clients that are sending a request, and of those that are reading a page, is limited, so that
+//! no client blocks the exporter by sending nothing or by reading slowly. A client above the limit
+//! gets status 503.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -17,8 +18,8 @@ const HEAD_PATIENCE: Duration = Duration::from_secs(2);
 /// The time for a client to read the whole answer.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 const HEAD_MOST_BYTES: usize = 8192;
-/// The maximum number of clients that ask, and of clients that get a page, each of which takes
-/// memory.
+/// The maximum number of clients that are sending a request, and of clients that are reading a
+/// page, each of which takes memory.
 const ASKING_MOST: usize = 64;
 const READING_MOST: usize = 16;
 /// The maximum number of refused connections that stay open until the client has read the reason.
@@ -27,7 +28,7 @@ const REFUSED_MOST: usize = 64;
 const PLAIN: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers requests for ever: `metrics` makes the page of `GET /metrics`.
+/// Answers requests for ever. `metrics` makes the page of `GET /metrics`.
 pub fn serve(
     listener: &TcpListener,
     metrics: impl Fn() -> Arc<String> + Send + Sync + 'static,
@@ -37,7 +38,7 @@ pub fn serve(
     let mut refused = VecDeque::new();
     loop {
         let Ok((stream, _)) = listener.accept() else {
-            // Probably out of descriptors: they return when connections are closed.
+            // The process has probably run out of file descriptors. Closing connections frees some.
             refused.clear();
             thread::sleep(Duration::from_millis(100));
             continue;
@@ -47,17 +48,18 @@ pub fn serve(
             continue;
         };
         let (metrics, reading) = (Arc::clone(&metrics), Arc::clone(&reading));
-        // A client that cannot be served, or has disconnected, is ignored.
+        // A connection that cannot be served, or that the client has closed, is ignored.
         let _ = thread::Builder::new().spawn(move || answer(stream, place, &reading, || metrics()));
     }
 }
 
-/// A place for one connection of a kind, given back when dropped.
+/// One of a limited number of places for connections, given back when dropped.
 struct Place(Arc<AtomicUsize>);
 
 impl Place {
     fn take(taken: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        // Counts first; the drop gives the place back if it was one too many.
+        // Counts the connection first. If there is no place for it, the drop takes it off the
+        // count.
         let place = Self(Arc::clone(taken));
         (taken.fetch_add(1, AcqRel) < most).then_some(place)
     }
@@ -69,8 +71,9 @@ impl Drop for Place {
     }
 }
 
-/// Answers 503 to a client without waiting for it. A connection closed before all received bytes
-/// are read is reset and the answer lost, so it stays open until others follow.
+/// Answers 503 to a client without waiting for it. If the connection were closed before all
+/// received bytes are read, it would be reset and the answer lost. So it stays open until
+/// [`REFUSED_MOST`] more connections are refused.
 fn refuse(mut stream: TcpStream, refused: &mut VecDeque<TcpStream>) {
     let text = head(FULL, PLAIN, FULL_TEXT.len()) + FULL_TEXT;
     let said = stream
@@ -114,7 +117,8 @@ fn answer(
         && path(target) == "/metrics"
         && let Some(_place) = Place::take(reading, READING_MOST)
     {
-        // A slow reader takes no place from clients that ask.
+        // Give the place back first: a slow reader must not keep other clients from sending
+        // requests.
         drop(place);
         let page = metrics();
         let body = if method == "HEAD" { "" } else { page.as_str() };
@@ -132,7 +136,8 @@ fn answer(
     let length = body.len();
     write(&mut stream, &head(status, PLAIN, length), if method == "HEAD" { "" } else { body })?;
     if !asks || !has_end {
-        // More bytes from the client would reset the connection and lose the answer.
+        // Closing before the client's remaining bytes are read would reset the connection and lose
+        // the answer.
         stream.shutdown(Shutdown::Write)?;
         let started = Instant::now();
         while read_some(&mut stream, &mut [0; HEAD_MOST_BYTES], started)? > 0 {}
@@ -140,7 +145,8 @@ fn answer(
     Ok(())
 }
 
-/// Returns the path of a target, without a query, also of a whole URL as a proxy sends it.
+/// Returns the path of a request target, without its query. A proxy sends a whole URL as the
+/// target.
 fn path(target: &str) -> &str {
     let path = match target.strip_prefix("http://") {
         Some(rest) => rest.find('/').map_or("/", |at| &rest[at..]),
@@ -149,7 +155,7 @@ fn path(target: &str) -> &str {
     path.split('?').next().unwrap_or("")
 }
 
-/// Writes a whole answer before its deadline, however many bytes are taken at a time.
+/// Writes a whole answer before its deadline, however few bytes the client accepts at a time.
 fn write(stream: &mut TcpStream, head: &str, body: &str) -> io::Result<()> {
     let started = Instant::now();
     for mut rest in [head.as_bytes(), body.as_bytes()] {
@@ -164,24 +170,24 @@ fn write(stream: &mut TcpStream, head: &str, body: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the time left. Never zero, which a socket takes as no timeout.
+/// Returns the time left. It is never zero, which a socket would take as "no timeout".
 fn left(patience: Duration, started: Instant) -> io::Result<Duration> {
     let left = patience.saturating_sub(started.elapsed());
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Reads the available bytes, within the time for a head.
+/// Reads the available bytes, within the time for a request head.
 fn read_some(stream: &mut TcpStream, piece: &mut [u8], started: Instant) -> io::Result<usize> {
     stream.set_read_timeout(Some(left(HEAD_PATIENCE, started)?))?;
     stream.read(piece)
 }
 
-/// Returns true if the bytes contain the empty line that ends a head.
+/// Returns true if the bytes contain the empty line that ends a request head.
 fn ends(head: &[u8]) -> bool {
     head.windows(2).any(|end| end == b"\n\n") || head.windows(3).any(|end| end == b"\n\r\n")
 }
 
-/// Reads up to the end of a head, or up to its maximum length.
+/// Reads up to the end of a request head, or up to its maximum length.
 fn read_head(stream: &mut TcpStream) -> io::Result<String> {
     let started = Instant::now();
     let mut head = Vec::new();
@@ -209,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_line_ends_a_head_however_lines_end() {
+    fn empty_line_ends_a_head_with_either_line_ending() {
         for head in ["GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\n\n", "a\n\r\nb"] {
             assert!(ends(head.as_bytes()), "{head:?}");
         }
@@ -217,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_taken_up_to_their_number_and_given_back() {
+    fn places_are_limited_and_given_back_when_dropped() {
         let taken = Arc::default();
         let (first, second) = (Place::take(&taken, 2), Place::take(&taken, 2));
         assert!(first.is_some() && second.is_some() && Place::take(&taken, 2).is_none());
@@ -226,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_one_deadline_however_slowly_it_is_read() {
+    fn answer_has_one_deadline_for_all_its_writes() {
         let long_ago = Instant::now().checked_sub(ANSWER_PATIENCE).expect("a past");
         assert!(left(ANSWER_PATIENCE, long_ago).is_err());
         assert!(left(ANSWER_PATIENCE, Instant::now()).expect("time") <= ANSWER_PATIENCE);

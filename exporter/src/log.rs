@@ -1,4 +1,5 @@
-//! Messages on standard error. It may be full, closed or unread, which must not stop the exporter.
+//! Messages on standard error. Standard error may be full, closed or unread, which must not stop
+//! the exporter.
 
 use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
@@ -8,12 +9,12 @@ pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
-/// The last logged state of something that works or does not: only a change is logged.
+/// The last logged state, up or down, of a server or a cluster. Only a change is logged.
 #[derive(Default)]
 pub struct Told(Mutex<Option<Option<String>>>);
 
 impl Told {
-    /// Returns true if the state or its reason differs from the last one.
+    /// Records the state. Returns true if it, or the reason for it, differs from the last one.
     pub fn changes<T>(&self, state: &Result<T, String>) -> bool {
         let state = state.as_ref().err().cloned();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);

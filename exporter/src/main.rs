@@ -1,5 +1,5 @@
-//! Metrics of redis-throttle for Prometheus: whenever it is scraped, each server is asked for
-//! `RL.METRICS`, and what they answer becomes one page.
+//! Metrics of redis-throttle for Prometheus: at each scrape, the exporter asks every server for
+//! `RL.METRICS` and joins the answers into one page.
 //!
 //! ```text
 //! arguments ── addresses ──> scrape ──> server    one server, one connection, one command

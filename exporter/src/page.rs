@@ -48,11 +48,11 @@ impl Fault {
 struct Metric {
     help: Option<String>,
     kind: Option<String>,
-    /// Lines, each with its end.
+    /// The lines of the samples, each with its line ending.
     samples: String,
 }
 
-/// Metrics in order, found by name.
+/// The metrics in the order in which they first appeared, with an index by name.
 #[derive(Default)]
 pub struct Page {
     metrics: Vec<(String, Metric)>,
@@ -76,7 +76,7 @@ impl Page {
         metric.kind = Some("gauge".to_owned());
     }
 
-    /// Adds a sample of the exporter itself, about a server.
+    /// Adds a sample to a metric of the exporter itself, with one label.
     pub fn about(&mut self, name: &str, label: &str, text: &str, value: impl std::fmt::Display) {
         let sample = format!("{name}{{{label}=\"{}\"}} {value}\n", escaped(text));
         self.metric(name).samples.push_str(&sample);
@@ -156,7 +156,8 @@ impl Page {
     }
 }
 
-/// Returns `HELP` or `TYPE`, the name and the description of a comment; `None` for any other.
+/// Splits a `HELP` or `TYPE` comment into this word, the metric's name and the rest; `None` for any
+/// other comment.
 fn described(comment: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = comment.trim_start().split_once(' ')?;
     let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -169,7 +170,7 @@ fn is_name(name: &str) -> bool {
         && name.bytes().all(|byte| starts(byte) || byte.is_ascii_digit())
 }
 
-/// Returns the name of a sample, and the sample with the label of its server before its own.
+/// Returns the name of a sample, and the sample with the label `server` before its own labels.
 fn labelled<'line>(line: &'line str, server: &str) -> Result<(&'line str, String), Fault> {
     let end = line.find(['{', ' ']).ok_or(Fault::NoMetric)?;
     let (name, rest) = line.split_at(end);
@@ -259,7 +260,7 @@ mod tests {
                        # HELP rl_b B.\n# TYPE rl_b gauge\nrl_b 1\n";
 
     #[test]
-    fn each_metric_stands_once_with_the_samples_of_all_servers() {
+    fn each_metric_appears_once_with_the_samples_of_all_servers() {
         let mut page = Page::default();
         page.begin("rl_up", "Whether it answers.");
         page.about("rl_up", "server", "h:1", 1);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_kept_byte_for_byte_whatever_is_in_their_texts() {
+    fn labels_of_any_text_are_kept_byte_for_byte() {
         let cases = [
             (r#"a{b="}"} 1"#, r#"a{server="s",b="}"} 1"#),
             (r#"a{b="\\",c="\"}"} +Inf"#, r#"a{server="s",b="\\",c="\"}"} +Inf"#),
@@ -294,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_of_a_histogram_stay_with_it() {
+    fn parts_of_a_histogram_stay_together() {
         let text = "# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_sum 1\nh_count 1\nh_other 1\n";
         let mut page = Page::default();
         add(&mut page, "a", text).expect("of the format");
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn parse_gives_up_between_two_lines_when_its_check_fails() {
+    fn parse_stops_before_the_next_line_when_its_check_fails() {
         let mut left = 2;
         let check = || {
             left -= 1;

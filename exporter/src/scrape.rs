@@ -1,4 +1,4 @@
-//! A scrape: asks the servers, and makes the page.
+//! A scrape: asks the servers and makes the page.
 
 use super::arguments::Arguments;
 use super::cluster::Cluster;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 pub struct Exporter {
     servers: Vec<Arc<Server>>,
     clusters: Mutex<Vec<Cluster>>,
-    /// The start of the last page, and the page as long as a client reads it. Locked for a whole
-    /// scrape, while other threads ask the servers and parse their answers.
+    /// The time when the last scrape began, and its page as long as a client reads it. The lock is
+    /// held for a whole scrape, while other threads ask the servers and parse their answers.
     last: Mutex<Option<(Instant, Weak<String>)>>,
     timeout: Duration,
 }
@@ -46,8 +46,8 @@ impl Exporter {
         })
     }
 
-    /// Returns a page that was begun after this call. Calls during a scrape wait for it, and share
-    /// the next one.
+    /// Returns a page whose scrape began after this call. Calls during a scrape wait until it ends,
+    /// and share the next one.
     pub fn page(&self) -> Arc<String> {
         let asked = Instant::now();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -109,7 +109,7 @@ mod tests {
     use redis::IntoConnectionInfo as _;
 
     #[test]
-    fn parse_gives_up_once_the_deadline_has_passed() {
+    fn parse_stops_once_the_deadline_has_passed() {
         let information = "redis://h:1".into_connection_info().expect("a URL");
         let server = Server::new(information).expect("a server");
         let parsed =

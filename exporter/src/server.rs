@@ -1,4 +1,4 @@
-//! One server: its name, a connection that is kept, and one command at a time.
+//! One server: its name and its open connection, on which one command runs at a time.
 
 use super::deadline::Deadline;
 use super::log::{Told, say};
@@ -22,7 +22,7 @@ pub struct Server {
     told: Told,
 }
 
-/// The answer of a server, or the reason why there is none.
+/// The answer of a server, or the reason for its absence.
 pub type Answer = Result<String, String>;
 
 impl Server {
@@ -30,11 +30,11 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// Returns a reason without the URL.
+    /// Returns a reason that does not contain the URL.
     pub fn new(information: ConnectionInfo) -> Result<Arc<Self>, String> {
         let name = information.addr().to_string();
-        // Without CLIENT SETINFO: a user with only RL.METRICS is denied it, and each denied call of
-        // a new connection adds an entry to ACL LOG.
+        // The driver must not send CLIENT SETINFO: a user with only RL.METRICS may not call it, and
+        // each denied call on a new connection would add an entry to ACL LOG.
         let settings = information.redis_settings().clone().set_skip_set_lib_name();
         let information = information.set_redis_settings(settings);
         let client =
@@ -68,7 +68,7 @@ impl Server {
         let mut kept = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let answer = match kept.take() {
             Some(connection) => match query(connection, command, &mut kept) {
-                // The server was restarted or has closed an idle connection: this is not worth a
+                // The server was restarted or has closed an idle connection. This is not worth a
                 // log line.
                 Err(error) if error.is_connection_dropped() && !error.is_timeout() => {
                     self.connect(timeout).and_then(|new| query(new, command, &mut kept))
@@ -91,7 +91,8 @@ impl Server {
     }
 }
 
-/// Keeps the connection if it answered, even with an error; any other may hold half an answer.
+/// Runs a command, and keeps the connection in `kept` if the server answered, even with an error.
+/// After any other failure the connection may hold half an answer.
 fn query(
     mut connection: Connection,
     command: &Cmd,
@@ -120,9 +121,9 @@ impl Drop for Turn {
 }
 
 /// Asks all servers at once and parses their answers, each in a thread of its own that holds no
-/// lock of another server. Waits at most `timeout` for all of them together. A thread that is late,
-/// because its server trickles or a resolver does not answer, continues alone: until it ends, its
-/// server gets no second one. `parse` has to end soon after its deadline.
+/// lock of another server. Waits at most `timeout` for all of them together. A late thread, whose
+/// server sends slowly or whose name resolver does not answer, runs on. Until it ends, no second
+/// thread asks the same server. `parse` must end soon after its deadline.
 ///
 /// Returns the result of `parse` for each answer, with the time it took.
 pub fn ask_all<T: Send + 'static>(
@@ -142,11 +143,12 @@ pub fn ask_all<T: Send + 'static>(
         };
         let (command, parse, sender) = (command.clone(), parse.clone(), sender.clone());
         let spawned = thread::Builder::new().spawn(move || {
-            // Dropped before `sender`, even if `parse` panics: the next scrape asks again.
+            // `turn` is dropped before `sender`, even if `parse` panics, so that the next scrape
+            // can ask again.
             let turn = turn;
             let server = &turn.0;
             let parsed = server.ask(&command, timeout).and_then(|text| {
-                // Remains the result if the parsed answer does not follow in time.
+                // This error is the result unless the parsed answer follows in time.
                 let _ = sender.send((index, Err(deadline.unparsed()), timeout));
                 parse(server, text, deadline)
             });
@@ -158,7 +160,7 @@ pub fn ask_all<T: Send + 'static>(
             answers[index] = (Err(format!("cannot start a thread: {error}")), Duration::ZERO);
         }
     }
-    // From here on only the threads can send: the last one to end closes the channel.
+    // From here on only the threads can send. The channel closes when the last thread ends.
     drop(sender);
     while let Ok((index, answer, took)) = receiver.recv_timeout(deadline.left()) {
         answers[index] = (answer, took);
