@@ -11,7 +11,7 @@ ONLY ?=
 UPDATE ?=
 CHECK ?=
 
-# Builds go to $CARGO_TARGET_DIR, if it is set.
+# Builds go to $CARGO_TARGET_DIR if it is set.
 target := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 module := $(target)/release/libredis_throttle.so
 faults := $(target)/fault-injection
@@ -21,7 +21,7 @@ noop := $(target)/noop-command
 clients := $(target)/clients
 servers := .cache/servers
 
-# The folder of cargo, for a shell that was opened before rustup added it to PATH.
+# The folder of cargo, for a shell that was opened before rustup added that folder to PATH.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 export SERVER ROUNDS ONLY UPDATE
 

@@ -32,7 +32,7 @@ EPOCH = date(1970, 1, 1)
 UTC_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 DAY = 86400
 YEARS = (1970, 2199)
-# Rules repeat from here on.
+# From this year on, the clock changes of every zone repeat.
 WATCHED_UNTIL = 2040
 NO_ZONES = {"Factory", "UTC", "localtime"}
 
@@ -58,8 +58,8 @@ def first_second(zone, day):
 
     around = utc_midnight(day)
     for hour in range(around - 27 * 3600, around + 27 * 3600, 3600):
-        # Where the clocks change, every half minute: a day that begins just before they go back may
-        # last for a minute only.
+        # Steps of half a minute where the clocks change: a day that begins just before they go back
+        # may last only a minute.
         step = 3600 if offset(zone, hour) == offset(zone, hour + 3600) else 30
         for second in range(hour, hour + 3600, step):
             if has_begun(second + step):
@@ -83,7 +83,7 @@ def month_day(year, month, day):
 
 
 def first_days(unit, start, near):
-    """Returns the days on which periods begin, from some before `near` to some after."""
+    """Returns days on which periods begin, some before `near` and some after it."""
     if unit == "d":
         return [near + timedelta(days=n) for n in range(-4, 5)]
     if unit == "w":
@@ -99,7 +99,7 @@ def first_days(unit, start, near):
 
 
 def period(zone, unit, start, second):
-    """Returns the first second of the period that holds `second`, and of the next."""
+    """Returns the first seconds of the period that contains `second` and of the next period."""
     days = first_days(unit, start, local(zone, second).date())
     began, ends = None, None
     for day in days:
@@ -126,8 +126,8 @@ def changes(zone):
 
 
 def is_odd(zone, change):
-    """Returns true if a day that begins about then does not begin at midnight, is skipped, or
-    begins twice."""
+    """Returns true if a day near `change` does not begin at midnight, is skipped, or begins
+    twice."""
     day = local(zone, change).date()
     days = [day + timedelta(days=n) for n in range(-1, 3)]
     firsts = [first_second(zone, day) for day in days]
@@ -160,7 +160,7 @@ def rows(name):
     for change in chance.sample(odd, min(len(odd), 5)):
         for second in (change - DAY, change - 1, change, change + DAY):
             add("d", 1, second)
-        # A period of each longer unit that begins there.
+        # A week and a month that begin on the day of the change.
         day = local(zone, change + 3600).date()
         add("w", day.isoweekday(), change + 7200)
         add("m", day.day, change + 7200)

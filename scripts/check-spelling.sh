@@ -1,5 +1,6 @@
 #!/bin/sh
-# Checks the spelling of all files with codespell, as .codespellrc says. Words that are right go there.
+# Checks the spelling of all files with codespell. .codespellrc configures it, and lists correct
+# words that codespell would reject.
 #
 #   scripts/check-spelling.sh [FILE...]
 #

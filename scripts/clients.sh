@@ -26,7 +26,8 @@ step() {
     "$@"
 }
 
-# Succeeds if $1 was made from exactly these files: their checksums are stored once it is complete.
+# Succeeds if $1 was made from exactly these files. Once $1 is complete, made_from stores their
+# checksums in it.
 is_made_from() {
     made=$1/.made-from
     shift
@@ -59,7 +60,8 @@ use_node() {
     fi
 }
 
-# Creates the virtual environment $1 with the requirements $2 and the packages in the other folders.
+# Creates the virtual environment $1 with the requirements $2 and the packages in the folders after
+# them.
 venv() {
     venv=$1
     requirements=$2
@@ -96,7 +98,7 @@ prepare_node() {
     npm_ci clients/node
 }
 
-# Builds the package that the others import.
+# Builds the Node client, which the suites, the examples and the benchmark import.
 build_node() {
     (cd clients/node && step npm run --silent build -- --log-level error)
 }
@@ -107,7 +109,8 @@ check_python() {
     step .venv/bin/ruff check .
     step .venv/bin/ruff format --check .
     step .venv/bin/mypy
-    # Python in other folders, without the rules S: the driver of the benchmark starts programs.
+    # Python code in other folders is checked without the rules S, because the benchmark's driver
+    # starts programs.
     step .venv/bin/ruff check --config pyproject.toml --ignore S ../../benches/clients ../../examples
     step .venv/bin/ruff format --check --config pyproject.toml ../../benches/clients ../../examples
     step .venv/bin/mypy --strict ../../benches/clients/*.py
@@ -149,7 +152,7 @@ check_rust() {
 
 test_rust() {
     cd clients/rust
-    # The other two suites choose the back ends themselves.
+    # The suites of Python and Node choose the back ends themselves.
     for backend in module functions script; do
         step env RL_BACKEND=$backend cargo test --locked --workspace --all-features
     done
@@ -190,7 +193,7 @@ check | test | example)
         case $language in
         python | node | rust)
             printf '\n== %s: %s\n' "$verb" "$language"
-            # In a subshell, because each changes the folder.
+            # In a subshell, because each function changes the folder.
             ("${verb}_$language")
             ;;
         *) fail "unknown language $language: expected python, node or rust" ;;

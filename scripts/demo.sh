@@ -3,8 +3,9 @@
 #
 #   scripts/demo.sh MODULE
 #
-# $ONLY names one command, such as gcra, and shows its session alone. $SERVER replaces redis-server,
-# which listens only on a unix socket. The module's clock is frozen, so that every run prints the same.
+# $ONLY names one command, such as gcra, and shows its session alone. $SERVER replaces redis-server.
+# The server listens only on a unix socket. The module's clock is frozen, so that every run prints
+# the same.
 set -eu
 
 module=$(readlink -f "$1")
@@ -125,7 +126,7 @@ the leaky bucket is allowed after that many seconds. The last column is the most
             allowed[$1, call] = $3
             mark[$1, call] = !$3 ? "." : $1 == "LEAKYBUCKET" ? $4 / 1000 : "#"
         }
-        # The most that was allowed in any stretch of ten seconds.
+        # Returns the largest number of calls that a rule allowed in any ten seconds.
         function densest(rule, total,    first, call, sum, most) {
             for (first = 1; first <= total; first++) {
                 sum = 0

@@ -9,7 +9,7 @@ set -eu
 cd "$(dirname "$0")/.."
 
 target=$1
-# The newest C library that the release may need: that of Debian 12.
+# The newest version of the C library that the release may need: that of Debian 12.
 newest_glibc=2.36
 
 fail() {
@@ -41,15 +41,17 @@ build() {
         RUSTFLAGS="$RUSTFLAGS --remap-path-prefix=$sources=crates"
     done
     export RUSTFLAGS
-    # Built separately, so that neither enables features of a crate for the other.
+    # The two packages are built separately, so that neither enables features of a crate for the
+    # other.
     for package in redis-throttle redis-throttle-exporter; do
         cargo build --release --locked --package "$package" --target-dir "$target/dist-build"
     done
     unset RUSTFLAGS
 }
 
-# Prints the oldest C library that a file runs with, by the versions of the symbols it needs. Fails for
-# any other library except the compiler's own, which could be missing on some machine.
+# Prints the oldest version of the C library with which a file runs, from the versions of the
+# symbols that it needs. Fails if the file needs a library other than C's and the compiler's own,
+# because a machine may not have it.
 glibc_of() {
     foreign=$(readelf --dynamic "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]$/\1/p' |
         grep -Ev '^(lib(c|m|gcc_s)\.so\.[0-9]+|ld-linux.*)$' || true)
@@ -68,8 +70,8 @@ linked_crates() {
         grep -v '^redis-throttle' | sort -u
 }
 
-# Prints every crate of the release with its licence texts. A crate without texts is from the repository
-# of the crate in the second column.
+# Prints every crate of the release with its licence texts. Each line of twins is a crate without
+# such texts and a crate of the same repository that has them.
 third_parties() {
     twins='redis-module-common redis-module'
     folders=$(cargo metadata --locked --format-version 1 --filter-platform "$host" |
@@ -132,7 +134,7 @@ END
 
 # --- the Debian packages ----------------------------------------------------------------------
 
-# Packs the files below $root, with the files that every package has.
+# Packs the files below $root, after adding the files that every package has.
 pack_deb() {
     package=$1
     summary=$2

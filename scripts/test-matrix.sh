@@ -24,7 +24,7 @@ while read -r name server; do
     fi
     version=$("$server" --version | sed -n 's/.*v=\([0-9.]*\).*/\1/p')
     log=$cache/$name.log
-    # The other module that one server brings; without it, the test of other modules proves less.
+    # One server comes with another module. Without one, the test of other modules proves less.
     neighbour=$(dirname "$server")/falkordb.so
     [ -e "$neighbour" ] || neighbour=
     printf '\n== %s (%s)%s\n' "$name" "$version" "${neighbour:+, also with ${neighbour##*/}}"
