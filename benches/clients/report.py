@@ -19,7 +19,7 @@ ONE_AT_A_TIME = "one key, one at a time"
 
 @dataclass
 class Figures:
-    """The figures of one contestant in one scenario, a value per round."""
+    """The figures of one contestant in one scenario, with one value per round."""
 
     rate: list[float] = field(default_factory=list)
     p50_us: list[float] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Figures:
     denied: list[float] = field(default_factory=list)
 
     def add(self, answer: dict[str, Any], reached: int) -> None:
-        """Adds the answer of a program; `reached` counts its calls that the server got."""
+        """Adds the answer of a program, of whose calls `reached` arrived at the server."""
         calls = max(1, answer["calls"])
         self.rate.append(answer["calls"] / answer["seconds"])
         self.p50_us.append(float(answer["p50_us"]))
@@ -41,7 +41,7 @@ class Figures:
 
 @dataclass
 class Excess:
-    """The excess of a limit that is reached with prefetched permits, a value per round."""
+    """Calls above a limit and units not refunded, with prefetched permits, per round."""
 
     over: list[int] = field(default_factory=list)
     kept: list[int] = field(default_factory=list)
@@ -57,14 +57,14 @@ class Results:
 
 
 def ratio(of: Figures, to: Figures, value: Callable[[Figures], list[float]]) -> float:
-    """Returns the median of the ratios within a round."""
+    """Returns the median, over all rounds, of the ratio within a round."""
     pairs = zip(value(of), value(to), strict=True)
     return statistics.median(ours / max(theirs, 1e-9) for ours, theirs in pairs)
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure with its bar."""
+    """A figure with its bar, the value that it must reach."""
 
     language: str
     what: str
@@ -84,7 +84,7 @@ def is_ours(contestant: str) -> bool:
 
 
 def rivals(contestants: dict[str, str]) -> list[tuple[str, str]]:
-    """Returns pairs of a client and a usual way of the same kind, the word after the comma."""
+    """Pairs each client with the usual libraries of its kind, the word after the comma."""
 
     def kind(name: str) -> str:
         return name.partition(", ")[2]
@@ -141,7 +141,7 @@ def aligned(head: list[str], rows: Table) -> str:
 
 
 def number(value: float) -> str:
-    """Formats a measurement to three digits, its precision, and a count in full."""
+    """Formats a measurement to three digits, and a count in full."""
     if isinstance(value, int):
         return f"{value:,}"
     if value < 0.1:

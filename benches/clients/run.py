@@ -34,11 +34,12 @@ PROGRAMS = {
 }
 
 IN_FLIGHT = 32
-# No job reaches it in its time.
+# A limit that no job reaches in its time.
 UNREACHED = 1_000_000_000
-# A flood's limit is per minute: the allowed share passes at once, then nearly all is denied.
+# The period of a limit in the scenario `flood`: the limit allows a small part of the calls at once,
+# and nearly all later calls are denied.
 MINUTE_S = 60
-# So long that no units return during a job.
+# A period so long that no units return during a job.
 YEAR_S = 365 * 86_400
 PASSING_SHARE = 0.01
 
@@ -83,7 +84,7 @@ class Program:
 
 
 def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job]:
-    """Yields the jobs of a round; jobs to compare are next to each other."""
+    """Yields the jobs of a round. Jobs to be compared follow each other."""
 
     def job(name: str, contestant: str, scenario: str, **more: object) -> Job:
         plain = {"limit": UNREACHED, "period_s": MINUTE_S, "denial_cache": False, "prefetch": 1}
@@ -108,7 +109,7 @@ def jobs(program: Program, warm: Results | None, seconds: float) -> Iterator[Job
 
 
 def passing(warm: Results | None, contestant: str, name: str, seconds: float) -> int:
-    """Returns the limit of a flood, from the number of its calls during the warm-up."""
+    """Returns the limit of a `flood` job, from the rate of its calls in the warm-up."""
     if warm is None:
         return 1_000
     expected = statistics.median(warm.figures[contestant, name].rate) * seconds
@@ -118,7 +119,7 @@ def passing(warm: Results | None, contestant: str, name: str, seconds: float) ->
 def measure(
     program: Program, server: Server, results: Results, warm: Results | None, seconds: float
 ) -> None:
-    """Measures one round of one language; the warm-up sets the size of its floods."""
+    """Measures one round of one language. The warm-up sets the limits of its `flood` jobs."""
     for at, job in enumerate(jobs(program, warm, seconds)):
         answer, reached = done(program, server, {**job, "key": f"{job['scenario']}-{at}"})
         figures = results.figures.setdefault((job["contestant"], job["name"]), Figures())
@@ -127,7 +128,8 @@ def measure(
     for contestant in [] if warm is None else ours:
         rate = statistics.median(results.figures[contestant, "one key"].rate)
         for prefetch in PREFETCHES:
-            # It is reached in the first half, and leaves part of a grant unused.
+            # The limit is reached in the first half of the job, and should leave part of a grant
+            # unused.
             limit = max(prefetch, round(rate * seconds / 4)) + prefetch // 2
             job = {"contestant": contestant, "scenario": "hot", "seconds": seconds,
                    "in_flight": IN_FLIGHT, "limit": limit, "period_s": YEAR_S,
@@ -143,7 +145,7 @@ def measure(
 
 
 def done(program: Program, server: Server, job: Job) -> tuple[Answer, int]:
-    """Runs a job on an empty server; returns its answer and the calls that the server got."""
+    """Runs a job on an empty server. Returns its answer and the number of calls that arrived."""
     server.call("FLUSHALL")
     server.call("CONFIG", "RESETSTAT")
     sent = {name: value for name, value in job.items() if name != "name"}

@@ -1,4 +1,4 @@
-"""The server that all programs call, and its counts of their calls."""
+"""The server that all programs call, and its counts of the calls that it received."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class Server:
-    """A server with the module, only on a unix socket, ended through its own process."""
+    """A server with the module, which listens only on a unix socket."""
 
     def __init__(self, program: str, module: str) -> None:
         self._program = program
@@ -54,16 +54,17 @@ class Server:
         return RuntimeError(rest.decode()) if kind == b"-" else rest.decode()
 
     def calls(self) -> int:
-        """Counts the commands so far, without those of this connection and those inside scripts."""
+        """Counts the commands so far, except those of this connection and those inside scripts."""
         lines = re.findall(r"^cmdstat_(\S+?):calls=(\d+)", self.call("INFO", "commandstats"), re.M)
         ours = {"info", "flushall", "keys", "rl.peek", "config|resetstat"}
-        # The server counts commands inside scripts too, so if there are scripts, count only them.
+        # The server also counts commands inside scripts. If there are scripts, count only the
+        # scripts.
         counts = {name: int(count) for name, count in lines if name not in ours}
         scripts = sum(counts.get(name, 0) for name in ("eval", "evalsha"))
         return scripts or sum(count for name, count in counts.items() if not is_of_setup(name))
 
     def used(self, limit: int, period_s: int) -> int | None:
-        """Returns the units used of the only stored limit; None if it is not known."""
+        """Returns the units used on the only key; None if there are more keys or it is no limit."""
         keys = self.call("KEYS", "*")
         if len(keys) != 1:
             return None

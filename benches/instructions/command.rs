@@ -12,19 +12,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Calls of each kind in the first run; the second makes twice as many.
+/// The number of calls of each kind in the first run; the second run makes twice as many.
 const CALLS: u64 = 400;
 
 /// The callgrind name of the functions that the server calls.
 const COMMAND_FUNCTION: &str = "*trampoline*";
 
-/// Returns a key of fixed length: new for each call, or the same again.
+/// Returns the key with this number. All keys have the same length.
 fn key_of(index: u64) -> String {
     format!("key:{index:08}")
 }
 
-/// A kind of call: its name, the policy that it needs, the call that prepares the key (made twice),
-/// and the call itself.
+/// A kind of call: its name, the policy that it needs, the call that prepares each key (made
+/// twice), and the measured call.
 struct Kind {
     name: String,
     policy: Option<&'static str>,
@@ -68,7 +68,8 @@ fn kinds() -> Vec<Kind> {
         .collect()
 }
 
-/// Returns the arguments of a rule: `number` wherever it takes one, in ten days or in a year.
+/// Returns the arguments of a rule: `number` for each number, and ten days for each duration; for a
+/// quota, a year.
 fn arguments(algorithm: Algorithm, number: &str) -> String {
     let argument = |argument: &Argument| match argument {
         Argument::Number => number,
@@ -103,7 +104,7 @@ fn several() -> [Kind; 3] {
         before: Some(before),
         call,
     };
-    // The last rule denies, so the rules that would allow are decided twice.
+    // In a denied call the last rule denies, so the rules that would allow it are decided twice.
     [
         kind("allowed", before(), call("100", 1, "100")),
         kind("denied", call("100", 25, "1"), call("100", 1, "1")),
@@ -112,7 +113,7 @@ fn several() -> [Kind; 3] {
     ]
 }
 
-/// Returns a lease on a free key, one next to another, and a denied one.
+/// Returns calls for a lease: on a new key, with one other holder, and denied.
 fn leases() -> [Kind; 3] {
     let lease = |id: &str, limit: &str| ["RL.LEASE", "KEY", id, limit, "10d"].map(str::to_owned);
     let kind = |what: &str, before: Option<Vec<String>>, call: Vec<String>| Kind {
@@ -129,7 +130,8 @@ fn leases() -> [Kind; 3] {
     ]
 }
 
-/// Returns calls by a policy, alone and as one of three rules, to compare with calls by its rule.
+/// Returns calls under a policy, alone and as one of three rules, to compare with calls under its
+/// rule.
 fn uses() -> [Kind; 7] {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let kind = |what: &str, policy, before: &str, call: &str| Kind {
@@ -175,7 +177,7 @@ fn redis_cell() -> [Kind; 3] {
 
 /// The counts of whole commands.
 pub struct Commands {
-    /// The figures of each kind of call of each limiter.
+    /// The figures of each kind of call.
     pub figures: Vec<Figure>,
     /// The instructions of the server's functions in an allowed call of GCRA, the largest first.
     pub server_functions: Vec<(String, u64)>,
@@ -213,7 +215,7 @@ pub fn count() -> Commands {
     commands
 }
 
-/// Counts the instructions inside commands of a server that receives this number of calls.
+/// Counts the instructions inside the commands of a server that receives this number of calls.
 fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
     let directory = tempfile::tempdir().expect("a directory");
     let [socket, out] = ["socket", "out"].map(|name| directory.path().join(name));
@@ -242,7 +244,8 @@ fn count_calls(module: &Path, kind: &Kind, calls: u64) -> Costs {
         redis::cmd(words[0]).arg(&words[1..]).query::<()>(&mut connection).expect("a policy");
     }
     // Both runs prepare the same number of keys, so the difference excludes them. The second call
-    // on a key makes the server convert its compact string to a plain one, so it is made here too.
+    // on a key makes the server convert its compact string to a plain one, so each key gets two
+    // calls here.
     for index in (0..2 * CALLS).chain(0..2 * CALLS) {
         if let Some(before) = &kind.before {
             call(&mut connection, before, index);

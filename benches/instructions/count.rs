@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 ///
 /// # Panics
 ///
-/// If the program fails: nothing was counted.
+/// If the program fails, because its count would be meaningless.
 pub fn of_program(program: Command) -> u64 {
     let directory = tempfile::tempdir().expect("a directory");
     let out = directory.path().join("out");
@@ -33,17 +33,18 @@ pub fn under_callgrind(out: &Path, program: &Command) -> Command {
     command
 }
 
-/// The counts of callgrind.
+/// The counts that callgrind reports.
 #[derive(Debug, Default)]
 pub struct Costs {
-    /// The instructions of each object file itself, by its path.
+    /// The instructions inside each object file, without those of the functions that it calls
+    /// elsewhere, by the file's path.
     pub objects: HashMap<String, u64>,
-    /// The instructions of calls from an object to another one and below, by the path and the
-    /// function.
+    /// The instructions of calls from one object file into another, with everything called there,
+    /// by the path of the calling file and the called function.
     pub calls_out: HashMap<(String, String), u64>,
 }
 
-/// The names by number: `ob=(7) /usr/bin/server` names an object, and later `ob=(7)` is enough.
+/// Names by their number: `ob=(7) /usr/bin/server` names an object, and later `ob=(7)` is enough.
 #[derive(Default)]
 struct Names(HashMap<String, String>);
 
@@ -59,8 +60,9 @@ impl Names {
     }
 }
 
-/// Reads the output of callgrind. A cost line is a position and a number. It is the object's own
-/// cost, except after a `calls=` line: that is the cost of the called function and below.
+/// Reads the output of callgrind. A cost line is a position and a number. The number is the
+/// object's own cost, except after a `calls=` line: there it is the cost of the called function and
+/// of everything that it calls.
 pub fn read(out: &Path) -> Costs {
     let text = fs::read_to_string(out).expect("callgrind has written");
     let (mut objects, mut functions) = (Names::default(), Names::default());

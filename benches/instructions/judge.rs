@@ -9,9 +9,9 @@ const TOLERANCE_PERCENT: u64 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Figure {
     pub name: String,
-    /// Instructions inside the module, which are compared.
+    /// Instructions inside the module, which are compared with the baseline.
     pub ours: u64,
-    /// Instructions of the server's functions that it calls, which are only reported.
+    /// Instructions of the server's functions that the module calls, which are only reported.
     pub theirs: u64,
 }
 
@@ -45,7 +45,8 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Returns all notable results, by name.
+/// Returns the figures that differ from the baseline by more than the tolerance, each with its
+/// remark.
 pub fn compare(baseline: &[Figure], figures: &[Figure]) -> Vec<(String, Remark)> {
     let find = |list: &[Figure], name: &str| list.iter().find(|found| found.name == name).cloned();
     let of_counted = figures.iter().filter_map(|figure| {

@@ -2,9 +2,9 @@
 //! bench-instructions`.
 //!
 //! Callgrind counts fixed work twice, the second time with more repetitions. The difference,
-//! divided by the repetitions, is the figure. The steps of the pure part run in this program. Whole
+//! divided by the repetitions, is the figure. The steps of the engine run in this program. Whole
 //! commands run in a real server, where the module's instructions are separated from those of the
-//! server's functions. Fails if a figure of the module is more than 3 % above
+//! server's functions. The program fails if a figure of the module is more than 3 % above
 //! `benches/instructions/baseline.tsv`.
 //!
 //! The make target sets `RL_MODULE`, the module with its symbols, and `SERVER`, the server.
@@ -22,7 +22,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::{env, fs};
 
-/// Repetitions of a step; the second run makes twice as many.
+/// The number of repetitions of a step in the first run; the second run makes twice as many.
 const TIMES: u64 = 1_000;
 
 fn main() -> ExitCode {
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Repeats one step of one case: the measured program.
+/// Repeats one step of one case. Callgrind measures the program in this mode.
 fn do_work(name: &str, step: &str, times: u64) -> ExitCode {
     let case = cases::all().into_iter().find(|case| case.name == name).expect("a case");
     let step = Step::ALL.into_iter().find(|found| found.name() == step).expect("a step");
@@ -70,7 +70,7 @@ fn do_work(name: &str, step: &str, times: u64) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Counts the pure part, step by step.
+/// Counts the instructions of each step of the engine.
 fn steps() -> Vec<Figure> {
     let program = env::current_exe().expect("this program");
     let mut figures = Vec::new();

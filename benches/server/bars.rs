@@ -1,4 +1,4 @@
-//! `make bench`: the figures that a release must reach, each with its bar.
+//! `make bench`: the figures that a release must reach, each with its bar, the required value.
 
 use crate::contestants::{
     Contestant, FIXED, GCRA, Limiter, SLIDING, SLIDINGLOG, THREE, TOKENBUCKET,
@@ -15,11 +15,11 @@ use std::path::Path;
 /// The four limiters with bars.
 pub const FOUR: [Limiter; 4] = [GCRA, FIXED, TOKENBUCKET, SLIDING];
 
-/// Settings that append every write to a file and never rewrite it.
+/// Settings with which the server appends every write to a file and never rewrites the file.
 pub const AOF: [&str; 3] =
     ["appendonly yes", "appendfsync everysec", "auto-aof-rewrite-percentage 0"];
 
-/// One server's figures.
+/// The figures of one server.
 pub struct Bars {
     pub server: String,
     pub rows: Vec<Bar>,
@@ -46,7 +46,7 @@ impl Bar {
     }
 }
 
-/// The bars of a server, which depend on the cost of its module API.
+/// The bars that differ between servers, because the cost of the module API does.
 struct Held {
     allowed: f64,
     quiet: f64,
@@ -65,7 +65,7 @@ impl Held {
     }
 }
 
-/// Measures the library alone, for work on it.
+/// Measures only the library of server functions.
 pub fn measure_library(binary: &Binary, module: &Path, rounds: usize) -> Bars {
     let mut bars = Bars::of(binary);
     bars.measure_library(binary, module, rounds);
@@ -142,9 +142,9 @@ impl Bars {
         Self { server, rows: Vec::new(), figures: Vec::new(), command_lines: Vec::new() }
     }
 
-    /// Returns calls per second as a share of `SET PX`, for the four and for their scripts. A
-    /// script ran next to its limiter, so its share is the limiter's, divided by how much faster
-    /// the limiter was.
+    /// Returns the calls per second relative to `SET PX`: of the four limiters, then of their
+    /// scripts. A script ran only next to its limiter, so its value is the limiter's value divided
+    /// by how much faster the limiter was.
     pub fn by_set(&self) -> [[f64; 4]; 2] {
         let value = |limiter: Limiter, against: &str| {
             let figure = format!("{}, against {against}", limiter.command);
@@ -220,8 +220,8 @@ impl Bars {
         self.figures.extend(figures.into_iter().skip(1));
     }
 
-    /// Measures calls by a policy, enforced and in shadow mode, against calls by its rule: with few
-    /// policies and with the maximum number.
+    /// Measures calls under a policy, enforced and in shadow mode, against calls under its rule:
+    /// with few policies and with the maximum number.
     fn measure_policies(&mut self, node: &Node, rounds: usize) {
         let names =
             |limiter: Limiter| ["", "-shadow"].map(|kind| format!("{}{kind}", limiter.name));

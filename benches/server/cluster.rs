@@ -1,6 +1,6 @@
 //! Compares the cost of a call on one of three cluster nodes with that on a single node. The nodes
 //! share a core here, so each is loaded alone, with keys of its own slots. Three nodes on three
-//! machines carry three times the load if no node works for another's calls.
+//! machines can carry three times the load if no node spends time on calls to another node.
 
 use crate::contestants::Contestant;
 use crate::load::{self, Shape};
@@ -9,7 +9,7 @@ use crate::rounds::median;
 use redis::Value;
 use std::path::Path;
 
-/// Slots of a cluster.
+/// The number of slots of a cluster.
 const SLOTS: usize = 16_384;
 
 /// A node, and a hash tag that maps keys to one of its slots.

@@ -1,20 +1,24 @@
-//! The contestants: plain commands, the six limiters allowed, denied and peeked, and their Lua.
+//! The contestants: plain commands, calls of the six limiters that are allowed, denied or peeked,
+//! and the same limiters as Lua scripts.
 
 use crate::node::Node;
 use redis::Value;
 use redis_throttle_engine::algorithms::{Algorithm, Argument::Number};
 
-/// One command line of the load.
+/// One command line of the load generator.
 #[derive(Clone, Debug)]
 pub struct Contestant {
     pub name: String,
     words: Vec<String>,
-    /// The call that prepares each key before the measurement, if it is another one.
+    /// The call that prepares each key before the measurement, if it differs from the measured
+    /// call.
     before: Option<Vec<String>>,
     pub expected: Expected,
-    /// The events that its logs hold together in a steady state; 0 if there is no log to fill.
+    /// The number of events in all its logs together in a steady state; 0 if there is no log to
+    /// fill.
     pub live: u64,
-    /// Whether it takes its window in us, as the scripts of one limiter do, not in seconds.
+    /// Whether the command takes its window in us, as the scripts for a single limiter do;
+    /// otherwise it takes seconds.
     takes_us: bool,
 }
 
@@ -34,9 +38,9 @@ pub enum Expected {
 pub struct Limiter {
     pub name: &'static str,
     pub command: &'static str,
-    /// Two letters that distinguish its keys from those of the others.
+    /// Two letters that distinguish this limiter's keys from those of the others.
     prefix: &'static str,
-    /// Takes a rate besides a size and a time.
+    /// Whether its rule has a rate besides a size and a time.
     has_rate: bool,
     script: &'static str,
 }
@@ -66,8 +70,8 @@ pub const FIXED_SIZE: [Limiter; 5] = [GCRA, FIXED, TOKENBUCKET, SLIDING, LEAKYBU
 /// The three limiters for calls with several rules.
 pub const THREE: [Limiter; 3] = [GCRA, FIXED, TOKENBUCKET];
 
-/// Rules that deny nothing and expire no key during a measurement: at a rate above that of the
-/// load, a call would find its key gone. The last word is the time in us, for scripts.
+/// Rules that deny nothing and expire no key during a measurement: with a rate above that of the
+/// load, each call would find its key expired. The last word is the time in us, for scripts.
 const AMPLE_RATE: [&str; 4] = ["10000000", "1", "180", "180000000"];
 const AMPLE_WINDOW: [&str; 3] = ["1000000000000", "3600", "3600000000"];
 
@@ -87,7 +91,7 @@ impl Limiter {
         Contestant { name, words, before: None, expected, live: 0, takes_us: false }
     }
 
-    /// Returns the words with a key, picked by the load, in place of `KEY`.
+    /// Returns the words with a key in place of `KEY`. The load generator picks the key's number.
     fn with_key(self, mark: &str, words: &[&str]) -> Vec<String> {
         let key = format!("{}{mark}:__rand_int__", self.prefix);
         words.iter().map(|word| word.replace("KEY", &key)).collect()
@@ -140,7 +144,7 @@ impl Limiter {
         Contestant { before, ..self.contestant("refunded", "r", &words, Expected::Allowed) }
     }
 
-    /// Returns calls by a policy with the rule of [`Self::allowed`], which the server must have.
+    /// Returns calls under a policy with the rule of [`Self::allowed`], which the server must have.
     pub fn used(self, policy: &str) -> Contestant {
         let kind = format!("by RL.USE {policy}");
         self.contestant(&kind, "u", &["RL.USE", "KEY", policy], Expected::Allowed)
@@ -152,27 +156,28 @@ impl Limiter {
         node.run(&[&head, self.ample()].concat());
     }
 
-    /// Returns the rule of [`Self::allowed`] on its `number`th key of an `RL.ALL`.
+    /// Returns the key and the rule at place `number` of an `RL.ALL`. The rule is that of
+    /// [`Self::allowed`].
     fn ruled(self, number: usize) -> [String; 2] {
         let rule = [&[self.name], self.ample()].concat().join(" ");
         [format!("{}{number}:__rand_int__", self.prefix), rule]
     }
 
-    /// Loads its script and returns calls of it.
+    /// Loads the limiter's script and returns calls of that script.
     pub fn evalsha(self, node: &Node) -> Contestant {
         let sha = load_script(node, self.script);
         let words = [&["EVALSHA", &sha, "1", "KEY"], &*self.ample_us()].concat();
         self.contestant("EVALSHA", "e", &words, Expected::Allowed)
     }
 
-    /// Loads its script as a function and returns calls of it.
+    /// Loads the limiter's script as a function and returns calls of that function.
     pub fn fcall(self, node: &Node) -> Contestant {
         let name = self.load_function(node);
         let words = [&["FCALL", &name, "1", "KEY"], &*self.ample_us()].concat();
         self.contestant("FCALL", "f", &words, Expected::Allowed)
     }
 
-    /// Returns calls by a rule of `limit` units, in logs that hold `live` events together.
+    /// Returns calls under a rule of `limit` units, in logs that hold `live` events together.
     pub fn steady(self, limit: u64, live: u64) -> Contestant {
         let limit = limit.to_string();
         let rule: &[&str] = if self.has_rate { &[&limit, "1", WINDOW] } else { &[&limit, WINDOW] };
@@ -181,7 +186,7 @@ impl Limiter {
         Contestant { name, live, ..self.contestant("", "s", &words, Expected::MostlyAllowed) }
     }
 
-    /// Returns the same calls through its script.
+    /// Returns the calls of [`Self::steady`] through the limiter's script.
     pub fn steady_evalsha(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let sha = load_script(node, self.script);
         let words = ["EVALSHA", &sha, "1", "KEY", &limit.to_string(), WINDOW];
@@ -189,7 +194,7 @@ impl Limiter {
         Contestant { live, takes_us: true, ..contestant }
     }
 
-    /// Returns the same calls through its script as a function.
+    /// Returns the calls of [`Self::steady`] through the limiter's script as a function.
     pub fn steady_fcall(self, node: &Node, limit: u64, live: u64) -> Contestant {
         let name = self.load_function(node);
         let words = ["FCALL", &name, "1", "KEY", &limit.to_string(), WINDOW];
@@ -204,7 +209,7 @@ impl Limiter {
         self.contestant("by the library (FCALL)", "w", &words, Expected::Allowed)
     }
 
-    /// Returns the same calls by the library's script.
+    /// Returns the calls of [`Self::allowed`] by the library's script.
     pub fn by_script(self, sha: &str) -> Contestant {
         let words = [&["EVALSHA", sha, "1", "KEY", self.name], self.ample()].concat();
         self.contestant("by the library's script", "x", &words, Expected::Allowed)
@@ -217,14 +222,14 @@ impl Limiter {
         Contestant { live, ..self.contestant(name, "y", &words, Expected::MostlyAllowed) }
     }
 
-    /// Returns the same calls by the library's script.
+    /// Returns the calls of [`Self::steady`] by the library's script.
     pub fn steady_by_script(self, sha: &str, limit: u64, live: u64) -> Contestant {
         let words = ["EVALSHA", sha, "1", "KEY", self.name, &limit.to_string(), WINDOW];
         let name = "by the library's script";
         Contestant { live, ..self.contestant(name, "z", &words, Expected::MostlyAllowed) }
     }
 
-    /// Returns the name of its function in the library.
+    /// Returns the name of the limiter's function in the library.
     fn function(self) -> String {
         format!("rl_{}", self.name.to_lowercase())
     }
@@ -266,7 +271,7 @@ impl Contestant {
         Self { name, words, before: None, expected: Expected::Any, live: 0, takes_us: false }
     }
 
-    /// Returns calls with several rules, all of which allow.
+    /// Returns calls with several rules, all of which allow the call.
     pub fn several(limiters: &[Limiter]) -> Self {
         let pairs = limiters.iter().enumerate().flat_map(|(at, limiter)| limiter.ruled(at));
         let words = ["RL.ALL".to_owned()].into_iter().chain(pairs).collect();
@@ -277,7 +282,7 @@ impl Contestant {
         Self { words, expected: Expected::Allowed, ..Self::plain(&name, &[]) }
     }
 
-    /// Returns calls by a calendar quota, all allowed and written.
+    /// Returns calls under a calendar quota, all allowed and written.
     pub fn quota(mark: &str, periods: &[&str]) -> Self {
         let key = format!("q{mark}a:__rand_int__");
         let words = [&["RL.QUOTA", &key, AMPLE_WINDOW[0]], periods].concat();
@@ -285,7 +290,7 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain(&name, &words) }
     }
 
-    /// Loads one script of the rules of [`THREE`], all or nothing, and returns calls of it.
+    /// Loads a script that applies the rules of [`THREE`], all or nothing, and returns calls of it.
     pub fn three_evalsha(node: &Node) -> Self {
         let sha = load_script(node, include_str!("lua/several.lua"));
         let keys = [0, 1, 2].map(|at| format!("{}e:__rand_int__", THREE[at].prefix));
@@ -295,12 +300,12 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain("three rules, EVALSHA", &words) }
     }
 
-    /// Returns calls by the rules of [`THREE`] in the library.
+    /// Returns calls under the rules of [`THREE`] by the library.
     pub fn three_by_function() -> Self {
         Self::three("three rules by the library (FCALL)", &["FCALL", "rl_all", "3"], "w", &[])
     }
 
-    /// Returns the same calls by the library's script.
+    /// Returns calls under the rules of [`THREE`] by the library's script.
     pub fn three_by_script(sha: &str) -> Self {
         Self::three("three rules by the library's script", &["EVALSHA", sha, "3"], "x", &["ALL"])
     }
@@ -314,7 +319,8 @@ impl Contestant {
         Self { expected: Expected::Allowed, ..Self::plain(name, &words) }
     }
 
-    /// Returns the reference of all others: a value as long as a state, and an expiry.
+    /// Returns the call with which all others are compared: it stores a value as long as a state,
+    /// with an expiry.
     pub fn set() -> Self {
         Self::plain("SET PX", &["SET", "set:__rand_int__", "twelve-bytes", "PX", "3600000"])
     }
@@ -332,13 +338,13 @@ impl Contestant {
         Self::plain("no-op", &["RL.NOOP", "noo:__rand_int__", "10000000", "1", "180"])
     }
 
-    /// Returns the calls that prepare its keys, if they are others.
+    /// Returns the calls that prepare the keys, if they differ from the measured calls.
     pub fn before(&self) -> Option<Self> {
         let words = self.before.clone()?;
         Some(Self { words, before: None, ..self.unchecked() })
     }
 
-    /// Returns the same calls without an expected decision.
+    /// Returns the same calls, whose decisions are then not checked.
     pub fn unchecked(&self) -> Self {
         Self { expected: Expected::Any, ..self.clone() }
     }

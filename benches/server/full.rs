@@ -11,10 +11,11 @@ use crate::{cluster, latency, memory};
 use std::fs;
 use std::path::Path;
 
-/// The calls of a run that a replica applies.
+/// The number of calls in a run whose effects a replica applies.
 const REPLICATED: u64 = 51_200;
 
-/// Measures every server. The load generator of `valkey` can offer a fixed rate.
+/// Measures every server. The latency needs the load generator of `valkey`, which can offer a fixed
+/// rate.
 pub fn run(binaries: &[Binary], valkey: Option<&Binary>, module: &Path, rounds: usize, out: &Path) {
     for binary in binaries {
         let mut page = Page {
@@ -68,7 +69,7 @@ fn all(node: &Node) -> Vec<Contestant> {
     let mut all = some();
     all.insert(1, Contestant::ping());
     all.extend(six().map(Limiter::denied));
-    // Make the logs for the peeks, ten events each; no other contestant does.
+    // Fill the logs for the peeks with ten events each: no other contestant does so.
     load::run(node, &SLIDINGLOG.allowed(), Shape::BASE, 10 * Shape::BASE.keys);
     all.extend(six().map(Limiter::peeked));
     all.extend(FIXED_SIZE.map(|limiter| limiter.evalsha(node)));

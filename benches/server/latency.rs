@@ -6,14 +6,14 @@ use crate::node::{Binary, Node};
 use crate::rounds::median;
 use std::process::Command;
 
-/// The turns per contestant, and the seconds of each.
+/// The number of turns per contestant, and the length of a turn in seconds.
 const TURNS: usize = 3;
 const TURN_S: u64 = 3;
 
 /// One contestant's latency.
 pub struct Latency {
     pub name: String,
-    /// Calls per second: half of the contestant's highest rate.
+    /// The offered calls per second: half of the contestant's highest rate.
     pub offered: f64,
     /// The 50th, 99th and 99.9th percentile, each the median of the turns.
     pub percentiles_ms: [f64; 3],

@@ -1,17 +1,17 @@
 //! Leases taken and released, compared with scripts over a sorted set, with few holders and with
 //! many.
 //!
-//! `redis-benchmark` cannot send pairs of commands that belong together, so the load is a pipeline
-//! on a connection made here. The measure is the CPU time of the server.
+//! `redis-benchmark` cannot send pairs of commands that belong together. So the load is a pipeline
+//! on a connection of this program, and the measure is the CPU time of the server.
 
 use crate::contestants::{load_library, load_script};
 use crate::node::{Node, command_of};
 use crate::rounds::median;
 use redis::{Connection, ConnectionLike as _, Value};
 
-/// Pairs of calls in flight, enough to make the cost of waking the server negligible.
+/// The number of pairs of calls in flight, enough to make the cost of waking the server negligible.
 const PIPELINE: usize = 128;
-/// Pipelines of one run.
+/// The number of pipelines in one run.
 const RUN: usize = 32;
 
 /// The numbers of holders during the measurement.
@@ -21,7 +21,7 @@ pub const HOLDERS: [u64; 3] = [10, 1_000, 100_000];
 pub struct Figures {
     /// CPU time of the server for a lease taken and released, in us.
     pub own_us: f64,
-    /// The same for the scripts.
+    /// The same time for the scripts.
     pub script_us: f64,
     /// The scripts' time divided by the module's in the same round.
     pub ratio: f64,
@@ -29,18 +29,18 @@ pub struct Figures {
     pub growth: f64,
     /// The time of the library's functions divided by that of the scripts in the same round.
     pub library: f64,
-    /// The same for the library's script.
+    /// The same ratio for the library's script.
     pub library_script: f64,
 }
 
 /// A contestant that takes and releases leases of one key.
 struct Contestant {
     pipeline: Vec<u8>,
-    /// CPU time of a pair, per round.
+    /// The CPU time of a pair, in each round.
     rounds_us: Vec<f64>,
 }
 
-/// Measures each number of [`HOLDERS`], one after the other in each round.
+/// Measures all numbers of [`HOLDERS`] in each round, one after the other.
 pub fn measure(node: &Node, rounds: usize) -> Vec<Figures> {
     let mut connection = node.connect();
     let [lease, release] = [include_str!("lua/lease.lua"), include_str!("lua/release.lua")]

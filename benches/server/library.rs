@@ -60,7 +60,7 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
     let node = Node::start(binary, module, &[], false);
     let sha = load_library(&node);
     let (shape, live) = log_case(limit);
-    // A slower call varies more in speed, so these logs need more room.
+    // The speed of a slower call varies more, so its logs need more spare room.
     let live = live * 3 / 4;
     let group = [
         SLIDINGLOG.steady_evalsha(&node, limit, live),
@@ -74,8 +74,8 @@ pub fn measure(binary: &Binary, module: &Path, rounds: usize) -> Shares {
 }
 
 impl Shares {
-    /// Measures a group: the script, perhaps also as a function, then the library's script, its
-    /// function, and the module.
+    /// Measures a group of contestants: the script, in some groups also as a function, then the
+    /// library's script, the library's function, and the module.
     fn add(&mut self, node: &Node, name: &str, group: &[Contestant], shape: Shape, rounds: usize) {
         let figures = rounds::measure(node, group, shape, rounds);
         let [scripts @ .., library_script, library, module] = &figures[..] else {

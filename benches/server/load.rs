@@ -1,23 +1,24 @@
-//! The load: `redis-benchmark` on the other core, and the figures of a run from it and the server.
+//! The load: `redis-benchmark` on its own core, and the figures of a run, from its output and from
+//! the server.
 
 use crate::contestants::{Contestant, Expected};
 use crate::node::Node;
 use std::process::Command;
 
-/// The core of the load. The servers use the other one.
+/// The core of the load generator. The servers use the other core.
 const CORE: &str = "1";
 
-/// Connections at a time.
+/// The number of connections.
 const CONNECTIONS: &str = "32";
 
 /// The shape of the load.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Calls in flight on each connection.
+    /// The number of calls in flight on each connection.
     pub pipeline: u32,
     /// The number of keys to pick from.
     pub keys: u64,
-    /// Whether to use TCP on the loopback, not the unix socket.
+    /// Whether to use TCP on the loopback address; otherwise the unix socket is used.
     pub tcp: bool,
 }
 
@@ -29,17 +30,18 @@ pub struct Run {
     pub cpu_us: f64,
     /// The time inside the command alone, as the server reports it.
     pub usec_per_call: f64,
-    /// The share of time that the server was busy. Far below 1, the load was too slow for it.
+    /// The fraction of time that the server was busy. Far below 1, the load generator was too slow.
     pub busy: f64,
-    /// The share of calls decided as expected; 1 without a decision.
+    /// The fraction of calls decided as expected; 1 if the calls have no decision.
     pub share: f64,
 }
 
 impl Shape {
-    /// The shape of the figures: pipeline 32, 10,000 keys.
+    /// The shape of most figures: pipeline 32, 10,000 keys.
     pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
 
-    /// A number of keys for which almost no call finds its key. The load counts them in 31 bits.
+    /// A shape with so many keys that almost no call finds its key. The load generator counts keys
+    /// in 31 bits.
     pub const NEW_KEYS: Self = Self { keys: 2_000_000_000, ..Self::BASE };
 
     /// Returns the words of the load generator before the command.
@@ -63,9 +65,9 @@ impl Shape {
     }
 }
 
-/// Returns the shape of calls on logs of a limit, and the events that the logs hold together. All
-/// logs together have room for 100,000 events, and are as full as random picks allow without an
-/// overflow.
+/// Returns the shape of calls on logs with this limit, and the number of events that the logs hold
+/// together. All logs together have room for 100,000 events, and are as full as random picks allow
+/// without an overflow.
 pub fn log_case(limit: u64) -> (Shape, u64) {
     let keys = 100_000 / limit;
     let share = (1.0 - 2.5 / (limit as f64).sqrt()).clamp(0.3, 0.9);
@@ -76,7 +78,7 @@ pub fn log_case(limit: u64) -> (Shape, u64) {
 ///
 /// # Panics
 ///
-/// If a call failed or was not decided as expected: the figure would be meaningless.
+/// If a call failed or was not decided as expected, because the figure would be meaningless.
 pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Run {
     node.run(&["CONFIG", "RESETSTAT"]);
     let decided_before = decided(node, contestant);
@@ -106,7 +108,8 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
         (Some(before), Some(after)) => (after - before) / made,
         _ => 1.0,
     };
-    // Random picks leave about one key in a thousand untouched, and its first call differs.
+    // Random picks miss about one key in a thousand during the preparation. The first call on such
+    // a key is decided differently.
     let is_right = share >= 0.999 || contestant.expected == Expected::MostlyAllowed;
     assert!(is_right, "{}: {share} decided as expected", contestant.name);
     let busy = (cpu_us / (made / calls_per_s * 1e6)).min(1.0);
@@ -115,7 +118,8 @@ pub fn run(node: &Node, contestant: &Contestant, shape: Shape, calls: u64) -> Ru
 }
 
 /// Returns the number of calls decided as expected so far. The module counts them. For a script the
-/// server counts the writes: an allowed call makes one per key, a denied one none.
+/// number follows from the server's count of writes: an allowed call makes one per key, a denied
+/// call none.
 fn decided(node: &Node, contestant: &Contestant) -> Option<f64> {
     let outcome = match contestant.expected {
         Expected::Any => return None,

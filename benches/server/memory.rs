@@ -1,4 +1,4 @@
-//! Bytes: the memory of a key, and the traffic of a call to a replica.
+//! Numbers of bytes: the memory of a key, and the traffic of a call to a replica.
 
 use crate::contestants::{Contestant, FIXED_SIZE, Limiter, SLIDINGLOG};
 use crate::load::{self, Shape};
@@ -43,7 +43,7 @@ pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     let node = Node::start(binary, module, &[], false);
     let set = |key: &str, round: usize| {
         let value = "v".repeat(state_bytes[round] as usize);
-        // The prefix is as long as the limiter's.
+        // The prefix of the key is as long as the limiter's.
         let key = format!("set:{key}");
         ["SET", &key, &value, "PX", "3600000"].map(str::to_owned).to_vec()
     };
@@ -51,7 +51,7 @@ pub fn key_size(binary: &Binary, module: &Path, limiter: Limiter) -> KeySize {
     KeySize { name: limiter.name, state_bytes, bytes_per_key, set_bytes_per_key }
 }
 
-/// Measures the growth of memory per key, after one call for each key and after a second.
+/// Measures the growth of memory per key, after one call on each key and after a second one.
 fn grow(
     node: &Node,
     call: impl Fn(&str, usize) -> Vec<String>,
@@ -69,7 +69,8 @@ fn grow(
             }
             pipeline.query::<()>(&mut connection).expect("every call is accepted");
         }
-        // A table during a resize has two sizes; each access advances the resize.
+        // The server resizes its table of keys in steps, and has two tables until the last step.
+        // Each access to a key makes a step.
         for first in (0..KEYS).step_by(10_000) {
             let mut pipeline = redis::pipe();
             for index in first..first + 10_000 {
@@ -89,7 +90,8 @@ fn name_of(index: u64) -> String {
     format!("{index:012}")
 }
 
-/// Returns the bytes of a log with this number of entries, and of its script's sorted set.
+/// Returns the bytes of a log with this number of entries, and of the sorted set that its script
+/// stores.
 pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
     let node = Node::start(binary, module, &[], false);
     let contestants =
@@ -109,8 +111,8 @@ pub fn log_size(binary: &Binary, module: &Path, entries: u64) -> [f64; 2] {
     })
 }
 
-/// Returns the bytes of one key after each number of calls in a row by a rule with `limit`, a row
-/// per limiter.
+/// Returns the bytes of one key after each of these numbers of consecutive calls under a rule with
+/// `limit`, with one row per limiter.
 pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) -> Vec<Vec<u64>> {
     let node = Node::start(binary, module, &[], false);
     let mut connection = node.connect();
@@ -130,7 +132,7 @@ pub fn after_traffic(binary: &Binary, module: &Path, calls: &[u64], limit: u64) 
     FIXED_SIZE.into_iter().chain([SLIDINGLOG]).map(sizes_of).collect()
 }
 
-/// Returns the bytes that a call sends to a replica.
+/// Returns the bytes that one call of each contestant sends to a replica.
 pub fn replicated(binary: &Binary, module: &Path, contestants: &[Contestant]) -> Vec<f64> {
     let primary = Node::start(binary, module, &[], true);
     let address = format!("replicaof 127.0.0.1 {}", primary.port);

@@ -1,5 +1,5 @@
-//! A server under test: alone on one core, reached through a unix socket, ended by its own process
-//! id.
+//! A server under test. It runs alone on one core, is reached through a unix socket, and is ended
+//! by its own process id.
 
 use redis::{Client, Cmd, Connection, Value};
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// The core of the servers. The load uses the other one.
+/// The core of the servers. The load generator uses the other core.
 const CORE: &str = "0";
 
-/// The maximum time for a server to start, to copy another one or to find its cluster.
+/// The maximum time for a server to start, to copy its primary or to join its cluster.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A server binary and its name.
@@ -28,14 +28,14 @@ pub struct Node {
     directory: TempDir,
     child: Child,
     pid: u32,
-    /// The TCP port; 0 if it listens only on its socket.
+    /// The TCP port; 0 if the server listens only on its socket.
     pub port: u16,
-    /// The command line that started it.
+    /// The command line that started the server.
     pub command_line: String,
 }
 
 impl Node {
-    /// Starts a server with the module and these further settings, `name value` each.
+    /// Starts a server with the module and further settings, each a name and a value.
     pub fn start(binary: &Binary, module: &Path, settings: &[&str], tcp: bool) -> Self {
         let directory = tempfile::Builder::new().prefix("rl-").tempdir().expect("a directory");
         let port = if tcp { free_port() } else { 0 };
@@ -76,7 +76,7 @@ impl Node {
         node
     }
 
-    /// Returns the path of its socket.
+    /// Returns the path of the server's socket.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("socket")
     }
@@ -121,7 +121,7 @@ impl Node {
         self.info("memory")["used_memory"].parse().expect("a number")
     }
 
-    /// Returns the CPU time of its main thread so far, in microseconds.
+    /// Returns the CPU time that the server's main thread has used, in microseconds.
     pub fn cpu_us(&self) -> f64 {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.pid))
             .expect("the kernel keeps scheduler statistics");
@@ -163,7 +163,8 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // If the binary is a script that did not exec, the server has its own process id.
+        // The server has another process id than the child if the binary is a script that did not
+        // exec.
         let _ = Command::new("kill").args(["-9", &self.pid.to_string()]).status();
         let _ = self.child.wait();
     }
@@ -184,7 +185,7 @@ fn field<'a>(info: &'a str, name: &str) -> &'a str {
     pairs.into_iter().find(|(found, _)| *found == name).map_or("", |(_, value)| value.trim())
 }
 
-/// Finds a free port with room for the cluster bus, 10,000 above.
+/// Finds a free port below 50,000, because the cluster bus needs the port 10,000 above.
 fn free_port() -> u16 {
     loop {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");

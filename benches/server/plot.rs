@@ -17,11 +17,11 @@ pub struct Labels<'a> {
     pub title: &'a str,
     pub x: &'a str,
     pub y: &'a str,
-    /// A dashed line at 1, with its name.
+    /// The label of a dashed line at 1, if that line is drawn.
     pub at_one: Option<&'a str>,
-    /// Whether every second series is a paler variant of the one before.
+    /// Whether every second series is drawn as a paler variant of the one before.
     pub is_paired: bool,
-    /// Whether both axes are logarithmic, not x alone.
+    /// Whether both axes are logarithmic; otherwise only the x axis of lines is.
     pub is_log: bool,
 }
 
@@ -164,7 +164,7 @@ fn top_of(series: &[Series]) -> f64 {
     ys.fold(0.0, f64::max) * (1.2 + 0.11 * series.len() as f64)
 }
 
-/// Pads a name: without its font, the library underestimates the width of capitals.
+/// Pads a name, because the library cannot read the font and underestimates the width of capitals.
 fn label(name: &str) -> String {
     let room = "\u{a0}".repeat(name.len() / 4);
     format!("{name}{room}")

@@ -24,7 +24,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Returns Markdown that is also aligned as plain text.
+    /// Returns the table in Markdown, aligned so that it can also be read as plain text.
     pub fn markdown(&self) -> String {
         let all = || [&self.heading].into_iter().chain(&self.rows);
         let columns = self.heading.len();
@@ -64,7 +64,7 @@ pub fn thousands(number: f64) -> String {
     grouped
 }
 
-/// Returns a table of rates, spread, CPU time and ratios of a group. The first row is the
+/// Returns a table of the rates, spread, CPU time and ratios of a group. The first row is the
 /// reference.
 pub fn rates(figures: &[Figures]) -> String {
     let mut table = Table::new(&[
@@ -79,8 +79,8 @@ pub fn rates(figures: &[Figures]) -> String {
         "busy",
     ]);
     for Figures { name, median, spread, ratio, cpu_ratio, .. } in figures {
-        // Something else was the bottleneck: the CPU time is still valid, the calls per second are
-        // not.
+        // The server waited for something else: the CPU time is still valid, the calls per second
+        // are not.
         let idle = if median.busy < 0.9 { " *" } else { "" };
         table.row(vec![
             name.clone(),
@@ -158,7 +158,7 @@ pub fn environment(binaries: &[Binary], rounds: usize) -> String {
     table.markdown()
 }
 
-/// Returns the command lines, each once.
+/// Returns the command lines, without repetitions.
 pub fn command_lines(lines: &[String]) -> String {
     let mut seen: Vec<&str> = Vec::new();
     for line in lines {

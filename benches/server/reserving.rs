@@ -1,5 +1,6 @@
 //! The cost of a reservation and its settlement, compared with a plain call. No load generator
-//! alternates two commands with unique ids, so this one does: on one connection, in pipelines.
+//! alternates two commands with unique ids, so this file makes the calls itself: on one connection,
+//! in pipelines.
 
 use crate::load::Shape;
 use crate::node::{Node, command_of};
@@ -7,7 +8,7 @@ use crate::rounds::median;
 use redis::{Connection, Pipeline, Value};
 use std::cell::Cell;
 
-/// The open reservations on each key during the measurement.
+/// The number of open reservations on each key during the measurement.
 const OPEN: u64 = 10;
 
 /// A rule that denies nothing and whose window outlasts the measurement.

@@ -5,8 +5,8 @@ use crate::contestants::{Contestant, Expected};
 use crate::load::{self, Run, Shape};
 use crate::node::Node;
 
-/// The intended length of a run, in seconds: the shorter it is, the closer the runs of a round. On
-/// a shared machine many short rounds vary less than a few long ones.
+/// The intended length of a run, in seconds. Short runs bring the runs of a round closer together:
+/// on a shared machine many short rounds vary less than a few long ones.
 const RUN_S: f64 = 0.1;
 
 /// The figures of one contestant over all rounds.
@@ -19,27 +19,27 @@ pub struct Figures {
     pub runs: Vec<Run>,
     /// Smallest and largest calls per second.
     pub spread: (f64, f64),
-    /// The median of calls per second, divided by those of the reference in the same round.
+    /// The median of the calls per second divided by those of the reference in the same round.
     pub ratio: f64,
-    /// The median of the reference's CPU time, divided by this one's in the same round.
+    /// The median of the reference's CPU time divided by the contestant's in the same round.
     pub cpu_ratio: f64,
-    /// Events in each log, if there are logs: those within its window at its speed.
+    /// The number of events in each log, if there are logs: those that arrive within its window.
     pub live: f64,
-    /// The command line of its last run.
+    /// The command line of the last run.
     pub command_line: String,
 }
 
-/// A contestant in the rounds: its calls per run, and the window of its logs.
+/// A contestant during the measurement: its calls per run, and the window of its logs.
 struct Entrant {
     contestant: Contestant,
     calls: u64,
     window_us: u64,
     runs: Vec<Run>,
-    /// Events in each log, per run.
+    /// The number of events in each log, per run.
     live: Vec<f64>,
 }
 
-/// Runs all of `group` in each round. The first contestant is the reference.
+/// Runs every contestant of `group` in each round. The first contestant is the reference.
 pub fn measure(node: &Node, group: &[Contestant], shape: Shape, rounds: usize) -> Vec<Figures> {
     let mut entrants: Vec<Entrant> =
         group.iter().map(|contestant| Entrant::warm(node, contestant, shape)).collect();
@@ -55,15 +55,15 @@ impl Entrant {
     /// Touches every key, and determines the number of calls in a run.
     fn warm(node: &Node, contestant: &Contestant, shape: Shape) -> Self {
         let live = contestant.live;
-        // At a million calls per second this is the right window; at any real speed the logs stay
-        // empty.
+        // This window is right at a million calls per second. At any real speed the logs stay
+        // almost empty with it.
         let window_us = live;
         let (contestant, calls) = (contestant.clone(), 20_000);
         let mut new = Self { contestant, calls, window_us, runs: Vec::new(), live: Vec::new() };
         if live > 0 {
             (0..3).for_each(|_| new.fill(node, shape));
         } else if shape.keys != Shape::NEW_KEYS.keys {
-            // Ten random picks per key leave one of 20,000 keys untouched, whose first call is
+            // With ten random picks per key, one of 20,000 keys is missed. The first call on it is
             // allowed.
             let picks = if new.contestant.expected == Expected::Denied { 10 } else { 2 };
             let touches = (shape.keys * picks).max(20_000);
@@ -76,7 +76,7 @@ impl Entrant {
             new.call().check(node);
         }
         let run = load::run(node, &new.any(), shape, new.calls);
-        // A run fills whole pipelines on all connections.
+        // A run fills complete pipelines on all connections.
         let pipelines = u64::from(shape.pipeline) * 32;
         let calls = (run.calls_per_s * RUN_S) as u64;
         new.calls = calls.clamp(2_000, 400_000).div_ceil(pipelines) * pipelines;
@@ -103,7 +103,8 @@ impl Entrant {
             node.run(&["FLUSHALL"]);
         }
         let mut run = None;
-        // If the machine speeds up after the logs are filled, they overflow and calls are denied.
+        // If the machine becomes faster after the logs are filled, they overflow and calls are
+        // denied.
         for _ in 0..10 {
             if self.contestant.live > 0 {
                 self.fill(node, shape);

@@ -11,7 +11,7 @@ import { fixed, Limiter } from 'redis-throttle-client';
 const [path] = process.argv.slice(2);
 const { dependencies } = createRequire(import.meta.url)('./package.json'); // pinned
 
-/** Each returns `ask`, which makes one call (true, false, or an error), and `close`. */
+/** Functions that return `ask`, which makes one call (true, false, or an error), and `close`. */
 const contestants = {
   ours: async ({ key, limit, period_s, denial_cache, prefetch = 1 }) => {
     const client = new Redis({ path });

@@ -7,7 +7,7 @@ Prints its contestants as one line of JSON, then answers each job on standard in
 "prefetch"}` as `{"calls", "seconds", "cpu_seconds", "p50_us", "p99_us", "allowed", "denied",
 "errors"}`. Both contestants run with threads, or with `asyncio` with tasks. The usual library is
 `limits` with its Redis storage and the fixed window, the first in its documentation and its
-cheapest. It keeps its own defaults, and has one connection per caller.
+cheapest. `limits` keeps its own defaults, and has one connection per caller.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def contestants() -> dict[str, str]:
 
 
 def rule(job: dict[str, Any]) -> Rule:
-    """Returns the rule of a job, the same as for the other contestant."""
+    """Returns the rule of a job. The other contestant has the same limit and period."""
     return fixed("bench", job["limit"], job["period_s"])
 
 
@@ -115,7 +115,7 @@ async def tasks(job: dict[str, Any], call: AsyncCall) -> list[Count]:
             count.add(began_ns, outcome)
             since_others += 1
             if since_others % 100 == 0:
-                # A locally decided call never waits, so give the other tasks their turn.
+                # A call that is decided locally never waits, so give the other tasks their turn.
                 await asyncio.sleep(0)
 
     await asyncio.gather(*(caller(count) for count in counts))

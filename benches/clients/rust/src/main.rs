@@ -2,8 +2,8 @@
 //!
 //! `bench-rust-client SOCKET` prints its contestants as one line of JSON, then answers each job on
 //! standard input with one line. The usual way is a Lua script through redis-rs that counts in a
-//! fixed window, the most common and the cheapest one. Both use the same driver, one multiplexed
-//! connection per job, and the loop below.
+//! fixed window, the most common and the cheapest one. Both contestants use the same driver, one
+//! multiplexed connection per job, and the same loop.
 
 use std::future::Future;
 use std::io::{BufRead, Write};
@@ -94,7 +94,7 @@ where
             let answered = Instant::now();
             seen.took_ns.push(u64::try_from((answered - asked).as_nanos()).unwrap_or(u64::MAX));
             seen.outcomes[outcome as usize] += 1;
-            // A locally decided call never waits, so give the other tasks their turn.
+            // A call that is decided locally never waits, so give the other tasks their turn.
             tokio::task::consume_budget().await;
             asked = Instant::now();
         }
@@ -191,8 +191,8 @@ async fn main() -> Result<(), Failure> {
     };
     for line in std::io::stdin().lock().lines() {
         let job: Job = serde_json::from_str(&line?)?;
-        // The client keeps the deadline of a call itself; the script leaves it to the driver, as it
-        // does by default.
+        // The client itself enforces the deadline of a call. The script leaves that to the driver,
+        // as programs that use redis-rs usually do.
         let (config, is_ours) = match job.contestant.as_str() {
             "ours" => (patient(None), true),
             "script" => (patient(Some(PATIENT_MS)), false),
