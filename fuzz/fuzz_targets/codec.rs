@@ -1,6 +1,6 @@
-//! Feeds any bytes as the value of a key. Bytes that decode to a state are encoded to the same
-//! bytes, only the state's own algorithm decides on it, and calls by any rule answer as the naive
-//! model does.
+//! Feeds any bytes as the value of a key. If the bytes decode to a state, that state must encode to
+//! the same bytes, only its own algorithm may decide on it, and calls under any rule must answer as
+//! the naive model does.
 
 #![no_main]
 
@@ -47,7 +47,7 @@ fuzz_target!(|bytes: &[u8]| {
 
 macro_rules! by_algorithm {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
-        /// Calls the key under rules of its state's algorithm.
+        /// Makes calls on the key under rules of its state's algorithm.
         fn call_own(state: State<'_>, stored: &[u8], limits: Limits, calls: &[u8]) {
             match state {
                 $(State::$algorithm(_) => {
@@ -60,7 +60,7 @@ macro_rules! by_algorithm {
 
         fn written_again(state: State<'_>, stored: &[u8]) -> Vec<u8> {
             let new_state = match state {
-                // Tests compare the list, encoded again; the window behind it is checked here.
+                // Not compared here: the engine's tests encode the list again.
                 State::Reserved(_) => return stored.to_vec(),
                 $(State::$algorithm(state) => NewState::$algorithm(state.into()),)*
             };
@@ -76,7 +76,7 @@ macro_rules! by_algorithm {
 
 for_all_subjects!(by_algorithm);
 
-/// Makes plain calls and reservation steps around the time of a reservation.
+/// Makes plain calls and reservation steps at times near that of a stored reservation.
 fn reserve<S: Subject<Model: WindowModel>>(
     stored: &[u8],
     state: stored::State<'_>,
@@ -103,12 +103,12 @@ fn only_its_own_algorithm_decides(state: State<'_>, limits: &Limits) {
         (subject.rule)(limits).decide(Some(state), Instant::from_us(0), Cost::ONE).is_ok()
     };
     let decided = AnySubject::ALL.iter().filter(|subject| decides(subject));
-    // None if the list of reservations turns out to be invalid.
+    // No algorithm decides if the list of reservations turns out to be invalid.
     let is_one = state.shown(Instant::from_us(0)).is_ok();
     assert_eq!(decided.count(), usize::from(is_one));
 }
 
-/// Makes calls around the time in the state.
+/// Makes calls at times near the one in the state.
 fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u8]) {
     let key = Key { bytes: Some(stored.to_vec()), lapses_at: 0 };
     let model = S::Model::try_from(decode(stored).expect("a state")).ok();
@@ -124,7 +124,7 @@ fn call<S: Subject>(stored: &[u8], about_us: u64, limits: Limits, mut calls: &[u
         if let Some(twin) = &mut twin {
             twin.call(verb, &limits, now, cost).unwrap_or_else(|difference| panic!("{difference}"));
         }
-        // Even a log that no calls can produce gets an answer and stays a state.
+        // Even on a log that no calls can produce, a call gets an answer and leaves a valid state.
         let carried_out = forged.carry_out(verb, &S::rule(&limits), now, cost);
         let Ok((answer, wrote)) = carried_out else { continue };
         assert!((0..=limits.capacity).contains(&answer.remaining), "{answer:?}");

@@ -1,6 +1,6 @@
-//! Runs any schedule of calls of any kind, under any clock: by one or two rules on one key, or by
-//! several rules at once on several keys. The answers must be those of the naive models. The bytes
-//! choose the algorithms, the limits and the steps.
+//! Runs any schedule of calls of any kind, with any clock: under one or two rules on one key, or
+//! under several rules at once on several keys. The answers must be those of the naive models. The
+//! bytes choose the algorithms, the limits and the steps.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use redis_throttle_engine::time::Instant;
 
 const START_US: i128 = 1_800_000_000_000_000;
 
-/// The maximum number of calls: naive models slow down with their memory.
+/// The maximum number of calls. Naive models become slower as their memory grows.
 const CALLS_MAX: usize = 60;
 
 /// The number of keys in a schedule with several.
@@ -33,14 +33,14 @@ fuzz_target!(|bytes: &[u8]| {
 
 macro_rules! plays {
     ($($name:ident: $algorithm:ident => $subject:ty,)*) => {
-        /// The schedules of the algorithms.
+        /// A schedule for each algorithm.
         const PLAYS: [fn(&[u8]); Algorithm::ALL.len()] = [$(play::<$subject>),*];
     };
 }
 
 for_all_subjects!(plays);
 
-/// The schedules with reservations, and of redis-cell.
+/// The schedules with reservations, and that of redis-cell.
 const OTHERS: [fn(&[u8]); 3] = [reserve::<Fixed>, reserve::<Quotas>, redis_cell];
 
 fn play<S: Subject>(mut source: &[u8]) {
@@ -50,7 +50,7 @@ fn play<S: Subject>(mut source: &[u8]) {
         if source.is_empty() {
             break;
         }
-        // Seven of eight calls use the first rule.
+        // One of eight calls uses the second rule.
         let limits = &rules[usize::from(source.below(8) == 1)];
         let is_set = source.below(8) == 1;
         let step = if is_set { Step::draw_set(&mut source) } else { Step::draw_good(&mut source) };
@@ -75,7 +75,8 @@ fn redis_cell(mut source: &[u8]) {
         let limits = CellLimits::of(drawn);
         let Some(rule) = limits.rule() else { return };
         let step = Step::draw_good(&mut source);
-        // The stored form ends in the year 2262; a century of allowance must fit before that.
+        // The stored form ends in the year 2262. The time must leave room for the longest
+        // allowance, a century.
         now = (now + step.us(drawn.period_us)).clamp(0, CLOCK_MAX_US / 7 * 5);
         let quantity = Share::draw(&mut source).of(drawn);
         let cost = Cost::new(quantity.try_into().expect("not negative")).expect("in range");

@@ -1,5 +1,6 @@
-//! Feeds any arguments, separated by spaces, and any rule in one argument. Nothing panics, and the
-//! grammar accepts the same arguments with the same meaning as a naive reading of the design.
+//! Feeds any arguments, separated by spaces, and any rule in one argument. Nothing may panic, and
+//! the grammar must accept the same arguments with the same meaning as a naive implementation of
+//! the design.
 
 #![no_main]
 
@@ -59,8 +60,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Checks a rule in one argument, as in `RL.ALL`: its words, separated by any number of spaces,
-/// mean what they mean as separate arguments.
+/// Checks that a rule in one argument, as in `RL.ALL`, means the same as its words, separated by
+/// any number of spaces, do as separate arguments.
 fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: Algorithm) {
     let slots = Slots::DEFAULT;
     let words: Vec<&[u8]> = args.iter().copied().filter(|word| !word.is_empty()).collect();
@@ -73,7 +74,7 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
         error => error,
     });
     assert_eq!(read, in_words.map(Asked::Units), "the same meaning, or the same mistake");
-    // The name may be any bytes too.
+    // The name of the rule may be any bytes, too.
     let read = packed_rule(rule, slots);
     match words.is_empty() {
         true => assert_eq!(read, Err(GrammarError::Algorithm)),
@@ -81,7 +82,7 @@ fn reads_packed_what_it_reads_in_words(rule: &[u8], args: &[&[u8]], algorithm: A
     }
 }
 
-/// Returns the expected meaning of the arguments; `None` if they must be rejected.
+/// Returns the expected meaning of the arguments; `None` if the grammar must reject them.
 fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     use Algorithm::*;
     if algorithm == Backoff {
@@ -113,7 +114,7 @@ fn expected(algorithm: Algorithm, args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule: (AnySubject::of(algorithm).rule)(&limits), options })
 }
 
-/// The options of all calls that count units.
+/// The options that every call that counts units accepts.
 #[derive(Default)]
 struct Given {
     cost: Option<i128>,
@@ -121,7 +122,8 @@ struct Given {
 }
 
 impl Given {
-    /// Reads the option of this name, in capital letters; `None` if the call must be rejected.
+    /// Reads the option of this name, in capital letters; `None` if the grammar must reject the
+    /// call.
     fn read(&mut self, name: &[u8], rest: &mut slice::Iter<'_, &[u8]>) -> Option<()> {
         match name {
             b"COST" if self.cost.is_none() => self.cost = Some(integer(rest.next()?, 0)?),
@@ -138,7 +140,7 @@ impl Given {
     }
 }
 
-/// Reads a holder, a limit of holders and a ttl.
+/// Reads a holder's id, a limit of holders and a ttl.
 fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     let [id, limit, ttl] = args else { return None };
     let limit = integer(limit, 1).filter(|limit| *limit <= 1_000_000)?;
@@ -148,7 +150,7 @@ fn expected_lease<'a>(args: &[&'a [u8]]) -> Option<LeaseRequest<'a>> {
     (1..=128).contains(&id.len()).then_some(LeaseRequest { id, rule })
 }
 
-/// Reads four numbers, of which the last is optional.
+/// Reads four numbers. The last is optional.
 fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     let (positional, quantity) = args.split_at_checked(3)?;
     let quantity = match quantity {
@@ -158,7 +160,7 @@ fn expected_throttle(args: &[&[u8]]) -> Option<ThrottleRequest> {
     };
     let limit = digits_of(positional[0])? + 1;
     let (count, period_s) = (digits_of(positional[1])?, digits_of(positional[2])?);
-    // First the largest numbers that are read, then the bounds of their combination.
+    // The period is cut to the largest number that is read. `rule` then checks the combination.
     let rule = CellLimits { limit, count, period_s: period_s.min(UNITS_MAX) }.rule()?;
     let quantity = Cost::new(quantity.try_into().expect("not negative"))?;
     Some(ThrottleRequest { rule, quantity })
@@ -225,7 +227,8 @@ fn quota(args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule, options: given.check()? })
 }
 
-/// Reads plain digits of any number; leading zeros do not count.
+/// Reads a number of plain digits, of which any number may be leading zeros; `None` if out of
+/// bounds.
 fn integer(digits: &[u8], min: i128) -> Option<i128> {
     let number = digits_of(digits)?;
     (min..=UNITS_MAX).contains(&number).then_some(number)
@@ -235,12 +238,12 @@ fn digits_of(digits: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(digits).ok()?;
     let plain = !text.is_empty() && text.chars().all(|char| char.is_ascii_digit());
     let significant = text.trim_start_matches('0');
-    // Twenty digits are above any bound and still fit.
+    // A number of twenty digits is above every bound, and still fits into 128 bits.
     let short = plain && significant.len() <= 20;
     short.then(|| format!("0{significant}").parse().expect("digits"))
 }
 
-/// Reads digits, optionally a point and up to six digits, optionally a unit.
+/// Reads digits, then optionally a point with up to six digits, then optionally a unit.
 fn duration_us(duration: &[u8]) -> Option<i128> {
     let text = std::str::from_utf8(duration).ok()?;
     let units =

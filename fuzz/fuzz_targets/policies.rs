@@ -1,6 +1,6 @@
-//! Feeds any bytes as a definition and as a file of policies. Nothing panics; a line of a file
-//! means what its words mean as arguments, and formatting what was read gives a text with the same
-//! meaning.
+//! Feeds any bytes as a definition and as a file of policies. Nothing may panic. A line of a file
+//! must mean what its words mean as arguments, and formatting what was read must give a text with
+//! the same meaning.
 
 #![no_main]
 
@@ -23,7 +23,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     one_line_is_one_definition(bytes);
     a_file_is_its_lines(bytes);
-    // A match ends for every pattern and every name.
+    // Matching ends for every pattern and every name.
     if let Some((pattern, name)) = bytes.split_at_checked(bytes.len() / 2) {
         if let Some(pattern) = Pattern::new(pattern) {
             let _ = pattern.matches(name.get(..129).unwrap_or(name));
@@ -94,7 +94,7 @@ fn a_file_is_its_lines(bytes: &[u8]) {
         Err(error) => {
             let bad = error.line as usize - 1;
             assert!(bad < lines.len());
-            // The lines before the bad one are a valid file; with it, the file is rejected.
+            // The lines before the invalid one are a valid file.
             assert!(policy_file(&lines[..bad].join(&b'\n')).is_ok());
             let alone = policy_file(lines[bad]);
             match error.fault {
