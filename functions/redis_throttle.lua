@@ -1729,7 +1729,7 @@ local function leases()
   end
 
   -- Adds or renews the holder and removes a few expired ones. The key expires after its last lease.
-  -- An expiry set here is later than the lease by an eighth of the remaining time; an earlier one
+  -- An expiry set here is later than the lease by an eighth of the remaining time; the present one
   -- is kept if it is later by at most all of that time.
   function self.hold(key, now, grant)
     local id, lapse, last, there, has_lapsed = grant[1], grant[2], grant[3], grant[4], grant[5]
