@@ -227,8 +227,7 @@ fn quota(args: &[&[u8]]) -> Option<Request> {
     Some(Request { rule, options: given.check()? })
 }
 
-/// Reads a number of plain digits, of which any number may be leading zeros; `None` if out of
-/// bounds.
+/// Reads plain digits, with or without leading zeros; `None` if the number is out of bounds.
 fn integer(digits: &[u8], min: i128) -> Option<i128> {
     let number = digits_of(digits)?;
     (min..=UNITS_MAX).contains(&number).then_some(number)
