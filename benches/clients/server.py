@@ -64,7 +64,7 @@ class Server:
         return scripts or sum(count for name, count in counts.items() if not is_of_setup(name))
 
     def used(self, limit: int, period_s: int) -> int | None:
-        """Returns the units used on the only key; None if there are more keys or it is no limit."""
+        """Returns the units used on the only key; None if there are other keys, or no limit."""
         keys = self.call("KEYS", "*")
         if len(keys) != 1:
             return None

@@ -14,8 +14,8 @@ use std::path::Path;
 /// The number of calls in a run whose effects a replica applies.
 const REPLICATED: u64 = 51_200;
 
-/// Measures every server. The latency needs the load generator of `valkey`, which can offer a fixed
-/// rate.
+/// Measures every server. Measuring latency needs the load generator of `valkey`, which can offer
+/// a fixed rate.
 pub fn run(binaries: &[Binary], valkey: Option<&Binary>, module: &Path, rounds: usize, out: &Path) {
     for binary in binaries {
         let mut page = Page {

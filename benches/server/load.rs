@@ -40,8 +40,8 @@ impl Shape {
     /// The shape of most figures: pipeline 32, 10,000 keys.
     pub const BASE: Self = Self { pipeline: 32, keys: 10_000, tcp: false };
 
-    /// A shape with so many keys that almost no call finds its key. The load generator counts keys
-    /// in 31 bits.
+    /// A shape with a number of keys at which almost no call finds its key. The load generator
+    /// counts keys in 31 bits.
     pub const NEW_KEYS: Self = Self { keys: 2_000_000_000, ..Self::BASE };
 
     /// Returns the words of the load generator before the command.
