@@ -1,5 +1,5 @@
-//! The client's address: the peer's, or the one that a trusted proxy forwards. Never simply the
-//! leftmost entry, which a client can forge.
+//! Finds the client's address: the peer's, or the one that a trusted proxy forwards. The leftmost
+//! entry of `X-Forwarded-For` is never taken as it is, because a client can forge it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,10 +9,10 @@ use crate::Error;
 
 const IPV6_BITS: u8 = 64;
 const PORT_DIGITS_MAX: usize = 5;
-/// The only blanks that may surround the values of a field.
+/// The only whitespace that may surround an address in `X-Forwarded-For`.
 const BLANK: [char; 2] = [' ', '\t'];
 
-/// Finds the client behind the trusted proxies.
+/// Finds a client's address behind the trusted proxies.
 #[derive(Debug, Clone, Default)]
 pub struct ClientAddress {
     networks: Vec<IpNet>,
@@ -20,11 +20,11 @@ pub struct ClientAddress {
 }
 
 impl ClientAddress {
-    /// Reads the trusted proxies: addresses, networks, or `unix` for peers on a unix socket, which
-    /// have no address.
+    /// Reads the list of trusted proxies: addresses, networks, or `unix` for peers on a unix
+    /// socket, which have no address.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if an entry is none of these.
+    /// [`Error::InvalidArgument`] if an entry is neither an address, a network nor `unix`.
     pub fn new<'a>(trusted_proxies: impl IntoIterator<Item = &'a str>) -> Result<Self, Error> {
         let mut made = Self::default();
         for name in trusted_proxies {
@@ -40,8 +40,8 @@ impl ClientAddress {
         Ok(made)
     }
 
-    /// Returns the client's address as a subject, an IPv6 address as its /64 network. `None` if the
-    /// address is unknown.
+    /// Returns the client's address as the subject of a call; for IPv6, its /64 network. `None` if
+    /// the address is unknown.
     ///
     /// `forwarded` holds the values of `X-Forwarded-For`, in order. They are read only if the peer
     /// is a trusted proxy, from the right, up to the first address that is not a trusted proxy.

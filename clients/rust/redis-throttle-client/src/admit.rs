@@ -12,7 +12,7 @@ impl Limiter {
     /// released or dropped.
     ///
     /// # Errors
-    /// [`Error::LeaseDenied`] with the decision if no permit is free; otherwise as
+    /// [`Error::LeaseDenied`] with the decision if no permit is free; otherwise the same as
     /// [`check`](Limiter::check).
     pub async fn lease(&self, call: Call<'_>) -> Result<Lease, Error> {
         if call.rule.kind() != Kind::Lease {
@@ -22,11 +22,11 @@ impl Limiter {
         leases.pop().ok_or_else(|| Error::LeaseDenied(Box::new(decision)))
     }
 
-    /// Checks all rules in one call, leases among them, as middleware needs it. Leases are held
-    /// while their guards live. A lease whose answer never reaches the caller is released.
+    /// Checks several rules, leases among them, in one call. Middleware uses it. A lease is held
+    /// while its guard lives. It is released if the answer never reaches the caller.
     ///
     /// # Errors
-    /// As [`check_all`](Limiter::check_all).
+    /// The same as [`check_all`](Limiter::check_all).
     pub async fn admit(
         &self,
         calls: &[Call<'_>],
@@ -66,7 +66,8 @@ impl Limiter {
         self.decide(&command, std::slice::from_ref(keyed), clock::now(), read).await
     }
 
-    /// Returns, for a lease, the permit to release if the answer never reaches the caller.
+    /// Returns the guard of a lease's permit that is about to be requested; `None` for other rules.
+    /// The guard releases the permit if the answer never reaches the caller.
     fn asked(&self, call: &Keyed<'_>) -> Option<Asked> {
         let id = call.id.filter(|_| call.rule.kind() == Kind::Lease)?.to_owned();
         let (rule, key) = (call.rule.clone(), call.key.clone());

@@ -1,5 +1,6 @@
-//! The back end on the server: the module, otherwise its library, as functions or as a script. The
-//! limiter remembers one choice and searches again when an error proves that a call did not run.
+//! Finds the back end that the server has: the module, or else the library, as functions or as a
+//! script. The limiter remembers the back end, and searches again when an error proves that a call
+//! did not run.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -18,28 +19,29 @@ const LIBRARY: &str = include_str!("redis_throttle.lua");
 const SCRIPT: &str = include_str!("redis_throttle_script.lua");
 
 const NO_FUNCTION: &str = "Function not found";
-/// The first attempt, one after another call's search, and one after its own.
+/// The maximum number of times that a call is sent: at first, after another call's search, and
+/// after its own search.
 const TRIES_MAX: usize = 3;
-/// Another client may load a library between the version check and the load.
+/// The maximum number of attempts to load the library. Another client may load one between the
+/// version check and the load.
 const LOADS_MAX: usize = 3;
-/// A search continues after its call has timed out, so that a later call can use the result.
+/// The maximum duration of a search. It may last longer than its call, for the use of later calls.
 const SEARCH_MAX: Duration = Duration::from_secs(1);
 
-/// The back end on the server: as an option the one to use, from [`Limiter::ready`] the one that
-/// answers.
+/// The back end on the server. The option selects one; [`Limiter::ready`] returns the one in use.
 ///
 /// [`Limiter::ready`]: crate::Limiter::ready
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Backend {
-    /// The first available of the others, in their order. Never returned by `ready`.
+    /// The first one that is available: module, functions, script. Never returned by `ready`.
     #[default]
     Auto,
     /// The module.
     Module,
-    /// The library of functions, for Redis 7.0 and Valkey and later: loaded if it is missing or
-    /// older.
+    /// The function library, for Valkey and for Redis 7.0 and later. The client loads it if it is
+    /// missing or older.
     Functions,
-    /// The same library as a script, for servers and users without functions.
+    /// The same library as a script, for servers without functions and users who may not call them.
     Script,
 }
 
@@ -57,14 +59,14 @@ impl FromStr for Backend {
     }
 }
 
-/// A choice, and the number of searches so far. `Auto` means that no search has run yet.
+/// The chosen back end, and the number of searches so far. `Auto` means that no search has run yet.
 #[derive(Debug, Clone, Copy)]
 struct Choice {
     backend: Backend,
     searches: u64,
 }
 
-/// A connection and the back end that answers over it.
+/// A connection and the back end to use over it.
 pub(crate) struct Backends {
     pub connection: Wire,
     wanted: Backend,
@@ -74,14 +76,14 @@ pub(crate) struct Backends {
     searched: std::sync::Mutex<HashMap<Option<Arc<str>>, LastSearch>>,
 }
 
-/// The number of a node's last search, locked during a search.
+/// The number of a node's last search. The lock is held during a search.
 type LastSearch = Arc<Mutex<u64>>;
 
 /// The result of a command.
 enum Outcome {
     Reply(Value),
-    /// The command did not run, for this reason; `None` if it was not sent because no search has
-    /// run yet.
+    /// The command did not run, because of this error; `None` if it was not sent because no search
+    /// has run yet.
     NotRun(Option<RedisError>),
 }
 
@@ -89,7 +91,7 @@ impl Backends {
     pub fn new(connection: impl Connection, wanted: Backend) -> Self {
         let found = match wanted {
             Backend::Auto => Backend::Module,
-            // An older library answers too, so its version is checked before the first call.
+            // An older library answers calls too, so start with a search, which checks its version.
             Backend::Functions => Backend::Auto,
             one => one,
         };
@@ -103,7 +105,7 @@ impl Backends {
         }
     }
 
-    /// Returns the back end that answered last.
+    /// Returns the back end in use.
     pub fn found(&self) -> Backend {
         let all = [Backend::Auto, Backend::Module, Backend::Functions, Backend::Script];
         all[usize::from(self.found.load(Ordering::Acquire))]
@@ -114,8 +116,8 @@ impl Backends {
         Choice { backend: self.found(), searches }
     }
 
-    /// Sends a command of the module to the current back end. A call that did not run is sent
-    /// again; a call that may have run is not.
+    /// Sends a command of the module to the back end in use. A call that did not run is sent again;
+    /// a call that may have run is not.
     pub async fn send(self: &Arc<Self>, command: &Command<'_>) -> Result<Value, Error> {
         let tried = self.choice();
         let (mut backend, mut since) = (tried.backend, tried.searches);
@@ -124,12 +126,12 @@ impl Backends {
                 return Ok(reply);
             }
             backend = self.search(command.key(), backend, since).await?;
-            // The other call's result may be for another node.
+            // Another call's search may have been for another node, so do not reuse one again.
             since = u64::MAX;
         }
         match self.attempt(command, backend).await? {
             Outcome::Reply(reply) => Ok(reply),
-            // A back end that disappears every time is not a temporary error.
+            // A back end that is missing again after each search is not a temporary error.
             Outcome::NotRun(Some(error)) => Err(error.into()),
             Outcome::NotRun(None) => Err(Error::away("no back end was found")),
         }
@@ -158,7 +160,8 @@ impl Backends {
         }
     }
 
-    /// After a restart the server may have the module, so the next call tries it first.
+    /// Notes a lost connection. After a restart the server may have the module, so the next call
+    /// tries the module first.
     fn lost(&self, error: &RedisError) {
         let away = match error.kind() {
             ErrorKind::Io => !error.is_timeout(),
@@ -171,8 +174,9 @@ impl Backends {
         }
     }
 
-    /// Finds the back end of a node. One search runs at a time per node, and a search newer than
-    /// `since` is reused. It runs in its own task, so an abandoned call does not end it.
+    /// Finds the back end of the key's node. One search runs at a time per node. The result of a
+    /// search newer than `since` is reused. A search runs in its own task, so it continues when its
+    /// call is abandoned.
     async fn search(
         self: &Arc<Self>,
         key: &str,
@@ -214,8 +218,8 @@ fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
         ErrorKind::Server(ServerErrorKind::NoScript) => command == "EVALSHA",
         ErrorKind::Server(_) if command.starts_with("FCALL") && detail == NO_FUNCTION => true,
         ErrorKind::Server(_) if command.starts_with("RL.") || command.starts_with("FCALL") => {
-            // Redis 6 uses another quote around the name. An error without this form comes from the
-            // library.
+            // Redis 6 puts another quote before the name. If the text has another form, the error
+            // comes from the library, so the call did run.
             let named = detail.strip_prefix("unknown command ").unwrap_or_default();
             let name = named.strip_prefix(['\'', '`']).unwrap_or_default();
             name.strip_prefix(command).is_some_and(|rest| rest.starts_with(['\'', '`']))
@@ -224,13 +228,13 @@ fn did_not_run(error: &RedisError, sent: &Command<'_>) -> bool {
     }
 }
 
-/// Returns true if the user is not authenticated, which no other back end changes.
+/// Returns true if the user is not authenticated. Every back end rejects such a user.
 fn is_locked_out(error: &Error) -> bool {
     matches!(error, Error::Rejected { source } if source.code() == Some("NOAUTH"))
 }
 
-/// Returns true if the server has no functions, this user may not load any, or the server is a
-/// replica. A script can still read there.
+/// Returns true if no library can be loaded: the server has no functions, it is a replica, or this
+/// user may not load any. A script can still run; on a replica it can only read.
 fn takes_no_library(error: &Error) -> bool {
     match error {
         Error::Unavailable { source: Some(source), .. } => {
@@ -240,7 +244,7 @@ fn takes_no_library(error: &Error) -> bool {
     }
 }
 
-/// Finds the first available back end. One that just failed is not tried again.
+/// Finds the first available back end, without trying the module again if it has just failed.
 async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Backend, Error> {
     if wanted == Backend::Auto && tried != Backend::Module && node.has_module().await? {
         return Ok(Backend::Module);
@@ -255,7 +259,7 @@ async fn choose(wanted: Backend, tried: Backend, node: &Node<'_>) -> Result<Back
     node.load_script().await.map(|()| Backend::Script)
 }
 
-/// The node of a key.
+/// The node that has the key.
 struct Node<'a> {
     connection: &'a Wire,
     key: &'a str,
@@ -268,7 +272,7 @@ impl Node<'_> {
         self.connection.send(&command).await
     }
 
-    /// Returns true if the module answers in any way, even that this user has no permission.
+    /// Returns true if the server has the module, even if this user may not call it.
     async fn has_module(&self) -> Result<bool, Error> {
         let probe = protocol::probe(self.key);
         match self.connection.send(&probe).await {
@@ -281,9 +285,9 @@ impl Node<'_> {
         }
     }
 
-    /// Loads the bundled library, unless the same or a newer one, which also serves older clients,
-    /// is present. A missing library is loaded without REPLACE, to keep a newer one loaded in
-    /// between.
+    /// Loads the bundled library, unless the server has the same or a newer one. A newer one serves
+    /// older clients too. A missing library is loaded without REPLACE, so that the load does not
+    /// replace a newer one that another client loads in the meantime.
     async fn load_library(&self) -> Result<(), Error> {
         let ours = bundled_version();
         let mut left = LOADS_MAX;
@@ -305,9 +309,9 @@ impl Node<'_> {
         }
     }
 
-    /// Loads the script by running it, which stores it and needs no more permissions than using it.
-    /// Sends its hash first: an unauthenticated user is refused there, before the long script text,
-    /// which would end the connection.
+    /// Loads the script with EVAL, which also stores it. A user who may run the script needs no
+    /// further permission. Sends the hash first: the server rejects an unauthenticated user there.
+    /// The long text would make the server close that user's connection.
     async fn load_script(&self) -> Result<(), Error> {
         match self.ask(&["EVALSHA", self.script_sha, "1", self.key, "VERSION"]).await {
             Ok(_) => return Ok(()),
@@ -319,12 +323,12 @@ impl Node<'_> {
     }
 }
 
-/// Returns true if a library of the same name is present, bundled or foreign.
+/// Returns true if the server already has a library of this name, bundled or foreign.
 fn is_taken(error: &RedisError) -> bool {
     error.detail().is_some_and(|text| text.starts_with("Library"))
 }
 
-/// Splits a version such as `0.10.2` into numbers, to compare versions.
+/// Splits a version such as `0.10.2` into its numbers. Versions are compared as numbers.
 fn numbers(version: &str) -> Vec<u64> {
     version.split('.').map_while(|number| number.parse().ok()).collect()
 }

@@ -7,8 +7,8 @@ use tokio::time::Instant;
 
 use crate::{Error, clock};
 
-/// Counts the calls in flight and the failures of a node. After `failures` failures in a row it
-/// rejects calls for `pause`; then one call probes the node.
+/// Counts the calls in flight and the failures of a node. After `failures` failures in a row, it
+/// rejects calls for the duration `pause`. Then one call probes the node.
 #[derive(Debug)]
 pub(crate) struct Gate {
     max_in_flight: usize,
@@ -25,8 +25,8 @@ struct State {
     probing: bool,
 }
 
-/// A call in flight. A pass dropped without an outcome belongs to a caller that gave up, which says
-/// nothing about the node.
+/// A call in flight. If it is dropped before [`end`](Pass::end), the caller gave up, which counts
+/// neither as an answer nor as a failure of the node.
 #[derive(Debug)]
 pub(crate) struct Pass<'a> {
     gate: &'a Gate,
@@ -39,7 +39,7 @@ impl Gate {
         Self { max_in_flight, failures, pause, state: Mutex::default() }
     }
 
-    /// Begins a call.
+    /// Begins a call, unless the circuit breaker is open or too many calls are in flight.
     pub fn enter(&self, now: Instant) -> Result<Pass<'_>, Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.shut_until.is_some_and(|until| state.probing || now < until) {

@@ -3,7 +3,7 @@
 use crate::key::Keys;
 use crate::{Error, Rule};
 
-/// A call under a rule: `rule.of("42")`, then `.cost(3)` or `.tag("acme")` if needed.
+/// A call under a rule. Build it with `rule.of("42")`, then `.cost(3)` or `.tag("acme")` if needed.
 #[derive(Debug, Clone, Copy)]
 #[must_use]
 pub struct Call<'a> {

@@ -1,4 +1,4 @@
-//! Runs the table of cases that the clients of all languages share.
+//! Runs the test cases that the clients of all languages share.
 
 use std::net::IpAddr;
 
@@ -22,17 +22,18 @@ fn text<'a>(of: &'a Value, field: &str) -> &'a str {
     of[field].as_str().unwrap_or_else(|| panic!("{field} of {of} is text"))
 }
 
-/// Reads a number that this client's types can hold. Others cannot occur in Rust.
+/// Reads an unsigned integer. Any other number is invalid; Rust's types rule it out at compile
+/// time.
 fn natural(of: &Value, field: &'static str) -> Result<u64, Error> {
     of[field].as_u64().ok_or_else(|| Error::invalid(field, "expected an integer"))
 }
 
-/// Reads a duration of the table; a number is in seconds.
+/// Reads a duration of a case; a number is in seconds.
 fn span(value: &Value, argument: &'static str) -> Result<String, Error> {
     let Some(seconds) = value.as_f64() else { return Ok(value.as_str().unwrap().to_owned()) };
     let span = std::time::Duration::try_from_secs_f64(seconds);
     let span = span.map_err(|_| Error::invalid(argument, "expected a positive number"))?;
-    // Convert back to text, so that one type is enough here.
+    // Convert back to text, so that the function returns one type.
     let us = crate::duration::checked_us(&span, argument)?;
     Ok(crate::duration::text(us))
 }
@@ -148,7 +149,7 @@ fn reply_of(value: &Value) -> Reply {
     }
 }
 
-/// Returns the fields of a decision that a case names.
+/// Returns those fields of the decision that the case expects.
 fn plain(decision: &Decision, wanted: &Value) -> Value {
     let all = json!({
         "allowed": decision.allowed,
@@ -186,7 +187,7 @@ fn reply_of_several(input: &Value, wanted: &Value) -> Result<Value, Error> {
     Ok(json!({ "decision": plain(&decision, &wanted["decision"]), "rows": rows }))
 }
 
-/// Builds the decision for a case of headers or problems.
+/// Builds the decision that a case about headers or problems describes.
 fn decided(input: &Value) -> Result<Decision, Error> {
     let rules = input["rules"].as_array().unwrap();
     let rule = rule_of(&rules[0])?;
@@ -223,7 +224,7 @@ fn found_address(input: &Value) -> Result<Value, Error> {
     let texts = |field: &str| -> Vec<&str> {
         input[field].as_array().unwrap().iter().filter_map(Value::as_str).collect()
     };
-    // In Rust a peer is always an address; anything else in the table is an unknown peer.
+    // In Rust a peer is always an address; any other text in a case stands for an unknown peer.
     let peer: Option<IpAddr> = input["peer"].as_str().and_then(address::parsed);
     let found = ClientAddress::new(texts("trusted"))?.find(peer, texts("forwarded").into_iter());
     Ok(found.map_or(Value::Null, Value::from))
@@ -266,7 +267,7 @@ fn answer(section: &str, input: &Value, wanted: &Value) -> Result<Value, Error> 
 }
 
 #[test]
-fn every_shared_case_holds() {
+fn client_passes_every_shared_case() {
     let mut run = 0;
     for (section, cases) in table() {
         for case in cases.as_array().expect("cases") {
@@ -288,7 +289,7 @@ fn every_shared_case_holds() {
     assert!(run > 200, "{run} cases");
 }
 
-/// Converts a call of another back end back to the module's command.
+/// Converts a call for another back end back to the module's command.
 fn read_back(written: &Command<'_>, name_at: usize) -> Vec<String> {
     let words = written.words();
     let (keys, rest) = words[3..].split_at(words[2].parse().expect("how many keys"));
@@ -306,7 +307,7 @@ fn read_back(written: &Command<'_>, name_at: usize) -> Vec<String> {
 }
 
 #[test]
-fn converts_every_call_of_the_table_for_each_back_end() {
+fn converts_every_call_of_the_shared_cases_for_each_back_end() {
     let table = table();
     let cases =
         ["calls", "calls_all"].iter().flat_map(|section| table[*section].as_array().unwrap());
@@ -332,7 +333,7 @@ fn converts_every_call_of_the_table_for_each_back_end() {
 }
 
 #[test]
-fn source_names_match_the_table() {
+fn source_names_match_the_shared_cases() {
     let names = [Source::Server, Source::Local, Source::Error].map(Source::as_str);
     assert_eq!(names, ["server", "local", "error"]);
 }

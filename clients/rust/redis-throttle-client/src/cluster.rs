@@ -37,8 +37,8 @@ impl fmt::Debug for Cluster {
 struct Topology {
     slots: RwLock<Vec<(SlotRange, Arc<str>)>>,
     asking: AtomicBool,
-    /// The node to which a slot's version check was redirected. The following load goes there,
-    /// because it is not redirected itself.
+    /// By slot, the node to which the version check was redirected. The library is then loaded on
+    /// the same node, because the server does not redirect a load.
     redirected: Mutex<HashMap<u16, Address>>,
 }
 
@@ -47,8 +47,8 @@ type Address = (String, u16);
 type SlotRange = std::ops::RangeInclusive<u16>;
 
 impl Cluster {
-    /// Opens the connections in the background. An unavailable cluster is no error here. Call it
-    /// within a tokio runtime.
+    /// Opens the connections in the background. An unavailable cluster is not an error here. Call
+    /// it within a tokio runtime.
     ///
     /// # Errors
     /// The driver's errors about the builder.
@@ -79,7 +79,7 @@ impl Cluster {
         });
     }
 
-    /// Follows a redirection.
+    /// Sends the command once more, to the node that the error names.
     async fn follow(&self, command: &Command<'_>, error: RedisError) -> Result<Value, RedisError> {
         let node = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
         let node = node.and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
@@ -107,8 +107,7 @@ impl Cluster {
         self.topology.redirected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Routes a command to the primary of its first key, regardless of what the driver knows about
-    /// the command.
+    /// Routes a command to the primary of its key. The driver's own table of commands is not used.
     fn route(&self, command: &Command<'_>) -> SingleNodeRoutingInfo {
         if asks_version(command) {
             self.redirected().remove(&slot_of(command.key()));
@@ -142,8 +141,8 @@ impl Connection for Cluster {
         })
     }
 
-    /// Returns the id of the key's node. `None`, one node for all, until the slots are known and
-    /// for an unassigned slot.
+    /// Returns the id of the key's node. `None` for an unassigned slot, and until the slots are
+    /// known: these keys share one circuit breaker.
     fn node(&self, key: &str) -> Option<Arc<str>> {
         let slot = slot_of(key);
         let slots = self.topology.slots.read().unwrap_or_else(PoisonError::into_inner);

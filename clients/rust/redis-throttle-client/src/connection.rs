@@ -1,4 +1,4 @@
-//! The user's own connection, used once per call.
+//! The connection that the application passes to a limiter. It sends each call once.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use redis::{Cmd, RedisError, Value};
 
-/// A command of the server with its routing key.
+/// A command for the server, and the key that routes it in a cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Command<'a> {
     words: Vec<Cow<'a, str>>,
-    /// The routing key, if it is not the second word.
+    /// The key that routes the command, if it is not the second word.
     key: Option<Cow<'a, str>>,
 }
 
@@ -21,7 +21,7 @@ impl<'a> Command<'a> {
         Self { words: words.into_iter().collect(), key: None }
     }
 
-    /// Builds a command for the node of a key, regardless of the key's place in the words.
+    /// Builds a command for the node that has `key`, which need not be one of the words.
     pub(crate) fn at(key: &'a str, words: impl IntoIterator<Item = Cow<'a, str>>) -> Self {
         Self { words: words.into_iter().collect(), key: Some(key.into()) }
     }
@@ -32,8 +32,8 @@ impl<'a> Command<'a> {
         &self.words
     }
 
-    /// Returns the first key: all keys of a command are in one slot of a cluster. For a command
-    /// without keys, returns a key of the node that it is for.
+    /// Returns the key that routes the command. It is the command's first key; all its keys are in
+    /// one slot. For a command without keys, it is a key of the command's node.
     #[must_use]
     pub fn key(&self) -> &str {
         self.key.as_deref().unwrap_or_else(|| &self.words[1])
@@ -54,20 +54,20 @@ impl<'a> Command<'a> {
 /// The future of a reply.
 pub type Reply<'a> = Pin<Box<dyn Future<Output = Result<Value, RedisError>> + Send + 'a>>;
 
-/// A connection of a limiter: implemented for the connections of redis-rs, and by fakes.
+/// A connection for a limiter. The connections of redis-rs implement it, and so do fakes.
 pub trait Connection: Send + Sync + 'static {
     /// Sends a command once and never repeats it. The limiter drops the future at its deadline.
     fn send<'a>(&'a self, command: &'a Command<'a>) -> Reply<'a>;
 
-    /// Returns the node of a key, if there are several nodes. Each has its own circuit breaker: an
-    /// unavailable node does not block the others.
+    /// Returns the id of the node that has the key, if there are several nodes. Each node has its
+    /// own circuit breaker, so that an unavailable node does not block the others.
     fn node(&self, key: &str) -> Option<Arc<str>> {
         let _ = key;
         None
     }
 }
 
-/// Converts an error reply to an error, wherever the driver puts it.
+/// Converts an error reply to `Err`. The driver may return it as a value.
 pub(crate) fn answered(reply: Result<Value, RedisError>) -> Result<Value, RedisError> {
     match reply? {
         Value::ServerError(error) => Err(error.into()),
@@ -98,7 +98,7 @@ impl Wire {
         Self::Other(Box::new(connection))
     }
 
-    /// As [`Connection::send`].
+    /// Sends a command once, as [`Connection::send`] does.
     pub async fn send(&self, command: &Command<'_>) -> Result<Value, RedisError> {
         match self {
             Self::Multiplexed(connection) => {
@@ -114,13 +114,13 @@ impl Wire {
         }
     }
 
-    /// As [`Connection::node`].
+    /// Returns the id of the key's node, as [`Connection::node`] does.
     pub fn node(&self, key: &str) -> Option<Arc<str>> {
         if let Self::Other(connection) = self { connection.node(key) } else { None }
     }
 }
 
-/// Does not reconnect after a loss; [`ConnectionManager`] does.
+/// Does not reconnect after a lost connection; [`ConnectionManager`] does.
 ///
 /// [`ConnectionManager`]: https://docs.rs/redis/latest/redis/aio/struct.ConnectionManager.html
 impl Connection for redis::aio::MultiplexedConnection {

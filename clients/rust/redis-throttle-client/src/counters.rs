@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::{Decision, Source};
 
-/// Counts of a limiter and its clones since the limiter was created.
+/// The counts of the calls of a limiter and its clones, since the limiter was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Counters {
@@ -12,13 +12,13 @@ pub struct Counters {
     pub allowed: u64,
     /// Decisions that denied the call.
     pub denied: u64,
-    /// The part of these decisions that `on_error` made without an answer.
+    /// Decisions, allowed or denied, that `on_error` made because the server gave no answer.
     pub degraded: u64,
-    /// The part of these decisions made without a request to the server: by a cached denial or a
+    /// Decisions, allowed or denied, made without a request to the server: by a cached denial or a
     /// prefetched permit.
     pub local: u64,
-    /// Calls that failed because of a mistake in the program or the server's setup. They are not
-    /// decisions.
+    /// Calls that returned an error because of a mistake in the program or the server's setup. They
+    /// are not decisions.
     pub mistakes: u64,
 }
 

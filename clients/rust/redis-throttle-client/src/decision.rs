@@ -1,4 +1,4 @@
-//! Decisions.
+//! The decision on a call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,11 @@ use std::time::Duration;
 pub enum Source {
     /// The server.
     Server,
-    /// This process: a cached denial, a prefetched permit, or the local share of a rule under
+    /// This process: a cached denial, a prefetched permit, or the rule's local limits under
     /// [`OnError::Local`](crate::OnError::Local).
     Local,
-    /// No limiter: there was no answer, and `on_error` allowed or denied the call.
+    /// The rule's `on_error`: the server gave no answer, and the call was allowed or denied without
+    /// a limit.
     Error,
 }
 
@@ -48,19 +49,21 @@ pub struct Decision {
     pub rule: Arc<str>,
     /// The source of the decision.
     pub source: Source,
-    /// Whether the server gave no answer and `on_error` decided.
+    /// Whether `on_error` decided because the server gave no answer.
     pub degraded: bool,
-    /// Whether a policy in shadow mode would allow the call; otherwise the same as `allowed`.
+    /// Whether a policy in shadow mode would allow the call if it were enforced; under other rules
+    /// the same as `allowed`.
     pub would_allow: bool,
-    /// The retry time of a policy in shadow mode; otherwise the same as `retry_after_ms`.
+    /// The `retry_after_ms` of a policy in shadow mode if it were enforced; under other rules the
+    /// same as `retry_after_ms`.
     pub would_retry_after_ms: i64,
     /// 1 if the call is allowed, otherwise 0, regardless of its cost.
     pub granted: u64,
     /// The length of the rule's window or its time to refill, if it has one.
     pub window_us: Option<u64>,
-    /// One decision per rule for a call with several rules, in their order.
+    /// The decision of each rule, in order, if the call has several rules.
     pub rows: Vec<Decision>,
-    /// The index of the deciding call, from 0.
+    /// The index of the deciding rule among the rules of the call, from 0.
     pub deciding: usize,
 }
 
@@ -71,14 +74,14 @@ impl Decision {
         !self.allowed && self.retry_after_ms < 0
     }
 
-    /// Returns the time to wait: before a retry after a denial, before acting in a leaky bucket.
-    /// `None` if a retry never helps.
+    /// Returns the time to wait: before a retry after a denial, or before an allowed call acts in a
+    /// leaky bucket. `None` if a retry never helps.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         u64::try_from(self.retry_after_ms).ok().map(Duration::from_millis)
     }
 
-    /// Creates the decision that `on_error` makes without an answer.
+    /// Creates the decision of `on_error` when the server gave no answer.
     pub(crate) fn without_answer(rule: Arc<str>, allowed: bool, retry_after_ms: i64) -> Self {
         Self {
             allowed,

@@ -1,5 +1,5 @@
-//! The denial cache: the same call is denied until the instant that the server named, without a
-//! request. When the cache is full, the least recently used denial is evicted.
+//! The denial cache: denies the same call again without a request, until the retry time that the
+//! server returned. When the cache is full, the least recently used denial is evicted.
 
 use std::num::NonZeroUsize;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,11 +13,11 @@ use crate::{Decision, Source};
 
 #[derive(Debug)]
 struct Denials {
-    /// Denials by the words of their call, joined by NUL, which occurs in no key and no number.
-    /// Each with the instant before its request.
+    /// The denials and the instant before each request. The map's key is the call's words joined by
+    /// NUL, which occurs in no word.
     by_words: LruCache<String, (Decision, Instant)>,
-    /// The last time that a key was forgotten. Denials requested before it are not stored, of any
-    /// key: this costs at most one request.
+    /// The last time that any key was forgotten. Denials requested before it are not stored,
+    /// whatever their key: this costs at most one request.
     forgotten: Option<Instant>,
 }
 
@@ -35,7 +35,7 @@ impl DenyCache {
         self.0.as_ref().map(|denials| denials.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the denial of the same call, with its times as of now.
+    /// Returns the cached denial of the same call, with its times as of now.
     pub fn get(&self, command: &Command<'_>, now: Instant) -> Option<Decision> {
         let mut denials = self.denials()?;
         let words = command.words().join("\0");
@@ -48,8 +48,8 @@ impl DenyCache {
         None
     }
 
-    /// Stores a denial. `asked` is the instant before the request, so that no denial lasts longer
-    /// here than on the server.
+    /// Stores a denial. `asked` is the instant before the request, so that the denial expires here
+    /// no later than on the server.
     pub fn put(&self, command: &Command<'_>, decision: &Decision, asked: Instant) {
         if decision.allowed || decision.retry_after_ms <= 0 {
             return;
@@ -60,8 +60,8 @@ impl DenyCache {
         }
     }
 
-    /// Removes the denials of a key, and those that pending calls return: the key was refunded or
-    /// deleted here.
+    /// Removes the denials of a key that was refunded or deleted here. Denials that pending calls
+    /// return are not stored.
     pub fn forget(&self, key: &str, now: Instant) {
         let Some(mut denials) = self.denials() else { return };
         denials.forgotten = Some(now);

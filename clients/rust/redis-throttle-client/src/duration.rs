@@ -64,7 +64,7 @@ pub(crate) fn checked_us(span: &impl Span, argument: &'static str) -> Result<u64
         .ok_or_else(|| Error::invalid(argument, "expected a duration from 1ms to 366d"))
 }
 
-/// Formats a duration as the server reads it, always the same way: whole seconds, otherwise
+/// Formats a duration as the server reads it: in whole seconds if possible, otherwise in
 /// milliseconds.
 pub(crate) fn text(us: u64) -> String {
     if us.is_multiple_of(SECOND_US) {

@@ -1,7 +1,7 @@
-//! Errors, and the two kinds that callers must tell apart.
+//! The errors of the client. Callers must tell two kinds apart.
 //!
-//! An unavailable server and a mistake in the program are different: a rule's `on_error` decides
-//! calls without an answer; a mistake is an error regardless of `on_error`.
+//! If the server is unavailable, the rule's `on_error` decides the call. A mistake in the program
+//! or the server's setup is always returned as an error.
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
@@ -19,8 +19,8 @@ pub enum Error {
         /// The expected value.
         expected: String,
     },
-    /// No decision: the server is unavailable, too slow or temporarily refuses. The call may have
-    /// counted, so do not repeat it.
+    /// The server made no decision: it is unavailable, too slow or temporarily refuses calls. The
+    /// call may have counted, so do not repeat it.
     #[error("no answer: {reason}")]
     Unavailable {
         /// The reason that there is no decision.
@@ -51,8 +51,8 @@ impl Error {
         Self::Unavailable { reason, source: None }
     }
 
-    /// Returns true for a mistake in the program, its permissions or the server's setup. A mistake
-    /// never opens a limit.
+    /// Returns true for a mistake in the program, its permissions or the server's setup. `on_error`
+    /// does not decide such a call.
     #[must_use]
     pub fn is_mistake(&self) -> bool {
         !matches!(self, Self::Unavailable { .. } | Self::LeaseDenied(_))
@@ -78,8 +78,8 @@ fn hint(source: &RedisError) -> &'static str {
     if unknown { " (is the module loaded on this server?)" } else { "" }
 }
 
-/// Returns true if an error of the driver is temporary. Every unknown kind counts as a mistake,
-/// because it must not open a limit.
+/// Returns true if an error of the driver is temporary. An error of an unknown kind is not, so that
+/// `on_error` does not allow its call.
 fn passes(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Io

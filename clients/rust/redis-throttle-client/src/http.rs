@@ -1,4 +1,4 @@
-//! HTTP: the fields of a decision, and the problem body of a denial.
+//! HTTP: the header fields of a decision, and the body of a denial.
 
 use std::fmt::Write;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use crate::{Decision, Error, Source, clock};
 
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 
-/// The form of the RateLimit fields.
+/// The form of the RateLimit header fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HeaderStyle {
@@ -32,14 +32,14 @@ impl FromStr for HeaderStyle {
     }
 }
 
-/// Returns the seconds of `Retry-After`: rounded up and at least 1, because a client that returns
-/// too early is denied again. `None` if a retry never helps.
+/// Returns the seconds of `Retry-After`, rounded up and at least 1: a client that returns too early
+/// is denied again. `None` if a retry never helps.
 pub(crate) fn retry_after_s(ms: i64) -> Option<u64> {
     u64::try_from(ms).ok().map(|ms| ms.div_ceil(1000).max(1))
 }
 
 impl Decision {
-    /// Returns the HTTP fields of this decision in the given forms. A denial always includes
+    /// Returns the HTTP header fields of this decision in the given forms. A denial always includes
     /// `Retry-After`, unless a retry never helps. A decision with source [`Source::Error`] has no
     /// other fields.
     #[must_use]
@@ -47,7 +47,7 @@ impl Decision {
         self.headers_at(styles, clock::epoch_ms())
     }
 
-    /// Returns the same fields as [`headers`](Decision::headers), at a Unix time in ms.
+    /// Returns the fields of [`headers`](Decision::headers), computed for a Unix time in ms.
     #[must_use]
     pub fn headers_at(&self, styles: &[HeaderStyle], now_ms: u64) -> Vec<(&'static str, String)> {
         let mut fields = Vec::new();
@@ -94,7 +94,7 @@ impl Decision {
         fields.extend(names.into_iter().zip([self.limit, self.remaining, reset].map(text)));
     }
 
-    /// Returns the items of both fields of revision 11. A rule name needs no escaping.
+    /// Returns the values of `RateLimit-Policy` and `RateLimit`. A rule name needs no escaping.
     fn items(&self) -> (String, String) {
         let rows = if self.rows.is_empty() { std::slice::from_ref(self) } else { &self.rows };
         let (mut policies, mut limits) = (String::new(), String::new());
@@ -109,7 +109,7 @@ impl Decision {
         (policies, limits)
     }
 
-    /// Returns the seconds of a row; on a denial never later than `Retry-After`.
+    /// Returns the seconds until a row's reset or retry; on a denial at most `Retry-After`.
     fn t(&self, row: &Self) -> u64 {
         let seconds = row.denied_for_s().unwrap_or_else(|| row.reset_after_ms.div_ceil(1000));
         self.denied_for_s().map_or(seconds, |whole| seconds.min(whole))
@@ -120,20 +120,20 @@ fn text(number: u64) -> String {
     number.to_string()
 }
 
-/// A problem (RFC 9457): the body of a response that the limiter makes. It contains no key, no
-/// subject and no limit of other clients.
+/// A problem (RFC 9457): the body of a response that the limiter sends itself. It contains no key,
+/// no subject and no limit of other clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Problem {
     /// The kind of problem, as a URI.
     pub kind: &'static str,
-    /// The status as text.
+    /// The name of the status.
     pub title: &'static str,
     /// The status code.
     pub status: u16,
     /// One sentence for a person.
     pub detail: String,
-    /// The rules that deny.
+    /// The names of the rules that deny.
     pub violated_policies: Vec<String>,
 }
 
@@ -168,7 +168,7 @@ impl Problem {
         Self::plain(400, "Bad Request", "The request does not say who it is from.")
     }
 
-    /// Creates the problem of a mistake in the program. The body contains no details.
+    /// Creates the problem of a call that returned an error. The body contains no details.
     #[must_use]
     pub fn mistake() -> Self {
         Self::plain(500, "Internal Server Error", "The rate limiter could not be asked.")

@@ -1,8 +1,8 @@
 //! Keys: `prefix:rule:subject`, encoded so that no two subjects share a key.
 //!
-//! `%`, `:`, `{`, `}`, space and control characters of a subject are percent-encoded. A result
-//! longer than 128 bytes, and with a secret every subject, is replaced by a colon and a hash. No
-//! encoded subject begins with a colon.
+//! `%`, `:`, `{`, `}`, space and control characters of a subject are percent-encoded. An encoded
+//! subject longer than 128 bytes is replaced by a colon and a hash. With a secret, every subject
+//! is. No other encoded subject begins with a colon.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::{Error, HashTag};
 
 const BYTES_MAX: usize = 128;
-/// The braces and colons between the parts of a key.
+/// Room for the braces and colons between the parts of a key.
 const SIGNS_BYTES: usize = 8;
 const SECRET_BYTES_MIN: usize = 16;
 const SUBJECT_HASH_DIGITS: usize = 16;
@@ -98,7 +98,7 @@ impl Keys {
         Ok(())
     }
 
-    /// Returns 64 hexadecimal digits, keyed if there is a secret.
+    /// Returns the SHA-256 of the text as 64 hexadecimal digits, or its HMAC if there is a secret.
     fn digest(&self, text: &str) -> String {
         let bytes = match &self.secret {
             Some(secret) => secret.clone().chain_update(text).finalize().into_bytes(),
@@ -110,7 +110,7 @@ impl Keys {
         })
     }
 
-    /// Returns 16 hexadecimal digits for logs and metrics.
+    /// Returns the first 16 hexadecimal digits of the subject's hash, for logs and metrics.
     pub fn subject_hash(&self, subject: &str) -> String {
         let mut digits = self.digest(subject);
         digits.truncate(SUBJECT_HASH_DIGITS);

@@ -31,7 +31,7 @@ impl QuotaUnit {
         }
     }
 
-    /// Returns the unit's length if it is constant.
+    /// Returns the unit's length, or `None` if it varies.
     pub(crate) fn window_us(self) -> Option<u64> {
         match self {
             Self::Day => Some(DAY_US),

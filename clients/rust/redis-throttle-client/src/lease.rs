@@ -1,7 +1,7 @@
-//! Leases: held during work, renewed after a third of their ttl, released at the end.
+//! Leases: held during work, renewed after each third of their ttl, released at the end.
 //!
-//! This process's clock decides whether a permit is still held: a lease lasts at least one ttl from
-//! the instant before the successful call.
+//! A process decides by its own clock whether it still holds a permit: for one ttl from the instant
+//! before the last successful request.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio::time::Instant;
 
 use crate::{Decision, Error, Limiter, Rule, clock, protocol};
 
-/// Two renewals may fail before the lease is lost.
+/// The number of renewals per ttl: two may fail before the lease is lost.
 const RENEWALS_IN_TTL: u32 = 3;
 
-/// The holder of a permit.
+/// A permit's limiter, rule, key and holder name.
 #[derive(Debug, Clone)]
 pub(crate) struct Holder {
     pub limiter: Limiter,
@@ -26,7 +26,7 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
-    /// Releases the permit in its own task, which outlives the caller. Outside of a runtime, or
+    /// Releases the permit in its own task, so the caller need not wait. Outside of a runtime, or
     /// without an answer, the permit expires by itself.
     fn give_back(&self) -> Option<JoinHandle<()>> {
         let holder = self.clone();
@@ -36,13 +36,13 @@ impl Holder {
 
     async fn release(&self) {
         let Ok(command) = protocol::release(&self.key, &self.id) else { return };
-        // Without an answer the permit expires by itself; a mistake is counted.
+        // Without an answer the permit expires by itself. An error is counted.
         let _ = self.limiter.ask(&command, clock::now(), protocol::held).await;
     }
 }
 
-/// A requested permit without an answer so far. It is released if the answer never reaches the
-/// caller.
+/// A permit that was requested and has no answer yet. It is released if the answer never reaches
+/// the caller.
 #[derive(Debug)]
 pub(crate) struct Asked(Option<Holder>);
 
@@ -51,13 +51,13 @@ impl Asked {
         Self(Some(holder))
     }
 
-    /// Returns the holder after an answer.
+    /// Returns the permit's holder, after an answer.
     pub fn answered(mut self) -> Option<Holder> {
         self.0.take()
     }
 
-    /// Returns the holder without an answer, and releases the permit that the server may have
-    /// granted.
+    /// Returns the permit's holder, when there was no answer, and releases the permit, which the
+    /// server may have granted.
     pub fn unanswered(self) -> Option<Holder> {
         self.0.clone()
     }
@@ -98,7 +98,7 @@ impl Held {
         Ok(kept)
     }
 
-    /// Renews until the lease is lost. A renewal without an answer is retried later.
+    /// Renews the lease until it is lost. A renewal without an answer is retried later.
     async fn keep(&self) {
         loop {
             let next = clock::now() + self.ttl / RENEWALS_IN_TTL;
@@ -115,7 +115,7 @@ impl Held {
     }
 }
 
-/// A permit. It renews itself while it lives, and is released by `release` or drop.
+/// A permit. It renews itself until it is released by `release` or by a drop.
 ///
 /// It is not a lock: a process stopped for longer than the ttl does not notice the loss.
 #[derive(Debug)]
@@ -150,8 +150,8 @@ impl Lease {
         &self.held.holder.id
     }
 
-    /// Returns true if this process still holds the permit by its own clock. Always true for a
-    /// lease that `on_error` allowed without an answer.
+    /// Returns true if this process still holds the permit, by its own clock. Always true for a
+    /// lease that `on_error` allowed because the server gave no answer.
     #[must_use]
     pub fn held(&self) -> bool {
         let lost = *self.held.lost.borrow();
@@ -166,10 +166,10 @@ impl Lease {
     }
 
     /// Renews the permit for another ttl. Returns false if it has expired: stop the work then.
-    /// Leases renew themselves; call this only for the result.
+    /// Leases renew themselves; call this only to learn the result.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, otherwise as [`check`](Limiter::check).
+    /// [`Error::Unavailable`] without an answer, otherwise the same as [`check`](Limiter::check).
     pub async fn renew(&self) -> Result<bool, Error> {
         if self.renewing.is_none() { Ok(true) } else { self.held.renew().await }
     }
@@ -186,7 +186,7 @@ impl Lease {
         if std::mem::replace(&mut self.released, true) {
             return None;
         }
-        // Without a renewal task there was no server decision and there is nothing to release.
+        // Without a renewal task, `on_error` decided and there is nothing to release.
         self.renewing.as_ref()?.abort();
         self.held.holder.give_back()
     }

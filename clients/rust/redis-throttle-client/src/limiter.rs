@@ -1,5 +1,5 @@
-//! The limiter: sends each call once, with a deadline, and applies the rule's `on_error` if there
-//! is no answer.
+//! The limiter sends each call once, with a deadline. If there is no answer, the rule's `on_error`
+//! decides.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,8 +28,8 @@ use crate::{
 
 const LOCAL_KEYS_MAX: NonZeroUsize = NonZeroUsize::new(10_000).expect("above zero");
 
-/// Decides calls over the given connection. Each call is sent once and ends within `timeout_ms`.
-/// Cheap to clone; clones share all state.
+/// Decides calls over the given connection. Each call is sent once and ends within `timeout_ms`. It
+/// is cheap to clone; clones share all state.
 #[derive(Clone)]
 pub struct Limiter(pub(crate) Arc<Inner>);
 
@@ -87,7 +87,7 @@ impl Limiter {
     /// Decides the call and takes its cost if it is allowed.
     ///
     /// # Errors
-    /// A mistake in the program or the server's setup. An unavailable server is no error: the
+    /// An error in the program or the server's setup. An unavailable server is not an error: the
     /// rule's `on_error` decides the call.
     pub async fn check(&self, call: Call<'_>) -> Result<Decision, Error> {
         let began = clock::now();
@@ -107,7 +107,7 @@ impl Limiter {
     /// Cost 0 returns the status.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check).
+    /// The same as [`check`](Limiter::check).
     pub async fn peek(&self, call: Call<'_>) -> Result<Decision, Error> {
         let keyed = self.keyed_call(&call)?;
         let command = protocol::named(Verb::Peek, &keyed)?;
@@ -118,10 +118,11 @@ impl Limiter {
         }
     }
 
-    /// Returns units, up to the full allowance. Do not repeat the call: each one returns units.
+    /// Gives units back, up to the full allowance. Do not repeat the call: each one gives units
+    /// back.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] without an answer, otherwise as [`check`](Limiter::check).
+    /// [`Error::Unavailable`] without an answer, otherwise the same as [`check`](Limiter::check).
     pub async fn refund(&self, call: Call<'_>) -> Result<Decision, Error> {
         self.settle(Verb::Refund, call).await
     }
@@ -130,7 +131,7 @@ impl Limiter {
     /// estimated. Do not repeat the call.
     ///
     /// # Errors
-    /// As [`refund`](Limiter::refund).
+    /// The same as [`refund`](Limiter::refund).
     pub async fn charge(&self, call: Call<'_>) -> Result<Decision, Error> {
         self.settle(Verb::Charge, call).await
     }
@@ -141,7 +142,7 @@ impl Limiter {
         let read = |reply: &Value| protocol::settled(call.rule, reply);
         self.0.denials.forget(&keyed.key, clock::now());
         let settled = self.ask(&command, clock::now(), read).await;
-        // Remove a denial requested earlier that arrived in the meantime.
+        // Also remove a denial that was requested earlier and arrived in the meantime.
         self.0.denials.forget(&keyed.key, clock::now());
         settled
     }
@@ -150,12 +151,12 @@ impl Limiter {
     /// process.
     ///
     /// # Errors
-    /// As [`refund`](Limiter::refund).
+    /// The same as [`refund`](Limiter::refund).
     pub async fn forget(&self, call: Call<'_>) -> Result<(), Error> {
         let Keyed { key, .. } = self.keyed_call(&call)?;
         self.forget_here(&key);
         let forgotten = self.ask(&protocol::forget(&key), clock::now(), |_| Ok(())).await;
-        // Remove the results of calls that were pending before and arrived in the meantime.
+        // Also remove what calls that were pending before have stored in the meantime.
         self.forget_here(&key);
         forgotten
     }
@@ -166,16 +167,16 @@ impl Limiter {
         self.0.local.lock().unwrap_or_else(PoisonError::into_inner).forget(key);
     }
 
-    /// Decides several rules at once: takes from all or from none. `rows` holds each rule's
-    /// decision.
+    /// Decides several rules at once. The call takes from all of them or from none. `rows` holds
+    /// each rule's decision.
     ///
-    /// In a cluster, all keys need one hash tag, `tag`. Leases among the rules need an
-    /// [`id`](Call::id), and the caller must release them; [`admit`](Limiter::admit) handles leases
-    /// by itself.
+    /// In a cluster, all keys need one hash tag, `tag`. A lease among the rules needs an
+    /// [`id`](Call::id), and the caller must release it. [`admit`](Limiter::admit) does both by
+    /// itself.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no calls, more than 16, or
-    /// a repeated key.
+    /// The same as [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no calls, more
+    /// than 16, or a repeated key.
     pub async fn check_all(
         &self,
         calls: &[Call<'_>],
@@ -190,7 +191,7 @@ impl Limiter {
         Ok(self.told(decision, deciding, began))
     }
 
-    /// Returns the call with its key, if the rule can be decided even without an answer.
+    /// Returns the call with its key. Fails if the rule's `on_error` could not decide the call.
     fn keyed_call<'a>(&self, call: &Call<'a>) -> Result<Keyed<'a>, Error> {
         call.rule.can_follow(self.on_error_of(call.rule))?;
         call.keyed(&self.0.keys)
@@ -200,7 +201,7 @@ impl Limiter {
         rule.terms().on_error.unwrap_or(self.0.options.on_error)
     }
 
-    /// Returns the number of permits that one call fetches for this rule.
+    /// Returns the number of permits that one call fetches under this rule.
     pub(crate) fn prefetch_of(&self, rule: &Rule) -> u64 {
         let set = rule.terms().prefetch.unwrap_or(self.0.options.prefetch);
         if rule.takes_partial() { set } else { 1 }
@@ -222,7 +223,7 @@ impl Limiter {
     /// side, by at most the cost of each denied call.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check), after the units taken so far are refunded.
+    /// The same as [`check`](Limiter::check), after the units taken so far are refunded.
     pub async fn check_each(&self, calls: &[Call<'_>]) -> Result<Decision, Error> {
         for call in self.keyed(calls, None)? {
             protocol::check(&call, false)?;
@@ -249,17 +250,18 @@ impl Limiter {
     async fn undo(&self, calls: &[Call<'_>], rows: &[Decision]) {
         for (call, row) in calls.iter().zip(rows) {
             if row.allowed && !row.degraded {
-                // Without an answer the units stay taken: too strict, never too lenient.
+                // Without an answer the units stay taken. The limit is then too strict, never too
+                // lenient.
                 let _ = self.refund(*call).await;
             }
         }
     }
 
-    /// Checks the call and sleeps for the time in the decision; after a denial it checks again.
-    /// Returns a denial if the sleep would end after `max_wait`.
+    /// Checks the call and sleeps for the decision's wait time; after a denial it then checks
+    /// again. Returns a denial if the sleep would end after `max_wait`.
     ///
     /// # Errors
-    /// As [`check`](Limiter::check).
+    /// The same as [`check`](Limiter::check).
     pub async fn wait(&self, call: Call<'_>, max_wait: Duration) -> Result<Decision, Error> {
         let ends = clock::now() + max_wait;
         loop {
@@ -279,7 +281,8 @@ impl Limiter {
         }
     }
 
-    /// Returns a denial, and refunds a place in the queue that would come too late.
+    /// Turns a decision whose wait is too long into a denial. If the call was allowed, its place in
+    /// the leaky bucket is refunded.
     async fn too_late(&self, call: Call<'_>, decision: Decision) -> Result<Decision, Error> {
         if decision.allowed && !decision.degraded {
             match self.refund(call).await {
@@ -290,7 +293,7 @@ impl Limiter {
         Ok(Decision { allowed: false, granted: 0, ..decision })
     }
 
-    /// Returns the counts of decisions since the limiter was created.
+    /// Returns the numbers of decisions since the limiter was created.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.0.counts.so_far()
@@ -307,7 +310,7 @@ impl Limiter {
         Ok(self.0.backends.found())
     }
 
-    /// Refunds prefetched permits that were not used. Without an answer they stay taken.
+    /// Refunds the prefetched permits that were not used. Without an answer they stay taken.
     pub async fn close(&self) {
         for (key, rule, cost) in self.0.grants.drain().await {
             let call = Keyed { rule: &rule, key, cost, id: None };
@@ -371,7 +374,8 @@ impl Limiter {
         Ok(decision)
     }
 
-    /// Counts the decision and passes it to the hook. A panic in the hook changes no decision.
+    /// Counts the decision and passes it to the hook. A panic in the hook does not change the
+    /// decision.
     pub(crate) fn told(&self, decision: Decision, call: &Call<'_>, began: Instant) -> Decision {
         self.0.counts.decision(&decision);
         if let Some(hook) = &self.0.options.on_decision {
@@ -383,7 +387,7 @@ impl Limiter {
         decision
     }
 
-    /// Decides without an answer: the strictest rule decides.
+    /// Decides without an answer from the server. The strictest `on_error` of the rules applies.
     pub(crate) fn fallback(&self, calls: &[Keyed<'_>], peek: bool) -> Decision {
         let of = |call: &Keyed<'_>| self.on_error_of(call.rule);
         let chosen = strictest(calls.iter().map(of));
@@ -406,7 +410,7 @@ impl Limiter {
         }
         let now_us = u64::try_from((clock::now() - self.0.made).as_micros()).unwrap_or(u64::MAX);
         let mut local = self.0.local.lock().unwrap_or_else(PoisonError::into_inner);
-        // From 1: an instant of 0 means that a window is not open.
+        // Start at 1: an instant of 0 marks a window that is not open.
         let mut row = |at: usize, peek| {
             let call = &calls[at];
             local_decision(&mut local, call.rule, &call.key, call.cost, now_us + 1, peek)

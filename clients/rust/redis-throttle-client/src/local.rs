@@ -1,7 +1,7 @@
 //! Local versions of the algorithms, for the fallback [`OnError::Local`](crate::OnError::Local).
 //!
-//! GCRA, the two buckets, the fixed window and the log are exact. The sliding window is kept as a
-//! log, which is never more lenient. Instants are in microseconds.
+//! GCRA, the two buckets, the fixed window and the log are exact. The sliding window is computed as
+//! a log, which is never more lenient. Instants are in microseconds.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -10,7 +10,7 @@ use lru::LruCache;
 
 use crate::{Decision, Kind, Rule, Source};
 
-/// The numbers of a rule that is enforced here, whole or as a share.
+/// The numbers of a rule as this process enforces it: the whole rule, or its `local_share`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub kind: Kind,
@@ -20,9 +20,9 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Returns the share of a rule: its capacity rounded down, but at least one unit; its rate as a
-    /// longer period, rounded up. If a share of a window is less than one unit, it is one unit in a
-    /// longer window.
+    /// Scales a rule to a share. The capacity is rounded down, but is at least one unit. The rate
+    /// is lowered by a longer period, rounded up. If a window's share is less than one unit, the
+    /// window allows one unit and is made longer.
     pub fn of(rule: &Rule, share: f64) -> Self {
         let terms = rule.terms();
         let terms = terms.default.as_ref().map_or(terms, Rule::terms);
@@ -41,8 +41,8 @@ impl Limits {
         matches!(self.kind, Kind::Sliding | Kind::SlidingLog)
     }
 
-    /// Returns the parts that make up `units` of a bucket. The unit of GCRA, the emission interval,
-    /// is a whole number of ns.
+    /// Converts units of a bucket to parts, in which its level is counted. For GCRA a part is 1 ns,
+    /// and a unit is the emission interval in whole ns.
     fn parts(&self, units: u64) -> u128 {
         let period_us = u128::from(self.period_us);
         let unit = match self.kind {
@@ -52,12 +52,12 @@ impl Limits {
         u128::from(units).saturating_mul(unit)
     }
 
-    /// Returns the parts that leave a bucket per microsecond.
+    /// Returns the number of parts that leave a bucket per microsecond.
     fn drain(&self) -> u128 {
         if self.kind == Kind::Gcra { 1000 } else { u128::from(self.rate) }
     }
 
-    /// Returns the time in which `parts` leave, rounded up.
+    /// Returns the microseconds in which `parts` leave a bucket, rounded up.
     fn span_us(&self, parts: u128) -> u64 {
         u64::try_from(parts.div_ceil(self.drain())).unwrap_or(u64::MAX)
     }
@@ -73,7 +73,7 @@ struct State {
     log: VecDeque<(u64, u64)>,
 }
 
-/// A reply: allowed, limit, remaining, retry and reset in ms.
+/// The integers of a reply: allowed, limit, remaining, retry and reset in ms.
 type Row = [i64; 5];
 
 /// The states of a bounded number of keys. The least recently used ones are evicted.
@@ -90,7 +90,7 @@ impl LocalLimiter {
         self.0.pop(key);
     }
 
-    /// Returns the five integers of a reply. A peek stores nothing.
+    /// Decides the call and returns the five integers of a reply. A peek stores nothing.
     fn decide(&mut self, limits: Limits, key: &str, cost: u64, now_us: u64, peek: bool) -> Row {
         let mut state = self.0.get(key).cloned().unwrap_or_default();
         state.lapse(limits, now_us);
@@ -123,7 +123,7 @@ fn signed(number: u64) -> i64 {
 }
 
 impl State {
-    /// Removes expired usage.
+    /// Removes the usage that has expired.
     fn lapse(&mut self, limits: Limits, now_us: u64) {
         let ends = |at: u64| at.saturating_add(limits.period_us) <= now_us;
         if limits.is_log() {
@@ -185,7 +185,7 @@ impl State {
     }
 }
 
-/// Decides by this process's share of the rule.
+/// Decides a call by the local limits of its rule.
 pub(crate) fn local_decision(
     limiter: &mut LocalLimiter,
     rule: &Rule,
@@ -199,7 +199,8 @@ pub(crate) fn local_decision(
     let limits = Limits::of(rule, terms.local_share);
     let beyond_share = cost > limits.capacity && cost <= whole;
     let [allowed, limit, remaining, retry, reset] = if beyond_share {
-        // The whole rule would allow this cost but the share never does: retry later, not never.
+        // The whole rule would allow this cost, but the local share never does: deny with a retry
+        // time.
         [0, signed(limits.capacity), 0, 1000, 1000]
     } else {
         limiter.decide(limits, key, cost, now_us, peek)

@@ -1,16 +1,16 @@
-//! The behavior of a rule without an answer.
+//! The behavior of a rule if the server gives no answer.
 
 use std::str::FromStr;
 
 use crate::Error;
 
-/// The behavior of a rule if the server gives no answer.
+/// The decision on a call if the server gives no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum OnError {
-    /// Open: the call is allowed, and the decision is marked as degraded.
+    /// Open: the call is allowed, and its decision is marked as degraded.
     #[default]
     Allow,
-    /// This process enforces its share of the rule.
+    /// This process enforces the rule, or the share of it that the rule sets.
     Local,
     /// Closed: the call is denied until the server answers again.
     Deny,
@@ -29,7 +29,7 @@ impl FromStr for OnError {
     }
 }
 
-/// Returns the strictest choice of several rules.
+/// Returns the strictest one.
 pub(crate) fn strictest(all: impl IntoIterator<Item = OnError>) -> OnError {
     all.into_iter().max().unwrap_or_default()
 }

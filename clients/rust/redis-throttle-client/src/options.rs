@@ -63,16 +63,16 @@ impl Options {
         self
     }
 
-    /// Sets what happens without an answer under rules that do not set it. Default:
-    /// [`OnError::Allow`]. With [`OnError::Local`], rules that cannot be enforced locally must set
-    /// their own.
+    /// Sets the behavior if the server gives no answer, for rules that do not set their own.
+    /// Default: [`OnError::Allow`]. With [`OnError::Local`], rules that cannot be enforced locally
+    /// must set their own.
     pub fn on_error(mut self, on_error: OnError) -> Self {
         self.on_error = on_error;
         self
     }
 
-    /// Sets the maximum number of calls that wait for one node at the same time. Default: 256. A
-    /// further call is treated as unanswered.
+    /// Sets the maximum number of calls that wait for one node at the same time. Default: 256.
+    /// Further calls are not sent: they count as unanswered.
     pub fn max_in_flight(mut self, calls: usize) -> Self {
         self.max_in_flight = calls;
         self
@@ -84,15 +84,15 @@ impl Options {
         self
     }
 
-    /// Sets the length of this pause, in ms. Default: 1000. After it, one call probes the node.
+    /// Sets the length of that pause, in ms. Default: 1000. After it, one call probes the node.
     pub fn breaker_pause_ms(mut self, ms: u64) -> Self {
         self.breaker_pause_ms = ms;
         self
     }
 
-    /// Sets the number of denials to cache until their `retry_after_ms`, by rule, subject and cost.
-    /// Default: 0, no cache. A deletion, a refund or a changed limit elsewhere shows only after the
-    /// denial expires.
+    /// Sets the maximum number of denials to cache, by rule, subject and cost, until their
+    /// `retry_after_ms`. Default: 0, no cache. A cached denial still applies after another process
+    /// deletes or refunds the key, or changes the limit.
     pub fn denial_cache(mut self, denials: usize) -> Self {
         self.denial_cache = denials;
         self
@@ -106,9 +106,8 @@ impl Options {
         self
     }
 
-    /// Sets the back end on the server. Default: [`Backend::Auto`]: the module, otherwise the
-    /// library as functions, otherwise the library as a script. Any other value selects exactly
-    /// one.
+    /// Sets the back end on the server. Default: [`Backend::Auto`], which prefers the module, then
+    /// the library as functions, then the library as a script. Any other value selects exactly one.
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
         self
@@ -126,15 +125,16 @@ impl Options {
         self
     }
 
-    /// Sets a secret of at least 16 bytes: keys then hold an HMAC in place of the subject. Default:
-    /// no secret.
+    /// Sets a secret of at least 16 bytes. Keys then contain an HMAC instead of the subject.
+    /// Default: no secret.
     pub fn hmac_secret(mut self, secret: impl Into<Vec<u8>>) -> Self {
         self.hmac_secret = Some(secret.into());
         self
     }
 
     /// Sets a hook for metrics and logs. It is called after each decision with the decision, the
-    /// rule, a hash of the subject and the latency. A panic in the hook changes no decision.
+    /// rule, a hash of the subject and the latency. A panic in the hook does not change the
+    /// decision.
     pub fn on_decision(
         mut self,
         hook: impl Fn(&Decision, &Rule, &str, Duration) + Send + Sync + 'static,

@@ -1,9 +1,9 @@
-//! Permits fetched in one call and used here. Unused permits are dropped at the reset time of their
-//! grant: by then the server has granted them again.
+//! Prefetched permits: fetched several at a time and used in this process. Unused permits expire at
+//! the reset time of their grant, because from then on the server allows those units again.
 //!
 //! Each permit of a pending fetch is promised to one caller. When all are promised, the next caller
-//! starts another fetch, so no caller waits for two. So a key never has more than `prefetch`
-//! unpromised permits, stored or pending.
+//! starts another fetch, so no caller waits for two fetches. For the same reason a key never has
+//! more than `prefetch` permits that are not promised, stored or pending.
 
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
@@ -32,20 +32,21 @@ struct Grant {
     lapses: Instant,
 }
 
-/// One call for several permits.
+/// A request for several permits.
 #[derive(Debug)]
 struct Fetch {
     rule: Rule,
     key: String,
     permits: u64,
     asked: Instant,
-    /// Its deadline.
+    /// The deadline of the fetch.
     ends: Instant,
-    /// `None` if its task did not finish: its runtime shut down, or the connection panicked.
+    /// `None` if the task of the fetch did not finish: its runtime shut down, or the connection
+    /// panicked.
     answer: SetOnce<Option<Result<Decision, Error>>>,
 }
 
-/// A pending fetch of a key with permits that are not promised yet.
+/// A pending fetch that has permits not yet promised.
 #[derive(Debug)]
 struct Open {
     fetch: Arc<Fetch>,
@@ -70,7 +71,7 @@ enum Claim {
     Promise(Arc<Fetch>, u64),
 }
 
-/// Returns one permit of a grant with `left` other permits left.
+/// Returns the decision for one permit of a grant, of which `left` permits stay unused.
 fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decision {
     Decision {
         remaining: grant.remaining + left,
@@ -83,9 +84,9 @@ fn permit(grant: &Decision, left: u64, lapses: Instant, now: Instant) -> Decisio
 }
 
 /// Denies a caller whose promised permit did not arrive and who has no time for another fetch: the
-/// server answered and had no more. A grant states when everything is available again. For a
-/// bucket, which fills evenly, the time for one unit follows from this; it is an upper bound,
-/// because units that have arrived since are not counted.
+/// server had no more permits. The grant's reset time is when all units are available again. In a
+/// bucket, which refills evenly, the time until one unit is available follows from it. The result
+/// is an upper bound, because it ignores units that have refilled since the grant.
 fn none_left(rule: &Rule, grant: Decision) -> Decision {
     let terms = rule.terms();
     let others_us = u128::from(grant.limit.saturating_sub(1)) * u128::from(terms.period_us);
@@ -115,7 +116,7 @@ impl State {
         Self { grants: LruCache::new(KEYS_MAX), open: HashMap::new() }
     }
 
-    /// Takes one unexpired permit of exactly this rule, if there is one.
+    /// Takes one unexpired permit fetched under exactly this rule, if there is one.
     fn spend(&mut self, key: &str, rule: &Rule, now: Instant) -> Option<Decision> {
         let grant = self.grants.get_mut(key)?;
         if grant.rule != *rule || grant.permits < 1 || now >= grant.lapses {
@@ -127,7 +128,7 @@ impl State {
     }
 
     fn promise(&mut self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
-        // A fetch still open after its deadline was started in a runtime that no longer runs.
+        // A fetch still open after its deadline belongs to a runtime that no longer runs.
         if let Some(open) = self.open.get_mut(&many.key)
             && open.fetch.rule == *many.rule
             && open.promised < open.fetch.permits
@@ -156,17 +157,17 @@ impl Grants {
         self.state().spend(key, rule, now)
     }
 
-    /// Claims a permit. `ends` is the deadline of a fetch that starts now.
+    /// Claims a permit. `ends` is the deadline of a fetch, if one starts now.
     fn claim(&self, many: &Keyed<'_>, now: Instant, ends: Instant) -> Claim {
         let mut state = self.state();
-        // A fetch may have ended since the last look.
+        // Look again: a fetch may have ended since the caller found no permit.
         match state.spend(&many.key, many.rule, now) {
             Some(spent) => Claim::Permit(spent),
             None => state.promise(many, now, ends),
         }
     }
 
-    /// Ends a fetch: its waiters get their answer, and unpromised permits are stored.
+    /// Ends a fetch: its waiters get the answer, and permits that are not promised are stored.
     fn end(&self, fetch: &Arc<Fetch>, answer: Option<Result<Decision, Error>>) {
         let mut state = self.state();
         let is_open = |open: &Open| Arc::ptr_eq(&open.fetch, fetch);
@@ -184,19 +185,19 @@ impl Grants {
             }
         }
         drop(state);
-        // The fetch may have ended before; then its waiters already have an answer.
+        // The fetch may have ended before; then its waiters already have the answer.
         let _ = fetch.answer.set(answer);
     }
 
-    /// Drops the permits of a deleted key, and the unpromised ones of its pending fetch.
+    /// Drops the permits of a deleted key, and those of its pending fetch that are not promised.
     pub fn forget(&self, key: &str) {
         let mut state = self.state();
         state.open.remove(key);
         state.grants.pop(key);
     }
 
-    /// Takes out all unused and unexpired permits, to refund them. Waits for pending fetches until
-    /// their deadlines.
+    /// Removes and returns all unused, unexpired permits, for a refund. Waits for each pending
+    /// fetch until its deadline.
     pub async fn drain(&self) -> Vec<(String, Rule, u64)> {
         let open: Vec<_> = self.state().open.values().map(|open| open.fetch.clone()).collect();
         for fetch in open {
@@ -210,8 +211,8 @@ impl Grants {
 }
 
 impl Fetch {
-    /// Waits for a promised permit. `None` if fewer permits arrived than were promised, or if the
-    /// fetch ended without an answer.
+    /// Waits for a promised permit. `None` if too few permits arrived, or if the fetch ended
+    /// without an answer.
     async fn kept(&self, place: u64) -> Option<Result<Decision, Error>> {
         let grant = match self.answer.wait().await.as_ref()? {
             Ok(grant) if grant.allowed => grant,
@@ -232,7 +233,7 @@ impl Fetch {
 }
 
 impl Limiter {
-    /// Decides with a stored permit, or with one of a fetch for several.
+    /// Decides with a stored permit, or with a permit of a pending or new fetch.
     pub(crate) async fn prefetched(
         &self,
         call: &Keyed<'_>,
@@ -272,7 +273,7 @@ impl Limiter {
                 None => self.fallback(std::slice::from_ref(call), false),
             }),
             Ok((kept, place)) => {
-                // The fetch itself has counted one mistake.
+                // The fetch itself counts the error once, for the caller that started it.
                 if kept.is_err() && place > 0 {
                     self.0.counts.mistake();
                 }
@@ -282,8 +283,8 @@ impl Limiter {
     }
 }
 
-/// Returns the reason that a fetch ended without an answer, for the caller that started it. If a
-/// connection panicked, a mistake of the program, this panics as it would without the task.
+/// Returns the error of a fetch that ended without an answer, for the caller that started it. If
+/// the connection panicked, this function panics too.
 async fn without_answer(fetching: JoinHandle<()>) -> Error {
     match fetching.await.map_err(JoinError::try_into_panic) {
         Err(Ok(panic)) => resume_unwind(panic),
@@ -291,7 +292,8 @@ async fn without_answer(fetching: JoinHandle<()>) -> Error {
     }
 }
 
-/// A running fetch. It ends even if its task does not finish because the runtime shut down.
+/// A running fetch. When dropped, it ends even if its task did not finish, as after the shutdown of
+/// its runtime.
 struct Fetching {
     limiter: Limiter,
     fetch: Arc<Fetch>,

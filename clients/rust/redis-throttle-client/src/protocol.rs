@@ -1,4 +1,4 @@
-//! The wire protocol: commands out, replies in. This module knows no connection.
+//! The wire protocol: builds commands and reads replies. It does no I/O.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,11 +11,11 @@ use crate::rule::COST_MAX;
 use crate::{Decision, Error, Kind, Rule, Source};
 
 const RULES_MAX: usize = 16;
-/// `COST`, its number and `PARTIAL`.
+/// The maximum number of words for a cost: `COST`, the number and `PARTIAL`.
 const TAKEN_WORDS_MAX: usize = 3;
 const ID_BYTES_MAX: usize = 128;
 
-/// The calls on a rule's state other than a check.
+/// The commands on a rule's state, apart from a check.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Verb {
     Peek,
@@ -40,7 +40,8 @@ pub(crate) fn expected_lease(rule: &Rule) -> Error {
     Error::invalid("rule", format!("expected a lease, use check() for {}", rule.name()))
 }
 
-/// Builds a command for one key: the words of `head`, then the rest of the rule.
+/// Builds a command for one key: the words of `head`, then the words of the rule after its
+/// algorithm.
 fn of_rule<'a>(head: &[&'a str], call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     let terms = call.rule.terms();
     let more = if partial || call.cost != 1 { TAKEN_WORDS_MAX } else { 0 };
@@ -50,7 +51,7 @@ fn of_rule<'a>(head: &[&'a str], call: &'a Keyed<'_>, partial: bool) -> Result<C
     Ok(Command::new(words))
 }
 
-/// Appends the words of a rule after its algorithm.
+/// Appends the words of a rule that follow its algorithm.
 fn write_rule<'a>(
     call: &'a Keyed<'_>,
     partial: bool,
@@ -90,13 +91,14 @@ fn write_rule<'a>(
     Ok(())
 }
 
-/// Builds the command that decides and takes the cost; with `partial`, as much of it as is left.
+/// Builds the command that decides and takes the cost, or with `partial` as many units of it as are
+/// left.
 pub(crate) fn check<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     no_lease(call.rule)?;
     deciding(call, partial)
 }
 
-/// Builds the command of the rule's own algorithm.
+/// Builds the rule's own command, such as `RL.GCRA`.
 fn deciding<'a>(call: &'a Keyed<'_>, partial: bool) -> Result<Command<'a>, Error> {
     of_rule(&[&call.rule.terms().command, &call.key], call, partial)
 }
@@ -129,7 +131,7 @@ pub(crate) fn lease<'a>(call: &'a Keyed<'_>) -> Result<Command<'a>, Error> {
     deciding(call, false)
 }
 
-/// Builds the command that extends a permit by a ttl.
+/// Builds the command that extends a permit by one ttl.
 pub(crate) fn renew<'a>(rule: &'a Rule, key: &'a str, id: &'a str) -> Result<Command<'a>, Error> {
     let ttl = rule.terms().words.last().map_or("", String::as_str);
     let words = ["RL.RENEW", key, checked_id(Some(id))?, ttl];
@@ -141,7 +143,7 @@ pub(crate) fn release<'a>(key: &'a str, id: &'a str) -> Result<Command<'a>, Erro
     Ok(Command::new(["RL.RELEASE", key, checked_id(Some(id))?].map(Cow::from)))
 }
 
-/// Builds the command for several rules at once, each with its key and cost.
+/// Builds the command that decides several rules at once, each with its key and cost.
 pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Command<'a>, Error> {
     if !(1..=RULES_MAX).contains(&calls.len()) {
         return Err(Error::invalid("calls", "expected 1 to 16 calls"));
@@ -163,8 +165,8 @@ pub(crate) fn check_all<'a>(calls: &'a [Keyed<'_>], peek: bool) -> Result<Comman
     Ok(Command::new(all))
 }
 
-/// Splits a command of the module into its name without `RL.`, its keys, and the rest. `None` if it
-/// is no command of the module.
+/// Splits a command of the module into its name without `RL.`, its keys, and the other words.
+/// `None` if it is not a command of the module.
 fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a str>)> {
     let mut words = command.words().iter().map(|word| &**word);
     let name = words.next()?.strip_prefix("RL.")?;
@@ -175,7 +177,7 @@ fn apart<'a>(command: &'a Command<'_>) -> Option<(&'a str, Vec<&'a str>, Vec<&'a
     Some((name, words.step_by(2).collect(), rules))
 }
 
-/// Converts a command to a call of the function library. `None` if it is no command of the module.
+/// Converts a command to a call of the function library. `None` if the module has no such command.
 pub(crate) fn as_function<'a>(command: &'a Command<'_>) -> Option<Command<'a>> {
     let (name, keys, rest) = apart(command)?;
     let call = if matches!(name, "PEEK" | "PEEKALL") { "FCALL_RO" } else { "FCALL" };
@@ -185,7 +187,7 @@ pub(crate) fn as_function<'a>(command: &'a Command<'_>) -> Option<Command<'a>> {
     Some(Command::at(command.key(), head.into_iter().chain(tail)))
 }
 
-/// Converts a command to a call of the script. `None` if it is no command of the module.
+/// Converts a command to a call of the script. `None` if the module has no such command.
 pub(crate) fn as_script<'a>(command: &'a Command<'_>, sha: &'a str) -> Option<Command<'a>> {
     let (name, keys, rest) = apart(command)?;
     let head = ["EVALSHA".into(), sha.into(), keys.len().to_string().into()];
@@ -231,7 +233,7 @@ fn of_integers(rule: &Rule, five: [i64; 5], would: (i64, i64)) -> Result<Decisio
 }
 
 /// Reads a decision from a reply of five integers, or of seven for a policy. `most` is the largest
-/// valid grant: the cost of a partial call, otherwise 1.
+/// number that may be granted: the cost of a partial call, otherwise 1.
 pub(crate) fn decision(rule: &Rule, reply: &Value, most: u64) -> Result<Decision, Error> {
     let reply = array(reply)?;
     let decision = if rule.kind() == Kind::Policy {
@@ -267,7 +269,7 @@ pub(crate) fn decision_all(calls: &[Keyed<'_>], reply: &Value) -> Result<Decisio
     Ok(decision)
 }
 
-/// Reads the reply of a charge or a refund: five integers under every rule.
+/// Reads the reply of a charge or a refund, which is five integers under every rule.
 pub(crate) fn settled(rule: &Rule, reply: &Value) -> Result<Decision, Error> {
     let five: [i64; 5] = integers(array(reply)?)?;
     of_integers(rule, five, (five[0], five[3]))

@@ -1,7 +1,7 @@
-//! Rules as values.
+//! The rules of a limiter.
 //!
-//! A rule is created once, at startup, and checked there: an argument that the server would refuse
-//! is an [`Error::InvalidArgument`] with its name.
+//! A rule is created once, at startup, and checked there. An argument that the server would refuse
+//! is an [`Error::InvalidArgument`] with the argument's name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const VARIANTS_MAX: usize = 2;
 pub(crate) struct Terms {
     pub kind: Kind,
     pub name: Arc<str>,
-    /// The deciding command.
+    /// The name of the command that decides a call.
     pub command: String,
     /// The rule as the server reads it, without the key and the options.
     pub words: Vec<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Terms {
     /// The length of the rule's window or its time to refill, if it has one.
     pub window_us: Option<u64>,
     pub limit: Option<u64>,
-    /// The period of the rate, the window, or the ttl.
+    /// The period of the rate, the window, or the ttl, in microseconds.
     pub period_us: u64,
     pub rate: u64,
     pub on_error: Option<OnError>,
@@ -68,10 +68,10 @@ impl Rule {
         Self::rated(Kind::Gcra, "burst", name, burst, rate, period)
     }
 
-    /// Creates a token bucket: as [`Rule::gcra`], for limits that change at run time.
+    /// Creates a token bucket as [`Rule::gcra`] does, for limits that change at run time.
     ///
     /// # Errors
-    /// As [`Rule::gcra`].
+    /// The same as [`Rule::gcra`].
     pub fn token_bucket(
         name: &str,
         capacity: u64,
@@ -81,11 +81,11 @@ impl Rule {
         Self::rated(Kind::TokenBucket, "capacity", name, capacity, rate, period)
     }
 
-    /// Creates a leaky bucket, a queue: `retry_after_ms` tells an allowed call how long to wait
-    /// before it acts.
+    /// Creates a leaky bucket, which queues calls: `retry_after_ms` is the time that an allowed
+    /// call must wait before it acts.
     ///
     /// # Errors
-    /// As [`Rule::gcra`].
+    /// The same as [`Rule::gcra`].
     pub fn leaky_bucket(
         name: &str,
         capacity: u64,
@@ -95,8 +95,8 @@ impl Rule {
         Self::rated(Kind::LeakyBucket, "capacity", name, capacity, rate, period)
     }
 
-    /// Creates a fixed window: `limit` per window. A window opens at the first call, or with the
-    /// clock if [`aligned`].
+    /// Creates a fixed window: `limit` per window. A window opens at the first call; if
+    /// [`aligned`], at multiples of its length on the clock.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the limit is not 1 to 10^12, or the window not 1 ms to 366
@@ -107,10 +107,10 @@ impl Rule {
         Self::windowed(Kind::Fixed, name, limit, window)
     }
 
-    /// Creates a sliding window: about `limit` in any window, by two counters.
+    /// Creates a sliding window: about `limit` in any window, estimated from two counters.
     ///
     /// # Errors
-    /// As [`Rule::fixed`].
+    /// The same as [`Rule::fixed`].
     pub fn sliding(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
         Self::windowed(Kind::Sliding, name, limit, window)
     }
@@ -118,7 +118,7 @@ impl Rule {
     /// Creates a sliding log: never more than `limit` in any window.
     ///
     /// # Errors
-    /// As [`Rule::fixed`].
+    /// The same as [`Rule::fixed`].
     pub fn sliding_log(name: &str, limit: u64, window: impl Span) -> Result<Self, Error> {
         Self::windowed(Kind::SlidingLog, name, limit, window)
     }
@@ -185,10 +185,10 @@ impl Rule {
         Self::made(Kind::Policy, name, vec!["USE".to_owned(), name.to_owned()], |_| {})
     }
 
-    /// Opens the windows of a fixed window with the clock, not at the first call.
+    /// Makes windows open at multiples of their length on the clock, not at the first call.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] under another algorithm.
+    /// [`Error::InvalidArgument`] if the rule is not a fixed window.
     pub fn aligned(self) -> Result<Self, Error> {
         self.only(Kind::Fixed, "aligned")?;
         self.with(|terms| terms.options = vec!["ALIGNED".to_owned()])
@@ -197,7 +197,7 @@ impl Rule {
     /// Sets the time zone of a quota's calendar, such as `Europe/Berlin`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an impossible name, or under another algorithm.
+    /// [`Error::InvalidArgument`] if no zone can have this name, or the rule is not a quota.
     pub fn zone(self, zone: &str) -> Result<Self, Error> {
         self.only(Kind::Quota, "zone")?;
         let printable = zone.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
@@ -210,10 +210,10 @@ impl Rule {
         })
     }
 
-    /// Sets the day on which a quota's unit starts, 1 to 31.
+    /// Sets the day on which a quota's calendar unit starts, 1 to 31.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for another number, or under another algorithm.
+    /// [`Error::InvalidArgument`] for another number, or if the rule is not a quota.
     pub fn start(self, day: u64) -> Result<Self, Error> {
         self.only(Kind::Quota, "start")?;
         let day = units(day, "start", 31)?;
@@ -240,7 +240,7 @@ impl Rule {
         })
     }
 
-    /// Sets the rule that applies if the server does not know the policy.
+    /// Sets the rule to apply if the server does not know the policy.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a second default, a lease, a policy, or a rule that is not a
@@ -258,12 +258,12 @@ impl Rule {
         })
     }
 
-    /// Sets what happens without an answer. Default: the limiter's choice. For a policy with
-    /// [`OnError::Local`], call [`or_default`](Rule::or_default) first.
+    /// Sets the behavior if the server gives no answer. Default: the limiter's setting. For a
+    /// policy with [`OnError::Local`], call [`or_default`](Rule::or_default) first.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for [`OnError::Local`] on a rule that cannot be enforced locally:
-    /// a lease, a quota, a backoff, or a policy without a default with a rate or window.
+    /// a lease, a quota, a backoff, or a policy unless its default has a rate or a window.
     pub fn on_error(self, on_error: OnError) -> Result<Self, Error> {
         self.can_follow(on_error)?;
         self.with(|terms| terms.on_error = Some(on_error))
@@ -279,8 +279,8 @@ impl Rule {
         Ok(())
     }
 
-    /// Sets the number of permits to prefetch per call: 1 to 10,000. Default: the limiter's choice.
-    /// It applies to calls of cost 1.
+    /// Sets the number of permits to prefetch per call: 1 to 10,000. Default: the limiter's
+    /// setting. It applies to calls of cost 1.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for another number, and for more than one under a leaky bucket, a
@@ -328,8 +328,8 @@ impl Rule {
         !matches!(self.kind(), Kind::Backoff | Kind::Lease)
     }
 
-    /// Returns true if permits may be prefetched: not in a leaky bucket, whose calls must wait
-    /// individually.
+    /// Returns true if permits may be prefetched. Not in a leaky bucket, where each call has its
+    /// own time to act.
     pub(crate) fn takes_partial(&self) -> bool {
         self.takes_cost() && !matches!(self.kind(), Kind::LeakyBucket | Kind::Policy)
     }
@@ -338,7 +338,7 @@ impl Rule {
         &self.0
     }
 
-    /// Returns the first word, the algorithm.
+    /// Returns the rule's first word, which names the algorithm.
     pub(crate) fn algorithm(&self) -> &str {
         self.0.words.first().map_or("", String::as_str)
     }

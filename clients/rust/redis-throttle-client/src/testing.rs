@@ -1,5 +1,5 @@
-//! A server in this process, for the tests of an application: no socket, and tokio's clock, which a
-//! test pauses and moves.
+//! A fake server in this process, for the tests of an application. It uses no socket, and its clock
+//! is tokio's, which a test can pause and advance.
 //!
 //! ```
 //! use redis_throttle_client::{Rule, testing::FakeServer};
@@ -41,7 +41,7 @@ use redis_throttle_engine::time::{Instant as EngineInstant, Span};
 /// The start of the clock, in microseconds: Monday, 2024-01-01, 00:00 UTC.
 const START: EngineInstant = EngineInstant::from_us(1_704_067_200_000_000);
 
-/// A fake server that keeps states as a server does. Clones share one server.
+/// A fake server that stores state as a real server does. Clones share one server.
 #[derive(Debug, Clone)]
 pub struct FakeServer(Arc<Mutex<State>>);
 

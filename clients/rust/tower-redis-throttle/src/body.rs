@@ -1,4 +1,4 @@
-//! The body of a response: the service's body with its leases, or a complete answer of the layer.
+//! The body of a response: the service's body with its leases, or a complete body of the layer.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -13,7 +13,7 @@ use crate::RateLimit;
 use crate::plan::Plan;
 use crate::request::{KeyedRule, RequestParts};
 
-/// A layer that checks each request by a limiter: all rules in one call.
+/// A layer that checks each request with a limiter. All rules are checked in one call.
 #[derive(Debug, Clone)]
 pub struct RateLimitLayer(Arc<Plan>);
 
@@ -96,7 +96,7 @@ impl Builder {
         self
     }
 
-    /// Sets the requests to pass without a check. Default: none.
+    /// Sets a function that selects the requests to pass without a check. Default: none.
     pub fn skip(
         mut self,
         skip: impl Fn(&RequestParts<'_>) -> bool + Send + Sync + 'static,
@@ -146,7 +146,8 @@ impl Builder {
         self
     }
 
-    /// Sets the hash tag of several rules in a cluster. Default: none.
+    /// Sets the function that returns the hash tag of a request's keys, which a cluster needs for
+    /// several rules. Default: none.
     pub fn tag(
         mut self,
         tag: impl Fn(&RequestParts<'_>) -> Option<String> + Send + Sync + 'static,
@@ -155,8 +156,8 @@ impl Builder {
         self
     }
 
-    /// Sets a request header that tells the service with `1` that the limiter was unavailable.
-    /// Values from clients are removed. Default: none.
+    /// Sets a request header that the layer sets to `1` when the limiter was unavailable, to tell
+    /// the service. A value from the client is removed. Default: none.
     pub fn degraded_header(mut self, name: impl Into<String>) -> Self {
         self.degraded_header = Some(name.into());
         self

@@ -1,4 +1,4 @@
-//! The check of a request, and the responses that do not come from the service.
+//! The check of a request, and the responses that the layer sends itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,7 +54,8 @@ pub(crate) enum Verdict {
     Answered(Response<Bytes>),
 }
 
-/// The name of a degraded header that an outer layer has already removed from the client's request.
+/// The degraded header, as a request extension: an outer layer has already removed the client's
+/// value.
 #[derive(Debug, Clone)]
 struct Cleaned(HeaderName);
 
@@ -83,8 +84,8 @@ impl Plan {
         }
     }
 
-    /// Returns each rule with subject and cost. `None` if a subject is missing and no anonymous
-    /// rule replaces it.
+    /// Returns each rule with its subject and cost. `None` if a subject is missing and no anonymous
+    /// rule applies.
     fn asked(&self, parts: &RequestParts<'_>) -> Option<Vec<(Rule, String, u64)>> {
         let cost = self.cost.as_ref().map_or(1, |cost| cost(parts));
         let cost_of = |rule: &Rule| if rule.takes_cost() { cost } else { 1 };
@@ -103,7 +104,7 @@ impl Plan {
         self.rules.iter().map(subject).collect::<Option<Vec<_>>>().or_else(of_anonymous)
     }
 
-    /// Adds the decision and the degraded header to the request.
+    /// Adds the decision and the degraded header to the request, for the service.
     fn tell(&self, head: &mut Parts, decision: Option<&Decision>) {
         let degraded = decision.is_some_and(|decision| decision.degraded);
         if let Some(decision) = decision {
@@ -128,8 +129,8 @@ impl Plan {
         }
     }
 
-    /// Adds the limiter's fields. List fields are appended; of the others, one that the response
-    /// already has stays.
+    /// Adds the limiter's fields to a response. List fields are appended. Any other field is added
+    /// only if the response does not have it.
     pub fn add_fields(&self, headers: &mut HeaderMap, decision: &Decision) {
         for (name, value) in decision.headers(&self.headers) {
             let Ok(value) = HeaderValue::try_from(value) else { continue };
@@ -156,8 +157,8 @@ fn answer(problem: &Problem) -> Response<Bytes> {
     answer
 }
 
-/// Answers a mistake in the program, which never opens a limit: 500, with the error as an extension
-/// for logging.
+/// Returns the response to a call that failed because of the program or the server's setup: 500,
+/// with the error as an extension for logging.
 fn mistake(error: Error) -> Response<Bytes> {
     let mut answer = answer(&Problem::mistake());
     answer.extensions_mut().insert(Arc::new(error));

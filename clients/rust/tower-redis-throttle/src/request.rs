@@ -1,4 +1,4 @@
-//! The arguments of the layer's functions.
+//! The arguments of the functions passed to the layer.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -33,7 +33,7 @@ impl<'a> RequestParts<'a> {
         self.client_address
     }
 
-    /// Returns the value of a header field that occurs once and is text.
+    /// Returns the value of a header field, if the field occurs exactly once and is text.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&'a str> {
         let mut values = self.head.headers.get_all(name).iter();

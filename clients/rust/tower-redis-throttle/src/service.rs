@@ -1,4 +1,4 @@
-//! The service.
+//! The service that the layer returns.
 
 use std::mem;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tower_service::Service;
 use crate::plan::Plan;
 use crate::{ResponseBody, ResponseFuture};
 
-/// A limited service. Its error is that of the inner service: a denial is a response.
+/// A rate-limited service. It fails only if the inner service fails: a denial is a response.
 #[derive(Debug, Clone)]
 pub struct RateLimit<S> {
     inner: S,

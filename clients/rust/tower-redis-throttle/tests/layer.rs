@@ -1,4 +1,4 @@
-//! The layer over the public fake: responses, calls, and the release of leases.
+//! The layer over the fake server: responses, calls, and the release of leases.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -110,7 +110,7 @@ async fn answers_the_seventh_request_with_a_problem() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_a_closed_failure_with_503_and_marks_an_open_one_for_the_service() {
+async fn without_an_answer_a_denied_request_gets_503_and_an_allowed_one_is_marked() {
     let server = FakeServer::new();
     server.go_away();
     let closed = api().on_error(OnError::Deny).unwrap();
@@ -123,7 +123,7 @@ async fn answers_a_closed_failure_with_503_and_marks_an_open_one_for_the_service
     let service = built(builder.degraded_header("X-Degraded"));
     let served = answer(&service, request()).await;
     assert_eq!(served.body, json!({ "source": "error", "degraded": "1" }));
-    // A client's own value is removed while the server decides.
+    // A value that the client sent is removed when the server decides.
     server.recover();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
     let service = built(builder.degraded_header("X-Degraded"));
@@ -146,7 +146,7 @@ async fn inner_layer_keeps_the_degraded_header_of_an_outer_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_a_permanent_denial_with_413_and_a_mistake_with_500() {
+async fn answers_a_permanent_denial_with_413_and_a_rejected_command_with_500() {
     let server = FakeServer::new();
     let builder = RateLimitLayer::builder(server.limiter()).rule(api());
     let service = built(builder.cost(|request| request.header("x-cost").unwrap().parse().unwrap()));
@@ -187,7 +187,7 @@ async fn answers_a_request_without_a_key_with_400_or_the_anonymous_rule() {
     let service = built(builder().anonymous(anonymous));
     assert_eq!(statuses(&service, 2).await, [200, 429]);
     assert_eq!(server.calls()[1][1], "rl:anonymous:192.0.2.7");
-    // A request without an address has no key for the anonymous rule either.
+    // A request without a known address has no key for the anonymous rule either.
     let unknown = answer(&service, Request::builder()).await;
     assert_eq!(unknown.status.as_u16(), 400);
 }
@@ -255,7 +255,7 @@ async fn applies_skip_and_handler_and_header_styles() {
     assert_eq!((skipped.status.as_u16(), &skipped.body["source"]), (200, &Value::Null));
     assert_eq!(server.calls().len(), 0);
     let served = answer(&service, request()).await;
-    // A field that the service has set stays, once.
+    // A field that the service has set is kept, and not repeated.
     let limits: Vec<_> = served.headers.get_all("ratelimit-limit").iter().collect();
     assert_eq!(limits, ["7"]);
     assert_eq!(served.field("x-ratelimit-limit"), Some("1"));
@@ -306,7 +306,7 @@ async fn releases_the_lease_when_the_client_disconnects() {
     let service = RateLimitLayer::new(server.limiter(), jobs()).layer(Inner);
     drop(service.clone().oneshot(request().body(()).unwrap()).await.unwrap());
     assert_eq!(released(&server).await, 1);
-    // The client goes while the service works.
+    // The client disconnects while the service works.
     let slow = tower::service_fn(|_: Request<()>| {
         std::future::pending::<Result<Response<Full<Bytes>>, Infallible>>()
     });

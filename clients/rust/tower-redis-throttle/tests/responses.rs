@@ -1,4 +1,4 @@
-//! Edge cases of responses: their end, and the fields of other layers.
+//! Edge cases of responses: the end of the body, and the fields of other layers.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

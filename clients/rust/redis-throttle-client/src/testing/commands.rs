@@ -1,5 +1,5 @@
-//! The commands of a fake server: read, decided and stored by the engine, answered as the module
-//! answers.
+//! The commands of a fake server. The engine reads, decides and stores them; the replies are those
+//! of the module.
 
 use std::convert::Infallible;
 
@@ -24,7 +24,7 @@ use super::keys::{Effect, Keys, WrongType};
 
 const SLOTS: Slots = Slots::DEFAULT;
 
-/// The reason that a command is refused.
+/// The reason for which a command is refused.
 #[derive(Debug)]
 pub(super) enum Refused {
     Grammar(GrammarError),
@@ -93,7 +93,7 @@ impl Refused {
     }
 }
 
-/// One rule of a call.
+/// One rule of a command.
 struct Part<'a> {
     asked: Asked<'a>,
     /// Set only for the default rule of a policy.
@@ -105,7 +105,7 @@ impl<'a> Part<'a> {
         Self { asked, force: None }
     }
 
-    /// Reads the use of a policy. The fake has no policies, so only a default rule applies.
+    /// Reads the words of a policy call. The fake has no policies, so only a default rule applies.
     fn of_policy(usage: &Usage<'_>) -> Result<Self, Refused> {
         let request = usage.request(usage.default.ok_or(Refused::NoPolicy)?.with_slots(SLOTS))?;
         Ok(Self { asked: Asked::Units(request), force: Some(Force::Enforced) })
@@ -152,14 +152,14 @@ pub(super) fn run(keys: &mut Keys, now: Instant, words: &[&str]) -> Result<Value
     }
 }
 
-/// A call at one instant.
+/// A command at one instant.
 struct Call<'a> {
     keys: &'a mut Keys,
     now: Instant,
 }
 
 impl Call<'_> {
-    /// Decides one rule on one key. Stores nothing.
+    /// Decides one rule on one key, without storing anything.
     fn decide(&self, key: &[u8], part: &Part<'_>, mode: Mode) -> Decided {
         let Self { now, .. } = *self;
         match &part.asked {
@@ -182,7 +182,8 @@ impl Call<'_> {
         }
     }
 
-    /// Returns the state of a key; for a policy, `None` if the state is of another algorithm.
+    /// Returns the state of a key. For a policy's rule, `None` if the state is of another
+    /// algorithm.
     fn stored(&self, key: &[u8], part: &Part<'_>) -> Result<Option<State<'_>>, Refused> {
         let stored = self.keys.state(key, self.now)?;
         match (stored, &part.asked, part.force) {
@@ -199,7 +200,7 @@ impl Call<'_> {
         }
     }
 
-    /// Runs a call with one rule.
+    /// Runs a command with one rule.
     fn one(&mut self, key: &[u8], part: &Part<'_>, stores: bool) -> Result<Value, Refused> {
         let (row, effect) = self.decide(key, part, Mode::Take)?;
         if stores {
@@ -208,7 +209,7 @@ impl Call<'_> {
         Ok(row_reply(&row.decision, row.force))
     }
 
-    /// Runs a call with several rules.
+    /// Runs a command with several rules.
     fn all(&mut self, args: &[&[u8]], stores: bool) -> Result<Value, Refused> {
         if args.len() > 2 * RULES_MAX + 1 {
             return Err(GrammarError::TooManyRules.into());
@@ -282,10 +283,10 @@ impl Call<'_> {
     }
 }
 
-/// The row of one rule and its effect, or a refusal.
+/// The row of one rule and its effect, or the refusal of its command.
 type Decided = Result<(Row, Option<Effect>), Refused>;
 
-/// Reads a rule of `RL.ALL`.
+/// Reads one rule of `RL.ALL`.
 fn packed(words: &[u8]) -> Result<Part<'_>, Refused> {
     match packed_rule(words, SLOTS).and_then(Asked::in_full) {
         Err(GrammarError::UseNotHere) => Part::of_policy(&packed_usage(words)?.in_full()?),
@@ -309,7 +310,7 @@ fn array(integers: &[i64]) -> Value {
     Value::Array(integers.iter().copied().map(Value::Int).collect())
 }
 
-/// Returns the five integers of a reply.
+/// Returns the five integers that reply to a call.
 fn integers(decision: &Decision) -> [i64; 5] {
     let (allowed, retry_ms) = match decision.verdict {
         Verdict::Allowed { wait } => (1, ms(wait)),
@@ -341,7 +342,7 @@ fn rows_reply(rows: &[Row]) -> Value {
     reply.push(Value::Int(integer(at as u64 + 1)));
     reply.extend(rows.iter().map(|row| {
         let mut decision = row.decision;
-        // If the call is denied, a rule that allows it has no wait.
+        // In a denied call, a rule that would allow it reports no wait.
         if !allowed && decision.verdict.is_allowed() {
             decision.verdict = Verdict::ALLOWED;
         }

@@ -1,4 +1,4 @@
-//! The keys of a fake server, each with the expiry that the module gives it.
+//! The keys of a fake server. Each expires when the module would let it expire.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -9,7 +9,7 @@ use redis_throttle_engine::leases::{Grant, Holders};
 use redis_throttle_engine::state::{self, Change};
 use redis_throttle_engine::time::{Instant, Span};
 
-/// The key holds another type.
+/// The error for a key that holds another type.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WrongType;
 
@@ -26,11 +26,11 @@ struct Key {
 enum Value {
     /// The bytes of a state.
     State(Vec<u8>),
-    /// When the lease of each holder expires.
+    /// The expiry of each holder's lease.
     Holders(HashMap<Vec<u8>, Instant>),
 }
 
-/// The effect of a call on its key.
+/// The change that a command makes to its key.
 #[derive(Debug)]
 pub(super) enum Effect {
     Keep { change: Change, lapses_at: Instant, ttl_slack: Span },
@@ -40,7 +40,7 @@ pub(super) enum Effect {
 }
 
 impl Effect {
-    /// Encodes the change of a state; `None` when there is none.
+    /// Encodes the change of a state; `None` if the state does not change.
     pub fn of(next: &StateWrite<NewState<'_>>) -> Option<Self> {
         match next {
             StateWrite::Nothing => None,
@@ -55,7 +55,7 @@ impl Effect {
 }
 
 impl Key {
-    /// Sets the expiry, unless the current one is between `needed` and `latest`.
+    /// Sets the expiry to `relaxed`, unless the current one is between `needed` and `latest`.
     fn expire(&mut self, needed: Instant, relaxed: Instant, latest: Instant) {
         let serves = needed.as_ms_ceil()..=latest.as_ms_ceil();
         if !serves.contains(&self.expire_at_ms) {
@@ -85,7 +85,7 @@ impl Keys {
         }
     }
 
-    /// Returns the live holders of a key, as `me` sees them.
+    /// Returns the live holders of a key, from the point of view of the holder `me`.
     pub fn holders<'a>(
         &'a self,
         name: &[u8],
@@ -104,7 +104,7 @@ impl Keys {
         Ok(LiveHolders { live, me })
     }
 
-    /// Applies the effect of a call.
+    /// Applies the effect of a command.
     pub fn store(&mut self, name: &[u8], effect: Effect, now: Instant) {
         if self.live(name, now).is_none() {
             self.0.remove(name);
@@ -147,7 +147,8 @@ impl Keys {
     }
 }
 
-/// The live holders of leases in the order of their expiry, as one of them sees them.
+/// The live holders of leases, in the order of their expiry, from the point of view of the holder
+/// `me`.
 pub(super) struct LiveHolders<'a> {
     live: Vec<(Instant, &'a [u8])>,
     me: &'a [u8],

@@ -1,4 +1,4 @@
-//! Commands of the fake that a limiter cannot send itself.
+//! Tests of commands to the fake server that a limiter never sends.
 
 use redis::Value;
 use redis_throttle_engine::time::Instant;
@@ -7,7 +7,7 @@ use super::START;
 use super::commands::run;
 use super::keys::Keys;
 
-/// Runs a command a number of seconds after the start. Quoted words are one argument.
+/// Runs a command `second` seconds after the start of the clock. Quoted words are one argument.
 fn at(keys: &mut Keys, second: u64, line: &str) -> Result<Value, String> {
     let words: Vec<&str> = line
         .split('\'')

@@ -1,4 +1,4 @@
-//! The search for a back end over a slow network, and one that never succeeds.
+//! The search for a back end: over a slow network, and when it never succeeds.
 
 use std::sync::{Arc, Mutex};
 
@@ -57,10 +57,10 @@ async fn search_outlives_the_call_that_started_it() {
     assert_eq!(*far.asked.lock().unwrap(), ["FCALL rl_gcra"]);
 }
 
-/// A proxy over servers of which only one has the library, or a forbidden function: not temporary,
-/// and no reason to open a limit.
+/// Happens behind a proxy to several servers of which one has the library, or if a function is
+/// forbidden. The error is not temporary, so `on_error` must not decide.
 #[tokio::test(start_paused = true)]
-async fn reports_a_mistake_when_the_back_end_keeps_disappearing() {
+async fn returns_an_error_when_the_back_end_is_missing_again_after_each_search() {
     let far = Far { forgets: true, ..Far::default() };
     for backend in [Backend::Auto, Backend::Functions] {
         let options = Options::default().timeout_ms(10_000).backend(backend);
@@ -74,7 +74,7 @@ async fn reports_a_mistake_when_the_back_end_keeps_disappearing() {
     }
 }
 
-/// A server that answers each command as instructed, and records the commands.
+/// A server that answers each command with a given function, and records the commands.
 #[derive(Clone)]
 struct Told {
     answers: fn(&str, &str) -> Result<Value, RedisError>,
@@ -104,7 +104,7 @@ fn allowed() -> Result<Value, RedisError> {
 }
 
 #[tokio::test]
-async fn reports_a_mistake_when_a_command_is_renamed() {
+async fn returns_an_error_when_the_server_has_renamed_a_command() {
     // Without EVALSHA the script cannot run, even if EVAL works.
     let (limiter, server) = told(|name, _| match name {
         "EVAL" => Ok(Value::Okay),
@@ -115,7 +115,7 @@ async fn reports_a_mistake_when_a_command_is_renamed() {
         assert!(matches!(error, Error::Rejected { .. }), "{error}");
     }
     assert!(!server.asked.lock().unwrap().contains(&"EVAL".to_owned()));
-    // Commands outside the module have no other back end and need none.
+    // A command that is not one of the module's has no other back end.
     let (_, server) = told(|name, _| unknown(name));
     let functions = Options::default().backend(Backend::Functions);
     let limiter = Limiter::with_options(server.clone(), functions).unwrap();
@@ -141,7 +141,7 @@ async fn reports_noauth_without_sending_the_script() {
 }
 
 #[tokio::test]
-async fn reads_a_replica_without_the_library_by_the_script() {
+async fn uses_the_script_to_read_a_replica_that_lacks_the_library() {
     let (limiter, _) = told(|name, second| match (name, second) {
         ("FCALL", _) => refused("ERR Function not found"),
         ("FUNCTION", _) => refused("READONLY You can't write against a read only replica."),

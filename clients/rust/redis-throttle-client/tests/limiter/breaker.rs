@@ -7,7 +7,7 @@ use tokio::time::{Instant, advance};
 use crate::{api, ms, times};
 
 #[tokio::test(start_paused = true)]
-async fn pauses_after_five_failures_then_sends_one_probe() {
+async fn breaker_pauses_after_five_failures_then_sends_one_probe() {
     let server = FakeServer::new();
     let (limiter, api) = (server.limiter(), api());
     server.reply_with("OOM full");
@@ -26,7 +26,7 @@ async fn pauses_after_five_failures_then_sends_one_probe() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn breaker_follows_its_options() {
+async fn breaker_opens_and_closes_as_set_in_the_options() {
     let server = FakeServer::new();
     let options = Options::default().breaker_failures(2).breaker_pause_ms(50);
     let limiter = server.limiter_with(options).unwrap();

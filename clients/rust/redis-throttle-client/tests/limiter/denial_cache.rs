@@ -29,7 +29,7 @@ async fn caches_a_denial_until_it_expires() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sends_every_call_without_the_cache() {
+async fn sends_every_call_when_the_cache_is_off() {
     let server = FakeServer::new();
     times(&server.limiter(), &api(), 9).await;
     assert_eq!(server.calls().len(), 9);

@@ -1,4 +1,4 @@
-//! Calls without an answer.
+//! Calls that get no answer from the server.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{Backend, Error, OnError, Options, Rule, Source};
@@ -23,7 +23,7 @@ async fn call_is_sent_once_and_ends_after_100_ms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_closed_rule_denies_without_an_answer() {
+async fn rule_with_on_error_deny_denies_without_an_answer() {
     let server = FakeServer::new();
     server.go_away();
     let closed = api().on_error(OnError::Deny).unwrap();
@@ -33,7 +33,7 @@ async fn a_closed_rule_denies_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_enforces_its_share() {
+async fn on_error_local_enforces_the_local_share() {
     let server = FakeServer::new();
     server.go_away();
     let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
@@ -51,7 +51,7 @@ async fn local_enforces_its_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_share_is_one_by_default_and_stretches_the_window_below_one_unit() {
+async fn local_share_is_one_by_default_and_lengthens_a_window_below_one_unit() {
     let server = FakeServer::new();
     server.go_away();
     let limiter = server.limiter();
@@ -64,7 +64,7 @@ async fn local_share_is_one_by_default_and_stretches_the_window_below_one_unit()
 }
 
 #[tokio::test(start_paused = true)]
-async fn cost_above_the_local_share_is_denied_with_a_retry() {
+async fn cost_above_the_local_share_is_denied_with_a_retry_time() {
     let server = FakeServer::new();
     server.go_away();
     let rule = Rule::gcra("api", 60, 60, "60s").unwrap().on_error(OnError::Local).unwrap();
@@ -75,7 +75,7 @@ async fn cost_above_the_local_share_is_denied_with_a_retry() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn local_takes_nothing_for_a_peek_or_when_another_rule_denies() {
+async fn local_fallback_takes_nothing_for_a_peek_or_when_another_rule_denies() {
     let server = FakeServer::new();
     server.go_away();
     let local = |rule: Result<Rule, Error>| rule.unwrap().on_error(OnError::Local).unwrap();
@@ -92,7 +92,7 @@ async fn local_takes_nothing_for_a_peek_or_when_another_rule_denies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_policy_falls_back_to_its_default() {
+async fn policy_falls_back_to_its_default_rule_without_an_answer() {
     let server = FakeServer::new();
     server.go_away();
     let default = Rule::gcra("x", 2, 1, "1s").unwrap();
@@ -102,7 +102,7 @@ async fn a_policy_falls_back_to_its_default() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strictest_of_several_rules_decides_without_an_answer() {
+async fn strictest_on_error_of_several_rules_decides_without_an_answer() {
     let server = FakeServer::new();
     server.go_away();
     let (api, day) = (api(), Rule::fixed("day", 9, "1d").unwrap());
@@ -113,7 +113,7 @@ async fn strictest_of_several_rules_decides_without_an_answer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rule_without_on_error_follows_its_limiter() {
+async fn rule_without_on_error_uses_that_of_the_limiter() {
     let server = FakeServer::new();
     server.go_away();
     let (silent, open) = (api(), api().on_error(OnError::Allow).unwrap());
@@ -130,7 +130,7 @@ async fn rule_without_on_error_follows_its_limiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistake_is_an_error_under_every_on_error_and_counted_apart() {
+async fn rejected_command_is_an_error_under_every_on_error_and_counted_as_a_mistake() {
     let server = FakeServer::new();
     let limiter = server.limiter_with(Options::default().backend(Backend::Module)).unwrap();
     for reply in ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x", "NOPOLICY x"] {
@@ -140,7 +140,7 @@ async fn mistake_is_an_error_under_every_on_error_and_counted_apart() {
             assert!(matches!(error, Error::Rejected { .. }), "{error}");
         }
     }
-    // A mistake does not open the circuit breaker either.
+    // A rejected command does not open the circuit breaker either.
     assert_eq!((limiter.counters().mistakes, server.calls().len() as u64), (8, 8));
     server.reply_with("ERR unknown command 'RL.GCRA'");
     let error = limiter.check(api().of("42")).await.unwrap_err().to_string();
@@ -148,7 +148,7 @@ async fn mistake_is_an_error_under_every_on_error_and_counted_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn calls_without_on_error_return_unavailable() {
+async fn calls_to_which_on_error_does_not_apply_return_unavailable() {
     let server = FakeServer::new();
     server.go_away();
     let (limiter, api) = (server.limiter(), api());

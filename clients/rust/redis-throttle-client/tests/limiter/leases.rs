@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::{api, commands, ms};
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_renews_itself_until_it_is_released() {
+async fn lease_renews_itself_until_it_is_released() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42").id("job-1")).await.unwrap();
@@ -48,12 +48,12 @@ async fn loses_a_lease_one_ttl_after_the_last_answered_renewal() {
     let began = Instant::now();
     held.lost().await;
     assert!(!held.held());
-    // Renewed at 20 s, so it lasts 60 s more.
+    // The lease was renewed at 20 s, so it lasts 60 s from then.
     assert_eq!(began.elapsed(), ms(59_999));
 }
 
 #[tokio::test(start_paused = true)]
-async fn loses_a_lease_when_a_renewal_finds_none() {
+async fn lease_is_lost_when_a_renewal_reports_it_missing() {
     let server = FakeServer::new();
     let (limiter, jobs) = (server.limiter(), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42")).await.unwrap();
@@ -74,7 +74,7 @@ async fn releases_a_lease_when_its_answer_is_lost() {
     assert!(held.held() && held.decision().degraded);
     tokio::time::sleep(ms(200)).await;
     assert_eq!(commands(&server), ["RL.LEASE", "RL.RELEASE"]);
-    // A permit is also released if its caller gives up before the answer.
+    // A permit is also released if its caller gives up before the answer arrives.
     let given_up = tokio::time::timeout(ms(1), limiter.lease(jobs.of("42"))).await;
     assert!(given_up.is_err());
     tokio::time::sleep(ms(200)).await;
@@ -85,7 +85,7 @@ async fn releases_a_lease_when_its_answer_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn denies_a_closed_lease_without_a_server_and_refuses_to_check_a_lease() {
+async fn lease_with_on_error_deny_is_denied_without_a_server_and_check_rejects_leases() {
     let server = FakeServer::new();
     let jobs = Rule::lease("jobs", 1, "60s").unwrap();
     let error = server.limiter().check(jobs.of("42")).await.unwrap_err();

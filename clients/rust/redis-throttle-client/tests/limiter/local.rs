@@ -1,4 +1,4 @@
-//! The local fallback, compared with the engine behind the fake.
+//! The local fallback compared with the engine in the fake server.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{OnError, Rule, Source};
@@ -7,7 +7,7 @@ use tokio::time::advance;
 use crate::ms;
 
 #[tokio::test(start_paused = true)]
-async fn local_limiter_decides_as_the_engine_on_one_schedule() {
+async fn local_limiter_decides_as_the_engine_does_on_the_same_schedule() {
     for rule in [
         Rule::gcra("api", 6, 10, "60s").unwrap(),
         Rule::gcra("odd", 5, 7, "1s").unwrap(),

@@ -1,4 +1,4 @@
-//! The limiter without a server: every option, over the public fake and a simulated clock.
+//! The limiter without a real server: every option, over the fake server and a simulated clock.
 
 mod backends;
 mod breaker;

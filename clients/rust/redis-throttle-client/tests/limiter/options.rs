@@ -1,4 +1,4 @@
-//! The hook, the keys, and the checks of options.
+//! The hook, the keys, and the validation of options.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -68,7 +68,7 @@ async fn prefetch_of_a_rule_overrides_that_of_the_limiter() {
     assert!(matches!(jobs, Error::InvalidArgument { argument: "prefetch", .. }), "{jobs}");
 }
 
-/// A customer's plan changed, and its rule kept the name.
+/// Happens when a customer's plan changes and the new rule has the name of the old one.
 #[tokio::test(start_paused = true)]
 async fn does_not_use_permits_of_another_rule_with_the_same_name() {
     let server = FakeServer::new();
@@ -107,7 +107,7 @@ async fn close_refunds_unused_permits_but_not_expired_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn does_not_prefetch_under_rules_without_partial_calls() {
+async fn does_not_prefetch_under_rules_that_allow_no_partial_calls() {
     let server = FakeServer::new();
     let limiter = prefetching(&server, 4);
     let queue = Rule::leaky_bucket("q", 9, 9, "9s").unwrap();
@@ -146,13 +146,13 @@ async fn concurrent_calls_share_fetches_and_stay_within_the_limit() {
     let server = FakeServer::new();
     let found = at_once(&prefetching(&server, 4), &api(), 100).await;
     assert_eq!(found.iter().filter(|decision| decision.allowed).count(), 6);
-    // Each fetch serves four callers; callers without their promised permit fetch again.
+    // Each fetch serves four callers. Callers whose promised permit does not arrive fetch again.
     assert_eq!(server.calls().len(), 26);
 }
 
-/// The round trip is more than half of the timeout, so no caller could wait for two.
+/// The round trip takes more than half of the timeout, so a caller could not wait for two fetches.
 #[tokio::test(start_paused = true)]
-async fn burst_over_a_slow_link_waits_for_one_fetch_per_call() {
+async fn each_call_of_a_burst_over_a_slow_link_waits_for_one_fetch() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
     let hot = Rule::fixed("hot", 100, "1h").unwrap();
@@ -168,7 +168,7 @@ async fn burst_over_a_slow_link_waits_for_one_fetch_per_call() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn waiter_without_its_permit_fetches_again() {
+async fn waiter_fetches_again_when_its_permit_does_not_arrive() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10).timeout_ms(200));
     let few = Rule::fixed("few", 3, "1h").unwrap();
@@ -178,9 +178,9 @@ async fn waiter_without_its_permit_fetches_again() {
     assert_eq!(server.calls().len(), 2);
 }
 
-/// The server did answer, so `on_error` must not allow the callers without a permit.
+/// The server did answer, so `on_error` must not allow callers whose permit does not arrive.
 #[tokio::test(start_paused = true)]
-async fn waiter_without_its_permit_is_denied_when_no_time_is_left() {
+async fn waiter_is_denied_when_its_permit_does_not_arrive_and_no_time_is_left() {
     let server = FakeServer::new();
     let limiter = far(&server, Options::default().prefetch(10));
     for (few, retry_ms) in [
@@ -212,7 +212,7 @@ fn runtime() -> Runtime {
     builder.enable_time().start_paused(true).build().unwrap()
 }
 
-/// As with a limiter shared by several tests.
+/// Happens when several tests, each with its own runtime, share a limiter.
 #[test]
 fn fetch_ends_with_its_runtime() {
     let server = FakeServer::new();
@@ -227,7 +227,7 @@ fn fetch_ends_with_its_runtime() {
     assert_eq!(found.source, Source::Server);
 }
 
-/// As with a thread that runs async code only now and then.
+/// Happens when a thread runs async code only now and then.
 #[test]
 fn does_not_wait_for_a_fetch_of_an_idle_runtime() {
     let server = FakeServer::new();
@@ -289,7 +289,7 @@ async fn forget_drops_pending_permits() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn mistake_reaches_every_waiter_and_counts_for_each() {
+async fn rejected_fetch_returns_its_error_to_every_waiter_and_counts_it_for_each() {
     let server = FakeServer::new();
     server.reply_with("WRONGTYPE no");
     let limiter = far(&server, Options::default().prefetch(4));
@@ -299,7 +299,7 @@ async fn mistake_reaches_every_waiter_and_counts_for_each() {
     assert_eq!((server.calls().len(), limiter.counters().mistakes), (1, 2));
 }
 
-/// A user's own connection that panics.
+/// An application's own connection that panics.
 struct Broken;
 
 impl Connection for Broken {

@@ -24,7 +24,7 @@ impl Connection for SlowServer {
     }
 }
 
-/// A server where another client always takes the permit first.
+/// A server on which another client always takes the first permit.
 struct Busy(FakeServer);
 
 impl Connection for Busy {
@@ -133,7 +133,7 @@ async fn wait_ends_when_the_next_sleep_would_exceed_its_bound() {
 // -- without an answer --
 
 #[tokio::test(start_paused = true)]
-async fn local_fractional_rate_loses_no_units() {
+async fn local_limiter_with_a_fractional_rate_loses_no_units() {
     let server = FakeServer::new();
     server.go_away();
     let limiter = server.limiter();
@@ -152,11 +152,11 @@ async fn local_fractional_rate_loses_no_units() {
 // -- the denial cache --
 
 #[tokio::test(start_paused = true)]
-async fn cached_denial_counts_from_before_its_request() {
+async fn cached_denial_is_timed_from_before_its_request() {
     let server = SlowServer(FakeServer::new());
     let limiter = Limiter::with_options(server, Options::default().denial_cache(9)).unwrap();
     let denied = times(&limiter, &one(), 2).await.pop().unwrap();
-    // The server decided 50 ms ago.
+    // The server decided 50 ms before.
     advance(ms(denied.retry_after_ms.unsigned_abs() - 51)).await;
     assert_eq!(times(&limiter, &one(), 1).await[0].source, Source::Local);
     advance(ms(1)).await;
@@ -197,7 +197,7 @@ async fn forget_and_refund_remove_a_pending_denial() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn permanent_denial_takes_no_place_in_the_cache() {
+async fn permanent_denial_is_not_cached() {
     let limiter = caching(&FakeServer::new(), 1);
     times(&limiter, &one(), 2).await;
     assert!(limiter.check(one().of("x").cost(2)).await.unwrap().never());
@@ -205,7 +205,7 @@ async fn permanent_denial_takes_no_place_in_the_cache() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn denied_lease_is_requested_again() {
+async fn denied_lease_is_requested_again_and_not_cached() {
     let server = FakeServer::new();
     let (limiter, jobs) = (caching(&server, 9), Rule::lease("jobs", 1, "60s").unwrap());
     let held = limiter.lease(jobs.of("42").id("a")).await.unwrap();
@@ -304,7 +304,7 @@ async fn tag_is_in_every_key_of_its_call() {
 
 // -- bounds of memory --
 
-/// One more than the maximum number of keys with permits or local states.
+/// One more than the maximum number of keys with prefetched permits or local state.
 const SUBJECTS: usize = 10_001;
 
 #[tokio::test(start_paused = true)]

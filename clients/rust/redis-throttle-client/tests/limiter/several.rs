@@ -1,4 +1,4 @@
-//! Functions that make more than one call: `check_each` and `wait`.
+//! Methods that make more than one call: `check_each` and `wait`.
 
 use redis_throttle_client::testing::FakeServer;
 use redis_throttle_client::{OnError, Rule};

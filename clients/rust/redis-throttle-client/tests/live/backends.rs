@@ -13,7 +13,7 @@ async fn limiter(server: &Server, backend: Backend) -> Limiter {
     Limiter::with_options(server.connect().await, patient().backend(backend)).unwrap()
 }
 
-/// Connects as a user with all permissions but these.
+/// Connects as a user with all permissions but the given ones.
 async fn without(server: &Server, rights: &[&str]) -> MultiplexedConnection {
     let user = ["ACL", "SETUSER", "app", "on", ">secret", "~*", "&*", "+@all"];
     server.run(&[&user, rights].concat()).await;
@@ -21,7 +21,7 @@ async fn without(server: &Server, rights: &[&str]) -> MultiplexedConnection {
     redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
 }
 
-/// Returns the units left, which show how often a call was counted.
+/// Returns the number of units left, which shows how often a call was counted.
 async fn left(limiter: &Limiter) -> u64 {
     let decision = limiter.check(api().of("42")).await.unwrap();
     assert_eq!(decision.source, Source::Server);
@@ -62,7 +62,7 @@ async fn sends_calls_only_to_the_selected_back_end() {
     assert_eq!(old.calls("eval").await, 0);
 }
 
-/// Counts all commands that a limiter may send.
+/// Counts all commands of a limiter that reached the server.
 async fn asked(server: &Server) -> u64 {
     let mut asked = 0;
     for command in ["rl.gcra", "rl.peek", "fcall", "fcall_ro", "function|load", "eval", "evalsha"] {
@@ -72,7 +72,7 @@ async fn asked(server: &Server) -> u64 {
 }
 
 #[tokio::test]
-async fn call_is_one_command_after_the_search() {
+async fn call_takes_one_command_after_the_search() {
     for backend in [Backend::Module, Backend::Functions, Backend::Script] {
         let server = Server::of(backend, &[]).await;
         let limiter = limiter(&server, Backend::Auto).await;
@@ -96,7 +96,7 @@ async fn loads_a_flushed_library_again_and_counts_the_call_once() {
         server.run(&["SCRIPT", "FLUSH"]).await;
         assert_eq!(left(&limiter).await, 4);
         assert_eq!(limiter.ready().await.unwrap(), backend);
-        // Concurrent calls find it together.
+        // Concurrent calls share one search.
         server.run(&["FUNCTION", "FLUSH"]).await;
         server.run(&["SCRIPT", "FLUSH"]).await;
         let hundred = Rule::gcra("hundred", 100, 1, "1h").unwrap();
@@ -147,7 +147,7 @@ async fn uses_the_script_for_a_user_without_functions() {
 }
 
 #[tokio::test]
-async fn reports_a_mistake_when_the_user_may_not_call_the_module() {
+async fn returns_an_error_when_the_user_may_not_call_the_module() {
     let server = Server::of(Backend::Module, &[]).await;
     let connection = without(&server, &["-rl.gcra", "-rl.peek"]).await;
     let limiter = Limiter::with_options(connection, patient()).unwrap();
@@ -155,7 +155,7 @@ async fn reports_a_mistake_when_the_user_may_not_call_the_module() {
     let error = limiter.check(open.of("42")).await.unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error}");
     assert_eq!(version(&server).await, None);
-    // Another back end, found before, does not answer in its place either.
+    // A back end found earlier does not answer in its place either.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     left(&limiter).await;
@@ -184,8 +184,8 @@ async fn finds_another_back_end_after_the_server_changes() {
 }
 
 #[tokio::test]
-async fn uses_the_module_after_a_restart_with_it() {
-    // The library is restored with the data, so no call would be refused.
+async fn uses_the_module_after_the_server_restarts_with_it() {
+    // The server restores the library with its data, so no call would fail for lack of it.
     let mut server = Server::of(Backend::Functions, &[]).await;
     let limiter = Limiter::with_options(manager(&server.url()), options()).unwrap();
     assert_eq!(left(&limiter).await, 5);

@@ -83,7 +83,7 @@ async fn sends_every_call_to_the_right_node() {
     for subject in 0..60 {
         assert_eq!(source(&limiter, &api, &subject.to_string()).await, Source::Server);
     }
-    // No node served all calls.
+    // No single node served all calls.
     let mut decided = Vec::new();
     for node in &nodes {
         decided.push(node.decided("rl.gcra").await);
@@ -101,7 +101,7 @@ async fn sends_every_call_to_the_right_node() {
         assert!(limiter.check_all(&both, Some(tag)).await.unwrap().allowed);
     }
     assert_eq!(sum_decided(&nodes, "rl.all").await - decided, 4);
-    // Without a tag, the keys are in two slots: a mistake with an error.
+    // Without a tag, the keys are in two slots, and the server rejects the call.
     let apart = limiter.check_all(&both, None).await.unwrap_err();
     assert!(matches!(apart, Error::Rejected { .. }), "{apart}");
 
@@ -120,7 +120,7 @@ async fn sends_every_call_to_the_right_node() {
     assert_eq!(moved(&nodes).await, before);
 }
 
-/// The back end found by a concurrent call may be that of another node.
+/// The back end that a concurrent call finds may be that of another node.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn loads_a_library_flushed_on_all_nodes_during_concurrent_calls() {
     let nodes = three_nodes().await;
@@ -134,7 +134,7 @@ async fn loads_a_library_flushed_on_all_nodes_during_concurrent_calls() {
             }
             node.run(&["SCRIPT", "FLUSH"]).await;
         }
-        // Also with a client that does not know the slots yet.
+        // The same with a client that does not know the slots yet.
         let cold = Cluster::new(ClusterClient::builder([nodes[0].url()])).unwrap();
         let cold = Limiter::with_options(cold, options()).unwrap();
         let limiter = if round % 2 == 0 { &warm } else { &cold };
@@ -170,19 +170,19 @@ async fn follows_a_moved_slot_with_one_redirection() {
     let slot: u16 = to.ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
     let identity: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
     for node in &nodes {
-        // A node with the key would refuse to give its slot away.
+        // A node that has the key would refuse to give its slot away.
         let _: redis::RedisResult<redis::Value> = node.ask(&["FLUSHALL"]).await;
         node.run(&["CLUSTER", "SETSLOT", &slot.to_string(), "NODE", &identity]).await;
     }
     assert_eq!(source(&limiter, &api, "moves").await, Source::Server);
     assert_eq!(moved(&nodes).await - before - asked, 1);
-    // The driver updates its slots in the background; then nothing is redirected any more.
+    // The driver updates its slots in the background. From then on, no call is redirected.
     until("the new owner is known", async || {
         let before = moved(&nodes).await;
         source(&limiter, &api, "moves").await == Source::Server && moved(&nodes).await == before
     })
     .await;
-    // A key in migration is served by the importing node.
+    // A key whose slot is being migrated is served by the importing node.
     let owner: String = to.ask(&["CLUSTER", "MYID"]).await.unwrap();
     let mut other = &nodes[0];
     for node in &nodes {
@@ -246,7 +246,7 @@ async fn decides_again_after_a_failover() {
         source(&limiter, &api, "f").await == Source::Server
     })
     .await;
-    // The driver needs time to connect to it; from then on nothing is redirected.
+    // The driver needs time to connect to the replica. From then on, no call is redirected.
     nodes.push(replica);
     let undisturbed = async || {
         let before = moved(&nodes).await;
@@ -287,7 +287,7 @@ async fn does_not_repeat_a_call_when_its_connection_breaks() {
         node.run(&["CLIENT", "UNPAUSE"]).await;
     }
     assert_eq!(call.await.unwrap(), Source::Error);
-    // It was killed before it ran, and nothing of it can still run.
+    // The call was killed before it ran, so it cannot have counted.
     let mut left = None;
     until("it decides again", async || {
         let status = limiter.peek(rule.of("42").cost(0)).await.unwrap();

@@ -1,4 +1,4 @@
-//! A proxy that loses the answers to some calls, and their connection with them.
+//! A proxy that drops the answers to some calls and closes their connections.
 
 use redis_throttle_client::{Backend, Limiter, Rule, Source};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,7 +18,7 @@ async fn cutting(to: u16) -> u16 {
         let mut answered = 0;
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
-            // Count up, so that each step of a search is lost once.
+            // Use each number in turn, so that the answer to each step of a search is lost once.
             answered = (answered + 1) % ANSWERED_MAX;
             tokio::spawn(lead(client, server, answered + 1));
         }
@@ -26,7 +26,7 @@ async fn cutting(to: u16) -> u16 {
     port
 }
 
-/// Forwards both ways until the answer to a call that decides or loads is lost.
+/// Forwards both ways, until it drops the answer to a call that decides or loads.
 async fn lead(mut client: TcpStream, mut server: TcpStream, mut until: usize) {
     let (mut request, mut reply) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {

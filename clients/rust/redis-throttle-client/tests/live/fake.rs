@@ -1,4 +1,4 @@
-//! The public fake compared with the server, on the same schedules.
+//! The fake server compared with a real server, on the same schedules.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use tokio::time::{Instant, advance};
 use crate::limiter;
 use crate::server::{Server, backend};
 
-/// Returns the fields that both must share. The source differs.
+/// Returns the fields that must be equal on both servers. The source differs.
 fn told(decision: &Decision) -> (bool, u64, u64, i64, u64, String) {
     let Decision { allowed, limit, remaining, retry_after_ms, reset_after_ms, rule, .. } = decision;
     (*allowed, *limit, *remaining, *retry_after_ms, *reset_after_ms, rule.to_string())
@@ -50,7 +50,7 @@ async fn fake_decides_as_the_module() {
         Rule::sliding_log("sg", 5, "10s").unwrap(),
     ];
     for rule in rules {
-        // The fake runs first: a paused clock stands still only while no task waits for a socket.
+        // The fake goes first: a paused clock advances by itself while a task waits for a socket.
         tokio::time::pause();
         let imitated = FakeServer::new().limiter();
         let mut imitations = Vec::new();
@@ -139,7 +139,7 @@ fn every_kind_of_rule() -> Vec<Rule> {
     ]
 }
 
-/// Runs calls of every kind; the exchanges record their results.
+/// Runs calls of every kind. The recorder stores their replies.
 async fn run_at_random(recorder: &Recorder, random: &mut Random) {
     let limiter = Limiter::new(recorder.clone());
     let options = Options::default().prefetch(3);
@@ -200,14 +200,14 @@ async fn fake_sends_the_replies_of_the_module_on_random_schedules() {
             let reply: Result<Value, _> = command.query_async(&mut connection).await;
             let reply = reply.map_err(|error| error.to_string());
             let context = (seed, at, exchange.at, &exchange.words);
-            // A server's keys expire on the real clock, so DEL may find a key that has expired
-            // here.
+            // On the server, keys expire by the real clock, so DEL may find a key that has expired
+            // in the fake.
             if exchange.words[0] != "DEL" {
                 assert_eq!(exchange.reply, reply, "{context:?}");
             }
             *commands.entry(exchange.words[0].clone()).or_insert(0) += 1;
         }
     }
-    // Every command that a limiter sends was compared, each of them many times.
+    // The comparison covers every command that a limiter sends, each many times.
     assert!(commands.len() == 17 && commands.values().all(|count| *count > 9), "{commands:?}");
 }

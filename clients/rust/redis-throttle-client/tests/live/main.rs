@@ -146,7 +146,7 @@ async fn close_refunds_unused_permits() {
 }
 
 #[tokio::test]
-async fn mistake_is_an_error_under_an_open_rule() {
+async fn rejected_command_is_an_error_under_a_rule_with_on_error_allow() {
     let server = Server::start().await;
     let limiter_there = limiter(&server).await;
     server.run(&["SET", "rl:api:42", "text"]).await;

@@ -1,7 +1,7 @@
-//! Real servers, started and ended here by their process ids: with the module, or with what its
-//! library needs, depending on `$RL_BACKEND`.
+//! Starts and stops real servers by their process ids: with the module, or as its function library
+//! or script needs it, depending on `$RL_BACKEND`.
 
-// Several test programs share this file, and each uses a part of it.
+// Several test programs include this file, and each uses a part of it.
 #![allow(dead_code)]
 
 use std::env;
@@ -19,7 +19,7 @@ use redis_throttle_client::Backend;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
-/// The time of the frozen clock.
+/// The time at which the clock is frozen, in Unix microseconds.
 const START_US: i64 = 1_700_000_000_000_000;
 
 /// Returns the back end under test: `$RL_BACKEND`, or the module.
@@ -51,7 +51,7 @@ fn program() -> PathBuf {
     servers.max().unwrap_or_else(|| "redis-server".into())
 }
 
-/// Compiles, once, the library that shows a server the test's time; its source explains it.
+/// Compiles, once, a library that is preloaded into the server and gives it the test's time.
 fn clock_library() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -67,7 +67,7 @@ fn clock_library() -> &'static Path {
     })
 }
 
-/// Finds a free port with room for the cluster bus, 10,000 above.
+/// Finds a free port below 55,000: the cluster bus uses the port 10,000 above.
 fn free_port() -> u16 {
     loop {
         let probe = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -78,7 +78,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// Returns the options of a server with what a back end needs.
+/// Returns the server options that a back end needs.
 fn needed(backend: Backend) -> Vec<String> {
     let renamed = ["FCALL", "FCALL_RO", "FUNCTION"].map(|name| ["--rename-command", name, ""]);
     let path = module();
@@ -116,8 +116,8 @@ impl Server {
         Self::of(Backend::Functions, options).await
     }
 
-    /// Starts a server with what a back end needs, and no back end that takes precedence. The
-    /// script is for servers older than functions.
+    /// Starts a server for which `backend` is the first available one. For the script, functions
+    /// are disabled, as on an older server.
     pub async fn of(backend: Backend, options: &[&str]) -> Self {
         let options = options.iter().copied().map(str::to_owned).chain(needed(backend)).collect();
         let folder = TempDir::new().expect("a folder");
@@ -130,13 +130,13 @@ impl Server {
         server
     }
 
-    /// Starts the ended server again on the same port, with what another back end needs.
+    /// Restarts the stopped server on the same port, configured for another back end.
     pub async fn become_one_of(&mut self, backend: Backend) {
         self.options = needed(backend);
         self.begin().await;
     }
 
-    /// Starts the server, empty, on its port.
+    /// Starts the server, without data, on its port.
     pub async fn begin(&mut self) {
         let log = File::create(self.folder.path().join("log")).expect("a log");
         let mut command = Command::new(program());
@@ -155,7 +155,7 @@ impl Server {
         until("the server answers", async || ping(port).await.is_ok()).await;
     }
 
-    /// Ends the server and waits for its exit.
+    /// Stops the server and waits for its exit.
     pub fn end(&mut self) {
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
@@ -176,13 +176,13 @@ impl Server {
         client.get_multiplexed_async_connection_with_config(&patient).await.expect("a connection")
     }
 
-    /// Blocks the server for two seconds from now on; the task ends with the block.
+    /// Blocks the server for two seconds from now on. The returned task then ends.
     pub async fn hang(&self) -> JoinHandle<RedisResult<()>> {
         let (other, mut sleeping) = (self.connect().await, self.connect().await);
         let mut sleep = redis::cmd("DEBUG");
         sleep.arg("SLEEP").arg("2");
         let slept = tokio::spawn(async move { sleep.exec_async(&mut sleeping).await });
-        // It hangs once another client waits longer than an answer takes.
+        // The server is blocked when another client gets no answer within 50 ms.
         let hangs = async || {
             let (mut other, ping) = (other.clone(), redis::cmd("PING"));
             let pong = ping.exec_async(&mut other);
@@ -192,7 +192,7 @@ impl Server {
         slept
     }
 
-    /// Sends a command of the test and returns the reply.
+    /// Sends a command and returns the reply.
     pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> RedisResult<T> {
         let mut command = redis::cmd(words[0]);
         command.arg(&words[1..]).query_async(&mut self.connect().await).await
@@ -202,7 +202,7 @@ impl Server {
         let _: redis::Value = self.ask(words).await.expect("an answer");
     }
 
-    /// Empties the server and freezes its clock.
+    /// Deletes all data and freezes the clock.
     pub async fn freeze(&self) {
         self.run(&["FLUSHALL"]).await;
         self.freeze_at(START_US).await;
@@ -244,7 +244,7 @@ impl Server {
         number.flatten().unwrap_or(0)
     }
 
-    /// Counts the calls of a command of the module, or of its equivalent without the module.
+    /// Counts the calls of one of the module's commands, or of its equivalent in the library.
     pub async fn decided(&self, command: &str) -> u64 {
         match backend() {
             Backend::Functions => self.calls("fcall").await,

@@ -92,7 +92,7 @@ async fn functions_decide_without_the_module() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rules_follow_their_on_error() {
+async fn rules_without_an_answer_follow_their_on_error() {
     let server = FakeServer::new();
     server.go_away();
     let (limiter, [login, search]) = (server.limiter(), without_an_answer::rules().unwrap());
@@ -107,7 +107,7 @@ async fn rules_follow_their_on_error() {
 async fn service_answers_the_eleventh_request_with_429() {
     let service = service::service(FakeServer::new().limiter()).unwrap();
     let peer: SocketAddr = (IpAddr::from([192, 0, 2, 7]), 4711).into();
-    // As a connection from that peer.
+    // The service sees a connection from that peer.
     let connected = service.oneshot(Connected(peer)).await.unwrap();
     for wanted in [200; 10].into_iter().chain([429]) {
         let request = Request::builder().uri("/").body(axum::body::Body::empty()).unwrap();
