@@ -1,7 +1,7 @@
 /**
  * The address of a client: the peer's, or behind trusted proxies the rightmost address of
- * `X-Forwarded-For` that is not a trusted proxy. Never the leftmost, which the client writes
- * itself.
+ * `X-Forwarded-For` that is not a trusted proxy. The leftmost address is not used as it is, because
+ * the client can write anything there.
  */
 import { BlockList, isIP, isIPv4 } from 'node:net';
 import { ArgumentError } from './errors.js';
@@ -32,8 +32,8 @@ export class ClientAddress {
   }
 
   /**
-   * Returns the address as a subject, an IPv6 address cut to its /64; undefined if there is none,
-   * or if a trusted proxy sends an entry that is not an address.
+   * Returns the client's address as a subject; for IPv6, its /64 network. Undefined if there is no
+   * address, or if a trusted proxy sends an entry that is not an address.
    *
    * @param peer The socket's remote address.
    * @param forwarded All `X-Forwarded-For` fields, in their order.
@@ -57,9 +57,7 @@ export class ClientAddress {
   }
 }
 
-/**
- * Returns the address in Node's form, without port, brackets and zone, `::ffff:a.b.c.d` as IPv4.
- */
+/** Returns an address in Node's form: without port, brackets and zone; `::ffff:a.b.c.d` as IPv4. */
 function plain(text: string): string | undefined {
   const [, inBrackets, beforePort, port = '0'] =
     /^(?:\[([^\]]*)\]|([\d.]+))(?::(\d{1,5}))?$/.exec(text) ?? [];
@@ -77,7 +75,7 @@ function plain(text: string): string | undefined {
   return [high >> 8, high & 255, low >> 8, low & 255].join('.');
 }
 
-/** Cuts an IPv6 address to its /64, all of which belongs to one client: `2001:db8:1:2::/64`. */
+/** Returns an IPv6 address as its /64 network, which belongs to one client: `2001:db8:1:2::/64`. */
 function cut(address: string): string {
   if (isIPv4(address)) return address;
   const [head = '', tail] = address.split('::');

@@ -1,7 +1,7 @@
 /**
- * The algorithms, as pure functions of a state and an instant. `onError: 'local'` and the fake for
- * tests decide by them. Instants are in microseconds; all numbers are integers, rounded to the side
- * that keeps the limit.
+ * The algorithms, as pure functions of a state and an instant. `onError: 'local'` and the fake
+ * server use them. Instants are in microseconds. All numbers are integers. They are rounded so that
+ * the limit is never exceeded.
  */
 import { microseconds, type Rule, type RuleKind } from './rules.js';
 
@@ -19,11 +19,11 @@ export interface Verdict<State> {
 export interface Algorithm<State = unknown> {
   decide(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
   /**
-   * Takes units even if they are not left. The wait is until the debt is paid. Cost 0 only reports
-   * the debt.
+   * Takes units even if that many are not left. The wait in the verdict is until the debt is paid.
+   * Cost 0 only reports the debt.
    */
   charge(state: State | undefined, nowUs: bigint, cost: number): Verdict<State>;
-  /** Gives units back; returns undefined if nothing is used any more. */
+  /** Gives units back. Returns undefined if no units are in use any more. */
   refund(state: State, nowUs: bigint, cost: number): State | undefined;
 }
 
@@ -31,7 +31,10 @@ const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
 const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
 
-/** Returns the algorithm for `share` of a rule. Below one unit the time gets longer instead. */
+/**
+ * Returns the algorithm for a `share` of a rule. A share below one unit becomes one unit in more
+ * time.
+ */
 export function algorithmOf(rule: Rule, share = 1): Algorithm {
   const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
   const kind = (rule.fallback ?? rule).kind;
@@ -49,12 +52,12 @@ export function algorithmOf(rule: Rule, share = 1): Algorithm {
 }
 
 interface Level {
-  /** Usage, in parts of a unit. */
+  /** The usage, counted in parts of a unit. */
   level: bigint;
   at: bigint;
 }
 
-/** Makes a leaking bucket. GCRA is one with a whole number of ns as its unit. */
+/** Makes a leaky bucket. GCRA is a leaky bucket whose unit is a whole number of ns. */
 function bucket(
   kind: RuleKind,
   limit: number,
@@ -105,7 +108,7 @@ function bucket(
   };
 }
 
-/** Decides on a counter that resets in `leftUs`. */
+/** Decides by a counter that resets in `leftUs`. */
 function counted(limit: number, used: number, cost: number, leftUs: bigint) {
   const allowed = used + cost <= limit || cost === 0;
   const after = allowed ? used + cost : used;
@@ -119,7 +122,7 @@ function counted(limit: number, used: number, cost: number, leftUs: bigint) {
   };
 }
 
-/** Reports a counter that may be above its limit. */
+/** Reports on a counter that may be above its limit. */
 function owed(limit: number, used: number, leftUs: bigint) {
   const allowed = used <= limit;
   return {
@@ -164,7 +167,7 @@ function fixedWindow(limit: number, window: bigint, aligned: boolean): Algorithm
   };
 }
 
-/** Makes a counter per calendar period, in UTC. */
+/** Makes a quota: a counter per calendar period, in UTC. */
 export function calendar(limit: number, unit: string): Algorithm<Counter> {
   const bounds = (at: bigint): [bigint, bigint] => {
     const date = new Date(Number(at / 1000n));
@@ -219,14 +222,14 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
     if (state.start === start) return state;
     return { start, previous: state.current, current: 0n };
   };
-  /** Returns the estimate, in parts of `window`. */
+  /** Returns the estimated usage in parts. A unit has `window` parts. */
   const estimate = (state: TwoCounters, at: bigint): bigint => {
     const { start, previous, current } = rolled(state, at);
     return previous * (window - (at - start)) + current * window;
   };
   const resetUs = ({ start, previous, current }: TwoCounters, at: bigint): bigint =>
     current > 0n ? start + 2n * window - at : previous > 0n ? start + window - at : 0n;
-  /** Returns the time until there is room for `cost`, in ms. */
+  /** Returns the time until `cost` units are free, in ms. */
   const roomAfterMs = (state: TwoCounters, at: bigint, cost: number): number => {
     const room = (when: bigint) => BigInt(limit - cost) * window - estimate(state, when) >= 0n;
     if (room(at)) return 0;
@@ -276,9 +279,12 @@ function slidingWindow(limit: number, window: bigint): Algorithm<TwoCounters> {
 
 type Entries = readonly { at: bigint; units: number }[];
 
-/** Makes a log of takings, each counted for one window. Instants are rounded up to `slot`. */
+/**
+ * Makes a sliding log of the units taken. Each entry counts for one window. Its instant is rounded
+ * up to a multiple of `slot`.
+ */
 function log(limit: number, window: bigint, slot: bigint): Algorithm<Entries> {
-  /** Returns the instant of the entry whose expiry frees the last of `units`. */
+  /** Returns the instant of the entry that must expire for `units` to become free. */
   const freed = (entries: Entries, units: number): bigint | undefined => {
     let [needed, last] = [units, undefined as bigint | undefined];
     for (const entry of entries) {
@@ -353,7 +359,7 @@ interface Attempts {
   count: number;
 }
 
-/** Makes a backoff: free attempts, then delays that double. */
+/** Makes a backoff: some attempts without delay, then delays that double. */
 export function delays(rule: Rule): Algorithm<Attempts> {
   const [attempts, ...words] = rule.words.slice(1) as [string, string, string, string];
   const limit = Number(attempts);

@@ -1,6 +1,7 @@
 /**
- * Chooses the back end: the module, or without it the library, as functions or as a script. The
- * choice is remembered. A new search starts only when an error proves that a call did not run.
+ * Chooses the back end: the module if the server has it, otherwise the library, as functions or as
+ * a script. The choice is remembered. A new search starts only when an error proves that a call did
+ * not run.
  */
 import type { Clock } from './clock.js';
 import type { Connection, Waiting } from './drivers/connection.js';
@@ -8,7 +9,7 @@ import { ArgumentError, classified, MistakeError } from './errors.js';
 import { type Call, inLibrary, probe } from './protocol.js';
 import { UntilGivenUp } from './waiting.js';
 
-/** The back end that answers: the module, or the library as functions or as a script. */
+/** A back end: the module, or the library as functions or as a script. */
 export type Backend = 'module' | 'functions' | 'script';
 
 interface Choice {
@@ -18,14 +19,16 @@ interface Choice {
 }
 
 const MODULE: Choice = { backend: 'module' };
-/** Without marks around the name, the library wrote the error. */
+/** Matches the server's error. An error of the library does not have quotes around the name. */
 const UNKNOWN_COMMAND = /^ERR unknown command ['`]([^'`]*)/i;
 const NO_FUNCTION = /^ERR Function not found/i;
 const NO_SCRIPT = /^NOSCRIPT/;
 const LIBRARY_EXISTS = /^ERR Library '.*' already exists/i;
-/** Another client may load a library between our FCALL and our LOAD. */
+/** The maximum number of attempts to load the library. Another client may load one in between. */
 const LOADS_MAX = 3;
-/** A search outlives the call that started it, so that a later call uses its result. */
+/**
+ * The maximum duration of a search. It may last longer than its call, for the use of later calls.
+ */
 const SEARCH_MAX_MS = 1000;
 
 function says(error: unknown, ...any: readonly RegExp[]): boolean {
@@ -33,7 +36,9 @@ function says(error: unknown, ...any: readonly RegExp[]): boolean {
   return any.some((pattern) => pattern.test(message));
 }
 
-/** Returns true if the server refused the call before running it, because it lacks the command. */
+/**
+ * Returns true if the call did not run, because the server lacks its command, function or script.
+ */
 function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
   if (command === 'EVALSHA') return says(error, NO_SCRIPT);
   if (command.startsWith('FCALL') && says(error, NO_FUNCTION)) return true;
@@ -41,7 +46,9 @@ function didNotRun(error: unknown, { args: [command = ''] }: Call): boolean {
   return UNKNOWN_COMMAND.exec(error.message)?.[1]?.toUpperCase() === command;
 }
 
-/** Returns true if a version comes before another: 0.9.1 before 0.10.0, an unreadable one first. */
+/**
+ * Returns true if version `one` is older: 0.9.1 before 0.10.0. An unreadable version is the oldest.
+ */
 function isOlder(one: string, other: string): boolean {
   const [ours, theirs] = [one, other].map((version) => version.split('.').map(Number));
   const at = theirs?.findIndex((number, place) => number !== (ours?.[place] ?? 0)) ?? -1;
@@ -57,7 +64,10 @@ export class Backends implements Connection {
   #choice: Choice | undefined;
   #search: { found: Promise<Choice>; waiting: Waiting } | undefined;
 
-  /** @param wanted One back end, or `auto`: the first that the server has, in their order. */
+  /**
+   * @param wanted A back end, or `auto`: the first that the server has of module, functions,
+   * script.
+   */
   constructor(
     connection: Connection,
     clock: Clock,
@@ -74,14 +84,14 @@ export class Backends implements Connection {
     if (wanted === 'auto' || wanted === 'module') this.#choice = MODULE;
   }
 
-  /** The back end that answered last. */
+  /** The back end in use. */
   get answering(): Backend {
     return this.#choice?.backend ?? 'module';
   }
 
   send(call: Call, waiting: Waiting): Promise<unknown> {
     const choice = this.#choice;
-    // Every server knows the other commands, so they need no choice.
+    // Every server knows the commands that are not the module's; they need no back end.
     const needsOne = choice === undefined && (call.args[0] as string).startsWith('RL.');
     if (needsOne) return this.#sendAnew(choice, call, waiting);
     const sent = written(call, choice ?? MODULE);
@@ -94,7 +104,10 @@ export class Backends implements Connection {
     });
   }
 
-  /** Starts the next call with the module: after a restart the server may have it. */
+  /**
+   * Notes an error. After a lost connection the next call tries the module, which a restarted
+   * server may have.
+   */
   #noted(error: unknown): unknown {
     if (this.#wanted === 'auto' && this.#choice !== MODULE) {
       const { reason } = classified(error) as { reason?: string };
@@ -115,13 +128,14 @@ export class Backends implements Connection {
     let choice = failed;
     for (let left = 1; ; left -= 1) {
       choice = await this.#found(choice, call);
-      // The caller was answered when it gave up, so the call must not count now.
+      // A caller that gave up has its answer already, so its call must not count now.
       if (waiting.ended) return undefined;
       const sent = written(call, choice);
       try {
         return await this.#connection.send(sent, waiting);
       } catch (error) {
-        // A back end that another call found may be gone again. If it is missing twice, throw.
+        // A back end that another call found may be gone again. Throw if it is missing a second
+        // time.
         if (left === 0 || waiting.ended || !didNotRun(error, sent)) throw this.#noted(error);
       }
     }
@@ -130,7 +144,7 @@ export class Backends implements Connection {
   /** Runs one search for all calls that need one. A search that takes too long is abandoned. */
   #found(failed: Choice | undefined, call: Call): Promise<Choice> {
     const choice = this.#choice;
-    // Another call has found one since this call was sent.
+    // Another call has found a back end since this call was sent.
     if (choice !== undefined && choice !== failed) return Promise.resolve(choice);
     if (this.#search !== undefined && !this.#search.waiting.ended) return this.#search.found;
     const waiting = new UntilGivenUp();
@@ -155,7 +169,7 @@ export class Backends implements Connection {
     if (wanted === 'auto' && failed !== MODULE && (await this.#hasModule(call, waiting))) {
       return MODULE;
     }
-    // A process whose servers have the module never reads the library.
+    // A process whose servers have the module need not load the library's text.
     const library = await import('./library.js');
     const ask = (node: Connection, ...args: string[]) =>
       node.send({ args, keys: call.keys, readOnly: false }, waiting);
@@ -165,13 +179,13 @@ export class Backends implements Connection {
         return { backend: 'functions' };
       } catch (error) {
         const isRefused = error instanceof MistakeError || says(error, /^READONLY/);
-        // Without a password the server refuses the script as well.
+        // The server would refuse the script to an unauthenticated client as well.
         if (wanted === 'functions' || !isRefused || says(error, /^NOAUTH/)) throw error;
       }
     }
     await this.#onPrimaries(async (node) => {
-      // EVALSHA first: a server refuses an unauthenticated client, and a text as long as the script
-      // ends the connection.
+      // Send EVALSHA first, because a server refuses it to an unauthenticated client. For a text as
+      // long as the script, the server would close that client's connection.
       await ask(node, 'EVALSHA', library.scriptSha1, '0', 'VERSION').catch((error) => {
         if (!says(error, NO_SCRIPT)) throw error;
         return ask(node, 'EVAL', library.script, '0', 'VERSION');
@@ -180,7 +194,7 @@ export class Backends implements Connection {
     return { backend: 'script', sha1: library.scriptSha1 };
   }
 
-  /** Returns true if the server knows the module's command, even if it refuses the call. */
+  /** Returns true if the server has the module, even if it refuses the call. */
   async #hasModule(call: Call, waiting: Waiting): Promise<boolean> {
     const asked = probe(call.keys[0] as string);
     try {
@@ -194,8 +208,9 @@ export class Backends implements Connection {
   }
 
   /**
-   * Runs `act` on every primary of a cluster, because a slot may move to any of them. Throws what a
-   * primary refuses. Waits at most half of the deadline for a primary that does not answer.
+   * Runs `act` on every primary of a cluster, because a slot may move to any of them. Throws the
+   * error of a primary that refuses. Waits at most half of the deadline for a primary that does not
+   * answer.
    */
   async #onPrimaries(act: (node: Connection) => Promise<unknown>): Promise<void> {
     const nodes = this.#connection.primaries?.() ?? [this.#connection];
@@ -216,7 +231,8 @@ export class Backends implements Connection {
 }
 
 /**
- * Loads the library of functions, unless it or a newer one is there, which serves older callers.
+ * Loads the function library, unless the server has the same or a newer version. A newer one serves
+ * older clients too.
  */
 async function load(
   library: { readonly version: string; readonly functions: string },
@@ -227,7 +243,7 @@ async function load(
       if (!says(error, NO_FUNCTION)) throw error;
     });
     if (there !== undefined && !isOlder(String(there), library.version)) return;
-    // REPLACE only over an older version, so that no newer or foreign library is overwritten.
+    // Use REPLACE only over an older version, so that no newer or foreign library is overwritten.
     const replace = there === undefined ? [] : ['REPLACE'];
     try {
       await ask('FUNCTION', 'LOAD', ...replace, library.functions);

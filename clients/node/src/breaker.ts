@@ -3,8 +3,9 @@ import type { Clock } from './clock.js';
 import { UnavailableError } from './errors.js';
 
 /**
- * Stops calls to a server that does not answer. After `failures` failures in a row it opens for
- * `pauseMs`. Then one call probes the server; the others are refused at once until the probe ends.
+ * Stops calls to a server that does not answer. After `failures` failures in a row the breaker
+ * opens for `pauseMs`. Then one call probes the server. The other calls are refused at once until
+ * the probe ends.
  */
 export class Breaker {
   #failures = 0;
@@ -17,19 +18,20 @@ export class Breaker {
     private readonly pauseMs: number,
   ) {}
 
-  /** Whether the next call would be refused here. */
+  /** Whether the breaker would refuse the next call. */
   get open(): boolean {
     if (this.#failures < this.failures) return false;
     return this.#probing || this.clock.nowMs() < this.#closedAtMs;
   }
 
-  /** Time until a call may try again, in ms. */
+  /** The time until a call may be sent again, in ms. */
   get retryAfterMs(): number {
     return this.open ? Math.max(1, Math.ceil(this.#closedAtMs - this.clock.nowMs())) : 0;
   }
 
   /**
-   * Lets a call pass, or throws while the breaker is open. Every call that passes ends in `ended`.
+   * Lets a call pass, or throws while the breaker is open. For each call that passes, `ended` must
+   * be called.
    *
    * @returns True if the call is the probe.
    */
@@ -40,7 +42,7 @@ export class Breaker {
     return isProbe;
   }
 
-  /** @param outcome `neither`: the caller gave up, which says nothing about the server. */
+  /** @param outcome `neither` if the caller gave up, which is neither a success nor a failure. */
   ended(outcome: 'answered' | 'failed' | 'neither', isProbe: boolean): void {
     if (isProbe) this.#probing = false;
     if (outcome === 'answered') this.#failures = 0;

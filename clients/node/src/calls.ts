@@ -13,14 +13,14 @@ export interface CallsOptions {
   breakerPauseMs: number;
 }
 
-/** The state of one node. */
+/** The calls to one node. */
 interface Node {
   readonly breaker: Breaker;
   inFlight: number;
 }
 
 export class Calls {
-  /** By name; a single server has the name ''. */
+  /** The nodes by name. A single server has the name ''. */
   readonly #nodes = new Map<string, Node>();
   readonly #deadlines: Deadlines;
 
@@ -32,7 +32,10 @@ export class Calls {
     this.#deadlines = new Deadlines(clock);
   }
 
-  /** Returns the state of a node. Each has its own breaker: a dead one does not open the others. */
+  /**
+   * Returns the state of a call's node. Each node has its own breaker, so that a dead node does not
+   * block the others.
+   */
   #node(call: Pick<Call, 'keys'>): Node {
     const name = this.connection.nodeOf?.(call) ?? '';
     let node = this.#nodes.get(name);
@@ -44,12 +47,12 @@ export class Calls {
     return node;
   }
 
-  /** Returns the ms until a call on this key may try again; at least 1. */
+  /** Returns the time in ms until a call on this key may be sent again; at least 1. */
   retryAfterMs(key: string): number {
     return this.#node({ keys: [key] }).breaker.retryAfterMs || this.options.breakerPauseMs;
   }
 
-  /** Rejects with a MistakeError, an UnavailableError, or the signal's reason. */
+  /** Sends a call. Rejects with a MistakeError, an UnavailableError, or the signal's reason. */
   send(call: Call, timeoutMs: number, signal: AbortSignal | undefined): Promise<unknown> {
     return new Promise((resolve, reject) => {
       signal?.throwIfAborted();
@@ -62,7 +65,7 @@ export class Calls {
       node.inFlight += 1;
       const of = { node, isProbe, timeoutMs, endsAtMs: this.clock.nowMs() + timeoutMs };
       const pending = new Pending(of, this.#deadlines, signal, resolve, reject);
-      // A call that was given up counts as in flight until the driver has settled it.
+      // A call whose caller gave up counts as in flight until the driver has settled it.
       this.#sent(call, pending).then(
         (reply) => {
           node.inFlight -= 1;
@@ -76,7 +79,7 @@ export class Calls {
     });
   }
 
-  /** Turns anything that the user's own connection does into a reply or an error. */
+  /** Sends a call. Whatever the application's connection does becomes a reply or an error. */
   #sent(call: Call, pending: Pending): Promise<unknown> {
     try {
       return this.connection.send(call, pending);
@@ -86,16 +89,16 @@ export class Calls {
   }
 }
 
-/** The terms of one call: its node, whether it is the breaker's probe, and its deadline. */
+/** The node and the deadline of one call, and whether it probes the node. */
 interface Terms {
   node: Node;
   isProbe: boolean;
   timeoutMs: number;
-  /** By the clock. */
+  /** The end of the deadline, in ms of the clock passed in. */
   endsAtMs: number;
 }
 
-/** A call under way, until it is answered, its deadline passes or it is aborted. */
+/** A call in flight, until it is answered, its deadline passes or it is aborted. */
 class Pending extends UntilGivenUp implements Due {
   #settled = false;
   readonly endsAtMs: number;

@@ -1,10 +1,12 @@
-/** The only clock: time-outs, the breaker, caches and leases use it, so that a test can move it. */
+/**
+ * The only clock. Deadlines, the breaker, caches and leases use it, so that a test can advance it.
+ */
 export interface Clock {
-  /** Ms since some moment; never goes back. */
+  /** The ms since some fixed moment. The value never goes back. */
   nowMs(): number;
   /**
-   * Runs `call` after `ms` at the earliest, and returns a function that cancels it. Does not keep
-   * the process alive.
+   * Runs `call` after at least `ms`, and returns a function that cancels it. Does not keep the
+   * process alive.
    */
   after(ms: number, call: () => void): () => void;
 }
@@ -17,10 +19,11 @@ export const systemClock: Clock = Object.freeze({
   after(ms: number, call: () => void) {
     if (ms <= TIMER_MAX_MS) {
       let late: NodeJS.Immediate | undefined;
-      // One turn of the loop later: a process that was busy past the deadline reads first what has
-      // arrived meanwhile. Otherwise an answer that is there would count as missing.
+      // Run `call` one turn of the event loop later. If the process was busy past the deadline, it
+      // then first reads the replies that have arrived. Otherwise those replies would count as
+      // missing.
       const timer = setTimeout(() => {
-        // Not unref'ed, or the loop may sleep until something else wakes it.
+        // Not unref'ed, because the loop might then sleep until another event wakes it.
         late = setImmediate(call);
       }, ms);
       timer.unref();
@@ -36,7 +39,7 @@ export const systemClock: Clock = Object.freeze({
   },
 });
 
-/** Waits `ms` by a clock; rejects with the signal's reason. */
+/** Waits `ms` on the given clock. Rejects with the signal's reason if it is aborted. */
 export function sleep(clock: Clock, ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
     const stop = clock.after(ms, () => {

@@ -1,18 +1,20 @@
-/** The deadlines of calls: one timer for all, because nearly all calls end before theirs. */
+/**
+ * The deadlines of calls. They share one timer, because nearly all calls end before their deadline.
+ */
 import type { Clock } from './clock.js';
 
 /** A call that has a deadline. */
 export interface Due {
-  /** By the clock. */
+  /** The end of the deadline, in ms of the clock passed in. */
   readonly endsAtMs: number;
-  /** Index in the list of deadlines; -1 before and after. */
+  /** The call's index in the list of deadlines; -1 while it is not in the list. */
   place: number;
-  /** Called when the deadline passes first. */
+  /** Called when the deadline passes before the call has ended. */
   expire(): void;
 }
 
 export class Deadlines {
-  /** Unordered. Not a `Set`, which keeps deleted entries from the garbage collector for long. */
+  /** In no order. A `Set` would keep deleted entries from the garbage collector for long. */
   readonly #due: Due[] = [];
   #timer: { atMs: number; stop: () => void } | undefined;
 
@@ -45,7 +47,7 @@ export class Deadlines {
     this.#timer = { atMs, stop };
   }
 
-  /** Expires calls. A timer may fire a bit early, by rounding, so `atMs` counts as passed. */
+  /** Expires the calls that are due at `atMs`. By rounding, a timer may fire slightly before. */
   #pass(atMs: number): void {
     this.#timer = undefined;
     const nowMs = Math.max(atMs, this.clock.nowMs());

@@ -1,15 +1,15 @@
-/** Decisions: frozen values that give the five integers of the reply their names. */
+/** Decisions: frozen values with a name for each of the five integers of a reply. */
 import { type HeaderOptions, rateLimitHeaders } from './headers.js';
 import { isSame, type Rule } from './rules.js';
 
 /**
- * Source of a decision. `server`; `local`: this process decided, by a prefetched permit, the denial
- * cache or `onError: 'local'`; `error`: no decision was made and `onError` applies, which says
- * nothing about the caller's usage.
+ * The source of a decision. `server`: the server decided. `local`: this process decided, by a
+ * prefetched permit, the denial cache or `onError: 'local'`. `error`: there was no answer and
+ * `onError` decided, so the decision says nothing about the caller's usage.
  */
 export type Source = 'server' | 'local' | 'error';
 
-/** The fields of a decision, for fakes and tests that make one. */
+/** The fields of a decision, for fakes and tests that create one. */
 export interface DecisionFields {
   allowed: boolean;
   rule: Rule;
@@ -30,31 +30,35 @@ const NONE: readonly Decision[] = Object.freeze([]);
 export class Decision {
   readonly #rule: Rule;
   readonly allowed: boolean;
-  /** The name of the rule that this comes from; of several, of the one that decided. */
+  /** The name of the rule; if the call had several, of the rule that decided. */
   readonly rule: string;
-  /** The window or the time to refill, in ms; undefined if the rule has neither. */
+  /** The rule's window or time to refill, in ms; undefined if it has neither. */
   readonly windowMs: number | undefined;
   /** The limit of the rule or policy. */
   readonly limit: number;
-  /** Units left, rounded down. A denial with a cost above 1 may have more than 0. */
+  /** The units left, rounded down. May be above 0 for a denied call with a cost above 1. */
   readonly remaining: number;
   /**
-   * Denied: time until the same call is allowed, in ms; `-1`: never, the cost is above the limit.
-   * Allowed: 0, except for the leaky bucket, where it is the wait before acting.
+   * Denied: the time until the same call is allowed, in ms; `-1` if it never is, because the cost
+   * is above the limit. Allowed: 0, except in a leaky bucket, where it is the time to wait before
+   * acting.
    */
   readonly retryAfterMs: number;
-  /** Time until the full allowance is back, in ms, without further calls. */
+  /** The time until the full allowance is available if there are no further calls, in ms. */
   readonly resetAfterMs: number;
-  /** Units taken; a partial call may get less than it asked for. */
+  /** The units taken. A partial call may get fewer than its cost. */
   readonly granted: number;
   readonly source: Source;
-  /** The decisions of the single rules of one call, in their order; empty for one rule. */
+  /** The decisions of the rules of one call, in order; empty for a call with one rule. */
   readonly parts: readonly Decision[];
-  /** The policy's answer if it were enforced; without a policy the same as `allowed`. */
+  /**
+   * Whether the policy would allow the call if it were enforced; without a policy the same as
+   * `allowed`.
+   */
   readonly wouldAllow: boolean;
-  /** `retryAfterMs` if the policy were enforced. */
+  /** The `retryAfterMs` of the policy if it were enforced. */
   readonly wouldRetryAfterMs: number;
-  /** Why the server was not called or did not answer, if `onError` decided. */
+  /** The reason that the server was not called or did not answer, if `onError` decided. */
   readonly error: Error | undefined;
 
   constructor(fields: DecisionFields) {
@@ -75,7 +79,7 @@ export class Decision {
     Object.freeze(this);
   }
 
-  /** Whether the server should have decided and did not, so that `onError` decided. */
+  /** Whether `onError` decided because the server did not answer or was not called. */
   get degraded(): boolean {
     return this.error !== undefined;
   }
@@ -85,7 +89,7 @@ export class Decision {
     return isSame(this.#rule, rule);
   }
 
-  /** Returns the fields, to make another decision with some of them changed. */
+  /** Returns the fields, for a copy of the decision with some of them changed. */
   fields(): DecisionFields {
     return {
       allowed: this.allowed,
@@ -116,7 +120,8 @@ export class Decision {
 }
 
 /**
- * Combines the decisions of several rules: the longest denial decides, else the first to run out.
+ * Combines the decisions of several rules. The longest denial decides; if all rules allow, the one
+ * with the fewest calls left.
  */
 export function combined(parts: readonly Decision[], costs: readonly number[]): Decision {
   const wait = ({ retryAfterMs }: Decision) =>

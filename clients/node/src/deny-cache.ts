@@ -1,7 +1,7 @@
 /**
- * Denials that still hold: a denied call is denied again until its `retryAfterMs` has passed, so
- * the server is not called. Exact unless a key is deleted, refunded or gets another limit
- * meanwhile. Bounded: the oldest denial is dropped first.
+ * The denial cache: a denied call is denied again, without a call to the server, until its
+ * `retryAfterMs` has passed. The cache is exact unless the key is deleted, refunded or gets another
+ * limit in the meantime. When it is full, the oldest denial is dropped.
  */
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
@@ -10,7 +10,7 @@ import type { Rule } from './rules.js';
 /** Separates the keys of a call with several rules. It cannot occur in a key. */
 const SEPARATOR = '\0';
 
-/** Returns the cache key of a call with several rules, in place of its key and its cost. */
+/** Returns the two strings under which the cache stores a call with several rules. */
 export function joint(
   asks: readonly { rule: Rule; key: string; cost?: number | undefined }[],
 ): [keys: string, costs: string] {
@@ -22,14 +22,14 @@ export function joint(
 
 interface Held {
   decision: Decision;
-  /** Before the call was sent. */
+  /** The time before the call was sent. */
   atMs: number;
 }
 
 export class DenyCache {
-  /** By key, then by cost. */
+  /** The denials by key, then by cost. */
   readonly #held = new Map<string, Map<number | string, Held>>();
-  /** Those keys of `#held` that belong to several rules. */
+  /** The keys of `#held` that belong to calls with several rules. */
   readonly #joint = new Set<string>();
   #count = 0;
 
@@ -38,11 +38,11 @@ export class DenyCache {
     private readonly size: number,
   ) {}
 
-  /** Returns the denial with the time left, or undefined. */
+  /** Returns the cached denial with the time that is left, or undefined. */
   get(key: string, cost: number | string, rule?: Rule): Decision | undefined {
     const held = this.#held.get(key)?.get(cost);
     if (held === undefined) return undefined;
-    // The customer's plan may have changed to a rule of the same name.
+    // The customer's plan may have changed to a rule with the same name.
     if (rule !== undefined && !held.decision.isOf(rule)) return undefined;
     const passed = Math.floor(this.clock.nowMs() - held.atMs);
     const { decision } = held;
@@ -54,7 +54,7 @@ export class DenyCache {
   }
 
   /**
-   * @param askedAtMs The time before the call was sent, so that a denial is not kept longer here
+   * @param askedAtMs The time before the call was sent, so that the denial expires here no later
    * than on the server.
    */
   put(key: string, cost: number | string, decision: Decision, askedAtMs: number): void {
@@ -74,7 +74,7 @@ export class DenyCache {
     if (costs.size === 0) this.#remove(key);
   }
 
-  /** Forgets all denials of a key, whatever the cost. */
+  /** Removes all denials of a key, of every cost. */
   forget(key: string): void {
     this.#remove(key);
     for (const keys of this.#joint) {
@@ -89,7 +89,7 @@ export class DenyCache {
   }
 }
 
-/** Returns the denial as of `passedMs` later, decided locally. */
+/** Returns the denial as it is `passedMs` later, with this process as its source. */
 function aged(decision: Decision, passedMs: number): Decision {
   const left = (ms: number) => (ms > 0 ? Math.max(0, ms - passedMs) : ms);
   return new Decision({

@@ -1,8 +1,8 @@
 /**
  * The errors. Each has a stable `code`, and the driver's own error as its `cause`.
  *
- * Most important is the difference between a mistake of the program, which is always thrown, and a
- * server that is away, for which the rule's `onError` decides.
+ * There are two kinds. A mistake in the program or the server's setup is always thrown. If the
+ * server is unavailable, the rule's `onError` decides.
  */
 
 /** Base class of all errors of this package. */
@@ -15,7 +15,7 @@ export abstract class RateLimitError extends Error {
   }
 }
 
-/** An invalid argument, named by `argument`. No call was sent. */
+/** An invalid argument, named in `argument`. No call was sent. */
 export class ArgumentError extends RateLimitError {
   readonly code = 'RL_ARGUMENT';
 
@@ -28,8 +28,8 @@ export class ArgumentError extends RateLimitError {
 }
 
 /**
- * The server refused the call, and sending it again does not help: `WRONGTYPE`, `ERR`, an unknown
- * command, `NOPERM`. Thrown under every `onError`, so a limit is never silently off.
+ * The server refused the call, and a retry does not help: `WRONGTYPE`, `ERR`, an unknown command,
+ * `NOPERM`. It is thrown under every `onError`, so that a limit is never off unnoticed.
  */
 export class MistakeError extends RateLimitError {
   readonly code = 'RL_MISTAKE';
@@ -45,14 +45,15 @@ export class MistakeError extends RateLimitError {
 }
 
 /**
- * Why there is no answer: the deadline passed (`timeout`), there is no connection or it broke, the
- * server cannot decide now, too many calls are in flight, or the circuit breaker is open.
+ * The reason that there is no answer. `timeout`: the deadline passed. `connection`: there is none,
+ * or it broke. `server`: it cannot decide now. `overloaded`: too many calls are in flight.
+ * `circuit`: the circuit breaker is open.
  */
 export type UnavailableReason = 'timeout' | 'connection' | 'server' | 'overloaded' | 'circuit';
 
 /**
- * There was no answer. The call may have counted (`timeout` and `connection`), so it is not
- * repeated.
+ * There was no answer. With the reasons `timeout` and `connection` the call may have counted, so it
+ * is not repeated.
  */
 export class UnavailableError extends RateLimitError {
   readonly code = 'RL_UNAVAILABLE';
@@ -66,7 +67,7 @@ export class UnavailableError extends RateLimitError {
   }
 }
 
-/** The first words of replies of a server that cannot decide now; they pass by themselves. */
+/** The first words of the errors of a server that temporarily cannot decide. */
 const PASSING = new Set([
   'LOADING',
   'READONLY',
@@ -81,12 +82,15 @@ const PASSING = new Set([
   'ASK',
 ]);
 
-/** Commands that the library calls and the user may not; servers report them as `ERR`. */
+/**
+ * Matches the error for a command that the library may not call for this user; servers report it as
+ * `ERR`.
+ */
 const RIGHTS_IN_LIBRARY = /^ERR (ACL failure in script|The user executing the script can't)/;
 
 /**
- * Classifies a driver's error. A server's reply begins with its kind in capitals; any other error
- * is the driver's own: the connection is missing, broke or gave up.
+ * Classifies a driver's error. A server's reply begins with a word in capitals. Any other error is
+ * the driver's own: the connection is missing, broke or gave up.
  */
 export function classified(error: unknown): MistakeError | UnavailableError {
   if (error instanceof MistakeError || error instanceof UnavailableError) return error;

@@ -1,9 +1,10 @@
 /**
- * A store for express-rate-limit, which keeps its options and headers; the server decides.
+ * A store for express-rate-limit. That package keeps its options and headers; the server decides.
  *
- * That package compares a count with its limit. The store reports an allowed call as `limit -
- * remaining` hits, and a denial as `limit + 1` hits with the retry as the reset. It cannot report
- * costs, calls that never pass, or failure policies: use `redis-throttle-client/express` for those.
+ * express-rate-limit compares a number of hits with its limit. The store reports an allowed call as
+ * `limit - remaining` hits. It reports a denial as `limit + 1` hits, with the retry time as the
+ * reset time. It cannot express costs, calls that are never allowed, or `onError`: for those use
+ * `redis-throttle-client/express`.
  */
 import { ArgumentError, UnavailableError } from './errors.js';
 import type { Limiter } from './limiter.js';
@@ -18,18 +19,18 @@ export interface HitCount {
 export interface StoreOptions {
   limiter: Limiter;
   /**
-   * The rule that decides. Its limit must be the `limit` of express-rate-limit. Default: a fixed
-   * window with its `limit` and `windowMs`.
+   * The rule that decides. Its limit must equal the `limit` of express-rate-limit. Default: a fixed
+   * window with that package's `limit` and `windowMs`.
    */
   rule?: Rule | undefined;
   /**
-   * The name of the default rule. Default `express`; use one name for each limiter of the
-   * application.
+   * The name of the default rule. Default `express`. Each limiter of the application needs its own
+   * name.
    */
   name?: string | undefined;
 }
 
-/** The options of express-rate-limit that a store must agree with. */
+/** The options of express-rate-limit that the store must match. */
 interface TheirOptions {
   windowMs: number;
   limit: unknown;
@@ -38,20 +39,20 @@ interface TheirOptions {
   passOnStoreError?: boolean;
 }
 
-/** Kinds of rules that have no count of hits. */
+/** The kinds of rules that do not count hits. */
 const NOT_COUNTED = ['lease', 'backoff', 'policy', 'leaky_bucket'];
 
 export class RedisThrottleStore {
-  /** False: all processes share a key. express-rate-limit reads it. */
+  /** False because all processes share a key. Read by express-rate-limit. */
   readonly localKeys = false;
-  /** The name of the rule, which separates its keys from those of another store. */
+  /** The name of the rule, which separates the keys of this store from those of another. */
   readonly prefix: string;
   readonly #limiter: Limiter;
   readonly #name: string;
   #rule: Rule | undefined;
   #refused: Error | undefined;
 
-  /** @throws ArgumentError at set-up for a rule that a store cannot express. */
+  /** @throws ArgumentError at setup for a rule that the store cannot express. */
   constructor({ limiter, rule, name = 'express' }: StoreOptions) {
     if (rule !== undefined && NOT_COUNTED.includes(rule.kind)) {
       throw new ArgumentError('rule', `a rule that counts hits; ${rule.name} is a ${rule.kind}`);
@@ -60,13 +61,13 @@ export class RedisThrottleStore {
       throw new ArgumentError('rule', 'a rule without prefetch, which hides hits');
     }
     this.#limiter = limiter;
-    // The limiter's own `prefetch` does not apply either.
+    // Nor does the `prefetch` of the limiter apply.
     this.#rule = rule && Object.freeze({ ...rule, prefetch: 1 });
     this.#name = name;
     this.prefix = `${rule?.name ?? name}:`;
   }
 
-  /** Called by express-rate-limit at set-up. If it throws, the store refuses every call. */
+  /** Called by express-rate-limit at setup. If it throws, the store refuses every call. */
   init(options: TheirOptions): void {
     try {
       this.#rule = this.#agreed(options);
@@ -78,7 +79,7 @@ export class RedisThrottleStore {
 
   #agreed({ limit, windowMs, passOnStoreError }: TheirOptions): Rule {
     if (passOnStoreError === true) {
-      // It would also serve requests after a mistake of the program.
+      // `passOnStoreError` would also serve requests after a mistake in the program or its setup.
       throw new ArgumentError('passOnStoreError', "false; onError 'allow' serves without a server");
     }
     if (typeof limit !== 'number') {
@@ -105,7 +106,7 @@ export class RedisThrottleStore {
     return this.#rule;
   }
 
-  /** @throws UnavailableError under `onError: 'deny'`, if the server did not decide. */
+  /** @throws UnavailableError under `onError: 'deny'`, if the server gave no answer. */
   async increment(key: string): Promise<HitCount> {
     if (this.#refused !== undefined) {
       process.emitWarning(this.#refused, { code: 'RL_STORE' });
@@ -116,7 +117,7 @@ export class RedisThrottleStore {
     if (decision.source === 'error' && !decision.allowed) {
       throw decision.error ?? new UnavailableError('server', 'no decision');
     }
-    // `onError` allows the request, so it counts as the first hit.
+    // `onError` allows the request. Report it as the first hit.
     if (decision.source === 'error') return { totalHits: 1, resetTime: this.#at(1000) };
     if (!decision.allowed) {
       return { totalHits: rule.limit + 1, resetTime: this.#at(decision.retryAfterMs) };
@@ -133,9 +134,9 @@ export class RedisThrottleStore {
     return totalHits > 0 ? { totalHits, resetTime: this.#at(decision.resetAfterMs) } : undefined;
   }
 
-  /** Gives a hit back: for `skipFailedRequests` and `skipSuccessfulRequests`. */
+  /** Refunds a hit, for `skipFailedRequests` and `skipSuccessfulRequests`. */
   async decrement(key: string): Promise<void> {
-    // express-rate-limit does not await it; a rejection would end the process.
+    // express-rate-limit does not await this call. A rejection would end the process.
     await this.#limiter.refund(this.#ready, key).catch((error) => {
       process.emitWarning(`a hit was not refunded: ${error}`, { code: 'RL_DECREMENT' });
     });
@@ -145,7 +146,7 @@ export class RedisThrottleStore {
     await this.#limiter.forget(this.#ready, key);
   }
 
-  /** Returns an instant at least one millisecond ahead. */
+  /** Returns the instant `ms` from now, but at least one millisecond ahead. */
   #at(ms: number): Date {
     return new Date(Date.now() + Math.max(1, ms));
   }

@@ -1,4 +1,4 @@
-/** Middleware for Express, and for any framework that passes `node:http` requests and a `next`. */
+/** The middleware for Express, and for other frameworks with `node:http` requests and a `next`. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
@@ -13,7 +13,7 @@ export interface RateLimited {
 
 export interface ExpressOptions<Incoming extends IncomingMessage = IncomingMessage>
   extends MiddlewareOptions<Incoming> {
-  /** Answers a denial in place of the problem body; status and headers are already set. */
+  /** Answers a denial instead of the problem body. The status and the headers are already set. */
   handler?:
     | ((
         request: Incoming & RateLimited,
@@ -31,9 +31,9 @@ export type ExpressMiddleware<Incoming extends IncomingMessage = IncomingMessage
 ) => Promise<void>;
 
 /**
- * Limits the requests that pass through it. A denial is a response; a mistake of the program goes
- * to `next`. The decision is in `request.rateLimit`. Leases end with the response, also if the
- * client disconnects.
+ * Limits the requests that pass through it. A denial is a response. An error in the program or its
+ * setup goes to `next`. The decision is in `request.rateLimit`. Leases are released when the
+ * response ends or the client disconnects.
  */
 export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   options: ExpressOptions<Incoming>,
@@ -54,7 +54,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
       if (marker !== undefined) clean(request, marker);
       const { decision, headers, problem, leases } = await decide(request);
       releaseAfter(response, leases);
-      // If this one skips the request, the decision of an earlier middleware stays.
+      // If this middleware skips the request, the decision of an earlier one stays.
       if (decision !== undefined) request.rateLimit = decision;
       for (const [name, value] of Object.entries(headers)) {
         if (LISTS.has(name)) response.appendHeader(name, value);
@@ -71,7 +71,7 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
         for (const [name, value] of Object.entries(PROBLEM_HEADERS))
           response.setHeader(name, value);
         const body = JSON.stringify(problem);
-        // Set explicitly, because an answer to `HEAD` has no body.
+        // Set the length explicitly, because the answer to `HEAD` has no body.
         response.setHeader('Content-Length', Buffer.byteLength(body));
         response.end(body);
         return;
@@ -85,17 +85,20 @@ export function rateLimit<Incoming extends IncomingMessage = IncomingMessage>(
   return rateLimitMiddleware;
 }
 
-/** The names of request headers that this package has set; the client's own are removed. */
+/**
+ * The names of the request headers that this package controls. The client's values are removed
+ * once.
+ */
 const cleaned = new WeakMap<IncomingMessage, Set<string>>();
 
-/** Removes a header that the client sent: only the middleware may set it. */
+/** Removes the client's value of a header that only the middleware may set. */
 function clean(request: IncomingMessage, name: string): void {
   const names = cleaned.get(request) ?? new Set();
   if (!names.has(name)) delete request.headers[name];
   cleaned.set(request, names.add(name));
 }
 
-/** Releases the leases on `close`, which follows every response and may have come already. */
+/** Releases the leases on `close`, which follows every response and may already have happened. */
 function releaseAfter(response: ServerResponse, leases: readonly Lease[]): void {
   const release = () => {
     for (const lease of leases) void lease.release();

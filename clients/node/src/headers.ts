@@ -1,5 +1,5 @@
 /**
- * The only writer of headers and problem bodies. The names are those of revision 11 of
+ * Writes all headers and problem bodies. The header names are those of revision 11 of
  * draft-ietf-httpapi-ratelimit-headers. They may still change, so they are only in this file.
  */
 
@@ -17,9 +17,9 @@ export interface DecisionValues {
 }
 
 /**
- * `draft-11`: `RateLimit` and `RateLimit-Policy`. Older forms: `draft-6`, `RateLimit-Limit`,
- * `-Remaining` and `-Reset` in seconds left; `x-ratelimit`, the same with an `X-`, the reset in
- * seconds since 1970.
+ * The form of the headers. `draft-11`: `RateLimit` and `RateLimit-Policy`. `draft-6`, older:
+ * `RateLimit-Limit`, `-Remaining` and `-Reset`, with the seconds left. `x-ratelimit`, older: the
+ * same with an `X-`, and the reset as Unix time in seconds.
  */
 export type HeaderStyle = (typeof STYLES)[number];
 
@@ -28,7 +28,9 @@ export const STYLES = ['draft-11', 'draft-6', 'x-ratelimit'] as const;
 export interface HeaderOptions {
   /** The forms to write. Default: `['draft-11']`. */
   styles?: readonly HeaderStyle[] | undefined;
-  /** Unix time in ms, for `X-RateLimit-Reset` alone. Default: the clock of this process. */
+  /**
+   * The Unix time in ms, which only `X-RateLimit-Reset` needs. Default: the clock of this process.
+   */
   nowMs?: number | undefined;
 }
 
@@ -40,8 +42,8 @@ export function retryAfterSeconds(retryAfterMs: number): number | undefined {
 }
 
 /**
- * Returns the headers for a decision of one rule or of several. Without a decision there are no
- * numbers, and a denial has only `Retry-After`.
+ * Returns the headers for a decision of one rule or of several. If `onError` decided without an
+ * answer, only a denial has a header: `Retry-After`.
  */
 export function rateLimitHeaders(
   decision: DecisionValues,
@@ -73,12 +75,15 @@ function structured(
   return { 'RateLimit-Policy': all.map(policy).join(', '), RateLimit: all.map(state).join(', ') };
 }
 
-/** Writes `w` in whole seconds; leaves it out below one second, which the field cannot express. */
+/** Returns a policy's item. `w` is in whole seconds and left out for a window below one second. */
 function policy({ rule, limit, windowMs = 0 }: DecisionValues): string {
   return `"${rule}";q=${limit}${windowMs < 1000 ? '' : `;w=${Math.ceil(windowMs / 1000)}`}`;
 }
 
-/** Returns `t`: for a rule that denies, the seconds until its retry; at most `Retry-After`. */
+/**
+ * Returns `t`, the seconds until a rule's reset, or until the retry if it denies; at most
+ * `Retry-After`.
+ */
 function secondsLeft(part: DecisionValues, retryAfter = Number.POSITIVE_INFINITY): number {
   const own = part.allowed ? undefined : retryAfterSeconds(part.retryAfterMs);
   return Math.min(own ?? Math.ceil(part.resetAfterMs / 1000), retryAfter);
@@ -92,7 +97,10 @@ function three(prefix: string, { limit, remaining }: DecisionValues, reset: numb
   };
 }
 
-/** A body of `application/problem+json`, RFC 9457: no key, no subject, no limit of other rules. */
+/**
+ * A body of `application/problem+json` (RFC 9457). It contains no key, no subject and no limit of
+ * other rules.
+ */
 export interface Problem {
   type: string;
   title: string;
@@ -103,7 +111,7 @@ export interface Problem {
 
 const QUOTA_EXCEEDED = 'https://iana.org/assignments/http-problem-types#quota-exceeded';
 
-/** Returns the body of a denial: 429; 413 if a retry never helps; 503 without a decision. */
+/** Returns the body of a denial: 429; 413 if a retry never helps; 503 if `onError` decided. */
 export function problemOf(decision: DecisionValues): Problem {
   const { source, retryAfterMs } = decision;
   if (source === 'error') {

@@ -1,11 +1,11 @@
-/** Middleware over `Request` and `Response`, for Hono and frameworks like it. */
+/** The middleware for Hono and for similar frameworks with `Request` and `Response`. */
 import type { Decision } from './decision.js';
 import { LISTS, type MiddlewareOptions, PROBLEM_HEADERS, requestLimiter } from './http.js';
 import type { Lease } from './lease.js';
 
 export type { KeyFunction, MiddlewareOptions, PerRequest, RequestRule } from './http.js';
 
-/** The part of a context that the middleware uses; Hono's has all of it. */
+/** The part of a context that the middleware uses. Hono's context has it. */
 export interface ContextLike {
   readonly req: { raw: Request };
   res: Response;
@@ -17,11 +17,11 @@ export interface ContextLike {
 export interface HonoOptions<Context extends ContextLike = ContextLike>
   extends MiddlewareOptions<Context> {
   /**
-   * Returns the address of the peer, which `Request` lacks. Default: that of `@hono/node-server`.
-   * On other runtimes give this or `key`.
+   * Returns the address of the peer, which a `Request` does not contain. Default: that of
+   * `@hono/node-server`. Other runtimes need this option or `key`.
    */
   peer?: ((context: Context) => string | undefined) | undefined;
-  /** Answers a denial in place of the problem body; the middleware adds the headers. */
+  /** Answers a denial instead of the problem body. The middleware adds the headers. */
   handler?: ((context: Context, decision: Decision) => Response | Promise<Response>) | undefined;
 }
 
@@ -32,8 +32,8 @@ export type HonoMiddleware<Context extends ContextLike = ContextLike> = (
 ) => Promise<Response | void>;
 
 /**
- * Limits the requests that pass through it. The decision is `context.get('rateLimit')`. Leases end
- * with the body of the response, also if the client disconnects.
+ * Limits the requests that pass through it. The decision is in `context.get('rateLimit')`. Leases
+ * are released when the body of the response ends or the client disconnects.
  */
 export function rateLimit<Context extends ContextLike = ContextLike>(
   options: HonoOptions<Context>,
@@ -69,15 +69,15 @@ export function rateLimit<Context extends ContextLike = ContextLike>(
       throw error;
     }
     if (context.res.status === 101) {
-      // The answer to an upgrade cannot be copied, and the connection after it is not a response.
+      // The answer to an upgrade cannot be copied. The connection after it is no longer a response.
       release(leases);
       return;
     }
     const response = leases.length > 0 ? releasing(context, leases, client) : context.res;
-    // A copy, because a response may have fixed headers, for example one from `fetch`.
+    // Copy the response, because its headers may be immutable, as in one from `fetch`.
     const copy = new Response(response.body, response);
     for (const [name, value] of Object.entries(headers)) {
-      // Headers that the application has set stay.
+      // Headers that the application has set are kept.
       if (LISTS.has(name)) copy.headers.append(name, value);
       else if (!copy.headers.has(name)) copy.headers.set(name, value);
     }
@@ -91,17 +91,20 @@ function nodePeer({ env }: { env?: any }): string | undefined {
   return (env?.incoming ?? env?.server?.incoming)?.socket?.remoteAddress;
 }
 
-/** The names of request headers that this package has set; the client's own are removed. */
+/**
+ * The names of the request headers that this package controls. The client's values are removed
+ * once.
+ */
 const cleaned = new WeakMap<ContextLike, Set<string>>();
 
-/** Removes a header that the client sent: only the middleware may set it. */
+/** Removes the client's value of a header that only the middleware may set. */
 function clean(context: ContextLike, name: string): void {
   const names = cleaned.get(context) ?? new Set();
   if (!names.has(name)) mark(context, name, false);
   cleaned.set(context, names.add(name));
 }
 
-/** Sets or removes a header. A request's headers are fixed, so the request is replaced. */
+/** Sets or removes a header. A request's headers are immutable, so the request is replaced. */
 function mark({ req }: ContextLike, name: string, degraded: boolean): void {
   if (!degraded && !req.raw.headers.has(name)) return;
   const headers = new Headers(req.raw.headers);
@@ -114,7 +117,7 @@ function release(leases: readonly Lease[]): void {
   for (const lease of leases) void lease.release();
 }
 
-/** Returns the response, whose leases end with its body. */
+/** Returns the response, and releases its leases when its body ends. */
 function releasing(
   { req, res: response, env }: ContextLike,
   leases: readonly Lease[],
@@ -122,7 +125,7 @@ function releasing(
 ): Response {
   const done = () => release(leases);
   client.addEventListener('abort', done, { once: true });
-  // node-server only: closes also if another middleware has dropped the body unread.
+  // On node-server only: `close` also follows if another middleware has dropped the unread body.
   env?.outgoing?.once?.('close', done);
   // The body of an answer to HEAD is neither read nor cancelled.
   if (response.body === null || client.aborted || req.raw.method === 'HEAD') {

@@ -1,5 +1,5 @@
 /**
- * Common code of the middleware of all frameworks: the subject, the calls and the answer. A
+ * The code that the middleware of all frameworks shares: the subject, the calls and the answer. A
  * framework's own file only reads its requests and writes its responses.
  */
 import { randomUUID } from 'node:crypto';
@@ -19,7 +19,7 @@ import type { Limiter } from './limiter.js';
 import type { RuleCall } from './options.js';
 import type { Rule } from './rules.js';
 
-/** A value, or a function that returns it for a request. */
+/** A value, or a function that returns the value for a request. */
 export type PerRequest<Incoming, Value> = Value | ((request: Incoming) => Value | Promise<Value>);
 
 /** One rule of a request. */
@@ -27,40 +27,46 @@ export interface RequestRule<Incoming> {
   rule: PerRequest<Incoming, Rule>;
   /** Returns the subject. Default: the middleware's `key`. */
   key?: KeyFunction<Incoming> | undefined;
-  /** Default: the middleware's `cost`. */
+  /** The cost of the request under this rule. Default: the middleware's `cost`. */
   cost?: PerRequest<Incoming, number> | undefined;
 }
 
 /**
- * Returns the subject of a request. If it is undefined or empty, the request is answered 400, or
- * the `anonymous` rule applies.
+ * Returns the subject of a request. If it is undefined or empty, the `anonymous` rule applies, or
+ * the request is answered 400.
  */
 export type KeyFunction<Incoming> = (
   request: Incoming,
 ) => string | undefined | Promise<string | undefined>;
 
-/** The options of the middleware for every framework. */
+/** The options of the middleware, the same for every framework. */
 export interface MiddlewareOptions<Incoming> {
   limiter: Limiter;
-  /** One rule, or several in one call that takes from all or from none. At most one is a lease. */
+  /**
+   * One rule, or several that are checked in one call, which takes from all or from none. At most
+   * one may be a lease.
+   */
   rule: PerRequest<Incoming, Rule> | readonly (Rule | RequestRule<Incoming>)[];
-  /** Default: the client's address. */
+  /** Returns the subject. Default: the client's address. */
   key?: KeyFunction<Incoming> | undefined;
   /**
-   * The rule for a request without a subject. It applies to the client's address, in place of all
-   * rules. Default: none, the request is answered 400.
+   * The rule for a request without a subject. It limits the client's address and replaces all other
+   * rules. Default: none; the request is answered 400.
    */
   anonymous?: Rule | undefined;
-  /** Proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none. */
+  /** The proxies whose `X-Forwarded-For` is trusted: addresses, networks, `unix`. Default: none. */
   trustedProxies?: readonly string[] | undefined;
   cost?: PerRequest<Incoming, number> | undefined;
-  /** Returns true for requests that are not limited. */
+  /** Returns true for a request that is not to be limited. */
   skip?: ((request: Incoming) => boolean | Promise<boolean>) | undefined;
-  /** Returns one hash tag for all keys of a request, for clusters. */
+  /** Returns a hash tag for all keys of a request, which a cluster needs for several rules. */
   tag?: ((request: Incoming) => string | undefined) | undefined;
-  /** The forms of the headers. Default `['draft-11']`; an empty list writes only `Retry-After`. */
+  /**
+   * The forms of the headers. Default `['draft-11']`. With an empty list only `Retry-After` is
+   * sent.
+   */
   headers?: readonly HeaderStyle[] | undefined;
-  /** The request header that tells the application when `onError` decided. Default: none. */
+  /** A request header that tells the application that `onError` decided. Default: none. */
   degradedHeader?: string | undefined;
 }
 
@@ -70,14 +76,14 @@ export interface RequestReader<Incoming> {
   forwarded(request: Incoming): readonly string[];
 }
 
-/** The result for a request. */
+/** The result of the check of a request. */
 export interface Outcome {
   /** Undefined if the request is not limited. */
   decision: Decision | undefined;
   headers: Record<string, string>;
   /** Undefined if the request may proceed. */
   problem: Problem | undefined;
-  /** To be released when the response ends, for whatever reason. */
+  /** The leases to release when the response ends for whatever reason. */
   leases: readonly Lease[];
 }
 
@@ -91,7 +97,7 @@ const PASSED: Outcome = Object.freeze({
 /** The syntax of a header's name. */
 const TOKEN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 
-/** Compiles the options once, and returns a function that decides a request. */
+/** Compiles the options once, and returns a function that checks a request. */
 export function requestLimiter<Incoming>(
   options: MiddlewareOptions<Incoming>,
   reader: RequestReader<Incoming>,
@@ -111,7 +117,7 @@ export function requestLimiter<Incoming>(
   if (styles?.some((style) => !STYLES.includes(style))) {
     throw new ArgumentError('headers', `some of ${STYLES.join(', ')}`);
   }
-  // Rules that are functions are checked for each request.
+  // A rule that is a function is checked when it is called, for each request.
   const known = rules.flatMap((one) => (typeof one.rule === 'function' ? [] : [one.rule]));
   if (known.filter(({ kind }) => kind === 'lease').length > 1) {
     throw new ArgumentError('rule', 'at most one lease');
@@ -126,7 +132,7 @@ export function requestLimiter<Incoming>(
     throw new ArgumentError('degradedHeader', 'the name of a header');
   }
 
-  /** Returns the call for a request without a subject. */
+  /** Returns the calls for a request without a subject. */
   async function anonymousCalls(request: Incoming): Promise<RuleCall[] | undefined> {
     const subject = fromAddress(request);
     if (anonymous === undefined || subject === undefined) return undefined;
@@ -145,7 +151,7 @@ export function requestLimiter<Incoming>(
     if (calls.filter(([{ kind }]) => kind === 'lease').length > 1) {
       throw new ArgumentError('rule', 'at most one lease');
     }
-    // A lease is one permit, whatever the request costs.
+    // A lease takes one permit, whatever the cost of the request.
     return calls.map(([asked, subject, units]) => [
       asked,
       subject,
@@ -198,5 +204,5 @@ export const PROBLEM_HEADERS: Readonly<Record<string, string>> = Object.freeze({
   'Cache-Control': 'no-store',
 });
 
-/** Fields that are lists, so the values of another limiter are kept. */
+/** The fields that are lists: values of another limiter are kept. */
 export const LISTS: ReadonlySet<string> = new Set(['RateLimit', 'RateLimit-Policy']);

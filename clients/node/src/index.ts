@@ -1,4 +1,4 @@
-/** Rate limits that Redis or Valkey decides, through the module redis-throttle. */
+/** Rate limits decided by Redis or Valkey, with the module redis-throttle or its library. */
 export type { Backend } from './backends.js';
 export type { Clock } from './clock.js';
 export { Decision, type DecisionFields, type Source } from './decision.js';

@@ -3,22 +3,25 @@ import { createHash, createHmac } from 'node:crypto';
 import { ArgumentError } from './errors.js';
 
 export interface KeyOptions {
-  /** The first part of all keys. Default `rl`; empty: none. */
+  /** The first part of all keys. Default `rl`. If it is empty, keys begin with the rule. */
   prefix?: string | undefined;
-  /** `subject` puts the subject in braces, so that in a cluster all its rules are in one slot. */
+  /** `subject` puts the subject in braces, so that all its rules are in one slot of a cluster. */
   hashTag?: 'subject' | undefined;
-  /** Hashes subjects and tags with this secret, at least 16 characters: no raw data in keys. */
+  /**
+   * The secret, at least 16 characters, with which subjects and tags are hashed. Keys then contain
+   * no raw data.
+   */
   hmacSecret?: string | undefined;
 }
 
-/** Longer parts are hashed. In bytes, encoded. */
+/** The maximum length of an encoded part, in bytes. Longer parts are hashed. */
 const LENGTH_MAX = 128;
 
-/** Characters that would end a part or a hash tag, or are unreadable in a log. */
+/** The characters that would end a part or a hash tag, or are unreadable in a log. */
 // biome-ignore lint/suspicious/noControlCharactersInRegex: controls are what it looks for
 const SPECIAL = /[%:{} \u0000-\u001f\u007f]/g;
 
-/** Matches a part that needs no encoding: most subjects, in one test. */
+/** Matches a part that needs no encoding. Most subjects match, so they need only this one test. */
 const PLAIN = /^[!-$&-9;-z|~]{1,128}$/;
 
 const LONE_SURROGATE = /\p{Surrogate}/u;
@@ -45,7 +48,7 @@ export class Keys {
     this.#secret = hmacSecret;
   }
 
-  /** @param tag One hash tag for all keys of a call, in place of the limiter's own. */
+  /** @param tag A hash tag for all keys of a call, instead of the limiter's own. */
   key(rule: string, subject: string, tag?: string): string {
     const encoded = this.part('subject', subject);
     const braced = this.#hashTag === 'subject' && tag === undefined;
@@ -54,20 +57,27 @@ export class Keys {
     return `${this.#prefix}${front}${name}:${braced ? `{${encoded}}` : encoded}`;
   }
 
-  /** Returns 16 hexadecimal digits for logs and metrics; keyed with the secret if there is one. */
+  /**
+   * Returns 16 hexadecimal digits of the subject's hash, for logs and metrics. With a secret it is
+   * an HMAC.
+   */
   subjectHash(subject: string): string {
     const secret = this.#secret;
     const hash = secret === undefined ? createHash('sha256') : createHmac('sha256', secret);
     return hash.update(subject).digest('hex').slice(0, 16);
   }
 
-  /** Returns a part as it is in a key. A hash begins with `:`, which no encoded part does. */
+  /**
+   * Returns a part in the form that it has in a key. A hash begins with `:`, which no encoded part
+   * does.
+   */
   part(argument: string, text: string): string {
     if (typeof text !== 'string' || text === '') {
       throw new ArgumentError(argument, 'a text that is not empty');
     }
     if (this.#secret === undefined && PLAIN.test(text)) return text;
-    // All half pairs would be sent as one and the same character.
+    // All lone surrogates would be sent as the same character, and their subjects would share a
+    // key.
     if (LONE_SURROGATE.test(text)) {
       throw new ArgumentError(argument, 'well-formed text, without half a surrogate pair');
     }

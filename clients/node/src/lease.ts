@@ -1,17 +1,18 @@
-/** Leases: a permit that renews itself until it is released, and reports when it is lost. */
+/** Leases: permits that renew themselves until they are released, and report when they are lost. */
 import type { Clock } from './clock.js';
 import type { Decision } from './decision.js';
 
-/** The calls of a lease to its limiter. */
+/** The requests of a lease to its limiter. */
 export interface LeaseCalls {
-  /** Returns true if this lease still holds the permit; rejects without an answer. */
+  /** Returns true if this lease still holds the permit. Rejects if there is no answer. */
   renew(): Promise<boolean>;
   release(): Promise<void>;
 }
 
 /**
- * A lease, or a denial: see `allowed`. While held it renews itself at a third of its ttl. It is not
- * a lock: a process that was stopped for longer than the ttl does not notice the loss.
+ * A lease, or its denial: see `allowed`. While it is held, it renews itself after each third of its
+ * ttl. It is not a lock: a process that was stopped for longer than the ttl does not notice the
+ * loss.
  */
 export class Lease {
   readonly decision: Decision;
@@ -24,7 +25,7 @@ export class Lease {
   #stop: (() => void) | undefined;
   #released = false;
 
-  /** @internal Made by `Limiter.lease`. */
+  /** @internal Called by `Limiter.lease`. */
   constructor(
     made: { decision: Decision; id: string; ttlMs: number; askedAtMs: number; clock: Clock },
     calls: LeaseCalls,
@@ -43,15 +44,15 @@ export class Lease {
   }
 
   /**
-   * Whether this process holds the permit, by its own clock. If `onError` allowed the lease: until
-   * it is released.
+   * Whether this process still holds the permit, by its own clock. If `onError` allowed the lease,
+   * it is held until it is released.
    */
   get held(): boolean {
     if (!this.allowed || this.#released || this.#lost.signal.aborted) return false;
     return !this.#isOnServer || this.#clock.nowMs() < this.#heldUntilMs;
   }
 
-  /** Aborted when the lease is lost: stop the work, another process may hold the permit. */
+  /** Aborted when the lease is lost. Stop the work then: another process may hold the permit. */
   get signal(): AbortSignal {
     return this.#lost.signal;
   }
@@ -60,7 +61,7 @@ export class Lease {
     return this.allowed && this.decision.source === 'server';
   }
 
-  /** Gives the permit back, once. If no server answers, the permit expires by itself. */
+  /** Releases the permit, once. If the server gives no answer, the permit expires by itself. */
   async release(): Promise<void> {
     if (this.#released) return;
     this.#released = true;
@@ -89,7 +90,7 @@ export class Lease {
         const kept = await this.#calls.renew();
         this.#heldUntilMs = kept ? askedAtMs + this.#ttlMs : 0;
       } catch {
-        // More tries follow before it expires.
+        // Further renewals follow before the permit expires.
       }
     }
     if (!this.#released) this.#schedule();

@@ -1,4 +1,4 @@
-/** The limiter: each call is sent once, and answered within the deadline. */
+/** The limiter: each call is sent once, and answered within its deadline. */
 import { randomUUID } from 'node:crypto';
 import { type Backend, Backends } from './backends.js';
 import { Calls } from './calls.js';
@@ -59,7 +59,7 @@ export class Limiter {
     this.#onDecision = options.onDecision;
   }
 
-  /** @internal The clock it runs on. */
+  /** @internal The clock of the limiter. */
   get clock(): Clock {
     return this.#clock;
   }
@@ -68,7 +68,7 @@ export class Limiter {
     return { ...this.#counters };
   }
 
-  /** Decides a call; takes the cost if it is allowed. */
+  /** Decides a call, and takes the cost if the call is allowed. */
   async check(rule: Rule, subject: string, options: CheckOptions = {}): Promise<Decision> {
     const { cost = 1, partial = false, signal } = options;
     const key = this.#keyOf(rule, subject, options.tag);
@@ -82,7 +82,7 @@ export class Limiter {
     if (here !== undefined) return this.#counted(here, [ask], undefined);
     const askedAtMs = cacheable || this.#onDecision !== undefined ? this.#clock.nowMs() : 0;
     let decision: Decision;
-    // As `#decided`, without a function in between: nearly all calls take this path.
+    // The same as `#decided`, but without another function call: nearly all calls take this path.
     try {
       decision = fromStock
         ? await this.#stock(ask, signal)
@@ -94,7 +94,7 @@ export class Limiter {
     return this.#counted(decision, [ask], askedAtMs);
   }
 
-  /** Returns the decision of `check`; changes nothing. */
+  /** Returns the decision that `check` would make. Takes nothing. */
   async peek(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     const ask = this.#asked(rule, subject, options);
     const call = protocol.single('peek', ask);
@@ -103,21 +103,26 @@ export class Limiter {
   }
 
   /**
-   * Gives a cost back, never past the full allowance.
+   * Gives units back, up to the full allowance.
    *
-   * @throws UnavailableError without an answer: the refund may have been applied, so do not repeat
-   * it.
+   * @throws UnavailableError without an answer. The refund may have been applied, so do not repeat
+   * the call.
    */
   async refund(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     return this.#settle('refund', rule, subject, options);
   }
 
-  /** Takes a cost even if it is not left: a debt. Throws without an answer, as `refund`. */
+  /**
+   * Takes a cost even if that many units are not left, which makes a debt. Throws as `refund` does.
+   */
   async charge(rule: Rule, subject: string, options: CallOptions = {}): Promise<Decision> {
     return this.#settle('charge', rule, subject, options);
   }
 
-  /** Forgets a subject under a rule, which resets its allowance. Returns true if it was stored. */
+  /**
+   * Deletes the state of a subject under a rule, which resets its allowance. Returns true if the
+   * key existed.
+   */
   async forget(
     rule: Rule,
     subject: string,
@@ -127,25 +132,28 @@ export class Limiter {
     const here = [this.#denials, this.#stocks];
     for (const memory of here) memory?.forget(key);
     const reply = await this.#answer(protocol.forget(key), options.signal);
-    // Again, for the results of calls that were under way.
+    // Forget again, because calls in flight may have stored results in the meantime.
     for (const memory of here) memory?.forget(key);
     return protocol.replyInteger(reply) > 0;
   }
 
-  /** Checks several rules at once: takes from all or from none. `parts` has their decisions. */
+  /**
+   * Checks several rules at once. Takes from all or from none. `parts` has the decision of each
+   * rule.
+   */
   async checkAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
     return this.#several(calls, options, false);
   }
 
-  /** Returns the decision of `checkAll`; changes nothing. */
+  /** Returns the decision that `checkAll` would make. Takes nothing. */
   async peekAll(calls: readonly RuleCall[], options: SeveralOptions = {}): Promise<Decision> {
     return this.#several(calls, options, true);
   }
 
   /**
-   * Checks one rule after the other, for keys in different slots: a global ceiling and a tenant's
-   * rule. If a later rule denies, gives back what the earlier ones took. In between, other callers
-   * may be denied; if the server is lost in between, the cost stays taken.
+   * Checks one rule after the other, for keys in different slots, such as a global ceiling and a
+   * tenant's rule. If a later rule denies, refunds what the earlier ones took. Until then other
+   * callers cannot use those units. If the server becomes unavailable in between, they stay taken.
    */
   async checkEach(
     calls: readonly RuleCall[],
@@ -182,8 +190,9 @@ export class Limiter {
   }
 
   /**
-   * Retries a denied call after each `retryAfterMs`, and waits out the turn of an allowed one
-   * (leaky bucket). If that would take longer than `maxWaitMs`, denies and takes nothing.
+   * Waits until the call is allowed: after a denial it sleeps for `retryAfterMs` and checks again;
+   * in a leaky bucket it then sleeps until the call's turn. If a sleep would end after `maxWaitMs`,
+   * returns a denial and takes nothing.
    */
   async wait(rule: Rule, subject: string, options: WaitOptions): Promise<Decision> {
     const { maxWaitMs, signal, ...rest } = options;
@@ -196,14 +205,14 @@ export class Limiter {
       const fits = waitMs > 0 && this.#clock.nowMs() + waitMs <= endsAtMs;
       if (!decision.allowed && (!fits || decision.source === 'error')) return decision;
       if (!fits) {
-        // The turn comes too late: leave the queue.
+        // The turn comes too late: leave the leaky bucket's queue.
         if (!decision.degraded) await this.refund(rule, subject, { ...rest, signal });
         return new Decision({ ...decision.fields(), allowed: false, granted: 0 });
       }
       try {
         await sleep(this.#clock, waitMs, signal);
       } catch (error) {
-        // Gives the turn back.
+        // Leave the leaky bucket's queue.
         if (decision.allowed && !decision.degraded) {
           await this.refund(rule, subject, rest).catch(() => {});
         }
@@ -217,8 +226,8 @@ export class Limiter {
    * Takes one of the rule's permits. It renews itself until it is released: use `await using` or
    * `finally`.
    *
-   * @param options.id The holder, 1 to 128 bytes; random by default. Use one for each piece of
-   * work.
+   * @param options.id The name of the holder, 1 to 128 bytes. Random by default. Each piece of work
+   * needs its own name.
    */
   async lease(
     rule: Rule,
@@ -241,7 +250,7 @@ export class Limiter {
   }
 
   /**
-   * @internal Returns the leases among the rules of a `checkAll` under `id`, for the middleware.
+   * @internal Returns the leases that a `checkAll` with this `id` took. For the middleware.
    */
   leasesOf(
     calls: readonly RuleCall[],
@@ -272,7 +281,10 @@ export class Limiter {
     );
   }
 
-  /** Decides leases. If the answer was lost, tries to release them: they may be held. */
+  /**
+   * Decides leases. If the deadline passes or the call is aborted, releases them, because the
+   * server may have granted them.
+   */
   async #abandoning(
     leases: readonly protocol.Ask[],
     id: string | undefined,
@@ -296,20 +308,21 @@ export class Limiter {
   }
 
   /**
-   * Checks at start that the server answers, and returns its back end.
+   * Checks, at startup, that the server answers, and returns the back end in use.
    *
-   * @throws MistakeError without one, or the right to call it; UnavailableError without the server.
+   * @throws MistakeError if there is no back end or the user may not call it; UnavailableError if
+   * the server gives no answer.
    */
   async ready(options: { signal?: AbortSignal | undefined } = {}): Promise<Backend> {
     await this.#answer(protocol.probe(this.#keys.key('ready', 'ready')), options.signal);
     return this.#backends.answering;
   }
 
-  /** Gives back prefetched permits that were not spent. Your client stays open. */
+  /** Refunds the prefetched permits that were not used. Does not close the application's client. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    // One after the other: more than `maxInFlight` at once would not be sent.
+    // Send one at a time: more than `maxInFlight` at once would not be sent.
     for (const { rule, key, units } of await this.#stocks.drain()) {
       const refund = protocol.single('refund', { rule, key, cost: units });
       await this.#answer(refund, undefined).catch(() => {});
@@ -321,7 +334,7 @@ export class Limiter {
     await this.close();
   }
 
-  /** Returns the key, after checking that `onError` can decide for this rule. */
+  /** Returns the key, after a check that this rule's `onError` can decide. */
   #keyOf(rule: Rule, subject: string, tag: string | undefined): string {
     const { kind } = rule.fallback ?? rule;
     if ((rule.onError ?? this.#onError) === 'local' && !LOCAL.has(kind)) {
@@ -375,7 +388,7 @@ export class Limiter {
     return protocol.settledOf(reply, rule);
   }
 
-  /** Takes from the prefetched stock. Other callers may share the fetch, so no signal ends it. */
+  /** Takes a permit from the stock. Other callers may share the fetch, so no signal ends it. */
   #stock(ask: protocol.Ask, signal: AbortSignal | undefined): Promise<Decision> {
     const prefetch = this.#prefetchOf(ask.rule);
     const fetch = async () => {
@@ -390,7 +403,9 @@ export class Limiter {
     return this.#stocks.take(ask, limits, fetch);
   }
 
-  /** Decides, by `onError` if there is no answer; counts the decision and calls the hook. */
+  /**
+   * Decides a call, with `onError` if there is no answer. Counts the decision and calls the hook.
+   */
   async #decided(
     asks: readonly protocol.Ask[],
     decide: () => Promise<Decision>,
@@ -406,7 +421,7 @@ export class Limiter {
     return peek ? decision : this.#counted(decision, asks, askedAtMs);
   }
 
-  /** @param askedAtMs Undefined if the decision was made without a call. */
+  /** @param askedAtMs Undefined if no call was sent. */
   #counted(
     decision: Decision,
     asks: readonly protocol.Ask[],
@@ -422,7 +437,7 @@ export class Limiter {
     return decision;
   }
 
-  /** Decides by `onError`. Throws any error except that the server is away. */
+  /** Decides by `onError` if the server was unavailable. Throws any other error. */
   #without(asks: readonly protocol.Ask[], error: unknown, peek: boolean): Decision {
     if (error instanceof MistakeError) this.#counters.mistakes += 1;
     if (!(error instanceof UnavailableError)) throw error;
@@ -431,7 +446,7 @@ export class Limiter {
     return withoutAnswer({ asks, onErrors, error, peek, retryAfterMs }, this.#local);
   }
 
-  /** Sends a call without an `onError`: throws its errors, and counts mistakes. */
+  /** Sends a call that `onError` does not decide. Throws its error, and counts a `MistakeError`. */
   async #answer(call: protocol.Call, signal: AbortSignal | undefined): Promise<unknown> {
     try {
       return await this.#send(call, signal);

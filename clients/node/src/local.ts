@@ -1,16 +1,15 @@
-/** The limiter of this process: decides without the server if a rule's `onError` is `local`. */
+/** The local limiter: decides in this process, without the server, if `onError` is `local`. */
 import { type Algorithm, algorithmOf } from './algorithms.js';
 import type { Clock } from './clock.js';
 import { Decision } from './decision.js';
 import type { Rule } from './rules.js';
 
 /**
- * The number of keys that the local limiter remembers. Above it the least recently used is
- * forgotten.
+ * The maximum number of keys in the local limiter. The least recently used key is dropped.
  */
 const SUBJECTS_MAX = 10_000;
 
-/** A rule, its key, and what a call takes of it. */
+/** A rule, its key, and the units that a call takes. */
 export interface LocalAsk {
   rule: Rule;
   key: string;
@@ -19,20 +18,21 @@ export interface LocalAsk {
 }
 
 /**
- * Returns the key of a state. A changed rule of the same name does not read it: it starts again.
+ * Returns the key of a state. A changed rule of the same name has another key, so it starts without
+ * usage.
  */
 function stateKey({ words }: Rule, key: string): string {
   return `${words.join(' ')} ${key}`;
 }
 
-/** The limiter of this process, for rules whose `onError` is `local`. */
+/** The local limiter, for rules whose `onError` is `local`. */
 export class LocalLimiter {
   readonly #algorithms = new WeakMap<Rule, Algorithm>();
   readonly #states = new Map<string, unknown>();
 
   constructor(private readonly clock: Clock) {}
 
-  /** Takes from all rules or from none; from none if it only peeks. */
+  /** Takes from all rules or from none. Takes nothing if `peek` is true. */
   decide(asks: readonly LocalAsk[], error: Error, peek: boolean): Decision[] {
     const nowUs = BigInt(Math.floor(this.clock.nowMs() * 1000));
     const verdicts = asks.map(({ rule, key, cost = 1, partial = false }) => {
@@ -47,8 +47,8 @@ export class LocalLimiter {
       const { rule, key, cost = 1 } = asks[at] as LocalAsk;
       if (allowed && !peek && state !== undefined) this.#keep(stateKey(rule, key), state);
       const granted = verdict.allowed ? verdict.granted : 0;
-      // A cost above this process' share may still be within the rule: the call may pass when the
-      // server is back.
+      // A cost above the local share may still be within the rule's limit. Such a call may be
+      // allowed when the server is back, so its retry time is not `-1`.
       const passes = verdict.retryAfterMs < 0 && cost <= (rule.fallback ?? rule).limit;
       const retryAfterMs = passes ? Math.max(1000, verdict.resetAfterMs) : verdict.retryAfterMs;
       return new Decision({ ...verdict, granted, retryAfterMs, rule, source: 'local', error });

@@ -1,10 +1,12 @@
-/** Reports decisions to the application, for its metrics and logs. */
+/** Reports each decision to the application, for its metrics and logs. */
 import type { Decision } from './decision.js';
 import type { Keys } from './keys.js';
 import type { OnDecision } from './options.js';
 import type { Ask } from './protocol.js';
 
-/** Calls the hook once for each call, with the rule that decided. Its errors become warnings. */
+/**
+ * Calls the hook once per call, with the rule that decided. An error of the hook becomes a warning.
+ */
 export function tell(
   onDecision: OnDecision,
   decision: Decision,
@@ -21,7 +23,8 @@ export function tell(
 }
 
 /**
- * Returns the call that decided: of several under one rule, the one with the decision's numbers.
+ * Returns the call that decided. If several have the same rule, it is the one with the decision's
+ * numbers.
  */
 function deciding(decision: Decision, asks: readonly Ask[]): Ask {
   const { rule, allowed, remaining, resetAfterMs } = decision.fields();

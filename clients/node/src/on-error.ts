@@ -1,4 +1,4 @@
-/** Decides by `onError` the calls that the server did not answer. */
+/** Decides, by `onError`, the calls that the server did not answer. */
 import { combined, Decision } from './decision.js';
 import type { UnavailableError } from './errors.js';
 import type { LocalAsk, LocalLimiter } from './local.js';
@@ -6,24 +6,26 @@ import type { OnError } from './rules.js';
 
 const BY_STRICTNESS: readonly OnError[] = ['allow', 'local', 'deny'];
 
-/** Returns the strictest of several rules' `onError`: deny before local before allow. */
+/** Returns the strictest of the given values: `deny` before `local` before `allow`. */
 export function strictest(all: readonly OnError[]): OnError {
   const at = Math.max(0, ...all.map((onError) => BY_STRICTNESS.indexOf(onError)));
   return BY_STRICTNESS[at] as OnError;
 }
 
-/** A call without an answer. */
+/** A call that got no answer from the server. */
 export interface Unanswered {
   asks: readonly LocalAsk[];
-  /** The `onError` of each rule, in their order. */
+  /** The `onError` of each rule, in the order of the rules. */
   onErrors: readonly OnError[];
   error: UnavailableError;
   peek: boolean;
-  /** The retry of a denied call, in ms. */
+  /** The retry time of a denied call, in ms. */
   retryAfterMs: number;
 }
 
-/** Decides by the strictest `onError`; under `local`, by the rules that have it. */
+/**
+ * Decides by the strictest `onError` of the rules. If it is `local`, by those rules that have it.
+ */
 export function withoutAnswer(
   { asks, onErrors, error, peek, retryAfterMs }: Unanswered,
   local: LocalLimiter,

@@ -7,8 +7,8 @@ import type { KeyOptions } from './keys.js';
 import { integer, MAX_PREFETCH, type OnError, type Rule } from './rules.js';
 
 /**
- * Called once after each decision, with the rule that decided, for metrics and logs. Never receives
- * the subject itself.
+ * Called once after each decision, with the rule that decided, for metrics and logs. It gets a hash
+ * of the subject, never the subject itself.
  */
 export type OnDecision = (
   decision: Decision,
@@ -19,34 +19,49 @@ export type OnDecision = (
 
 export interface LimiterOptions extends KeyOptions {
   /**
-   * The back end. Default `auto`: the module if the server has it, else the library, loaded as
-   * functions if the server allows it, else as a script.
+   * The back end. Default `auto`: the module if the server has it, otherwise the library, as
+   * functions if the server allows them, otherwise as a script.
    */
   backend?: Backend | 'auto' | undefined;
-  /** Deadline of a call, in ms. Default 100: a limiter must not be slower than what it protects. */
+  /**
+   * The deadline of a call, in ms. Default 100, because a limiter must not be slower than what it
+   * protects.
+   */
   timeoutMs?: number | undefined;
-  /** For rules without their own. Default `allow`. */
+  /** The `onError` of rules that do not set their own. Default `allow`. */
   onError?: OnError | undefined;
-  /** Calls in flight; above it `onError` decides at once. Default 256. */
+  /**
+   * The maximum number of calls in flight. Further calls are not sent: `onError` decides them at
+   * once. Default 256.
+   */
   maxInFlight?: number | undefined;
-  /** Failures in a row after which the breaker pauses all calls. Default 5. */
+  /**
+   * The number of failures in a row after which the circuit breaker pauses the calls to a node.
+   * Default 5.
+   */
   breakerFailures?: number | undefined;
-  /** The pause, in ms; then one call probes the server. Default 1000. */
+  /** The length of that pause, in ms. After it, one call probes the server. Default 1000. */
   breakerPauseMs?: number | undefined;
   /**
-   * Denials to remember until their retry. Default 0: none. Exact unless a key is deleted, refunded
-   * or gets another limit elsewhere, which shows only after the retry.
+   * The maximum number of denials to cache, each until its retry time. Default 0: no cache. If
+   * another process deletes or refunds the key or changes the limit, a cached denial still applies
+   * until then.
    */
   denialCache?: number | undefined;
-  /** Permits that one call takes in advance, for rules that allow it. Default 1. */
+  /**
+   * The number of permits that one call fetches in advance, under rules that allow it. Default 1.
+   */
   prefetch?: number | undefined;
-  /** Receives each decision. Its errors are warnings of the process and change no decision. */
+  /**
+   * Called after each decision. If it throws, the process emits a warning, and the decision does
+   * not change.
+   */
   onDecision?: OnDecision | undefined;
-  /** For tests. */
+  /** The clock, which a test can replace. */
   clock?: Clock | undefined;
 }
 
-/** Checks the options and completes them with their defaults. */
+/** Validates the options and adds the defaults. */
 export function withDefaults(options: LimiterOptions) {
   const { timeoutMs = 100, onError = 'allow', maxInFlight = 256, denialCache = 0 } = options;
   const { breakerFailures = 5, breakerPauseMs = 1000, prefetch = 1 } = options;
@@ -67,41 +82,47 @@ export function withDefaults(options: LimiterOptions) {
 export interface CallOptions {
   /** Units that the call takes. Default 1. */
   cost?: number | undefined;
-  /** One hash tag for the key, in place of the limiter's own. */
+  /** The hash tag of the key, instead of the limiter's own. */
   tag?: string | undefined;
-  /** Gives the call up; it may have counted. */
+  /** Gives the call up when it is aborted. The call may have counted. */
   signal?: AbortSignal | undefined;
 }
 
 export interface CheckOptions extends CallOptions {
-  /** Takes what is left up to the cost, at least 1: see `Decision.granted`. */
+  /** Takes as many units as are left, at least 1 and at most the cost: see `Decision.granted`. */
   partial?: boolean | undefined;
 }
 
 export interface SeveralOptions {
-  /** One hash tag for all keys of the call. In a cluster they must be in one slot. */
+  /** The hash tag of all keys of the call. In a cluster these keys must be in one slot. */
   tag?: string | undefined;
-  /** The holder of the leases among the rules. */
+  /** The holder's name for the leases among the rules. */
   id?: string | undefined;
   signal?: AbortSignal | undefined;
 }
 
 export interface WaitOptions extends CallOptions {
-  /** The longest time to sleep, in all, in ms. */
+  /** The maximum time to sleep in all, in ms. */
   maxWaitMs: number;
 }
 
-/** A rule, the subject, and the cost; 1 by default. */
+/** A rule, a subject, and a cost, which is 1 by default. */
 export type RuleCall = readonly [rule: Rule, subject: string, cost?: number | undefined];
 
-/** The counts of a limiter since it was made. */
+/** The counts of a limiter since it was created. */
 export interface Counters {
   readonly allowed: number;
   readonly denied: number;
-  /** Of these, decided by `onError`: no answer. */
+  /** Decisions, allowed or denied, that `onError` made because there was no answer. */
   readonly degraded: number;
-  /** Of these, decided without a call, by the denial cache or from a prefetched stock. */
+  /**
+   * Decisions, allowed or denied, made without a call to the server: by the denial cache or by a
+   * prefetched permit.
+   */
   readonly local: number;
-  /** Errors thrown because the server refused a call: a mistake of the program. */
+  /**
+   * Errors thrown because the server refused a call: a mistake in the program or the server's
+   * setup.
+   */
   readonly mistakes: number;
 }

@@ -1,6 +1,6 @@
 /**
- * Permits that one call takes in advance and this process spends. When the reset of a grant has
- * passed, unspent permits are dropped: the server has given them out again by then.
+ * Prefetched permits: one call fetches several, and this process uses them. Unused permits are
+ * dropped at the reset time of their grant, because the server then allows those units again.
  */
 import type { Clock } from './clock.js';
 import { Deadlines, type Due } from './deadlines.js';
@@ -8,32 +8,38 @@ import { Decision, type DecisionFields } from './decision.js';
 import { UnavailableError } from './errors.js';
 import { isSame, microseconds, type Rule } from './rules.js';
 
-/** Keys with a stock. Above it the oldest stock is dropped, which only makes the limit stricter. */
+/**
+ * The maximum number of keys with a stock. The oldest stock is dropped, which only makes the limit
+ * stricter.
+ */
 const KEYS_MAX = 10_000;
 
 interface Stock {
   rule: Rule;
   left: number;
   lapsesAtMs: number;
-  /** `remaining` of the grant. */
+  /** The units that were left on the server after the grant. */
   remaining: number;
-  /** The fields of its next decision: one object for all of them, for the hot path. */
+  /** The fields of the next decision. One object serves all of them, because this path is hot. */
   fields: DecisionFields;
 }
 
-/** Takes up to `prefetch` permits in one call. */
+/** Fetches up to `prefetch` permits in one call. */
 type Ask = () => Promise<Decision>;
 
 interface Limits {
-  /** The permits that one fetch takes. */
+  /** The number of permits of one fetch. */
   prefetch: number;
-  /** For the whole wait, which may take a second fetch if the first brings fewer permits. */
+  /**
+   * The time for the whole wait. It may include a second fetch if the first one brings too few
+   * permits.
+   */
   timeoutMs: number;
-  /** Ends the wait, not the fetch: other callers may wait for it. */
+  /** Ends the wait, but not the fetch, because other callers may wait for it. */
   signal: AbortSignal | undefined;
 }
 
-/** One call for several permits, and the waiters that it serves, the first one first. */
+/** One call for several permits, and its waiters; the first waiter started it. */
 interface Fetch {
   readonly rule: Rule;
   readonly permits: number;
@@ -42,13 +48,14 @@ interface Fetch {
 }
 
 /**
- * Prefetches permits. While a fetch is under way, each new caller waits for one of its permits.
- * When all are promised, the next caller starts another fetch, so no caller waits for two. At most
- * `prefetch` permits of a key are unpromised, under way or in stock.
+ * Prefetches permits. While a fetch is in flight, each new caller waits for one of its permits.
+ * When all of them are promised, the next caller starts another fetch, so no caller waits for two
+ * fetches. For the same reason at most `prefetch` permits of a key are not promised, in flight or
+ * in stock.
  */
 export class Prefetcher {
   readonly #stocks = new Map<string, Stock>();
-  /** The last unfinished fetch of each key. */
+  /** The last fetch of each key that has permits not yet promised. */
   readonly #open = new Map<string, Fetch>();
   readonly #fetches = new Set<Promise<void>>();
   readonly #deadlines: Deadlines;
@@ -57,7 +64,7 @@ export class Prefetcher {
     this.#deadlines = new Deadlines(clock);
   }
 
-  /** Takes a permit from the server, if there is no stock. */
+  /** Returns a permit from a fetch. The caller has found no stock. */
   take(
     { rule, key }: { rule: Rule; key: string },
     { prefetch, timeoutMs, signal }: Limits,
@@ -98,7 +105,9 @@ export class Prefetcher {
     this.#fetches.add(ended);
   }
 
-  /** Closes a fetch to new waiters; false if another fetch or a `forget` did so before. */
+  /**
+   * Closes a fetch to new waiters. Returns false if another fetch or `forget` has done so before.
+   */
   #close(key: string, fetch: Fetch): boolean {
     return this.#open.get(key) === fetch && this.#open.delete(key);
   }
@@ -139,7 +148,7 @@ export class Prefetcher {
     return new Decision(fields);
   }
 
-  /** Takes a permit from the stock, if there is one of this rule. */
+  /** Takes a permit from the stock, if there is one fetched under this rule. */
   spend(key: string, rule: Rule): Decision | undefined {
     const stock = this.#stocks.get(key);
     if (stock === undefined) return undefined;
@@ -151,13 +160,13 @@ export class Prefetcher {
     return this.#permit(stock);
   }
 
-  /** Drops the stock, and the unpromised permits of a fetch under way. */
+  /** Drops the stock of a key, and those permits of its fetch in flight that are not promised. */
   forget(key: string): void {
     this.#stocks.delete(key);
     this.#open.delete(key);
   }
 
-  /** Takes all unspent, unexpired permits out of stock, to refund them. */
+  /** Removes and returns all unused, unexpired permits, for a refund. */
   async drain(): Promise<{ rule: Rule; key: string; units: number }[]> {
     await Promise.all(this.#fetches);
     const nowMs = this.clock.nowMs();
@@ -183,9 +192,9 @@ function stockOf(rule: Rule, grant: Decision, left: number, lapsesAtMs: number):
 }
 
 /**
- * Denies a waiter whose fetch brought too few permits. A grant reports only when all units are
- * back; a bucket fills evenly, so the time to its first unit follows. The retry is the latest
- * instant: units that have come back meanwhile are not counted.
+ * Denies a waiter whose fetch brought too few permits. The grant's reset time is when all units are
+ * available again. In a bucket, which refills evenly, the time of the first unit follows from it.
+ * The result is an upper bound, because it ignores units that have refilled since the grant.
  */
 function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
   let retryAfterMs = grant.resetAfterMs;
@@ -206,11 +215,11 @@ function noneLeft({ kind, limit, words }: Rule, grant: Decision): Decision {
   });
 }
 
-/** A waiting caller, until it has a permit, its deadline passes or it is aborted. */
+/** A caller that waits for a permit, until it gets one, its deadline passes or it is aborted. */
 class Waiter implements Due {
   place = -1;
   isWaiting = true;
-  /** A grant that was smaller than promised. */
+  /** A grant with fewer permits than were promised. */
   smaller: Decision | undefined;
   readonly #onAbort: (() => void) | undefined;
 
@@ -245,7 +254,10 @@ class Waiter implements Due {
     this.fail(new UnavailableError('timeout', 'no prefetched permit in time'));
   }
 
-  /** Ends the wait without an answer. After a smaller grant it denies: the server did answer. */
+  /**
+   * Ends the wait without a permit. If the server had answered with too few permits, the call is
+   * denied.
+   */
   fail(reason: unknown): void {
     if (this.smaller !== undefined && reason instanceof UnavailableError) {
       this.resolve(noneLeft(this.wanted.rule, this.smaller));

@@ -1,9 +1,9 @@
-/** The protocol: arguments out, reply in. No connection, no clock. */
+/** The wire protocol: builds calls and reads replies. It does no I/O and reads no clock. */
 import { Decision } from './decision.js';
 import { ArgumentError, MistakeError } from './errors.js';
 import { integer, type Rule } from './rules.js';
 
-/** A call on the wire: the command, its arguments, and which of them are keys. */
+/** A call as it is sent: the command with its arguments, and which arguments are keys. */
 export interface Call {
   readonly args: readonly string[];
   readonly keys: readonly string[];
@@ -12,18 +12,18 @@ export interface Call {
 
 export type Deciding = 'check' | 'peek' | 'refund' | 'charge';
 
-/** One rule with its key and cost, and the id for a lease. */
+/** One rule with its key and cost; for a lease, with the holder's name. */
 export interface Ask {
   rule: Rule;
   key: string;
-  /** The subject, for `onDecision`; not part of the call. */
+  /** The subject, for `onDecision`. It is not sent. */
   subject?: string | undefined;
   cost?: number | undefined;
   partial?: boolean | undefined;
   id?: string | undefined;
 }
 
-/** Returns the words after the key: the rule's, with the cost in its place. */
+/** Returns the words after the key: those of the rule, with the cost inserted. */
 function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] {
   if (cost === 1 && !partial && rule.kind !== 'lease') return rule.words;
   const text = integer('cost', cost, 0);
@@ -38,7 +38,8 @@ function words({ rule, cost = 1, partial = false, id }: Ask): readonly string[] 
     throw new ArgumentError('cost', `1 for the backoff ${rule.name}`);
   }
   if (partial) option.push('PARTIAL');
-  // Behind the name of a policy, because its default takes all words that follow.
+  // Insert the cost after the name of a policy: all words after `DEFAULT` belong to the default
+  // rule.
   const end = rule.words.at(-1) === 'ALIGNED' ? -1 : rule.words.length;
   const at = rule.kind === 'policy' ? 2 : end;
   return [...rule.words.slice(0, at), ...option, ...rule.words.slice(at)];
@@ -50,7 +51,7 @@ function checkedId(id: string): string {
   return id;
 }
 
-/** Makes a call under one rule. */
+/** Builds a call under one rule. */
 export function single(deciding: Deciding, ask: Ask): Call {
   const { key } = ask;
   const keys = [key];
@@ -68,7 +69,7 @@ export function single(deciding: Deciding, ask: Ask): Call {
   return { args, keys, readOnly: deciding === 'peek' };
 }
 
-/** Makes a call under up to 16 rules at once. */
+/** Builds a call under up to 16 rules at once. */
 export function all(asks: readonly Ask[], peek = false): Call {
   if (asks.length < 1 || asks.length > 16) throw new ArgumentError('rules', '1 to 16 rules');
   const keys = asks.map(({ key }) => key);
@@ -83,8 +84,8 @@ export function all(asks: readonly Ask[], peek = false): Call {
 }
 
 /**
- * Returns the same call for a server without the module: for its function, or for the script with
- * this SHA-1. With several rules all keys come first, then the rules.
+ * Converts a call for a server without the module: to a call of its function, or of the script with
+ * this SHA-1. The keys of all rules come first, then the rules.
  */
 export function inLibrary(call: Call, scriptSha1?: string): Call {
   const { keys, readOnly } = call;
@@ -116,13 +117,13 @@ export function release(key: string, id: string): Call {
   return { args: ['RL.RELEASE', key, checkedId(id)], keys: [key], readOnly: false };
 }
 
-/** Makes a call that every back end answers and that writes nothing. */
+/** Builds a call that every back end answers and that writes nothing. */
 export function probe(key: string): Call {
   const args = ['RL.PEEK', key, 'GCRA', '1', '1', '1', 'COST', '0'];
   return { args, keys: [key], readOnly: true };
 }
 
-/** Reads an integer of a reply; a driver may be set to return bigints. */
+/** Reads an integer of a reply. A driver may be configured to return bigints. */
 export function replyInteger(value: unknown): number {
   const number = typeof value === 'bigint' ? Number(value) : value;
   if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw unexpected();
@@ -133,7 +134,7 @@ function unexpected(): MistakeError {
   return new MistakeError('PROTOCOL', 'the reply is not a decision');
 }
 
-/** Reads the five integers of a decision; seven under a policy. */
+/** Reads a decision: five integers, or seven under a policy. */
 export function decisionOf(
   reply: unknown,
   { rule, cost = 1, partial = false }: Answered,
@@ -160,7 +161,7 @@ export function decisionOf(
 type FiveIntegers = [number, number, number, number, number];
 type Answered = Pick<Ask, 'rule' | 'cost' | 'partial'>;
 
-/** Reads the reply of a refund or charge: five integers, under a policy too. */
+/** Reads the reply of a refund or a charge: five integers, also under a policy. */
 export function settledOf(reply: unknown, rule: Rule): Decision {
   if (!Array.isArray(reply) || reply.length !== 5) throw unexpected();
   const fields = reply.map(replyInteger);
@@ -169,7 +170,10 @@ export function settledOf(reply: unknown, rule: Rule): Decision {
   return new Decision({ allowed, rule, limit, remaining, retryAfterMs, resetAfterMs });
 }
 
-/** Reads a reply of `RL.ALL`: five integers, the number of their rule, a row for each rule. */
+/**
+ * Reads a reply of `RL.ALL`: five integers, the number of the rule that decided, and a row per
+ * rule.
+ */
 export function allDecisionOf(reply: unknown, asks: readonly Ask[]): Decision {
   if (!Array.isArray(reply) || reply.length !== 6 + asks.length) throw unexpected();
   const parts = asks.map((ask, at) => decisionOf(reply[6 + at], ask));

@@ -1,7 +1,8 @@
 /**
- * Rules are values: frozen, checked when made, and printed as the server reads them.
+ * Rules are frozen values. They are validated when they are created, and print as the server reads
+ * them.
  *
- * A rule has a name, which is a part of its keys and of the headers, and the words that follow the
+ * A rule has a name, which is part of its keys and of the headers, and the words that follow the
  * key in its command: `gcra('api', 6, 10, 60)` is `RL.GCRA key 6 10 60`.
  */
 import { ArgumentError } from './errors.js';
@@ -9,7 +10,7 @@ import { ArgumentError } from './errors.js';
 /** A duration: a number of seconds, or a text with a unit, `500ms`, `60s`, `1h`, `7d`. */
 export type Duration = number | string;
 
-/** The answer to a call under this rule while the server does not answer. */
+/** The decision on a call under this rule if the server does not answer. */
 export type OnError = 'allow' | 'deny' | 'local';
 
 export type RuleKind =
@@ -27,25 +28,25 @@ export type RuleKind =
 /** Options of each rule, in addition to its limits. */
 export interface RuleOptions {
   /**
-   * While the server does not answer: `allow` serves, `deny` refuses (a 503, not a 429), `local`
-   * decides in this process, which a lease, a quota, a backoff and a policy without a default
-   * cannot. Default: the limiter's, which is `allow`.
+   * The behavior if the server does not answer. `allow` serves the call, `deny` refuses it (a 503,
+   * not a 429), and `local` decides in this process. `local` is not possible for a lease, a quota,
+   * a backoff, or a policy without a default. Default: the limiter's `onError`, which is `allow`.
    */
   onError?: OnError | undefined;
   /**
-   * The share of the limit that this process may allow by itself under `local`, above 0 and at most
-   * 1. With ten processes use 0.1, or together they allow ten times the limit. Default 1.
+   * The share of the limit that this process may allow by itself under `local`: above 0, at most 1.
+   * With ten processes use 0.1, or together they allow ten times the limit. Default 1.
    */
   localShare?: number | undefined;
   /**
-   * Permits to take in one call and spend here, 1 to 10,000, for hot keys. A window may then allow
-   * up to this times the number of processes more than the limit. Default: the limiter's, which is
-   * 1.
+   * The number of permits to fetch in one call and use in this process, 1 to 10,000; for hot keys.
+   * A window may then allow up to this number more than the limit for each process. Default: the
+   * limiter's `prefetch`, which is 1.
    */
   prefetch?: number | undefined;
 }
 
-/** A limit with a name. Made by `gcra`, `fixed` and the like, never by hand. */
+/** A limit with a name. Created by `gcra`, `fixed` and the other functions of this file. */
 export interface Rule {
   readonly kind: RuleKind;
   /** Part of the keys and of the headers. */
@@ -54,16 +55,19 @@ export interface Rule {
   readonly command: string;
   /** The words after the key, the algorithm's first: `['GCRA', '6', '10', '60']`. */
   readonly words: readonly string[];
-  /** The limit in a reply; 0 for a policy without a default, whose limit only the server knows. */
+  /** The rule's limit; 0 for a policy without a default, whose limit only the server knows. */
   readonly limit: number;
-  /** The window or the time to refill, in ms; undefined without one. `w` of the headers. */
+  /**
+   * The window or the time to refill, in ms; undefined if the rule has neither. Sent as `w` in the
+   * headers.
+   */
   readonly windowMs: number | undefined;
-  /** The rule that applies if the server has no policy of that name. */
+  /** The rule to apply if the server does not have the policy. */
   readonly fallback: Rule | undefined;
   readonly onError: OnError | undefined;
   readonly localShare: number;
   readonly prefetch: number | undefined;
-  /** As the server reads it, after its name. */
+  /** Returns the rule's name, and the rule as the server reads it. */
   toString(): string;
 }
 
@@ -77,7 +81,7 @@ const UNIT_US: Record<string, bigint> = {
 };
 const MAX_DURATION_US = 366n * 86_400_000_000n;
 
-/** Returns an integer from `min` to `max`, as text. */
+/** Returns an integer from `min` to `max` as text. */
 export function integer(argument: string, value: number, min: number, max = MAX_LIMIT): string {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
     throw new ArgumentError(argument, `an integer from ${min} to ${max}`);
@@ -104,7 +108,7 @@ function plain(value: number): string {
   return value.toFixed(6).replace(/\.?0+$/, '');
 }
 
-/** Writes a duration as the server reads it: whole seconds without a unit, anything else in ms. */
+/** Writes a duration as the server reads it: whole seconds without a unit, otherwise in ms. */
 function duration(argument: string, value: Duration): string {
   const us = microseconds(argument, value);
   if (us % 1_000_000n === 0n) return String(us / 1_000_000n);
@@ -122,7 +126,7 @@ function checkedName(name: string): string {
   return name;
 }
 
-/** The kinds that this process can decide by itself. */
+/** The kinds of rules that this process can enforce by itself. */
 export const LOCAL: ReadonlySet<RuleKind> = new Set([
   'gcra',
   'fixed',
@@ -132,7 +136,10 @@ export const LOCAL: ReadonlySet<RuleKind> = new Set([
   'leaky_bucket',
 ]);
 
-/** Returns true if two rules are equal: a program may make one for each request. */
+/**
+ * Returns true if two rules have the same content. A program may create a new rule for each
+ * request.
+ */
 export function isSame(one: Rule, other: Rule): boolean {
   if (one === other) return true;
   return one.name === other.name && one.words.join(' ') === other.words.join(' ');
@@ -188,7 +195,9 @@ function ms(us: bigint): number {
   return Number((us + 999n) / 1000n);
 }
 
-/** Makes a rule of a burst, or capacity, of which `rate` units come back in each period. */
+/**
+ * Creates a rule with a burst or capacity, of which `rate` units become available again per period.
+ */
 type RateRule = (
   name: string,
   burst: number,
@@ -213,19 +222,25 @@ function rateRule(kind: RuleKind, word: string, argument: 'burst' | 'capacity'):
   };
 }
 
-/** Allows `burst` at once, then `rate` per `period`: one timestamp of state. The default choice. */
+/**
+ * Creates a rule that allows `burst` at once, then `rate` per `period`. It stores one timestamp.
+ * The default choice.
+ */
 export const gcra: RateRule = rateRule('gcra', 'GCRA', 'burst');
 
-/** A bucket that starts full and gains `rate` per `period`; for limits that change at run time. */
+/**
+ * Creates a bucket that starts full and gains `rate` per `period`, for limits that change at run
+ * time.
+ */
 export const tokenBucket: RateRule = rateRule('token_bucket', 'TOKENBUCKET', 'capacity');
 
 /**
- * A queue that drains at `rate` per `period`: an allowed call gets the time to wait before it acts.
- * `capacity` is the queue's length.
+ * Creates a queue that drains at `rate` per `period`: an allowed call gets the time to wait before
+ * it acts. `capacity` is the length of the queue.
  */
 export const leakyBucket: RateRule = rateRule('leaky_bucket', 'LEAKYBUCKET', 'capacity');
 
-/** Makes a rule of `limit` units in a window. */
+/** Creates a rule of `limit` units in a window. */
 type WindowRule<Options extends RuleOptions = RuleOptions> = (
   name: string,
   limit: number,
@@ -246,23 +261,26 @@ function windowRule(
 }
 
 /**
- * A counter per window, which opens at the first allowed call; with `aligned` at multiples of the
- * window since 1970.
+ * Creates a counter per window. A window opens at the first allowed call; with `aligned`, at
+ * multiples of its length since 1970.
  */
 export const fixed: WindowRule<RuleOptions & { aligned?: boolean | undefined }> = windowRule(
   'fixed',
   'FIXED',
 );
 
-/** Counts this window and the fading part of the one before. */
+/** Creates a rule that counts the current window and a decreasing part of the one before. */
 export const sliding: WindowRule = windowRule('sliding', 'SLIDING');
 
-/** Never allows more than `limit` in any window: it remembers the instants of the calls. */
+/**
+ * Creates a rule that never allows more than `limit` in any window. It stores the instants of the
+ * calls.
+ */
 export const slidingLog: WindowRule = windowRule('sliding_log', 'SLIDINGLOG');
 
 /**
- * Allows some attempts freely, then doubles the delay for each further one, from `base` to `max`.
- * After `forget` without an attempt it resets. For logins.
+ * Creates a rule for logins: some attempts without delay, then a delay that doubles with each
+ * further attempt, from `base` to `max`. It resets after `forget` without an attempt.
  */
 export function backoff(
   name: string,
@@ -296,7 +314,7 @@ const STARTS: Partial<Record<QuotaUnit, RegExp>> = {
   year: /^([1-9]|1[0-2])$/,
 };
 
-/** An allowance per calendar period of a time zone. */
+/** Creates an allowance per calendar period of a time zone. */
 export function quota(
   name: string,
   limit: number,
@@ -321,15 +339,16 @@ export function quota(
   return made({ kind: 'quota', name, words, limit, windowMs }, options);
 }
 
-/** Allows `limit` holders at once; a permit expires after `ttl`. Taken by `Limiter.lease`. */
+/** Allows `limit` holders at once. A permit expires after `ttl`. Use it with `Limiter.lease`. */
 export function lease(name: string, limit: number, ttl: Duration, options: RuleOptions = {}): Rule {
   const words = ['LEASE', integer('limit', limit, 1, 1_000_000), duration('ttl', ttl)];
   return made({ kind: 'lease', name, words, limit }, options);
 }
 
 /**
- * A limit that the server stores by name. `default` applies if it has none of that name. `variants`
- * are looked up first, the most specific first, such as `['tenant:acme', 'plan:gold']`.
+ * A limit that the server stores under a name. `default` applies if the server has none of that
+ * name. `variants` are looked up first, the most specific one first, such as `['tenant:acme',
+ * 'plan:gold']`.
  */
 export function policy(
   name: string,

@@ -1,13 +1,14 @@
 /**
- * For the tests of an application: a server in this process, and a clock that the test moves.
+ * For the tests of an application: a fake server in this process, and a clock that the test
+ * advances.
  *
  * ```ts
  * const server = new FakeServer();
  * const limiter = new Limiter(server, { clock: server.clock });
  * ```
  *
- * It decides as the module does. It does not know zones and starts of quotas, reservations and
- * variants of policies.
+ * It decides as the module does. It has no time zones and start days of quotas, no reservations,
+ * and no variants of policies.
  */
 import { type Algorithm, algorithmOf, calendar, delays, type Verdict } from './algorithms.js';
 import type { Clock } from './clock.js';
@@ -15,7 +16,7 @@ import type { Connection } from './drivers/connection.js';
 import type { Call } from './protocol.js';
 import * as rules from './rules.js';
 
-/** A clock that stands still until it is moved. */
+/** A clock that stands still until a test advances it. */
 export class FakeClock implements Clock {
   #nowMs: number;
   #timers: { atMs: number; call: () => void }[] = [];
@@ -36,7 +37,7 @@ export class FakeClock implements Clock {
     };
   }
 
-  /** Moves the clock, and runs the timers that are due, each at its instant. */
+  /** Advances the clock, and runs the timers that are due, each at its own instant. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#nowMs + ms;
     for (;;) {
@@ -53,13 +54,13 @@ export class FakeClock implements Clock {
     await settled();
   }
 
-  /** The number of timers set. */
+  /** The number of pending timers. */
   get pending(): number {
     return this.#timers.length;
   }
 }
 
-/** Runs everything that does not wait for a timer of this clock. */
+/** Runs all pending work that does not wait for a timer of this clock. */
 function settled(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
@@ -70,12 +71,12 @@ interface Row {
   commit: () => void;
 }
 
-/** A server for tests: answers at once, hangs or fails, as the test sets it. */
+/** A fake server. It answers at once, hangs or fails, as the test chooses. */
 export class FakeServer implements Connection {
   readonly clock: FakeClock;
-  /** The policies of the server, by name; their rules decide. */
+  /** The policies of the server by name. Each is represented by its rule. */
   readonly policies: Map<string, rules.Rule> = new Map();
-  /** Every call that the server received, in order. */
+  /** All calls that the server received, in order. */
   readonly calls: (readonly string[])[] = [];
   readonly #states = new Map<string, unknown>();
   #failure: Error | undefined;
@@ -86,24 +87,24 @@ export class FakeServer implements Connection {
     this.clock = clock;
   }
 
-  /** Makes each call fail with this error, of the server or of the connection, until `answer`. */
+  /** Makes each call fail with this error of the server or the connection, until `answer`. */
   fail(error: Error = new Error('connect ECONNREFUSED')): void {
     this.#failure = error;
   }
 
-  /** Decides calls, but holds their replies back until `answer`. */
+  /** Decides calls, but does not send the replies until `answer`. */
   hang(): void {
     this.#hangs = true;
   }
 
-  /** Ends `fail` and `hang`, and sends the replies that were held back. */
+  /** Ends `fail` and `hang`, and sends the replies that were waiting. */
   answer(): void {
     this.#failure = undefined;
     this.#hangs = false;
     for (const resume of this.#waiting.splice(0)) resume();
   }
 
-  /** Moves the server's clock. */
+  /** Advances the server's clock. */
   advance(ms: number): Promise<void> {
     return this.clock.advance(ms);
   }
@@ -170,7 +171,7 @@ export class FakeServer implements Connection {
     return { verdict, cost, commit };
   }
 
-  /** Parses a rule and the options of its call. */
+  /** Parses the words of a call: the rule and the options. */
   #parsed(words: readonly string[]): { rule: rules.Rule; cost: number; partial: boolean } {
     const end = words.indexOf('DEFAULT');
     const head = end < 0 ? words : words.slice(0, end);
@@ -222,7 +223,7 @@ export class FakeServer implements Connection {
     return [...five, at + 1, ...shown];
   }
 
-  /** Reads the status of a key and takes nothing. */
+  /** Returns the status of a key without taking anything. */
   #status(key: string, words: readonly string[]): { remaining: number; resetAfterMs: number } {
     if (words[0] === 'LEASE') {
       const lapses = [...this.#holders(key).values()];
@@ -260,7 +261,7 @@ export class FakeServer implements Connection {
     return [left.allowed ? 1 : 0, ...times(left)];
   }
 
-  /** Returns the holders of a key and when their leases expire, in ms. */
+  /** Returns the holders of a key, and when the lease of each expires, in ms. */
   #holders(key: string): Map<string, number> {
     const holders = (this.#states.get(key) as Map<string, number> | undefined) ?? new Map();
     for (const [id, lapsesAtMs] of holders) {
@@ -296,7 +297,7 @@ export class FakeServer implements Connection {
   }
 }
 
-/** Fields 2 to 5 of a reply. */
+/** Returns fields 2 to 5 of a reply. */
 function times({ limit, remaining, retryAfterMs, resetAfterMs }: Verdict<unknown>): number[] {
   return [limit, remaining, retryAfterMs, resetAfterMs];
 }

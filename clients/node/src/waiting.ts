@@ -1,4 +1,4 @@
-/** A caller that waits for an answer, until it gives up. */
+/** A caller that waits for an answer until it gives up. */
 import type { Waiting } from './drivers/connection.js';
 
 export class UntilGivenUp implements Waiting {

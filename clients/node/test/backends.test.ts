@@ -18,7 +18,7 @@ const withFunctions: Answer = ([command = '', name]) => {
   return name === 'rl_version' ? version : REPLY;
 };
 
-/** Makes a limiter over nodes with these answers, and records the calls. */
+/** Creates a limiter over nodes with these answers, and records the calls. */
 function over(answer: Answer, options: LimiterOptions = {}, others: Answer[] = []) {
   const clock = new FakeClock();
   const asked: string[] = [];
@@ -38,7 +38,7 @@ const until = async (test: () => boolean) => {
   while (!test()) await new Promise((resolve) => setImmediate(resolve));
 };
 
-it('the packed library and script are those of the repository', () => {
+it('the bundled library and script match the repository', () => {
   const file = (name: string) =>
     readFileSync(new URL(`../../../functions/${name}.lua`, import.meta.url), 'utf8');
   expect(functions).toBe(file('redis_throttle'));
@@ -46,14 +46,14 @@ it('the packed library and script are those of the repository', () => {
   expect(version).toMatch(/^\d+\.\d+\.\d+$/);
 });
 
-it('an unknown back end is refused', () => {
+it('an unknown back end is rejected', () => {
   expect(() => over(withFunctions, { backend: 'lua' as never })).toThrow(
     expect.objectContaining({ argument: 'backend' }),
   );
 });
 
 describe('a call', () => {
-  it('that finds no module is repeated once; many share one search', async () => {
+  it('that finds no module is sent once more, and many calls share one search', async () => {
     const told: string[] = [];
     const onDecision: LimiterOptions['onDecision'] = ({ source }) => told.push(source);
     const { asked, limiter } = over(withFunctions, { onDecision, maxInFlight: 3 });
@@ -67,7 +67,7 @@ describe('a call', () => {
     expect(asked.slice(7)).toEqual(['FCALL rl_gcra']);
   });
 
-  it('that a function refuses with a text like that of the server is not repeated', async () => {
+  it('is not repeated after a library error that reads like an unknown command', async () => {
     for (const message of ['ERR unknown command of redis-throttle: see', unknown('SET').message]) {
       const { asked, limiter } = over((args) => {
         if (args[1] === 'rl_gcra') throw new Error(message);
@@ -80,7 +80,7 @@ describe('a call', () => {
   });
 
   const others = ['LOADING it', 'READONLY it', 'NOPERM it', 'ERR it', 'WRONGTYPE it', 'it broke'];
-  it.each(others)('that ends with %s is not repeated', async (message) => {
+  it.each(others)('is not repeated after the error %s', async (message) => {
     for (const backend of ['auto', 'module'] as const) {
       const { asked, limiter } = over(
         () => {
@@ -93,7 +93,7 @@ describe('a call', () => {
     }
   });
 
-  it('whose function is missing again after a search is a mistake', async () => {
+  it('throws MistakeError when its function is missing again after a search', async () => {
     const { asked, limiter } = over((args) => {
       if (args[1] === 'rl_gcra') throw NO_FUNCTION;
       return withFunctions(args);
@@ -102,13 +102,13 @@ describe('a call', () => {
     expect(asked.length).toBeLessThan(10);
   });
 
-  it('that every server knows starts no search', async () => {
+  it('of a command that every server knows starts no search', async () => {
     const { asked, limiter } = over(() => 1, { backend: 'functions' });
     expect(await limiter.forget(api, '42')).toBe(true);
     expect(asked).toEqual(['DEL rl:api:42']);
   });
 
-  it('is given up at its deadline, and is not sent after it', async () => {
+  it('ends at its deadline, and is not sent afterwards', async () => {
     let answer = (_: unknown) => {};
     const { asked, clock, limiter } = over((args) => {
       if (args[1] === 'rl_version') return new Promise((resolve) => (answer = resolve));
@@ -121,7 +121,7 @@ describe('a call', () => {
     const next = limiter.check(api, '43');
     await until(() => asked.filter((each) => each === 'RL.GCRA rl:api:43').length === 1);
     answer(version);
-    // The search has continued meanwhile.
+    // The search has continued in the meantime.
     expect((await next).source).toBe('server');
     expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
     expect(asked.filter((each) => each === 'FCALL rl_gcra')).toHaveLength(1);
@@ -140,7 +140,7 @@ describe('the search', () => {
     expect((await limiter.check(api, '42')).source).toBe('server');
   });
 
-  it('looks for the module first when the back end is gone', async () => {
+  it('tries the module first when the back end has disappeared', async () => {
     let gone = false;
     const { asked, limiter } = over((args) => {
       if (!gone) return withFunctions(args);
@@ -155,7 +155,7 @@ describe('the search', () => {
     expect(await limiter.ready()).toBe('module');
   });
 
-  it('runs once for many calls, even if a round trip takes half of the time-out', async () => {
+  it('runs once for many calls, even if a round trip takes half of the timeout', async () => {
     let loaded = 0;
     const { asked, clock, limiter } = over(async (args) => {
       await new Promise<void>((resolve) => clock.after(60, resolve));
@@ -175,7 +175,7 @@ describe('the search', () => {
     expect(asked.filter((each) => each === 'FCALL rl_version')).toHaveLength(1);
   });
 
-  it('does not overwrite a library loaded meanwhile, or a foreign one', async () => {
+  it('does not overwrite a foreign library, or one that another client just loaded', async () => {
     const loads: string[] = [];
     let newer = false;
     const { limiter } = over((args) => {
@@ -198,7 +198,7 @@ describe('the search', () => {
     expect(await others.limiter.ready()).toBe('script');
   });
 
-  it('starts with the module after a lost connection, not after other errors', async () => {
+  it('starts with the module after a lost connection, but not after other errors', async () => {
     let error: Error | undefined;
     const { asked, limiter } = over((args) => {
       if (error !== undefined) throw error;

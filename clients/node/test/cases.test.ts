@@ -1,4 +1,4 @@
-/** Runs the table of cases that all clients share. */
+/** Runs the test cases that all clients share. */
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { ClientAddress } from '../src/address.js';
@@ -15,14 +15,14 @@ import { strictest } from '../src/on-error.js';
 import * as protocol from '../src/protocol.js';
 import * as rules from '../src/rules.js';
 
-// biome-ignore lint/suspicious/noExplicitAny: the table is untyped
+// biome-ignore lint/suspicious/noExplicitAny: the cases are untyped
 type Any = any;
 type Case = { name: string; input: Any; expect: Any };
 const table = JSON.parse(
   readFileSync(new URL('../../cases.json', import.meta.url), 'utf8'),
 ) as Record<string, Case[]>;
 
-/** Makes a rule of the table. */
+/** Creates the rule that a case describes. */
 function ruleOf(spec: Any): rules.Rule {
   const { kind, name } = spec;
   const options = {
@@ -51,7 +51,7 @@ function ruleOf(spec: Any): rules.Rule {
   throw new Error(`the table has a rule of kind ${kind}`);
 }
 
-/** Returns the fields of a decision under the table's names. */
+/** Returns the fields of a decision under the names that the cases use. */
 function plain(decision: Decision, wanted: Any): Any {
   const all: Any = {
     allowed: decision.allowed,
@@ -69,7 +69,7 @@ function plain(decision: Decision, wanted: Any): Any {
   return Object.fromEntries(Object.keys(wanted).map((field) => [field, all[field]]));
 }
 
-/** Makes the decision of a case of headers or problems. */
+/** Creates the decision that a case about headers or problems describes. */
 function decisionOf(input: Any): Decision {
   const asks = input.rules.map((rule: Any) => ({ rule: ruleOf(rule), key: 'k' }));
   const rule = asks[0].rule;

@@ -6,7 +6,7 @@ import type { Call } from '../src/protocol.js';
 import { FakeServer } from '../src/testing.js';
 import { after, api, over, times } from './over.js';
 
-/** Decides at once, and answers `ms` later. */
+/** A server that decides at once, and answers `ms` later. */
 class Far extends FakeServer {
   constructor(private readonly ms: number) {
     super();
@@ -41,7 +41,7 @@ it('accepts a connection that returns plain thenables', async () => {
   const { server } = over();
   const send = (call: Call) => {
     const reply = server.send(call);
-    // biome-ignore lint/suspicious/noThenProperty: what it is about
+    // biome-ignore lint/suspicious/noThenProperty: the test needs a thenable
     return { then: reply.then.bind(reply) } as Promise<unknown>;
   };
   const limiter = new Limiter({ send }, { clock: server.clock, maxInFlight: 1 });
@@ -74,7 +74,7 @@ it('does not count a busy program as an outage of the server', async () => {
       stat('.', () => resolve([1, 6, 5, 0, 6000]));
     });
   const limiter = new Limiter({ send }, { timeoutMs: 20 });
-  // From here the loop runs its timers before it reads what has arrived.
+  // From here on, the event loop runs its timers before it reads what has arrived.
   await new Promise((resolve) => void setImmediate(resolve));
   const asked = limiter.check(api, '42');
   const endsAtMs = performance.now() + 60;
@@ -82,7 +82,7 @@ it('does not count a busy program as an outage of the server', async () => {
   expect((await asked).source).toBe('server');
 });
 
-it('moves with the timers of a test', async () => {
+it('follows the fake timers of a test', async () => {
   vi.useFakeTimers();
   try {
     const server = new FakeServer();
@@ -97,7 +97,7 @@ it('moves with the timers of a test', async () => {
   }
 });
 
-it('gives each fetch of permits the full time-out, even if the server is slow', async () => {
+it('gives each fetch of permits the full timeout, even if the server is slow', async () => {
   const { server, limiter } = far(60);
   const rules = [1, 2, 3, 4, 5].map((at) => gcra(`hot${at}`, 100, 100, '60s', { prefetch: 2 }));
   const three = rules.flatMap((rule) => [rule, rule, rule]);
@@ -109,7 +109,7 @@ it('gives each fetch of permits the full time-out, even if the server is slow', 
   expect((await after(server, 100, limiter.check(api, '42'))).source).toBe('server');
 });
 
-it('lets each call of a burst wait for one fetch, even if the server is far', async () => {
+it('lets each call of a burst wait for one fetch only, even over a slow link', async () => {
   const { server, limiter } = far(60);
   const hot = fixed('hot', 100, '1h', { prefetch: 10 });
   const burst = Array.from({ length: 200 }, () => limiter.check(hot, '42'));
@@ -131,7 +131,7 @@ it('fetches again when fewer permits arrive than were promised', async () => {
   expect(server.calls).toHaveLength(2);
 });
 
-it('denies a waiter left without a permit, with the time of the next unit', async () => {
+it('denies a waiter whose permit does not arrive, until the next unit is free', async () => {
   const { server, limiter } = far(60);
   const rate = gcra('rate', 3, 1, '10s', { prefetch: 10 });
   const ten = Array.from({ length: 10 }, () => limiter.check(rate, '42'));
@@ -142,7 +142,7 @@ it('denies a waiter left without a permit, with the time of the next unit', asyn
   for (const one of denied) expect(one).toMatchObject(none);
 });
 
-it('fetches separately for two rules of one name', async () => {
+it('fetches separately for two rules with the same name', async () => {
   const { server, limiter } = far(10);
   const plan = (limit: number) => fixed('plan', limit, '1h', { prefetch: 2 });
   const [large, small] = [plan(1000), plan(5)];
@@ -156,7 +156,7 @@ it('fetches separately for two rules of one name', async () => {
   expect((await asked).source).not.toBe('error');
 });
 
-it('gives back permits that arrive during close', async () => {
+it('refunds permits that arrive during close', async () => {
   const { server, limiter } = over();
   const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
   server.hang();
@@ -167,7 +167,7 @@ it('gives back permits that arrive during close', async () => {
   expect(server.calls[1]?.slice(0, 2)).toEqual(['RL.REFUND', 'rl:hot:42']);
 });
 
-it('forgets the permits of a fetch under way', async () => {
+it('drops the permits of a pending fetch when their key is forgotten', async () => {
   const { server, limiter } = over({ denialCache: 9 });
   await limiter.check(api, '42', { cost: 6 });
   const hot = fixed('hot', 10, '1h', { prefetch: 10 });

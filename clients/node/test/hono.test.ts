@@ -1,4 +1,4 @@
-/** Tests leases of Hono's middleware whose response body is never read. */
+/** Tests the leases of Hono's middleware when the response body is never read. */
 import { serve } from '@hono/node-server';
 import { Hono } from 'hono';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -33,7 +33,7 @@ describe('a lease', () => {
     return `http://127.0.0.1:${port}/`;
   }
 
-  it.each(['HEAD', 'OPTIONS', 'GET'])('ends with the answer to %s', async (method) => {
+  it.each(['HEAD', 'OPTIONS', 'GET'])('is released after the answer to %s', async (method) => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
@@ -49,7 +49,7 @@ describe('a lease', () => {
     expect(server.clock.pending).toBe(0);
   });
 
-  it('ends with the answer to HEAD outside of node-server', async () => {
+  it('is released after the answer to HEAD without node-server', async () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
@@ -59,7 +59,7 @@ describe('a lease', () => {
     await until(() => released(server) === 1);
   });
 
-  it('ends when another middleware replaces the response', async () => {
+  it('is released when another middleware replaces the response', async () => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
@@ -73,7 +73,7 @@ describe('a lease', () => {
     await until(() => released(server) === 1);
   });
 
-  it.each(['fails', 'is cancelled'])('ends when the body %s', async (how) => {
+  it.each(['fails', 'is cancelled'])('is released when the body %s', async (how) => {
     const server = new FakeServer();
     const limiter = new Limiter(server, { clock: server.clock });
     const app = new Hono();
@@ -97,7 +97,7 @@ describe('a lease', () => {
     expect(released(server)).toBe(0);
     if (how === 'fails') await expect(reader.read()).rejects.toThrow('broken');
     else {
-      // One part waits to be read.
+      // One part of the body is waiting to be read.
       await new Promise((resolve) => setImmediate(resolve));
       await reader.cancel();
     }

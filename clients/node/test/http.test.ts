@@ -1,4 +1,6 @@
-/** Tests the middleware over real HTTP, and over Request and Response; the server is a fake. */
+/**
+ * Tests the middleware over real HTTP, and over Request and Response. The Redis server is a fake.
+ */
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
 import { serve as serveHono } from '@hono/node-server';
@@ -23,7 +25,7 @@ function over(options: LimiterOptions = {}) {
   return { server, limiter: new Limiter(server, { clock: server.clock, ...options }) };
 }
 
-/** Listens, and returns the URL. */
+/** Starts the app, and returns its URL. */
 async function listen(app: Express, host = '127.0.0.1'): Promise<string> {
   const server = app.listen(0, host);
   closing.push(
@@ -94,7 +96,7 @@ describe('Express', () => {
     expect(await response.text()).toBe('no');
   });
 
-  it('passes a mistake of the program to the application', async () => {
+  it('passes a MistakeError to the application', async () => {
     const { server, limiter } = over();
     server.fail(new Error('WRONGTYPE no'));
     const app = limited({ limiter, rule: api });
@@ -107,7 +109,7 @@ describe('Express', () => {
     expect(codes).toEqual(['RL_MISTAKE']);
   });
 
-  it('ignores X-Forwarded-For from an untrusted proxy', async () => {
+  it('ignores X-Forwarded-For of an untrusted proxy', async () => {
     const { server, limiter } = over();
     const headers = { 'X-Forwarded-For': '198.51.100.1, 198.51.100.2' };
     await fetch(await listen(limited({ limiter, rule: api })), { headers });
@@ -116,7 +118,7 @@ describe('Express', () => {
     expect(server.calls.map(([, key]) => key)).toEqual(['rl:api:127.0.0.1', 'rl:api:198.51.100.2']);
   });
 
-  it('cuts an IPv6 client to its network', async () => {
+  it('limits an IPv6 client by its /64 network', async () => {
     const { server, limiter } = over();
     await fetch(await listen(limited({ limiter, rule: api }), '::1'));
     expect(server.calls[0]?.[1]).toBe('rl:api:%3A%3A/64');
@@ -159,7 +161,7 @@ describe('Express', () => {
     ]);
   });
 
-  it('answers 413 to a cost above the limit, and 429 by its handler', async () => {
+  it('answers 413 to a cost above the limit, and 429 through its handler', async () => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rule: api, cost: () => 7 }));
     const never = await fetch(url);
@@ -177,7 +179,7 @@ describe('Express', () => {
     expect(await denied.text()).toBe('again in 36000');
   });
 
-  it('keeps the fields, mark and decision of another limiter', async () => {
+  it('keeps the headers, the degraded header and the decision of an outer limiter', async () => {
     const { limiter } = over();
     const away = over();
     away.server.fail();
@@ -211,7 +213,7 @@ describe('Express', () => {
     expect(denied.headers.get('Retry-After')).toBe('86400');
   });
 
-  it('refuses invalid options at set-up', () => {
+  it('rejects invalid options at setup', () => {
     const { limiter } = over();
     const two = [lease('a', 1, '1s'), lease('b', 1, '1s')];
     expect(() => rateLimit({ limiter, rule: [api, fixed('api', 9, '1d')] })).toThrow(
@@ -227,7 +229,7 @@ describe('Express', () => {
     expect(() => rateLimit({ limiter, rule: api, headers })).toThrow(/headers: expected some of/);
   });
 
-  it('skips, and leaves the decision on the request', async () => {
+  it('does not limit a skipped request, and adds the decision to a limited one', async () => {
     const { server, limiter } = over();
     const skip = ({ url }: { url?: string | undefined }) => url === '/?health';
     const app = limited({ limiter, rule: api, skip }, (req, res) => {
@@ -240,7 +242,7 @@ describe('Express', () => {
   });
 
   it.each([[false], [true]])(
-    'holds a lease as long as the response, several rules: %s',
+    'holds a lease until the response ends, with several rules: %s',
     async (several) => {
       const { server, limiter } = over();
       const one = lease('one', 1, '60s');
@@ -256,7 +258,7 @@ describe('Express', () => {
       await until(() => server.calls.some(([command]) => command === 'RL.RELEASE'));
       const second = fetch(url);
       await until(() => waiting.length === 2);
-      // Also if the client disconnects before there is an answer.
+      // A lease is also released if the client disconnects before there is an answer.
       const port = Number(new URL(url).port);
       waiting[1]?.send('ok');
       await second;
@@ -287,7 +289,7 @@ describe('Hono', () => {
     expect(denied.headers.get('Retry-After')).toBe('6');
   });
 
-  it('keeps the fields and the mark of another limiter', async () => {
+  it('keeps the headers and the degraded header of an outer limiter', async () => {
     const { limiter } = over();
     const away = over();
     away.server.fail();
@@ -303,7 +305,7 @@ describe('Hono', () => {
     expect(response.headers.get('RateLimit')).toBe('"day";r=8;t=86400, "api";r=5;t=6');
   });
 
-  it('reads the peer of node-server, and releases with the body or the client', async () => {
+  it('reads the peer, and releases when the body ends or the client disconnects', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: lease('one', 1, '60s') }));
@@ -338,7 +340,7 @@ describe('Hono', () => {
     await until(() => released() === 2);
   });
 
-  it('answers 400 without a peer, and 503 closed', async () => {
+  it('answers 400 without a peer, and 503 when onError denies', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: api }));
@@ -356,16 +358,16 @@ describe('Hono', () => {
   });
 });
 
-describe('a mistake without an error handler', () => {
+describe('a MistakeError without an error handler', () => {
   it.each([
     ['test', true],
     ['production', false],
-  ])('is answered by Express in %s with its stack: %s', async (environment, shown) => {
+  ])('gets the answer of Express in %s, with its stack: %s', async (environment, shown) => {
     const { server, limiter } = over();
     server.fail(new Error('WRONGTYPE of another kind'));
     const app = express().set('env', environment);
     app.use(rateLimit({ limiter, rule: api }));
-    // Express also writes it to the console.
+    // Express also writes the error to the console.
     const silenced = vi.spyOn(console, 'error').mockImplementation(() => {});
     const answer = await fetch(await listen(app));
     expect(answer.status).toBe(500);
@@ -394,7 +396,7 @@ describe('the store for express-rate-limit', () => {
     };
   };
 
-  it('calls the server for each hit, also with a limiter that prefetches', async () => {
+  it('calls the server for each hit, even if the limiter prefetches', async () => {
     for (const rule of [undefined, gcra('own', 3, 3, '60s')]) {
       const { server, limiter } = over({ prefetch: 10 });
       const { app } = stored(limiter, {}, rule);
@@ -408,7 +410,7 @@ describe('the store for express-rate-limit', () => {
     }
   });
 
-  it('denies with the retry as the reset, never before', async () => {
+  it('reports the retry time as the reset, never an earlier time', async () => {
     const { limiter } = over();
     const { app, store } = stored(limiter, {});
     const url = await listen(app);
@@ -434,7 +436,7 @@ describe('the store for express-rate-limit', () => {
     expect(await store.get('127.0.0.1')).toBeUndefined();
   });
 
-  it('gives back skipped hits', async () => {
+  it('refunds hits that express-rate-limit skips', async () => {
     const { server, limiter } = over();
     const { app } = stored(limiter, { skipSuccessfulRequests: true });
     const url = await listen(app);
@@ -444,7 +446,7 @@ describe('the store for express-rate-limit', () => {
     }
   });
 
-  it('serves or refuses by onError without a server', async () => {
+  it('serves or denies as onError says when the server is down', async () => {
     const open = over();
     open.server.fail();
     expect((await fetch(await listen(stored(open.limiter, {}).app))).status).toBe(201);
@@ -455,7 +457,7 @@ describe('the store for express-rate-limit', () => {
     await expect(store.decrement('x')).resolves.toBeUndefined();
   });
 
-  it('refuses rules that it cannot express at set-up', async () => {
+  it('rejects, at setup, rules that it cannot express', async () => {
     const { limiter } = over();
     expect(() => new RedisThrottleStore({ limiter, rule: lease('x', 1, '1s') })).toThrow();
     const steps = backoff('x', 1, '1s', '2s', '1m');

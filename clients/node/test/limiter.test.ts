@@ -1,4 +1,4 @@
-/** Tests the limiter over a server and a clock of this process. */
+/** Tests the limiter over a fake server and a fake clock. */
 import { describe, expect, it } from 'vitest';
 import {
   ArgumentError,
@@ -29,7 +29,7 @@ describe('a decision', () => {
     expect(Object.isFrozen(api) && Object.isFrozen(api.words)).toBe(true);
   });
 
-  it('of several rules comes from the one that decided; a denial takes nothing', async () => {
+  it('on several rules has the numbers of the deciding one; a denial takes nothing', async () => {
     const { limiter } = over();
     const tenant = fixed('tenant', 8, '60s');
     const ask = () =>
@@ -44,7 +44,7 @@ describe('a decision', () => {
     expect((await limiter.peek(api, '42')).remaining).toBe(3);
   });
 
-  it('is forgotten, refunded and peeked', async () => {
+  it('changes after a refund and forget, but not after a peek', async () => {
     const { limiter } = over();
     await limiter.check(api, '42', { cost: 6 });
     expect((await limiter.peek(api, '42')).allowed).toBe(false);
@@ -55,7 +55,7 @@ describe('a decision', () => {
 });
 
 describe('timeoutMs', () => {
-  it('is 100 ms for the whole call, which is sent once', async () => {
+  it('is 100 ms by default for the whole call, which is sent once', async () => {
     const { server, limiter } = over();
     server.hang();
     let answered = false;
@@ -70,7 +70,7 @@ describe('timeoutMs', () => {
     expect(server.calls).toHaveLength(1);
   });
 
-  it('leaves no timer behind when the answer comes', async () => {
+  it('leaves no timer behind when the answer arrives', async () => {
     const { server, limiter } = over({ timeoutMs: 20 });
     await limiter.check(api, '42');
     expect(server.clock.pending).toBe(0);
@@ -78,7 +78,7 @@ describe('timeoutMs', () => {
 });
 
 describe('onError', () => {
-  it('allows by default, with the source error', async () => {
+  it('allows by default, and the decision has the source error', async () => {
     const { server, limiter } = over();
     server.fail();
     const decision = await limiter.check(api, '42');
@@ -86,21 +86,21 @@ describe('onError', () => {
     expect(decision.headers()).toEqual({});
   });
 
-  it('denies with a retry', async () => {
+  it('deny denies with a retry time', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     const decision = await limiter.check(api, '42');
     expect(decision).toMatchObject({ allowed: false, source: 'error', retryAfterMs: 1000 });
   });
 
-  it('of the rule overrides that of the limiter', async () => {
+  it('of a rule overrides that of the limiter', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     const open = gcra('open', 6, 10, '60s', { onError: 'allow' });
     expect((await limiter.check(open, '42')).allowed).toBe(true);
   });
 
-  it('local enforces the share of this process', async () => {
+  it('local enforces the localShare of the rule', async () => {
     const { server, limiter } = over({ onError: 'local' });
     const rule = tokenBucket('local', 100, 100, '60s', { localShare: 0.1 });
     server.fail();
@@ -113,7 +113,7 @@ describe('onError', () => {
     expect((await limiter.check(rule, '42')).allowed).toBe(true);
   });
 
-  it('local below one unit takes longer, and does not allow more', async () => {
+  it('local with a share below one unit allows one unit in a longer time', async () => {
     const { server, limiter } = over({ onError: 'local' });
     const rule = slidingLog('sms', 2, '1m', { localShare: 0.1 });
     server.fail();
@@ -124,7 +124,7 @@ describe('onError', () => {
     expect((await limiter.check(rule, '42')).allowed).toBe(true);
   });
 
-  it('local starts again for another rule of the same name', async () => {
+  it('local starts without usage for another rule of the same name', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
     for (const rule of [api, fixed('api', 2, '1m'), gcra('api', 2, 1, '1h'), api]) {
@@ -140,7 +140,7 @@ describe('onError', () => {
     expect((await limiter.check(api, '42')).remaining).toBe(5);
   });
 
-  it('local is refused for rules that this process cannot decide', async () => {
+  it('local is rejected for rules that this process cannot enforce', async () => {
     const { limiter } = over({ onError: 'local' });
     for (const rule of [lease('jobs', 3, '60s'), quota('exports', 10, 'day'), policy('search')]) {
       const asked = rule.kind === 'lease' ? limiter.lease(rule, '42') : limiter.check(rule, '42');
@@ -149,7 +149,7 @@ describe('onError', () => {
     await expect(limiter.check(policy('search', { default: api }), '42')).resolves.toBeDefined();
   });
 
-  it('of several rules is that of the strictest', async () => {
+  it('of several rules is the strictest of them', async () => {
     const { server, limiter } = over();
     server.fail();
     const closed = gcra('closed', 6, 10, '60s', { onError: 'deny' });
@@ -160,7 +160,7 @@ describe('onError', () => {
     expect(await ask(api, local)).toMatchObject({ allowed: false, retryAfterMs: 60_000 });
   });
 
-  it('counts decisions, not peeks', async () => {
+  it('shows in the counters, which count decisions but not peeks', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     await times(8, () => limiter.check(api, '42'));
     await limiter.peek(api, '42');
@@ -172,7 +172,7 @@ describe('onError', () => {
     expect(limiter.counters).toEqual(counters);
   });
 
-  it('does not apply to a mistake of the program, which is thrown and counted', async () => {
+  it('does not apply to a rejected command, which throws and is counted', async () => {
     const { server, limiter } = over();
     for (const text of [
       'WRONGTYPE of another kind',
@@ -187,7 +187,7 @@ describe('onError', () => {
     await expect(limiter.check(api, '42')).rejects.toBeInstanceOf(MistakeError);
   });
 
-  it('does not apply to refund, charge and forget, which throw', async () => {
+  it('does not apply to refund, charge and forget, which throw UnavailableError', async () => {
     const { server, limiter } = over();
     server.fail();
     await expect(limiter.refund(api, '42')).rejects.toBeInstanceOf(UnavailableError);
@@ -198,7 +198,7 @@ describe('onError', () => {
 });
 
 describe('maxInFlight', () => {
-  it('applies onError to one call more, without sending it', async () => {
+  it('applies onError to a call above it, without sending that call', async () => {
     const { server, limiter } = over({ maxInFlight: 2, onError: 'deny' });
     server.hang();
     const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
@@ -210,7 +210,7 @@ describe('maxInFlight', () => {
     expect((await limiter.check(api, '3')).source).toBe('server');
   });
 
-  it('does not count as a failure of the server', async () => {
+  it('does not count a call above it as a failure of the server', async () => {
     const { server, limiter } = over({ maxInFlight: 2, breakerFailures: 3 });
     server.hang();
     const waiting = [limiter.check(api, '1'), limiter.check(api, '2')];
@@ -221,7 +221,7 @@ describe('maxInFlight', () => {
     expect((await limiter.check(api, '3')).source).toBe('server');
   });
 
-  it('is 256', async () => {
+  it('is 256 by default', async () => {
     const { server, limiter } = over();
     server.hang();
     const calls = Array.from({ length: 257 }, (_, at) => limiter.check(api, String(at)));
@@ -233,7 +233,7 @@ describe('maxInFlight', () => {
 });
 
 describe('the circuit breaker', () => {
-  it('sends nothing for a second after five failures, then one probe', async () => {
+  it('stops calls for one second after five failures, then sends one probe', async () => {
     const { server, limiter } = over({ onError: 'deny' });
     server.fail();
     await times(8, () => limiter.check(api, '42'));
@@ -253,7 +253,7 @@ describe('the circuit breaker', () => {
     expect((await limiter.check(api, '42')).source).toBe('server');
   });
 
-  it('does not count mistakes, and repeats an aborted probe', async () => {
+  it('counts no rejected command as a failure, and repeats an aborted probe', async () => {
     const { server, limiter } = over({ breakerFailures: 1 });
     server.fail(new Error('WRONGTYPE no'));
     await times(3, () => limiter.check(api, '42').catch(() => {}));
@@ -284,7 +284,7 @@ describe('onDecision', () => {
     expect(latencyMs).toBe(0);
   });
 
-  it('is called once for several rules, with the one that decided, and its subject', async () => {
+  it('is called once for several rules, with the deciding one and a hashed subject', async () => {
     const seen: unknown[][] = [];
     const { limiter } = over({ onDecision: (...all) => seen.push(all) });
     await limiter.check(api, 'b', { cost: 6 });
@@ -293,11 +293,11 @@ describe('onDecision', () => {
     const decision = await limiter.checkAll(calls);
     expect(seen).toHaveLength(3);
     expect(seen[2]?.slice(0, 2)).toEqual([decision, api]);
-    // The hash of the subject: the same under every rule, prefix and tag.
+    // The hash of the subject is the same under every rule, prefix and tag.
     expect(seen.map(([, , hash]) => hash)).toEqual(Array(3).fill('3e23e8160039594a'));
   });
 
-  it('gets a keyed hash if there is a secret', async () => {
+  it('gets a keyed hash of the subject if there is a secret', async () => {
     const seen: unknown[][] = [];
     const hmacSecret = 'sixteen characters';
     const { limiter } = over({ hmacSecret, onDecision: (...all) => seen.push(all) });
@@ -319,7 +319,7 @@ describe('onDecision', () => {
         throw new Error('of the hook');
       },
     ],
-  ])('that %s changes no decision, and is a warning', async (_, onDecision) => {
+  ])('that %s does not change the decision, and emits a warning', async (_, onDecision) => {
     const warned = new Promise((resolve) => process.once('warning', resolve));
     const { limiter } = over({ onDecision });
     expect((await limiter.check(api, '42')).allowed).toBe(true);
@@ -328,7 +328,7 @@ describe('onDecision', () => {
 });
 
 describe('a signal', () => {
-  it('gives a call up with its own reason', async () => {
+  it('ends a call with its own reason when it is aborted', async () => {
     const { server, limiter } = over();
     server.hang();
     const gone = new AbortController();
@@ -353,18 +353,18 @@ describe('options', () => {
     ['prefix', 'a\u0000b'],
     ['hmacSecret', 'short'],
     ['hashTag', 'x'],
-  ])('%s of %s is refused', (name, value) => {
+  ])('%s of %s is rejected', (name, value) => {
     expect(() => over({ [name]: value } as LimiterOptions)).toThrow(
       expect.objectContaining({ argument: name }),
     );
   });
 
-  it('that are undefined have their defaults', async () => {
+  it('that are undefined have their default values', async () => {
     const { limiter } = over({ timeoutMs: undefined, prefix: undefined, onError: undefined });
     expect((await limiter.check(api, '42')).allowed).toBe(true);
   });
 
-  it('an unknown client is refused', () => {
+  it('with an unknown client are rejected', () => {
     const version4 = { isOpen: true, sendCommand: () => {}, disconnect: () => {} };
     const callbacks = { sendCommand: () => {}, destroy: () => {} };
     for (const client of [{}, undefined, version4, callbacks]) {
@@ -374,7 +374,7 @@ describe('options', () => {
 });
 
 describe('a subject', () => {
-  it('with half a surrogate pair is refused, because it would share a key', async () => {
+  it('with a lone surrogate is rejected, because its key would not be unique', async () => {
     for (const options of [{}, { hmacSecret: 'sixteen characters' }]) {
       const { server, limiter } = over(options);
       for (const subject of ['\ud800', 'a\udc00', '']) {

@@ -1,4 +1,4 @@
-/** Makes a limiter over a server and a clock of this process. */
+/** Creates a limiter over a fake server and its clock. */
 import { gcra, Limiter, type LimiterOptions } from '../src/index.js';
 import { FakeServer } from '../src/testing.js';
 

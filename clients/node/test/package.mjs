@@ -1,4 +1,7 @@
-/** Tests the published package: packed, checked, installed into a consumer of each module kind. */
+/**
+ * Tests the published package: packs it, checks it, and installs it into a consumer of each module
+ * kind.
+ */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-/** Tests the limiter's edge cases; the server and its clock are fakes. */
+/** Tests edge cases of the limiter. The server and its clock are fakes. */
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import {
@@ -20,7 +20,7 @@ const one = fixed('one', 1, '1h');
 const day = fixed('day', 9, '1d');
 const verbs = ({ calls }: FakeServer) => calls.map(([command]) => command);
 
-/** Decides, and answers 50 ms later. */
+/** A server that decides, and answers 50 ms later. */
 class SlowServer extends FakeServer {
   override async send(call: Call): Promise<unknown> {
     const reply = await super.send(call);
@@ -35,7 +35,7 @@ function slow(options: LimiterOptions) {
 }
 
 describe('a call that has ended', () => {
-  it('is no longer in flight, whatever its outcome', async () => {
+  it('is no longer in flight, regardless of its outcome', async () => {
     const { server, limiter } = over({ maxInFlight: 1 });
     const sources = (await times(3, () => limiter.check(api, '42'))).map(({ source }) => source);
     expect(sources).toEqual(['server', 'server', 'server']);
@@ -59,11 +59,11 @@ describe('a call that has ended', () => {
 });
 
 describe('checkEach', () => {
-  it('does not refund a call that may not have counted', async () => {
+  it('does not refund a call that got no answer', async () => {
     const server = new FakeServer();
     await new Limiter(server, { clock: server.clock }).check(one, '42');
     server.fail();
-    // The first rule gets no answer, the second one does.
+    // The first rule gets no answer. The second rule does.
     const onDecision = () => server.answer();
     const limiter = new Limiter(server, { clock: server.clock, onDecision });
     const denied = await limiter.checkEach([
@@ -74,7 +74,7 @@ describe('checkEach', () => {
     expect(verbs(server)).toEqual(['RL.FIXED', 'RL.GCRA', 'RL.FIXED']);
   });
 
-  it('refunds the earlier costs, and checks no further rule', async () => {
+  it('refunds the costs of the earlier rules, and checks no further rule', async () => {
     const { server, limiter } = over();
     await limiter.check(one, '42');
     const denied = await limiter.checkEach([
@@ -97,7 +97,7 @@ describe('wait', () => {
     const turns = gcra('turns', 1, 10, '60s');
     await limiter.check(turns, '42');
     const began = server.clock.nowMs();
-    // Another caller is faster each time.
+    // Another caller takes the next unit first, each time.
     server.clock.after(6000, () => void other.check(turns, '42'));
     server.clock.after(12_000, () => void other.check(turns, '42'));
     const waiting = limiter.wait(turns, '42', { maxWaitMs: 17_999 }).then((decision) => {
@@ -120,18 +120,18 @@ describe('wait', () => {
 });
 
 describe('a cached denial', () => {
-  it('holds from the instant before its call', async () => {
+  it('is timed from the instant before its call', async () => {
     const { server, limiter } = slow({ denialCache: 9 });
     await limiter.check(one, '42');
     const denied = await limiter.check(one, '42');
-    // The server decided 50 ms ago.
+    // The server decided 50 ms before.
     await server.advance(denied.retryAfterMs - 51);
     expect((await limiter.check(one, '42')).source).toBe('local');
     await server.advance(1);
     expect((await limiter.check(one, '42')).source).toBe('server');
   });
 
-  it('holds for its cost only', async () => {
+  it('does not apply to calls of another cost', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     await limiter.check(api, '42', { cost: 6 });
     for (const source of ['server', 'local']) {
@@ -142,21 +142,21 @@ describe('a cached denial', () => {
     expect(server.calls).toHaveLength(3);
   });
 
-  it('ends with a refund from this process', async () => {
+  it('is removed by a refund of this process', async () => {
     const { limiter } = over({ denialCache: 9 });
     await times(2, () => limiter.check(one, '42'));
     await limiter.refund(one, '42');
     expect(await limiter.check(one, '42')).toMatchObject({ allowed: true, source: 'server' });
   });
 
-  it('is not kept for a cost above the limit', async () => {
+  it('is not stored for a cost above the limit', async () => {
     const { limiter } = over({ denialCache: 1 });
     await times(2, () => limiter.check(one, '42'));
     expect((await limiter.check(one, 'x', { cost: 2 })).retryAfterMs).toBe(-1);
     expect((await limiter.check(one, '42')).source).toBe('local');
   });
 
-  it('is not kept for a lease, also under the same name', async () => {
+  it('is not stored for a lease, nor used for one of the same name', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     const jobs = lease('jobs', 1, '60s');
     const held = await limiter.lease(jobs, '42', { id: 'a' });
@@ -165,7 +165,7 @@ describe('a cached denial', () => {
     await held.release();
   });
 
-  it('is not kept if onError decided', async () => {
+  it('is not stored if onError decided', async () => {
     const { server, limiter } = over({ denialCache: 9 });
     const closed = gcra('closed', 1, 1, '1s', { onError: 'deny' });
     server.fail();
@@ -178,7 +178,7 @@ describe('a cached denial', () => {
 describe('prefetched permits', () => {
   const hot = gcra('hot', 6, 10, '60s', { prefetch: 4 });
 
-  it('that have expired are not given back', async () => {
+  it('are not refunded after they have expired', async () => {
     const { server, limiter } = over();
     await limiter.check(hot, '42');
     await server.advance(24_000);
@@ -186,7 +186,7 @@ describe('prefetched permits', () => {
     expect(verbs(server)).toEqual(['RL.GCRA']);
   });
 
-  it('are all given back on close, even of more keys than maxInFlight', async () => {
+  it('are all refunded on close, even if their keys are more than maxInFlight', async () => {
     const { server, limiter } = over({ maxInFlight: 2 });
     for (const subject of 'abcde') await limiter.check(hot, subject);
     await limiter.close();
@@ -198,7 +198,7 @@ describe('prefetched permits', () => {
     }
   });
 
-  it('are forgotten with their subject', async () => {
+  it('are dropped when their subject is forgotten', async () => {
     const { limiter } = over();
     await limiter.check(hot, '42');
     await limiter.forget(hot, '42');
@@ -223,7 +223,7 @@ describe('without an answer', () => {
     expect((await limiter.peek(many, '42', { cost: 0 })).remaining).toBe(9);
   });
 
-  it('a fractional rate loses nothing', async () => {
+  it('a local limiter with a fractional rate loses no units', async () => {
     const { server, limiter } = over({ onError: 'local' });
     server.fail();
     for (const make of [gcra, tokenBucket, leakyBucket]) {
@@ -246,8 +246,8 @@ describe('ready', () => {
   });
 });
 
-describe('a mistake', () => {
-  it('is counted also for calls without a decision', async () => {
+describe('a MistakeError', () => {
+  it('is also counted for calls that return no decision', async () => {
     const { server, limiter } = over();
     server.fail(new Error('NOPERM no'));
     for (const ask of [limiter.refund, limiter.charge]) {
@@ -310,7 +310,7 @@ describe('a tag', () => {
   });
 });
 
-describe('of 10,001 subjects', () => {
+describe('with 10,001 subjects', () => {
   const [first, last] = ['0', '10000'];
   const subjects = Array.from({ length: 10_001 }, (_, at) => String(at));
 

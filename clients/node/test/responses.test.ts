@@ -1,4 +1,4 @@
-/** Tests the middleware at the edges of a response: its end, its fields, unusual requests. */
+/** Tests edge cases of the middleware: the end of a response, its headers, unusual requests. */
 
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
@@ -65,7 +65,7 @@ describe('Express', () => {
     await until(() => released(server) === 1);
   });
 
-  it('gives a lease back that is granted after the client disconnected', async () => {
+  it('releases a lease that is granted after the client has disconnected', async () => {
     const { server, limiter } = over();
     server.hang();
     let closed = false;
@@ -85,7 +85,7 @@ describe('Express', () => {
     await until(() => released(server) === 1);
   });
 
-  it.each(['HEAD', 'OPTIONS', 'POST'])('limits %s as any other', async (method) => {
+  it.each(['HEAD', 'OPTIONS', 'POST'])('limits a %s request like any other', async (method) => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rule: one }));
     const [first, denied] = [await fetch(url, { method }), await fetch(url, { method })];
@@ -94,7 +94,7 @@ describe('Express', () => {
     expect((await denied.text()) === '').toBe(method === 'HEAD');
   });
 
-  it('sends the wanted header forms, and keeps those of the application', async () => {
+  it('sends the selected forms of headers, and keeps headers of the application', async () => {
     const { limiter } = over();
     const app = limited(
       { limiter, rule: one, headers: ['draft-6', 'x-ratelimit'] },
@@ -115,7 +115,7 @@ describe('Express', () => {
     expect([denied.status, denied.headers.get('X-RateLimit-Remaining')]).toEqual([429, '0']);
   });
 
-  it('sends only Retry-After for an empty list', async () => {
+  it('sends only Retry-After if the list of forms is empty', async () => {
     const { limiter } = over();
     const url = await listen(limited({ limiter, rule: one, headers: [] }));
     for (const status of [200, 429]) {
@@ -126,7 +126,7 @@ describe('Express', () => {
     }
   });
 
-  it('takes rule, key, cost and tag from the request', async () => {
+  it('computes rule, key, cost and tag from the request', async () => {
     const { server, limiter } = over();
     const rule = ({ url }: { url?: string | undefined }) => (url === '/?big' ? api : one);
     const cost = async () => 1;
@@ -146,7 +146,7 @@ describe('Express', () => {
     expect(server.calls).toEqual([]);
   });
 
-  it('sets no-store on the answer of a handler, and passes on its errors', async () => {
+  it('sets no-store on the answer of a denial handler, and passes on its errors', async () => {
     const { limiter } = over();
     const handler: ExpressOptions['handler'] = async (_request, response) => {
       if (response.getHeader('Cache-Control') !== 'no-store') response.end('cached');
@@ -163,7 +163,7 @@ describe('Express', () => {
 });
 
 describe('Hono', () => {
-  it('answers a denial by its handler, with no-store', async () => {
+  it('answers a denial through its handler, with no-store', async () => {
     const { limiter } = over();
     const app = new Hono();
     const handler = () => new Response('slower', { status: 420, headers: { 'X-Own': '1' } });
@@ -181,7 +181,7 @@ describe('Hono', () => {
     ]);
   });
 
-  it('keeps the headers of the application, and takes the other options', async () => {
+  it('keeps the headers of the application, and supports the other options', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     const trustedProxies = ['192.0.2.0/24'];
@@ -211,7 +211,7 @@ describe('Hono', () => {
     expect(await response.text()).toBe('null body');
   });
 
-  it('releases without a body, and when the client disconnects', async () => {
+  it('releases a lease if there is no body, or when the client disconnects', async () => {
     const { server, limiter } = over();
     const app = new Hono();
     app.use(honoRateLimit({ limiter, rule: jobs, key }));
@@ -226,7 +226,7 @@ describe('Hono', () => {
     await until(() => released(server) === 2);
   });
 
-  it('releases when the application throws', async () => {
+  it('releases the lease when the application throws', async () => {
     const { server, limiter } = over();
     const middleware = honoRateLimit({ limiter, rule: jobs, key });
     const context = { req: { raw: new Request('http://x/') }, res: new Response(), set: () => {} };

@@ -1,10 +1,10 @@
-/** Tests decisions from memory: cached denials, prefetched permits. */
+/** Tests decisions made without a call to the server: by cached denials and prefetched permits. */
 import { describe, expect, it } from 'vitest';
 import { ArgumentError, fixed, gcra, Limiter, leakyBucket, lease, policy } from '../src/index.js';
 import { after, api, over, times } from './over.js';
 
 describe('denialCache', () => {
-  it('answers a flood until the retry, and not a ms longer', async () => {
+  it('answers repeated calls until the retry time, and not one ms longer', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     await limiter.check(api, '42', { cost: 6 });
     await limiter.check(api, '42');
@@ -19,7 +19,7 @@ describe('denialCache', () => {
     expect(limiter.counters.local).toBe(1);
   });
 
-  it('keeps its count when costs and subjects come and go', async () => {
+  it('counts its denials correctly when costs and subjects change', async () => {
     const { server, limiter } = over({ denialCache: 3 });
     await limiter.check(api, '42', { cost: 6 });
     for (const cost of [1, 2, 3]) await limiter.check(api, '42', { cost });
@@ -39,7 +39,7 @@ describe('denialCache', () => {
     expect(server.calls).toHaveLength(9);
   });
 
-  it('holds for a rule, a subject and a cost; refund and forget end it', async () => {
+  it('applies to one rule, subject and cost, until a refund or forget', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     await limiter.check(api, '42', { cost: 5 });
     await limiter.check(api, '42', { cost: 2 });
@@ -62,7 +62,7 @@ describe('denialCache', () => {
     expect((await limiter.checkAll([[plan(100), 'acme']])).source).toBe('server');
   });
 
-  it('holds a call of several rules, until one of its keys is refunded or forgotten', async () => {
+  it('caches a call of several rules, until one of its keys is refunded or forgotten', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const day = fixed('day', 2, '1d');
     const both = () =>
@@ -78,7 +78,7 @@ describe('denialCache', () => {
     expect(cached.parts.map(({ source }) => source)).toEqual(['local', 'local']);
     expect(server.calls).toHaveLength(3);
     expect(limiter.counters).toMatchObject({ allowed: 2, denied: 2, local: 1 });
-    // The same rules with another cost are another call.
+    // The same rules with another cost are a different call.
     const dearer = await limiter.checkAll([
       [api, '42', 2],
       [day, '42'],
@@ -91,7 +91,7 @@ describe('denialCache', () => {
     expect(await both()).toMatchObject({ allowed: true, source: 'server' });
   });
 
-  it('is not used for peeks, nor for several rules with a lease', async () => {
+  it('is used neither for peeks nor for several rules with a lease', async () => {
     const { server, limiter } = over({ denialCache: 100 });
     const one = lease('one', 1, '60s');
     const both = (id: string) =>
@@ -110,7 +110,7 @@ describe('denialCache', () => {
     expect((await limiter.peekAll(all)).source).toBe('server');
   });
 
-  it('keeps no leases and no costs above the limit, and is bounded', async () => {
+  it('caches neither leases nor costs above the limit, and is bounded', async () => {
     const { server, limiter } = over({ denialCache: 2 });
     await times(2, () => limiter.check(api, '42', { cost: 7 }));
     const one = lease('one', 1, '60s');
@@ -131,7 +131,7 @@ describe('denialCache', () => {
 describe('prefetch', () => {
   const hot = gcra('hot', 100, 100, '60s', { prefetch: 10 });
 
-  it('takes ten in one call, and spends them here', async () => {
+  it('takes ten units in one call and spends them locally', async () => {
     const { server, limiter } = over();
     const decisions = await times(10, () => limiter.check(hot, '42'));
     expect(server.calls).toEqual([
@@ -143,7 +143,7 @@ describe('prefetch', () => {
     expect(decisions.slice(0, 2).map(({ source }) => source)).toEqual(['server', 'local']);
   });
 
-  it('never allows more than the limit, also for calls at once', async () => {
+  it('never allows more than the limit, even under concurrent calls', async () => {
     const { server, limiter } = over();
     const calls = Array.from({ length: 150 }, () => limiter.check(hot, '42'));
     const decisions = await Promise.all(calls);
@@ -151,7 +151,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(15);
   });
 
-  it('drops unspent permits when the reset of the grant has passed', async () => {
+  it('drops unused permits when the reset time of their grant has passed', async () => {
     const { server, limiter } = over();
     await limiter.check(hot, '42');
     await server.advance(6000);
@@ -159,7 +159,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(2);
   });
 
-  it('gives back unspent permits on close', async () => {
+  it('refunds unused permits on close', async () => {
     const { server, limiter } = over();
     await times(3, () => limiter.check(hot, '42'));
     await limiter.close();
@@ -177,7 +177,7 @@ describe('prefetch', () => {
     expect((await other.peek(hot, '42', { cost: 0 })).remaining).toBe(97);
   });
 
-  it('spends no permits of another rule with the same name', async () => {
+  it('does not use permits of another rule with the same name', async () => {
     const { limiter } = over({ prefetch: 4 });
     const limits = [];
     for (const limit of [100, 5]) {
@@ -186,7 +186,7 @@ describe('prefetch', () => {
     expect(limits).toEqual([100, 5]);
   });
 
-  it('of the limiter applies to rules without their own that allow it', async () => {
+  it('set on the limiter applies to rules that allow it and do not set their own', async () => {
     const { server, limiter } = over({ prefetch: 4 });
     const plain = (name: string, prefetch?: number) => gcra(name, 100, 100, '60s', { prefetch });
     const rules = [hot, plain('cold', 1), plain('warm'), policy('p', { default: plain('x') })];
@@ -203,13 +203,13 @@ describe('prefetch', () => {
     expect(() => over({ prefetch: 10_001 })).toThrow(ArgumentError);
   });
 
-  it('is refused for rules whose permits cannot be kept', () => {
+  it('is rejected for rules that cannot prefetch', () => {
     expect(() => lease('x', 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
     expect(() => leakyBucket('x', 1, 1, '1s', { prefetch: 2 })).toThrow(ArgumentError);
     expect(() => policy('x', { prefetch: 2 })).toThrow(ArgumentError);
   });
 
-  it('keeps the deadline of a waiter left without a permit', async () => {
+  it('ends a wait at its deadline when the permit does not arrive', async () => {
     const one = fixed('one', 1, '1h', { prefetch: 2, onError: 'deny' });
     const { server, limiter } = over();
     server.hang();
@@ -230,7 +230,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(2);
   });
 
-  it('ends only the aborted wait', async () => {
+  it('ends only the wait of the aborted caller', async () => {
     const { server, limiter } = over();
     server.hang();
     const gone = new AbortController();
@@ -244,7 +244,7 @@ describe('prefetch', () => {
     expect(server.calls).toHaveLength(1);
   });
 
-  it('answers all waiters when the server does not', async () => {
+  it('answers all waiters when the server gives no answer', async () => {
     const { server, limiter } = over();
     server.hang();
     const calls = Promise.all(Array.from({ length: 20 }, () => limiter.check(hot, '42')));

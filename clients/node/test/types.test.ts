@@ -1,10 +1,10 @@
-/** Passes the clients of both drivers with their own types: the compiler is the test. */
+/** Passes the clients of both drivers with their own types. The compiler is the test. */
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createClientPool, createCluster } from 'redis';
 import { expect, it } from 'vitest';
 import { Limiter } from '../src/index.js';
 
-it('takes each of them without a cast', () => {
+it('accepts each client without a cast', () => {
   const made = [
     () => new Limiter(createClient()),
     () => new Limiter(createClientPool()),

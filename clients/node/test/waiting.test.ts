@@ -1,4 +1,4 @@
-/** Tests methods that take more than one call: checkEach, wait, leases. */
+/** Tests methods that may make more than one call: checkEach, wait and leases. */
 import { describe, expect, it } from 'vitest';
 import { fixed, leakyBucket, lease, MistakeError, policy } from '../src/index.js';
 import { after, api, over } from './over.js';
@@ -7,7 +7,7 @@ describe('checkEach', () => {
   const ceiling = fixed('ceiling', 100, '1m');
   const tenant = fixed('tenant', 1, '1m');
 
-  it('gives the earlier costs back when a later rule denies', async () => {
+  it('refunds the costs of the earlier rules when a later rule denies', async () => {
     const { limiter } = over();
     const ask = () =>
       limiter.checkEach([
@@ -19,7 +19,7 @@ describe('checkEach', () => {
     expect((await limiter.peek(ceiling, 'all', { cost: 0 })).remaining).toBe(98);
   });
 
-  it('gives them back before a mistake is thrown', async () => {
+  it('refunds the costs of the earlier rules before a MistakeError is thrown', async () => {
     const { server, limiter } = over();
     const unknown = policy('unknown');
     const asked = limiter.checkEach([
@@ -32,7 +32,7 @@ describe('checkEach', () => {
 });
 
 describe('wait', () => {
-  it('sleeps until the retry, then takes', async () => {
+  it('sleeps until the retry time, then takes the cost', async () => {
     const { server, limiter } = over();
     await limiter.check(api, '42', { cost: 6 });
     const waiting = limiter.wait(api, '42', { maxWaitMs: 10_000 });
@@ -46,7 +46,7 @@ describe('wait', () => {
     expect((await limiter.wait(api, '42', { maxWaitMs: 5999 })).retryAfterMs).toBe(6000);
   });
 
-  it('leaves the queue of a leaky bucket whose turn would be too late', async () => {
+  it('leaves the queue of a leaky bucket when its turn would come too late', async () => {
     const { server, limiter } = over();
     const queue = leakyBucket('queue', 4, 2, '1s');
     await limiter.check(queue, '42', { cost: 2 });
@@ -71,7 +71,7 @@ describe('wait', () => {
 });
 
 describe('wait, aborted', () => {
-  it('leaves its turn in the queue of a leaky bucket', async () => {
+  it('gives up its turn in the queue of a leaky bucket', async () => {
     const { server, limiter } = over();
     const queue = leakyBucket('queue', 4, 2, '1s');
     await limiter.check(queue, '42', { cost: 2 });
@@ -110,7 +110,7 @@ describe('a lease', () => {
     expect(held.held).toBe(false);
   });
 
-  it('is lost a ttl after the last answered renewal', async () => {
+  it('is lost one ttl after the last answered renewal', async () => {
     const { server, limiter } = over();
     const held = await limiter.lease(jobs, '7', { id: 'job-1' });
     server.fail();
@@ -121,7 +121,7 @@ describe('a lease', () => {
     expect(held.signal.aborted).toBe(true);
   });
 
-  it('whose answer was lost is given back', async () => {
+  it('is released when its answer was lost', async () => {
     const { server, limiter } = over();
     server.hang();
     const decided = await after(server, 100, limiter.lease(jobs, '7', { id: 'job-1' }));
@@ -129,7 +129,7 @@ describe('a lease', () => {
     expect(server.calls.map(([command]) => command)).toEqual(['RL.LEASE', 'RL.RELEASE']);
   });
 
-  it('among several rules, whose answer was lost, is given back', async () => {
+  it('among several rules is released when the answer was lost', async () => {
     const { server, limiter } = over();
     server.hang();
     const rules = [[api, '7'] as const, [jobs, '7'] as const];
@@ -143,7 +143,7 @@ describe('a lease', () => {
     expect(server.calls.at(-1)).toEqual(['RL.RELEASE', 'rl:jobs:8', 'job-2']);
   });
 
-  it('is not checked', async () => {
+  it('is rejected by check, and lease rejects other rules', async () => {
     const { limiter } = over();
     await expect(limiter.check(jobs, '7')).rejects.toMatchObject({ argument: 'id' });
     await expect(limiter.lease(api, '7')).rejects.toMatchObject({ argument: 'rule' });

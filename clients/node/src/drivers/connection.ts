@@ -1,24 +1,27 @@
-/** The connection of a limiter: the user's own client, behind the adapter of its driver. */
+/** The connection of a limiter: the application's own client, behind the adapter for its driver. */
 import type { Call } from '../protocol.js';
 
-/** A call's caller: whether it still waits for the answer. */
+/** The caller of a call, who may have given up. */
 export interface Waiting {
   readonly ended: boolean;
-  /** Aborted when the call ends. Made on first use: it costs more than the rest of a call. */
+  /**
+   * Aborted when the caller stops waiting. Created on first use, because it costs more than the
+   * rest of a call.
+   */
   readonly signal: AbortSignal;
 }
 
-/** The connection of a limiter. Custom transports and fakes implement it. */
+/** The connection of a limiter. Custom transports and fakes can implement it. */
 export interface Connection {
   /**
-   * Sends a call once. If the caller gives up before the call is sent, it must not be sent. Rejects
+   * Sends a call once. A call whose caller gives up before it is sent must not be sent. Rejects
    * with the driver's own error.
    */
   send(call: Call, waiting: Waiting): Promise<unknown>;
-  /** Cluster only: returns a name for the node that a call goes to, if it is known. */
+  /** Only in a cluster: returns a name for the node that a call goes to, if it is known. */
   nodeOf?(call: Pick<Call, 'keys'>): string | undefined;
-  /** Cluster only: returns a connection to each primary, for commands without a key. */
+  /** Only in a cluster: returns a connection to each primary, for commands without a key. */
   primaries?(): Connection[];
-  /** Ends what the adapter opened itself; never the user's client. */
+  /** Closes what the adapter itself has opened, never the application's client. */
   close?(): void;
 }

@@ -1,6 +1,7 @@
 /**
- * Finds the adapter for the user's client by the methods of the client, so that no driver is a
- * dependency. Every adapter sends a call once, and queues nothing for a server that is down.
+ * Finds the adapter for the application's client by the methods that the client has, so that no
+ * driver is a dependency. Every adapter sends a call once, and queues no call for a server that is
+ * down.
  */
 import { ArgumentError } from '../errors.js';
 import type { Connection } from './connection.js';
@@ -17,7 +18,7 @@ import {
   type NodeRedisLike,
 } from './node-redis.js';
 
-/** The clients that a limiter takes. */
+/** The clients that a limiter accepts. */
 export type Client =
   | Connection
   | IoRedisLike
@@ -30,8 +31,8 @@ export function connectionOf(client: Client): Connection {
   if (client !== null && typeof client === 'object') {
     if ('isCluster' in client && client.isCluster) return new IoRedisClusterConnection(client);
     if ('call' in client && 'duplicate' in client) return new IoRedisConnection(client);
-    // Version 4 ends the process if its connection breaks at a wrong moment, and has no `destroy`.
-    // A client in callback style (`legacy()`) has no promises and no `isOpen`.
+    // Version 4 ends the process if its connection breaks at a wrong moment. It has no `destroy`. A
+    // client in callback style (`legacy()`) has no promises and no `isOpen`.
     const isNodeRedis5 = 'isOpen' in client && 'sendCommand' in client && 'destroy' in client;
     const isCluster = 'masters' in client;
     if (isNodeRedis5 && isCluster)

@@ -1,4 +1,4 @@
-/** Clients and clusters of ioredis. Unlike ioredis itself, the adapter sends each call once. */
+/** The adapters for clients and clusters of ioredis. Unlike ioredis, they send each call once. */
 import type { Writable } from 'node:stream';
 import { ArgumentError, classified, UnavailableError } from '../errors.js';
 import type { Call } from '../protocol.js';
@@ -48,7 +48,7 @@ export interface IoRedisClusterLike {
   off(event: string, listener: Listener): unknown;
 }
 
-/** Waits while an ioredis client opens; a client that does not open counts as away. */
+/** Waits while an ioredis client opens. A client that does not open counts as unavailable. */
 async function opened(
   client: IoRedisLike | IoRedisClusterLike,
   signal: AbortSignal,
@@ -61,7 +61,10 @@ async function opened(
   await untilReady(client, signal);
 }
 
-/** Adds the `keyPrefix`. The driver adds it only for commands that it knows: not the module's. */
+/**
+ * Adds the `keyPrefix`. The driver adds it itself, but only to commands that it knows, which the
+ * module's are not.
+ */
 function prefixed({ args, keys }: Call, prefix = '', ownPrefix = ''): readonly string[] {
   const isAdded = ownPrefix !== '' && !args[0]?.startsWith('RL.');
   if (prefix === '' || isAdded) return args;
@@ -76,12 +79,12 @@ function isKeyAt(args: readonly string[], at: number): boolean {
   return at >= 3 && at < 3 + Number(count);
 }
 
-/** About ten calls. */
+/** The size of about ten calls. */
 const WRITTEN_AT_ONCE_BYTES = 700;
 
 /**
- * Writes the calls of one turn of the event loop together, because system calls cost the most. A
- * long turn writes in parts, so that the server can start meanwhile.
+ * Writes the calls of one turn of the event loop together, because system calls cost the most. In a
+ * long turn it writes several times, so that the server can start on the first calls.
  */
 function written(client: IoRedisLike, args: readonly string[]): Promise<unknown> {
   const { stream } = client;
@@ -102,7 +105,8 @@ function mayRepeat(options: IoRedisOptions): boolean {
   const { maxRetriesPerRequest, autoResendUnfulfilledCommands, enableOfflineQueue } = options;
   const keepsNone = autoResendUnfulfilledCommands === false && enableOfflineQueue === false;
   if (maxRetriesPerRequest !== 0 && !keepsNone) return true;
-  // A pipeline waits for the one before; `reconnectOnError` may return 2, send again.
+  // A pipeline waits for the one before. `reconnectOnError` may return 2, which means to send
+  // again.
   return options.enableAutoPipelining === true || !!options.reconnectOnError;
 }
 
@@ -116,8 +120,9 @@ export class IoRedisConnection implements Connection {
   #closed = false;
 
   /**
-   * Wraps a client. If it may send a call twice, as with the defaults of ioredis, the adapter opens
-   * a second connection with its options and without retries. It ends with the first.
+   * Wraps a client. If the client may send a call twice, as with the defaults of ioredis, the
+   * adapter opens a second connection with the same options but without retries. That connection
+   * ends with the client.
    */
   constructor(client: IoRedisLike) {
     const { reconnectOnError, stringNumbers } = client.options;
@@ -139,7 +144,7 @@ export class IoRedisConnection implements Connection {
       enableAutoPipelining: false,
       stringNumbers: false,
       lazyConnect: false,
-      // 2 would send the refused call again. A mistake of the program is no reason to reconnect.
+      // 2 would send the refused call again. A `MistakeError` is no reason to reconnect.
       reconnectOnError: (error: Error) =>
         classified(error) instanceof UnavailableError && !!reconnectOnError?.(error),
     });
@@ -178,8 +183,8 @@ export class IoRedisConnection implements Connection {
 }
 
 /**
- * Routes calls itself: ioredis sends commands that it does not know to any node, and repeats a call
- * whose connection broke. Its single nodes do neither.
+ * Routes calls itself, over the cluster's clients for single nodes. The cluster client of ioredis
+ * would send commands that it does not know to any node, and repeat a call whose connection broke.
  */
 export class IoRedisClusterConnection implements Connection {
   readonly #cluster: IoRedisClusterLike;
@@ -188,7 +193,7 @@ export class IoRedisClusterConnection implements Connection {
   constructor(cluster: IoRedisClusterLike) {
     const { enableAutoPipelining, stringNumbers } = cluster.options.redisOptions ?? {};
     if (enableAutoPipelining || stringNumbers) {
-      // The nodes are used themselves; a pipeline would wait for the one before.
+      // Calls go over the node clients themselves. A pipeline would wait for the one before.
       throw new ArgumentError('client', 'no enableAutoPipelining and no stringNumbers');
     }
     this.#cluster = cluster;
@@ -210,7 +215,8 @@ export class IoRedisClusterConnection implements Connection {
     } catch (error) {
       const moved = /^(MOVED|ASK) \d+ (\S+)$/.exec(error instanceof Error ? error.message : '');
       if (moved === null || waiting.ended) throw error;
-      // The server refused the call before it ran, so sending it elsewhere counts once.
+      // The server refused the call before it ran, so the call counts once when it is sent
+      // elsewhere.
       if (moved[1] === 'MOVED') this.#refresh();
       return this.#ask(moved[2], call, waiting, moved[1] === 'ASK');
     }

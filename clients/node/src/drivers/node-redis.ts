@@ -1,4 +1,4 @@
-/** Clients and clusters of node-redis, version 5 or newer. */
+/** The adapters for clients and clusters of node-redis, version 5 or newer. */
 import { classified, MistakeError } from '../errors.js';
 import type { Call } from '../protocol.js';
 import type { Connection, Waiting } from './connection.js';
@@ -9,7 +9,7 @@ import { slotOf } from './slots.js';
 export interface NodeRedisLike {
   readonly isOpen: boolean;
   readonly isReady?: boolean;
-  /** Only a client has them, not a pool. */
+  /** Present on a client, not on a pool. */
   readonly options?: { disableOfflineQueue?: boolean | undefined } | undefined;
   duplicate?(override?: object): NodeRedisLike;
   connect?(): Promise<unknown>;
@@ -43,9 +43,9 @@ export interface NodeRedisClusterLike {
 }
 
 /**
- * Tells the driver, when it is about to queue a call, whether the caller still waits. Never takes a
- * call out of the queue: after two in a row node-redis 5.12 writes nothing more, although it
- * reports that it is ready.
+ * Tells the driver, when it is about to queue a call, whether the caller still waits. Never removes
+ * a call from the queue: after two such removals in a row node-redis 5.12 writes nothing more,
+ * although it reports that it is ready.
  */
 class WhenQueued {
   constructor(private readonly waiting: Waiting) {}
@@ -58,16 +58,19 @@ class WhenQueued {
   removeEventListener(): void {}
 }
 
-/** Asks for plain integers. A `timeout` of the user's own would take calls out of the queue. */
+/**
+ * Returns the options of a call: plain integers, and no `timeout`, which would remove calls from
+ * the queue.
+ */
 function optionsOf(waiting: Waiting): object {
   return { abortSignal: new WhenQueued(waiting), timeout: undefined, typeMapping: {} };
 }
 
 /**
- * Wraps a client. A client with an offline queue is not used itself: if it loses its connection
- * while it sends, node-redis 5.12 takes the replies of the next connection for those of the last
- * and never becomes ready again. The adapter opens a second connection with its options and without
- * that queue. It ends with the first.
+ * Wraps a client. A client with an offline queue is not used itself. If it loses its connection
+ * while it sends, node-redis 5.12 takes the replies of the next connection for those of the lost
+ * one, and never becomes ready again. The adapter then opens a second connection with the same
+ * options but without that queue. That connection ends with the client.
  */
 export class NodeRedisConnection implements Connection {
   readonly #theirs: NodeRedisLike;
@@ -109,7 +112,8 @@ export class NodeRedisConnection implements Connection {
     }
     this.#wasReady = true;
     const options = optionsOf(waiting);
-    // A connection of a pool has one call at a time, and may keep it while it is away.
+    // A connection of a pool has one call at a time, and may keep that call while it is
+    // unavailable.
     return client.sendCommand(
       [...args],
       this.#isPool ? { ...options, abortSignal: waiting.signal } : options,
@@ -136,11 +140,11 @@ export class NodeRedisConnection implements Connection {
 }
 
 /**
- * Wraps a cluster. If its nodes have an offline queue, the adapter opens a second cluster with its
- * options and without that queue, as for a client.
+ * Wraps a cluster. If its nodes have an offline queue, the adapter opens a second cluster with the
+ * same options but without that queue, as it does for a client.
  *
  * node-redis keeps calling a dead node, because only `MOVED` tells it of a failover. So after a
- * call that reached no node, the next call on that slot goes to any node: a live one answers, or
+ * call that reached no node, the next call on that slot goes to any node. A live node answers or
  * redirects.
  */
 export class NodeRedisClusterConnection implements Connection {
@@ -183,7 +187,7 @@ export class NodeRedisClusterConnection implements Connection {
       cluster.sendCommand(firstKey, false, [...args], optionsOf(waiting));
     try {
       const reply = await ask(lost.has(slot) ? undefined : key).catch((error) => {
-        // The driver's own error, before it sends: the slot is not in its table.
+        // The driver throws this error before it sends: the slot is not in its table.
         if (error instanceof TypeError && !lost.has(slot)) return ask(undefined);
         throw error;
       });

@@ -1,4 +1,4 @@
-/** Waits for a driver's client to open. */
+/** Waits until a driver's client is open. */
 import { MistakeError, UnavailableError } from '../errors.js';
 
 /** Makes the error of a call that was not sent. */
@@ -6,17 +6,17 @@ export function away(message: string): UnavailableError {
   return new UnavailableError('connection', message);
 }
 
-/** As Node declares it. */
+/** The type of a listener, as Node declares it. */
 // biome-ignore lint/suspicious/noExplicitAny: what an event has is its own affair
 export type Listener = (...args: any[]) => void;
 
-/** The part that the clients of both drivers share. */
+/** The methods that the clients of both drivers have. */
 export interface Emitter {
   on(event: string, listener: Listener): unknown;
   off(event: string, listener: Listener): unknown;
 }
 
-/** One entry per client that opens: many calls wait for it, with one set of listeners. */
+/** One entry per client that is being opened: all calls wait for it with one set of listeners. */
 const openings = new WeakMap<Emitter, Promise<void>>();
 
 function openingOf(client: Emitter): Promise<void> {
@@ -34,13 +34,13 @@ function openingOf(client: Emitter): Promise<void> {
     client.on('ready', onReady);
     for (const event of ['error', 'close', 'end']) client.on(event, onEnd);
   });
-  // The callers may have given up.
+  // All callers may have given up, so the rejection may be unhandled.
   opening.catch(() => {});
   openings.set(client, opening);
   return opening;
 }
 
-/** Waits for a client that opens for the first time, no longer than `signal` allows. */
+/** Waits until a client that is being opened is ready, or until `signal` is aborted. */
 export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(away('the connection could not be opened'));
@@ -50,7 +50,7 @@ export function untilReady(client: Emitter, signal: AbortSignal): Promise<void> 
   });
 }
 
-/** Waits for `ending`, no longer than `signal` allows. */
+/** Waits for `ending`, or until `signal` is aborted. */
 export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(away('the connection could not be opened'));
@@ -63,17 +63,17 @@ export function endedBy(ending: Promise<unknown>, signal: AbortSignal): Promise<
 }
 
 /**
- * Keeps the server's refusal to let a client in. It is a mistake of the program. No call would see
- * it, because none is sent.
+ * Keeps the error with which the server refused to let a client in. It is a mistake in the program
+ * or its setup. No call would get it, because no call is sent.
  */
 export class Refusal {
   readonly #client: Emitter;
   #error: MistakeError | undefined;
 
   readonly #onError = (error: unknown) => {
-    // A cluster of ioredis reports its nodes together.
+    // A cluster of ioredis reports the errors of its nodes together.
     const { message = '' } = (error as { lastNodeError?: Error }).lastNodeError ?? (error as Error);
-    // ioredis writes before it what it was about to do.
+    // ioredis puts in front of the server's text what it was about to do.
     const said = /(?:^|: )((WRONGPASS|NOAUTH|NOPERM) .*)/s.exec(message);
     this.#error = said
       ? new MistakeError(said[2] as string, said[1] as string, { cause: error })
@@ -85,17 +85,18 @@ export class Refusal {
 
   constructor(client: Emitter) {
     this.#client = client;
-    // The adapter's own clients have no other listener; without one, an error ends the process.
+    // The adapter's own clients have no other listener. Without a listener, an error ends the
+    // process.
     client.on('error', this.#onError);
     client.on('ready', this.#onReady);
   }
 
-  /** Throws the refusal, if there is one. */
+  /** Throws the refusal, if there was one. */
   throwIfAny(): void {
     if (this.#error !== undefined) throw this.#error;
   }
 
-  /** Waits for `opening`; if it fails after a refusal, throws the refusal. */
+  /** Waits for `opening`. If it fails after a refusal, throws the refusal. */
   async during(opening: Promise<void>): Promise<void> {
     await opening.catch((error) => {
       this.throwIfAny();

@@ -1,4 +1,6 @@
-/** Tests which back end answers: found on real servers, lost, and found again. */
+/**
+ * Tests the search for a back end on real servers: the first search, and searches after a change.
+ */
 import { readFileSync } from 'node:fs';
 import { type AddressInfo, connect, createServer } from 'node:net';
 import { Cluster, Redis } from 'ioredis';
@@ -39,7 +41,9 @@ function over(server: Server, options: LimiterOptions = {}, user: object = {}): 
   return limiter;
 }
 
-/** Checks `count` times at once, each on the server; returns how many units were taken. */
+/**
+ * Makes `count` concurrent checks that the server must decide. Returns the number of units taken.
+ */
 async function taken(limiter: Limiter, count: number): Promise<number> {
   const before = (await limiter.peek(api, '42', { cost: 0 })).remaining;
   const calls = Array.from({ length: count }, () => limiter.check(api, '42'));
@@ -49,7 +53,7 @@ async function taken(limiter: Limiter, count: number): Promise<number> {
   return before - (await limiter.peek(api, '42', { cost: 0 })).remaining;
 }
 
-describe('the table of cases', () => {
+describe('the library', () => {
   const table = JSON.parse(
     readFileSync(new URL('../../../cases.json', import.meta.url), 'utf8'),
   ) as Record<string, { name: string; expect: readonly string[] }[]>;
@@ -73,7 +77,7 @@ describe('the table of cases', () => {
     for (const server of servers) await ended(server);
   });
 
-  it.each(cases)('has the same replies: $name', async ({ expect: args }) => {
+  it.each(cases)('replies to a shared case as the module does: $name', async ({ expect: args }) => {
     const [command = '', ...rest] = args;
     const keys = command.endsWith('ALL') ? rest.filter((_, at) => at % 2 === 0) : rest.slice(0, 1);
     const call = { args, keys, readOnly: command.startsWith('RL.PEEK') };
@@ -108,7 +112,7 @@ describe('a server without the module', () => {
 
   const loaded = async () => server.admin.call('FCALL', 'rl_version', '0');
 
-  it('is called through functions, which are loaded once, in one command each', async () => {
+  it('is called through functions, which are loaded once; each call is one command', async () => {
     const limiter = over(server);
     expect(await taken(limiter, 20)).toBe(20);
     expect(await limiter.ready()).toBe('functions');
@@ -123,7 +127,7 @@ describe('a server without the module', () => {
     expect(await server.admin.info('errorstats')).not.toContain('errorstat');
   });
 
-  it('is searched once for many calls, with one set of listeners', async () => {
+  it('is searched once for many calls, which share one set of listeners', async () => {
     const redis = client(server) as unknown as Redis;
     const limiter = new Limiter(redis as unknown as Client, { timeoutMs: 10_000 });
     closing.push(() => limiter.close());
@@ -135,21 +139,21 @@ describe('a server without the module', () => {
     expect(await callsOf(server.admin, 'function\\|load')).toBe(1);
   });
 
-  it.each(['functions', 'script'] as const)('is called through %s alone', async (backend) => {
+  it.each(['functions', 'script'] as const)('is called only through %s', async (backend) => {
     const limiter = over(server, { backend });
     expect(await taken(limiter, 20)).toBe(20);
     expect(await limiter.ready()).toBe(backend);
     expect(await callsOf(server.admin, backend === 'script' ? 'fcall' : 'evalsha')).toBe(0);
   });
 
-  it('is a mistake under backend module', async () => {
+  it('makes calls throw a MistakeError if the backend option is module', async () => {
     const limiter = over(server, { backend: 'module' });
     await expect(limiter.check(api, '42')).rejects.toThrow(/^ERR unknown command/);
     await expect(limiter.ready()).rejects.toMatchObject({ kind: 'ERR' });
     expect(await callsOf(server.admin, 'fcall')).toBe(0);
   });
 
-  it('forgets its functions, and each call is counted once', async () => {
+  it('gets its functions again after it lost them, and each call is counted once', async () => {
     const limiter = over(server);
     await limiter.ready();
     for (let round = 0; round < 3; round += 1) {
@@ -159,7 +163,7 @@ describe('a server without the module', () => {
     expect(await limiter.ready()).toBe('functions');
   });
 
-  it('forgets its scripts, and each call is counted once', async () => {
+  it('gets its script again after it lost it, and each call is counted once', async () => {
     const limiter = over(server, { backend: 'script' });
     await limiter.ready();
     for (let round = 0; round < 3; round += 1) {
@@ -168,7 +172,7 @@ describe('a server without the module', () => {
     }
   });
 
-  it.each(['functions', 'script'] as const)('restarts with nothing: %s', async (backend) => {
+  it.each(['functions', 'script'] as const)('restarts without data: %s', async (backend) => {
     const limiter = over(server, { backend });
     expect(await taken(limiter, 3)).toBe(3);
     await server.stop();
@@ -184,7 +188,7 @@ describe('a server without the module', () => {
     ['0.1.10', 'replaced', version],
     ['0.10.0', 'kept', '0.10.0'],
     ['1.0.0', 'kept', '1.0.0'],
-  ])('has the library in version %s, which is %s', async (other, _, then) => {
+  ])('may have another version of the library: %s is %s', async (other, _, then) => {
     await server.admin.call('FUNCTION', 'LOAD', of(other));
     expect(await loaded()).toBe(other);
     for (const backend of ['auto', 'functions'] as const) {
@@ -198,7 +202,7 @@ describe('a server without the module', () => {
   it.each([
     ['a function', 'other', 'rl_gcra'],
     ['the library', 'redis_throttle', 'other'],
-  ])('keeps %s of another program under the same name', async (_, name, named) => {
+  ])('keeps %s of another program that has the same name', async (_, name, named) => {
     const other = `#!lua name=${name}\nredis.register_function('${named}', function() end)`;
     await server.admin.call('FUNCTION', 'LOAD', other);
     const before = await server.admin.call('FUNCTION', 'LIST', 'WITHCODE');
@@ -214,7 +218,7 @@ describe('a server without the module', () => {
     return { username: 'some', password: 'x' };
   };
 
-  it('is called through the script by a user without the right to load functions', async () => {
+  it('is called through the script if the user may not load functions', async () => {
     const user = await restricted('+@all', '-function');
     const limiter = over(server, {}, user);
     expect(await limiter.ready()).toBe('script');
@@ -226,7 +230,7 @@ describe('a server without the module', () => {
     expect(await over(server, {}, user).ready()).toBe('functions');
   });
 
-  it('is a mistake for a user without the rights to both', async () => {
+  it('makes calls throw if the user may use neither functions nor scripts', async () => {
     const user = await restricted('+@all', '-function', '-fcall', '-eval');
     const limiter = over(server, { onError: 'allow' }, user);
     await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'NOPERM' });
@@ -234,7 +238,7 @@ describe('a server without the module', () => {
   });
 
   it.each(['functions', 'script'] as const)(
-    'hides no right that is missing: %s',
+    'reports a missing permission as NOPERM: %s',
     async (backend) => {
       await over(server, { backend }).ready();
       const user = await restricted('+@all', '-set');
@@ -243,7 +247,7 @@ describe('a server without the module', () => {
     },
   );
 
-  it('is peeked through the script if it is a replica without functions', async () => {
+  it('is peeked through the script if it is a replica without the library', async () => {
     closing.push(() => server.admin.call('REPLICAOF', 'NO', 'ONE'));
     await server.admin.call('REPLICAOF', '127.0.0.1', '1');
     const limiter = over(server, { onError: 'deny' });
@@ -253,7 +257,9 @@ describe('a server without the module', () => {
     expect(refused).toMatchObject({ allowed: false, source: 'error' });
   });
 
-  /** A proxy on which each connection is lost with the answer to one of its first calls. */
+  /**
+   * A proxy that closes each connection instead of forwarding the answer to one of its first calls.
+   */
   const cutting = async (): Promise<number> => {
     let connections = 0;
     const way = createServer((theirs) => {
@@ -308,7 +314,7 @@ describe('a server without the module', () => {
     Object.entries(openers).flatMap(([name, open]) =>
       (['auto', 'script'] as const).map((backend) => [name, backend, open] as const),
     ),
-  )('counts a call with a lost answer once: %s, %s', async (name, backend, open) => {
+  )('counts a call whose answer is lost only once: %s, %s', async (name, backend, open) => {
     const client = (await open(await cutting())) as unknown as Client;
     const options = { timeoutMs: 10_000, breakerFailures: 1_000_000, backend };
     const limiter = new Limiter(client, options);
@@ -331,8 +337,8 @@ describe('a server without the module', () => {
     expect(told).toBeLessThan(sources.length);
   });
 
-  // The last test: from here on the server has the module.
-  it('keeps its keys when it gets the module', async () => {
+  // This test is the last one, because from here on the server has the module.
+  it('keeps its keys when the module is loaded', async () => {
     const limiter = over(server);
     const cut = over(server, { breakerPauseMs: 1 });
     expect(await taken(limiter, 7)).toBe(7);
@@ -361,13 +367,13 @@ describe('a server with the module', () => {
   });
   afterAll(() => ended(server));
 
-  it.each(['auto', ...ALL] as const)('is called through the wanted one: %s', async (backend) => {
+  it.each(['auto', ...ALL] as const)('is called through the selected one: %s', async (backend) => {
     const limiter = over(server, { backend });
     expect(await limiter.ready()).toBe(backend === 'auto' ? 'module' : backend);
     expect(await taken(limiter, 3)).toBe(3);
   });
 
-  it('starts no search when the user may not call it', async () => {
+  it('is not searched when the user may not call the module', async () => {
     await server.admin.call('FUNCTION', 'FLUSH');
     await server.admin.config('RESETSTAT');
     const rights = ['reset', 'on', '>x', '~*', '+@all', '-rl.gcra', '-rl.peek'];
@@ -406,7 +412,7 @@ describe.each(['functions', 'script'] as const)('a cluster without the module: %
     },
   };
 
-  it.each(Object.entries(drivers))('is found on all nodes at once, by %s', async (name, open) => {
+  it.each(Object.entries(drivers))('gets the library on all nodes, by %s', async (name, open) => {
     const limiter = new Limiter(await open(), { timeoutMs: 10_000, prefix: name });
     closing.push(() => limiter.close());
     for (let round = 1; round <= 3; round += 1) {

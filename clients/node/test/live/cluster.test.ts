@@ -1,4 +1,6 @@
-/** Tests each driver's cluster, with three real nodes: routing, a slot that moves, a failover. */
+/**
+ * Tests each driver's cluster client with three real nodes: routing, a slot that moves, a failover.
+ */
 import { Cluster } from 'ioredis';
 import { createCluster } from 'redis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -72,7 +74,7 @@ describe('a cluster of three nodes', () => {
       expect(calls).toBeGreaterThan(0);
       total += calls;
     }
-    // The module counts its commands separately.
+    // The server counts RL.GCRA and RL.ALL separately, but all calls of the library as one command.
     expect(total).toBe(BACKEND === 'module' ? 60 : 120);
     const each = await limiter.checkEach([
       [api, 'e1'],
@@ -97,7 +99,7 @@ describe('a cluster of three nodes', () => {
   });
 
   it.each(clusters)(
-    'sends no call again whose connection breaks, by $name',
+    'does not repeat a call whose connection breaks, by $name',
     async ({ name, open }) => {
       const { client, close } = await open();
       const limiter = new Limiter(client, { timeoutMs: 10_000 });
@@ -115,7 +117,7 @@ describe('a cluster of three nodes', () => {
         await admin.call('CLIENT', 'UNPAUSE');
       }
       expect((await call).source).toBe('error');
-      // It was killed before it ran, so no call of it can run now.
+      // The call was killed before it ran, so it cannot have counted.
       let left = -1;
       await until('it decides again', async () => {
         const status = await limiter.peek(rule, name, { cost: 0 });
@@ -130,12 +132,13 @@ describe('a cluster of three nodes', () => {
 
   it.each(clusters)('calls the other nodes when one hangs, by $name', async ({ name, open }) => {
     const { client, close } = await open();
-    // The pause is longer than the test, so a call on an open circuit would be refused.
+    // The pause is longer than the test, so every call through an open circuit breaker would be
+    // refused.
     const pause = { timeoutMs: 100, breakerPauseMs: 3_600_000, breakerFailures: 3 };
     const limiter = new Limiter(client, { ...pause, prefix: `hangs-${name}` });
     const patient = new Limiter(client, { timeoutMs: 10_000, prefix: `hangs-${name}` });
     await patient.ready();
-    // One subject for each node.
+    // Find one subject for each node.
     const subjects: string[] = [];
     for (const [at, { admin }] of nodes.entries()) {
       for (let subject = 0; subjects.length <= at; subject += 1) {
@@ -150,7 +153,7 @@ describe('a cluster of three nodes', () => {
       return (error as UnavailableError | undefined)?.reason === 'circuit';
     };
     await until('it is asked no more', async () => {
-      // Shorter than the time after which the cluster declares a failure.
+      // The sleep is shorter than the time after which the cluster declares a node failed.
       const hung = nodes[0]?.admin.call('DEBUG', 'SLEEP', '0.5');
       const refused = await Promise.all([isRefused(), isRefused(), isRefused(), isRefused()]);
       await hung;
@@ -184,7 +187,7 @@ describe('a cluster of three nodes', () => {
     await target.admin.call('CLUSTER', 'SETSLOT', slot, 'IMPORTING', String(ids[from]));
     await source.admin.call('CLUSTER', 'SETSLOT', slot, 'MIGRATING', String(ids[to]));
     await source.admin.call('MIGRATE', '127.0.0.1', target.port, key, 0, 1000);
-    // The target of the key has no library yet.
+    // The target node of the slot does not have the library yet.
     await target.admin.call(BACKEND === 'functions' ? 'FUNCTION' : 'SCRIPT', 'FLUSH');
     expect((await limiter.check(api, 'moves')).remaining).toBe(4); // by ASK
     for (const { admin } of [target, source]) {

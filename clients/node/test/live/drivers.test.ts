@@ -1,6 +1,4 @@
-/**
- * Tests each driver on a real server: decisions, deadlines, lost connections, and no repetition.
- */
+/** Tests each driver with a real server: decisions, deadlines, lost connections, no repeats. */
 import { Cluster, Redis } from 'ioredis';
 import { createClient, createCluster } from 'redis';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -102,7 +100,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await server.admin.flushall();
     await server.admin.config('RESETSTAT');
     opened = await open(server.port);
-    // A long time-out where no deadline is tested: a machine may be slow.
+    // Use a long timeout where no deadline is tested, because a machine may be slow.
     limiter = new Limiter(opened.client, { timeoutMs: 10_000 });
     expect(await limiter.ready()).toBe(BACKEND);
   });
@@ -171,13 +169,13 @@ describe.each(drivers)('$name', ({ open }) => {
     await next.release();
   });
 
-  it('throws a mistake of the program', async () => {
+  it('throws a MistakeError for a rejected command', async () => {
     await server.admin.set('rl:api:42', 'something else');
     await expect(limiter.check(api, '42')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
     await expect(limiter.check(policy('unknown'), '42')).rejects.toBeInstanceOf(MistakeError);
   });
 
-  it('answers in time when the server hangs, and each call is counted once at most', async () => {
+  it('answers in time when the server hangs, and counts each call at most once', async () => {
     const quick = new Limiter(opened.client);
     await until('it is connected', () =>
       quick.ready().then(
@@ -208,7 +206,7 @@ describe.each(drivers)('$name', ({ open }) => {
     }
   });
 
-  it('answers from the server after a burst that was given up before it was written', async () => {
+  it('gets answers after a burst whose deadline passed before it was written', async () => {
     const deadlines: (() => void)[] = [];
     const clock = { nowMs: () => 0, after: (_: number, end: () => void) => stopping(end) };
     const stopping = (end: () => void) => {
@@ -219,7 +217,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await hurried.ready();
     deadlines.length = 0;
     const burst = Array.from({ length: 20 }, (_, at) => hurried.check(api, `${at}`));
-    // The loop was busy: the deadline has passed before the driver writes.
+    // Simulate a busy event loop: the deadlines pass before the driver writes.
     for (const end of deadlines) end();
     for (const decision of await Promise.all(burst)) {
       expect(decision.error).toMatchObject({ reason: 'timeout' });
@@ -228,7 +226,7 @@ describe.each(drivers)('$name', ({ open }) => {
     await hurried.close();
   });
 
-  it('does not send calls later that were made while the server was away', async () => {
+  it('does not send, when the server is back, calls made while it was down', async () => {
     await server.stop();
     for (let call = 0; call < 20; call += 1) {
       expect((await limiter.check(api, 'away')).source).toBe('error');
@@ -270,19 +268,19 @@ describe.each(drivers)('$name', ({ open }) => {
     });
   });
 
-  it('fails at once while the server is away, and reconnects by itself', async () => {
+  it('fails at once while the server is down, and reconnects by itself', async () => {
     await server.stop();
     await until('it is known to be away', async () => {
       return (await limiter.check(api, '42')).source === 'error';
     });
     const begin = performance.now();
     for (let call = 0; call < 20; call += 1) await limiter.check(api, '42');
-    // No call waited for its deadline.
+    // No call waited until its deadline.
     expect(performance.now() - begin).toBeLessThan(10_000);
     await server.start();
     await server.clock.freeze();
     await until('it is back', async () => (await limiter.check(api, '43')).source === 'server');
-    // No call from the time without a server was queued and sent now.
+    // No call that was made while the server was down was queued and sent now.
     expect((await limiter.peek(api, '42', { cost: 0 })).remaining).toBe(6);
   });
 });
@@ -339,9 +337,10 @@ describe('a server with a password', () => {
     ['a cluster of ioredis', ioredisCluster],
   ] as const;
 
-  it.each(openings)('is a mistake of the program without it, by %s', async (_, open) => {
+  it.each(openings)('refuses calls without it, by %s', async (_, open) => {
     for (const [password, message] of [
-      // The second text: the script is too long for an unauthenticated client.
+      // The second text is the server's reply to a script that is too long for an unauthenticated
+      // client.
       [undefined, /^NOAUTH|unauthenticated/],
       ['the wrong one', /^WRONGPASS/],
     ] as const) {

@@ -1,4 +1,4 @@
-/** Tests what a real server refuses, and how a process ends. */
+/** Tests the errors of a real server, and the end of a process. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync } from 'node:fs';
@@ -37,7 +37,7 @@ describe('a server that cannot decide now', () => {
     return decision.error?.message;
   };
 
-  it('has become a replica', async () => {
+  it('is unavailable when it has become a replica', async () => {
     undo.push(() => server.admin.call('REPLICAOF', 'NO', 'ONE'));
     await server.admin.call('REPLICAOF', '127.0.0.1', '1');
     expect(await refused()).toMatch(/^READONLY/);
@@ -48,13 +48,13 @@ describe('a server that cannot decide now', () => {
     expect(peeked.error?.message).toMatch(/^MASTERDOWN/);
   });
 
-  it('is full', async () => {
+  it('is unavailable when its memory is full', async () => {
     undo.push(() => server.admin.config('SET', 'maxmemory', '0'));
     await server.admin.config('SET', 'maxmemory', '1');
     expect(await refused()).toMatch(/^OOM/);
   });
 
-  it('cannot write its snapshot', async () => {
+  it('is unavailable when it cannot write its snapshot', async () => {
     undo.push(() => server.admin.config('SET', 'save', ''));
     await server.admin.set('something', 'to save');
     await server.admin.config('SET', 'save', '3600 1');
@@ -69,7 +69,7 @@ describe('a server that cannot decide now', () => {
     expect(await refused()).toMatch(/^MISCONF/);
   });
 
-  it('runs a script', async () => {
+  it('is unavailable when it runs a slow script', async () => {
     const before = (await server.admin.config('GET', 'busy-reply-threshold')) as string[];
     await server.admin.config('SET', 'busy-reply-threshold', '1');
     const other = new Redis({ port: server.port });
@@ -94,8 +94,8 @@ describe('a server that cannot decide now', () => {
   });
 });
 
-describe('a mistake of the program', () => {
-  it('without the right to the command or to the key', async () => {
+describe('a call', () => {
+  it('throws a MistakeError if the user has no permission for the command or the key', async () => {
     const rights = {
       module: ['+rl.peek'],
       functions: ['+fcall', '+fcall_ro', '+get', '+time'],

@@ -1,4 +1,4 @@
-/** Tests the example over real HTTP, with a real server that dies, hangs and comes back. */
+/** Tests the example over real HTTP, with a real server that stops, hangs and comes back. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { connect } from 'node:net';
 import { resolve } from 'node:path';
@@ -7,7 +7,7 @@ import { BACKEND, beyondTimeout, callsOf, DECIDING, type Server, serve, until } 
 
 const FOLDER = resolve(import.meta.dirname, '../../../../examples/express');
 
-// Retried: a busy machine may miss the example's deadline.
+// Retried, because a busy machine may miss the example's deadline.
 describe('examples/express', { retry: 2 }, () => {
   let server: Server;
   const running: ChildProcess[] = [];
@@ -99,7 +99,7 @@ describe('examples/express', { retry: 2 }, () => {
     expect(await callsOf(server.admin, asked)).toBe(1);
   });
 
-  it('answers in time when the server hangs, and is charged once at most', async () => {
+  it('answers in time when the server hangs, and counts the request at most once', async () => {
     const url = await listen();
     await fetch(url);
     await server.admin.config('RESETSTAT');
@@ -117,7 +117,7 @@ describe('examples/express', { retry: 2 }, () => {
     expect(left).toBe('"api";r=5;t=30');
   });
 
-  it('serves, refuses or decides locally while the server is down', async () => {
+  it('serves, denies or decides locally while the server is down', async () => {
     const url = await listen();
     await fetch(url);
     const before = performance.now();

@@ -1,10 +1,10 @@
 /**
  * Tests the store as express-rate-limit uses it, against a real server whose clock the test moves.
  *
- * Not tested, because it does not apply: `resetAll` and `shutdown`, which are optional (there is no
- * list of keys, and the connection is the application's); a window that each hit prolongs (a rule
- * decides how it counts); scripts that the server forgot (see backends.test.ts); stores in callback
- * style; `passOnStoreError` and a `limit` by request (refused at set-up: http.test.ts).
+ * Not tested, because they do not apply: `resetAll` and `shutdown`, which are optional (there is no
+ * list of keys, and the application owns the connection); a window that each hit extends (the rule
+ * decides how hits count); scripts that the server has lost (see backends.test.ts); stores in
+ * callback style; `passOnStoreError` and a `limit` per request (rejected at setup: http.test.ts).
  */
 import type { AddressInfo } from 'node:net';
 import { connect } from 'node:net';
@@ -61,7 +61,7 @@ describe('the store', () => {
     );
   });
 
-  it('reports the same end of the window all through it', async () => {
+  it('reports the same end of the window for every hit in it', async () => {
     const store = stored();
     const begin = Date.now();
     const first = (await store.increment('a')).resetTime;
@@ -75,7 +75,7 @@ describe('the store', () => {
     expect(resetTime.getTime()).toBeLessThanOrEqual(Date.now() + 40_000);
   });
 
-  it('starts again when the window ends, and not a ms before', async () => {
+  it('starts again when the window ends, and not one ms earlier', async () => {
     const store = stored();
     for (let hit = 0; hit < 5; hit += 1) await store.increment('a');
     await advance(WINDOW_MS - 1);
@@ -84,7 +84,7 @@ describe('the store', () => {
     expect((await store.increment('a')).totalHits).toBe(1);
   });
 
-  it('reports limit + 1 hits for a denial, and does not count it', async () => {
+  it('reports a denial as limit + 1 hits, and does not count it', async () => {
     const store = stored(2);
     const hits = [];
     for (let hit = 0; hit < 5; hit += 1) hits.push((await store.increment('a')).totalHits);
@@ -103,7 +103,7 @@ describe('the store', () => {
     expect((await store.get('a'))?.totalHits).toBe(1);
   });
 
-  it('gives a hit back, never below zero, and keeps the window', async () => {
+  it('refunds a hit, never below zero, and does not move the window', async () => {
     const store = stored();
     await store.decrement('unknown');
     expect(await server.admin.dbsize()).toBe(0);
@@ -125,7 +125,7 @@ describe('the store', () => {
     expect((await store.increment('b')).totalHits).toBe(2);
   });
 
-  it('counts all of many hits at once', async () => {
+  it('counts every one of many concurrent hits', async () => {
     const store = stored(200);
     const all = await Promise.all(Array.from({ length: 150 }, () => store.increment('a')));
     const hits = all.map(({ totalHits }) => totalHits).sort((a, b) => a - b);
@@ -139,7 +139,7 @@ describe('the store', () => {
     expect(await server.admin.dbsize()).toBe(keys.length);
   });
 
-  it('throws when the server refuses the call', async () => {
+  it('throws when the server rejects the call', async () => {
     await server.admin.set('rl:express:a', 'something else');
     await expect(stored().increment('a')).rejects.toMatchObject({ kind: 'WRONGTYPE' });
   });
@@ -180,7 +180,7 @@ describe('the middleware over the store', () => {
     return { url: `http://127.0.0.1:${port}/`, port, middleware: middleware[0] };
   }
 
-  it('serves the limit with the rest in the headers, and refuses more', async () => {
+  it('serves the limit, reports the rest in headers, and denies further requests', async () => {
     const { url } = await listen({ legacyHeaders: true });
     const all = [];
     for (let call = 0; call < 4; call += 1) all.push(await fetch(url));
@@ -208,7 +208,7 @@ describe('the middleware over the store', () => {
     ['skipFailedRequests', 200, false],
     ['skipSuccessfulRequests', 200, true],
     ['skipSuccessfulRequests', 404, false],
-  ])('%s of a response %s gives the hit back: %s', async (option, status, back) => {
+  ])('%s refunds the hit of a response with status %s: %s', async (option, status, back) => {
     const options = { [option]: true, keyGenerator: () => 'a' };
     const { url, middleware } = await listen(options, (_, res) => void res.sendStatus(status));
     for (let call = 0; call < 2; call += 1) {
@@ -222,7 +222,7 @@ describe('the middleware over the store', () => {
     expect((await fetch(url)).status).toBe(back ? status : 429);
   });
 
-  it('gives the hit back when the client disconnects before the answer', async () => {
+  it('refunds the hit when the client disconnects before the answer', async () => {
     let arrived = false;
     const options = { skipFailedRequests: true, keyGenerator: () => 'a' };
     const { port, middleware } = await listen(options, () => {
@@ -236,7 +236,7 @@ describe('the middleware over the store', () => {
     await until('it is given back', async () => (await middleware?.getKey('a')) === undefined);
   });
 
-  it('runs twice on a request, under two names, without a warning', async () => {
+  it('may run twice on a request under two names, without a warning', async () => {
     const complaints = vi.spyOn(console, 'error').mockImplementation(() => {});
     const stores = ['one', 'two'].map((name) => new RedisThrottleStore({ limiter, name }));
     const { url } = await listen({}, undefined, stores as [RedisThrottleStore]);
@@ -246,7 +246,7 @@ describe('the middleware over the store', () => {
     complaints.mockRestore();
   });
 
-  it('passes an error to the application under deny when the server is away', async () => {
+  it('passes an error to the application under onError deny when the server is down', async () => {
     const away = new Redis({ port: 1, retryStrategy: null, lazyConnect: true });
     const closed = new Limiter(away as unknown as Client, { onError: 'deny' });
     const rule = fixed('away', 2, '60s');

@@ -1,4 +1,4 @@
-/** Compares the server for tests with the real one: the same calls at the same instants. */
+/** Compares the fake server with a real one: the same calls at the same instants. */
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import {
@@ -48,7 +48,7 @@ afterAll(async () => {
   await server.stop();
 });
 
-/** Returns small pseudo-random numbers, the same in every run. */
+/** Returns a generator of small pseudo-random numbers, the same in every run. */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {

@@ -12,7 +12,7 @@ const page = readFileSync(join(PACKAGE, '../../docs/clients/node.md'), 'utf8');
 const programs = [...page.matchAll(/^```js\n(.*?)^```$/gms)].map(
   ([, program]) => program as string,
 );
-/** Programs that a server without the module can run. */
+/** Returns true for a program that the server of this run supports. */
 const runs = (program: string) => BACKEND === 'module' || !program.includes('RL.DEBUG');
 const listens = (program: string) => program.includes('8080');
 const fails = (program: string) => program.includes('MistakeError');
@@ -24,7 +24,7 @@ const running: ChildProcess[] = [];
 beforeAll(async () => {
   server = await serve();
   folder = mkdtempSync(join(tmpdir(), 'redis-throttle-page-'));
-  // The application's packages: those of this one, and this one itself.
+  // The packages of the application are those of this package and the package itself.
   symlinkSync(join(PACKAGE, 'node_modules'), join(folder, 'node_modules'));
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }');
 });
@@ -49,7 +49,7 @@ function start(program: string, at: number, port = 0): ChildProcess {
   return child;
 }
 
-it('has a program for each of its parts', () => {
+it('the page has a program in each of its parts', () => {
   expect(programs.map(listens)).toEqual([false, true, true, true, true, false, false, false]);
 });
 
@@ -57,7 +57,7 @@ it.each(
   programs.map((program, at) => [at, program] as const).filter(([, p]) => runs(p) && !listens(p)),
 )(
   'program %s runs to its end',
-  // Retried: a busy machine may miss the page's deadline.
+  // Retried, because a busy machine may miss the page's deadline.
   { retry: 2 },
   async (at, program) => {
     const child = start(program, at);
@@ -77,7 +77,7 @@ it.each(
   },
 );
 
-it('the handler of mistakes answers without the stack', async () => {
+it('the error handler of the page answers a MistakeError without the stack', async () => {
   const port = await freePort();
   start(programs.find(fails) as string, programs.findIndex(fails), port);
   const ask = () => fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
@@ -108,7 +108,7 @@ it.each(
   expect(Number(all[10]?.headers.get('Retry-After'))).toBeGreaterThan(0);
 });
 
-it('names every option, and its default', () => {
+it('the page names every option and its default', () => {
   const source = (name: string) => readFileSync(join(PACKAGE, `src/${name}.ts`), 'utf8');
   const options = (name: string, type: string) => {
     const [, body = ''] = source(name).split(new RegExp(`interface ${type}\\b`));

@@ -1,6 +1,6 @@
 /**
- * Real servers, which the suite starts and stops by their process ids: with the module, or able to
- * take the library.
+ * Starts and stops real servers by their process ids: with the module, or configured for the
+ * library as functions or as a script.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -15,15 +15,15 @@ const ROOT = resolve(import.meta.dirname, '../../../..');
 export const MODULE: string =
   process.env.RL_MODULE ?? join(ROOT, 'target/release/libredis_throttle.so');
 
-/** The back end of the servers in this run, which a limiter finds by itself. */
+/** The back end of the servers in this run. The limiters find it by themselves. */
 export const BACKEND = (process.env.RL_BACKEND ?? 'module') as Backend;
 
-/** The command under which the server counts decisions. */
+/** The name under which the server counts the commands that decide. */
 export const DECIDING: string = { module: 'rl.gcra', functions: 'fcall', script: 'evalsha' }[
   BACKEND
 ];
 
-/** Options that make a server like one without functions. */
+/** Options that disable functions, as on an older server. */
 const WITHOUT_FUNCTIONS = ['FCALL', 'FCALL_RO', 'FUNCTION'].flatMap((command) => [
   '--rename-command',
   command,
@@ -46,13 +46,13 @@ export interface Server {
   readonly port: number;
   /** The port of the cluster bus. */
   readonly busPort: number;
-  /** The test's own connection: statistics, the frozen clock. */
+  /** The test's own connection, for statistics and the frozen clock. */
   readonly admin: Redis;
-  /** The server's clock, once it is frozen. */
+  /** Controls the server's clock: freezes it, then advances it. */
   readonly clock: { freeze(nowMs?: number): Promise<unknown>; advance(ms: number): unknown };
-  /** Stops the process, and waits for its end. */
+  /** Stops the process, and waits for its exit. */
   stop(): Promise<void>;
-  /** Starts an empty server on the same port. */
+  /** Starts the server without data on the same port. */
   start(): Promise<void>;
 }
 
@@ -73,7 +73,9 @@ export async function until(what: string, test: () => Promise<boolean> | boolean
   }
 }
 
-/** Builds the library to preload into a server; it reports the time in a file, in microseconds. */
+/**
+ * Compiles the library to preload into a server. It reports the time from a file, in microseconds.
+ */
 function preloaded(): string {
   const made = resolve(import.meta.dirname, '../../node_modules/.cache/redis-throttle-clock.so');
   if (existsSync(made)) return made;
@@ -177,7 +179,10 @@ export async function serveCluster(backend = BACKEND): Promise<Server[]> {
   return nodes;
 }
 
-/** Introduces two nodes until both know `count`; repeated, because a meeting may fail. */
+/**
+ * Introduces two nodes to each other until both know `count` nodes. Repeats it, because the command
+ * may have no effect.
+ */
 export async function meet(one: Server, other: Server, count: number): Promise<void> {
   const known = new RegExp(`cluster_known_nodes:${count}\\b`);
   let asked = 0;
@@ -192,9 +197,9 @@ export async function meet(one: Server, other: Server, count: number): Promise<v
 }
 
 /**
- * Returns the result of `what`, and its time beyond the default time-out, in ms. Compared with a
- * timer of that length, because a busy machine delays both. A dead server may cost 150 ms: 50 ms
- * beyond.
+ * Returns the result of `what`, and by how many ms it took longer than a timer of the default
+ * timeout. Both run at once, because a busy machine delays both. An unavailable server may cost 150
+ * ms, 50 ms more than the timeout.
  */
 export async function beyondTimeout<T>(what: () => Promise<T>): Promise<[T, number]> {
   const begin = performance.now();

@@ -1,4 +1,4 @@
-/** Tests each driver through TLS, in front of a real server. */
+/** Tests each driver over TLS, with a proxy in front of a real server. */
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { type AddressInfo, connect } from 'node:net';
@@ -13,7 +13,7 @@ import { BACKEND, type Server, serve, until } from './server.js';
 
 const api = gcra('api', 6, 10, '60s');
 
-/** Makes a key and a self-signed certificate for 127.0.0.1. */
+/** Creates a key and a self-signed certificate for 127.0.0.1. */
 function certified(): { key: string; cert: string } {
   const folder = mkdtempSync(join(tmpdir(), 'redis-throttle-tls-'));
   const [key, cert] = [join(folder, 'key'), join(folder, 'cert')];

@@ -1,6 +1,6 @@
 /**
- * A service of several processes, made by `node:cluster`. Each worker has its own client and
- * limiter and calls as often as it is told. Prints the sum of the allowed calls.
+ * A service of several processes, started by `node:cluster`. Each worker has its own client and
+ * limiter, and makes the number of calls that it is given. Prints the sum of the allowed calls.
  */
 import cluster from 'node:cluster';
 import { Redis } from 'ioredis';

@@ -1,4 +1,4 @@
-/** Tests several processes of one service, made by `node:cluster`, against a real server. */
+/** Tests a service of several processes, started by `node:cluster`, with a real server. */
 import { execFile } from 'node:child_process';
 import { resolve } from 'node:path';
 import { promisify } from 'node:util';
@@ -35,7 +35,7 @@ describe('workers of node:cluster', () => {
     expect(sum(await run(1, 20))).toBe(LIMIT);
   });
 
-  it('share it with prefetched permits, and give the rest back when they end', async () => {
+  it('share the limit when they prefetch, and refund unused permits when they end', async () => {
     expect(await run(7, 4)).toEqual([4, 4, 4]);
     const limiter = new Limiter(server.admin as unknown as Client, { timeoutMs: 10_000 });
     const left = await limiter.peek(gcra('api', LIMIT, 1, '60s'), '42', { cost: 0 });
