@@ -1,4 +1,4 @@
-"""Rate limits of the redis-throttle module: a limiter, ASGI and WSGI middleware."""
+"""Rate limits with redis-throttle: limiters, and middleware for ASGI and WSGI."""
 
 from ._decision import Decision
 from ._errors import (

@@ -1,4 +1,4 @@
-"""The client's address: the peer's, or what a trusted proxy reports; never the leftmost."""
+"""Finds a client's address: the peer's, or the one that a trusted proxy reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _WITH_PORT = re.compile(r"(?:\[([^\]]*)\]|([0-9.]+))(?::([0-9]{1,5}))?", re.ASCII)
 _PORT_MAX = 65535
-# Blanks that may surround the values of a field; other white space may not.
+# The whitespace that may surround an address in X-Forwarded-For; other whitespace may not.
 _BLANK = " \t"
 UNIX = "unix"
 
@@ -38,7 +38,7 @@ def _subject(address: _Address) -> str:
 
 
 class ClientAddress:
-    """Finds the client behind trusted proxies: addresses, networks, or ``unix``."""
+    """Finds a client's address behind trusted proxies: addresses, networks, or ``unix``."""
 
     def __init__(self, trusted_proxies: Iterable[str] = ()) -> None:
         if isinstance(trusted_proxies, str):
@@ -56,9 +56,10 @@ class ClientAddress:
         return any(address in network for network in self._networks)
 
     def find(self, peer: str | None, forwarded: Sequence[str]) -> str | None:
-        """Returns the address as a subject, IPv6 cut to its /64; None if it cannot be found.
+        """Returns the client's address as a subject; None if it cannot be found.
 
-        ``forwarded`` are the values of X-Forwarded-For in their order.
+        An IPv6 address becomes its /64 network. ``forwarded`` has the values of X-Forwarded-For, in
+        order.
         """
         address = None if peer is None else _parse(peer)
         if address is None and not (peer in (None, "") and self._unix):

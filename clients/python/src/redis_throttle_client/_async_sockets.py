@@ -25,7 +25,7 @@ class _Pool:
         self.closed = False
 
     def offer(self, connection: Any) -> None:
-        """Hands the connection to the longest waiting call, or keeps it idle."""
+        """Gives the connection to the longest waiting call, or stores it as idle."""
         while self.waiters:
             waiter = self.waiters.popleft()
             if not waiter.done():
@@ -43,7 +43,7 @@ class _Pool:
 
 
 async def _hang_up(connection: Any) -> None:
-    """Closes the connection without a goodbye: over TLS that would wait for the server."""
+    """Closes the connection without TLS's closing handshake, which would wait for the server."""
     writer = connection._writer
     await connection.disconnect(nowait=True)
     if writer is not None:
@@ -51,7 +51,7 @@ async def _hang_up(connection: Any) -> None:
 
 
 class AsyncSockets:
-    """The connections to one server, separate for each event loop."""
+    """The connections to one server, with a separate set for each event loop."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
         self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
@@ -62,20 +62,20 @@ class AsyncSockets:
         loop = asyncio.get_running_loop()
         pool = self._of_loop.get(loop)
         if pool is None:
-            # The sockets of a closed loop cannot be used any more.
+            # Drop the sockets of closed loops, which cannot be used any more.
             for closed in [known for known in list(self._of_loop) if known.is_closed()]:
                 self._of_loop.pop(closed, None)
             pool = self._of_loop.setdefault(loop, _Pool())
         return pool
 
     async def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
-        """Sends the call on one connection and reads its reply, by ``deadline`` of the loop."""
+        """Sends the call on one connection, and reads its reply by ``deadline`` of the loop."""
         pool = self._pool
         connection = await self._take(pool, deadline)
         try:
             reply = await by(deadline, self._exchange(connection, args, asking))
         except self._dial.response_error as error:
-            # As with threads: the connection to a server that cannot decide now is dropped.
+            # As with threads, the connection to a server that cannot decide now is dropped.
             if is_mistake(error):
                 await self._give(pool, connection)
             else:
@@ -114,14 +114,14 @@ class AsyncSockets:
             with contextlib.suppress(ValueError):
                 pool.waiters.remove(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                # The connection came in the same turn of the loop.
+                # The waiter got a connection in the same turn of the loop.
                 pool.offer(waiter.result())
             if isinstance(error, TimeoutError):
                 raise Unsent("no connection in time") from error
             raise
 
     def _dial_more(self, pool: _Pool, more: int = 0) -> None:
-        """Dials for the waiting calls; at least ``more`` in addition to dials under way."""
+        """Opens connections for the waiting calls, at least ``more`` besides those being opened."""
         if pool.closed:
             return
         wanted = min(max(len(pool.waiters), len(pool.dials) + more), MOST_DIALS)
@@ -141,7 +141,7 @@ class AsyncSockets:
         return connection
 
     def _dialled(self, pool: _Pool, dial: asyncio.Task[Any]) -> None:
-        """Ends a dial. A connection that comes late serves the next caller."""
+        """Ends the opening of a connection. A late connection serves the next caller."""
         pool.dials.discard(dial)
         if dial.cancelled():
             return
@@ -150,7 +150,7 @@ class AsyncSockets:
             pool.open += 1
             pool.offer(dial.result())
         elif pool.open:
-            # If the server takes no more connections, the waiters use those that are open.
+            # If the server accepts no more connections, the waiters use those that are open.
             return
         else:
             pool.refuse(error)
@@ -168,7 +168,7 @@ class AsyncSockets:
         await _hang_up(connection)
 
     async def close(self) -> None:
-        """Closes idle connections and dials; one in use is closed when its call ends."""
+        """Closes idle connections and those being opened. Others are closed after their call."""
         pool = self._pool
         del self._of_loop[asyncio.get_running_loop()]
         pool.closed = True
@@ -177,7 +177,7 @@ class AsyncSockets:
         if pool.dials:
             for dial in pool.dials:
                 dial.cancel()
-            # One that has just connected is idle only after a turn of the loop.
+            # A connection that has just been opened becomes idle only one turn of the loop later.
             await asyncio.wait(set(pool.dials), timeout=self._dial.patience_s)
         while pool.idle:
             await self._drop(pool, pool.idle.pop())
@@ -192,7 +192,7 @@ class AsyncServerTransport:
         self._sockets = AsyncSockets(dial.to(None), dial, most)
 
     def node(self, key: str) -> Node:
-        """Returns None: there is only one node."""
+        """Returns None, because there is only one node."""
         return None
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:

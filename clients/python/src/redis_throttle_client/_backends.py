@@ -1,7 +1,7 @@
-"""Chooses the back end: the module, the library of functions, or the library as a script.
+"""Chooses the back end: the module, the function library, or the library as a script.
 
-A limiter remembers one choice. A call that was refused before it ran starts a new search and is
-then repeated. A call that may have run is not repeated.
+A limiter remembers its choice. A call that was refused before it ran starts a new search, and is
+then sent again. A call that may have run is not sent again.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ._steps import Send, Turn
 Backend = Literal["module", "functions", "script"]
 BackendOption = Literal["auto", "module", "functions", "script"]
 _Steps = Generator[Send | Turn, Any, Any]
-# Another client may load a library between our FCALL and our LOAD; that happens once.
+# Another client may load a library between this client's FCALL and its LOAD; that happens once.
 _MOST_LOADS = 3
 _MOST_REPEATS = 2
 
 
 def checked_backend(wanted: object) -> None:
-    """Refuses an unknown back end."""
+    """Raises InvalidArgument for an unknown back end."""
     if wanted not in get_args(BackendOption):
         raise InvalidArgument("backend: expected 'auto', 'module', 'functions' or 'script'")
 
 
 @cache
 def library() -> str:
-    """Returns the library of functions, ``functions/redis_throttle.lua`` of the repository."""
+    """Returns the function library, ``functions/redis_throttle.lua`` in the repository."""
     return (files(__package__) / "redis_throttle.lua").read_text(encoding="utf-8")
 
 
@@ -45,12 +45,12 @@ def script() -> str:
 
 @cache
 def script_sha() -> str:
-    """Returns the name of the script on a server."""
+    """Returns the hash by which a server knows the script."""
     return hashlib.sha1(script().encode(), usedforsecurity=False).hexdigest()
 
 
 def version(text: object) -> tuple[int, ...]:
-    """Returns a version as numbers that compare."""
+    """Returns a version as a tuple of numbers, which can be compared."""
     text = text.decode() if isinstance(text, bytes) else str(text)
     return tuple(int(number) for number in re.findall(r"[0-9]+", text)[:3])
 
@@ -63,7 +63,7 @@ def bundled_version() -> tuple[int, ...]:
 
 
 def unexecuted(error: Exception, sent: Args) -> bool:
-    """Returns True if an error reply proves that the call did not run: its command is missing."""
+    """Returns True if an error reply proves that the call did not run."""
     text, command = str(error).removeprefix("ERR "), sent[0]
     if command.startswith("EVAL"):
         named = any(base.__name__ == "NoScriptError" for base in type(error).__mro__)
@@ -72,7 +72,7 @@ def unexecuted(error: Exception, sent: Args) -> bool:
         return True
     if not command.startswith(("RL.", "FCALL")):
         return False
-    # Redis 6 and older use other marks around the name.
+    # Redis 6 and older put another quote before the name.
     return text.startswith((f"unknown command '{command}'", f"unknown command `{command}`"))
 
 
@@ -81,13 +81,13 @@ def _is(error: Exception, name: str) -> bool:
 
 
 def _is_lost(error: Exception) -> bool:
-    """Returns True if the connection was lost: another server may answer next time."""
+    """Returns True if the connection was lost. The next call may then reach another server."""
     away = _is(error, "ConnectionError") or isinstance(error, ConnectionError)
     return away and not is_mistake(error) and "max number of clients" not in str(error)
 
 
 class Found(NamedTuple):
-    """A back end and the number of searches so far. A guess is where the next search begins."""
+    """A back end and the number of searches so far. A guess is the start of the next search."""
 
     by: Backend | None
     searches: int
@@ -95,22 +95,23 @@ class Found(NamedTuple):
 
 
 class Choice:
-    """The back end of a limiter: the wanted one, and the one found."""
+    """The back end that a limiter was configured to use, and the one that it found."""
 
     def __init__(
         self, wanted: BackendOption, clock: Callable[[], float], find_node: Callable[[str], Any]
     ) -> None:
         self._wanted, self._clock, self._find_node = wanted, clock, find_node
-        # An older library answers too, so functions are looked up before the first call.
+        # An older library answers calls too, so ``functions`` starts with a search, which checks
+        # it.
         first: Backend | None = (
             "module" if wanted == "auto" else None if wanted == "functions" else wanted
         )
         self.found = Found(first, 0, is_guess=True)
-        # The last search on each node.
+        # The number of the last search on each node.
         self._searched: dict[Any, int] = {}
 
     def written(self, args: Args, by: Backend | None) -> Args:
-        """Returns a call as this back end takes it."""
+        """Returns the call in the form that this back end expects."""
         if by == "module" or by is None or not args[0].startswith("RL."):
             return args
         return as_function(args) if by == "functions" else as_script(args, "EVALSHA", script_sha())
@@ -118,7 +119,7 @@ class Choice:
     def again(
         self, node: Any, args: Args, tried: Found, error: Exception, deadline: float
     ) -> _Steps:
-        """Repeats a call that did not run, and returns its reply or raises its error."""
+        """Sends again a call that did not run. Returns its reply or raises its error."""
         if self._wanted == "module":
             raise error
         left = _MOST_REPEATS
@@ -131,18 +132,18 @@ class Choice:
             try:
                 return (yield self._send(node, sent, deadline))
             except Exception as next_error:
-                # A back end that another call found may be gone again. If it stays missing, raise.
+                # A back end that another call found may be gone again. Raise if it stays missing.
                 if not left or not unexecuted(next_error, sent):
                     raise
                 error = next_error
 
     def lost(self, error: Exception) -> None:
-        """Starts the next call with the module: after a restart the server may have it."""
+        """After a lost connection, lets the next call try the module, which may now be loaded."""
         if self._wanted == "auto" and self.found.by != "module" and _is_lost(error):
             self.found = Found("module", self.found.searches, is_guess=True)
 
     def find(self, node: Any, args: Args, tried: Found, deadline: float) -> _Steps:
-        """Finds what the node has, in one search for all calls that wait for it."""
+        """Finds the back end of a node. One search serves all calls that wait for it."""
         turn = yield Turn(("back end", node), max(0.0, deadline - self._clock()))
         if turn is None:
             raise Unavailable("no answer in time")
@@ -157,7 +158,7 @@ class Choice:
             turn.release()
 
     def _search(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
-        """Returns what the node has; loads the library if the server allows it."""
+        """Returns the back end of a node. Loads the library if the server allows it."""
         if self._wanted == "functions":
             yield from self._load(node, args, deadline)
             return "functions"
@@ -166,7 +167,7 @@ class Choice:
                 yield from self._has_module(node, args, deadline)
             ):
                 return "module"
-            # If this search does not end in time, the next one continues here.
+            # If this search does not end in time, the next one continues from here.
             self.found = Found(None, self.found.searches, is_guess=True)
             if (yield from self._takes_library(node, args, deadline)):
                 return "functions"
@@ -181,7 +182,7 @@ class Choice:
         return Send(node, args, left_s)
 
     def _has_module(self, node: Any, args: Args, deadline: float) -> _Steps:
-        """Returns True if the server knows the module's command, even if it refuses the call."""
+        """Returns True if the server has the module, even if it refuses the call."""
         asked = probe(args[1])
         try:
             yield self._send(node, asked, deadline)
@@ -195,7 +196,8 @@ class Choice:
         try:
             yield from self._load(node, args, deadline)
         except Exception as error:
-            # A client without a password is refused a script too. A replica takes one, to read.
+            # A server refuses the script to an unauthenticated client too. A replica accepts it,
+            # for reading.
             refused = is_mistake(error) and not _is(error, "AuthenticationError")
             if not refused and not _is(error, "ReadOnlyError"):
                 raise
@@ -203,14 +205,14 @@ class Choice:
         return True
 
     def _load(self, node: Any, args: Args, deadline: float) -> _Steps:
-        """Loads the library, unless it or a newer one is there, which serves older callers."""
+        """Loads the library, unless the server has the same or a newer one."""
         for left in reversed(range(_MOST_LOADS)):
             there = yield from self._version(node, args, deadline)
             if there is not None and there >= bundled_version():
                 return
-            # REPLACE only over an older version, so that no newer library is overwritten.
+            # Use REPLACE only over an older version, so that no newer library is overwritten.
             replace = () if there is None else ("REPLACE",)
-            # The cluster's map is known by now; the command itself has no key to route by.
+            # The cluster's map is known by now. The load itself has no key to route it.
             to = self._find_node(key_of(args)) if node is None else node
             try:
                 yield self._send(to, ("FUNCTION", "LOAD", *replace, library()), deadline)
@@ -222,11 +224,11 @@ class Choice:
                 return
 
     def _load_script(self, node: Any, args: Args, tried: Backend | None, deadline: float) -> _Steps:
-        """Loads the script by running it: any user who may run scripts may do that."""
+        """Loads the script by running it, which needs no further permission."""
         said = ("1", key_of(args), "VERSION") if node is None else ("0", "VERSION")
         if tried != "script":
-            # EVALSHA first: a server refuses an unauthenticated client, and a text as long as the
-            # script ends the connection.
+            # Send EVALSHA first, because a server refuses it to an unauthenticated client. For a
+            # text as long as the script, the server would close that client's connection.
             try:
                 yield self._send(node, ("EVALSHA", script_sha(), *said), deadline)
             except Exception as error:

@@ -1,6 +1,6 @@
 """The circuit breaker of a node, which also limits the calls in flight.
 
-The caller gives the instants, in seconds of a monotonic clock.
+The caller passes the instants, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from ._errors import Unavailable
 
 
 class Gate:
-    """Counts the calls in flight and the failures, and refuses calls to a failing server.
+    """Counts the calls in flight and the failures of a node, and refuses calls to a failing node.
 
-    After ``failures`` in a row it stays shut for ``pause_s``; then one call is the probe.
+    After ``failures`` failures in a row it refuses calls for ``pause_s``. Then one call probes the
+    node.
     """
 
     def __init__(self, max_in_flight: int, failures: int, pause_s: float) -> None:
@@ -26,7 +27,7 @@ class Gate:
         self._lock = threading.Lock()
 
     def enter(self, now: float) -> bool:
-        """Begins a call; returns True if it is the probe. :meth:`leave` ends each call."""
+        """Begins a call, which :meth:`leave` must end. Returns True if the call is the probe."""
         with self._lock:
             if self._shut_until is not None and (self._probing or now < self._shut_until):
                 raise Unavailable("the server did not answer lately, it is not asked for a while")
@@ -34,7 +35,7 @@ class Gate:
                 raise Unavailable(f"{self._most} calls wait for the server already")
             self._in_flight += 1
             probe = self._shut_until is not None
-            # An older call may be answered during a probe; the probe is still the probe.
+            # An older call may be answered during a probe. The probe then stays the probe.
             self._probing = self._probing or probe
             return probe
 

@@ -1,4 +1,4 @@
-"""The steps of each call, without the waiting: the same for threads and for asyncio.
+"""The steps of each call, without any waiting: the same for threads and for asyncio.
 
 A call is a generator. It yields what it waits for (a :class:`Send`, a :class:`Sleep` or another of
 :mod:`._steps`), receives the outcome or the error, and returns the result. So the two limiters
@@ -40,7 +40,7 @@ Call = tuple[Rule, Subject] | tuple[Rule, Subject, int]
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A decision, and the leases that came with it: rule and key of each, under one id."""
+    """A decision and its leases: the rule and key of each, and their common holder name."""
 
     decision: Decision
     id: str
@@ -49,13 +49,13 @@ class Admission:
 
 
 class Calls:
-    """Keys, caches, gates, and the handling of errors."""
+    """The calls of a limiter: its keys, caches and circuit breakers, and the handling of errors."""
 
     def __init__(
         self, options: Options, find_node: Callable[[str], Any], *,
         here: Callable[[], object], event: Callable[[], Any],
     ) -> None:  # fmt: skip
-        """``here`` returns the running loop, ``event`` makes an event to wait for in it."""
+        """``here`` returns the running loop. ``event`` creates an event to wait for in it."""
         self.options, self._here, self._event = options, here, event
         self.keys = Keys(
             prefix=options.prefix, hash_tag=options.hash_tag, hmac_secret=options.hmac_secret
@@ -68,9 +68,9 @@ class Calls:
         _everyone.add(self)
 
     def begin(self) -> None:
-        """Resets all that is known, also in the child of a fork.
+        """Resets the state of the limiter, at its creation and in the child of a fork.
 
-        The parent's calls do not end in the child, and its permits exist once.
+        The parent's calls do not end in the child, and its permits must not be used twice.
         """
         self._gates: dict[object, Gate] = {}
         self._denials = DenialCache(self.options.denial_cache)
@@ -81,7 +81,7 @@ class Calls:
         self._counts = dict.fromkeys(("allowed", "denied", "degraded", "local", "mistakes"), 0)
 
     def spend(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Decision | None:
-        """Spends a prefetched permit, without steps: the most frequent call."""
+        """Spends a prefetched permit without any step: this is the most frequent call."""
         if cost != 1 or self._prefetch(rule) == 1:
             return None
         began = self.clock()
@@ -91,7 +91,7 @@ class Calls:
     # -- the calls ----------------------------------------------------------------------------
 
     def check(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
-        """Decides, and takes the cost if it is allowed."""
+        """Decides a call, and takes the cost if the call is allowed."""
         began = self.clock()
         key = self._key(rule, subject, tag)
         if cost == 1 and self._prefetch(rule) > 1:
@@ -104,7 +104,7 @@ class Calls:
         return self._told(decision, rule, subject, began)
 
     def peek(self, rule: Rule, subject: str, cost: int, tag: str | None) -> Steps[Decision]:
-        """Returns the decision of a check; takes nothing."""
+        """Returns the decision that a check would make. Takes nothing."""
         key = self._key(rule, subject, tag)
         args = _protocol.named("PEEK", rule, key, cost)
         calls = [(rule, key, cost)]
@@ -116,22 +116,22 @@ class Calls:
     def settle(
         self, verb: str, rule: Rule, subject: str, cost: int, tag: str | None
     ) -> Steps[Decision]:
-        """Refunds or charges (``REFUND``, ``CHARGE``), without a condition."""
+        """Refunds or charges (``REFUND``, ``CHARGE``), whatever the units left."""
         key = self._key(rule, subject, tag)
         args = _protocol.named(verb, rule, key, cost)
         self._denials.drop(key)
         try:
             return _protocol.settled((yield from self.ask(args)), rule)
         finally:
-            # Again, for denials that arrived meanwhile and may be older than the change.
+            # Also drop denials that arrived in the meantime and may be older than the change.
             self._denials.drop(key)
 
     def forget(self, rule: Rule, subject: str, tag: str | None) -> Steps[None]:
-        """Resets the subject under this rule, here too."""
+        """Resets the subject under this rule, on the server and in this process."""
         yield from self.forget_key(self._key(rule, subject, tag))
 
     def forget_key(self, key: str) -> Steps[int]:
-        """Resets a key; returns how many were deleted. Permits of calls under way are not kept."""
+        """Resets a key. Returns the number of deleted keys. Drops the permits of pending calls."""
         self._denials.drop(key)
         self._local.forget(key)
         try:
@@ -156,8 +156,8 @@ class Calls:
         return self._told(decision, deciding[0], deciding[1], began)
 
     def check_each(self, calls: Sequence[Call]) -> Steps[Decision]:
-        """Checks one rule after the other; if a later one denies, gives back what was taken."""
-        # All calls are checked for mistakes before the first takes anything.
+        """Checks one rule after the other. If a later one denies, refunds the earlier costs."""
+        # Validate all calls before the first one takes anything.
         made = self._keyed(calls, None)
         for rule, key, cost in made:
             _protocol.check(rule, key, cost)
@@ -181,7 +181,7 @@ class Calls:
         self, made: Sequence[Keyed], calls: Sequence[Call], rows: Sequence[Decision]
     ) -> Steps[None]:
         for (rule, _, cost), call, row in zip(made, calls, rows, strict=False):
-            # A degraded call may not have counted. Not refunding it keeps the limit.
+            # A degraded call may not have counted. Without a refund the limit stays enforced.
             if row.allowed and not row.degraded:
                 with contextlib.suppress(ThrottleError):
                     yield from self.settle("REFUND", rule, call[1], cost, None)
@@ -189,7 +189,7 @@ class Calls:
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int, tag: str | None
     ) -> Steps[Decision]:
-        """Retries a denied call after its wait, and waits out the turn of an allowed one."""
+        """Sleeps and checks again after a denial; sleeps until an allowed call may act."""
         began = self.clock()
         while True:
             decision = yield from self.check(rule, subject, cost, tag)
@@ -199,7 +199,7 @@ class Calls:
             if (self.clock() - began) * 1000 + pause_ms > max_wait_ms:
                 if not decision.allowed:
                     return decision
-                # Gives back a place in the queue that comes too late.
+                # Give back the place in the leaky bucket, because its turn comes too late.
                 if not decision.degraded:
                     yield from self.settle("REFUND", rule, subject, cost, tag)
                 return replace(decision, allowed=False, granted=0)
@@ -208,7 +208,7 @@ class Calls:
                 return decision
 
     def lease_call(self, rule: Rule, subject: str, id: str | None, tag: str | None) -> str:
-        """Returns the id for a new lease; raises if the call is invalid."""
+        """Returns the holder's name for a new lease. Raises if the call is invalid."""
         name = _protocol.checked_id(uuid.uuid4().hex if id is None else id)
         _protocol.lease(rule, self._key(rule, subject, tag), name)
         return name
@@ -216,7 +216,7 @@ class Calls:
     def admit(
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> Steps[Admission]:
-        """Sends one call for all rules, leases among them."""
+        """Sends one call for all rules, which may include leases."""
         name = id or uuid.uuid4().hex
         asked = self.clock()
         made = self._keyed(calls, tag)
@@ -234,12 +234,12 @@ class Calls:
         return Admission(decision, name, asked, leases if decision.allowed else ())
 
     def ready(self) -> Steps[Backend]:
-        """Sends a call that only a back end answers and that takes nothing."""
+        """Sends a call that takes nothing, and returns the back end that answered."""
         yield from self.ask(_protocol.probe(self.keys.key("ready", "ready")))
         return self._backend.found.by or "module"
 
     def give_back(self) -> Steps[None]:
-        """Refunds prefetched permits that were not spent, also those of calls under way."""
+        """Refunds prefetched permits that were not used, also those of pending calls."""
         for fetch in self._grants.close(self._here()):
             yield Wait(fetch.ended, self._timeout_s)
         for key, rule, permits in self._grants.drain(self.clock()):
@@ -249,7 +249,7 @@ class Calls:
     # -- helpers ------------------------------------------------------------------------------
 
     def ask(self, args: Args) -> Steps[Any]:
-        """Sends a call once, if the gate of its node is open, and returns the reply."""
+        """Sends a call once, if the circuit breaker of its node permits, and returns the reply."""
         began = self.clock()
         try:
             node = self._find_node(args[1])
@@ -278,7 +278,7 @@ class Calls:
             judged = _judged(error)
             answered = not isinstance(judged, Unavailable)
             if isinstance(judged, Unsent) and gate.answers != answers:
-                # The server answered other calls meanwhile: its connections were all in use.
+                # The server answered other calls in the meantime: all its connections were in use.
                 answered = None
             if answered:
                 self._count("mistakes")
@@ -297,12 +297,12 @@ class Calls:
             self._counts[name] += 1
 
     def turn(self, key: object, make: Callable[[], Any]) -> Any:
-        """Returns the lock of a key, which exists while a caller has it or waits for it."""
+        """Returns the lock of a key. The lock exists while a caller has it or waits for it."""
         with self._lock:
             return self._turns.setdefault(key, make())
 
     def _gate(self, node: object) -> Gate:
-        """Returns the gate of a node. Each has its own: a dead node does not shut the others."""
+        """Returns the breaker of a node. Each has its own, so a dead node blocks no other."""
         gate = self._gates.get(node)
         if gate is None:
             options = self.options
@@ -329,7 +329,7 @@ class Calls:
         return decision
 
     def _fetched(self, rule: Rule, key: str, began: float) -> Steps[Decision]:
-        """Waits for one of the permits that one call fetches for all waiters."""
+        """Waits for a permit of a call that fetches permits for all waiters."""
         denied = self._denials.get(_protocol.check(rule, key), began)
         if denied is not None:
             return denied
@@ -354,9 +354,9 @@ class Calls:
         return self._fallback([(rule, key, 1)]) if share is None else share
 
     def _fetch(self, key: str, fetch: Fetch) -> Steps[None]:
-        """Fetches permits for all waiters, or more, within the full time-out."""
+        """Fetches the permits of all waiters, or more, within a full timeout."""
         asked, rule = self.clock(), fetch.rule
-        # A denial of the fetch is a denial of each single call.
+        # If the fetch is denied, each single call would be denied too.
         one = _protocol.check(rule, key)
         drops = self._denials.drops(one)
         came: Decision | Exception = Unavailable("the program is ending")
@@ -371,13 +371,13 @@ class Calls:
             self._grants.end(key, fetch, asked, came)
 
     def _key(self, rule: Rule, subject: str, tag: str | None) -> str:
-        """Returns the key, after checking that ``on_error`` can decide for this rule."""
+        """Returns the key, after a check that this rule's ``on_error`` can decide."""
         if rule.on_error is None and self.options.on_error != "allow":
             checked_on_error(self.options.on_error, local=rule.keeps_locally)
         return self.keys.key(rule.name, subject, tag)
 
     def _prefetch(self, rule: Rule) -> int:
-        """Returns the number of permits that one call takes for this rule."""
+        """Returns the number of permits that one call fetches under this rule."""
         if not rule.takes_partial:
             return 1
         return rule.prefetch or self.options.prefetch
@@ -390,7 +390,7 @@ class Calls:
         return made
 
     def _told(self, decision: Decision, rule: Rule, subject: str, began: float) -> Decision:
-        """Counts the decision and calls the hook. A hook that fails changes no decision."""
+        """Counts the decision and calls the hook. A failing hook does not change the decision."""
         with self._lock:
             self._counts["allowed" if decision.allowed else "denied"] += 1
             if decision.degraded:
@@ -407,7 +407,7 @@ class Calls:
         return decision
 
     def _fallback(self, calls: Sequence[Keyed], *, peek: bool = False) -> Decision:
-        """Decides by ``on_error``."""
+        """Decides by ``on_error``, because the server gave no answer."""
         on_errors = [rule.on_error or self.options.on_error for rule, _, _ in calls]
         now_us = int(self.clock() * 1_000_000)
         with self._lock:
@@ -421,7 +421,7 @@ def _reader(rule: Rule, cost: int, *, partial: bool = False) -> Callable[[object
 
 
 def _judged(error: Exception) -> ThrottleError:
-    """Returns a driver's error as one of this package; the caller sets the cause."""
+    """Converts a driver's error to an error of this package. The caller sets the cause."""
     if isinstance(error, ThrottleError):
         return error
     if is_mistake(error):

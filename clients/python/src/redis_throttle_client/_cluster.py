@@ -1,6 +1,6 @@
 """Clusters: each call goes to the node that has the slot of its key.
 
-A redirected call was refused before it ran, so it is sent again. No other call is.
+A redirected call was refused before it ran, so it is sent again. No other call is sent twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_REDIRECTIONS = 3
 
 
 class _Map:
-    """The node of each slot: the client's map, and the redirections since."""
+    """The node of each slot: the client's map, and later redirections."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -44,19 +44,19 @@ class _Map:
         return node.host, int(node.port)
 
     def target(self, error: Any, asked: Node) -> tuple[str, int]:
-        """Returns the node of a redirection. A node without a name for itself leaves it out."""
+        """Returns the node to which a call was redirected. A missing host means the same host."""
         host: str = error.host or (asked[0] if asked else "")
         remap = getattr(self._client.nodes_manager, "remap_host_port", None)
         host, port = remap(host, int(error.port)) if remap else (host, error.port)
         return host, int(port)
 
     def move(self, error: Any, asked: Node) -> tuple[str, int]:
-        """Returns the same as :meth:`target`, and uses it for all later calls on the slot."""
+        """Returns the node of a redirection, and uses it for all later calls on the slot."""
         self._moved[int(error.slot_id)] = to = self.target(error, asked)
         return to
 
     def due(self) -> bool:
-        """Returns True if it is time to read the cluster's map again: once a second at most."""
+        """Returns True if the cluster's map may be read again, which is at most once a second."""
         now = time.monotonic()
         if now - self._refreshed < _REFRESH_S:
             return False
@@ -64,7 +64,7 @@ class _Map:
         return True
 
     def lost(self, node: Node) -> None:
-        """Forgets redirections to a node that is away: they may be outdated."""
+        """Forgets the redirections to an unavailable node, because they may be outdated."""
         for slot in [slot for slot, to in list(self._moved.items()) if to == node]:
             self._moved.pop(slot, None)
 
@@ -74,7 +74,7 @@ class ClusterTransport:
 
     def __init__(self, client: Any, timeout_s: float, most: int) -> None:
         node = next(iter(client.get_nodes()))
-        # The two drivers name it differently.
+        # The two drivers use different names.
         named = "redis_connection" if hasattr(node, "redis_connection") else "valkey_connection"
         pool = getattr(node, named).connection_pool
         self._dial = Dial(pool.connection_class, pool.connection_kwargs, timeout_s, wait=False)
@@ -104,7 +104,7 @@ class ClusterTransport:
             try:
                 return self._sockets(node).call(args, deadline, asking=asking)
             except self._dial.moved as error:
-                # A MovedError is an AskError too, so it comes first.
+                # Handle a MovedError first, because it is an AskError too.
                 node, asking = self._map.move(error, node), False
                 self._refresh()
             except self._dial.ask as error:
@@ -143,7 +143,7 @@ class AsyncClusterTransport:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def node(self, key: str) -> Node:
-        """Returns the node of the key's slot; None until a call has read the map."""
+        """Returns the node of the key's slot; None until a call has read the cluster's map."""
         if self._dial is None:
             return None
         try:
@@ -162,7 +162,7 @@ class AsyncClusterTransport:
             try:
                 return await self._sockets(dial, node).call(args, deadline, asking=asking)
             except dial.moved as error:
-                # A MovedError is an AskError too, so it comes first.
+                # Handle a MovedError first, because it is an AskError too.
                 node, asking = self._map.move(error, node), False
                 self._refresh()
             except dial.ask as error:
@@ -178,7 +178,7 @@ class AsyncClusterTransport:
 
     async def _known(self) -> Dial:
         if self._dial is None:
-            # A caller that gives up leaves the map to the next one.
+            # If the caller gives up, the reading goes on and serves the next caller.
             await asyncio.shield(self._task(self._client.initialize()))
             template = self._client.get_nodes()[0]
             self._dial = Dial(
@@ -213,7 +213,7 @@ class AsyncClusterTransport:
     async def close(self) -> None:
         """Closes the sockets."""
         if self._tasks:
-            # If the read were cancelled, the driver would leak its sockets.
+            # If the reading of the map were cancelled, the driver would leak its sockets.
             await asyncio.wait(self._tasks, timeout=self._timeout_s)
         for task in list(self._tasks):
             task.cancel()

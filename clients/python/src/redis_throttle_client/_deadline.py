@@ -11,15 +11,15 @@ from ._errors import Unavailable
 
 T = TypeVar("T")
 
-# Turns of the loop: to read what has arrived, to parse it, and to wake the caller.
+# The turns of the loop that it takes to read a reply, to parse it, and to wake the caller.
 _TURNS = 4
 
 
 class Deadline:
-    """Works as ``asyncio.timeout_at``, but first reads what has arrived by then.
+    """A timeout like ``asyncio.timeout_at`` that first reads what has arrived by then.
 
-    A program that was busy past the deadline finds both at once: the answer and the time-out. In
-    that case the server was not away.
+    If the program was busy past the deadline, the reply may have arrived as well. The server then
+    was not unavailable.
     """
 
     def __init__(self, at: float) -> None:
@@ -45,12 +45,12 @@ class Deadline:
 
 
 def instant(timeout_s: float) -> float:
-    """Returns the deadline of a call that begins now, by the clock of its loop."""
+    """Returns the deadline of a call that begins now, on the clock of its loop."""
     return asyncio.get_running_loop().time() + timeout_s
 
 
 async def by(deadline: float, awaitable: Awaitable[T]) -> T:
-    """Returns the result, or raises Unavailable at the deadline."""
+    """Returns the result of the awaitable, or raises Unavailable at the deadline."""
     try:
         async with Deadline(deadline):
             return await awaitable

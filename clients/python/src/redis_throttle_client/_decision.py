@@ -1,4 +1,4 @@
-"""Decisions, as values, and the only writer of HTTP fields."""
+"""Decisions, and the HTTP fields made from them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ class Decision:
     """A decision; true in a condition if it allows the call.
 
     ``limit`` is the limit of the rule or policy, ``remaining`` the units left, rounded down.
-    ``retry_after_ms``: for a denial the time until the same call is allowed, or -1 if it never is.
-    For an allowed call 0, except for the leaky bucket, where it is the wait before acting.
-    ``reset_after_ms`` is the time until the full allowance is back, rounded up. ``source``:
-    ``server``; ``local``, decided in this process (a cached denial, a prefetched permit,
-    ``on_error="local"``); ``error``, no answer and no decision. ``degraded`` is true if the server
-    gave no answer and ``on_error`` decided. ``would_allow`` and ``would_retry_after_ms`` differ
-    under a policy in shadow mode. ``rows`` has one decision for each rule of a call with several;
-    ``deciding`` is the index of the one that decided, from 0.
+    ``retry_after_ms`` of a denial is the time until the same call is allowed, or -1 if it never is.
+    For an allowed call it is 0, except in a leaky bucket, where it is the time to wait before
+    acting. ``reset_after_ms`` is the time until the full allowance is available, rounded up.
+    ``source`` is ``server``; ``local`` if this process decided, by a cached denial, a prefetched
+    permit or ``on_error="local"``; or ``error`` if there was no answer and ``on_error`` allowed or
+    denied. ``degraded`` is true if the server gave no answer and ``on_error`` decided.
+    ``would_allow`` and ``would_retry_after_ms`` differ from the other two only under a policy in
+    shadow mode. ``rows`` has the decision of each rule of a call with several; ``deciding`` is the
+    index of the one that decided, from 0.
     """
 
     allowed: bool
@@ -90,7 +91,7 @@ class Decision:
         }
 
     def _t(self, row: Decision) -> int:
-        """Returns the seconds of a row; in a denial at most Retry-After."""
+        """Returns the seconds until a row's reset or retry; in a denial at most Retry-After."""
         reset = _ceil_s(row.reset_after_ms)
         if not row.allowed and row.retry_after_ms >= 0:
             reset = retry_after_s(row.retry_after_ms)
@@ -111,5 +112,5 @@ def _ceil_s(ms: int) -> int:
 
 
 def retry_after_s(ms: int) -> int:
-    """Returns ``Retry-After``: rounded up and at least 1, because an early retry is denied."""
+    """Returns ``Retry-After``: rounded up and at least 1, as an early retry is denied again."""
     return max(1, _ceil_s(ms))

@@ -1,6 +1,6 @@
-"""Denials that are remembered until their retry.
+"""The denial cache: denials that are repeated without a call until their retry time.
 
-The caller gives the instants, in seconds of a monotonic clock.
+The caller passes the instants, in seconds of a monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import replace
 
 from ._decision import Decision
 
-# Counters that show whether one of a call's keys was forgotten since the call was sent.
+# The number of counters that show whether a key of a call was forgotten since the call was sent.
 _SLOTS = 1024
 
 
 class DenialCache:
-    """Remembers denials: the same call is denied until the instant that the server named."""
+    """Caches denials: the same call is denied until the retry time that the server returned."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -26,7 +26,7 @@ class DenialCache:
         self._lock = threading.Lock()
 
     def get(self, args: tuple[str, ...], now: float) -> Decision | None:
-        """Returns the denial of this call, with the time left."""
+        """Returns the cached denial of this call, with the time that is left."""
         entry = self._denials.get(args)
         if entry is None:
             return None
@@ -39,14 +39,15 @@ class DenialCache:
         return _aged(denial, passed_ms)
 
     def drops(self, args: tuple[str, ...]) -> int:
-        """Returns a number that changes if a call's key is forgotten, and rarely otherwise."""
-        # With one key the words of its rule are counted too, which does no harm.
+        """Returns a number that changes if a key of the call is forgotten, and rarely otherwise."""
+        # For a call with one key, this includes words of its rule, which does no harm.
         return sum(self._drops[hash(key) % _SLOTS] for key in args[1::2]) if self._size else 0
 
     def put(self, args: tuple[str, ...], decision: Decision, asked: float, drops: int) -> None:
-        """Remembers a denial, unless one of its keys was forgotten since the call was sent.
+        """Caches a denial, unless a key of the call was forgotten since the call was sent.
 
-        ``asked`` is the instant before the call, ``drops`` the number from :meth:`drops` then.
+        ``asked`` is the instant before the call. ``drops`` is the number that :meth:`drops`
+        returned then.
         """
         if not self._size or decision.allowed or decision.retry_after_ms <= 0:
             return
@@ -59,7 +60,7 @@ class DenialCache:
                 self._denials.popitem(last=False)
 
     def drop(self, key: str) -> None:
-        """Forgets the denials of a changed key, also those that calls under way will bring."""
+        """Removes the denials of a changed key. Those that pending calls return are not cached."""
         with self._lock:
             self._drops[hash(key) % _SLOTS] += 1
             for args in [args for args in self._denials if key in args]:

@@ -1,8 +1,8 @@
-"""Connections: made as the user's client makes them, used as a limiter needs them.
+"""Opens connections with the settings of the application's client.
 
-Drivers repeat failed calls, ten times by default, and each repetition counts. So the limiter takes
-from the client where and how to connect (address, TLS, credentials, Sentinel, the map of a cluster)
-and keeps its own sockets, on which a call is sent once and has one deadline.
+Drivers repeat failed calls, ten times by default, and each repeated call counts. So the limiter
+takes only the settings from the client (address, TLS, credentials, Sentinel, the map of a cluster)
+and has its own sockets, on which a call is sent once and has one deadline.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 from ._errors import InvalidArgument
 
 Node = tuple[str, int] | None
-# Connections to one node: being dialled at a time, and in all. A burst waits for these, because a
-# server and a loop are slower with one connection for each call.
+# The maximum numbers of connections to one node: being opened at the same time, and in all. Calls
+# of a burst wait for these, because one connection per call would slow down the server and the
+# loop.
 MOST_DIALS = 8
 MOST_SOCKETS = 64
-# Arguments of a pool that are left out: they would repeat or wait, they belong to the pool itself,
-# or they would write one subject in two ways.
+# The arguments of a client's pool that are not used: those that would repeat or wait, that belong
+# to the pool itself, or that would encode one subject in two ways.
 _LEFT_OUT = (
     "retry", "retry_on_error", "retry_on_timeout", "health_check_interval", "decode_responses",
     "maint_notifications_config", "maint_notifications_pool_handler", "event_dispatcher",
@@ -37,7 +38,7 @@ def _driver(connection_class: type) -> str:
 
 
 class Dial:
-    """Makes connections that send each call once."""
+    """Opens connections that send each call once."""
 
     def __init__(
         self, connection_class: type, kwargs: dict[str, Any], timeout_s: float, *, wait: bool
@@ -48,7 +49,7 @@ class Dial:
         no_backoff = importlib.import_module(f"{package}.backoff").NoBackoff
         self._class = connection_class
         self._kwargs = {name: value for name, value in kwargs.items() if name not in _LEFT_OUT}
-        # A slow connection is dialled on in the background and serves the next caller.
+        # A slow connection continues to open in the background and serves the next caller.
         self.patience_s = max(1.0, timeout_s)
         self._kwargs |= {
             "retry": retry(no_backoff(), 0),
@@ -60,7 +61,7 @@ class Dial:
         self.response_error = errors.ResponseError
 
     def to(self, node: Node) -> Callable[[], Any]:
-        """Returns a maker of connections to one node of a cluster, or to the only server."""
+        """Returns a function that opens connections to a node of a cluster or to the server."""
         kwargs = self._kwargs
         if node is not None:
             kwargs = kwargs | {"host": node[0], "port": node[1]}

@@ -1,7 +1,7 @@
 """The errors.
 
-A server that is away differs from a mistake of the program: for the first, a rule's ``on_error``
-decides; the second is raised whatever ``on_error`` says.
+There are two kinds. If the server is unavailable, the rule's ``on_error`` decides. A mistake in the
+program or the server's setup is always raised.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class InvalidArgument(ThrottleError, ValueError):
 
 
 class Unavailable(ThrottleError):
-    """No decision: the server is away, too slow, or refuses for the moment. See ``__cause__``.
+    """The server made no decision: it is unavailable, too slow, or temporarily refuses calls.
 
-    The call may have counted, so do not repeat it.
+    See ``__cause__``. The call may have counted, so do not repeat it.
     """
 
 
@@ -27,15 +27,15 @@ class Unsent(Unavailable):
 
 
 class CommandRejected(ThrottleError):
-    """The server refused the call, and a repetition does not help: alert on it."""
+    """The server refused the call, and a retry does not help: alert on it."""
 
 
 class ProtocolError(CommandRejected):
     """The server's reply is not a decision."""
 
 
-# First words of error replies that pass by themselves. Any other is a mistake: an unknown kind must
-# not open a limit.
+# The first words of temporary error replies. Any other reply is a mistake: ``on_error`` must not
+# allow a call after an error of an unknown kind.
 PASSING = frozenset(
     [
         "OOM",
@@ -50,7 +50,7 @@ PASSING = frozenset(
     ]
 )
 
-# Drivers raise these kinds as their own types, and cut the first word off the text.
+# Drivers raise these errors as their own types, without the first word of the text.
 _PASSING_TYPES = frozenset(
     [
         "OutOfMemoryError",
@@ -77,7 +77,7 @@ _FULL = "max number of clients"
 
 
 def is_mistake(error: BaseException) -> bool:
-    """Returns True for a mistake of the program, False if the server is away."""
+    """Returns True for a mistake in the program or setup, False for an unavailable server."""
     types = [base.__name__ for base in type(error).__mro__]
     if _FULL in str(error) or not _PASSING_TYPES.isdisjoint(types):
         return False
@@ -85,7 +85,7 @@ def is_mistake(error: BaseException) -> bool:
         return True
     if "ResponseError" in types or "DataError" in types:
         return str(error).split(" ", 1)[0] not in PASSING
-    # The server is away: ConnectionError, TimeoutError, cluster errors, errors of the socket.
+    # Errors of an unavailable server: connection, timeout, cluster and socket errors.
     return not isinstance(error, OSError | TimeoutError) and not (
         {"ConnectionError", "TimeoutError", "RedisClusterException", "ClusterError"} & set(types)
     )

@@ -1,4 +1,4 @@
-"""Common code of both middlewares: the subjects, the cost and the answer."""
+"""The code that both middlewares share: the subjects, the cost and the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _QUOTA_EXCEEDED = "https://iana.org/assignments/http-problem-types#quota-exceede
 
 @dataclass(frozen=True)
 class Request:
-    """A request, as the functions of a middleware see it.
+    """A request, as it is passed to the functions that configure a middleware.
 
     ``raw`` is the ASGI scope or the WSGI environ.
     """
@@ -31,11 +31,11 @@ class Request:
     _headers: Callable[[str], list[str]] = field(repr=False)
 
     def headers(self, name: str) -> list[str]:
-        """Returns all values of a header, in their order."""
+        """Returns all values of a header, in order."""
         return self._headers(name.lower())
 
     def header(self, name: str) -> str | None:
-        """Returns the value of a header that occurs once; None otherwise."""
+        """Returns the value of a header that occurs exactly once; otherwise None."""
         values = self.headers(name)
         return values[0] if len(values) == 1 else None
 
@@ -48,7 +48,7 @@ CostFunction = Callable[[Request], int | Awaitable[int]]
 
 @dataclass(frozen=True)
 class Response:
-    """A whole answer, as a handler returns it."""
+    """A complete response, as a handler returns it."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ class Response:
 
 
 Handler = Callable[[Request, Decision, Response], Response]
-"""Makes the answer to a denial; receives the default answer."""
+"""Returns the response to a denial. Its last argument is the default response."""
 
 _TITLES = {
     400: "Bad Request", 413: "Content Too Large", 429: "Too Many Requests",
@@ -65,7 +65,7 @@ _TITLES = {
 
 
 def problem(decision: Decision | None) -> dict[str, Any]:
-    """Returns the problem (RFC 9457) of a denial; None stands for a request without a subject."""
+    """Returns the problem (RFC 9457) of a denial; for None, of a request without a subject."""
     if decision is None:
         return _plain(400, "The request does not say who it is from.")
     if decision.source == "error":
@@ -85,7 +85,7 @@ def _plain(status: int, detail: str) -> dict[str, Any]:
 
 
 def denial(decision: Decision | None, styles: Sequence[HeaderStyle]) -> Response:
-    """Returns the default answer to a denial."""
+    """Returns the default response to a denial."""
     body = problem(decision)
     fields = {} if decision is None else decision.headers(styles)
     data = json.dumps(body, separators=(",", ":")).encode()
@@ -101,7 +101,7 @@ def _address_of(request: Request) -> str | None:
 
 
 class MiddlewareOptions(TypedDict, total=False):
-    """The options of both middlewares; :meth:`Plan.of` has their defaults."""
+    """The options of both middlewares. Their defaults are in :meth:`Plan.of`."""
 
     key: KeyFunction | None
     skip: SkipFunction | None
@@ -116,7 +116,7 @@ class MiddlewareOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Plan:
-    """The options of a middleware, checked once."""
+    """The validated options of a middleware."""
 
     rules: tuple[tuple[Rule, KeyFunction], ...]
     address: ClientAddress
@@ -136,7 +136,7 @@ class Plan:
         trusted_proxies: Sequence[str] = (), anonymous: Rule | None = None,
         tag: KeyFunction | None = None, degraded_header: str | None = None,
     ) -> Plan:  # fmt: skip
-        """Checks and completes the options."""
+        """Validates the options and adds the defaults."""
         default = key or _address_of
         given = [rules] if isinstance(rules, Rule) else list(rules)
         made = tuple((rule, default) if isinstance(rule, Rule) else rule for rule in given)
@@ -159,7 +159,7 @@ class Plan:
     def calls(
         self, subjects: Sequence[Subject], cost: int, address: str | None
     ) -> list[tuple[Rule, str, int]] | None:
-        """Returns the calls; None if a subject is missing and ``anonymous`` does not apply."""
+        """Returns the calls; None if a subject is missing and ``anonymous`` does not replace it."""
         if all(subjects):
             return [
                 (rule, subject, cost if rule.takes_cost else 1)
@@ -171,7 +171,7 @@ class Plan:
         return [(self.anonymous, address, cost if self.anonymous.takes_cost else 1)]
 
     def denial(self, request: Request, decision: Decision | None) -> Response:
-        """Returns the answer to a denial; a handler may replace it."""
+        """Returns the response to a denial, which a handler may replace."""
         answer = denial(decision, self.styles)
         if self.handler is None or decision is None:
             return answer
@@ -180,12 +180,12 @@ class Plan:
 
 RulesArgument = Rule | Sequence[Rule | tuple[Rule, KeyFunction]]
 
-# Fields that are lists, so the values of another limiter are kept.
+# The fields that are lists: values of another limiter are kept.
 LISTS = frozenset({"ratelimit", "ratelimit-policy"})
 
 
 def added(present: set[str], fields: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Returns the fields to add: single ones only if the application has not set them."""
+    """Returns the fields to add. A field that is not a list is added only if it is not present."""
     return [
         (name, value)
         for name, value in fields.items()

@@ -1,8 +1,9 @@
 """Keys: ``prefix:rule:subject``, encoded so that no two subjects share a key.
 
-``%``, ``:``, ``{``, ``}``, space and controls of a subject are percent-encoded. If the result is
-longer than 128 bytes, or there is a secret, it is a hash behind a colon; no encoded subject begins
-with one. Half a surrogate pair, which JSON can contain, is refused.
+``%``, ``:``, ``{``, ``}``, space and control characters of a subject are percent-encoded. An
+encoded subject longer than 128 bytes is replaced by a colon and a hash. With a secret, every
+subject is. No other encoded subject begins with a colon. Lone surrogates, which JSON can contain,
+are rejected.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ class Keys:
         self._prefix = prefix + ":" if prefix else ""
         self._by_subject = hash_tag == "subject"
         self._secret = secret
-        # The keys of frequent subjects, so that each is hashed or encoded once.
+        # The cached keys of frequent subjects, so that each is hashed or encoded once.
         self._known = lru_cache(maxsize=_KNOWN)(self._key)
 
     def key(self, rule: str, subject: str, tag: str | None = None) -> str:
-        """Returns the key of a subject under a rule; with ``tag`` as the hash tag of a cluster."""
-        # Long texts are not kept, because a client may choose their length.
+        """Returns the key of a subject under a rule. ``tag`` is its hash tag in a cluster."""
+        # Do not cache long texts, because a client may choose their length.
         short = isinstance(subject, str) and len(subject) <= _MOST_BYTES
         if short and (tag is None or len(tag) <= _MOST_BYTES):
             return self._known(rule, subject, tag)
@@ -64,7 +65,7 @@ class Keys:
         return f"{self._prefix}{rule}:{part}"
 
     def encode(self, text: str, name: str = "subject") -> str:
-        """Returns a subject or a tag as it is in a key."""
+        """Returns a subject or a tag in the form that it has in a key."""
         if not isinstance(text, str) or not text:
             raise InvalidArgument(f"{name}: expected text that is not empty")
         if _HALF.search(text):
@@ -77,7 +78,7 @@ class Keys:
         return ":" + hashlib.sha256(text.encode()).hexdigest()
 
     def subject_hash(self, subject: str) -> str:
-        """Returns 16 hexadecimal digits for logs and metrics; keyed if there is a secret."""
+        """Returns 16 hexadecimal digits of the subject's hash, or of its HMAC with a secret."""
         data = subject.encode()
         if self._secret is not None:
             return hmac.new(self._secret, data, hashlib.sha256).hexdigest()[:16]

@@ -1,7 +1,7 @@
-"""Leases: held while work runs, renewed at a third of their ttl, given back at its end.
+"""Leases: held during work, renewed after each third of their ttl, released at its end.
 
-This process' clock decides if a permit is still held: it lasts for a ttl from the moment before the
-last successful call.
+A process decides by its own clock whether it still holds a permit: for one ttl from the instant
+before the last successful request.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ._rules import Rule
 
 
 class LeaseDenied(ThrottleError):
-    """No permit is free; ``decision`` has the retry."""
+    """No permit is free. ``decision.retry_after_ms`` says when to retry."""
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(f"no permit of {decision.rule!r} is free")
@@ -30,7 +30,7 @@ class LeaseDenied(ThrottleError):
 
 
 class _Held:
-    """Common part of both leases: the holder, and the end of the permit."""
+    """The common part of both leases: the holder, and the end of the permit."""
 
     def __init__(
         self, clock: Callable[[], float], rule: Rule, key: str, id: str, asked: float,
@@ -44,12 +44,12 @@ class _Held:
 
     @property
     def held(self) -> bool:
-        """True while this process holds the permit; a degraded lease until it is released."""
+        """True while this process holds the permit. A degraded lease is held until released."""
         return not self.released and (self.decision.degraded or self._clock() < self._until)
 
     @property
     def renew_after_s(self) -> float:
-        """Time between renewals: two may fail before the lease is lost."""
+        """The time between renewals: two may fail before the lease is lost."""
         return self._ttl_s / 3
 
     def _renewed(self, asked: float, kept: bool) -> bool:
@@ -61,12 +61,12 @@ class Lease(_Held):
     """A permit that a thread holds."""
 
     def __init__(self, ask: Callable[[Args], Any], *args: Any) -> None:
-        """``ask`` sends one command and returns the reply."""
+        """``ask`` sends one command and returns its reply."""
         super().__init__(*args)
         self._ask = ask
 
     def renew(self) -> bool:
-        """Renews the permit for a ttl; returns False if it is lost: stop the work then."""
+        """Renews the permit for another ttl. Returns False if it is lost: stop the work then."""
         if self.released or self.decision.degraded:
             return self.held
         asked = self._clock()
@@ -74,7 +74,7 @@ class Lease(_Held):
         return self._renewed(asked, _protocol.held(reply))
 
     def release(self) -> None:
-        """Gives the permit back. Without an answer it expires by itself."""
+        """Releases the permit. Without an answer it expires by itself."""
         if self.released:
             return
         self.released = True
@@ -90,13 +90,13 @@ class AsyncLease(_Held):
         self, ask: Callable[[Args], Awaitable[Any]], sleep: Callable[[float], Awaitable[None]],
         background: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]], *args: Any,
     ) -> None:  # fmt: skip
-        """``ask`` is as for a thread; ``background`` starts a task that outlives its caller."""
+        """``ask`` sends one command; ``background`` starts a task that outlives its caller."""
         super().__init__(*args)
         self._ask, self._sleep, self._background = ask, sleep, background
         self._task: asyncio.Task[None] | None = None
 
     async def renew(self) -> bool:
-        """Renews the permit for a ttl; returns False if it is lost: stop the work then."""
+        """Renews the permit for another ttl. Returns False if it is lost: stop the work then."""
         if self.released or self.decision.degraded:
             return self.held
         asked = self._clock()
@@ -116,7 +116,7 @@ class AsyncLease(_Held):
                     return
 
     async def release(self) -> None:
-        """Gives the permit back, even if its task is cancelled meanwhile."""
+        """Releases the permit, even if its task is cancelled in the meantime."""
         if self.released:
             return
         self.released = True
@@ -182,7 +182,7 @@ class Renewer:
 
 
 class LeaseContext:
-    """Context for ``with limiter.lease(rule, subject) as lease``; raises LeaseDenied."""
+    """The context of ``with limiter.lease(rule, subject) as lease``. Raises LeaseDenied."""
 
     def __init__(self, take: Callable[[], tuple[Decision, list[Lease]]]) -> None:
         self._take = take
@@ -201,7 +201,7 @@ class LeaseContext:
 
 
 class AsyncLeaseContext:
-    """Context for ``async with limiter.lease(rule, subject) as lease``; raises LeaseDenied."""
+    """The context of ``async with limiter.lease(rule, subject) as lease``. Raises LeaseDenied."""
 
     def __init__(self, take: Callable[[], Any]) -> None:
         self._take = take

@@ -1,4 +1,4 @@
-"""The two limiters: the same methods, for threads and for asyncio."""
+"""The two limiters, for threads and for asyncio, with the same methods."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Limiter:
-    """Calls the server over its own connections, made as those of ``client`` (redis-py, valkey-py).
+    """A limiter with its own connections, opened with the settings of ``client``.
 
-    ``client`` may be a ``Redis``, one of Sentinel, or a ``RedisCluster``. Each call is sent once
-    and ends within ``timeout_ms``. Thread-safe.
+    ``client`` is a ``Redis``, also one from Sentinel, or a ``RedisCluster``, of redis-py or
+    valkey-py. Each call is sent once and ends within ``timeout_ms``. Thread-safe.
     """
 
     def __init__(
@@ -41,26 +41,26 @@ class Limiter:
         self._renewer = Renewer(checked.clock)
 
     def check(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
-        """Decides, and takes ``cost`` if it is allowed."""
+        """Decides a call, and takes ``cost`` if the call is allowed."""
         spent = self._calls.spend(rule, subject, cost, tag)
         if spent is not None:
             return spent
         return self._run(self._calls.check(rule, subject, cost, tag))
 
     def peek(self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None) -> Decision:
-        """Returns the decision of :meth:`check`; takes nothing. Cost 0 reads the status."""
+        """Returns what :meth:`check` would decide. Takes nothing. Cost 0 reads the status."""
         return self._run(self._calls.peek(rule, subject, cost, tag))
 
     def refund(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Gives units back, never past the full allowance. Not idempotent: do not repeat it."""
+        """Gives units back, up to the full allowance. Do not repeat: each call gives units back."""
         return self._run(self._calls.settle("REFUND", rule, subject, cost, tag))
 
     def charge(
         self, rule: Rule, subject: str, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Takes units even if they are not left: the cost of a call beyond its estimate."""
+        """Takes units even if that many are not left, for work that cost more than estimated."""
         return self._run(self._calls.settle("CHARGE", rule, subject, cost, tag))
 
     def forget(self, rule: Rule, subject: str, *, tag: str | None = None) -> None:
@@ -70,51 +70,51 @@ class Limiter:
     def check_all(
         self, calls: Sequence[Call], *, tag: str | None = None, id: str | None = None
     ) -> Decision:
-        """Checks several rules at once: takes from all or from none. ``rows`` has their decisions.
+        """Checks several rules at once. Takes from all or from none.
 
-        In a cluster all keys need one hash tag: ``tag``. Leases among the rules need an ``id``, and
-        the caller must release them.
+        ``rows`` of the decision has the decision of each rule. In a cluster all keys need one hash
+        tag: ``tag``. Leases among the rules need an ``id``, and the caller must release them.
         """
         return self._run(self._calls.check_all(calls, tag, id))
 
     def check_each(self, calls: Sequence[Call]) -> Decision:
-        """Checks one rule after the other, for keys of different slots.
+        """Checks one rule after the other, for keys in different slots.
 
-        If a later rule denies, or the server refuses it, the earlier costs are refunded. Until then
-        other callers miss them. If a refund is not answered, its cost stays taken: at most one cost
-        for each denied call, which only makes the limit stricter.
+        If a later rule denies, or the server refuses its call, the earlier costs are refunded.
+        Until then other callers cannot use those units. If a refund gets no answer, its cost stays
+        taken: at most one cost for each denied call, which only makes the limit stricter.
         """
         return self._run(self._calls.check_each(calls))
 
     def wait(
         self, rule: Rule, subject: str, max_wait_ms: int, cost: int = 1, *, tag: str | None = None
     ) -> Decision:
-        """Sleeps until the call may act; denies if that takes longer than ``max_wait_ms``."""
+        """Sleeps until the call may act. Denies it if that takes longer than ``max_wait_ms``."""
         return self._run(self._calls.wait(rule, subject, max_wait_ms, cost, tag))
 
     def lease(
         self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
     ) -> LeaseContext:
-        """Takes a permit for a ``with`` block: renewed meanwhile, given back at its end."""
+        """Takes a permit for a ``with`` block, renews it, and releases it at the end."""
         name = self._calls.lease_call(rule, subject, id, tag)
         return LeaseContext(lambda: self._admit([(rule, subject)], tag, name))
 
     @property
     def counters(self) -> Counters:
-        """Counts of the decisions since the limiter was made."""
+        """The counts of the decisions since the limiter was created."""
         return self._calls.counters()
 
     def ready(self) -> Backend:
-        """Returns the back end that answers: ``module``, ``functions`` or ``script``.
+        """Returns the back end in use: ``module``, ``functions`` or ``script``.
 
-        Raises if the server does not answer or has none of the wanted back ends.
+        Raises if the server gives no answer or does not have the selected back end.
         """
         return self._run(self._calls.ready())
 
     def close(self) -> None:
-        """Gives back prefetched permits that were not spent, and closes the sockets.
+        """Refunds prefetched permits that were not used, and closes the sockets.
 
-        This includes the permits of calls under way. Later calls prefetch nothing.
+        The permits of pending calls are refunded too. Later calls prefetch nothing.
         """
         self._run(self._calls.give_back())
         self._renewer.close()
@@ -129,7 +129,7 @@ class Limiter:
     def _admit(
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[Lease]]:
-        """Sends one call for all rules; the leases among them are renewed until released."""
+        """Sends one call for all rules. The leases among them are renewed until released."""
         admitted = self._run(self._calls.admit(calls, tag, id))
         functions = self._ask, self._calls.clock
         held = admitted.id, admitted.asked, admitted.decision
@@ -237,7 +237,7 @@ class AsyncLimiter:
     def lease(
         self, rule: Rule, subject: str, id: str | None = None, *, tag: str | None = None
     ) -> AsyncLeaseContext:
-        """Takes a permit for an ``async with`` block: renewed meanwhile, given back at its end."""
+        """Takes a permit for an ``async with`` block, renews it, and releases it at the end."""
         name = self._calls.lease_call(rule, subject, id, tag)
         return AsyncLeaseContext(lambda: self._admit([(rule, subject)], tag, name))
 
@@ -251,7 +251,7 @@ class AsyncLimiter:
         return await self._run(self._calls.ready())
 
     async def close(self) -> None:
-        """The same as :meth:`Limiter.close`; also waits for releases under way."""
+        """The same as :meth:`Limiter.close`. Also waits for pending releases."""
         await self._run(self._calls.give_back())
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -266,7 +266,7 @@ class AsyncLimiter:
     async def _admit(
         self, calls: Sequence[Call], tag: str | None, id: str | None = None
     ) -> tuple[Decision, list[AsyncLease]]:
-        """Sends one call for all rules; the leases among them are renewed until released."""
+        """Sends one call for all rules. The leases among them are renewed until released."""
         admitted = await self._run(self._calls.admit(calls, tag, id))
         functions = self._ask, self._sleep, self._background, self._calls.clock
         held = admitted.id, admitted.asked, admitted.decision
@@ -276,7 +276,7 @@ class AsyncLimiter:
         return admitted.decision, leases
 
     def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Starts a task that outlives its caller."""
+        """Starts a task that continues without its caller."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -306,7 +306,7 @@ class AsyncLimiter:
             task = self._background(self._run(step.steps))
             return task.add_done_callback(lambda _: step.ended.set())
         if isinstance(step, Wait):
-            # No timer: the task that was started has one.
+            # No timer is needed, because the started task has one.
             return await step.ended.wait()
         if isinstance(step, Turn):
             of_this_loop = asyncio.get_running_loop(), step.key

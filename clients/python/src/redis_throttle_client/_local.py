@@ -1,8 +1,8 @@
-"""The algorithms in this process: for ``on_error="local"``, and for the public fake.
+"""The algorithms in this process, for ``on_error="local"`` and for the fake server.
 
-Exact for GCRA, the two buckets, the fixed window and the log. The sliding window is kept as a log
-here, which never allows more. Instants are microseconds. All numbers are integers, rounded to the
-side that keeps the limit.
+GCRA, the two buckets, the fixed window and the log are exact. The sliding window is computed as a
+log, which never allows more. Instants are in microseconds. All numbers are integers, rounded so
+that the limit is never exceeded.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ class Limits:
     def made(
         cls, kind: str, capacity: int, rate: int, period_us: int, share: float = 1.0
     ) -> Limits:
-        """Rounds the share of the limit down. Below one unit the time gets longer instead."""
+        """Scales a rule to ``share``. A share below one unit becomes one unit in more time."""
         wanted = capacity * share
         capacity = max(1, floor(wanted))
         if kind not in _BUCKETS:
             window_us = period_us if wanted >= 1 else ceil(period_us / wanted)
             return cls(kind, capacity, 0, 0, window_us)
-        # The unit of GCRA, the emission interval, is a whole number of ns.
+        # For GCRA the unit is the emission interval, a whole number of ns.
         unit, drain = (-(-period_us * 1000 // rate), 1000) if kind == "gcra" else (period_us, rate)
         return cls(kind, capacity, unit if share == 1 else ceil(unit / share), drain, period_us)
 
     @classmethod
     def of(cls, rule: Rule, share: float = 1.0) -> Limits:
-        """Returns the numbers of a share of a rule."""
+        """Returns the numbers of a rule, scaled to ``share``."""
         rule = rule.default or rule
         return cls.made(rule.kind, rule.limit or 1, rule.rate, rule.period_us, share)
 
@@ -66,24 +66,24 @@ _BUCKETS = ("gcra", "token_bucket", "leaky_bucket")
 
 
 class LocalLimiter:
-    """Keeps the state of at most ``size`` keys, the least recently used forgotten first."""
+    """Stores the state of at most ``size`` keys. The least recently used key is dropped first."""
 
     def __init__(self, size: int = 10_000) -> None:
         self._size = size
         self._states: OrderedDict[str, _State] = OrderedDict()
 
     def forget(self, key: str) -> bool:
-        """Resets the key; returns True if it was stored."""
+        """Resets the key. Returns True if it was stored."""
         return self._states.pop(key, None) is not None
 
     def decide(
         self, limits: Limits, key: str, cost: int, now_us: int, *,
         peek: bool = False, partial: bool = False,
     ) -> Row:  # fmt: skip
-        """Returns the reply to a check; ``partial`` grants what is left."""
+        """Returns the reply to a check. With ``partial``, grants as many units as are left."""
         state = self._current(limits, key, now_us)
         if partial:
-            # If nothing is left, the reply has the wait for one unit.
+            # If no units are left, the reply has the time until one is.
             cost = min(cost, max(1, self._left(limits, state)))
         allowed = cost == 0 or cost <= self._left(limits, state)
         retry_us = 0
@@ -102,7 +102,7 @@ class LocalLimiter:
         return self._row(limits, state, now_us, granted, retry_us)
 
     def settle(self, limits: Limits, key: str, cost: int, now_us: int) -> Row:
-        """Returns the reply to a charge, or with a negative cost to a refund."""
+        """Returns the reply to a charge, or to a refund if the cost is negative."""
         state = self._current(limits, key, now_us)
         if cost < 0:
             self._give(limits, state, -cost)
@@ -128,7 +128,7 @@ class LocalLimiter:
             self._states.popitem(last=False)
 
     def _current(self, limits: Limits, key: str, now_us: int) -> _State:
-        """Returns the state without what has expired or drained."""
+        """Returns the state without the usage that has expired or drained."""
         state = self._states.get(key) or _State(now_us)
         if limits.kind in _BUCKETS:
             drained = max(0, now_us - state.at) * limits.drain
@@ -191,11 +191,12 @@ class LocalLimiter:
 def local_decision(
     limiter: LocalLimiter, rule: Rule, key: str, cost: int, now_us: int, *, peek: bool = False
 ) -> Decision:
-    """Decides by this process' share of the rule."""
+    """Decides a call by the rule's local limits."""
     limits = Limits.of(rule, rule.local_share)
     source: Source = "local"
     if cost > limits.capacity and cost <= ((rule.default or rule).limit or 0):
-        # The whole limit is enough and the share never is: deny for now, not forever.
+        # The whole rule would allow this cost, but the local share never does: deny with a retry
+        # time.
         return Decision(False, limits.capacity, 0, 1000, 1000, rule.name, source, True, False, 1000)
     allowed, limit, remaining, retry, reset = limiter.decide(limits, key, cost, now_us, peek=peek)
     return Decision(

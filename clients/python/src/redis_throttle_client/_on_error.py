@@ -1,4 +1,4 @@
-"""Decides by ``on_error`` the calls that the server did not answer."""
+"""Decides, by ``on_error``, the calls that the server did not answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ._local import LocalLimiter, local_decision
 from ._rules import OnError, Rule
 
 Keyed = tuple[Rule, str, int]
-"""Rule, key and cost."""
+"""A rule, its key and the cost of the call."""
 
 _STRICTNESS: tuple[OnError, ...] = ("allow", "local", "deny")
 
 
 def strictest(on_errors: Iterable[OnError]) -> OnError:
-    """Returns the ``on_error`` that applies to a call of several rules."""
+    """Returns the strictest ``on_error``, which decides a call of several rules."""
     return max(on_errors, key=_STRICTNESS.index)
 
 
@@ -24,7 +24,7 @@ def without_answer(
     calls: Sequence[Keyed], on_errors: Sequence[OnError], retry_ms: int, local: LocalLimiter,
     now_us: int, *, peek: bool = False,
 ) -> Decision:  # fmt: skip
-    """Decides by the strictest ``on_error``; ``retry_ms`` is the retry of its denial."""
+    """Decides by the strictest ``on_error``. ``retry_ms`` is the retry time of a denial."""
     chosen = strictest(on_errors)
     bound = [at for at, on_error in enumerate(on_errors) if on_error == chosen]
     if chosen != "local":
@@ -34,7 +34,7 @@ def without_answer(
         rule, key, _ = calls[at]
         return local_decision(local, rule, key, cost, now_us, peek=peek)
 
-    # All or none: a denied call takes from no rule.
+    # Peek first: a denied call must take from no rule.
     rows = [row(at, calls[at][2], True) for at in bound]
     if not all(one.allowed for one in rows):
         rows = [
@@ -49,7 +49,7 @@ def without_answer(
 
 
 def _nobodys(rule: Rule, allowed: bool, retry_ms: int, deciding: int) -> Decision:
-    """Returns a decision made without an answer. The limit is the rule's, if it has one."""
+    """Returns the decision of ``on_error``. Its limit is the rule's, if the rule has one."""
     limit, retry_ms = (rule.default or rule).limit or 0, 0 if allowed else retry_ms
     return Decision(
         allowed, limit, 0, retry_ms, 0, rule.name, "error", True, allowed, retry_ms,

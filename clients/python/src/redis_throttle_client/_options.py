@@ -13,15 +13,16 @@ from ._errors import InvalidArgument
 from ._rules import OnError, Rule, checked_on_error, checked_prefetch
 
 OnDecision = Callable[[Decision, Rule, str, float], None]
-"""Called after each decision with it, the rule, a hash of the subject and the latency in ms."""
+"""Called after each decision, with its rule, a hash of the subject, and the latency in ms."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """The counts of a limiter since it was made.
+    """The counts of a limiter since it was created.
 
-    Of the decisions, ``degraded`` were made by ``on_error`` and ``local`` without a call, by a
-    cached denial or a prefetched permit. ``mistakes`` were raised and are not decisions.
+    ``degraded`` and ``local`` are parts of the decisions: those that ``on_error`` made, and those
+    made without a call, by a cached denial or a prefetched permit. ``mistakes`` counts the raised
+    errors that the program or the setup caused. They are not decisions.
     """
 
     allowed: int = 0
@@ -32,7 +33,7 @@ class Counters:
 
 
 class LimiterOptions(TypedDict, total=False):
-    """The options of both limiters; :class:`Options` has their defaults."""
+    """The options of both limiters. Their defaults are in :class:`Options`."""
 
     timeout_ms: int
     on_error: OnError
@@ -51,13 +52,14 @@ class LimiterOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a limiter, checked.
+    """The validated options of a limiter.
 
     ``timeout_ms`` is for the whole call: connecting, sending and the reply. ``on_error`` and
-    ``prefetch`` are for rules without their own. ``prefetch`` is the number of permits that one
-    call takes in advance for calls of cost 1, under rules that allow it, 1 to 10,000.
-    ``denial_cache`` is the number of denials to remember, 0 for none. ``backend`` is the module, or
-    without it the library as functions or as a script; ``auto`` takes the first that works.
+    ``prefetch`` are for rules that do not set their own. ``prefetch`` is the number of permits that
+    one call fetches in advance, for calls of cost 1 under rules that allow it, 1 to 10,000.
+    ``denial_cache`` is the maximum number of cached denials, 0 for none. ``backend`` selects the
+    module, or the library as functions or as a script; ``auto`` takes the first of these that
+    works.
     """
 
     timeout_ms: int = 100

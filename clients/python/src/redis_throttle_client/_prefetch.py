@@ -1,4 +1,4 @@
-"""Permits of one key that one call takes in advance and this process spends."""
+"""Prefetched permits: one call fetches several for a key, and this process uses them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ._rules import MAX_PREFETCH, Rule
 
 @dataclass(slots=True)
 class Grant:
-    """Prefetched permits of one key, which expire with the reset of their grant."""
+    """The prefetched permits of one key. They expire at the reset time of their grant."""
 
     rule: Rule
     decision: Decision
@@ -26,10 +26,11 @@ class Grant:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """One call for permits, and its waiters in one loop; ``ended`` is set at its end.
+    """One call for several permits, and its waiters, all in one event loop.
 
-    ``wanted`` is the number of permits it asks for, 0 until it is sent; ``left`` the number that
-    came and still belong to waiters. If ``keeps`` is false, surplus permits are not kept.
+    ``ended`` is set when the fetch ends. ``wanted`` is the number of permits that it requests, 0
+    until it is sent. ``left`` is the number of permits that arrived and are reserved for waiters.
+    If ``keeps`` is false, permits without a waiter are dropped.
     """
 
     rule: Rule
@@ -51,9 +52,9 @@ class Fetch:
         return self.decision is not None or self.error is not None
 
     def serves(self, other: Fetch, now: float) -> bool:
-        """Returns True if a caller may wait for this fetch: it has a permit to spare."""
+        """Returns True if a caller may wait for this fetch: not all its permits are promised."""
         room = self.waiting < (self.wanted or MAX_PREFETCH)
-        # A fetch whose loop ended before it began never ends.
+        # A fetch whose loop ended before the fetch was sent never ends.
         return room and self.here is other.here and now < self.until and self.rule == other.rule
 
     def tell(self) -> bool:
@@ -63,9 +64,9 @@ class Fetch:
 
 
 class Turnstile:
-    """A ``threading.Event`` that is set once; each waiter wakes the next one.
+    """A ``threading.Event`` that is set once. Each waiter wakes the next one.
 
-    If all woke at once, they would compete for the interpreter and take twice as long.
+    If all waiters woke at once, they would compete for the interpreter and take twice as long.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class Turnstile:
         self._lock.release()
 
     def wait(self, timeout_s: float) -> bool:
-        """Returns True if it is set within ``timeout_s``."""
+        """Returns True if the event is set within ``timeout_s``."""
         passes = self._lock.acquire(timeout=timeout_s)
         if passes:
             self._lock.release()
@@ -85,23 +86,23 @@ class Turnstile:
 
 
 class Grants:
-    """The prefetched permits and the fetches under way. Thread-safe, bounded.
+    """The prefetched permits and the pending fetches. Thread-safe, with a bounded number of keys.
 
-    Each waiter gets a permit of a fetch that began before it came, or with it. So no caller waits
-    for more than one call, and each fetch has the full time-out.
+    A caller joins only a fetch that has not promised all its permits; otherwise it starts another
+    one. So no caller waits for more than one fetch, and each fetch has the full timeout.
     """
 
     def __init__(self, size: int = 10_000) -> None:
         self._size = size
         self._grants: OrderedDict[str, Grant] = OrderedDict()
         self._fetches: dict[str, list[Fetch]] = {}
-        # The number of calls under way that reset a key.
+        # For each key, the number of pending calls that reset it.
         self._forgetting: dict[str, int] = {}
         self._closed = False
         self._lock = threading.Lock()
 
     def spend(self, key: str, rule: Rule, now: float) -> Decision | None:
-        """Spends a permit of this rule that has not expired, if there is one."""
+        """Spends an unexpired permit of this rule, if there is one."""
         with self._lock:
             return self._spend(key, rule, now)
 
@@ -117,7 +118,7 @@ class Grants:
         return _permit(grant.decision, grant.permits, grant.lapses - now)
 
     def join(self, key: str, new: Fetch, now: float) -> Decision | Fetch:
-        """Returns a permit, or the fetch to wait for: ``new`` if it is to be started."""
+        """Returns a permit, or the fetch to wait for. If that is ``new``, the caller starts it."""
         with self._lock:
             spent = self._spend(key, new.rule, now)
             if spent is not None:
@@ -130,16 +131,16 @@ class Grants:
             return new
 
     def send(self, key: str, fetch: Fetch, prefetch: int) -> int:
-        """Returns the number of permits to ask for."""
+        """Returns the number of permits to request."""
         with self._lock:
             if key in self._forgetting or self._closed:
-                # Such permits may be from before the reset or from after it.
+                # Permits that arrive now may be from before the reset or from after it.
                 fetch.keeps = False
             fetch.wanted = max(prefetch if fetch.keeps else 1, fetch.waiting)
             return fetch.wanted
 
     def end(self, key: str, fetch: Fetch, asked: float, came: Decision | Exception) -> None:
-        """Ends a fetch: sets the waiters' permits apart and keeps the surplus."""
+        """Ends a fetch: reserves permits for its waiters and stores the others."""
         with self._lock:
             fetches = self._fetches.get(key, [])
             if fetch in fetches:
@@ -165,7 +166,7 @@ class Grants:
             self._grants.popitem(last=False)
 
     def share(self, key: str, fetch: Fetch, now: float) -> Decision | None:
-        """Returns a waiter's decision; None if the fetch failed."""
+        """Returns the decision of one waiter; None if the fetch failed."""
         with self._lock:
             answer = fetch.decision
             if answer is None:
@@ -184,7 +185,7 @@ class Grants:
             return _permit(answer, others, fetch.lapses - now)
 
     def leave(self, key: str, fetch: Fetch) -> None:
-        """Ends a wait; a permit that came for it is kept for other callers."""
+        """Ends a wait. A permit that arrived for it is stored for other callers."""
         with self._lock:
             if not fetch.has_ended:
                 fetch.waiting -= 1
@@ -194,7 +195,7 @@ class Grants:
 
     @contextlib.contextmanager
     def forgotten(self, key: str) -> Iterator[None]:
-        """Resets a key: permits that were asked for before the end of the block are not kept."""
+        """Resets a key. Permits that were requested before the end of the block are dropped."""
         with self._lock:
             self._grants.pop(key, None)
             for fetch in self._fetches.pop(key, []):
@@ -209,7 +210,7 @@ class Grants:
                     del self._forgetting[key]
 
     def close(self, here: object) -> list[Fetch]:
-        """Stops prefetching; returns the fetches of this loop that are under way."""
+        """Stops prefetching. Returns the pending fetches of this loop."""
         with self._lock:
             self._closed = True
             return [
@@ -220,7 +221,7 @@ class Grants:
             ]
 
     def drain(self, now: float) -> list[tuple[str, Rule, int]]:
-        """Takes the permits that are left and have not expired, to give them back."""
+        """Removes and returns all unused, unexpired permits, for a refund."""
         with self._lock:
             left = [
                 (key, grant.rule, grant.permits)
@@ -232,7 +233,7 @@ class Grants:
 
 
 def _permit(base: Decision, others: int, left_s: float) -> Decision:
-    """Returns a permit of a grant that has ``others`` more here."""
+    """Returns the decision for one permit of a grant, of which ``others`` stay unused."""
     left_ms = max(0, math.ceil(left_s * 1000))
     return Decision(
         True, base.limit, base.remaining + others, 0, left_ms, base.rule, "local",
@@ -241,11 +242,11 @@ def _permit(base: Decision, others: int, left_s: float) -> Decision:
 
 
 def _none_left(rule: Rule, grant: Decision) -> Decision:
-    """Denies a waiter whose grant was smaller than asked for.
+    """Denies a waiter whose fetch brought too few permits.
 
-    A grant does not say when more units come, and another call may take longer than the caller has.
-    So the retry is the latest instant: when all units are back, or for a bucket, which is below one
-    unit, when it has gained one.
+    The grant does not say when the next unit is available, and the caller may have no time for
+    another call. So the retry time is an upper bound: the time until all units are available, or in
+    a bucket, which is below one unit, the time until it has gained one.
     """
     retry_ms = grant.reset_after_ms
     if rule.kind in ("gcra", "token_bucket") and rule.rate:

@@ -1,4 +1,4 @@
-"""The wire: arguments out, replies in. It knows no connection."""
+"""The wire protocol: builds calls and reads replies. It does no I/O."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _MOST_ID_BYTES = 128
 
 
 def checked_id(id: str) -> str:
-    """Checks the id of a holder: 1 to 128 bytes."""
+    """Validates the name of a holder: 1 to 128 bytes."""
     if not isinstance(id, str) or not 1 <= len(id.encode()) <= _MOST_ID_BYTES:
         raise InvalidArgument("id: expected 1 to 128 bytes")
     return id
 
 
 def _words(rule: Rule, cost: int, id: str | None, partial: bool = False) -> Args:
-    """Returns the words of a rule after its key."""
+    """Returns the words of a rule that follow its key."""
     if rule.kind == "lease":
         if id is None:
             raise InvalidArgument(f"id: expected a holder for the lease {rule.name}")
@@ -46,25 +46,25 @@ def _no_lease(rule: Rule) -> None:
 
 
 def check(rule: Rule, key: str, cost: int = 1, *, partial: bool = False) -> Args:
-    """Makes a call that decides and takes the cost."""
+    """Builds a call that decides and takes the cost."""
     _no_lease(rule)
     words = _words(rule, cost, None, partial)
     return ("RL." + words[0], key, *words[1:])
 
 
 def named(verb: str, rule: Rule, key: str, cost: int = 1) -> Args:
-    """Makes a ``PEEK``, ``REFUND`` or ``CHARGE``."""
+    """Builds a ``PEEK``, ``REFUND`` or ``CHARGE``."""
     _no_lease(rule)
     return ("RL." + verb, key, *_words(rule, cost, None))
 
 
 def forget(key: str) -> Args:
-    """Makes a call that resets a key."""
+    """Builds a call that resets a key."""
     return ("DEL", key)
 
 
 def lease(rule: Rule, key: str, id: str) -> Args:
-    """Makes a call that takes a permit, or keeps it for the same id."""
+    """Builds a call that takes a permit, or renews it for the same holder."""
     if rule.kind != "lease":
         raise InvalidArgument("rule: expected a lease")
     words = _words(rule, 1, id)
@@ -72,12 +72,12 @@ def lease(rule: Rule, key: str, id: str) -> Args:
 
 
 def renew(rule: Rule, key: str, id: str) -> Args:
-    """Makes a call that keeps a permit for another ttl."""
+    """Builds a call that renews a permit for another ttl."""
     return ("RL.RENEW", key, checked_id(id), rule.words[2])
 
 
 def release(key: str, id: str) -> Args:
-    """Makes a call that gives a permit back."""
+    """Builds a call that releases a permit."""
     return ("RL.RELEASE", key, checked_id(id))
 
 
@@ -87,7 +87,7 @@ def check_all(
     peek: bool = False,
     id: str | None = None,
 ) -> Args:
-    """Makes a call of several rules, each with its key and cost."""
+    """Builds a call of several rules, each with its key and cost."""
     if not 1 <= len(calls) <= MOST_RULES:
         raise InvalidArgument(f"calls: expected 1 to {MOST_RULES}")
     if len({key for _, key, _ in calls}) != len(calls):
@@ -102,12 +102,12 @@ def check_all(
 
 
 def probe(key: str) -> Args:
-    """Makes a call that every back end answers, whatever the key holds."""
+    """Builds a call that every back end answers, whatever the key contains."""
     return ("RL.PEEK", key, "GCRA", "1", "1", "1", "COST", "0")
 
 
 def _taken_apart(args: Args) -> tuple[str, Args, Args]:
-    """Splits a command of the module into its verb, its keys and the rest."""
+    """Splits a command of the module into its verb, its keys and the other words."""
     verb = args[0].removeprefix("RL.")
     if verb in ("ALL", "PEEKALL"):
         return verb, args[1::2], args[2::2]
@@ -115,20 +115,20 @@ def _taken_apart(args: Args) -> tuple[str, Args, Args]:
 
 
 def as_function(args: Args) -> Args:
-    """Returns the same call for the library of functions."""
+    """Converts a call to one of the function library."""
     verb, keys, rest = _taken_apart(args)
     call = "FCALL_RO" if verb in ("PEEK", "PEEKALL") else "FCALL"
     return (call, f"rl_{verb.lower()}", str(len(keys)), *keys, *rest)
 
 
 def as_script(args: Args, call: str, script: str) -> Args:
-    """Returns the same call for a script: ``EVALSHA`` of its name, or ``EVAL`` of its text."""
+    """Converts a call to one of the script: ``EVALSHA`` with its hash or ``EVAL`` with its text."""
     verb, keys, rest = _taken_apart(args)
     return (call, script, str(len(keys)), *keys, verb, *rest)
 
 
 def key_of(args: Args) -> str:
-    """Returns the key that routes the call in a cluster; empty if any node will do."""
+    """Returns the key that routes the call in a cluster; empty if any node can answer."""
     if args[0].startswith(("FCALL", "EVAL")):
         return args[3] if args[2] != "0" else ""
     return args[1]
@@ -143,7 +143,7 @@ def _integers(reply: object, length: int) -> list[int]:
 
 
 def decision(rule: Rule, reply: object, cost: int = 1, *, partial: bool = False) -> Decision:
-    """Reads a reply of five integers, or seven under a policy."""
+    """Reads a decision: five integers, or seven under a policy."""
     if rule.kind == "policy":
         granted, limit, remaining, retry, reset, would, would_retry = _integers(reply, 7)
     else:
@@ -158,7 +158,7 @@ def decision(rule: Rule, reply: object, cost: int = 1, *, partial: bool = False)
 
 
 def decision_all(rules: Sequence[Rule], reply: object) -> Decision:
-    """Reads the reply of several rules, with a row for each."""
+    """Reads the decision on several rules, with a row for each rule."""
     if not isinstance(reply, list) or len(reply) != 6 + len(rules):
         raise ProtocolError("the reply is no decision")
     rows = tuple(decision(rule, row) for rule, row in zip(rules, reply[6:], strict=True))
@@ -175,7 +175,7 @@ def decision_all(rules: Sequence[Rule], reply: object) -> Decision:
 
 
 def settled(reply: object, rule: Rule) -> Decision:
-    """Reads the reply of a charge or a refund: five integers under every rule."""
+    """Reads the reply of a charge or a refund: five integers, also under a policy."""
     granted, limit, remaining, retry, reset = _integers(reply, 5)
     return Decision(
         granted > 0, limit, remaining, retry, reset, rule.name, "server", False,

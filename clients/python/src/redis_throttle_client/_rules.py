@@ -1,8 +1,8 @@
-"""Rules, as values.
+"""The rules of a limiter.
 
-A rule is made and checked once, at start: for an argument that the server would refuse it raises an
-:class:`InvalidArgument` that begins with the argument's name. Durations are text with a unit
-(``"500ms"``, ``"1h"``), a number of seconds or a ``timedelta``.
+A rule is created once, at startup, and validated there: an argument that the server would refuse
+raises an :class:`InvalidArgument` whose text begins with the argument's name. Durations are text
+with a unit (``"500ms"``, ``"1h"``), a number of seconds or a ``timedelta``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _QUOTA_DAYS = {"day": 1, "week": 7, "month": None, "quarter": None, "year": None
 
 
 def duration_us(value: Duration, name: str) -> int:
-    """Returns a duration from 1 ms to 366 days in microseconds; refuses fractions of one."""
+    """Returns a duration from 1 ms to 366 days in whole microseconds."""
     bad = InvalidArgument(
         f"{name}: expected a duration from 1ms to 366d, such as 60, 0.5, '500ms' or '1h'"
     )
@@ -53,7 +53,8 @@ def duration_us(value: Duration, name: str) -> int:
         if not 0 < value <= 366 * 86_400:
             raise bad
         us = round(value * _SECOND_US)
-        # A float near a whole microsecond stands for it; half a microsecond is refused.
+        # A float close to a whole number of microseconds counts as that number. Others are
+        # rejected.
         if abs(value * _SECOND_US - us) > 0.01:
             raise bad
     else:
@@ -64,7 +65,7 @@ def duration_us(value: Duration, name: str) -> int:
 
 
 def duration_text(us: int) -> str:
-    """Returns a duration as the server reads it: whole seconds, else milliseconds."""
+    """Returns a duration as the server reads it: in whole seconds if possible, otherwise in ms."""
     if us % _SECOND_US == 0:
         return str(us // _SECOND_US)
     whole, decimals = divmod(us, 1000)
@@ -78,16 +79,16 @@ def _units(value: object, name: str, most: int = MAX_UNITS, least: int = 1) -> i
 
 
 def checked_cost(cost: object) -> int:
-    """Checks the cost of a call, 0 to 10^12."""
+    """Validates the cost of a call, 0 to 10^12."""
     return _units(cost, "cost", MAX_COST, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule. Made by :func:`gcra`, :func:`fixed` and the others of this module, not directly.
+    """One rule. Create it with :func:`gcra`, :func:`fixed` or another function of this module.
 
-    ``words`` is the rule as the server reads it, without the key; ``window_us`` the length of its
-    window or the time to refill, if it has one.
+    ``words`` is the rule as the server reads it, without the key. ``window_us`` is the length of
+    its window or the time to refill, if it has one.
     """
 
     kind: str
@@ -110,12 +111,12 @@ class Rule:
 
     @property
     def takes_partial(self) -> bool:
-        """True if permits may be prefetched: not for a bucket that returns waits."""
+        """True if permits may be prefetched. In a leaky bucket each call has its own wait."""
         return self.kind not in ("backoff", "lease", "leaky_bucket", "policy")
 
     @property
     def keeps_locally(self) -> bool:
-        """True if this process can decide by itself, under ``on_error="local"``."""
+        """True if this process can enforce the rule by itself, under ``on_error="local"``."""
         rule = self.default or self
         return rule.period_us > 0 and rule.kind != "lease"
 
@@ -127,7 +128,7 @@ def _named(name: object) -> str:
 
 
 def checked_on_error(on_error: object, *, local: bool = True) -> OnError:
-    """Checks ``on_error``; ``local`` is true if this process can decide the rule."""
+    """Validates ``on_error``. ``local`` is true if this process can enforce the rule."""
     if on_error not in ("allow", "deny", "local"):
         raise InvalidArgument("on_error: expected 'allow', 'deny' or 'local'")
     if on_error == "local" and not local:
@@ -136,7 +137,7 @@ def checked_on_error(on_error: object, *, local: bool = True) -> OnError:
 
 
 def checked_prefetch(permits: object) -> int:
-    """Checks the number of permits that one call may take."""
+    """Validates the number of permits that one call may fetch."""
     return _units(permits, "prefetch", MAX_PREFETCH)
 
 
@@ -172,7 +173,7 @@ def gcra(
     name: str, burst: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Allows ``burst`` at once, then ``rate`` per ``period``. The default choice."""
+    """Creates a rule of ``burst`` at once, then ``rate`` per ``period``. The default choice."""
     return _rate_rule("gcra", "burst", name, burst, rate, period, on_error, local_share, prefetch)
 
 
@@ -180,7 +181,7 @@ def token_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Allows the same as :func:`gcra`; for limits that change at run time."""
+    """Creates a rule that allows the same as :func:`gcra`, for limits that change at run time."""
     return _rate_rule(
         "token_bucket", "capacity", name, capacity, rate, period, on_error, local_share, prefetch
     )
@@ -190,7 +191,7 @@ def leaky_bucket(
     name: str, capacity: int, rate: int, period: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0,
 ) -> Rule:  # fmt: skip
-    """A queue: ``retry_after_ms`` of an allowed call is the wait before it acts."""
+    """Creates a queue: ``retry_after_ms`` of an allowed call is the time to wait before it acts."""
     return _rate_rule(
         "leaky_bucket", "capacity", name, capacity, rate, period, on_error, local_share
     )
@@ -213,7 +214,7 @@ def fixed(
     name: str, limit: int, window: Duration, *, aligned: bool = False,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Allows ``limit`` in each window, from the first call or ``aligned`` with the clock."""
+    """Creates a rule of ``limit`` per window, from the first call or ``aligned`` with the clock."""
     options = ("ALIGNED",) if aligned else ()
     return _window_rule("fixed", name, limit, window, options, on_error, local_share, prefetch)
 
@@ -222,7 +223,7 @@ def sliding(
     name: str, limit: int, window: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Allows about ``limit`` in any window, by two counters."""
+    """Creates a rule of about ``limit`` in any window, estimated from two counters."""
     return _window_rule("sliding", name, limit, window, (), on_error, local_share, prefetch)
 
 
@@ -230,7 +231,7 @@ def sliding_log(
     name: str, limit: int, window: Duration, *,
     on_error: OnError | None = None, local_share: float = 1.0, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """Never allows more than ``limit`` in any window."""
+    """Creates a rule that never allows more than ``limit`` in any window."""
     return _window_rule("sliding_log", name, limit, window, (), on_error, local_share, prefetch)
 
 
@@ -238,7 +239,7 @@ def backoff(
     name: str, attempts: int, base: Duration, max: Duration, forget: Duration, *,
     on_error: OnError | None = None,
 ) -> Rule:  # fmt: skip
-    """Allows ``attempts`` without a delay, then after ``base``, twice that, ... up to ``max``."""
+    """Creates a rule of ``attempts`` without delay, then ``base``, twice that, up to ``max``."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(attempts, "attempts", 10**6)
@@ -257,7 +258,7 @@ def quota(
     zone: str | None = None, start: int | None = None,
     on_error: OnError | None = None, prefetch: int | None = None,
 ) -> Rule:  # fmt: skip
-    """An allowance per calendar ``unit`` of a time zone."""
+    """Creates an allowance per calendar ``unit`` of a time zone."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(limit, "limit")
@@ -278,7 +279,7 @@ def quota(
 
 
 def lease(name: str, limit: int, ttl: Duration, *, on_error: OnError | None = None) -> Rule:
-    """Allows at most ``limit`` holders at once; a permit expires after ``ttl``."""
+    """Creates a rule of at most ``limit`` holders at once. A permit expires after ``ttl``."""
     failure, _ = _failure(on_error, 1.0, local=False)
     name = _named(name)
     _units(limit, "limit", 10**6)
@@ -291,7 +292,7 @@ def policy(
     name: str, *, default: Rule | None = None, variants: Sequence[str] = (),
     on_error: OnError | None = None, local_share: float = 1.0,
 ) -> Rule:  # fmt: skip
-    """A limit that the server stores by ``name``; ``default`` applies if it has none."""
+    """Creates a rule for the policy that the server stores as ``name``, or else for ``default``."""
     if default is not None and default.kind in ("lease", "policy"):
         raise InvalidArgument("default: expected a rule that is neither lease nor policy")
     local = default is not None and default.keeps_locally

@@ -18,16 +18,16 @@ from ._errors import Unavailable, Unsent, is_mistake
 
 
 class _Line:
-    """One connection, and the time-out of calls on it.
+    """One connection, and the timeout of its calls.
 
-    The kernel keeps the time where it can. Python's own time-outs add a system call before each
-    send and each receive, and with threads each of these is a switch.
+    Where possible, the kernel measures the timeout. Python's own timeouts add a system call before
+    each send and each receive, and with threads each such call is a thread switch.
     """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        # Not for TLS, nor for the sockets of gevent and eventlet: these wait by themselves and know
-        # only Python's time-outs.
+        # TLS sockets and those of gevent and eventlet wait by themselves, and know only Python's
+        # timeouts.
         plain = type(connection._sock).__module__ == "socket"
         self._in_kernel = plain and sys.platform != "win32"
         self._wait_us = 0
@@ -50,7 +50,7 @@ class _Line:
         if not self._in_kernel:
             self._connection._sock.settimeout(seconds)
             return
-        # Rounded to a millisecond, so that it is set once for many calls.
+        # Round to a millisecond, so that the option is set once for many calls.
         wait_us = max(1, round(seconds * 1000)) * 1000
         if wait_us != self._wait_us:
             value = struct.pack("ll", *divmod(wait_us, 1_000_000))
@@ -59,7 +59,7 @@ class _Line:
             self._wait_us = wait_us
 
     def usable(self) -> bool:
-        """Returns False if the other side closed the connection, or sent something unasked."""
+        """Returns False if the other side has closed the connection or sent unexpected data."""
         try:
             if not self._in_kernel:
                 return self.connected and not self._connection.can_read(0)
@@ -76,12 +76,12 @@ class _Line:
         return self._connection._sock is not None
 
     def close(self) -> None:
-        """Closes the connection; later calls use another one."""
+        """Closes the connection. Later calls use another one."""
         self._connection.disconnect()
 
 
 class _Waiter:
-    """A call that waits for a connection, or for the error of a failed dial."""
+    """A call that waits for a connection, or for the error of a failed attempt to open one."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -90,7 +90,7 @@ class _Waiter:
 
 
 class Sockets:
-    """The connections to one server, last used first; a call that finds none waits in a queue."""
+    """The connections to one server, last used first. Calls without a free one wait in a queue."""
 
     def __init__(self, make: Callable[[], Any], dial: Dial, most: int) -> None:
         self._make, self._dial, self._most = make, dial, min(most, MOST_SOCKETS)
@@ -98,7 +98,7 @@ class Sockets:
         _everyone.add(self)
 
     def begin(self) -> None:
-        """Resets to no connections, also after a fork: a child must not use its parent's."""
+        """Resets to no connections, also after a fork: a child must not use those of its parent."""
         self._lock = threading.Lock()
         self._idle: list[_Line] = []
         self._waiters: deque[_Waiter] = deque()
@@ -106,16 +106,17 @@ class Sockets:
         self._closed = False
 
     def call(self, args: tuple[str, ...], deadline: float, *, asking: bool = False) -> Any:
-        """Sends the call on one connection and reads its reply, by ``deadline``."""
+        """Sends the call on one connection, and reads its reply by ``deadline``."""
         line = self._take(deadline)
         try:
             if asking:
                 line.exchange(("ASKING",), deadline)
             reply = line.exchange(args, deadline)
         except self._dial.response_error as error:
-            # After an error reply the connection is in order. An error of the handshake is a failed
-            # dial. A connection to a server that cannot decide now is dropped, for example to a
-            # primary that has become a replica: the address may lead to another server by now.
+            # After an error reply the connection can be used again. An error of the handshake is a
+            # failed attempt to open it. A connection to a server that cannot decide now is dropped,
+            # for example to a primary that has become a replica: the address may lead to another
+            # server by now.
             if is_mistake(error):
                 self._give(line)
             else:
@@ -130,7 +131,7 @@ class Sockets:
     def _take(self, deadline: float) -> _Line:
         while True:
             with self._lock:
-                # A call after the end starts again.
+                # A call after ``close`` opens connections again.
                 self._closed = False
                 if not self._idle:
                     waiter = _Waiter()
@@ -159,21 +160,21 @@ class Sockets:
                 self._waiters.remove(waiter)
 
     def _dial_more(self, more: int = 0) -> None:
-        """Dials for the waiting calls; at least ``more`` in addition to dials under way.
+        """Opens connections for the waiting calls, at least ``more`` besides those being opened.
 
-        Called under the lock, as the next one.
+        Must be called under the lock, as the next method.
         """
         wanted = min(max(len(self._waiters), self._dialling + more), MOST_DIALS)
         while self._dialling < wanted and self._open + self._dialling < self._most:
             try:
                 threading.Thread(target=self._connect, daemon=True).start()
             except RuntimeError:
-                # No thread can start: the waiters use the connections that are given back.
+                # No thread can start: the waiters use connections that other calls return.
                 return
             self._dialling += 1
 
     def _offer(self, line: _Line) -> bool:
-        """Returns True if the connection is kept: after the end, only a waiter takes one."""
+        """Returns True if a waiter takes the connection or, before ``close``, it is stored."""
         if self._waiters:
             waiter = self._waiters.popleft()
             waiter.line = line
@@ -185,7 +186,7 @@ class Sockets:
         return True
 
     def _connect(self) -> None:
-        """Dials. A connection that comes late serves the next caller."""
+        """Opens a connection. A late connection serves the next caller."""
         line, failure = None, None
         try:
             connection = self._make()
@@ -200,7 +201,7 @@ class Sockets:
                 self._open += 1
                 kept = self._offer(line)
             elif self._open:
-                # If the server takes no more connections, the waiters use those that are open.
+                # If the server accepts no more connections, the waiters use those that are open.
                 return
             elif self._waiters:
                 waiter = self._waiters.popleft()
@@ -223,7 +224,7 @@ class Sockets:
             self._dial_more()
 
     def close(self) -> None:
-        """Closes idle connections; one in use or being dialled is closed when it comes back."""
+        """Closes idle connections. Others are closed when their call or their opening ends."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -252,7 +253,7 @@ class ServerTransport:
         self._sockets = Sockets(dial.to(None), dial, most)
 
     def node(self, key: str) -> Node:
-        """Returns None: there is only one node."""
+        """Returns None, because there is only one node."""
         return None
 
     def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:

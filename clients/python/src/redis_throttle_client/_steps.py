@@ -1,4 +1,4 @@
-"""The steps that a call waits for: see :mod:`._calls`."""
+"""The steps for which a call waits: see :mod:`._calls`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Send:
 
 @dataclass(slots=True)
 class Sleep:
-    """Waits for some seconds."""
+    """Waits for a number of seconds."""
 
     seconds: float
 
 
 @dataclass(slots=True)
 class Turn:
-    """Waits for the lock of a key, which is the outcome; None if it did not come in time."""
+    """Waits for the lock of a key. The outcome is the lock, or None if it was not free in time."""
 
     key: object
     timeout_s: float
@@ -37,7 +37,7 @@ class Turn:
 
 @dataclass(slots=True)
 class Start:
-    """Runs steps for all that wait for their end, even if the first caller gives up."""
+    """Runs steps whose end several callers wait for, even if the first caller gives up."""
 
     steps: Steps[None]
     ended: Any
@@ -45,7 +45,7 @@ class Start:
 
 @dataclass(slots=True)
 class Wait:
-    """Waits for the end of steps that were started, which takes no longer than a call."""
+    """Waits for the end of started steps, which take no longer than a call."""
 
     ended: Any
     timeout_s: float

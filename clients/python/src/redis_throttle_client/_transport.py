@@ -1,4 +1,4 @@
-"""Transports, which send the calls of a limiter, chosen by its client."""
+"""Transports, which send the calls of a limiter. The type of its client selects one."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ._sockets import ServerTransport
 
 
 class Transport(Protocol):
-    """Sends one call, once."""
+    """Sends each call once."""
 
     def node(self, key: str) -> Node:
-        """Returns the node that decides about a key."""
+        """Returns the node that has the key."""
 
     def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Returns the reply; raises a driver's error or Unavailable."""
+        """Returns the reply. Raises a driver's error or Unavailable."""
 
     def close(self) -> None:
         """Closes the sockets."""
 
 
 class AsyncTransport(Protocol):
-    """Sends one call, once, for asyncio."""
+    """Sends each call once, for asyncio."""
 
     def node(self, key: str) -> Node:
-        """Returns the node that decides about a key; None if it is not known yet."""
+        """Returns the node that has the key; None if it is not known yet."""
 
     async def call(self, node: Node, args: tuple[str, ...], timeout_s: float) -> Any:
-        """Returns the reply; raises a driver's error or Unavailable."""
+        """Returns the reply. Raises a driver's error or Unavailable."""
 
     async def close(self) -> None:
         """Closes the sockets."""
@@ -56,7 +56,7 @@ def transport(client: Any, timeout_s: float, most: int) -> Transport:
 
 
 def async_transport(client: Any, timeout_s: float, most: int) -> AsyncTransport:
-    """Returns the transport for a client of asyncio, which may itself be a transport."""
+    """Returns the transport for an asyncio client, which may itself be a transport."""
     if callable(getattr(client, "call", None)) and callable(getattr(client, "node", None)):
         made: AsyncTransport = client
         return made

@@ -25,20 +25,20 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 __all__ = ["RateLimitMiddleware"]
 
-# Names of request headers that this package has set; the client's own are removed.
+# The names of the request headers that this package controls; the client's values are removed.
 _CLEANED = "redis_throttle_client.cleaned"
 
 
 class RateLimitMiddleware:
-    """Checks each request before the application, all rules in one call.
+    """Checks each request before the application, with all rules in one call.
 
-    ``rules`` are rules, or pairs of a rule and its own key function; ``key`` is for the others, by
-    default the client's address. If a key function returns None or an empty text, the answer is a
-    400, or the rule ``anonymous`` applies to the client's address. ``skip`` returns true for
-    requests that are not limited. ``cost`` is the cost of a request. ``handler`` makes the answer
-    to a denial. ``tag`` returns the hash tag of several rules in a cluster. ``degraded_header`` is
-    a request header that is ``1`` for the application when ``on_error`` decided; the client's own
-    is removed.
+    ``rules`` are rules, or pairs of a rule and its own key function. ``key`` is the key function of
+    the other rules, by default the client's address. If a key function returns None or an empty
+    text, the rule ``anonymous`` applies to the client's address; without that rule the answer is
+    400. ``skip`` returns true for requests that are not limited. ``cost`` is the cost of a request.
+    ``handler`` returns the response to a denial. ``tag`` returns the hash tag of a request's keys,
+    which a cluster needs for several rules. ``degraded_header`` is a request header that is set to
+    ``1`` for the application when ``on_error`` decided; the client's own value is removed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RateLimitMiddleware:
         self._plan = Plan.of(rules, **options)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves the request, or answers the denial."""
+        """Calls the application, or sends the response to a denial."""
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
@@ -100,7 +100,7 @@ class RateLimitMiddleware:
         if decision is not None:
             state["rate_limit"] = decision
         else:
-            # If this one skips the request, the decision of an outer middleware stays.
+            # If this middleware skips the request, the decision of an outer one stays.
             state.setdefault("rate_limit", None)
         name = self._plan.degraded_header
         if name is None:
@@ -138,7 +138,7 @@ async def _value(value: Any) -> Any:
 
 
 async def _answer(scope: Scope, receive: Receive, send: Send, response: Response) -> None:
-    """Sends the whole response; refuses a websocket before it is accepted."""
+    """Sends the complete response. Refuses a websocket before it is accepted."""
     prefix = "http"
     if scope["type"] == "websocket":
         await receive()

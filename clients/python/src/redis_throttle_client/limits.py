@@ -6,10 +6,10 @@ Importing this module registers the storage ``redis-throttle://`` (``redis-throt
     import redis_throttle_client.limits
     Limiter(get_remote_address, storage_uri="redis-throttle://localhost:7777", strategy="gcra")
 
-"10 per minute" is then a burst of 10 that comes back at 10 a minute; a denial takes nothing.
-``fixed-window`` works as with every storage, and counts denied calls too. The moving and the
-sliding window are refused when the limiter is made. ``on_error="raise"``, the default here, lets
-the framework handle a server that is away; the other values work as everywhere.
+"10 per minute" is then a burst of 10 that refills at 10 a minute. A denial takes nothing.
+``fixed-window`` works as with every storage, and counts denied calls too. The moving window and the
+sliding window are rejected when the limiter is created. With ``on_error="raise"``, the default
+here, the framework handles an unavailable server. The other values work as in a limiter.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NAMES = ("counts", "limits")
 class ThrottleStorage(Storage):
     """Counts on the server.
 
-    Options: ``client``, a client of redis-py or valkey-py in place of the URI's server;
-    ``limiter``, a whole :class:`Limiter`; ``on_error``. The others are the limiter's.
+    The options are ``client``, a client of redis-py or valkey-py to use instead of the URI;
+    ``limiter``, a complete :class:`Limiter`; ``on_error``; and those of a limiter.
     """
 
     STORAGE_SCHEME = ["redis-throttle", "redis-throttles", "redis-throttle+unix"]  # noqa: RUF012
@@ -64,16 +64,16 @@ class ThrottleStorage(Storage):
 
     @property
     def base_exceptions(self) -> type[Exception]:
-        """Base class of the errors that the storage raises."""
+        """The base class of the errors that the storage raises."""
         return ThrottleError
 
     def gcra(self, item: RateLimitItem) -> Rule:
-        """Returns the rule for an item of ``limits``."""
+        """Returns the rule for an item of the library ``limits``."""
         on_error: OnError = "deny" if self.on_error == "raise" else self.on_error
         return gcra("limits", item.amount, item.amount, item.get_expiry(), on_error=on_error)
 
     def answered(self, decision: Decision) -> Decision:
-        """Returns the decision, or raises if the framework handles a server that is away."""
+        """Returns the decision. Raises if it is degraded and the framework handles such calls."""
         if decision.degraded and self.on_error == "raise":
             raise Unavailable(f"no answer from the server for the rule {decision.rule}")
         return decision
@@ -84,19 +84,19 @@ class ThrottleStorage(Storage):
         return MAX_UNITS - counted.remaining
 
     def get(self, key: str) -> int:
-        """Returns the count of the open window."""
+        """Returns the count of the current window."""
         rule = fixed("counts", MAX_UNITS, _LONGEST, on_error="deny")
         decision = self.answered(self.limiter.peek(rule, key, 0))
         return 0 if decision.degraded else MAX_UNITS - decision.remaining
 
     def get_expiry(self, key: str) -> float:
-        """Returns the Unix time at which the window ends, which is when its key expires."""
+        """Returns the Unix time at which the window ends, when its key expires."""
         name = self.limiter._calls.keys.key("counts", key)
         left_ms = self.limiter._ask(("PTTL", name))
         return time.time() + (max(0, left_ms) / 1000 if isinstance(left_ms, int) else 0)
 
     def check(self) -> bool:
-        """Returns True if the server answers, with one of its back ends."""
+        """Returns True if the server answers through a back end."""
         try:
             self.limiter.ready()
         except ThrottleError:
@@ -104,7 +104,7 @@ class ThrottleStorage(Storage):
         return True
 
     def reset(self) -> int | None:
-        """Resets all keys; returns how many. For tests: it looks at every key of the server."""
+        """Resets all keys, and returns their number. For tests: it scans all keys of the server."""
         if self.limiter._transport.node("") is not None:
             raise NotImplementedError("reset: a cluster has no list of all keys")
         prefix = self.limiter._calls.options.prefix
@@ -124,7 +124,7 @@ class ThrottleStorage(Storage):
         return count
 
     def clear(self, key: str) -> None:
-        """Resets the key, under both strategies."""
+        """Resets the key under both strategies."""
         for rule in _NAMES:
             self._forget(self.limiter._calls.keys.key(rule, key))
 
@@ -133,7 +133,7 @@ class ThrottleStorage(Storage):
 
 
 class GCRARateLimiter(RateLimiter):
-    """The strategy ``gcra``: a burst, then an even rate; a denied call takes nothing."""
+    """The strategy ``gcra``: a burst, then an even rate. A denied call takes nothing."""
 
     storage: ThrottleStorage
 
@@ -143,7 +143,7 @@ class GCRARateLimiter(RateLimiter):
         super().__init__(storage)
 
     def hit(self, item: RateLimitItem, *identifiers: str, cost: int = 1) -> bool:
-        """Takes ``cost``; returns True if it was allowed."""
+        """Takes ``cost``. Returns True if the call was allowed."""
         key, rule = item.key_for(*identifiers), self.storage.gcra(item)
         return self.storage.answered(self.storage.limiter.check(rule, key, cost)).allowed
 
@@ -152,7 +152,7 @@ class GCRARateLimiter(RateLimiter):
         return self._peek(item, identifiers, cost).allowed
 
     def get_window_stats(self, item: RateLimitItem, *identifiers: str) -> WindowStats:
-        """Returns the units left, and when one is, if there is none, else when all are."""
+        """Returns the units left, and the time of the full reset or, if none is left, the retry."""
         status = self._peek(item, identifiers, 1)
         after_ms = status.reset_after_ms if status.allowed else status.retry_after_ms
         status = self._peek(item, identifiers, 0)

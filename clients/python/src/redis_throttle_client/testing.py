@@ -1,4 +1,4 @@
-"""A server in this process, for the tests of an application: no socket, and a clock to move.
+"""A fake server in this process, for the tests of an application, with a clock to advance.
 
     server = FakeServer()
     limiter = server.limiter()            # or server.async_limiter()
@@ -6,9 +6,9 @@
     server.advance(6)
     server.fail("timeout")                # or "OOM ...", "WRONGTYPE ..."; server.recover()
 
-It decides as the module does for the rules of rates and windows (a sliding window as a log) and for
-leases. A quota is 30 days; a backoff has its free attempts and then ``max``. To test more of those
-two, use a real server with a frozen clock.
+For rules of rates and windows (a sliding window as a log) and for leases it decides as the module
+does. A quota is 30 days; a backoff has its attempts without delay and then always waits ``max``. To
+test more of these two, use a real server with a frozen clock.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MONTH_US = 30 * 86_400 * 1_000_000
 
 
 class FakeServer:
-    """Keeps states as a server does; ``calls`` has the arguments of every call received."""
+    """Stores state as a server does. ``calls`` has the arguments of every call received."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, ...]] = []
@@ -39,15 +39,15 @@ class FakeServer:
         self._failure: Exception | None = None
 
     def now(self) -> float:
-        """Returns the clock, in seconds; limiters made here run on it."""
+        """Returns the time of the clock, in seconds. The limiters of this server use it."""
         return self._now_us / 1_000_000
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock."""
+        """Advances the clock."""
         self._now_us += round(seconds * 1_000_000)
 
     def fail(self, reply: str = "timeout") -> None:
-        """Stops answering (``timeout``), or answers every call with this error reply."""
+        """Gives no answer from now on (``timeout``), or answers each call with this error reply."""
         if reply == "timeout":
             self._failure = Unavailable("no answer in time")
         elif reply.split(" ", 1)[0] in PASSING:
@@ -110,12 +110,12 @@ class FakeServer:
             if not peek:
                 rows = [self._rule(key, words) for key, words in asked]
             at = min(range(len(rows)), key=lambda at: _calls_left(rows[at], asked[at][1]))
-        # If allowed, the wait is that of the bucket with the longest one.
+        # In an allowed call, the wait is the longest one of its leaky buckets.
         retry = rows[at][3] if denied else max(row[3] for row in rows)
         return [*rows[at][:3], retry, rows[at][4], at + 1, *rows]
 
     def _standing(self, key: str, words: list[str]) -> _REPLY:
-        """Returns fields 3 to 5 of a rule that would allow, while another one denies."""
+        """Returns fields 3 to 5 of a rule that allows a call which another rule denies."""
         if words[0].upper() != "LEASE":
             status = self._rule(key, _without_cost(words), peek=True)
             return [status[2], 0, status[4]]
@@ -171,7 +171,7 @@ def _cost(words: list[str]) -> int:
 
 
 def _calls_left(row: _REPLY, words: list[str]) -> tuple[float, int]:
-    """Returns the order of rules by which the first to run out decides."""
+    """Returns the sort key of a row: the rule with the fewest calls left decides."""
     cost = _cost(words)
     return (row[2] // cost if cost else math.inf, row[2])
 

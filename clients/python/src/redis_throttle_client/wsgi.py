@@ -24,12 +24,12 @@ App = Callable[[Environ, StartResponse], Iterable[bytes]]
 __all__ = ["RateLimitMiddleware"]
 
 _DECISION = "redis_throttle_client.decision"
-# Names of request headers that this package has set; the client's own are removed.
+# The names of the request headers that this package controls; the client's values are removed.
 _CLEANED = "redis_throttle_client.cleaned"
 
 
 class RateLimitMiddleware:
-    """Checks each request before the application; the options are those of the ASGI middleware."""
+    """Checks each request before the application. Has the options of the ASGI middleware."""
 
     def __init__(
         self, app: App, *, limiter: Limiter, rules: RulesArgument,
@@ -41,7 +41,7 @@ class RateLimitMiddleware:
         self._plan = Plan.of(rules, **options)
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Serves the request, or answers the denial."""
+        """Calls the application, or returns the response to a denial."""
         plan = self._plan
         request = self._request(environ)
         if plan.skip is not None and plan.skip(request):
@@ -50,7 +50,7 @@ class RateLimitMiddleware:
         if decision is None or not decision.allowed:
             answer = plan.denial(request, decision)
             start_response(_status(answer.status), list(answer.headers.items()))
-            # Frameworks drop the body of an answer to HEAD; some servers do not.
+            # Frameworks drop the body of an answer to HEAD, but some servers do not.
             return [] if request.method == "HEAD" else [answer.body]
         return self._serve(environ, start_response, decision, leases)
 
@@ -98,7 +98,7 @@ class RateLimitMiddleware:
         if decision is not None:
             environ[_DECISION] = decision
         else:
-            # If this one skips the request, the decision of an outer middleware stays.
+            # If this middleware skips the request, the decision of an outer one stays.
             environ.setdefault(_DECISION, None)
         name = self._plan.degraded_header
         if name is not None:
@@ -127,7 +127,7 @@ def _release(leases: Iterable[Lease]) -> None:
 
 
 class _Body:
-    """The application's body. Servers close it at the end, also if the client disconnects."""
+    """The body of the application. Servers close it at the end, also if the client disconnects."""
 
     def __init__(self, body: Iterable[bytes], leases: list[Lease]) -> None:
         self._body, self._leases = body, leases
