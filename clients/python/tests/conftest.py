@@ -1,4 +1,4 @@
-"""Real servers, with the module and without, started and stopped here; skipped if there is none."""
+"""Starts and stops real servers, with the module and without. Tests skip if there is no server."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ import redis
 ROOT = Path(__file__).parents[3]
 MODULE = Path(os.environ.get("RL_MODULE", ROOT / "target/release/libredis_throttle.so"))
 START_US = 1_700_000_000_000_000
-# The server options by back end: with the module; without it, for the library of functions; without
-# it and without functions.
+# The server options of each back end: with the module; without it, for the function library;
+# without the module and without functions.
 SERVERS: dict[str, list[str]] = {
     "module": ["--loadmodule", str(MODULE), "--rl.debug-commands", "yes"],
     "functions": [],
@@ -36,7 +36,7 @@ UNITS_US = {"ms": 1000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000}
 
 
 def binary() -> str | None:
-    """Returns the server's program: named, fetched or installed."""
+    """Returns the path of the server program: named, fetched or installed."""
     named = os.environ.get("RL_SERVER")
     if named:
         return named
@@ -47,7 +47,7 @@ def binary() -> str | None:
 
 
 def free_port() -> int:
-    """Returns a free port below 55,000: a cluster's second port is 10,000 above."""
+    """Returns a free port below 55,000, because a cluster's bus uses the port 10,000 above."""
     while True:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
@@ -58,7 +58,7 @@ def free_port() -> int:
 
 @cache
 def clock_library() -> str:
-    """Builds a library that shows a server without the module a chosen time: see its source."""
+    """Builds the library that gives a server without the module the time of a test."""
     made = Path(tempfile.mkdtemp(prefix="rl-py-clock-")) / "clock.so"
     atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
     source = ROOT / "tests/functions/clock.c"
@@ -94,7 +94,7 @@ class Server:
         until(self._up)
 
     def _show(self, us: int) -> None:
-        """Sets the time of a server without the module; 0 is the real one."""
+        """Sets the time that a server without the module reads; 0 is the real time."""
         self._shown_us = us
         with self._clock.open("r+b" if self._clock.exists() else "wb") as file:
             file.write(struct.pack("=q", us))
@@ -115,14 +115,14 @@ class Server:
             return client.execute_command(*args)
 
     def counted(self, rule: str = "gcra") -> int:
-        """Returns the number of decisions; without the module of those that took something."""
+        """Returns the number of decisions; without the module, of those that took units."""
         if self.backend != "module":
             return self.calls("set")
         info = self.command("INFO", "rl")
         return int(info[f"rl_{rule}_allowed"]) + int(info[f"rl_{rule}_denied"])
 
     def calls(self, command: str) -> int:
-        """Returns the number of calls of a command, also by a function or a script."""
+        """Returns the number of calls of a command, including those by a function or a script."""
         stats = self.command("INFO", "commandstats")
         return int(stats.get(f"cmdstat_{command}", {"calls": 0})["calls"])
 

@@ -1,4 +1,4 @@
-"""Slow servers without a socket, to test what happens while a call is under way."""
+"""Fake servers that answer late, for tests of calls in flight."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENT: Any = {"timeout_ms": 60_000}
 
 
 class Held(FakeServer):
-    """Decides at once. On hold, its answers come later, except those to ``passing`` calls."""
+    """Decides at once. On hold, it delays the answers, except those to ``passing`` commands."""
 
     def __init__(self, *passing: str) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def ended(threads: list[threading.Thread]) -> None:
 
 
 class Loop(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer when all tasks wait."""
+    """An event loop whose clock jumps to the next timer when all tasks are waiting."""
 
     def __init__(self) -> None:
         selector = selectors.DefaultSelector()
@@ -82,7 +82,7 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Far(FakeServer):
-    """A server for asyncio with a round trip of ``ms``."""
+    """A fake server for asyncio with a round trip of ``ms``."""
 
     def __init__(self, ms: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Tests the search for a back end under many calls, clusters, restarts and other clients."""
+"""Tests the search for a back end: concurrent calls, clusters, restarts and other clients."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def loads(server: Server) -> int:
 
 
 def together(limiter: Limiter, subjects: list[str]) -> list[Decision]:
-    """Runs one thread for each subject, all started together."""
+    """Runs one thread per subject. All threads start together."""
     ready = threading.Barrier(len(subjects))
 
     def check(subject: str) -> Decision:
@@ -101,7 +101,7 @@ async def test_many_tasks_share_one_search(bare: Server, wanted: Any) -> None:
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_an_abandoned_search_is_left_to_the_next_call(bare: Server) -> None:
+async def test_the_next_call_continues_an_abandoned_search(bare: Server) -> None:
     async with AsyncLimiter(redis.asyncio.Redis(port=bare.port), **PATIENT) as limiter:
         for turns in range(1, 30, 4):
             task = asyncio.ensure_future(limiter.check(MANY, "42"))
@@ -113,13 +113,15 @@ async def test_an_abandoned_search_is_left_to_the_next_call(bare: Server) -> Non
         assert (await limiter.check(MANY, "43")).remaining == 999
 
 
-# While the driver reads the map of a cluster, it may leak connections.
+# The driver may leak connections while it reads the map of a cluster.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_many_calls_on_all_nodes_of_a_cluster_are_decided(cluster: list[Server]) -> None:
-    """Another node may have refused the call of a waiter that finds the search done."""
+async def test_concurrent_calls_to_all_nodes_of_a_cluster_find_the_back_end(
+    cluster: list[Server]
+) -> None:
+    """A waiter may reuse a search although its own call was refused by another node."""
     wanted = cluster[0].backend
     subjects = [f"h{at}" for at in range(HERD)]
     client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
@@ -145,13 +147,13 @@ async def test_many_calls_on_all_nodes_of_a_cluster_are_decided(cluster: list[Se
     client.close()
 
 
-# While the driver reads the map of a cluster, it may leak connections.
+# The driver may leak connections while it reads the map of a cluster.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.live
 @pytest.mark.anyio
 async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) -> None:
-    """Before the driver knows the map of the cluster, the limiter does not know the key's node."""
+    """The limiter does not know the key's node until the driver knows the cluster's map."""
     if cluster[0].backend != "functions":
         pytest.skip("only with functions")
     for subject in ("1", "2", "3", "4", "5"):
@@ -174,7 +176,7 @@ async def test_a_newer_library_on_another_node_is_kept(cluster: list[Server]) ->
 
 
 class Cutting:
-    """A proxy to a server that cuts some connections together with the answer to a call."""
+    """A proxy that closes some connections instead of forwarding the answer to a call."""
 
     def __init__(self, server: Server) -> None:
         self._to, self._random = server.port, random.Random(7)
@@ -216,7 +218,7 @@ class Cutting:
 @pytest.mark.anyio
 @pytest.mark.parametrize("wanted", ["auto", "script"])
 async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: Any) -> None:
-    """Each call counts once at most, and the back end is found again each time."""
+    """Each call counts at most once, and the limiter finds the back end again each time."""
     options: Any = {"breaker_failures": 1_000_000, "backend": wanted, **PATIENT}
     with contextlib.closing(Cutting(bare)) as way:
         limiter = Limiter(redis.Redis(port=way.port), **options)
@@ -243,7 +245,7 @@ async def test_a_call_with_a_lost_answer_is_not_repeated(bare: Server, wanted: A
 
 
 class Far(Script):
-    """Answers late within the 100 ms of a call; the calls still take effect."""
+    """Answers late, within the 100 ms of a call. The calls still take effect."""
 
     def __init__(self, takes_s: float, *answers: Any) -> None:
         super().__init__(*answers)
@@ -276,7 +278,7 @@ class Far(Script):
         ),
     ],
 )  # fmt: skip
-def test_a_search_continues_where_the_last_one_ended(
+def test_a_search_continues_where_the_previous_one_stopped(
     takes_s: float, answers: list[Any], sent: list[str]
 ) -> None:
     far = Far(takes_s, *answers)
@@ -316,8 +318,8 @@ def own() -> Iterator[Server]:
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_a_restart_with_the_module_is_noticed(own: Server) -> None:
-    """The library comes back with the data, so no call is refused."""
+async def test_the_module_is_used_after_the_server_restarts_with_it(own: Server) -> None:
+    """The server restores the library with its data, so no call fails for lack of it."""
     options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
     limiter = Limiter(own.client(), **options)
     waiting = AsyncLimiter(redis.asyncio.Redis(port=own.port), **options)

@@ -1,4 +1,4 @@
-"""Tests the module, the functions and the script: the back end found, and the cost of the calls."""
+"""Tests the module, the functions and the script: the back end found, and the calls needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RULE = ("key", "GCRA", "6", "10", "60")
 
 
 def replaced(text: str, version: str) -> str:
-    """Returns the library with another version."""
+    """Returns the library with a different version."""
     made = re.sub(r"(?m)^local VERSION = '[^']+'", f"local VERSION = '{version}'", text)
     assert made != text
     return made
@@ -50,14 +50,14 @@ def replaced(text: str, version: str) -> str:
         ("redis_throttle_script.lua", _backends.script),
     ],
 )
-def test_the_packed_library_is_that_of_the_repository(name: str, read: Any) -> None:
+def test_the_bundled_library_matches_the_repository(name: str, read: Any) -> None:
     """To update: ``cp functions/*.lua clients/python/src/redis_throttle_client/``."""
     packed = ROOT / "clients/python/src/redis_throttle_client" / name
     assert packed.read_bytes() == (ROOT / "functions" / name).read_bytes()
     assert read().encode() == packed.read_bytes()
 
 
-def test_packed_files_have_their_name_and_version() -> None:
+def test_bundled_files_have_their_name_and_version() -> None:
     text = (ROOT / "functions/redis_throttle_script.lua").read_bytes()
     assert _backends.script_sha() == hashlib.sha1(text).hexdigest()
     assert f"local VERSION = '{'.'.join(map(str, _backends.bundled_version()))}'" in (
@@ -93,7 +93,7 @@ def test_a_call_is_written_for_each_back_end() -> None:
         ("unknown command 'FCALL', with args beginning with: 'rl_gcra' ", "FCALL", True),
         ("Function not found", "FCALL_RO", True),
         ("NOSCRIPT No matching script. Please use EVAL.", "EVALSHA", True),
-        # Errors of a command in the script, of another command, and of calls that may have run.
+        # Errors of a command inside the script, of another command, and of calls that may have run.
         ("Unknown Redis command called from script script: f00", "EVALSHA", False),
         ("unknown command of redis-throttle: see docs/without-the-module.md", "FCALL", False),
         ("unknown command 'GET', with args beginning with: 'k' ", "FCALL", False),
@@ -105,11 +105,13 @@ def test_a_call_is_written_for_each_back_end() -> None:
         ("no answer in time", "FCALL", False),
     ],
 )
-def test_unexecuted_knows_its_errors(text: str, sent: str, proves: bool) -> None:
+def test_unexecuted_is_true_only_for_errors_of_calls_that_did_not_run(
+    text: str, sent: str, proves: bool
+) -> None:
     assert _backends.unexecuted(redis.ResponseError(text), (sent, "k")) is proves
 
 
-def test_an_unknown_back_end_is_refused() -> None:
+def test_an_unknown_back_end_is_rejected() -> None:
     for wrong in ("lua", None, 1):
         with pytest.raises(InvalidArgument, match=r"^backend: "):
             Limiter(redis.Redis(), backend=wrong)  # type: ignore[arg-type]
@@ -119,7 +121,7 @@ def test_an_unknown_back_end_is_refused() -> None:
 
 
 class Script:
-    """A transport that gives the listed answers and records the calls."""
+    """A transport that returns the given answers in turn, and records the calls."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.sent = list(answers), list[str]()
@@ -162,7 +164,7 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
         ("auto", [NO_MODULE, b"9.0.0", ALLOWED], [ASK, VERSION, CALL]),
         ("auto", [NO_MODULE, b"0.1.9", b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
         ("auto", [NO_MODULE, NO_FUNCTION, b"ok", ALLOWED], [ASK, VERSION, LOAD, CALL]),
-        # Another client loads its library at the same moment, a newer or an older one.
+        # Another client loads its library at the same moment: a newer or an older one.
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, EXISTS, b"9.0.0", ALLOWED],
@@ -184,13 +186,13 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
             [NO_MODULE, NO_FUNCTION, NOPERM, b"0.2.0", ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
-        # A replica, which is only peeked.
+        # A replica, which the test only peeks.
         (
             "auto",
             [NO_MODULE, NO_FUNCTION, READONLY, b"0.2.0", ALLOWED],
             [ASK, VERSION, LOAD, EVALSHA, EVALSHA],
         ),
-        # A foreign library: with the same name, or with a function of the same name.
+        # A foreign library: it has the same name, or has a function of the same name.
         (
             "auto",
             [NO_MODULE, *[NO_FUNCTION, EXISTS] * 3, b"0.2.0", ALLOWED],
@@ -208,7 +210,9 @@ CALL, EVALSHA, EVAL, PROBE = "FCALL rl_gcra", "EVALSHA", "EVAL", "RL.PEEK"
         ("module", [ALLOWED], [ASK]),
     ],
 )
-def test_the_search_sends_its_calls(backend: Any, answers: list[Any], sent: list[str]) -> None:
+def test_the_search_sends_the_expected_commands(
+    backend: Any, answers: list[Any], sent: list[str]
+) -> None:
     script = Script(*answers)
     limiter = Limiter(script, backend=backend)
     assert limiter.check(API, "42").source == "server"
@@ -222,7 +226,7 @@ def test_the_search_sends_its_calls(backend: Any, answers: list[Any], sent: list
     [
         ("module", [NO_MODULE], [ASK]),
         ("auto", [NOPERM], [ASK]),
-        # The back end goes missing each time: one more search, and no further one.
+        # The back end is missing again after each search: a second search, then the error.
         (
             "auto",
             [NO_MODULE, b"0.2.0", NO_FUNCTION, NO_PROBE, b"0.2.0", NO_FUNCTION],
@@ -233,7 +237,7 @@ def test_the_search_sends_its_calls(backend: Any, answers: list[Any], sent: list
         ("functions", [NO_FUNCTION, NOPERM], [VERSION, LOAD]),
         ("functions", [NO_FUNCTION, *[EXISTS, NO_FUNCTION] * 2, EXISTS], [VERSION, LOAD] * 3),
         ("script", [NO_SCRIPT, *[b"0.2.0", NO_SCRIPT] * 2], [EVALSHA, *[EVAL, EVALSHA] * 2]),
-        # An unauthenticated client gets the error; a long text would end the connection.
+        # An unauthenticated client gets the error before the long script text is sent.
         ("auto", [NOAUTH], [ASK]),
         ("auto", [NO_MODULE, NOAUTH], [ASK, VERSION]),
         ("auto", [NO_MODULE, NO_FCALL, NOAUTH], [ASK, VERSION, EVALSHA]),
@@ -241,7 +245,9 @@ def test_the_search_sends_its_calls(backend: Any, answers: list[Any], sent: list
         ("script", [NOPERM], [EVALSHA]),
     ],
 )
-def test_a_mistake_ends_the_search(backend: Any, answers: list[Any], sent: list[str]) -> None:
+def test_a_rejected_command_ends_the_search(
+    backend: Any, answers: list[Any], sent: list[str]
+) -> None:
     script = Script(*answers)
     limiter = Limiter(script, backend=backend)
     with pytest.raises(CommandRejected):
@@ -255,7 +261,7 @@ def test_a_mistake_ends_the_search(backend: Any, answers: list[Any], sent: list[
     "passing",
     [LOST, redis.TimeoutError("late"), redis.ResponseError("OOM command not allowed")],
 )
-def test_without_an_answer_nothing_is_repeated(passing: Exception, steps: int) -> None:
+def test_a_command_without_an_answer_is_not_repeated(passing: Exception, steps: int) -> None:
     answers = [NO_MODULE, NO_FUNCTION, b"ok"][:steps]
     script = Script(*answers, passing)
     limiter = Limiter(script)
@@ -270,8 +276,8 @@ def test_commands_of_every_server_start_no_search() -> None:
     assert script.sent == ["DEL"]
 
 
-def test_a_choice_is_remembered_until_it_fails() -> None:
-    """After a flush, on a server with the module, and on one that takes only scripts."""
+def test_the_back_end_is_remembered_until_it_fails() -> None:
+    """Flushes the library, then adds the module, then allows only scripts."""
     script = Script(
         NO_MODULE, b"0.2.0", ALLOWED, ALLOWED,
         NO_FUNCTION, NO_PROBE, NO_FUNCTION, b"ok", ALLOWED,
@@ -295,7 +301,7 @@ def test_a_choice_is_remembered_until_it_fails() -> None:
 
 
 def replies(server: Server, call: tuple[str, ...]) -> Any:
-    """Returns the first reply to a new limiter on an empty server."""
+    """Returns the reply to the first call of a new limiter on an empty server."""
     server.command("FLUSHALL")
     with Limiter(server.client(), **PATIENT) as limiter:
         try:
@@ -310,7 +316,7 @@ MODULE_ONLY = ("QUOTA", "USE")
 
 @pytest.mark.live
 @pytest.mark.parametrize("section", ["calls", "calls_all"])
-def test_the_shared_table_has_the_same_replies(
+def test_every_back_end_has_the_same_replies_to_the_shared_cases(
     server: Server, shared_server: Server, section: str
 ) -> None:
     for case in CASES[section]:
@@ -340,7 +346,7 @@ async def test_ready_returns_the_back_end(server: Server) -> None:
     async with AsyncLimiter(redis.asyncio.Redis(port=server.port), **PATIENT) as waiting:
         assert await waiting.ready() == server.backend
     every: Any = list(SERVERS)
-    # A server with one back end also has those after it.
+    # A server with one back end also has the back ends that follow it in the order.
     there = every[every.index(server.backend) :]
     for name in there:
         server.flush()
@@ -356,7 +362,7 @@ async def test_ready_returns_the_back_end(server: Server) -> None:
 
 @pytest.mark.live
 @pytest.mark.anyio
-async def test_a_flush_counts_nothing_twice(server: Server) -> None:
+async def test_a_call_after_a_flush_is_counted_once(server: Server) -> None:
     with Limiter(server.client(), **PATIENT) as limiter:
         async with AsyncLimiter(redis.asyncio.Redis(port=server.port), **PATIENT) as waiting:
             found = []
@@ -373,7 +379,7 @@ async def test_a_flush_counts_nothing_twice(server: Server) -> None:
 @pytest.mark.live
 @pytest.mark.parametrize(("there", "kept"), [("0.0.9", False), ("99.0.0", True)])
 @pytest.mark.parametrize("wanted", ["auto", "functions"])
-def test_an_older_library_is_replaced_and_a_newer_one_kept(
+def test_an_older_library_is_replaced_and_a_newer_one_is_kept(
     bare: Server, there: str, kept: bool, wanted: Any
 ) -> None:
     bare.command("FUNCTION", "LOAD", replaced(_backends.library(), there))
@@ -384,7 +390,7 @@ def test_an_older_library_is_replaced_and_a_newer_one_kept(
 
 
 @pytest.mark.live
-def test_a_decision_is_one_call_once_the_back_end_is_known(server: Server) -> None:
+def test_a_decision_takes_one_command_after_the_search(server: Server) -> None:
     with Limiter(server.client(), **PATIENT) as limiter:
         limiter.check(API, "42")
         limiter.check(API, "42")
@@ -400,7 +406,7 @@ def test_a_decision_is_one_call_once_the_back_end_is_known(server: Server) -> No
 
 
 @pytest.mark.live
-def test_a_user_without_rights_gets_no_other_back_end(shared_server: Server) -> None:
+def test_a_user_who_may_not_call_the_module_gets_no_other_back_end(shared_server: Server) -> None:
     user = "ACL", "SETUSER", "app", "reset", "on", "nopass", "~*", "+@all"
     shared_server.command(*user, "-rl.gcra")
     client = shared_server.client(username="app", password="x")
@@ -426,7 +432,9 @@ COMMANDS = (
         (["evalsha", "eval"], "script"),
     ],
 )
-def test_the_rights_of_the_page_are_enough(bare: Server, rights: list[str], found: str) -> None:
+def test_the_permissions_named_on_the_page_are_sufficient(
+    bare: Server, rights: list[str], found: str
+) -> None:
     user = "ACL", "SETUSER", "app", "reset", "on", "nopass", "~rl:*"
     bare.command(*user, *[f"+{name}" for name in [*rights, *COMMANDS.split()]])
     with Limiter(bare.client(username="app", password="x"), **PATIENT) as limiter:
@@ -441,7 +449,7 @@ def test_the_rights_of_the_page_are_enough(bare: Server, rights: list[str], foun
 
 
 @pytest.mark.live
-def test_commands_of_the_module_alone_are_refused(bare: Server) -> None:
+def test_commands_that_need_the_module_are_rejected_without_it(bare: Server) -> None:
     with Limiter(bare.client(), **PATIENT) as limiter:
         for rule in (quota("month", 10, "month"), policy("search", default=API)):
             with pytest.raises(CommandRejected, match="needs the redis-throttle module"):

@@ -1,4 +1,4 @@
-"""Tests that the Python bench answers the jobs of `make bench-clients`."""
+"""Tests that the Python benchmark answers the jobs of `make bench-clients`."""
 
 from __future__ import annotations
 
@@ -59,5 +59,6 @@ def test_every_job_is_answered(shared_server: Server, mode: list[str]) -> None:
     assert flood["allowed"] == 5
     assert flood["denied"] > 0
     reached = shared_server.counted("fixed") - before
-    # Five calls and the first denials of the flood; a tenth of the hot key, and a grant per caller.
+    # All calls of `check`; five allowed calls and the first denials of the flood; of the hot key
+    # one fetch for ten calls, and one for each of the four callers.
     assert reached <= check["calls"] + 5 + 4 + hot["calls"] / 10 + 4

@@ -1,4 +1,4 @@
-"""Tests what happens during a call under way: a forget, a close, a probe."""
+"""Tests events during a call in flight: a forget, a close, a probe."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def use_up(limiter: Limiter) -> None:
         limiter.check(API, "42")
 
 
-def test_a_forgotten_denial_does_not_come_back_with_a_call_under_way() -> None:
+def test_a_denial_that_arrives_after_a_forget_is_not_cached() -> None:
     server = Held("DEL")
     limiter = server.threads(denial_cache=9)
     use_up(limiter)
@@ -47,11 +47,11 @@ def test_a_forgotten_denial_does_not_come_back_with_a_call_under_way() -> None:
 
 
 @pytest.mark.parametrize("verb", ["forget", "refund", "charge"])
-def test_a_forgotten_denial_does_not_come_back_with_an_older_answer(verb: str) -> None:
+def test_a_denial_that_arrives_during_a_forget_refund_or_charge_is_not_cached(verb: str) -> None:
     class Late(Held):
         def reply(self, args: tuple[str, ...]) -> Any:
             if args[0] in ("DEL", "RL.REFUND", "RL.CHARGE"):
-                # A denial arrives while the call is on its way to the server.
+                # A denial arrives while this call is on its way to the server.
                 limiter.check(API, "42")
             return super().reply(args)
 
@@ -63,7 +63,7 @@ def test_a_forgotten_denial_does_not_come_back_with_an_older_answer(verb: str) -
 
 
 @pytest.mark.parametrize("verb", ["refund", "charge"])
-def test_a_refund_or_charge_here_drops_a_denial_under_way(verb: str) -> None:
+def test_a_denial_that_arrives_after_a_refund_or_charge_is_not_cached(verb: str) -> None:
     server = Held("RL.REFUND", "RL.CHARGE")
     limiter = server.threads(denial_cache=9)
     use_up(limiter)
@@ -77,7 +77,7 @@ def test_a_refund_or_charge_here_drops_a_denial_under_way(verb: str) -> None:
     assert (after.source, after.allowed) == ("server", verb == "refund")
 
 
-def test_forgetting_another_key_keeps_a_denial() -> None:
+def test_a_forget_of_another_key_does_not_drop_a_pending_denial() -> None:
     server = Held("DEL")
     limiter = server.threads(denial_cache=9)
     use_up(limiter)
@@ -94,11 +94,11 @@ def test_forgetting_another_key_keeps_a_denial() -> None:
 
 
 def meets(subject: str, args: tuple[str, ...]) -> bool:
-    """Returns True if the key shares a slot with a word of the call. That varies by run."""
+    """Returns True if the key shares a counter with a word of the call, which varies by run."""
     return hash(f"rl:api:{subject}") % 1024 in {hash(word) % 1024 for word in args}
 
 
-def test_forgotten_permits_do_not_come_back_with_a_fetch_under_way() -> None:
+def test_permits_that_arrive_after_a_forget_are_dropped() -> None:
     server = Held("DEL")
     limiter = server.threads()
     server.hold()
@@ -107,11 +107,11 @@ def test_forgotten_permits_do_not_come_back_with_a_fetch_under_way() -> None:
     limiter.forget(HOT, "42")
     server.let_go()
     ended([asked])
-    # All permits are back, and no more.
+    # All permits are available again, and no more than that.
     assert sum(limiter.check(HOT, "42").allowed for _ in range(40)) == 10
 
 
-def test_nothing_is_prefetched_while_a_key_is_forgotten() -> None:
+def test_no_permits_are_prefetched_during_a_forget() -> None:
     server = Held("RL.FIXED")
     limiter = server.threads()
     server.hold()
@@ -125,7 +125,7 @@ def test_nothing_is_prefetched_while_a_key_is_forgotten() -> None:
     assert limiter._calls._grants._forgetting == {}
 
 
-def test_a_call_after_a_forget_does_not_join_an_older_fetch() -> None:
+def test_a_call_after_a_forget_does_not_wait_for_an_older_fetch() -> None:
     server = Held("DEL")
     limiter = server.threads()
     server.hold()
@@ -139,7 +139,7 @@ def test_a_call_after_a_forget_does_not_join_an_older_fetch() -> None:
 
 
 @pytest.mark.anyio
-async def test_forget_and_check_run_at_once_in_asyncio() -> None:
+async def test_forget_and_check_may_run_concurrently_in_asyncio() -> None:
     server = FakeServer()
     limiter = server.async_limiter(denial_cache=9)
     await limiter.check(API, "42", 6)
@@ -155,7 +155,7 @@ async def test_forget_and_check_run_at_once_in_asyncio() -> None:
 # -- close --------------------------------------------------------------------------------------
 
 
-def test_permits_that_arrive_during_close_are_given_back() -> None:
+def test_permits_that_arrive_during_close_are_refunded() -> None:
     server = Held("RL.REFUND", "RL.PEEK")
     limiter = server.threads()
     server.hold()
@@ -169,12 +169,12 @@ def test_permits_that_arrive_during_close_are_given_back() -> None:
     ended([*asked, closed])
     assert [call[-1] for call in server.calls if call[0] == "RL.REFUND"] == ["9"] * 3
     assert [limiter.peek(rule, "42", 0).remaining for rule in hot] == [99] * 3
-    # Permits taken after the close are not given back.
+    # Permits fetched after the close are not refunded.
     assert limiter.check(hot[0], "42").remaining == 98
     assert server.calls[-1][-2:] == ("1", "PARTIAL")
 
 
-def test_permits_that_arrive_during_close_are_given_back_in_asyncio() -> None:
+def test_permits_that_arrive_during_close_are_refunded_in_asyncio() -> None:
     async def close() -> None:
         server = Far(60)
         limiter = server.limiter()
@@ -188,7 +188,7 @@ def test_permits_that_arrive_during_close_are_given_back_in_asyncio() -> None:
     run(close())
 
 
-def test_close_waits_no_longer_than_a_time_out() -> None:
+def test_close_waits_no_longer_than_one_timeout() -> None:
     async def close() -> None:
         server = Far(10**6)
         limiter = server.limiter()
@@ -205,14 +205,17 @@ def test_close_waits_no_longer_than_a_time_out() -> None:
 
 
 @pytest.mark.parametrize("answered", [True, False, None])
-def test_one_call_is_the_probe_even_if_older_calls_end_meanwhile(answered: bool | None) -> None:
+def test_only_one_call_is_the_probe_even_if_older_calls_end_during_it(
+    answered: bool | None
+) -> None:
     gate = Gate(9, 1, 1)
     older = [gate.enter(0) for _ in range(2)]
     gate.leave(0, gate.enter(0), answered=False)
     assert gate.enter(1)
     gate.leave(1, older[0], answered=answered)
     if answered:
-        # The server answers, so both enter; but the probe is still under way when the gate shuts.
+        # The server answers again, so both calls enter. The probe is still pending at the next
+        # failure.
         assert gate.enter(1) is False
         gate.leave(1, older[1], answered=False)
     for now in (1, 2, 9):

@@ -1,4 +1,4 @@
-"""Tests that a limiter remembers a bounded number of subjects."""
+"""Tests that a limiter stores a bounded number of subjects."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from redis_throttle_client import fixed, gcra
 from redis_throttle_client.testing import FakeServer
 
 SUBJECTS = 10_001
-"""One more than the number of keys with permits or local states."""
+"""One more than the maximum number of keys with permits or local states."""
 
 
-def test_denials_are_kept_up_to_the_option() -> None:
+def test_the_denial_cache_stores_at_most_its_configured_number() -> None:
     server = FakeServer()
     limiter = server.limiter(denial_cache=100)
     one = fixed("one", 1, "1h")
@@ -20,7 +20,7 @@ def test_denials_are_kept_up_to_the_option() -> None:
     assert sources == ["local", "local", "server", "server"]
 
 
-def test_permits_are_kept_for_a_bounded_number_of_subjects() -> None:
+def test_permits_are_stored_for_a_bounded_number_of_subjects() -> None:
     server = FakeServer()
     limiter = server.limiter(prefetch=3)
     api = gcra("api", 6, 10, "60s")
@@ -30,11 +30,11 @@ def test_permits_are_kept_for_a_bounded_number_of_subjects() -> None:
     assert len(limiter._calls._grants._fetches) == 0
     assert len(limiter._calls._turns) == 0
     assert limiter._calls.keys._known.cache_info().currsize < SUBJECTS
-    # The oldest was dropped, which only makes the limit stricter.
+    # The oldest permits were dropped, which only makes the limit stricter.
     assert [limiter.check(api, str(at)).source for at in (SUBJECTS - 1, 0)] == ["local", "server"]
 
 
-def test_local_states_are_kept_for_a_bounded_number_of_subjects() -> None:
+def test_local_states_are_stored_for_a_bounded_number_of_subjects() -> None:
     server = FakeServer()
     server.fail()
     limiter = server.limiter()

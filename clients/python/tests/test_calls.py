@@ -1,4 +1,4 @@
-"""Tests several rules, waiting, leases, the hook and the counters, with the public fake."""
+"""Tests calls with several rules, waits, leases, the hook and the counters, on the fake server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def server() -> FakeServer:
     return FakeServer()
 
 
-def test_check_each_gives_the_earlier_costs_back_after_a_denial(server: FakeServer) -> None:
+def test_check_each_refunds_the_earlier_costs_after_a_denial(server: FakeServer) -> None:
     limiter = server.limiter()
     day = fixed("day", 1, "1d")
     assert limiter.check_each([(API, "42"), (day, "42")])
@@ -44,7 +44,7 @@ def test_check_each_gives_the_earlier_costs_back_after_a_denial(server: FakeServ
 
 
 class Silent:
-    """A server that never answers, and records how long each call waits."""
+    """A server that never answers, and records how long each call would wait."""
 
     def __init__(self) -> None:
         self.waits_s: list[float] = []
@@ -63,7 +63,7 @@ class Silent:
 
 
 @pytest.mark.anyio
-async def test_a_fetch_and_its_waiters_have_the_full_time_out() -> None:
+async def test_a_fetch_and_its_waiters_have_the_full_timeout() -> None:
     silent, now_s = Silent(), [0.0]
     limiter = AsyncLimiter(silent, timeout_ms=60_000, prefetch=2, clock=lambda: now_s[0])
     async with anyio.create_task_group() as group:
@@ -71,13 +71,13 @@ async def test_a_fetch_and_its_waiters_have_the_full_time_out() -> None:
             group.start_soon(limiter.check, API, "42")
             await anyio.wait_all_tasks_blocked()
             now_s[0] += 24
-        # The third call finds no free permit of a fetch under way.
+        # The third call finds no fetch with a permit that is not promised.
         assert silent.waits_s == [60, 60]
         silent.silence.set()
     assert silent.waits_s == [60, 60]
 
 
-def test_wait_sleeps_until_the_retry(server: FakeServer) -> None:
+def test_wait_sleeps_until_the_retry_time(server: FakeServer) -> None:
     limiter = server.limiter()
     limiter.check(API, "42", 6)
     began = server.now()
@@ -88,7 +88,7 @@ def test_wait_sleeps_until_the_retry(server: FakeServer) -> None:
     assert not limiter.wait(API, "42", 60_000, 7)
 
 
-def test_wait_gives_a_late_place_in_the_queue_back(server: FakeServer) -> None:
+def test_wait_refunds_a_place_in_the_queue_that_comes_too_late(server: FakeServer) -> None:
     limiter, queue = server.limiter(), leaky_bucket("q", 4, 1, "1s")
     assert [limiter.check(queue, "x").retry_after_ms for _ in range(3)] == [0, 1000, 2000]
     late = limiter.wait(queue, "x", 2500)
@@ -122,7 +122,7 @@ async def test_a_lease_renews_itself_and_is_released_when_cancelled(server: Fake
     assert server.calls[-1] == ("RL.RELEASE", "rl:jobs:42", "job-1")
 
 
-def test_a_lease_of_a_thread_renews_itself(server: FakeServer) -> None:
+def test_a_lease_held_by_a_thread_renews_itself(server: FakeServer) -> None:
     limiter, jobs = server.limiter(), lease("jobs", 1, "3ms")
     renewed = threading.Event()
     with limiter.lease(jobs, "42", "job-1") as held:
@@ -155,7 +155,7 @@ def test_on_error_decides_a_lease_without_a_server(server: FakeServer) -> None:
     assert [call[0] for call in server.calls] == ["RL.LEASE"] * 2
 
 
-def test_the_hook_sees_no_subject_and_changes_nothing(
+def test_the_hook_gets_no_subject_and_changes_no_decision(
     server: FakeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     seen: list[tuple[Decision, Any, str, float]] = []
@@ -173,7 +173,9 @@ def test_the_hook_sees_no_subject_and_changes_nothing(
     assert "on_decision failed" in caplog.text
 
 
-def test_the_hook_gets_the_deciding_subject_of_one_rule_for_two(server: FakeServer) -> None:
+def test_the_hook_gets_the_deciding_subject_if_one_rule_has_two_subjects(
+    server: FakeServer
+) -> None:
     seen: list[str] = []
     limiter = server.limiter(on_decision=lambda decision, rule, who, ms: seen.append(who))
     for name in ("bob", "bob"):
@@ -184,22 +186,24 @@ def test_the_hook_gets_the_deciding_subject_of_one_rule_for_two(server: FakeServ
     assert seen[-2] == seen[-1]
 
 
-def test_check_each_checks_all_calls_before_the_first_takes(server: FakeServer) -> None:
+def test_check_each_validates_all_calls_before_the_first_one_takes_units(
+    server: FakeServer
+) -> None:
     limiter = server.limiter()
     with pytest.raises(InvalidArgument):
         limiter.check_each([(API, "42"), (lease("jobs", 1, "60s"), "42")])
     assert server.calls == []
 
 
-def test_a_mistake_gives_the_earlier_costs_back(server: FakeServer) -> None:
+def test_check_each_refunds_the_earlier_costs_after_a_rejected_command(server: FakeServer) -> None:
     limiter = server.limiter()
     with pytest.raises(CommandRejected):
         limiter.check_each([(API, "42"), (policy("unknown"), "42")])
     assert limiter.peek(API, "42", 0).remaining == 6
 
 
-def test_permits_belong_to_one_rule(server: FakeServer) -> None:
-    """The customer's plan has changed to a rule of the same name."""
+def test_permits_of_another_rule_with_the_same_name_are_not_used(server: FakeServer) -> None:
+    """Happens when a customer's plan changes to a rule with the same name."""
     limiter = server.limiter(prefetch=4)
     assert limiter.check(gcra("plan", 100, 100, "1m"), "acme").limit == 100
     assert limiter.check(gcra("plan", 5, 5, "1m"), "acme").limit == 5
@@ -218,7 +222,7 @@ def test_counters_count_each_kind_of_decision(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("word", sorted(PASSING))
-def test_the_fake_distinguishes_failures_from_mistakes_as_a_server_does(
+def test_temporary_errors_of_the_fake_server_are_decided_by_on_error(
     server: FakeServer, word: str
 ) -> None:
     server.fail(f"{word} for the moment")

@@ -1,4 +1,4 @@
-"""Runs the table of cases that all clients share."""
+"""Runs the test cases that all clients share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(given: dict[str, Any]) -> Rule:
     return rule
 
 
-def test_every_section_is_run() -> None:
+def test_every_section_of_the_shared_cases_is_run() -> None:
     run = Path(__file__).read_text()
     assert [name for name in CASES if f'@cases("{name}")' not in run] == []
 
@@ -188,7 +188,7 @@ def test_address(given: dict[str, Any], expect: str | None) -> None:
 
 
 @cases("failure")
-def test_the_strictest_decides(given: list[Any], expect: str) -> None:
+def test_the_strictest_on_error_decides(given: list[Any], expect: str) -> None:
     assert strictest(given) == expect
 
 

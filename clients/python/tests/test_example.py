@@ -16,20 +16,20 @@ import pytest
 from .conftest import ROOT, Server, free_port, until
 
 pytestmark = pytest.mark.live
-# The time of an answer without a server, over HTTP: the 100 ms time-out and a margin. The test
-# takes the median of some rounds, and allows for what other answers take just then.
+# The time of a response without a server, over HTTP: the 100 ms timeout and a margin. The test
+# takes the median of several rounds, and adds the time that other responses take on this machine.
 WITHIN_S = 0.15
 ROUNDS = 5
 ALICE = {"X-Forwarded-For": "192.0.2.7"}
 
 
 def named(host: str) -> str:
-    """Returns a host as it is written in a URL."""
+    """Returns a host in the form that it has in a URL."""
     return f"[{host}]" if ":" in host else host
 
 
 class Example:
-    """``examples/fastapi`` behind uvicorn, and its server."""
+    """``examples/fastapi`` under uvicorn, and its Redis server."""
 
     def __init__(
         self, server: Server, timeout_ms: int, host: str = "127.0.0.1", proxies: str = "127.0.0.1"
@@ -53,7 +53,7 @@ class Example:
             return False
 
     def get(self, path: str, client: str, *spoofed: str) -> httpx.Response:
-        """Sends a request as the proxy 127.0.0.1 passes it on from ``client``."""
+        """Sends a request as the proxy 127.0.0.1 forwards it for ``client``."""
         forwarded = ", ".join([*spoofed, client])
         return self.client.get(path, headers={"X-Forwarded-For": forwarded})
 
@@ -65,7 +65,7 @@ class Example:
 
 @pytest.fixture
 def example(own_server: Server, request: pytest.FixtureRequest) -> Iterator[Example]:
-    """Uses the default time-out of 100 ms only for tests about it, otherwise a long one."""
+    """Sets the default timeout of 100 ms only for tests about it, otherwise a long one."""
     own_server.freeze()
     made = Example(own_server, getattr(request, "param", 2000))
     yield made
@@ -100,7 +100,7 @@ def test_a_burst_is_served_and_then_denied_with_a_problem(example: Example) -> N
         "detail": "Come back in 6 seconds.",
         "violated-policies": ["api"],
     }
-    # A spoofed hop changes nothing; another client and an IPv6 network have their own limits.
+    # A spoofed address changes nothing. Another client and an IPv6 network have their own limits.
     assert example.get("/", "192.0.2.7", "1.1.1.1").status_code == 429
     assert example.get("/", "192.0.2.8").status_code == 200
     for host in range(10):
@@ -110,7 +110,7 @@ def test_a_burst_is_served_and_then_denied_with_a_problem(example: Example) -> N
     assert example.get("/", "192.0.2.7").status_code == 200
 
 
-def test_several_rules_at_once(example: Example) -> None:
+def test_several_rules_are_checked_in_one_call(example: Example) -> None:
     found = [example.get("/report", "192.0.2.7") for _ in range(4)]
     assert [one.status_code for one in found] == [200, 200, 200, 429]
     assert found[-1].json()["violated-policies"] == ["day"]
@@ -135,7 +135,7 @@ def test_on_error_decides_while_the_server_is_down(example: Example) -> None:
     others: list[float] = []
     for _ in range(ROUNDS):
         until(lambda: example.get("/", "192.0.2.1").json()["source"] == "server")
-        # The server keeps nothing, so each round has its own burst.
+        # The server lost its data, so each round has its own burst.
         served = [timed(partial(example.get, "/", "192.0.2.7")) for _ in range(11)]
         assert [answer.status_code for answer, _ in served] == [200] * 10 + [429]
         others += [took for _, took in served]
@@ -154,7 +154,7 @@ def test_on_error_decides_while_the_server_is_down(example: Example) -> None:
         with example.client.stream("GET", "/export", headers=ALICE) as export:
             assert export.status_code == 200
         example.server.start()
-    # Local: this process' share is two of four. The server has not seen them.
+    # Under ``local`` this process allows half of four, without the server.
     example.server.end()
     local = [example.get("/search", "192.0.2.8").status_code for _ in range(3)]
     assert local == [200, 200, 429]
@@ -163,7 +163,7 @@ def test_on_error_decides_while_the_server_is_down(example: Example) -> None:
 
 
 @at_its_default
-def test_a_hung_server_is_charged_once(example: Example) -> None:
+def test_a_hung_server_counts_the_request_at_most_once(example: Example) -> None:
     took_s: list[float] = []
     others: list[float] = []
     sleep_s = 0.6
@@ -183,7 +183,7 @@ def test_a_hung_server_is_charged_once(example: Example) -> None:
             if served.json()["source"] == "error" and not sleeping.can_read(0):
                 took_s.append(took)
             else:
-                # On a busy machine the call may come before or after the sleep.
+                # On a busy machine the call may arrive before or after the sleep.
                 sleep_s += 0.2
             sleeping.read_response()
             other.connection_pool.release(sleeping)
@@ -203,7 +203,7 @@ def test_a_lease_is_released_when_the_client_disconnects(example: Example) -> No
         assert next(chunks)
         assert held(example.server)
         assert example.get("/export", "192.0.2.7").status_code == 429
-        # Leaving the block closes the connection during the response.
+        # Leaving the block closes the connection before the response has ended.
     until(lambda: not held(example.server))
     with example.client.stream("GET", "/export", headers=ALICE) as again:
         assert again.status_code == 200

@@ -1,4 +1,4 @@
-"""Tests failures between a limiter and a real server: counted at most once, never mixed up."""
+"""Tests failures between a limiter and a server: calls count at most once, replies match."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NEVER_SHUT: Any = {"breaker_failures": 10_000}
 
 
 def with_limit(limit: int) -> Rule:
-    """Returns a rule whose limit identifies its replies."""
+    """Returns a rule whose limit identifies the replies to its calls."""
     return gcra(f"r{limit}", limit, limit, "60s")
 
 
@@ -65,7 +65,9 @@ ASYNC: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("name", SYNC)
 @pytest.mark.parametrize("decode", [False, True])
-def test_a_late_reply_goes_to_no_other_call(own_server: Server, name: str, decode: bool) -> None:
+def test_a_late_reply_is_not_returned_to_another_call(
+    own_server: Server, name: str, decode: bool
+) -> None:
     client = SYNC[name](own_server.port, decode_responses=decode)
     with Limiter(client, timeout_ms=30, **NEVER_SHUT) as limiter:
         until(lambda: limiter.check(API, "warm").source == "server")
@@ -75,7 +77,7 @@ def test_a_late_reply_goes_to_no_other_call(own_server: Server, name: str, decod
         own_server.answer_again()
         until(lambda: limiter.check(API, "warm").source == "server")
     with Limiter(client, timeout_ms=2000) as limiter:
-        # Late replies would have the limits 1 to 3.
+        # Replies to the earlier calls would have the limits 1 to 3.
         assert [limiter.check(with_limit(limit), "y").limit for limit in range(11, 31)] == list(
             range(11, 31)
         )
@@ -84,7 +86,7 @@ def test_a_late_reply_goes_to_no_other_call(own_server: Server, name: str, decod
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ASYNC)
 @pytest.mark.parametrize("how", ["timed out", "cancelled"])
-async def test_a_late_reply_goes_to_no_other_call_in_asyncio(
+async def test_a_late_reply_is_not_returned_to_another_call_in_asyncio(
     own_server: Server, name: str, how: str
 ) -> None:
     timeout_ms = 100 if how == "timed out" else 5000
@@ -117,7 +119,7 @@ async def test_a_late_reply_goes_to_no_other_call_in_asyncio(
             if right >= 2 * len(limits):
                 break
         assert right >= 2 * len(limits)
-        # The cancelled call is no longer in flight.
+        # The cancelled call no longer counts as in flight.
         assert limiter._calls._gate(None)._in_flight == 0
 
 
@@ -151,7 +153,7 @@ def busy_until_all_is_over(reply_of: Any) -> None:
 
 
 class Cut:
-    """A proxy that passes calls on and, once set, disconnects instead of passing the reply."""
+    """A proxy. Once ``cut`` is set, it closes the connection instead of forwarding the reply."""
 
     def __init__(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         self._to, self.hang_up, self.cuts, self._tls = port, False, 0, tls
@@ -225,7 +227,7 @@ async def test_a_call_whose_reply_is_lost_is_counted_once_in_asyncio(
 
 @pytest.fixture
 def encrypted(own_server: Server, tmp_path: Path) -> Iterator[Cut]:
-    """Returns the server behind TLS."""
+    """Returns a proxy that adds TLS in front of the server."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl")
     key, certificate = tmp_path / "key", tmp_path / "certificate"
@@ -255,7 +257,7 @@ async def test_deadlines_hold_and_replies_match_through_tls(
         if (await waiting.check(API, "warm")).source == "server":
             break
     own_server.stop_answering()
-    # They end before the server answers again.
+    # Both calls end before the server answers again.
     assert limiter.check(with_limit(1), "x").source == "error"
     assert (await waiting.check(with_limit(2), "x")).source == "error"
     own_server.answer_again()
@@ -272,7 +274,7 @@ async def test_deadlines_hold_and_replies_match_through_tls(
     pool = waiting._transport._sockets._pool  # type: ignore[attr-defined]
     sockets = [one._writer.transport.get_extra_info("socket") for one in pool.idle]
     await waiting.close()
-    # One turn of the loop, without waiting for the server's goodbye.
+    # Wait one turn of the loop, but not for TLS's closing handshake.
     await asyncio.sleep(0)
     assert sockets
     assert all(one.fileno() == -1 for one in sockets)
@@ -282,7 +284,7 @@ async def test_deadlines_hold_and_replies_match_through_tls(
 # -- pools, forks, loops -----------------------------------------------------------------------
 
 
-def test_a_limiter_decides_while_the_pool_of_the_program_is_exhausted(server: Server) -> None:
+def test_a_limiter_decides_while_the_application_has_exhausted_its_pool(server: Server) -> None:
     pool = redis.BlockingConnectionPool(port=server.port, max_connections=1, timeout=60)
     taken = pool.get_connection()
     with Limiter(redis.Redis(connection_pool=pool), timeout_ms=2000) as limiter:
@@ -300,7 +302,7 @@ def test_a_limiter_decides_while_the_pool_of_the_program_is_exhausted(server: Se
 
 
 def in_child(work: Callable[[], str]) -> str:
-    """Returns the answer of a forked child."""
+    """Runs the work in a forked child and returns its result."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -323,13 +325,13 @@ def test_a_forked_child_starts_with_its_own_state(server: Server) -> None:
         assert limiter.check(hot, "x").remaining == 99
         gate = limiter._calls._gate(None)
         gate.enter(0)
-        # The permits and the call in flight belong to the parent.
+        # The permits and the call in flight belong to the parent only.
         child = in_child(lambda: f"{limiter.check(hot, 'x').source} {limiter.counters.allowed}")
         gate.leave(0, False, None)
         assert child == "server 1"
         assert limiter.check(hot, "x").source == "local"
     with Limiter(server.client(), timeout_ms=2000) as limiter:
-        # The parent gave back 8 of its 10; the child ended with 9 that stay unspent.
+        # The parent refunded 8 of its 10 permits. The child ended with 9, which stay taken.
         assert limiter.peek(hot, "x", 0).remaining == 100 - 2 - 10
 
 
@@ -354,8 +356,8 @@ def ask_in_loops(server: Server) -> list[str]:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_event_loops_one_by_one_and_in_parallel_are_served(server: Server) -> None:
-    """Each loop has its own sockets; those of a closed loop are collected."""
+def test_event_loops_in_sequence_and_in_parallel_get_decisions(server: Server) -> None:
+    """Each event loop has its own sockets. They are garbage-collected after the loop closes."""
     assert ask_in_loops(server) == ["server"] * 120
     gc.collect()
 

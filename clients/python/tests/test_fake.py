@@ -1,4 +1,4 @@
-"""Compares the public fake with the server: the same calls at the same instants."""
+"""Compares the fake server with a real one: the same calls at the same instants."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PAUSES_MS = (1, 1, 250, 1000, 3333, 9999)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_it_decides_as_the_server_does(server: Server, rule: Rule) -> None:
+def test_the_fake_decides_as_the_server_does(server: Server, rule: Rule) -> None:
     fake, chance = FakeServer(), random.Random(42)
     with Limiter(server.client(), timeout_ms=10_000) as real:
         pair = (real, fake.limiter())
@@ -55,7 +55,7 @@ def test_it_decides_as_the_server_does(server: Server, rule: Rule) -> None:
             fake.advance(pause_ms / 1000)
 
 
-def test_it_decides_several_rules_as_the_server_does(server: Server) -> None:
+def test_the_fake_decides_several_rules_as_the_server_does(server: Server) -> None:
     fake, chance = FakeServer(), random.Random(7)
     jobs = lease("jobs", 2, "3s")
     with Limiter(server.client(), timeout_ms=10_000) as real:

@@ -1,4 +1,4 @@
-"""Tests the promise of the RateLimit fields on a real server."""
+"""Tests on a real server that ``r`` calls within ``t`` seconds are not denied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests every option of the limiters without a server: with the public fake and its clock."""
+"""Tests every option of the limiters, with the fake server and its clock."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def server() -> FakeServer:
     return FakeServer()
 
 
-def test_everything_public_is_exported_and_nothing_else() -> None:
+def test_every_exported_name_exists_and_is_sorted() -> None:
     assert sorted(rtc.__all__) == list(rtc.__all__)
     assert all(hasattr(rtc, name) for name in rtc.__all__)
 
@@ -64,7 +64,7 @@ def test_on_error_decides_without_an_answer(
     assert decision.retry_after_ms == (0 if allowed else 1000)
 
 
-def test_local_enforces_its_share(server: FakeServer) -> None:
+def test_on_error_local_enforces_the_local_share(server: FakeServer) -> None:
     server.fail()
     rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
     limiter = server.limiter()
@@ -78,21 +78,21 @@ def test_local_enforces_its_share(server: FakeServer) -> None:
     assert limiter.check(rule, "other")
 
 
-def test_a_cost_above_the_share_has_a_retry(server: FakeServer) -> None:
+def test_a_cost_above_the_local_share_has_a_retry_time(server: FakeServer) -> None:
     server.fail()
     rule = gcra("api", 60, 60, "60s", on_error="local", local_share=0.1)
     assert server.limiter().check(rule, "42", 7).retry_after_ms == 1000
     assert server.limiter().check(rule, "42", 61).never
 
 
-def test_a_policy_falls_back_to_its_default(server: FakeServer) -> None:
+def test_a_policy_falls_back_to_its_default_rule_without_an_answer(server: FakeServer) -> None:
     server.fail()
     rule = policy("search", default=gcra("x", 2, 1, "1s"), on_error="local")
     limiter = server.limiter()
     assert [limiter.check(rule, "42").allowed for _ in range(3)] == [True, True, False]
 
 
-def test_a_rule_without_on_error_takes_that_of_its_limiter(server: FakeServer) -> None:
+def test_a_rule_without_on_error_uses_that_of_its_limiter(server: FakeServer) -> None:
     server.fail()
     closed = server.limiter(on_error="deny")
     assert [closed.check(rule, "42").allowed for rule in (API, replace(API, on_error="allow"))] == [
@@ -107,14 +107,14 @@ def test_a_rule_without_on_error_takes_that_of_its_limiter(server: FakeServer) -
         assert held.decision.source == "error"
 
 
-def test_the_strictest_of_several_rules_decides(server: FakeServer) -> None:
+def test_the_strictest_on_error_of_several_rules_decides(server: FakeServer) -> None:
     server.fail()
     closed = fixed("day", 9, "1d", on_error="deny")
     decision = server.limiter().check_all([(API, "42"), (closed, "42")])
     assert (decision.allowed, decision.rule, decision.source) == (False, "day", "error")
 
 
-def test_a_local_denial_takes_from_none_of_its_rules(server: FakeServer) -> None:
+def test_a_locally_denied_call_takes_units_from_none_of_its_rules(server: FakeServer) -> None:
     server.fail()
     many, one = fixed("a", 10, 60, on_error="local"), fixed("b", 1, 60, on_error="local")
     limiter = server.limiter()
@@ -123,13 +123,13 @@ def test_a_local_denial_takes_from_none_of_its_rules(server: FakeServer) -> None
     assert {each.rule for each in found[1:]} == {"b"}
     assert [row.remaining for row in found[-1].rows] == [9, 0]
     assert limiter.peek(many, "42", 0).remaining == 9
-    # A cost that one rule has no room for is taken from neither.
+    # A cost that one of the rules cannot allow is taken from neither.
     assert not limiter.check_all([(one, "43"), (many, "42", 10)])
     assert limiter.peek(one, "43", 0).remaining == 1
 
 
 @pytest.mark.parametrize("reply", ["WRONGTYPE x", "ERR unknown command 'RL.GCRA'", "NOPERM x"])
-def test_a_mistake_is_raised_under_every_on_error(server: FakeServer, reply: str) -> None:
+def test_a_rejected_command_is_raised_under_every_on_error(server: FakeServer, reply: str) -> None:
     server.fail(reply)
     for rule in (API, gcra("api", 6, 10, "60s", on_error="local")):
         with pytest.raises(CommandRejected):
@@ -141,11 +141,13 @@ def test_a_mistake_is_raised_under_every_on_error(server: FakeServer, reply: str
     [(TypeError("x"), True), (OSError("x"), False), (TimeoutError(), False),
      (redis.ConnectionError("x"), False), (redis.TimeoutError("x"), False)],
 )  # fmt: skip
-def test_a_bug_is_a_mistake_and_a_lost_connection_is_not(error: Exception, mistake: bool) -> None:
+def test_a_bug_in_the_program_is_a_mistake_and_a_lost_connection_is_not(
+    error: Exception, mistake: bool
+) -> None:
     assert is_mistake(error) is mistake
 
 
-def test_calls_without_on_error_raise_unavailable(server: FakeServer) -> None:
+def test_calls_to_which_on_error_does_not_apply_raise_unavailable(server: FakeServer) -> None:
     server.fail()
     limiter = server.limiter()
     for ask in (limiter.refund, limiter.charge, limiter.forget):
@@ -158,7 +160,7 @@ def test_calls_without_on_error_raise_unavailable(server: FakeServer) -> None:
 # -- the circuit breaker and max_in_flight ----------------------------------------------------
 
 
-def test_five_failures_then_a_pause_then_one_probe(server: FakeServer) -> None:
+def test_the_breaker_pauses_after_five_failures_then_sends_one_probe(server: FakeServer) -> None:
     limiter = server.limiter()
     server.fail("OOM full")
     for _ in range(20):
@@ -176,7 +178,7 @@ def test_five_failures_then_a_pause_then_one_probe(server: FakeServer) -> None:
     assert [limiter.check(API, "42").source for _ in range(3)] == ["server"] * 3
 
 
-def test_the_breaker_can_be_set(server: FakeServer) -> None:
+def test_the_breaker_opens_and_closes_as_set_in_the_options(server: FakeServer) -> None:
     limiter = server.limiter(breaker_failures=2, breaker_pause_ms=50)
     server.fail()
     for _ in range(9):
@@ -187,7 +189,7 @@ def test_the_breaker_can_be_set(server: FakeServer) -> None:
     assert len(server.calls) == 3
 
 
-def test_a_mistake_does_not_open_the_circuit(server: FakeServer) -> None:
+def test_rejected_commands_do_not_open_the_circuit(server: FakeServer) -> None:
     limiter = server.limiter()
     server.fail("WRONGTYPE x")
     for _ in range(9):
@@ -242,7 +244,7 @@ async def test_calls_above_max_in_flight_are_refused_at_once() -> None:
 # -- the denial cache -------------------------------------------------------------------------
 
 
-def test_a_denial_is_remembered_until_it_ends(server: FakeServer) -> None:
+def test_a_denial_is_cached_until_its_retry_time(server: FakeServer) -> None:
     limiter = server.limiter(denial_cache=10)
     for _ in range(7):
         limiter.check(API, "42")
@@ -258,7 +260,7 @@ def test_a_denial_is_remembered_until_it_ends(server: FakeServer) -> None:
     assert limiter.check(API, "42").source == "server"
 
 
-def test_every_call_is_sent_without_the_cache(server: FakeServer) -> None:
+def test_every_call_is_sent_when_the_cache_is_off(server: FakeServer) -> None:
     limiter = server.limiter()
     for _ in range(9):
         limiter.check(API, "42")
@@ -293,7 +295,7 @@ def test_leases_and_costs_above_the_limit_are_not_cached(server: FakeServer) -> 
 # -- prefetch ---------------------------------------------------------------------------------
 
 
-def test_one_call_fetches_for_many(server: FakeServer) -> None:
+def test_one_call_fetches_permits_for_later_calls(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     found = [limiter.check(API, "42") for _ in range(7)]
     assert [one.allowed for one in found] == [True] * 6 + [False]
@@ -321,7 +323,7 @@ def test_permits_expire_with_the_reset_of_their_grant(server: FakeServer) -> Non
     assert limiter.check(API, "42").source == "server"
 
 
-def test_unspent_permits_are_given_back_on_close(server: FakeServer) -> None:
+def test_unused_permits_are_refunded_on_close(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
     limiter.close()
@@ -332,7 +334,7 @@ def test_unspent_permits_are_given_back_on_close(server: FakeServer) -> None:
 @pytest.mark.parametrize(
     ("rule", "cost"), [(leaky_bucket("q", 9, 9, 9), 1), (policy("p", default=API), 1), (API, 2)]
 )
-def test_some_rules_are_not_prefetched(server: FakeServer, rule: Any, cost: int) -> None:
+def test_some_rules_and_costs_are_not_prefetched(server: FakeServer, rule: Any, cost: int) -> None:
     server.limiter(prefetch=4).check(rule, "42", cost)
     assert "PARTIAL" not in server.calls[0]
 
@@ -346,7 +348,7 @@ def test_some_rules_are_not_prefetched(server: FakeServer, rule: Any, cost: int)
 def test_prefetching_processes_exceed_a_limit_by_their_permits_at_most(
     steps: list[tuple[int, int]],
 ) -> None:
-    """In any window a rate allows its burst and its rate; each process may lag by its permits."""
+    """A window allows the burst, the rate, and at most the prefetched permits of each process."""
     server, prefetch = FakeServer(), 5
     processes = [server.limiter(prefetch=prefetch) for _ in range(3)]
     allowed: list[float] = []
@@ -373,12 +375,12 @@ def test_prefetching_processes_exceed_a_limit_by_their_permits_at_most(
      {"denial_cache": -1}, {"prefetch": 0}, {"prefetch": 1.5}, {"prefetch": 10_001},
      {"on_error": "open"}, {"hash_tag": "x"}, {"prefix": "{"}, {"hmac_secret": "short"}],
 )  # fmt: skip
-def test_options_are_checked(server: FakeServer, options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected(server: FakeServer, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgument, match=f"^{next(iter(options))}: "):
         server.limiter(**options)
 
 
-def test_each_limiter_takes_its_own_kind_of_client() -> None:
+def test_each_limiter_rejects_clients_of_the_other_kind() -> None:
     with pytest.raises(InvalidArgument, match="client"):
         Limiter(redis.asyncio.Redis())
     with pytest.raises(InvalidArgument, match="client"):
@@ -388,7 +390,7 @@ def test_each_limiter_takes_its_own_kind_of_client() -> None:
 
 
 @pytest.mark.parametrize("call", [(quota("q", 5, "day"), "42"), (API, "42")])
-def test_keys_carry_the_prefix(server: FakeServer, call: Any) -> None:
+def test_keys_begin_with_the_prefix(server: FakeServer, call: Any) -> None:
     server.limiter(prefix="app").check(*call)
     assert server.calls[0][1].startswith("app:")
 
@@ -410,7 +412,7 @@ def test_no_two_subjects_share_a_key(pairs: list[tuple[str, str]]) -> None:
 
 
 @pytest.mark.parametrize("secret", [None, b"0123456789abcdef"])
-def test_half_a_surrogate_pair_is_refused(server: FakeServer, secret: bytes | None) -> None:
+def test_a_lone_surrogate_is_rejected(server: FakeServer, secret: bytes | None) -> None:
     limiter = server.limiter(hmac_secret=secret)
     for subject in ("\ud800", "a\udfff", "x" * 200 + "\udc00"):
         with pytest.raises(InvalidArgument, match=r"^subject: "):
@@ -421,7 +423,7 @@ def test_half_a_surrogate_pair_is_refused(server: FakeServer, secret: bytes | No
     assert len(server.calls) == 1
 
 
-def test_long_subjects_are_not_kept() -> None:
+def test_keys_of_long_subjects_are_not_cached() -> None:
     keys = Keys()
     assert keys.key("api", "x" * 60_000) == keys.key("api", "x" * 60_000)
     assert keys.key("api", "short", "x" * 60_000)

@@ -1,4 +1,4 @@
-"""Tests the storage for ``limits`` as its own storages are tested, as far as it applies."""
+"""Tests the storage for ``limits`` like its own storages, as far as those tests apply."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_gcra(storage: ThrottleStorage, server: Server) -> None:
     before = time.time()
     stats = strategy.get_window_stats(TEN, "a")
     assert stats.remaining == 0
-    # To the whole second, the unit of the result.
+    # The result is rounded to a whole second.
     assert before + 5 <= stats.reset_time <= time.time() + 7
     server.advance("6s")
     assert strategy.test(TEN, "a")
@@ -74,7 +74,7 @@ def test_fixed_window(storage: ThrottleStorage, server: Server) -> None:
 
 
 @pytest.mark.parametrize("strategy", [MovingWindowRateLimiter, SlidingWindowCounterRateLimiter])
-def test_unsupported_limits_fail_at_set_up(strategy: Any) -> None:
+def test_unsupported_strategies_and_options_fail_at_setup(strategy: Any) -> None:
     storage = ThrottleStorage(limiter=FakeServer().limiter())
     with pytest.raises(NotImplementedError):
         strategy(storage)
@@ -86,7 +86,7 @@ def test_unsupported_limits_fail_at_set_up(strategy: Any) -> None:
         ThrottleStorage("redis-throttle://x", on_error="open")  # type: ignore[arg-type]
 
 
-def test_a_server_that_is_away() -> None:
+def test_an_unavailable_server_is_handled_as_on_error_says() -> None:
     server = FakeServer()
     server.fail()
     with pytest.raises(Unavailable):
@@ -130,7 +130,7 @@ def test_reset_deletes_only_its_own_keys(storage: ThrottleStorage, server: Serve
 
 
 def served(server: Server, **options: Any) -> dict[str, Any]:
-    """Returns the settings with which an application selects the storage."""
+    """Returns the settings by which an application selects the storage."""
     return {
         "strategy": "gcra",
         "storage_uri": f"redis-throttle://127.0.0.1:{server.port}",
@@ -210,7 +210,7 @@ def test_flask_limiter_without_a_server(own_server: Server) -> None:
 
 
 @pytest.mark.live
-def test_flask_limiter_refuses_unsupported_strategies(server: Server) -> None:
+def test_flask_limiter_rejects_unsupported_strategies(server: Server) -> None:
     with pytest.raises(NotImplementedError):
         flask_app(server, strategy="moving-window")
 

@@ -1,12 +1,12 @@
-"""The storage under the tests of ``limits`` itself, which its source distribution has.
+"""Runs the tests of ``limits`` on the storage. They are in its source distribution.
 
     pip download --no-deps --no-binary limits limits==5.8.0 && tar xf limits-5.8.0.tar.gz
     LIMITS_SUITE=limits-5.8.0 pytest tests/test_limits_suite.py
 
-Not applicable, and skipped there or left out here: the moving window and the sliding window
-(this storage has neither and says so when a strategy is made; ``gcra`` is what stands for them);
-URIs of other storages; storages of asyncio, which Flask-Limiter and slowapi do not use; prefixes
-of ``RedisStorage`` (here an option of the limiter, with tests of its own).
+Not applicable, and skipped there or left out here: the moving window and the sliding window (this
+storage rejects both when a strategy is created; it has ``gcra`` instead); URIs of other storages;
+storages for asyncio, which Flask-Limiter and slowapi do not use; prefixes of ``RedisStorage`` (here
+an option of the limiter, with tests of its own).
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if SUITE is None:
 
 
 def suite(*names: str) -> list[Any]:
-    """Imports the modules of the suite, a package with the same name as this one."""
+    """Imports the modules of the suite, whose package has the same name as this one."""
     ours = {name: sys.modules.pop(name) for name in list(sys.modules) if name.startswith("tests")}
     lazy: Any = types.ModuleType("pytest_lazy_fixtures")
     lazy.lf = str
     sys.modules.setdefault("pytest_lazy_fixtures", lazy)
     sys.path.insert(0, str(Path(SUITE or "").resolve()))
     try:
-        # The suite registers its marks in its own configuration.
+        # The suite registers its markers in its own configuration.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pytest.PytestUnknownMarkWarning)
             return [__import__(f"tests.{name}", fromlist=["*"]) for name in names]
@@ -55,7 +55,7 @@ storages, strategies, concurrency = suite(
 
 
 class Ours:
-    """Runs a class of the suite with the URI of a real server."""
+    """Runs a test class of the suite with the URI of a real server."""
 
     @pytest.fixture
     def uri(self, shared_server: Server) -> str:
@@ -77,7 +77,7 @@ class Ours:
 
 
 def cases(theirs: Any) -> type:
-    """Returns the tests of a class without the parameters of its marks."""
+    """Returns the tests of a class without the parameters of their markers."""
     tests = {name: test for name, test in vars(theirs).items() if name.startswith("test_")}
     return type(theirs.__name__, (Ours,), tests)
 

@@ -1,4 +1,4 @@
-"""Tests on real servers, with the module and without, for what a fake cannot show."""
+"""Tests on real servers, with the module and without, of behavior that a fake cannot show."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .conftest import Server, free_port, until
 
 pytestmark = pytest.mark.live
 API = gcra("api", 6, 10, "60s")
-# Far more than an answer takes, and far less than a driver's repetitions. It bounds the quickest of
-# some rounds, because a machine may be busy. The tests of the example check the 150 ms over HTTP.
+# Far more than an answer takes, and far less than a driver's retries. It bounds the quickest of
+# several rounds, because a machine may be busy. The tests of the example check 150 ms over HTTP.
 MARGIN_S = 2.0
 ROUNDS = 3
 
@@ -117,7 +117,7 @@ def test_a_policy_and_its_default(shared_server: Server) -> None:
             limiter.check(policy("none"), "42")
 
 
-def test_prefetched_permits_are_given_back(server: Server) -> None:
+def test_prefetched_permits_are_refunded(server: Server) -> None:
     hot = gcra("hot", 1000, 1000, "1h")
     before = server.counted()
     with Limiter(server.client(), prefetch=100, timeout_ms=2000) as limiter:
@@ -140,7 +140,7 @@ async def test_a_burst_larger_than_prefetch_is_decided_by_the_server(server: Ser
         assert (await limiter.check(hot, "x")).remaining == 94
 
 
-def test_a_mistake_is_raised_whatever_the_rule_says(server: Server) -> None:
+def test_a_rejected_command_is_raised_under_on_error_allow(server: Server) -> None:
     with Limiter(server.client(), timeout_ms=2000) as limiter:
         server.command("SET", "rl:api:42", "something")
         for rule in (API, gcra("api", 6, 10, "60s", on_error="deny")):
@@ -148,7 +148,7 @@ def test_a_mistake_is_raised_whatever_the_rule_says(server: Server) -> None:
                 limiter.check(rule, "42")
 
 
-def test_a_full_server_is_not_available(own_server: Server) -> None:
+def test_a_server_out_of_memory_counts_as_unavailable(own_server: Server) -> None:
     own_server.command("CONFIG", "SET", "maxmemory", "1")
     with Limiter(own_server.client(), timeout_ms=2000) as limiter:
         assert limiter.check(API, "42").source == "error"
@@ -164,7 +164,7 @@ ONCE: Any = {"breaker_failures": 1, "breaker_pause_ms": 60_000}
 
 
 def connected_limiter(server: Server) -> Limiter:
-    """Returns a limiter with a connection and no failure yet; a busy machine may need tries."""
+    """Returns a limiter with an open connection and no failure; a busy machine may need retries."""
     while True:
         limiter = Limiter(server.client(), **ONCE)
         if limiter.check(API, "warm").source == "server":
@@ -304,7 +304,7 @@ async def async_cluster(
 
 
 @pytest.mark.anyio
-async def test_a_cluster_in_asyncio_and_a_slot_that_moves(
+async def test_an_asyncio_cluster_follows_a_slot_that_moves(
     cluster: list[Server], async_cluster: Any
 ) -> None:
     before = calls_and_errors(cluster)
@@ -341,14 +341,14 @@ async def test_each_node_gets_a_missing_library(cluster: list[Server], async_clu
     client.close()
 
 
-# While the driver reads the map of a changing cluster, it may leak connections.
+# The driver may leak connections while it reads the map of a changing cluster.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.anyio
-async def test_a_moving_key_is_looked_up_on_its_target(
+async def test_a_key_in_a_moving_slot_is_called_on_the_target_node(
     cluster: list[Server], async_cluster: Any
 ) -> None:
-    """``ASK`` is for this call only; the map does not change."""
+    """``ASK`` redirects one call only. The cluster's map does not change."""
     client = redis.RedisCluster(host="127.0.0.1", port=cluster[0].port)
     slot = client.keyslot("rl:api:asked")
     source = next(node for node in cluster if has(node, "rl:api:asked"))
@@ -387,8 +387,8 @@ def has(node: Server, key: str) -> bool:
 
 
 @pytest.mark.anyio
-async def test_a_cluster_is_served_through_a_failover(cluster: list[Server]) -> None:
-    """The last test, because it stops one of the nodes."""
+async def test_a_cluster_decides_again_after_a_failover(cluster: list[Server]) -> None:
+    """Must be the last test, because it stops one of the nodes."""
     owner = next(node for node in cluster if has(node, "rl:api:f"))
     backend = owner.backend
     with contextlib.closing(Server("--cluster-enabled", "yes", backend=backend)) as replica:

@@ -1,4 +1,4 @@
-"""Tests the middlewares over applications in this process, with the public fake."""
+"""Tests the middlewares over applications in this process, with the fake server."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_the_seventh_request_is_denied_with_a_problem(server: FakeServer) 
 
 
 @pytest.mark.anyio
-async def test_a_failure_under_deny_is_a_503(server: FakeServer) -> None:
+async def test_an_unavailable_limiter_under_deny_answers_503(server: FakeServer) -> None:
     server.fail()
     answer = await get(app(server, gcra("api", 6, 10, "60s", on_error="deny")))
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
@@ -107,7 +107,9 @@ async def test_a_failure_under_deny_is_a_503(server: FakeServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_failure_under_allow_is_served_with_the_degraded_header(server: FakeServer) -> None:
+async def test_an_unavailable_limiter_under_allow_serves_with_the_degraded_header(
+    server: FakeServer
+) -> None:
     made = app(server, degraded_header="X-Degraded")
     assert (await get(made, x_degraded="1")).json()["degraded"] is None
     server.fail()
@@ -117,8 +119,10 @@ async def test_a_failure_under_allow_is_served_with_the_degraded_header(server: 
 
 
 @pytest.mark.anyio
-async def test_a_skipping_middleware_keeps_the_decision_of_another(server: FakeServer) -> None:
-    """A regression: the inner middleware replaced the decision by None, and removed the header."""
+async def test_a_middleware_that_skips_a_request_keeps_the_decision_of_an_outer_one(
+    server: FakeServer
+) -> None:
+    """A regression: the inner middleware set the decision to None and removed the header."""
     inner = app(server, skip=lambda request: True, degraded_header="X-Degraded")
     made = RateLimitMiddleware(
         inner, limiter=server.async_limiter(), rules=API, degraded_header="X-Degraded"
@@ -129,14 +133,16 @@ async def test_a_skipping_middleware_keeps_the_decision_of_another(server: FakeS
 
 
 @pytest.mark.anyio
-async def test_a_cost_above_the_limit_is_a_413(server: FakeServer) -> None:
+async def test_a_cost_above_the_limit_is_answered_413(server: FakeServer) -> None:
     answer = await get(app(server, cost=7))
     assert answer.status_code == 413
     assert "retry-after" not in answer.headers
 
 
 @pytest.mark.anyio
-async def test_a_missing_subject_is_a_400_or_takes_the_anonymous_rule(server: FakeServer) -> None:
+async def test_a_missing_subject_is_answered_400_or_gets_the_anonymous_rule(
+    server: FakeServer
+) -> None:
     def user(request: Request) -> str | None:
         return request.header("x-user")
 
@@ -151,14 +157,14 @@ async def test_a_missing_subject_is_a_400_or_takes_the_anonymous_rule(server: Fa
 
 
 @pytest.mark.anyio
-async def test_one_missing_subject_of_several_drops_no_rule(server: FakeServer) -> None:
+async def test_one_missing_subject_of_several_is_answered_400(server: FakeServer) -> None:
     made = app(server, [API, (fixed("day", 2, "1d"), lambda request: None)])
     assert (await get(made)).status_code == 400
     assert server.calls == []
 
 
 @pytest.mark.anyio
-async def test_the_client_address(server: FakeServer) -> None:
+async def test_the_client_address_is_the_peer_or_from_a_trusted_proxy(server: FakeServer) -> None:
     spoofed = {"x_forwarded_for": "1.1.1.1"}
     await get(app(server), **spoofed)
     await get(app(server, trusted_proxies=["192.0.2.0/24"]), **spoofed)
@@ -169,7 +175,7 @@ async def test_the_client_address(server: FakeServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_several_rules_are_one_call(server: FakeServer) -> None:
+async def test_several_rules_take_one_call(server: FakeServer) -> None:
     async def tenant(request: Request) -> str:
         return "acme"
 
@@ -187,7 +193,7 @@ async def test_several_rules_are_one_call(server: FakeServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_skip_handler_and_styles(server: FakeServer) -> None:
+async def test_skip_handler_and_header_styles_apply(server: FakeServer) -> None:
     def handler(request: Request, decision: Any, answer: Response) -> Response:
         return Response(420, {**answer.headers, "X-Path": request.path}, answer.body)
 
@@ -216,7 +222,9 @@ async def test_a_lease_ends_with_the_response(server: FakeServer, path: str) -> 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("sends", [False, True])
-async def test_headers_may_be_missing_or_read_once(server: FakeServer, sends: bool) -> None:
+async def test_application_headers_may_be_missing_or_an_iterator(
+    server: FakeServer, sends: bool
+) -> None:
     async def bare(scope: Any, receive: Any, send: Any) -> None:
         theirs = {"headers": iter([(b"x-once", b"1")])} if sends else {}
         await send({"type": "http.response.start", "status": 200, **theirs})
@@ -289,7 +297,7 @@ async def test_websockets_are_limited_too(server: FakeServer, extended: bool) ->
      {"degraded_header": ""}, {"degraded_header": "X Degraded"}, {"degraded_header": "X-Ü"},
      {"degraded_header": "X-A\r\nX-B"}],
 )  # fmt: skip
-def test_invalid_options_are_refused_at_set_up(server: FakeServer, options: dict[str, Any]) -> None:
+def test_invalid_options_are_rejected_at_setup(server: FakeServer, options: dict[str, Any]) -> None:
     kinds: list[tuple[Any, Any]] = [
         (RateLimitMiddleware, server.async_limiter()),
         (WsgiMiddleware, server.limiter()),
@@ -305,7 +313,7 @@ def test_invalid_options_are_refused_at_set_up(server: FakeServer, options: dict
 
 
 class Parts:
-    """A body that records if it was closed."""
+    """A body that records that it was closed."""
 
     closed = False
 
@@ -364,7 +372,7 @@ def test_wsgi_answers_failures_and_missing_subjects(server: FakeServer) -> None:
     assert server.calls[-1][1] == "rl:api:198.51.100.1"
 
 
-def test_wsgi_releases_when_the_body_is_closed(server: FakeServer) -> None:
+def test_wsgi_releases_the_lease_when_the_body_is_closed(server: FakeServer) -> None:
     parts = Parts()
 
     def streams(environ: dict[str, Any], start: Any) -> Any:
@@ -380,7 +388,7 @@ def test_wsgi_releases_when_the_body_is_closed(server: FakeServer) -> None:
     assert [call[0] for call in server.calls] == ["RL.LEASE", "RL.RELEASE"]
 
 
-def test_wsgi_releases_when_the_application_fails(server: FakeServer) -> None:
+def test_wsgi_releases_the_lease_when_the_application_fails(server: FakeServer) -> None:
     def fails(environ: dict[str, Any], start: Any) -> Any:
         raise ZeroDivisionError
 

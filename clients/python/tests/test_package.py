@@ -1,4 +1,4 @@
-"""Tests the package: its code, its mark for types, its licences."""
+"""Tests the contents of the package: its code, its marker for types, its licences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_the_wheel_has_the_code_its_mark_and_the_licences(packed: Path) -> None:
+def test_the_wheel_has_the_code_the_type_marker_and_the_licences(packed: Path) -> None:
     with zipfile.ZipFile(next(packed.glob("*.whl"))) as wheel:
         names = wheel.namelist()
         metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
@@ -42,7 +42,7 @@ def test_the_wheel_has_the_code_its_mark_and_the_licences(packed: Path) -> None:
     )
 
 
-def test_the_source_distribution_builds_alone(packed: Path) -> None:
+def test_the_source_distribution_builds_without_the_repository(packed: Path) -> None:
     with tarfile.open(next(packed.glob("*.tar.gz"))) as source:
         names = {name.split("/", 1)[1] for name in source.getnames() if "/" in name}
         assert all(member.isfile() for member in source if member.name.endswith(".lua"))
@@ -54,5 +54,5 @@ def test_the_source_distribution_builds_alone(packed: Path) -> None:
 
 
 @pytest.mark.parametrize("name", LICENCES)
-def test_the_licences_are_those_of_the_project(name: str) -> None:
+def test_the_licences_match_those_of_the_project(name: str) -> None:
     assert (HERE / name).read_bytes() == (ROOT / name).read_bytes()

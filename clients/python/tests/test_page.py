@@ -23,18 +23,18 @@ OPTION = re.compile(r"^\| ((?:`[a-z_]+`(?:, )?)+) \|", re.MULTILINE)
 
 
 def documented(section: str) -> set[str]:
-    """Returns the names in a section's tables."""
+    """Returns the names in the tables of a section."""
     text = PAGE.split(f"\n## {section}\n")[1].split("\n## ")[0]
     return {name for row in OPTION.findall(text) for name in re.findall(r"`(\w+)`", row)}
 
 
-def test_every_option_is_there() -> None:
+def test_the_page_names_every_option() -> None:
     assert documented("Options") == {one.name for one in fields(Options)} | {"sleep", "local_share"}
     options = {*MiddlewareOptions.__annotations__, "rules"}
     assert documented("FastAPI and Starlette (ASGI)") == options
 
 
-def test_the_defaults_are_true() -> None:
+def test_the_page_states_the_right_defaults() -> None:
     defaults = Options()
     for name, text in re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE, re.MULTILINE):
         if hasattr(defaults, name) and name != "clock":
@@ -44,7 +44,7 @@ def test_the_defaults_are_true() -> None:
     assert f"| `breaker_failures`, `breaker_pause_ms` | {pair} |" in PAGE
 
 
-def test_every_call_and_every_field_is_there() -> None:
+def test_the_page_names_every_method_and_field() -> None:
     shared = CLIENTS.split("\n## Calls\n")[1].split("\n## ")[0]
     section = shared + PAGE.split("\n## Quick start\n")[1].split("\n## ")[0]
     calls = {name for name in vars(Limiter) if not name.startswith("_")}
@@ -56,7 +56,7 @@ def test_every_call_and_every_field_is_there() -> None:
 
 
 def on(server: Server, code: str) -> str:
-    """The code of the page with the server's port and a long time-out, for busy machines."""
+    """Returns the page's code with the server's port and a long timeout, for busy machines."""
     code = code.replace("7777", str(server.port))
     patient = "timeout_ms=2000"
     code = code.replace(f"Redis(port={server.port}))", f"Redis(port={server.port}), {patient})")
@@ -90,10 +90,10 @@ async def run_page(server: Server) -> None:
 @pytest.mark.live
 @pytest.mark.anyio
 @pytest.mark.filterwarnings("ignore::UserWarning", "ignore::ResourceWarning")
-async def test_the_code_of_the_page(
+async def test_the_code_of_the_page_runs(
     shared_server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await run_page(shared_server)
     assert capsys.readouterr().out == "allowed, 9 left\nmodule\n"
-    # The code of the page does not close everything.
+    # The code of the page does not close all its clients.
     gc.collect()

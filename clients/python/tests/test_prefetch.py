@@ -1,4 +1,4 @@
-"""Tests the waiters of fetches: how long they wait, and what they get."""
+"""Tests the waiters of fetches: the time that they wait, and the decisions that they get."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOT = fixed("hot", 10, "1h", prefetch=10)
 
 
 @pytest.mark.anyio
-async def test_many_at_once_fetch_once() -> None:
+async def test_concurrent_tasks_share_one_fetch() -> None:
     server = FakeServer()
     limiter = server.async_limiter(prefetch=100)
     big = gcra("big", 1000, 1000, "60s")
@@ -37,7 +37,7 @@ async def test_many_at_once_fetch_once() -> None:
     assert len(server.calls) == 1
 
 
-def test_many_threads_fetch_once() -> None:
+def test_concurrent_threads_share_one_fetch() -> None:
     server = FakeServer()
     limiter = server.limiter(prefetch=100)
     big = gcra("big", 1000, 1000, "60s")
@@ -48,7 +48,7 @@ def test_many_threads_fetch_once() -> None:
 
 @pytest.mark.parametrize("prefetch", [2, 7, 10, 150])
 @pytest.mark.parametrize("every_ms", [0, 0.3])
-def test_a_burst_is_decided_by_the_server_even_if_it_is_far(prefetch: int, every_ms: float) -> None:
+def test_a_burst_is_decided_by_the_server_over_a_slow_link(prefetch: int, every_ms: float) -> None:
     async def burst() -> None:
         server = Far(60)
         limiter = server.limiter(timeout_ms=100)
@@ -73,7 +73,7 @@ def test_a_burst_is_decided_by_the_server_even_if_it_is_far(prefetch: int, every
     run(burst())
 
 
-def test_a_flood_on_many_keys_does_not_open_the_circuit() -> None:
+def test_concurrent_fetches_of_several_keys_do_not_open_the_circuit() -> None:
     async def flood() -> None:
         server = Far(60)
         limiter = server.limiter(timeout_ms=100, breaker_failures=1)
@@ -110,7 +110,7 @@ def test_each_waiting_thread_gets_a_permit() -> None:
      sliding("e", 5, "1m", prefetch=9), quota("f", 5, "month", prefetch=9)],
     ids=lambda rule: rule.kind,
 )  # fmt: skip
-def test_a_waiter_of_a_smaller_grant_is_denied_with_a_retry(rule: Rule) -> None:
+def test_a_waiter_whose_permit_does_not_arrive_is_denied_with_a_retry_time(rule: Rule) -> None:
     async def come() -> None:
         server, single = FakeServer(), replace(rule, prefetch=1)
         server.limiter().check(single, "42")
@@ -128,7 +128,7 @@ def test_a_waiter_of_a_smaller_grant_is_denied_with_a_retry(rule: Rule) -> None:
     asyncio.run(come())
 
 
-def test_permits_of_two_rules_of_one_name_are_not_mixed() -> None:
+def test_permits_of_two_rules_with_the_same_name_are_not_mixed() -> None:
     async def come() -> None:
         server = Far(10)
         limiter = server.limiter()
@@ -140,13 +140,13 @@ def test_permits_of_two_rules_of_one_name_are_not_mixed() -> None:
     run(come())
 
 
-def test_a_cancelled_waiter_leaves_its_permit_to_others() -> None:
+def test_the_permit_of_a_cancelled_waiter_is_used_by_others() -> None:
     async def come() -> None:
         server = Far(60)
         limiter = server.limiter()
         asked = [asyncio.create_task(limiter.check(HOT, "42")) for _ in range(4)]
         await asyncio.sleep(0.01)
-        # The first task started the fetch; the last is cancelled when the grant has come.
+        # The first task started the fetch. The last one is cancelled after the grant has arrived.
         asked[0].cancel()
         grants, end = limiter._calls._grants, limiter._calls._grants.end
 
@@ -166,7 +166,7 @@ def test_a_cancelled_waiter_leaves_its_permit_to_others() -> None:
     run(come())
 
 
-def test_a_mistake_is_raised_to_all_waiters() -> None:
+def test_the_error_of_a_rejected_fetch_is_raised_in_all_waiters() -> None:
     async def come() -> None:
         server = Far(60)
         server.fail("WRONGTYPE x")
@@ -193,7 +193,7 @@ def test_a_failed_fetch_counts_as_one_failure() -> None:
     run(come())
 
 
-def test_loops_side_by_side_share_permits_and_wait_for_their_own() -> None:
+def test_concurrent_loops_share_permits_but_wait_only_for_their_own_fetches() -> None:
     server = FakeServer()
     limiter, found = server.async_limiter(), list[Decision]()
 
@@ -247,19 +247,19 @@ def granted(permits: int, reset_after_ms: int) -> Decision:
     return Decision(True, 100, 0, 0, reset_after_ms, "hot", granted=permits)
 
 
-def test_permits_of_two_fetches_at_once_are_put_together() -> None:
+def test_permits_of_two_concurrent_fetches_are_stored_together() -> None:
     grants, rule = Grants(), gcra("hot", 100, 100, "1m")
     first, second = (Fetch(rule, None, 1, None) for _ in range(2))
     assert grants.join("k", first, 0) is first
     first.wanted = 1
     assert grants.join("k", second, 0) is second
     assert grants.join("k", Fetch(rule, None, 1, None), 0) is second
-    # One waiter of the second fetch finds no permit there, and takes one of the first.
+    # A waiter of the second fetch finds no permit there, and takes one of the first fetch.
     grants.end("k", first, 0, granted(9, 3000))
     grants.end("k", second, 0, granted(1, 9000))
     told = [grants.share("k", one, 1) for one in (first, second, second)]
     assert [one and one.allowed for one in told] == [True] * 3
-    # They expire when the first of them do.
+    # All stored permits expire when the first of them do.
     third = Fetch(rule, None, 1, None)
     assert grants.drain(2) == [("k", rule, 7)]
     grants.end("k", third, 0, granted(5, 3000))

@@ -1,4 +1,4 @@
-"""Tests edge cases of the limiters, with the public fake and its clock."""
+"""Tests edge cases of the limiters, with the fake server and its clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE = fixed("one", 1, "1h")
 
 
 class SlowServer(FakeServer):
-    """Decides, and answers 50 ms later."""
+    """A fake server that decides, and answers 50 ms later."""
 
     def reply(self, args: tuple[str, ...]) -> Any:
         reply = super().reply(args)
@@ -68,16 +68,16 @@ def test_only_failures_in_a_row_open_the_circuit(server: FakeServer) -> None:
 # -- check_each ---------------------------------------------------------------------------------
 
 
-def test_a_call_that_may_not_have_counted_is_not_refunded(server: FakeServer) -> None:
+def test_check_each_does_not_refund_a_call_without_an_answer(server: FakeServer) -> None:
     server.limiter().check(ONE, "42")
     server.fail()
-    # The first rule gets no answer, the second one does.
+    # The first rule gets no answer. The second rule does.
     limiter = server.limiter(on_decision=lambda *_: server.recover())
     assert not limiter.check_each([(API, "42"), (ONE, "42")])
     assert verbs(server) == ["RL.FIXED", "RL.GCRA", "RL.FIXED"]
 
 
-def test_the_refund_equals_the_cost(server: FakeServer) -> None:
+def test_check_each_refunds_the_cost_of_each_call(server: FakeServer) -> None:
     limiter = server.limiter()
     limiter.check(ONE, "42")
     decision = limiter.check_each([(API, "42", 3), (fixed("day", 9, "1d"), "x", 2), (ONE, "42")])
@@ -95,7 +95,7 @@ def test_wait_does_not_sleep_longer_than_max_wait_ms_in_all(server: FakeServer) 
     def sleep(seconds: float) -> None:
         slept.append(seconds)
         server.advance(seconds)
-        # Another caller was faster.
+        # Another caller takes the next unit first.
         server.limiter().check(rule, "42")
         assert len(slept) < 9
 
@@ -132,7 +132,7 @@ def test_a_local_peek_takes_nothing(server: FakeServer) -> None:
     assert not limiter.peek(local, "42")
 
 
-def test_a_share_below_one_unit_takes_longer(server: FakeServer) -> None:
+def test_a_local_share_below_one_unit_lengthens_the_window(server: FakeServer) -> None:
     server.fail()
     limiter = server.limiter()
     for rule in (
@@ -147,7 +147,9 @@ def test_a_share_below_one_unit_takes_longer(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("make", [gcra, token_bucket, leaky_bucket])
-def test_a_fractional_rate_loses_nothing(server: FakeServer, make: Any) -> None:
+def test_a_local_limiter_with_a_fractional_rate_loses_no_units(
+    server: FakeServer, make: Any
+) -> None:
     server.fail()
     limiter, rule = server.limiter(), make("odd", 5, 7, "1s", on_error="local")
     assert [bool(limiter.check(rule, "42")) for _ in range(6)] == [True] * 5 + [False]
@@ -165,13 +167,13 @@ def test_a_charge_may_leave_a_debt(server: FakeServer) -> None:
 # -- the denial cache -------------------------------------------------------------------------
 
 
-def test_a_denial_holds_from_the_instant_before_its_call() -> None:
+def test_a_cached_denial_is_timed_from_before_its_call() -> None:
     server = SlowServer()
     limiter = server.limiter(denial_cache=9)
     limiter.check(ONE, "42")
     denied = limiter.check(ONE, "42")
     assert not denied
-    # The server decided 50 ms ago, and the window opened 100 ms ago.
+    # The server decided 50 ms before, and the window opened 100 ms before.
     server.advance((denied.retry_after_ms - 51) / 1000)
     assert limiter.check(ONE, "42").source == "local"
     server.advance(0.001)
@@ -208,7 +210,7 @@ def test_a_denied_lease_is_not_cached(server: FakeServer) -> None:
 # -- prefetch and forget ------------------------------------------------------------------------
 
 
-def test_expired_permits_are_not_given_back(server: FakeServer) -> None:
+def test_expired_permits_are_not_refunded(server: FakeServer) -> None:
     limiter = server.limiter(prefetch=4)
     limiter.check(API, "42")
     server.advance(24)
@@ -217,7 +219,7 @@ def test_expired_permits_are_not_given_back(server: FakeServer) -> None:
 
 
 @pytest.mark.anyio
-async def test_all_unspent_permits_are_given_back_on_close(server: FakeServer) -> None:
+async def test_all_unused_permits_are_refunded_on_close(server: FakeServer) -> None:
     limiter = server.async_limiter(prefetch=4, max_in_flight=2)
     for subject in range(5):
         await limiter.check(API, str(subject))
@@ -245,7 +247,9 @@ def test_ready_sends_a_call_that_takes_nothing(server: FakeServer) -> None:
     assert server.calls == [("RL.PEEK", "rl:ready:ready", "GCRA", "1", "1", "1", "COST", "0")]
 
 
-def test_a_mistake_is_counted_also_for_calls_without_a_decision(server: FakeServer) -> None:
+def test_a_rejected_command_is_also_counted_for_calls_without_a_decision(
+    server: FakeServer
+) -> None:
     limiter = server.limiter()
     server.fail("NOPERM x")
     for ask in (limiter.refund, limiter.charge, limiter.forget):

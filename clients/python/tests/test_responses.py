@@ -1,4 +1,4 @@
-"""Tests the middlewares at the edges of a response: its end, and unusual requests."""
+"""Tests edge cases of the middlewares: the end of a response, and unusual requests."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_a_lease_is_held_until_the_last_part_of_the_body(server: FakeServe
         for more in (True, True, False):
             found.append(released(server))
             await send({"type": "http.response.body", "body": b"part", "more_body": more})
-        # Work after the response does not delay the release.
+        # The application's work after the response does not delay the release.
         found.append(released(server))
 
     made = RateLimitMiddleware(streams, limiter=server.async_limiter(), rules=JOBS)
@@ -93,7 +93,7 @@ async def test_an_empty_subject_counts_as_missing(server: FakeServer, subject: s
 
 
 @pytest.mark.anyio
-async def test_an_empty_list_of_headers_writes_only_retry_after(server: FakeServer) -> None:
+async def test_with_no_header_styles_only_retry_after_is_sent(server: FakeServer) -> None:
     made = app(server, ONE, headers=[])
     first, denied = await get(made), await get(made)
     assert [name for name in first.headers if "ratelimit" in name] == []
@@ -119,7 +119,7 @@ async def test_headers_of_the_application_are_kept_once(server: FakeServer) -> N
 
 
 @pytest.mark.anyio
-async def test_a_denial_has_the_wanted_fields(server: FakeServer) -> None:
+async def test_a_denial_has_the_selected_header_styles(server: FakeServer) -> None:
     made = app(server, ONE, headers=["x-ratelimit"])
     await get(made)
     names = [name for name in (await get(made)).headers if "ratelimit" in name]
@@ -167,7 +167,9 @@ def test_wsgi_has_the_options_of_asgi(server: FakeServer) -> None:
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_wsgi_releases_even_if_the_close_of_a_body_fails(server: FakeServer, closes: bool) -> None:
+def test_wsgi_releases_the_lease_even_if_closing_the_body_fails(
+    server: FakeServer, closes: bool
+) -> None:
     class Broken(list[bytes]):
         def close(self) -> None:
             raise OSError("the file is gone")
@@ -191,7 +193,7 @@ def test_wsgi_releases_even_if_the_close_of_a_body_fails(server: FakeServer, clo
 
 
 @pytest.mark.anyio
-async def test_a_lease_ends_with_an_error_of_its_block(server: FakeServer) -> None:
+async def test_a_lease_is_released_when_its_block_raises(server: FakeServer) -> None:
     with pytest.raises(ZeroDivisionError), server.limiter().lease(lease("a", 1, "60s"), "42"):
         raise ZeroDivisionError
     assert released(server) == 1

@@ -22,7 +22,7 @@ API = gcra("api", 6, 10, "60s")
 
 
 class Sentinel:
-    """A Sentinel that watches a primary, and fails it over without a quorum of others."""
+    """A Sentinel that watches a primary, and may start a failover alone."""
 
     def __init__(self, primary: Server) -> None:
         self.port, self._directory = free_port(), Path(primary.directory) / "sentinel"

@@ -1,4 +1,4 @@
-"""Tests the errors of real servers that cannot decide now, and mistakes of the program."""
+"""Tests the errors of real servers: of those that cannot decide now, and rejected commands."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ PASSING: dict[str, Callable[[Server], Callable[[], None]]] = {
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("word", PASSING)
-async def test_on_error_decides_if_the_server_cannot(own_server: Server, word: str) -> None:
+async def test_on_error_decides_if_the_server_cannot_decide_now(
+    own_server: Server, word: str
+) -> None:
     closed = gcra("closed", 6, 10, "60s", on_error="deny")
     options: Any = {"timeout_ms": 2000, "breaker_pause_ms": 1}
     limiter = Limiter(own_server.client(), **options)
@@ -101,7 +103,7 @@ async def test_on_error_decides_if_the_server_cannot(own_server: Server, word: s
     limiter.close()
 
 
-def test_a_mistake_is_counted_apart(server: Server) -> None:
+def test_a_rejected_command_is_counted_as_a_mistake(server: Server) -> None:
     server.command("SET", "rl:api:42", "something")
     with Limiter(server.client(), timeout_ms=2000) as limiter:
         for _ in range(3):
@@ -127,7 +129,7 @@ SUBJECTS = [
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 @pytest.mark.parametrize("secret", [None, b"0123456789abcdef"])
-def test_any_subject_has_its_own_allowance(
+def test_every_unusual_subject_has_its_own_allowance(
     server: Server, encoding: str, secret: bytes | None
 ) -> None:
     client = server.client(encoding=encoding)
@@ -136,5 +138,5 @@ def test_any_subject_has_its_own_allowance(
         assert [limiter.check(API, one).remaining for one in SUBJECTS] == [4] * len(SUBJECTS)
     keys = server.command("KEYS", "*")
     assert all(len(key) < 200 for key in keys)
-    # The same bytes as every other process writes, whatever encoding the client has.
+    # The key has the bytes that every client writes, regardless of the encoding option.
     assert ("rl:api:日本".encode() in keys) == (secret is None)

@@ -1,4 +1,4 @@
-"""Tests that many calls share few sockets, and that waiting for one is no failure of the server."""
+"""Tests that many calls share few sockets, and that a wait for one is no failure of the server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .conftest import Server
 
 API = gcra("api", 1000, 1000, "60s")
 MANY = 256
-# A slow machine may need long for this many calls.
+# A slow machine may need a long time for this many calls.
 PATIENT: Any = {"timeout_ms": 60_000}
 
 
 def connections(client: redis.Redis) -> int:
-    """Returns the number of connections that the server has ever accepted."""
+    """Returns the number of connections that the server has accepted so far."""
     return int(client.info("stats")["total_connections_received"])
 
 
@@ -63,14 +63,14 @@ def test_a_cold_burst_of_threads_is_decided_by_the_server(shared_server: Server)
 
 
 @pytest.mark.live
-def test_a_thread_that_finds_no_socket_has_sent_nothing(shared_server: Server) -> None:
+def test_a_thread_that_gets_no_socket_sends_nothing(shared_server: Server) -> None:
     with Limiter(shared_server.client(), max_in_flight=1, **PATIENT) as limiter:
         sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
         in_use = sockets._take(time.monotonic() + 60)
         with pytest.raises(Unsent):
             sockets.call(("PING",), time.monotonic())
         assert not sockets._waiters
-        # A waiter gets the connection that another call gives back.
+        # A waiter gets the connection that another call returns.
         found: list[str] = []
         waiting = threading.Thread(target=lambda: found.append(limiter.check(API, "42").source))
         waiting.start()
@@ -83,7 +83,7 @@ def test_a_thread_that_finds_no_socket_has_sent_nothing(shared_server: Server) -
 
 
 @pytest.mark.live
-def test_a_connection_that_comes_after_close_is_closed(shared_server: Server) -> None:
+def test_a_connection_opened_after_close_is_closed(shared_server: Server) -> None:
     limiter = Limiter(shared_server.client(), **PATIENT)
     sockets: Any = limiter._transport._sockets  # type: ignore[attr-defined]
     make, goes, made = sockets._make, threading.Event(), []
@@ -107,7 +107,7 @@ def test_a_connection_that_comes_after_close_is_closed(shared_server: Server) ->
         time.sleep(0.001)
     assert not in_use.connected
     assert [one._sock for one in made] == [None]
-    # A call after the end starts again.
+    # A call after ``close`` opens connections again.
     assert limiter.check(API, "42").source == "server"
     limiter.close()
 
@@ -116,7 +116,7 @@ def test_a_connection_that_comes_after_close_is_closed(shared_server: Server) ->
 
 
 class Connection:
-    """The part of a driver's connection that the limiter uses."""
+    """The part of a driver's connection that a limiter uses."""
 
     def __init__(self, dials: Dials) -> None:
         self._dials, self.is_connected = dials, False
@@ -150,7 +150,7 @@ class Connection:
 
 
 class Dials:
-    """The dials under way, and a switch that lets them finish."""
+    """Connections being opened, and a switch that lets them finish."""
 
     def __init__(self, most: int = MANY) -> None:
         self.made = self.under_way = 0
@@ -168,7 +168,7 @@ class Dials:
 
 
 async def settled() -> None:
-    """More turns of the loop than any test here takes."""
+    """Runs more turns of the loop than any test here needs."""
     for _ in range(1000):
         await asyncio.sleep(0)
 
@@ -201,7 +201,7 @@ async def test_a_waiter_that_times_out_or_is_cancelled_leaves_the_queue() -> Non
     assert not dials.sockets._pool.waiters
     dials.answer.set()
     assert (await first, await dials.ping(), dials.made) == (b"PONG", b"PONG", 1)
-    # The connection is handed over, and the waiter is cancelled before it runs.
+    # The connection is handed over, but the waiter is cancelled before it runs.
     pool = dials.sockets._pool
     held = await dials.sockets._take(pool, instant(60))
     (second,) = dials.pings(1)
@@ -213,14 +213,14 @@ async def test_a_waiter_that_times_out_or_is_cancelled_leaves_the_queue() -> Non
 
 
 @pytest.mark.anyio
-async def test_a_failed_dial_fails_one_call() -> None:
+async def test_a_failed_connection_attempt_fails_one_call() -> None:
     dials = Dials()
     dials.error = redis.ConnectionError("refused")
     dials.go.set()
     found = await asyncio.gather(*dials.pings(20), return_exceptions=True)
     assert [str(one) for one in found] == ["refused"] * 20
     assert dials.made == 20
-    # A failed dial fails no call while a connection is open: the waiter takes that one.
+    # A failed attempt fails no call while a connection is open: the waiter takes that one.
     dials.error = None
     (first,) = dials.pings(1)
     await settled()
@@ -252,7 +252,7 @@ async def test_close_leaves_no_connection_at_any_moment(turns: int) -> None:
 
 
 class Crowded:
-    """Answers the first call at once; the second never gets a connection."""
+    """Answers the first call at once. The second call never gets a connection."""
 
     def __init__(self) -> None:
         self.full = anyio.Event()
@@ -272,7 +272,7 @@ class Crowded:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("answers_others", "after"), [(True, "server"), (False, "error")])
-async def test_an_unsent_call_is_no_failure_of_an_answering_server(
+async def test_an_unsent_call_is_no_failure_of_a_server_that_answers_others(
     answers_others: bool, after: str
 ) -> None:
     crowded = Crowded()
@@ -287,7 +287,7 @@ async def test_an_unsent_call_is_no_failure_of_an_answering_server(
     assert (await limiter.check(API, "42")).source == after
 
 
-def test_too_many_calls_are_no_failure_of_the_server() -> None:
+def test_calls_above_max_in_flight_are_no_failure_of_the_server() -> None:
     gate = Gate(1, 1, 1)
     probe = gate.enter(0)
     for _ in range(9):
