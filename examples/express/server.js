@@ -1,4 +1,5 @@
-// A service with limits: per client, closed, local, two at once, and a limit of concurrency.
+// A service with limits: per client address and per API key, with each `onError`, with several
+// rules in one call, and with a lease.
 //
 //   REDIS_URL=redis://127.0.0.1:7777 PORT=8080 node server.js
 import { Readable } from 'node:stream';
@@ -14,24 +15,24 @@ const { HOST = '127.0.0.1', PORT = '8080' } = process.env;
 const { TIMEOUT_MS = '100', EXPORT_ROWS = '50', TRUSTED_PROXIES = '' } = process.env;
 
 const redis = createClient({ url, disableOfflineQueue: true });
-redis.on('error', () => {}); // it reconnects by itself
+redis.on('error', () => {}); // the client reconnects by itself
 redis.connect().catch(() => {});
 const limiter = new Limiter(redis, {
   prefix: 'example',
-  hashTag: 'subject', // in a cluster all rules of a client are in one slot
+  hashTag: 'subject', // in a cluster, the keys of all rules of one client are in one slot
   timeoutMs: Number(TIMEOUT_MS),
   backend,
 });
 limiter.ready().catch((error) => console.error(`no limits yet: ${error.message}`));
 
-// Ten at once, then one every six seconds. Open: without the limiter the page is served.
+// Ten at once, then one every six seconds. If Redis is down, the page is served.
 const api = gcra('api', 10, 10, '60s');
-// Closed: without the limiter no password is checked.
+// Five attempts in 15 minutes. If Redis is down, no password is checked.
 const login = slidingLog('login', 5, '15m', { onError: 'deny' });
-// One of two processes: each allows half of the limit while the server is away.
+// For a service of two processes: if Redis is down, each enforces half of the limit.
 const search = gcra('search', 4, 4, '60s', { onError: 'local', localShare: 0.5 });
 const day = fixed('day', 3, '1d');
-// One export at once: the permit comes back when the response ends or the client disconnects.
+// One export at a time. The permit is released when the response ends or the client disconnects.
 const exports = lease('exports', 1, '30s');
 
 const trustedProxies = TRUSTED_PROXIES.split(',').filter((name) => name !== '');
@@ -39,7 +40,7 @@ const degradedHeader = 'X-Limiter-Degraded';
 const limit = (rule, options) =>
   rateLimit({ limiter, rule, trustedProxies, degradedHeader, ...options });
 
-/** Reports the units left, and the source of the decision. */
+/** Reports the units left and the source of the decision. */
 function told({ rateLimit: { remaining, source } }, response) {
   response.json({ remaining, source });
 }
@@ -61,7 +62,7 @@ app.get('/export', limit(exports), (_request, response) => {
   response.type('text/plain');
   pipeline(Readable.from(rows()), response).catch(() => {}); // the client has disconnected
 });
-// By the header X-API-Key; a request without it is answered 400.
+// Limits by the API key in a header. A request without the header is answered 400.
 app.get('/me', limit(api, { key: ({ headers }) => headers['x-api-key'] }), told);
 
 const server = app.listen(Number(PORT), HOST, () => {

@@ -1,4 +1,4 @@
-"""A service with limits: per client, closed, local, two at once, and a limit of concurrency.
+"""A service with limits: per client address and per API key, and with a lease.
 
 REDIS_URL=redis://127.0.0.1:7777 PORT=8080 python app.py
 """
@@ -26,27 +26,27 @@ client = redis.asyncio.Redis.from_url(env("REDIS_URL", "redis://127.0.0.1:7777")
 limiter = AsyncLimiter(
     client,
     prefix="example",
-    hash_tag="subject",  # in a cluster all rules of a client are in one slot
+    hash_tag="subject",  # in a cluster, the keys of all rules of one client are in one slot
     timeout_ms=int(env("TIMEOUT_MS", "100")),
     backend=env("BACKEND", "auto"),
 )
-# Proxies in front of the service, as TRUSTED_PROXIES=10.0.0.0/8,unix
+# The proxies in front of the service, such as TRUSTED_PROXIES=10.0.0.0/8,unix
 proxies = [name for name in env("TRUSTED_PROXIES", "").split(",") if name]
 
-# Ten at once, then one every six seconds. Open: without the limiter the page is served.
+# Ten at once, then one every six seconds. If Redis is down, the page is served.
 API = gcra("api", burst=10, rate=10, period="60s")
-# Closed: without the limiter no password is checked.
+# Five attempts in 15 minutes. If Redis is down, no password is checked.
 LOGIN = sliding_log("login", 5, "15m", on_error="deny")
-# One of two processes: each allows half of the limit while the server is away.
+# For a service of two processes: if Redis is down, each enforces half of the limit.
 SEARCH = gcra("search", burst=4, rate=4, period="60s", on_error="local", local_share=0.5)
 DAY = fixed("day", 3, "1d")
-# One export at once: the permit comes back when the response ends or the client disconnects.
+# One export at a time. The permit is released when the response ends or the client disconnects.
 EXPORTS = lease("exports", limit=1, ttl="30s")
 
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    """Connects before the first request, and gives unspent permits back at the end."""
+    """Connects before the first request, and refunds unused prefetched permits at the end."""
     try:
         await limiter.ready()
     except ThrottleError as error:
@@ -65,7 +65,7 @@ limit = partial(
 
 
 async def told(request: Request) -> dict[str, object]:
-    """Reports the units left, and the source of the decision."""
+    """Reports the units left and the source of the decision."""
     decision = request.state.rate_limit
     return {"remaining": decision.remaining, "source": decision.source}
 
@@ -85,7 +85,7 @@ def route(
     path: str, handler: Callable[..., Any], *rules: Rule, methods: Sequence[str] = READ,
     **options: Any,
 ) -> None:  # fmt: skip
-    """Adds a path with its rules. With one rule for every path no ``skip`` is needed."""
+    """Adds a path with its rules. ``skip`` applies them to this path only."""
     limit(rules=rules, skip=lambda at: at.path != path or at.method not in methods, **options)
     for method in methods:
         app.add_api_route(path, handler, methods=[method], include_in_schema=method != "HEAD")
@@ -96,11 +96,11 @@ route("/login", told, LOGIN, methods=["POST"])
 route("/search", told, SEARCH)
 route("/report", told, API, DAY)
 route("/export", export, EXPORTS)
-# By the header X-API-Key; a request without it is answered 400.
+# Limits by the API key in a header. A request without the header is answered 400.
 route("/me", told, API, key=lambda request: request.header("x-api-key"))
 
 if __name__ == "__main__":
-    # The limiter finds the client itself: uvicorn must not change the peer by headers.
+    # The limiter finds the client's address itself, so uvicorn must not replace the peer's.
     uvicorn.run(
         app, host=env("HOST", "127.0.0.1"), port=int(env("PORT", "8080")),
         proxy_headers=False, log_level="warning",

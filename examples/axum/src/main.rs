@@ -1,4 +1,5 @@
-//! A service with limits: per client, closed, local, several rules in one call, and a lease.
+//! A service with limits: per client address and per API key, with each `on_error`, with several
+//! rules in one call, and with a lease.
 //!
 //! ```sh
 //! REDIS_URL=redis://127.0.0.1:7777 PORT=8080 cargo run
@@ -27,13 +28,14 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let url = env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:7777".to_owned());
-    // It reconnects by itself at the next call; the service starts even without the server.
+    // The connection is opened at the first call, and reopened by itself after a loss, so the
+    // service starts even without the server.
     let config = ConnectionManagerConfig::new().set_number_of_retries(0);
     let connection = redis::Client::open(url)?.get_connection_manager_lazy(config)?;
     // The back end on the server: auto, module, functions or script.
     let backend: Backend = env::var("BACKEND").map_or(Ok(Backend::Auto), |name| name.parse())?;
     let options = Options::default().prefix("example").timeout_ms(number("TIMEOUT_MS", 100)?);
-    // In a cluster, all rules of a client share a slot.
+    // In a cluster, the keys of all rules of one client are in one slot.
     let options = options.backend(backend).hash_tag(HashTag::Subject);
     let limiter = Limiter::with_options(connection, options)?;
     if let Err(error) = limiter.ready().await {
@@ -54,16 +56,17 @@ async fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The routes, each with its rules.
+/// Returns the routes, each with its rules.
 fn app(limiter: &Limiter) -> Result<Router, Failure> {
-    // Ten at once, then one every six seconds. Open: without the limiter, the page is served.
+    // Ten at once, then one every six seconds. If Redis is down, the page is served.
     let api = Rule::gcra("api", 10, 10, "60s")?;
-    // Closed: without the limiter, no password is checked.
+    // Five attempts in 15 minutes. If Redis is down, no password is checked.
     let login = Rule::sliding_log("login", 5, "15m")?.on_error(OnError::Deny)?;
-    // One of two processes: each enforces half of the limit while the server is unavailable.
+    // For a service of two processes: if Redis is down, each enforces half of the limit.
     let search = Rule::gcra("search", 4, 4, "60s")?.on_error(OnError::Local)?.local_share(0.5)?;
     let day = Rule::fixed("day", 3, "1d")?;
-    // One export at once: the permit is released when the response ends or the client disconnects.
+    // One export at a time. The permit is released when the response ends or the client
+    // disconnects.
     let exports = Rule::lease("exports", 1, "30s")?;
 
     let proxies = env::var("TRUSTED_PROXIES").unwrap_or_default();
@@ -80,7 +83,7 @@ fn app(limiter: &Limiter) -> Result<Router, Failure> {
     let route = |handler: MethodRouter, limits: Builder| -> Result<MethodRouter, Failure> {
         Ok(handler.route_layer(limits.build()?))
     };
-    // By an API key in a header; without it, the answer is 400.
+    // Limits by the API key in a header. A request without the header is answered 400.
     let by_key = limited(&[&api]).key(|request| request.header("x-api-key").map(str::to_owned));
     Ok(Router::new()
         .route("/", route(get(told), limited(&[&api]))?)
@@ -91,7 +94,7 @@ fn app(limiter: &Limiter) -> Result<Router, Failure> {
         .route("/me", route(get(told), by_key)?))
 }
 
-/// Returns the units left and the source of the decision.
+/// Reports the units left and the source of the decision.
 async fn told(Extension(decision): Extension<Decision>) -> Json<Value> {
     Json(json!({ "remaining": decision.remaining, "source": decision.source.as_str() }))
 }

@@ -1,4 +1,4 @@
-//! The example, unchanged, as its own process and over real HTTP.
+//! Tests the example as a process, over real HTTP.
 
 #[path = "../../../clients/rust/redis-throttle-client/tests/live/server.rs"]
 mod server;
@@ -11,7 +11,7 @@ use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 use server::{Server, until};
 
-/// The example, behind a trusted proxy.
+/// The running example, called as by a trusted proxy.
 struct Example {
     process: Child,
     url: String,
@@ -19,8 +19,8 @@ struct Example {
 }
 
 impl Example {
-    /// Starts the example with a timeout that is never missed, or with the default in tests about
-    /// it.
+    /// Starts the example with the given timeout of a call, in ms: a long one, or the default in
+    /// tests about it.
     fn start(server: &Server, timeout_ms: u64) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_example-axum"));
         command.env("REDIS_URL", server.url()).env("PORT", "0");
@@ -93,7 +93,7 @@ async fn serves_ten_requests_and_answers_the_eleventh_with_a_full_429() {
         "violated-policies": ["api"],
     });
     assert_eq!(denied.json::<Value>().await.unwrap(), problem);
-    // A client with a forged first hop still has the same key; another client does not.
+    // A forged first address does not change the client's key. Another client has another key.
     assert_eq!(example.status("/", "1.1.1.1, 192.0.2.7").await, 429);
     assert_eq!(example.status("/", "192.0.2.8").await, 200);
     // The key of an IPv6 client is its /64 network.
@@ -148,7 +148,7 @@ async fn follows_each_on_error_while_the_server_is_dead_and_recovers() {
     until("the server decides", async || example.source("203.0.113.99").await == "server").await;
     let usual = median_of_five(&example, "server").await;
     server.end();
-    // The median must meet the bound, plus twice the time of other responses on this machine.
+    // The median must be below the bound plus twice the time of other responses on this machine.
     let without = median_of_five(&example, "error").await;
     assert!(without < Duration::from_millis(150) + 2 * usual, "{without:?}, else {usual:?}");
     let closed = example.send(Method::POST, "/login", "192.0.2.7").await;
