@@ -31,10 +31,7 @@ const max = (a: bigint, b: bigint): bigint => (a > b ? a : b);
 const ceilDiv = (a: bigint, b: bigint): bigint => (a + b - 1n) / b;
 const ms = (us: bigint): number => Number(ceilDiv(us, 1000n));
 
-/**
- * Returns the algorithm for a `share` of a rule. A share below one unit becomes one unit in more
- * time.
- */
+/** Returns the algorithm for a `share` of a rule; below one unit, for one unit in a longer time. */
 export function algorithmOf(rule: Rule, share = 1): Algorithm {
   const [word, first, ...rest] = (rule.fallback ?? rule).words as [string, string, string, string];
   const kind = (rule.fallback ?? rule).kind;

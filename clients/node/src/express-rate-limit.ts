@@ -1,5 +1,5 @@
 /**
- * A store for express-rate-limit. That package keeps its options and headers; the server decides.
+ * A store for express-rate-limit: the package handles options and headers, and the server decides.
  *
  * express-rate-limit compares a number of hits with its limit. The store reports an allowed call as
  * `limit - remaining` hits. It reports a denial as `limit + 1` hits, with the retry time as the

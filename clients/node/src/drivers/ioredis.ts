@@ -79,7 +79,7 @@ function isKeyAt(args: readonly string[], at: number): boolean {
   return at >= 3 && at < 3 + Number(count);
 }
 
-/** The size of about ten calls. */
+/** The number of bytes after which collected calls are written: about ten calls. */
 const WRITTEN_AT_ONCE_BYTES = 700;
 
 /**

@@ -116,7 +116,7 @@ class Calls:
     def settle(
         self, verb: str, rule: Rule, subject: str, cost: int, tag: str | None
     ) -> Steps[Decision]:
-        """Refunds or charges (``REFUND``, ``CHARGE``), whatever the units left."""
+        """Refunds or charges (``REFUND``, ``CHARGE``), without a check of the units left."""
         key = self._key(rule, subject, tag)
         args = _protocol.named(verb, rule, key, cost)
         self._denials.drop(key)

@@ -45,7 +45,7 @@ class Limits:
     def made(
         cls, kind: str, capacity: int, rate: int, period_us: int, share: float = 1.0
     ) -> Limits:
-        """Scales a rule to ``share``. A share below one unit becomes one unit in more time."""
+        """Scales a rule to ``share``. If that is below one unit, allows one in a longer time."""
         wanted = capacity * share
         capacity = max(1, floor(wanted))
         if kind not in _BUCKETS:

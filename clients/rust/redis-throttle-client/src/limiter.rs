@@ -171,8 +171,7 @@ impl Limiter {
     /// each rule's decision.
     ///
     /// In a cluster, all keys need one hash tag, `tag`. A lease among the rules needs an
-    /// [`id`](Call::id), and the caller must release it. [`admit`](Limiter::admit) does both by
-    /// itself.
+    /// [`id`](Call::id), and the caller must release it. [`admit`](Limiter::admit) needs neither.
     ///
     /// # Errors
     /// The same as [`check`](Limiter::check). Also [`Error::InvalidArgument`] for no calls, more
