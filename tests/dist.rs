@@ -1,7 +1,8 @@
-//! Uses the files packed by `make dist` as a reader does: checks, unpacks and installs them, and
-//! loads the module with one line of configuration. `RL_DIST` is the folder.
+//! Tests the files packed by `make dist` as a user installs them: checks, unpacks and installs
+//! them, and loads the module with one line of configuration. `RL_DIST` is the folder of these
+//! files.
 
-// The end-to-end suite uses parts of it that these tests do not.
+// Only the end-to-end suite uses everything in this module.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;
@@ -22,12 +23,12 @@ fn dist() -> PathBuf {
     PathBuf::from(folder).canonicalize().expect("a folder")
 }
 
-/// Runs a program, which must succeed, and returns its output.
+/// Runs a program that must succeed, and returns its output.
 fn run(program: &str, arguments: &[&str], folder: &Path) -> String {
     let path = format!("{}:/usr/sbin:/sbin", env::var("PATH").unwrap_or_default());
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).env("PATH", path);
-    // The variables that cargo sets for a test would make build scripts of crates run again.
+    // Removes the variables that cargo sets for a test: with them, cargo runs build scripts again.
     for (name, _) in env::vars_os() {
         let name = name.to_string_lossy();
         if name.starts_with("CARGO_") && name != "CARGO_HOME" {
@@ -45,7 +46,7 @@ fn text(path: PathBuf) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns all files below a folder, by their paths from there.
+/// Returns the paths of all files below a folder, relative to that folder.
 fn files(folder: &Path) -> BTreeSet<String> {
     let listed = run("find", &[".", "!", "-type", "d", "-printf", "%P\\n"], folder);
     listed.lines().map(str::to_owned).collect()
@@ -68,7 +69,7 @@ fn unpacked() -> (TempDir, PathBuf) {
     (folder, top)
 }
 
-/// A separate root that has the packages of this machine, as far as dpkg can tell.
+/// A separate root folder, in which dpkg believes the packages of this machine to be installed.
 struct Root(TempDir);
 
 impl Root {
@@ -88,19 +89,19 @@ impl Root {
 
     fn dpkg(&self, arguments: &[&str]) -> String {
         let root = format!("--root={}", self.path().display());
-        // The root has no shell: scripts run outside it, and touch no service of this machine.
+        // The root has no shell, so package scripts run outside it, without a change of root.
         let forced = [root.as_str(), "--force-not-root", "--force-script-chrootless"];
         run("dpkg", &[&forced, arguments].concat(), &dist())
     }
 
-    /// Returns the installed files, without dpkg's own.
+    /// Returns the installed files, except dpkg's own.
     fn files(&self) -> BTreeSet<String> {
         files(self.path()).into_iter().filter(|file| !file.starts_with("var/lib/dpkg/")).collect()
     }
 }
 
-/// Asserts that a server with one line of configuration for the module answers, and reports its
-/// version.
+/// Starts a server whose configuration has one line for the module. Asserts that it answers calls
+/// and reports its version.
 fn assert_decides(module: &Path) -> Server {
     let server = Server::setup().module(module).without_debug_commands().start();
     let mut client = server.client();
@@ -110,7 +111,7 @@ fn assert_decides(module: &Path) -> Server {
 }
 
 #[test]
-fn the_names_and_the_checksums_of_what_is_packed_are_these() {
+fn dist_holds_exactly_the_expected_files_with_valid_checksums() {
     let names = [tarball() + ".tar.gz", deb("redis-throttle"), deb("redis-throttle-exporter")];
     let mut expected = BTreeSet::from(names.clone());
     expected.insert("SHA256SUMS".to_owned());
@@ -122,7 +123,7 @@ fn the_names_and_the_checksums_of_what_is_packed_are_these() {
 }
 
 #[test]
-fn packing_once_more_gives_the_same_bytes() {
+fn packing_again_gives_the_same_bytes() {
     let folder = tempfile::tempdir().expect("a folder");
     let again = folder.path().join("again");
     let target = dist().parent().expect("a target directory").display().to_string();
@@ -178,7 +179,7 @@ fn a_server_loads_the_module_that_the_package_installs() {
 }
 
 #[test]
-fn the_exporters_package_brings_a_unit_that_runs_what_it_installs_and_is_not_enabled() {
+fn exporter_package_installs_a_unit_that_runs_its_binary_and_is_not_enabled() {
     let root = Root::new();
     root.dpkg(&["--install", &deb("redis-throttle-exporter")]);
     let files = root.files();
@@ -194,7 +195,7 @@ fn the_exporters_package_brings_a_unit_that_runs_what_it_installs_and_is_not_ena
 }
 
 #[test]
-fn the_packages_ask_for_the_c_library_that_their_files_need() {
+fn packages_depend_on_the_c_library_version_that_their_files_need() {
     let (_folder, top) = unpacked();
     let number = |version: &str| -> (u32, u32) {
         let (major, minor) = version.split_once('.').expect(version);
@@ -217,7 +218,7 @@ fn the_packages_ask_for_the_c_library_that_their_files_need() {
 }
 
 #[test]
-fn no_file_of_the_release_names_a_folder_of_the_machine_that_built_it() {
+fn released_files_contain_no_path_of_the_build_machine() {
     let (_folder, top) = unpacked();
     let mut unwanted = vec![env!("CARGO_MANIFEST_DIR").to_owned()];
     unwanted.extend(["HOME", "CARGO_HOME"].map(|name| env::var(name).unwrap_or_default()));
@@ -233,7 +234,7 @@ fn no_file_of_the_release_names_a_folder_of_the_machine_that_built_it() {
 }
 
 #[test]
-fn every_crate_that_is_linked_is_listed_with_its_licence() {
+fn every_linked_crate_is_listed_with_its_licence() {
     let (_folder, top) = unpacked();
     let licences = text(top.join("LICENSES-THIRD-PARTY"));
     for name in ["redis-module v", "jiff v", "rmp-serde v", "redis v", "rustls v", "ring v"] {

@@ -1,8 +1,8 @@
-//! Access rights: by key pattern, by command, by category.
+//! Access rights by key pattern, by command and by category.
 
 use crate::support::{ALGORITHMS, Client, Server, text};
 
-/// Creates a user with exactly these rules; `ACL DRYRUN` checks them.
+/// Creates a user with exactly these rules. The tests check the rules with `ACL DRYRUN`.
 pub fn make_user(client: &mut Client, name: &str, rules: &str) {
     client.ok(&format!("ACL SETUSER {name} reset on nopass {rules}"));
 }
@@ -11,28 +11,28 @@ pub fn may(client: &mut Client, user: &str, call: &str) -> bool {
     text(&client.run(&format!("ACL DRYRUN {user} {call}"))) == "OK"
 }
 
-/// Returns every deciding call on a key.
+/// Returns a call of every command that decides, on this key.
 fn updates(key: &str) -> Vec<String> {
     let with_options = format!("RL.FIXED {key} 5 60 COST 1 ALIGNED");
     let calls = ALGORITHMS.iter().map(|algorithm| algorithm.call(key, 5, "60"));
     calls.chain([with_options]).collect()
 }
 
-/// Returns every call that only reads a key.
+/// Returns a call of every command that only reads, on this key.
 fn reads(key: &str) -> Vec<String> {
     let calls = ALGORITHMS.iter().map(|algorithm| algorithm.peek(key, 5, "60"));
     calls.chain([format!("RL.INSPECT {key}")]).collect()
 }
 
 #[test]
-fn key_patterns_hold_for_every_syntax() {
+fn key_patterns_apply_to_every_command() {
     let server = Server::start();
     let mut client = server.client();
-    // The rules, and whether they allow an update and a read of `app:1`.
+    // Each row: a user, its rules, and whether they allow an update and a read of `app:1`.
     let users = [
         ("all", "~app:* +@all", true, true),
         ("both", "%RW~app:* +@all", true, true),
-        // PEEK and INSPECT need only read access; deciding needs read and write access.
+        // PEEK and INSPECT need only read access. Commands that decide need read and write access.
         ("reader", "%R~app:* +@all", false, true),
         ("writer", "%W~app:* +@all", false, false),
         ("stranger", "~other:* +@all", false, false),
@@ -52,7 +52,7 @@ fn key_patterns_hold_for_every_syntax() {
 }
 
 #[test]
-fn a_real_connection_is_held_to_its_patterns_and_commands() {
+fn connected_user_is_limited_to_its_key_patterns_and_commands() {
     let server = Server::start();
     make_user(&mut server.client(), "app", "~app:* -@all +rl.gcra +rl.peek");
     let mut client = server.client();
@@ -80,7 +80,7 @@ pub fn is_at_least(client: &mut Client, redis: (u32, u32), valkey: (u32, u32)) -
 }
 
 #[test]
-fn the_usual_categories_hold_where_commands_of_modules_have_any() {
+fn usual_categories_apply_where_the_server_gives_module_commands_categories() {
     let server = Server::start();
     let mut client = server.client();
     if !is_at_least(&mut client, (7, 2), (8, 0)) {
@@ -116,7 +116,7 @@ fn the_usual_categories_hold_where_commands_of_modules_have_any() {
 }
 
 #[test]
-fn the_category_rl_holds_the_commands_that_decide_or_read_a_key_where_the_server_has_it() {
+fn category_rl_holds_the_commands_that_decide_or_read_a_key_on_servers_that_allow_it() {
     let server = Server::start();
     let mut client = server.client();
     let reply = client.run("ACL CAT");

@@ -1,4 +1,5 @@
-//! Bytes that no client library sends, in keys and in arguments, a few and a great number.
+//! Sends bytes that no client library sends, in keys and in arguments, from a few bytes to
+//! megabytes.
 //!
 //! `FUZZ_SEED` repeats a run, and `FUZZ_CALLS` makes it longer.
 
@@ -11,7 +12,7 @@ fn words(line: &str) -> Call {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Returns every command, with every argument it can have.
+/// Returns one call of every command, with every argument it can have.
 fn full_calls() -> Vec<Call> {
     let deciding = ALGORITHMS.map(|rule| rule.call(rule.name, 7, "10s") + " COST 1");
     let peeking = ALGORITHMS.map(|rule| rule.peek(rule.name, 7, "10s") + " COST 1");
@@ -35,7 +36,8 @@ fn noise(random: &mut Random, length: u64) -> Vec<u8> {
     (0..length).map(|_| random.next() as u8).collect()
 }
 
-/// Returns a bound of the module or of a machine word, or a neighbour of one, in some spelling.
+/// Returns a number at a bound of the module or of a machine word, or one less or more, with random
+/// zeros, sign and unit.
 fn number(random: &mut Random) -> Vec<u8> {
     const BOUNDS: [u128; 12] = [
         0,
@@ -63,7 +65,7 @@ fn number(random: &mut Random) -> Vec<u8> {
     format!("{sign}{zeros}{near}{unit}").into_bytes()
 }
 
-/// Damages one argument; the key counts as one.
+/// Damages one argument of a call; the key counts as an argument.
 fn hurt(random: &mut Random, call: &mut Call) {
     let place = 1 + random.below(call.len() as u64 - 1) as usize;
     let word = &mut call[place];
@@ -83,7 +85,7 @@ fn hurt(random: &mut Random, call: &mut Call) {
 }
 
 #[test]
-fn arguments_of_random_bytes_are_answered_and_errors_change_nothing() {
+fn random_bytes_as_arguments_are_answered_and_errors_change_nothing() {
     let seed = fuzz::seed("bytes", 21);
     let server = Server::start();
     let mut client = server.client();
@@ -111,7 +113,7 @@ fn arguments_of_random_bytes_are_answered_and_errors_change_nothing() {
 }
 
 #[test]
-fn keys_of_all_byte_values_are_keys_of_their_own() {
+fn keys_of_any_bytes_are_different_keys() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(22);
@@ -145,7 +147,7 @@ fn keys_of_all_byte_values_are_keys_of_their_own() {
 }
 
 #[test]
-fn a_hundred_thousand_arguments_are_refused_by_every_command() {
+fn every_command_refuses_a_hundred_thousand_arguments() {
     let server = Server::start();
     let mut client = server.client();
     let fillers: [&[&str]; 6] =

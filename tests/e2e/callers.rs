@@ -1,4 +1,4 @@
-//! Calls from transactions, scripts and functions, and a server that is out of memory.
+//! Calls from transactions, scripts and functions, and calls when the server is out of memory.
 
 use redis::Value;
 
@@ -16,7 +16,7 @@ fn exec(client: &mut Client, calls: &[String]) -> Vec<Value> {
 }
 
 #[test]
-fn a_transaction_decides_call_by_call() {
+fn transaction_decides_its_calls_one_by_one() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -33,7 +33,7 @@ fn a_transaction_decides_call_by_call() {
 }
 
 #[test]
-fn an_error_inside_a_transaction_leaves_the_other_calls_alone() {
+fn error_inside_a_transaction_does_not_affect_its_other_calls() {
     let server = Server::start();
     let mut client = server.client();
     client.integer("RPUSH list a");
@@ -44,7 +44,8 @@ fn an_error_inside_a_transaction_leaves_the_other_calls_alone() {
     assert!(raw_error(&replies[2]).unwrap().starts_with("ERR invalid burst"));
     assert_eq!(integers(&replies[3]).unwrap()[0], 1);
     assert_eq!(client.integer("EXISTS a b c"), 2);
-    // The server checks the number of arguments first: nothing is executed.
+    // The server checks the number of arguments when it queues a call: the transaction is
+    // discarded.
     client.ok("MULTI");
     client.run("RL.GCRA d 1 1 1h");
     client.error("RL.GCRA d");
@@ -53,7 +54,7 @@ fn an_error_inside_a_transaction_leaves_the_other_calls_alone() {
 }
 
 #[test]
-fn a_discarded_transaction_uses_nothing_up() {
+fn discarded_transaction_takes_no_units() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -65,10 +66,10 @@ fn a_discarded_transaction_uses_nothing_up() {
     }
 }
 
-/// A script that takes the whole call as arguments, so that it can make any call.
+/// A script that can make any call: its arguments are the words of the call.
 const CALL: &str = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
 
-/// Returns the words of `EVAL script 1 key command arguments...` for an ordinary call.
+/// Returns the words of `EVAL script 1 key command arguments...` that make an ordinary call.
 fn scripted(evaluate: &str, script: &str, call: &str) -> Vec<String> {
     let mut words = call.split(' ').map(str::to_owned);
     let (command, key) = (words.next().unwrap(), words.next().unwrap());
@@ -92,7 +93,7 @@ fn a_script_gets_the_five_integers_as_a_table() {
         }
         client.ok("FLUSHALL");
     }
-    // A caller can compute HTTP's Retry-After, in whole seconds.
+    // A caller can compute HTTP's Retry-After, in whole seconds, from the reply.
     let script = "local r = redis.call('RL.GCRA', KEYS[1], 1, 1, 90) \
                   return r[1] == 1 and 'pass' or 'wait ' .. math.ceil(r[4] / 1000)";
     assert_eq!(text(&client.call(&["EVAL", script, "1", "k"])), "pass");
@@ -160,13 +161,14 @@ fn functions_call_like_scripts() {
     }
 }
 
-/// Needs a server with a cached command time; on the others, time never runs backwards.
+/// Asserts one instant on servers that cache the time of a command. On others the time never runs
+/// backwards.
 #[test]
-fn the_calls_of_a_script_happen_at_one_instant() {
+fn calls_of_one_script_happen_at_one_instant() {
     let server = Server::setup().without_debug_commands().start();
     let mut client = server.client();
     let one_instant = client.info("rl")["rl_clock_source"] == "server";
-    // Milliseconds of work between the two calls.
+    // The loop takes milliseconds between the two calls.
     let script = "redis.call('RL.TOKENBUCKET', KEYS[1], 5, 1, '1h') \
          for i = 1, 1000000 do end \
          return redis.call('RL.TOKENBUCKET', KEYS[2], 5, 1, '1h')";
@@ -187,7 +189,7 @@ fn the_calls_of_a_script_happen_at_one_instant() {
 }
 
 #[test]
-fn out_of_memory_refuses_to_decide_and_still_lets_look() {
+fn out_of_memory_refuses_calls_that_decide_and_allows_reads() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -205,13 +207,13 @@ fn out_of_memory_refuses_to_decide_and_still_lets_look() {
 }
 
 #[test]
-fn a_duration_in_a_script_is_right_as_a_string_and_never_another_as_a_number() {
+fn script_passes_a_duration_exactly_as_a_string_and_as_a_number_exactly_or_not_at_all() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     let script = |period| format!("return redis.call('RL.GCRA', KEYS[1], 2, 1, {period})");
-    // Lua 5.1 formats the number 0.1 with seventeen digits, and some servers pass them on
-    // unchanged: that is an error, and never a decision with another duration.
+    // Lua 5.1 formats the number 0.1 with seventeen digits. Some servers pass them on unchanged:
+    // the call is then refused, and never decided with another duration.
     let number = client.call(&["EVAL", &script("0.1"), "1", "number"]);
     match raw_error(&number) {
         Some(error) => assert!(error.contains("invalid period"), "{error}"),

@@ -1,8 +1,8 @@
-//! RL.DEBUG CLOCK: its actions, and that it is available only where it is enabled.
+//! Tests `RL.DEBUG CLOCK`: its actions, and that it works only where the configuration enables it.
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server};
 
-/// The last instant the clock can be set to: the year 2200.
+/// The last instant to which the clock can be set: the year 2200.
 const LAST_US: i64 = 7_258_118_400_000_000;
 
 const DISABLED: &str = "ERR RL.DEBUG is disabled: set rl.debug-commands yes in the server's \
@@ -15,7 +15,7 @@ const DURATION: &str = "ERR invalid duration: expected a duration from 1ms to 36
      0.5, 500ms or 1h, with a leading - to move back";
 const RANGE: &str = "ERR invalid duration: the clock must stay between the years 1970 and 2200";
 
-/// Half a minute, more than a busy machine needs between two calls.
+/// Half a minute: more than a busy machine needs between two calls.
 const SLACK_US: i64 = 30_000_000;
 
 fn frozen(client: &mut Client) -> i64 {
@@ -23,27 +23,27 @@ fn frozen(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn time_travel_is_off_by_default() {
+fn debug_commands_are_off_by_default() {
     let server = Server::setup().without_debug_commands().start();
     let mut client = server.client();
     for call in ["FREEZE", "FREEZE 0", "ADVANCE 1s", "RESUME"] {
         assert_eq!(client.error(&format!("RL.DEBUG CLOCK {call}")), DISABLED, "{call}");
     }
     assert_eq!(frozen(&mut client), 0);
-    // It cannot be enabled while the server runs.
+    // The debug commands cannot be enabled while the server runs.
     client.error("CONFIG SET rl.debug-commands yes");
     assert_eq!(client.error("RL.DEBUG CLOCK FREEZE"), DISABLED);
 }
 
 #[test]
-fn every_action_answers_the_modules_time_in_microseconds() {
+fn every_action_returns_the_modules_time_in_microseconds() {
     let server = Server::start();
     let mut client = server.client();
     let rows = [
-        // A stopped clock stands where it was put.
+        // A frozen clock stays at the instant it was set to.
         ("FREEZE 1000000", 1_000_000),
         ("FREEZE", 1_000_000),
-        // It moves by durations in every unit, forwards and backwards.
+        // ADVANCE moves it by durations in every unit, forwards and backwards.
         ("ADVANCE 1ms", 1_001_000),
         ("advance 0.5", 1_501_000),
         ("ADVANCE 1.5ms", 1_502_500),
@@ -51,7 +51,7 @@ fn every_action_answers_the_modules_time_in_microseconds() {
         ("ADVANCE 366d", 31_622_400_502_500),
         ("ADVANCE -366d", 502_500),
         ("ADVANCE -502.5ms", 0),
-        // The ends of its range.
+        // The first and the last instant of its range.
         ("freeze 7258118400000000", LAST_US),
         ("FREEZE 0", 0),
         ("FREEZE 007", 7),
@@ -63,7 +63,7 @@ fn every_action_answers_the_modules_time_in_microseconds() {
 }
 
 #[test]
-fn a_running_clock_is_the_real_one_until_it_is_frozen_or_moved() {
+fn clock_shows_the_real_time_until_it_is_frozen_or_moved() {
     let server = Server::start();
     let mut client = server.client();
     assert_eq!(frozen(&mut client), 0);
@@ -78,7 +78,7 @@ fn a_running_clock_is_the_real_one_until_it_is_frozen_or_moved() {
     assert!((real_us - 1_000_000..real_us + SLACK_US).contains(&resumed_us));
     assert_eq!(frozen(&mut client), 0);
 
-    // To move a running clock stops it first.
+    // Moving a running clock stops it first.
     let moved_us = client.integer("RL.DEBUG CLOCK ADVANCE -1h");
     assert!((real_us..real_us + SLACK_US).contains(&(moved_us + 3_600_000_000)));
     assert_eq!(frozen(&mut client), 1);
@@ -88,7 +88,7 @@ fn a_running_clock_is_the_real_one_until_it_is_frozen_or_moved() {
 }
 
 #[test]
-fn the_clock_is_one_for_all_connections_and_decides_for_all() {
+fn all_connections_share_one_clock() {
     let server = Server::start();
     let (mut traveller, mut caller) = (server.client(), server.client());
     traveller.freeze(BASE_US);
@@ -103,12 +103,12 @@ fn the_clock_is_one_for_all_connections_and_decides_for_all() {
 }
 
 #[test]
-fn after_resume_the_real_time_decides_again() {
+fn real_time_applies_again_after_resume() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 1, "1h");
-        // A year ago: the units used then have long since returned.
+        // A year ago: the units used then have been available again for a long time.
         let year_ago_us = client.server_time_us() - 365 * 86_400_000_000;
         client.freeze(year_ago_us);
         assert!(client.allows(&call), "{call}");
@@ -120,7 +120,7 @@ fn after_resume_the_real_time_decides_again() {
 }
 
 #[test]
-fn a_restart_forgets_the_stopped_clock() {
+fn restart_forgets_a_frozen_clock() {
     let mut server = Server::start();
     server.client().freeze(BASE_US);
     server.start_again();
@@ -128,14 +128,14 @@ fn a_restart_forgets_the_stopped_clock() {
 }
 
 #[test]
-fn wrong_words_are_answered_by_their_name_and_move_nothing() {
+fn wrong_words_get_an_error_that_names_them_and_do_not_move_the_clock() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     let rows = [
         ("WRONG FREEZE", SUBCOMMAND),
         ("CLOCKS FREEZE", SUBCOMMAND),
-        // The fault injection of the tests is not in the released module.
+        // The released module does not have the fault injection of the tests.
         ("PANIC parse", SUBCOMMAND),
         ("CLOCK WRONG", ACTION),
         ("CLOCK FREEZED", ACTION),
@@ -161,7 +161,7 @@ fn wrong_words_are_answered_by_their_name_and_move_nothing() {
 }
 
 #[test]
-fn the_clock_cannot_leave_its_range() {
+fn clock_cannot_leave_its_range() {
     let server = Server::start();
     let mut client = server.client();
     for (at_us, step) in [(0, "-1ms"), (999, "-1ms"), (LAST_US, "1ms"), (LAST_US - 999, "1ms")] {
@@ -169,14 +169,14 @@ fn the_clock_cannot_leave_its_range() {
         assert_eq!(client.error(&format!("RL.DEBUG CLOCK ADVANCE {step}")), RANGE, "{at_us}");
         assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), at_us);
     }
-    // A refused step does not stop a running clock either.
+    // A refused ADVANCE does not stop a running clock.
     client.integer("RL.DEBUG CLOCK RESUME");
     client.error("RL.DEBUG CLOCK ADVANCE soon");
     assert_eq!(frozen(&mut client), 0);
 }
 
 #[test]
-fn every_algorithm_works_at_both_ends_of_time() {
+fn every_algorithm_works_at_the_first_and_the_last_instant() {
     let server = Server::start();
     let mut client = server.client();
     for at_us in [0, 1, LAST_US - 1, LAST_US] {

@@ -1,4 +1,5 @@
-//! In a cluster: argument 1 chooses the node, and a moving slot loses no count.
+//! In a cluster the key in argument 1 selects the node, and calls on a slot that moves are all
+//! counted.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,11 +10,11 @@ use redis::Value;
 use crate::support::cluster::{Cluster, ClusterClient};
 use crate::support::{ALGORITHMS, Algorithm, Reply, eventually, integers, raw_error};
 
-/// The limit of the tests below, which refills too slowly for a unit to return meanwhile.
+/// The limit of the tests below. It refills so slowly that no unit returns during a test.
 const LIMIT: u64 = 5_000;
 const PERIOD: &str = "366d";
 
-/// Returns every command with a key, called on this one.
+/// Returns a call of every command that takes a key, on this key.
 fn calls_on(key: &str) -> Vec<String> {
     let deciding = ALGORITHMS.map(|algorithm| algorithm.call(key, LIMIT, PERIOD));
     let peeking = ALGORITHMS.map(|algorithm| algorithm.peek(key, LIMIT, PERIOD));
@@ -34,7 +35,7 @@ fn calls_on(key: &str) -> Vec<String> {
 fn every_command_is_answered_only_by_the_owner_of_argument_1() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
-    // Hash tags, and texts that only look like one; the rest of a call never matters.
+    // Hash tags, and texts that only look like one. The other arguments never affect the slot.
     let keys = ["a", "user:1", "{user:1}:login", "x{user:1}y", "{}z", "{user:1", "\x01\u{fe}"];
     let mut answered = [0; 3];
     for key in keys {
@@ -56,13 +57,13 @@ fn every_command_is_answered_only_by_the_owner_of_argument_1() {
     }
     assert!(answered.iter().all(|calls| *calls > 0), "every node has answered: {answered:?}");
     assert_eq!(cluster.slot("user:1"), cluster.slot("x{user:1}y"));
-    // Words that look like keys of other slots stay arguments.
+    // Arguments that look like keys of other slots remain arguments.
     let owner = cluster.settled_owner("{a}");
     let error = clients[owner].error("RL.PEEK {a} {b} {c} {user:1}");
     assert!(error.starts_with("ERR invalid algorithm"), "{error}");
     let error = clients[owner].error("RL.GCRA {a} {b} {c} {user:1}");
     assert!(error.starts_with("ERR invalid burst"), "{error}");
-    // A command without a key is answered by every node.
+    // Every node answers a command without a key.
     for client in &mut clients {
         assert!(client.integer("RL.DEBUG CLOCK FREEZE") > 0);
         assert_eq!(client.info_number("rl", "rl_panics"), 0);
@@ -70,7 +71,7 @@ fn every_command_is_answered_only_by_the_owner_of_argument_1() {
 }
 
 #[test]
-fn subjects_of_one_hash_tag_meet_in_transactions_and_scripts() {
+fn transactions_and_scripts_use_several_keys_of_one_hash_tag() {
     let cluster = Cluster::start();
     let mut client = cluster.nodes[cluster.settled_owner("{a}")].client();
     client.ok("MULTI");
@@ -89,7 +90,7 @@ fn subjects_of_one_hash_tag_meet_in_transactions_and_scripts() {
 }
 
 #[test]
-fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
+fn during_a_slot_move_ask_leads_to_the_node_that_has_or_will_have_the_key() {
     let cluster = Cluster::start();
     let source = cluster.settled_owner("{t}");
     let target = (source + 1) % 3;
@@ -107,7 +108,7 @@ fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
         let key = format!("{{t}}:{}", algorithm.name);
         let call = algorithm.call(&key, 5, PERIOD);
         let peek = algorithm.peek(&key, 5, PERIOD);
-        // Still at the source: answered there and nowhere else.
+        // The keys are still at the source, which answers. The target redirects.
         assert_eq!(at_source.decide(&call)[..3], [1, 5, 3], "{call}");
         assert_eq!(at_target.error(&call), moved, "{call}");
         let before = at_source.snapshot(&key);
@@ -116,19 +117,19 @@ fn while_a_slot_moves_ask_leads_to_the_node_that_has_the_key_or_will() {
             assert_eq!(at_source.error(line), ask, "{line}");
             assert_eq!(at_target.error(line), moved, "{line} without ASKING");
         }
-        // State and expiry have moved too, and the count continues.
+        // State and expiry have moved too, and the target continues to count.
         at_target.ok("ASKING");
         let dump = at_target.call(&["DUMP", &key]);
         at_target.ok("ASKING");
         let expiry = at_target.integer(&format!("PEXPIRETIME {key}"));
         assert_eq!(dump, before.0, "{key}");
-        // MIGRATE passes on the time left, which each side rounds by its own clock.
+        // MIGRATE sends the remaining time, and each node adds it to its own rounded clock.
         assert!((expiry - before.1).abs() < 60_000, "{key}: {expiry} was {}", before.1);
         for (line, remaining) in [(&peek, 2), (&call, 2), (&call, 1)] {
             at_target.ok("ASKING");
             assert_eq!(at_target.decide(line)[..3], [1, 5, remaining], "{line}");
         }
-        // A key that is new starts at the target.
+        // A new key is created at the target.
         let fresh = algorithm.call(&format!("{{t}}:new:{}", algorithm.name), 5, PERIOD);
         assert_eq!(at_source.error(&fresh), ask, "{fresh}");
         at_target.ok("ASKING");
@@ -146,7 +147,7 @@ fn hot_key(algorithm: Algorithm) -> String {
     format!("{{t}}:{}", algorithm.name)
 }
 
-/// Calls the limiters of one slot in turn until told to stop and all limits are used up.
+/// Calls the limiters of one slot in turn, until `stop` is set and each has denied a call.
 fn caller(client: &mut ClusterClient<'_>, slot: i64, stop: &AtomicBool) -> Vec<(usize, Reply)> {
     let mut replies = Vec::new();
     let mut denials = [0; ALGORITHMS.len()];
@@ -160,11 +161,11 @@ fn caller(client: &mut ClusterClient<'_>, slot: i64, stop: &AtomicBool) -> Vec<(
     replies
 }
 
-/// Lets two clients call while `hop` moves the slot from node to node, and asserts that exactly the
+/// Lets two clients call while `hop` moves the slot from node to node. Asserts that exactly the
 /// limit of their calls was allowed, each with a different remainder.
 fn assert_nothing_is_lost(cluster: &Cluster, hops: usize, hop: impl Fn(i64, usize, usize)) {
     let slot = cluster.slot("{t}");
-    // More keys in the slot, which are not called meanwhile.
+    // More keys in the slot, which no client calls during the moves.
     let mut owner_client = cluster.nodes[cluster.settled_owner("{t}")].client();
     for number in 0..40 {
         let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
@@ -257,7 +258,7 @@ fn a_replica_answers_peek_and_inspect_after_readonly() {
         assert_eq!(at_replica.error(&call), moved, "a replica decides nothing");
         at_replica.ok("READWRITE");
     }
-    // After the promotion it continues to count where the primary stopped.
+    // After its promotion the replica continues to count where the primary stopped.
     at_replica.ok("CLUSTER FAILOVER");
     eventually("the replica is promoted", || {
         (at_replica.info("replication")["role"] == "master").then_some(())
@@ -270,7 +271,7 @@ fn a_replica_answers_peek_and_inspect_after_readonly() {
 }
 
 #[test]
-fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_while_one_moves() {
+fn several_rules_follow_their_slot_are_refused_across_slots_and_stay_whole_while_it_moves() {
     let cluster = Cluster::start();
     let source = cluster.settled_owner("{t}");
     let target = (source + 1) % 3;
@@ -285,7 +286,7 @@ fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_wh
     let error = |reply: Value| raw_error(&reply).unwrap_or_else(|| panic!("{reply:?}"));
     assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 4);
     for command in ["RL.ALL", "RL.PEEKALL"] {
-        // Another slot, also if the first key is local; and the wrong node.
+        // Keys of two slots are refused, even if the first key is local. The wrong node redirects.
         assert!(error(at_source.call(&call(command, "{u}:b"))).starts_with("CROSSSLOT"));
         let moved = format!("MOVED {slot} 127.0.0.1:{}", cluster.nodes[source].port());
         assert_eq!(error(at_target.call(&call(command, "{t}:b"))), moved);
@@ -294,7 +295,7 @@ fn several_rules_are_routed_by_their_slot_refused_across_slots_and_kept_whole_wh
     assert_eq!(remaining(&at_source.call(&call("RL.ALL", "{t}:b"))), 3);
     let untouched = at_source.snapshot("{t}:a");
     cluster.move_keys(&["{t}:b".to_owned()], source, target);
-    // One key on each side: the call is not decided, and nothing is taken.
+    // With one key on each side, the call is not decided and takes nothing.
     assert!(error(at_source.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));
     at_target.ok("ASKING");
     assert!(error(at_target.call(&call("RL.ALL", "{t}:b"))).starts_with("TRYAGAIN"));

@@ -1,4 +1,4 @@
-//! Many clients at once: a limit of a thousand is a thousand, and no call is lost.
+//! Many clients at once: a limit of a thousand allows exactly a thousand calls.
 
 use std::sync::Barrier;
 use std::thread;
@@ -17,7 +17,7 @@ fn rush(server: &Server, call: &str) -> Vec<Reply> {
             let start = &start;
             scope.spawn(move || {
                 let mut client = server.client();
-                // The first connections make one call more, so that the sum is exact.
+                // The first connections make one more call, so that the total is exact.
                 let calls = CALLS / CONNECTIONS + usize::from(number < CALLS % CONNECTIONS);
                 start.wait();
                 (0..calls).map(|_| client.decide(call)).collect::<Vec<_>>()
@@ -29,14 +29,14 @@ fn rush(server: &Server, call: &str) -> Vec<Reply> {
 }
 
 fn assert_exactly_the_limit_is_allowed(server: &Server, algorithm: Algorithm) {
-    // A thousand per year: less than one unit returns while the test runs.
+    // A limit of a thousand per year: less than one unit returns during the test.
     let call = algorithm.call(algorithm.name, LIMIT, "366d");
     let replies = rush(server, &call);
     assert_eq!(replies.len(), CALLS);
     let (allowed, denied): (Vec<Reply>, Vec<Reply>) =
         replies.into_iter().partition(|reply| reply[0] == 1);
     assert_eq!(allowed.len() as u64, LIMIT, "{call}");
-    // Each allowed call saw a different remainder: 999, 998 .. 0, each exactly once.
+    // Each allowed call reports a different remainder: 999, 998 .. 0, each exactly once.
     let mut remaining = allowed.iter().map(|reply| reply[2]).collect::<Vec<_>>();
     remaining.sort_unstable();
     assert!(remaining.into_iter().eq(0..LIMIT as i64), "{call}");
@@ -53,7 +53,7 @@ fn of_10_000_calls_on_64_connections_exactly_1_000_are_allowed() {
 }
 
 #[test]
-fn subjects_do_not_share_a_limit() {
+fn keys_do_not_share_a_limit() {
     let server = Server::start();
     for algorithm in ALGORITHMS {
         let allowed = thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! `rl.*` in CONFIG GET, SET and REWRITE, and in the configuration file.
+//! The `rl.*` settings in CONFIG GET, SET and REWRITE, and in the configuration file.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn get(client: &mut Client, name: &str) -> String {
 }
 
 #[test]
-fn the_defaults_are_the_documented_ones() {
+fn defaults_are_the_documented_values() {
     let server = Server::setup().without_debug_commands().start();
     let mut client = server.client();
     assert_eq!(get(&mut client, "rl.debug-commands"), "no");
@@ -27,7 +27,7 @@ fn the_defaults_are_the_documented_ones() {
 }
 
 #[test]
-fn the_configuration_file_sets_both() {
+fn configuration_file_sets_both_settings() {
     let server = Server::setup().line("rl.sliding-log-slots 64").start();
     let mut client = server.client();
     assert_eq!(get(&mut client, "rl.debug-commands"), "yes");
@@ -35,7 +35,7 @@ fn the_configuration_file_sets_both() {
 }
 
 #[test]
-fn the_slots_of_a_log_have_strict_bounds() {
+fn sliding_log_slots_outside_their_bounds_are_refused() {
     let server = Server::start();
     let mut client = server.client();
     for accepted in ["16", "65536", "17", "1024"] {
@@ -50,7 +50,7 @@ fn the_slots_of_a_log_have_strict_bounds() {
 }
 
 #[test]
-fn the_share_that_is_near_the_limit_is_a_whole_number_of_per_cent() {
+fn near_limit_percent_must_be_an_integer_from_0_to_100() {
     let server = Server::setup().line("rl.near-limit-percent 100").start();
     let mut client = server.client();
     for accepted in ["100", "0", "1", "20"] {
@@ -78,24 +78,24 @@ fn debug_commands_cannot_be_changed_while_the_server_runs() {
 }
 
 #[test]
-fn more_slots_than_the_limit_make_a_log_exact_and_fewer_round_it_up() {
+fn log_is_exact_with_more_slots_than_the_limit_and_rounded_up_with_fewer() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 300_000);
-    // Exact: the unit comes back ten seconds after it was used.
+    // The log is exact: the units return ten seconds after they were used.
     client.ok("CONFIG SET rl.sliding-log-slots 20");
     assert_eq!(client.decide("RL.SLIDINGLOG exact 20 10 COST 20"), [1, 20, 0, 0, 10_000]);
     assert_eq!(client.decide("RL.SLIDINGLOG exact 20 10"), [0, 20, 0, 10_000, 10_000]);
-    // Sixteen slots of 625 ms: used at 0.3 s, it counts as used at the end of its slot.
+    // Sixteen slots of 625 ms: units used at 0.3 s count as used at the end of their slot.
     client.ok("CONFIG SET rl.sliding-log-slots 16");
     assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10 COST 20"), [1, 20, 0, 0, 10_325]);
     assert_eq!(client.decide("RL.SLIDINGLOG rounded 20 10"), [0, 20, 0, 10_325, 10_325]);
-    // At most as many units as slots: still exact.
+    // With at most as many units as slots the log is still exact.
     assert_eq!(client.decide("RL.SLIDINGLOG few 16 10 COST 16"), [1, 16, 0, 0, 10_000]);
 }
 
 #[test]
-fn a_rewritten_configuration_starts_the_same_server_again() {
+fn rewritten_configuration_starts_the_same_server_again() {
     let mut server = Server::start();
     let mut client = server.client();
     client.ok("CONFIG SET rl.sliding-log-slots 512");

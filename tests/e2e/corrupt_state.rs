@@ -1,7 +1,7 @@
-//! Forged states: refused, or decided on as RL.INSPECT shows them.
+//! Forged states: each is refused, or decided on with the fields that RL.INSPECT shows.
 //!
-//! Where INSPECT reads a state, the engine's naive model of its algorithm predicts the reply; where
-//! it reads none, every command answers WRONGTYPE.
+//! If INSPECT can read a state, the engine's naive model of its algorithm predicts the reply. If it
+//! cannot, every command answers WRONGTYPE.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::{Algorithm, State};
@@ -26,26 +26,26 @@ fn call(parts: &[&[u8]]) -> Call {
     parts.iter().map(|part| part.to_vec()).collect()
 }
 
-/// Returns the limits that every command is called with: `limit` per `seconds`.
+/// Returns the limits of the calls: `limit` per `seconds`.
 fn limits((limit, seconds): (i128, i128)) -> Limits {
     let period_us = seconds * 1_000_000;
     Limits { capacity: limit, rate: limit, period_us, aligned: false, slots: 1_024 }
 }
 
-/// Returns the deciding call on the key `k`.
+/// Returns the call on the key `k` that decides by this algorithm.
 fn deciding(algorithm: Algorithm, limits: &Limits) -> String {
     format!("{} k {}", algorithm.command(), (AnySubject::of(algorithm).words)(limits))
 }
 
-/// Returns the same call as a PEEK.
+/// Returns the PEEK of the same call.
 fn peeking(algorithm: Algorithm, limits: &Limits) -> String {
     format!("RL.PEEK k {} {}", algorithm.name(), (AnySubject::of(algorithm).words)(limits))
 }
 
-/// The fields of a state by name, in the order of INSPECT.
+/// The names and values of a state's fields, in the order of INSPECT.
 type Fields = Vec<(String, i64)>;
 
-/// Returns the algorithm and the fields that INSPECT shows, from RESP2's flat array.
+/// Decodes RESP2's flat array. Returns the algorithm and its fields; `None` if INSPECT refused.
 fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
     let Value::Array(flat) = reply else { return None };
     let name = text(&flat[1]);
@@ -57,7 +57,7 @@ fn inspected(reply: &Value) -> Option<(Algorithm, Fields)> {
     Some((algorithm.unwrap_or_else(|| panic!("no algorithm: {name}")), fields.collect()))
 }
 
-/// Checks the reply of a deciding call on the state in `bytes`, whose `fields` INSPECT shows.
+/// Checks the reply of a deciding call on the state in `bytes`. INSPECT shows its `fields`.
 fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> Result<(), String> {
     let state = decode(bytes).expect("INSPECT reads it");
     let shown = state.shown(Instant::from_us(BASE_US as u64)).expect("INSPECT shows it");
@@ -80,7 +80,8 @@ fn check_reply(bytes: &[u8], fields: &Fields, limits: &Limits, reply: Reply) -> 
     }
 }
 
-/// Returns true if a reply is possible for a log out of order, of which any part may count.
+/// Returns true if a log whose entries are out of order can give this reply: any of its entries may
+/// count.
 fn is_plausible(state: &State<'_>, limits: &Limits, reply: Reply) -> bool {
     let State::SlidingLog(log) = state else { return false };
     let used = i128::from(log.last().total);
@@ -93,7 +94,7 @@ fn is_plausible(state: &State<'_>, limits: &Limits, reply: Reply) -> bool {
         }
 }
 
-/// The number of forgeries that INSPECT could read, and of calls made on them.
+/// The number of forged states, how many of them INSPECT could read, and the verdicts on these.
 #[derive(Debug, Default)]
 struct Outcomes {
     forgeries: u64,
@@ -102,8 +103,8 @@ struct Outcomes {
     denied: u64,
 }
 
-/// Forges a state with `write`, then calls every command on it. `rule` holds the limits of the
-/// deciding calls, and the clock stands at [`BASE_US`].
+/// Forges a state with `write`, then makes every call on it. `rule` gives the limits of the calls,
+/// and the clock is frozen at [`BASE_US`].
 fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &mut Outcomes) {
     const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
     let limits = limits(rule);
@@ -125,7 +126,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
     } else {
         outcomes.states += 1;
     }
-    // First the other algorithms, which must leave it alone.
+    // First the other algorithms, which must refuse the state and leave it unchanged.
     let owner = state.as_ref().map(|(algorithm, _)| *algorithm);
     let strangers = ALL.into_iter().filter(|algorithm| Some(*algorithm) != owner);
     let mut calls: Vec<_> = strangers.map(|other| words(&deciding(other, &limits))).collect();
@@ -157,7 +158,7 @@ fn confront(client: &mut Client, write: &[Call], rule: (i128, i128), outcomes: &
         assert_eq!(after, Some(algorithm), "{:?}: what an allowed call leaves", shown());
     } else {
         outcomes.denied += 1;
-        // A denial changes nothing, unless it repairs: then it writes a state with an expiry.
+        // A denial changes nothing unless it repairs the state: then it writes one that expires.
         if client.run("GET k") != *stored {
             assert!(matches!(replies[1], Value::Int(1..)), "{:?}: no TTL: {replies:?}", shown());
             let after = inspected(&replies[2]).map(|(algorithm, _)| algorithm);
@@ -173,7 +174,7 @@ fn start() -> (Server, Client) {
     (server, client)
 }
 
-/// Returns a state as the module writes it: three calls some time ago, the last just now.
+/// Returns a state that the module wrote: three calls, 1.234 s apart, the last at [`BASE_US`].
 fn written(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.integer("DEL k");
     for back_ms in [2_468, 1_234, 0] {
@@ -193,14 +194,15 @@ fn finish(server: &Server, client: &mut Client, name: &str, outcomes: &Outcomes)
 }
 
 #[test]
-fn a_state_with_any_byte_overwritten_is_refused_or_explained() {
+fn state_with_one_byte_overwritten_is_refused_or_decided_as_inspect_shows() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     for algorithm in Algorithm::ALL {
         let state = written(&mut client, algorithm);
         for place in 0..state.len() {
             let at = place.to_string();
-            // All values for the bytes of kinds and markers, and a spread of values elsewhere.
+            // All values for the first four bytes, which hold kinds and markers; every fifth value
+            // elsewhere.
             let step = if place < 4 { 1 } else { 5 };
             for value in (0..=255_u8).step_by(step) {
                 let write = [
@@ -215,7 +217,7 @@ fn a_state_with_any_byte_overwritten_is_refused_or_explained() {
 }
 
 #[test]
-fn a_state_cut_short_or_grown_is_refused_or_explained() {
+fn truncated_or_extended_state_is_refused_or_decided_as_inspect_shows() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let entry = |us: u8, total: u8| [[0, 0, 0, 0, 0, us], [0, 0, 0, 0, 0, total]].concat();
@@ -225,7 +227,8 @@ fn a_state_cut_short_or_grown_is_refused_or_explained() {
             let write = [call(&[b"SET", b"k", &state[..length]])];
             confront(&mut client, &write, (7, 10), &mut outcomes);
         }
-        // Twelve bytes make an entry of a log: late, early, immense, empty, out of order.
+        // A log entry has twelve bytes. The entries here are late, early, huge, empty and out of
+        // order.
         let entries = [entry(255, 255), entry(0, 9), vec![255; 12], vec![0; 12], entry(1, 1)];
         for tail in entries.iter().flat_map(|tail| [&tail[..], &tail[..11], &tail[..1]]) {
             let write = [call(&[b"SET", b"k", &state]), call(&[b"APPEND", b"k", tail])];
@@ -242,7 +245,7 @@ fn a_state_cut_short_or_grown_is_refused_or_explained() {
 }
 
 #[test]
-fn a_forged_state_with_any_numbers_is_refused_or_explained() {
+fn forged_state_with_random_numbers_is_refused_or_decided_as_inspect_shows() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let mut random = Random::new(fuzz::seed("forged", 31));
@@ -259,7 +262,7 @@ fn a_forged_state_with_any_numbers_is_refused_or_explained() {
 }
 
 #[test]
-fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_nothing() {
+fn restored_forgery_is_refused_or_decided_as_inspect_shows_and_corrupt_payload_refused() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let mut random = Random::new(32);
@@ -268,7 +271,7 @@ fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_not
             let bytes = forge(&mut random, algorithm, BASE_US as u64);
             client.call(&call(&[b"SET", b"forged", &bytes]));
             let payload = client.bytes("DUMP forged");
-            // Without an expiry, with one, and over a live state of the same name.
+            // Restored without an expiry, with one, and in place of a live state of the same name.
             let alone = [call(&[b"RESTORE", b"k", b"0", &payload])];
             confront(&mut client, &alone, (7, 10), &mut outcomes);
             let brief = [call(&[b"RESTORE", b"k", b"100000", &payload])];
@@ -278,7 +281,7 @@ fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_not
                 call(&[b"RESTORE", b"k", b"0", &payload, b"REPLACE"]),
             ];
             confront(&mut client, &over, (7, 10), &mut outcomes);
-            // The server refuses a damaged payload, and the earlier value stays.
+            // The server refuses a damaged payload and keeps the earlier value.
             client.run("DEL k");
             client.decide(&deciding(algorithm, &limits((7, 10))));
             let before = client.snapshot("k");
@@ -294,7 +297,7 @@ fn a_restored_forgery_is_refused_or_explained_and_a_corrupt_payload_restores_not
 }
 
 #[test]
-fn payloads_of_every_other_type_are_refused_by_every_command() {
+fn every_command_refuses_payloads_of_every_other_type() {
     let (server, mut client) = start();
     let mut outcomes = Outcomes::default();
     let makers = [

@@ -1,16 +1,16 @@
-//! A crashing server reports its state, and the module's part must not stop the report.
+//! A crashing server writes a report. The module's part of it must not end the report early.
 
 use std::os::unix::process::ExitStatusExt as _;
 
 use crate::support::{ALGORITHMS, Server};
 
-/// SIGSEGV: the signal that `DEBUG SEGFAULT` raises, and that ends the server after its report.
+/// SIGSEGV: `DEBUG SEGFAULT` raises it, and the server ends with it after its report.
 const SEGFAULT: i32 = 11;
 
 #[test]
-fn a_crash_report_is_whole_with_the_module_in_it() {
-    // The server's own test of its memory writes to memory in use. It comes after the module's part
-    // and can end a report by itself, with and without the module.
+fn crash_report_is_complete_with_the_modules_part_in_it() {
+    // The server's memory test writes to memory in use. It runs after the module's part of the
+    // report, and can cut the report short, with the module or without.
     let setup = Server::setup().line("enable-debug-command yes");
     let mut server = setup.line("crash-memcheck-enabled no").start();
     let mut client = server.client();
@@ -22,7 +22,7 @@ fn a_crash_report_is_whole_with_the_module_in_it() {
     let status = server.wait_for_end();
     let log = server.log();
     assert_eq!(status.signal(), Some(SEGFAULT), "{log}");
-    // From the first line to the last, with the module's part in between.
+    // The report's first and last lines, and the module's part in between.
     for line in [
         "BUG REPORT START",
         "rl_version:",

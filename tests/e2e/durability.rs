@@ -1,4 +1,4 @@
-//! Faults while data is written to the disk: kills, rewrites, late replays, torn files.
+//! Faults while data is written to disk: kills, file rewrites, late replays and truncated files.
 
 use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
@@ -13,27 +13,27 @@ use crate::support::{
     random_traffic,
 };
 
-/// Units per key. One returns in almost nine hours, so that every allowed call of a test came out
-/// of this number.
+/// Units per key. One unit returns in almost nine hours, so every call that a test sees allowed
+/// took one of these.
 const BUDGET: u64 = 1_000;
 
 fn call(algorithm: Algorithm) -> String {
     algorithm.call(algorithm.name, BUDGET, "366d")
 }
 
-/// Returns the units left under an algorithm's own key.
+/// Returns the units left on the key that is named after the algorithm.
 fn remaining(client: &mut Client, algorithm: Algorithm) -> u64 {
     let peek = algorithm.peek(algorithm.name, BUDGET, "366d");
     client.decide(&format!("{peek} COST 0"))[2] as u64
 }
 
-/// Configures an append-only file that is synced before its call is answered.
+/// Configures an append-only file that is synced before each call is answered.
 fn append_only(preamble: &str) -> Setup {
     let line = format!("aof-use-rdb-preamble {preamble}");
     Server::setup().line("appendonly yes").line("appendfsync always").line(&line)
 }
 
-/// Returns the number of calls this process of the server has decided, by INFO.
+/// Returns the number of calls that this server process has decided, from INFO.
 fn decisions(client: &mut Client) -> i64 {
     let fields = client.info("rl");
     let decided =
@@ -55,7 +55,7 @@ fn wait_for_rewrite(client: &mut Client) {
 }
 
 #[test]
-fn arbitrary_traffic_outlives_a_crash_in_every_kind_of_file() {
+fn random_traffic_survives_a_crash_in_every_kind_of_file() {
     let snapshot = Server::setup();
     for (number, setup) in [snapshot, append_only("yes"), append_only("no")].into_iter().enumerate()
     {
@@ -82,7 +82,7 @@ fn arbitrary_traffic_outlives_a_crash_in_every_kind_of_file() {
 }
 
 #[test]
-fn rewrites_of_the_file_under_load_lose_no_permit() {
+fn rewriting_the_file_under_load_loses_no_permit() {
     const CALLERS: u64 = 3;
     for preamble in ["yes", "no"] {
         let mut server = append_only(preamble).start();
@@ -102,7 +102,7 @@ fn rewrites_of_the_file_under_load_lose_no_permit() {
             }
             let mut client = server.client();
             for _ in 0..3 {
-                // Calls continue while the file is written, not only before and after.
+                // Callers also make calls while the server rewrites the file.
                 let before = made.load(Relaxed);
                 client.run("BGREWRITEAOF");
                 wait_for_rewrite(&mut client);
@@ -122,7 +122,7 @@ fn rewrites_of_the_file_under_load_lose_no_permit() {
     }
 }
 
-/// Makes calls until the server dies, and counts each acknowledged permit.
+/// Makes calls until the server is killed, and counts every acknowledged permit.
 fn call_until_it_breaks(
     mut client: Client,
     acknowledged: &[AtomicU64; ALGORITHMS.len()],
@@ -143,7 +143,7 @@ fn call_until_it_breaks(
 }
 
 #[test]
-fn a_kill_in_the_middle_of_traffic_loses_no_acknowledged_permit_and_grants_no_other() {
+fn kill_during_traffic_loses_no_acknowledged_permit_and_grants_none_twice() {
     const CALLERS: u64 = 4;
     const KILLS: u64 = 5;
     let mut server = append_only("yes").start();
@@ -169,10 +169,10 @@ fn a_kill_in_the_middle_of_traffic_loses_no_acknowledged_permit_and_grants_no_ot
             assert!(used >= acknowledged, "{}: {used} < {acknowledged}", algorithm.name);
             unacknowledged += used - acknowledged;
         }
-        // Every caller has one call in progress when it is killed.
+        // Each caller may have one unanswered call at each kill.
         assert!(unacknowledged <= CALLERS * kill, "{unacknowledged} after kill {kill}");
     }
-    // The units left are exactly those in the states, and no more than the limit in total.
+    // The server grants exactly the units left in the states, and no more than the limit in total.
     let mut client = server.client();
     for (algorithm, acknowledged) in ALGORITHMS.into_iter().zip(&acknowledged) {
         let left = remaining(&mut client, algorithm);
@@ -184,7 +184,7 @@ fn a_kill_in_the_middle_of_traffic_loses_no_acknowledged_permit_and_grants_no_ot
 }
 
 #[test]
-fn without_an_append_only_file_a_kill_goes_back_to_the_snapshot_and_no_further() {
+fn without_an_append_only_file_a_kill_loses_only_the_calls_since_the_snapshot() {
     let mut server = Server::start();
     let mut client = server.client();
     let use_up = |client: &mut Client, cost: u64| {
@@ -205,8 +205,8 @@ fn without_an_append_only_file_a_kill_goes_back_to_the_snapshot_and_no_further()
 }
 
 #[test]
-fn a_file_replayed_a_quarter_of_a_century_later_takes_no_decision_again() {
-    // Written by a clock set to September 2001, replayed by the real one.
+fn file_replayed_25_years_later_repeats_no_decision() {
+    // A clock set to September 2001 writes the file; the real clock replays it.
     const LONG_AGO_US: i64 = 1_000_000_000_000_000;
     let mut server = append_only("no").start();
     let mut client = server.client();
@@ -227,7 +227,7 @@ fn a_file_replayed_a_quarter_of_a_century_later_takes_no_decision_again() {
     assert_eq!(client.contents(), before);
     assert_eq!(inspect(&mut client), inspected);
     assert_eq!(decisions(&mut client), 0);
-    // By the clock that wrote it the limits continue where they were.
+    // On the clock that wrote the file, the limits continue where they were.
     for algorithm in ALGORITHMS {
         client.freeze(LONG_AGO_US + 20_000_000);
         let call = algorithm.call(algorithm.name, 5, "1h");
@@ -237,7 +237,7 @@ fn a_file_replayed_a_quarter_of_a_century_later_takes_no_decision_again() {
 }
 
 #[test]
-fn keys_that_expired_while_the_server_was_down_are_gone_after_the_start() {
+fn keys_that_expire_while_the_server_is_down_are_gone_after_its_start() {
     let mut server = append_only("no").without_debug_commands().start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -255,14 +255,14 @@ fn keys_that_expired_while_the_server_was_down_are_gone_after_the_start() {
             (client.integer(&format!("EXISTS {brief}")) == 0).then_some(())
         });
         assert!(client.allows(&algorithm.call(&brief, 1, "20ms")), "{brief}");
-        // The other has not got a new full window.
+        // The unexpired key did not get a new window.
         assert!(!client.allows(&algorithm.call(algorithm.name, 1, "366d")), "{brief}");
         let after_ms = client.integer(&format!("PEXPIRETIME {}", algorithm.name));
         assert_eq!(after_ms, expiry_ms, "{}", algorithm.name);
     }
 }
 
-/// Returns the newest file of the append-only directory that is written to.
+/// Returns the append-only file that the server is writing to.
 fn incremental_file(server: &Server) -> PathBuf {
     let entries = fs::read_dir(server.file("appendonlydir")).expect("a directory");
     let paths = entries.map(|entry| entry.expect("an entry").path());
@@ -273,7 +273,7 @@ fn incremental_file(server: &Server) -> PathBuf {
 }
 
 #[test]
-fn a_file_torn_at_its_end_holds_every_call_but_the_last() {
+fn file_truncated_at_its_end_holds_every_call_but_the_last() {
     for algorithm in ALGORITHMS {
         let mut server = append_only("no").start();
         let mut client = server.client();
@@ -297,7 +297,7 @@ fn a_file_torn_at_its_end_holds_every_call_but_the_last() {
 }
 
 #[test]
-fn a_server_without_the_module_reads_rewrites_and_deletes_what_it_wrote() {
+fn server_without_the_module_reads_rewrites_and_deletes_the_modules_keys() {
     let mut server = append_only("no").start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -317,7 +317,7 @@ fn a_server_without_the_module_reads_rewrites_and_deletes_what_it_wrote() {
             client.run(&format!("TYPE {}", key("kept"))),
             Value::SimpleString("string".into())
         );
-        // A short MessagePack array, and the small negative number that names its kind.
+        // A short MessagePack array whose first element is a small negative number: the state's kind.
         let state = client.bytes(&format!("GET {}", key("kept")));
         assert!(matches!(state[..2], [0x90..=0x9f, 0xe0..=0xff]), "{state:x?}");
         assert_eq!(client.integer(&format!("DEL {}", key("deleted"))), 1);

@@ -1,4 +1,4 @@
-//! Every error text, word for word, and the proof that an error changes nothing.
+//! Tests every error text word for word, and that an error changes nothing.
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 
@@ -30,7 +30,7 @@ fn too_long_to_refill(name: &str) -> String {
     )
 }
 
-/// Asserts the error of a call and of its PEEK, on a server that holds nothing before and after.
+/// Asserts the error of a call and of its PEEK, and that the server holds no key afterwards.
 fn assert_errors(client: &mut Client, command: &str, rows: &[(&str, &str)]) {
     let name = command.strip_prefix("RL.").expect("one of our commands");
     for (arguments, expected) in rows {
@@ -51,14 +51,14 @@ fn every_wrong_argument_of_the_window_algorithms_has_its_own_text() {
     for command in ["RL.FIXED", "RL.SLIDING", "RL.SLIDINGLOG"] {
         let option = if command == "RL.FIXED" { FIXED_OPTION } else { OPTION };
         let rows = [
-            // The first wrong argument from the left is named.
+            // The error names the leftmost wrong argument.
             ("0 60", limit),
             ("x x COST x", limit),
             ("5 x COST x", window),
             ("5 0 WRONG", window),
             ("5 60 COST x", COST),
             ("5 60 COST", MISSING_COST),
-            // The value of COST is the word that follows it.
+            // The word after COST is its value, even if it is COST.
             ("5 60 COST COST", COST),
             ("5 60 COST 1 COST 1", REPEATED_COST),
             ("5 60 COST 1 cost", REPEATED_COST),
@@ -88,11 +88,11 @@ fn every_wrong_argument_of_the_rate_algorithms_has_its_own_text() {
             ("x x x", first),
             ("5 0 x", rate),
             ("5 1 x COST x", period),
-            // One more than 1,000,000,000 a second, in two forms.
+            // One more than 1,000,000,000 per second, in two spellings.
             ("5 1000000001 1", RATE_BOUND),
             ("5 1000001 1ms", RATE_BOUND),
             ("5 1000000001 1 WRONG", RATE_BOUND),
-            // One second more than a hundred years; the rate is checked first.
+            // The refill takes a second longer than a hundred years. The rate is checked first.
             ("3155760001 1 1", refill),
             ("100 1 366d", refill),
             ("1000000000000 1 366d COST x", refill),
@@ -107,7 +107,7 @@ fn every_wrong_argument_of_the_rate_algorithms_has_its_own_text() {
 }
 
 #[test]
-fn aligned_is_an_option_of_the_fixed_window_alone() {
+fn only_the_fixed_window_takes_aligned() {
     let server = Server::start();
     let mut client = server.client();
     let rows = [
@@ -125,7 +125,7 @@ fn aligned_is_an_option_of_the_fixed_window_alone() {
 }
 
 #[test]
-fn peek_names_the_algorithms_it_knows() {
+fn peek_error_names_every_algorithm() {
     let server = Server::start();
     let mut client = server.client();
     for word in ["WRONG", "RL.GCRA", "GCRA2", "FIX", "*", "0"] {
@@ -174,7 +174,7 @@ fn error_lists_every_algorithm_or_option_that_fits() {
 }
 
 #[test]
-fn rule_of_several_with_too_few_words_lists_its_arguments() {
+fn rule_with_too_few_words_in_a_call_of_several_lists_its_arguments() {
     let server = Server::start();
     let mut client = server.client();
     #[rustfmt::skip]
@@ -192,7 +192,7 @@ fn rule_of_several_with_too_few_words_lists_its_arguments() {
 }
 
 #[test]
-fn integers_are_digits_and_nothing_else() {
+fn integers_may_contain_only_digits() {
     #[rustfmt::skip]
     let wrong = [
         "0", "00", "-1", "+1", " 1", "1 ", "1.0", "1e3", "0x1", "1_000", "1,000", "", "-",
@@ -211,7 +211,7 @@ fn integers_are_digits_and_nothing_else() {
             assert_eq!(raw_error(&reply).as_deref(), Some(COST), "cost {word:?}");
         }
     }
-    // Their bounds are accepted, and so are leading zeros.
+    // Their bounds are accepted, and leading zeros are allowed.
     let largest = "1000000000000";
     let zeros = format!("{}1", "0".repeat(60));
     for word in ["1", largest, &zeros] {
@@ -221,7 +221,7 @@ fn integers_are_digits_and_nothing_else() {
 }
 
 #[test]
-fn durations_are_strict_decimal_numbers_from_one_millisecond_to_366_days() {
+fn durations_are_decimal_numbers_from_one_millisecond_to_366_days() {
     #[rustfmt::skip]
     let wrong = [
         "0", "0ms", "0.0", "0.9ms", "0.000999", "0.9999ms", "366.000001d", "367d", "31622401",
@@ -242,14 +242,14 @@ fn durations_are_strict_decimal_numbers_from_one_millisecond_to_366_days() {
 }
 
 #[test]
-fn the_largest_arguments_that_fit_together_are_accepted() {
+fn largest_arguments_that_fit_together_are_accepted() {
     let server = Server::start();
     let mut client = server.client();
     let accepted = [
-        // 1,000,000,000 a second, in two forms.
+        // 1,000,000,000 per second, in two spellings.
         "5 1000000000 1",
         "5 1000000 1ms",
-        // A hundred years to refill, in two forms.
+        // A refill of a hundred years, in two spellings.
         "3155760000 1 1",
         "99 1 366d",
         "1000000000000 1000000000000 1000",
@@ -267,7 +267,7 @@ fn the_largest_arguments_that_fit_together_are_accepted() {
 }
 
 #[test]
-fn a_wrong_number_of_arguments_is_answered_in_the_servers_own_words() {
+fn wrong_number_of_arguments_gets_the_servers_own_text() {
     let server = Server::start();
     let mut client = server.client();
     #[rustfmt::skip]
@@ -286,7 +286,7 @@ fn a_wrong_number_of_arguments_is_answered_in_the_servers_own_words() {
 }
 
 #[test]
-fn an_error_leaves_an_existing_state_as_it_was() {
+fn error_leaves_an_existing_state_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -306,10 +306,10 @@ fn an_error_leaves_an_existing_state_as_it_was() {
 }
 
 #[test]
-fn an_error_never_repeats_what_the_client_sent() {
+fn error_never_repeats_the_clients_bytes() {
     let server = Server::start();
     let mut client = server.client();
-    // Formats, a line break that would forge a reply, and bytes that are not UTF-8.
+    // Format directives, a line break that would forge a reply, invalid UTF-8, and a NUL byte.
     let secrets: [&[u8]; 4] = [b"%s%n%x-s3cret", b"s3cret\r\n+OK", b"s3cret\xff\xfe", b"s3cret\0"];
     for secret in secrets {
         let calls: [&[&[u8]]; 6] = [

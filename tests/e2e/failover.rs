@@ -1,5 +1,5 @@
-//! The loss of a primary in the middle of a window: permits that its replica did not receive may be
-//! granted again, and no others.
+//! The loss of a primary in the middle of a window. The replica may grant again the permits that it
+//! did not receive, and no others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -11,7 +11,7 @@ use crate::support::{
     wait_for_offset,
 };
 
-/// Units per key; one returns in almost nine hours.
+/// Units per key. One unit returns in almost nine hours.
 const BUDGET: u64 = 1_000;
 
 fn call(algorithm: Algorithm) -> String {
@@ -25,7 +25,7 @@ fn use_up(client: &mut Client, algorithm: Algorithm) -> u64 {
 }
 
 #[test]
-fn a_promoted_replica_grants_what_it_had_not_received_once_more_and_no_other_permit() {
+fn promoted_replica_grants_again_only_the_permits_it_had_not_received() {
     let mut random = Random::new(21);
     for round in 0..3 {
         let primary = Server::setup().with_tcp().start();
@@ -38,8 +38,8 @@ fn a_promoted_replica_grants_what_it_had_not_received_once_more_and_no_other_per
         });
         assert_eq!(client.integer("WAIT 1 60000"), 1);
         promoted.ok("REPLICAOF NO ONE");
-        // The old primary does not know of the promotion and decides on, in all rounds but the
-        // first.
+        // The old primary does not know of the promotion and continues to decide, except in the
+        // first round.
         for (algorithm, received) in ALGORITHMS.into_iter().zip(received) {
             let lost = if round == 0 { 0 } else { 1 + random.below(BUDGET / 4) };
             assert!((0..lost).all(|_| client.allows(&call(algorithm))));
@@ -49,22 +49,22 @@ fn a_promoted_replica_grants_what_it_had_not_received_once_more_and_no_other_per
     }
 }
 
-/// Permits of one algorithm during a failover.
+/// The permits of one algorithm during a failover.
 #[derive(Default)]
 struct Permits {
-    /// Allowed by the primary.
+    /// Permits that the primary granted.
     acknowledged: AtomicU64,
-    /// Allowed by the primary, and confirmed by WAIT to be on the replica.
+    /// Granted permits that WAIT confirmed to be on the replica.
     confirmed: AtomicU64,
 }
 
-/// Returns the permits given to all callers together, of every algorithm.
+/// Returns the number of permits of all algorithms that all callers received.
 fn total(permits: &[Permits; ALGORITHMS.len()]) -> u64 {
     permits.iter().map(|of| of.acknowledged.load(Relaxed)).sum()
 }
 
-/// Makes calls until the primary is gone. After every call, or never, it waits for the replica.
-/// Half of the permits are kept until the replica is promoted, however late that is.
+/// Makes calls until the primary is gone. With `confirm`, waits for the replica after every call.
+/// Otherwise stops when half of the permits are granted, until the replica is promoted.
 fn call_until_it_is_gone(
     mut client: Client,
     permits: &[Permits; ALGORITHMS.len()],
@@ -93,10 +93,11 @@ fn call_until_it_is_gone(
 }
 
 /// Kills a primary during the traffic of four callers, promotes its replica, and uses up the
-/// remaining permits there. Returns the permits granted twice, and those WAIT had confirmed.
+/// remaining permits there. Returns the number of permits granted twice, and of those that WAIT had
+/// confirmed.
 ///
-/// Without confirmation the replica is promoted while the primary still decides, so that some
-/// permits never reach it.
+/// Without `confirm`, the replica is promoted while the primary still decides, so some permits
+/// never reach it.
 fn fail_over(seed: u64, confirm: bool) -> (u64, u64) {
     const CALLERS: u64 = 4;
     let mut primary = Server::setup().with_tcp().start();
@@ -141,7 +142,7 @@ fn fail_over(seed: u64, confirm: bool) -> (u64, u64) {
 }
 
 #[test]
-fn a_primary_killed_under_load_has_at_most_the_unreceived_permits_granted_twice() {
+fn primary_killed_under_load_has_only_unreplicated_permits_granted_twice() {
     for seed in 1..=3 {
         let (granted_twice, _) = fail_over(seed, false);
         assert!(granted_twice > 0, "there was something to grant twice");
@@ -149,17 +150,17 @@ fn a_primary_killed_under_load_has_at_most_the_unreceived_permits_granted_twice(
 }
 
 #[test]
-fn no_permit_that_wait_has_confirmed_is_granted_again() {
+fn permit_confirmed_by_wait_is_never_granted_again() {
     for seed in 4..=6 {
         let (granted_twice, confirmed) = fail_over(seed, true);
         assert!(confirmed > 300, "{confirmed} permits were confirmed");
-        // Each of the four callers may have one permit that WAIT had not confirmed yet.
+        // Each of the four callers may have one permit that WAIT has not confirmed yet.
         assert!(granted_twice <= 4, "{granted_twice} permits");
     }
 }
 
 #[test]
-fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
+fn repeated_role_changes_grant_no_permit_beyond_the_limit() {
     let first = Server::setup().with_tcp().start();
     let second = Server::setup().with_tcp().start();
     let mut allowed = [0; ALGORITHMS.len()];
@@ -179,7 +180,7 @@ fn roles_can_be_exchanged_again_and_again_without_a_permit_too_many() {
 }
 
 #[test]
-fn reservations_are_held_settled_and_expire_on_a_promoted_replica() {
+fn reservations_are_held_settled_and_expired_on_a_promoted_replica() {
     let mut primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let mut client = primary.client();
@@ -198,10 +199,10 @@ fn reservations_are_held_settled_and_expire_on_a_promoted_replica() {
     promoted.ok("REPLICAOF NO ONE");
     for (key, rule) in rules {
         promoted.freeze(BASE_US);
-        // Repeated, because the reply may have been lost: settled once.
+        // Repeats a commit, because its reply may have been lost: it settles only once.
         assert_eq!(promoted.decide(&format!("RL.COMMIT {key} c {rule} COST 9"))[..3], [1, 10, 2]);
         assert!(!promoted.allows(&format!("RL.PEEK {key} {rule} COST 3")));
-        // The first one expires within the hour it was made for.
+        // The first reservation has expired after its hour.
         promoted.freeze(BASE_US + 3_600_000_000);
         assert_eq!(promoted.decide(&format!("RL.COMMIT {key} a {rule}"))[..3], [0, 10, 6]);
         assert_eq!(promoted.decide(&format!("RL.COMMIT {key} b {rule}"))[..3], [1, 10, 6]);

@@ -1,4 +1,4 @@
-//! States as Redis 7.0 dumped them when the layout was decided: they must load for ever.
+//! States that Redis 7.0 dumped when the layout was chosen. Every later version must load them.
 
 use redis::Value;
 
@@ -10,22 +10,23 @@ use crate::support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, integers, module, text,
 };
 
-/// One payload and its meaning.
+/// A dumped state and its meaning.
 struct Golden {
     algorithm: Algorithm,
     /// The output of `DUMP`, in hexadecimal.
     dump: &'static str,
-    /// The numbers that `RL.INSPECT` shows, in its order.
+    /// The numbers that `RL.INSPECT` shows, in that order.
     inspected: &'static [i64],
     /// The time of the dump: this many milliseconds and 456 microseconds after [`BASE_US`].
     at_ms: i64,
-    /// The rule that wrote it.
+    /// The rule of the call that wrote the state.
     rule: &'static str,
-    /// The status at that time: the answer of `PEEK ... COST 0`.
+    /// The state's status at that time: the answer of `PEEK ... COST 0`.
     status: Reply,
 }
 
-/// Every kind: small numbers, the largest numbers, and logs that the server compresses.
+/// States of every kind: with small numbers, with the largest numbers, and logs that the server
+/// compresses.
 const GOLDEN: [Golden; 16] = [
     Golden {
         algorithm: FIXED,
@@ -68,7 +69,7 @@ const GOLDEN: [Golden; 16] = [
         rule: "10 60",
         status: [1, 10, 4, 0, 60_000],
     },
-    // Instants rounded up to a 1,024th of a minute: the newest is ahead of the clock.
+    // Instants rounded up to 1/1024 of a minute: the newest one is ahead of the clock.
     Golden {
         algorithm: SLIDINGLOG,
         dump: "00c329320e93fdcf00066517289aaea6cde4e200e000000103e8400a80110107d020\
@@ -148,7 +149,7 @@ const GOLDEN: [Golden; 16] = [
         rule: "1000000000000 year START 4 ZONE Pacific/Kiritimati",
         status: [1, 1_000_000_000_000, 1, 0, 6_487_199_877],
     },
-    // With reservations: one open and one settled; and seventeen, of which one is settled.
+    // With reservations: one open and one settled; then sixteen open and one settled.
     Golden {
         algorithm: FIXED,
         dump: "00c32f40431993f59294c4056a6f622d31cf00066517289a6240ced693a40014a0160032e00\
@@ -178,14 +179,14 @@ fn from_hex(digits: &str) -> Vec<u8> {
 }
 
 impl Golden {
-    /// Restores the payload under `key`, to expire at this Unix time.
+    /// Restores the payload under `key`, with this Unix time as its expiry.
     fn restore(&self, client: &mut Client, key: &str, expiry_ms: i64) {
         let (dump, expiry_ms) = (from_hex(self.dump), expiry_ms.to_string());
         let words = [b"RESTORE", key.as_bytes(), expiry_ms.as_bytes(), &dump, b"ABSTTL"];
         assert_eq!(client.call(&words), Value::Okay, "{}", self.dump);
     }
 
-    /// Asserts the meaning of the state under `key`, at the time of its dump.
+    /// Asserts the numbers and the status of the state under `key`, at the time of its dump.
     fn assert_means_the_same(&self, client: &mut Client, key: &str) {
         let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else {
             panic!("{}: no state", self.dump);
@@ -203,13 +204,13 @@ impl Golden {
     }
 }
 
-/// Returns the instant an hour from now, by the real clock.
+/// Returns the Unix time one hour from now, by the real clock.
 fn in_an_hour_ms(client: &mut Client) -> i64 {
     client.server_time_us() / 1_000 + 3_600_000
 }
 
 #[test]
-fn a_payload_of_redis_7_0_loads_and_means_what_it_meant() {
+fn payload_of_redis_7_0_loads_with_its_original_meaning() {
     let server = Server::start();
     let mut client = server.client();
     for golden in &GOLDEN {
@@ -217,7 +218,7 @@ fn a_payload_of_redis_7_0_loads_and_means_what_it_meant() {
         golden.restore(&mut client, "k", expiry_ms);
         golden.assert_means_the_same(&mut client, "k");
         assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{}", golden.dump);
-        // The remaining units are allowed exactly.
+        // The key allows exactly the remaining units.
         let call = format!("{} k {} COST", golden.algorithm.command, golden.rule);
         let left = golden.status[2];
         assert_eq!(client.decide(&format!("{call} {}", left + 1))[0], 0, "{call}");
@@ -229,8 +230,8 @@ fn a_payload_of_redis_7_0_loads_and_means_what_it_meant() {
 }
 
 #[test]
-fn the_same_calls_still_write_the_same_payload() {
-    // Compares the values of payloads: the dump of a copy made today holds the same value.
+fn same_calls_still_write_the_same_payload() {
+    // Compares the stored values and not the payloads, which depend on the server that dumps them.
     let server = Server::start();
     let mut client = server.client();
     let expiry_ms = in_an_hour_ms(&mut client);
@@ -275,7 +276,7 @@ fn the_same_calls_still_write_the_same_payload() {
 }
 
 #[test]
-fn every_kind_has_a_payload_and_goes_through_files_and_a_server_without_the_module() {
+fn every_kind_has_a_payload_that_survives_a_save_and_a_server_without_the_module() {
     for algorithm in ALGORITHMS {
         assert!(GOLDEN.iter().any(|golden| golden.algorithm == algorithm), "{}", algorithm.name);
     }
@@ -294,7 +295,7 @@ fn every_kind_has_a_payload_and_goes_through_files_and_a_server_without_the_modu
 }
 
 #[test]
-fn a_damaged_payload_is_refused_by_the_server_and_leaves_no_key() {
+fn server_refuses_a_damaged_payload_and_creates_no_key() {
     let server = Server::start();
     let mut client = server.client();
     for golden in &GOLDEN {

@@ -1,4 +1,4 @@
-//! Sentences made from the `COMMAND DOCS` of the module's commands, valid and invalid.
+//! Calls built from the `COMMAND DOCS` of the module's commands, valid and invalid.
 //!
 //! `FUZZ_SEED` repeats a run, and `FUZZ_CALLS` makes it longer.
 
@@ -8,7 +8,7 @@ use redis_throttle_engine::grammar::error::GrammarError;
 use crate::support::fuzz::{self, CROSS_BOUNDS, Call, Outcomes, check_all, shown};
 use crate::support::{BASE_US, Client, Random, Server, integers, listing, raw_error, text};
 
-/// The time between two batches, from nothing to years: the clock only moves forward.
+/// The time between two batches, from zero to a year: the clock only moves forward.
 const STEPS_US: [u64; 6] = [0, 1, 999, 1_000_000, 86_400_000_000, 31_622_400_000_000];
 
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
@@ -50,14 +50,14 @@ fn arguments(list: &Value) -> Vec<Argument> {
     arguments.collect()
 }
 
-/// Every command of this module with its documented arguments.
+/// Returns every command of the module with its documented arguments.
 fn documented(server: &Server) -> Vec<(String, Vec<Argument>)> {
     let mut client = server.client3();
     let Value::Array(names) = client.run("COMMAND LIST FILTERBY MODULE rl") else {
         panic!("no commands")
     };
     let mut names = names.iter().map(text).collect::<Vec<_>>();
-    // The commands for operators have tests of their own.
+    // The commands for operators have their own tests.
     names.retain(|name| !name.starts_with("rl.policy") && name != "rl.metrics");
     names.sort();
     let commands = names.into_iter().map(|name| {
@@ -69,7 +69,7 @@ fn documented(server: &Server) -> Vec<(String, Vec<Argument>)> {
     commands.collect()
 }
 
-/// Returns values that an argument of this name accepts: its bounds, and some in between.
+/// Returns valid values of the argument with this name: its bounds, and some between them.
 fn right_values(name: &str) -> &'static [&'static str] {
     match name {
         "key" => &["a", "b", "c", "d", "e", "f", "g", "h"],
@@ -133,7 +133,7 @@ fn right_values(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// Values just past every bound, and texts that only look like a number.
+/// Invalid values: just outside each bound, and texts that only look like numbers.
 #[rustfmt::skip]
 const WRONG_VALUES: [&str; 48] = [
     "0", "-1", "+1", "", " ", " 1", "1 ", "1.0", "1e3", "0x10", "1000000000001", "2147483648",
@@ -176,7 +176,7 @@ fn right_words(random: &mut Random, argument: &Argument, words: &mut Call) {
     }
 }
 
-/// Appends arguments in their order, then the options, if any, in random order.
+/// Appends the required arguments in their order, then some of the options in random order.
 fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) {
     let mut options = Vec::new();
     for argument in arguments {
@@ -186,7 +186,7 @@ fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) 
             let mut option = Vec::new();
             right_words(random, argument, &mut option);
             let place = match argument.name.as_str() {
-                // The words after it belong to the default rule.
+                // Every word after DEFAULT belongs to the default rule.
                 "default-rule" => options.len(),
                 _ => random.below(options.len() as u64 + 1) as usize,
             };
@@ -196,7 +196,7 @@ fn sentence_part(random: &mut Random, arguments: &[Argument], words: &mut Call) 
     words.extend(options.into_iter().flatten());
 }
 
-/// Spoils a sentence in one way; it may by chance still be valid.
+/// Spoils a call in one way. The call may still be valid by chance.
 fn spoil(random: &mut Random, words: &mut Call) {
     let place = 1 + random.below(words.len() as u64 - 1) as usize;
     let wrong = random.pick(&WRONG_VALUES).as_bytes().to_vec();
@@ -217,12 +217,13 @@ fn spoil(random: &mut Random, words: &mut Call) {
     }
 }
 
-/// Returns a sentence, and whether it is valid.
+/// Returns a call, and whether it is valid.
 fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call, bool) {
     let (name, arguments) = random.pick(commands);
     let mut words = vec![any_case(random, name)];
     sentence_part(random, arguments, &mut words);
-    // Mostly a key of the algorithm's own: every call on a foreign key answers WRONGTYPE.
+    // Mostly a key that only this algorithm uses: calls on another algorithm's key get only
+    // WRONGTYPE.
     if arguments[0].kind == "key" && random.below(12) > 0 {
         let of_name = name.strip_prefix("rl.").unwrap_or_default().to_uppercase();
         let algorithm = match words.get(2) {
@@ -232,19 +233,19 @@ fn sentence(random: &mut Random, commands: &[(String, Vec<Argument>)]) -> (Call,
         };
         words[1].extend(algorithm);
     }
-    // Half of them stay as they are.
+    // Half of the calls remain valid.
     let spoils = random.below(6).saturating_sub(2);
     (0..spoils).for_each(|_| spoil(random, &mut words));
     (words, spoils == 0)
 }
 
-/// Returns the call that follows each call, to undo any change of the clock.
+/// Returns the call that is sent after every other call, to undo a change of the clock.
 fn freeze_at(unix_us: i64) -> Call {
     ["RL.DEBUG", "CLOCK", "FREEZE", &unix_us.to_string()].map(|word| word.into()).to_vec()
 }
 
-/// Checks that a valid sentence is decided on, except for values that are invalid together, a key
-/// of another algorithm, or a clock that would leave its range.
+/// Asserts that a valid call is answered without an error, except for values that are invalid
+/// together, a key of another algorithm, or a clock that would leave its range.
 fn assert_understood(client: &mut Client, call: &Call) {
     let reply = client.call(call);
     if let Some(error) = raw_error(&reply) {
@@ -258,7 +259,7 @@ fn assert_understood(client: &mut Client, call: &Call) {
             || error == listing(GrammarError::CostOfBackoff)
             || error == listing(GrammarError::CostOfPolicy)
             || error.starts_with("NOPOLICY")
-            // Not every unit has every start.
+            // Each calendar unit accepts only some starts.
             || error.starts_with("ERR invalid start: ")
             || error.starts_with("ERR invalid option: LEASE")
             || error == "ERR invalid limit: expected an integer from 1 to 1000000"
@@ -270,7 +271,7 @@ fn assert_understood(client: &mut Client, call: &Call) {
 }
 
 #[test]
-fn sentences_after_the_documented_grammar_are_understood_or_refused_by_name() {
+fn calls_built_from_the_documented_grammar_are_accepted_and_errors_are_documented_ones() {
     let seed = fuzz::seed("grammar", 20);
     let server = Server::start();
     let mut client = server.client();
@@ -281,7 +282,7 @@ fn sentences_after_the_documented_grammar_are_understood_or_refused_by_name() {
     let mut outcomes = Outcomes::default();
     let mut right = 0;
     while outcomes.calls < fuzz::calls(30_000) {
-        // A new age: an empty database, and a random instant.
+        // The next batch: an empty database, and a random instant.
         client.ok("FLUSHALL");
         let mut now_us = *random.pick(&[0, 1, BASE_US, BASE_US, CLOCK_MAX_US - 1, CLOCK_MAX_US]);
         for _ in 0..10 {
@@ -308,7 +309,7 @@ fn sentences_after_the_documented_grammar_are_understood_or_refused_by_name() {
 }
 
 #[test]
-fn every_documented_argument_is_needed_and_every_token_is_its_own() {
+fn every_documented_argument_is_required_and_no_token_stands_for_another() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(1);
@@ -320,13 +321,12 @@ fn every_documented_argument_is_needed_and_every_token_is_its_own() {
             needed.for_each(|argument| right_words(&mut random, argument, &mut words));
             client.run("FLUSHALL");
             assert_understood(&mut client, &words);
-            // With one word removed, whichever it is, the sentence has another meaning or is
-            // invalid.
+            // With any one word removed, the call is invalid, except for optional words.
             for place in 1..words.len() {
                 let mut fewer = words.clone();
                 fewer.remove(place);
                 let reply = client.call(&fewer);
-                // Inside an alternative, ALIGNED and the time of FREEZE are optional.
+                // ALIGNED, and the time after FREEZE, are optional within their alternative.
                 let is_time =
                     name == "rl.debug" && words[2].eq_ignore_ascii_case(b"FREEZE") && place == 3;
                 let spare = is_time || words[place].eq_ignore_ascii_case(b"ALIGNED");
@@ -340,9 +340,10 @@ fn every_documented_argument_is_needed_and_every_token_is_its_own() {
 }
 
 #[test]
-fn a_coarse_log_under_a_finer_rule_is_not_mistaken_for_a_clock_that_stepped_back() {
-    // Found by the fuzzer: the second call took over the first one's instant, hours ahead because
-    // of rounding, and lost its resolution. The third call then repaired it, though denied.
+fn coarse_log_read_by_a_finer_rule_does_not_look_like_a_clock_that_stepped_back() {
+    // Found by the fuzzer. The first call's instant was rounded up by hours. The second call kept
+    // the instant but stored a finer resolution. The third call was denied, and yet repaired the
+    // log.
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

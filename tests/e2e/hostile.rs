@@ -1,4 +1,5 @@
-//! No input stops the server: arguments that no client sends, and states that no command writes.
+//! Tests that no input stops the server: arguments that no client sends, and states that no command
+//! writes.
 
 use redis::Value;
 use redis_throttle_engine::algorithms::Algorithm as Row;
@@ -14,7 +15,7 @@ fn words(line: &str) -> Call {
     line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect()
 }
 
-/// Asserts an answer that a client can handle: a known error, or five valid integers.
+/// Asserts an answer that a client can handle: a documented error, or five valid integers.
 fn assert_sane(call: &[Vec<u8>], reply: &Value) {
     let shown = || call.iter().map(|word| word.escape_ascii().to_string()).collect::<Vec<_>>();
     if let Some(error) = raw_error(reply) {
@@ -31,7 +32,7 @@ fn assert_sane(call: &[Vec<u8>], reply: &Value) {
 }
 
 #[test]
-fn any_single_byte_in_any_place_is_answered() {
+fn any_single_byte_in_any_argument_is_answered() {
     let server = Server::start();
     let mut client = server.client();
     let plain = RULES.iter().map(|(name, rule)| format!("RL.{name} k {rule}"));
@@ -49,7 +50,7 @@ fn any_single_byte_in_any_place_is_answered() {
         let mut calls = Vec::new();
         for place in 1..template.len() {
             for byte in 0..=255 {
-                // Replacing the argument, and inside it.
+                // The byte replaces the argument, and is inserted into it.
                 let mut replaced = template.clone();
                 replaced[place] = vec![byte];
                 let mut inserted = template.clone();
@@ -68,7 +69,7 @@ fn any_single_byte_in_any_place_is_answered() {
 }
 
 #[test]
-fn very_many_and_very_long_arguments_are_answered() {
+fn many_arguments_and_long_arguments_are_answered() {
     let server = Server::start();
     let mut client = server.client();
     let long = [vec![b'9'; 5_000_000], vec![b'0'; 5_000_000], vec![0xff; 5_000_000]];
@@ -78,7 +79,8 @@ fn very_many_and_very_long_arguments_are_answered() {
             let mut call = template.clone();
             call[place].clone_from(huge);
             let reply = client.call(&call);
-            // A huge key is a key; a huge number is invalid, and a cost of zeros is zero.
+            // A huge key is valid, a huge number is not, and a cost that is written with many zeros
+            // is zero.
             let fits = place == 1 || (place == 6 && huge[0] == b'0');
             assert_eq!(raw_error(&reply).is_none(), fits, "argument {place}: {reply:?}");
         }
@@ -100,7 +102,7 @@ fn very_many_and_very_long_arguments_are_answered() {
 }
 
 #[test]
-fn random_sentences_of_the_modules_words_are_answered() {
+fn random_calls_of_the_modules_words_are_answered() {
     #[rustfmt::skip]
     const WORDS: [&str; 34] = [
         "RL.FIXED", "RL.PEEK",
@@ -124,7 +126,7 @@ fn random_sentences_of_the_modules_words_are_answered() {
                 1 => words(&algorithm.call(&key, 1 + random.below(9), "0.5")),
                 _ => words(&format!("{} COST 2", algorithm.call(&key, 5, "1ms"))),
             };
-            // A valid call, spoiled by up to three words.
+            // A valid call in which up to three words are replaced.
             for _ in 0..random.below(4) {
                 let word = random.pick(&words_of_ours).as_bytes().to_vec();
                 match random.below(3) {
@@ -149,7 +151,7 @@ fn random_sentences_of_the_modules_words_are_answered() {
 }
 
 #[test]
-fn extreme_but_valid_arguments_never_overflow() {
+fn extreme_valid_arguments_do_not_overflow() {
     let units = ["1", "2", "999999999999", "1000000000000"];
     let periods = ["1ms", "1.001ms", "1", "366d"];
     let instants = [0, 1, BASE_US, 7_258_118_400_000_000];
@@ -169,7 +171,8 @@ fn extreme_but_valid_arguments_never_overflow() {
                 }
             }
         }
-        // One key under all of these rules, at both ends of time and back.
+        // One key is used by all of these rules, first from the earliest instant to the latest,
+        // then back.
         for unix_us in instants.iter().chain(instants.iter().rev()) {
             client.freeze(*unix_us);
             for (call, reply) in calls.iter().zip(client.pipeline(&calls)) {
@@ -182,7 +185,7 @@ fn extreme_but_valid_arguments_never_overflow() {
     server.assert_alive();
 }
 
-/// Returns a state written by this algorithm, with several entries if it has entries.
+/// Returns a state that this algorithm wrote. A log has several entries.
 fn written_state(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.integer("DEL k");
     client.freeze(BASE_US);
@@ -193,7 +196,8 @@ fn written_state(client: &mut Client, algorithm: Algorithm) -> Vec<u8> {
     client.bytes("GET k")
 }
 
-/// Returns the state damaged in every way by a byte or a few: cut, flipped, set, grown, doubled.
+/// Returns damaged copies of the state: truncated, with a bit flipped, a byte set, bytes appended,
+/// and doubled.
 fn damaged(state: &[u8]) -> Vec<Vec<u8>> {
     let mut damaged = (0..state.len()).map(|length| state[..length].to_vec()).collect::<Vec<_>>();
     for place in 0..state.len() {
@@ -210,7 +214,7 @@ fn damaged(state: &[u8]) -> Vec<Vec<u8>> {
     damaged
 }
 
-/// Presents a value to every command that could read it, and asserts that each answers.
+/// Stores a value, calls the commands that read it, and asserts that each of them answers.
 fn present(client: &mut Client, algorithm: Algorithm, value: &[u8]) {
     let decide = words(&algorithm.call("k", 7, "10"));
     let peek = words(&algorithm.peek("k", 7, "10"));
@@ -223,7 +227,7 @@ fn present(client: &mut Client, algorithm: Algorithm, value: &[u8]) {
     }
     assert_sane(&calls[2], &replies[2]);
     assert_sane(&calls[3], &replies[3]);
-    // PEEK predicts even this, unless the state was repaired on the way.
+    // PEEK is refused exactly when the call that decides is refused.
     let refused = raw_error(&replies[3]).is_some();
     assert_eq!(raw_error(&replies[2]).is_some(), refused, "{shown}");
     if refused {
@@ -235,7 +239,7 @@ fn present(client: &mut Client, algorithm: Algorithm, value: &[u8]) {
 }
 
 #[test]
-fn a_damaged_state_is_refused_or_decided_on_and_never_fatal() {
+fn damaged_state_is_refused_or_decided_on_and_never_fatal() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -249,7 +253,7 @@ fn a_damaged_state_is_refused_or_decided_on_and_never_fatal() {
 }
 
 #[test]
-fn a_state_written_over_by_hand_is_refused_or_decided_on() {
+fn state_overwritten_by_hand_is_refused_or_decided_on() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -276,7 +280,7 @@ fn a_state_written_over_by_hand_is_refused_or_decided_on() {
 }
 
 #[test]
-fn random_bytes_are_no_state() {
+fn random_bytes_are_refused_as_a_state() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -285,7 +289,7 @@ fn random_bytes_are_no_state() {
         for algorithm in ALGORITHMS {
             let length = random.below(64) as usize;
             let mut value = (0..length).map(|_| random.next() as u8).collect::<Vec<_>>();
-            // Half of them begin as the module's states do: a small array and a kind.
+            // Half of the values begin like the module's states: a small array and a kind.
             if random.below(2) == 0 && length > 2 {
                 value[0] = 0x93 + random.below(2) as u8;
                 value[1] = 0xff - random.below(6) as u8;
@@ -298,14 +302,14 @@ fn random_bytes_are_no_state() {
 }
 
 #[test]
-fn a_huge_forged_log_is_answered_and_harms_nothing() {
+fn huge_forged_log_is_answered_without_harm() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     assert!(client.allows("RL.SLIDINGLOG k 1000 10"));
     let header = client.bytes("GET k");
     let header = &header[..header.len() - 12];
-    // A million entries, in order, out of order, and all the same.
+    // A million entries: in order, out of order, and all equal.
     let orders: [fn(u64) -> u64; 3] = [|row| row, |row| row.wrapping_mul(0x9e37_79b9), |_| 1];
     for order in orders {
         let mut value = header.to_vec();

@@ -1,4 +1,4 @@
-//! `INFO rl`: the counters of the module, and their correctness.
+//! `INFO rl`: the module's counters, and that they count correctly.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ fn counts(client: &mut Client) -> HashMap<String, String> {
     client.info("rl")
 }
 
-/// Returns the fields whose values have changed, with their numbers.
+/// Returns the names and new numbers of the fields that have changed.
 fn changed(
     before: &HashMap<String, String>,
     after: &HashMap<String, String>,
@@ -48,7 +48,7 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
         assert_eq!(fields.get(name).map(String::as_str), Some("0"), "{name}");
     }
     assert_eq!(fields["rl_policies_digest"], "0000000000000000");
-    // Four digits of a year and a letter.
+    // A release is four digits of a year and a letter.
     let release = &fields["rl_tzdb_version"];
     let (year, letter) = release.split_at_checked(4).expect("a release");
     assert!(year >= "2026" && letter.len() == 1, "{release}");
@@ -56,7 +56,7 @@ fn the_section_has_the_documented_fields_and_starts_at_zero() {
 }
 
 #[test]
-fn the_section_is_in_info_everything_and_is_one_section() {
+fn section_appears_once_in_info_everything() {
     let server = Server::start();
     let everything = text(&server.client().run("INFO everything"));
     let sections = everything.lines().filter(|line| line.starts_with("# rl"));
@@ -72,7 +72,8 @@ fn every_verdict_is_counted_under_its_command() {
     for algorithm in ALGORITHMS {
         let call = algorithm.call("k", 2, "1h");
         let before = counts(&mut client);
-        // Three allowed (one of cost 0), three denied (one of them for ever).
+        // Three allowed calls, one of them of cost 0, and three denied calls, one of them denied
+        // for ever.
         for cost in [1, 0, 1, 1, 1, 3] {
             client.decide(&format!("{call} COST {cost}"));
         }
@@ -86,7 +87,7 @@ fn every_verdict_is_counted_under_its_command() {
 }
 
 #[test]
-fn peek_is_counted_as_peek_and_inspect_not_at_all() {
+fn peek_counts_as_peek_and_inspect_is_not_counted() {
     let server = Server::start();
     let mut client = server.client();
     for (round, algorithm) in (1..).zip(ALGORITHMS) {
@@ -102,7 +103,7 @@ fn peek_is_counted_as_peek_and_inspect_not_at_all() {
 }
 
 #[test]
-fn errors_of_grammar_and_type_are_counted_and_those_of_the_server_are_not() {
+fn argument_and_type_errors_are_counted_and_errors_of_the_server_are_not() {
     let server = Server::start();
     let mut client = server.client();
     client.integer("RPUSH list a");
@@ -112,7 +113,7 @@ fn errors_of_grammar_and_type_are_counted_and_those_of_the_server_are_not() {
     assert_eq!(client.error("RL.GCRA list 1 1 1"), WRONGTYPE);
     client.error("RL.INSPECT list");
     client.error("RL.DEBUG WRONG WORD");
-    // The server itself refuses these: they never reach the module.
+    // The server itself refuses these calls: they never reach the module.
     client.error("RL.GCRA k");
     client.error("RL.NOTHING k");
     let after = counts(&mut client);
@@ -120,8 +121,8 @@ fn errors_of_grammar_and_type_are_counted_and_those_of_the_server_are_not() {
 }
 
 #[test]
-fn the_section_is_as_long_with_many_keys_as_with_none() {
-    // O(1): the section names commands, never keys.
+fn section_has_the_same_length_with_many_keys_as_with_none() {
+    // The cost is O(1): the section names commands, never keys.
     let server = Server::start();
     let mut client = server.client();
     let before = counts(&mut client).len();
@@ -136,7 +137,7 @@ fn the_section_is_as_long_with_many_keys_as_with_none() {
 }
 
 #[test]
-fn a_call_with_several_rules_is_one_decision() {
+fn call_with_several_rules_counts_as_one_decision() {
     let server = Server::start();
     let mut client = server.client();
     let before = counts(&mut client);

@@ -1,4 +1,4 @@
-//! INSPECT shows a state to people: the fields, their order and their numbers.
+//! RL.INSPECT shows a state to operators: the fields, their order and their numbers.
 
 use redis::Value;
 
@@ -7,7 +7,7 @@ use crate::support::{ALGORITHMS, BASE_US, Client, Server, text};
 
 type Fields = [(&'static str, i64)];
 
-/// Returns the decoded state, the algorithm and the fields in order, from RESP2's flat array.
+/// Decodes RESP2's flat array. Returns the algorithm and its fields in order.
 fn inspect(client: &mut Client, key: &str) -> (String, Vec<(String, i64)>) {
     let Value::Array(flat) = client.run(&format!("RL.INSPECT {key}")) else {
         panic!("{key} is not there");
@@ -20,7 +20,8 @@ fn inspect(client: &mut Client, key: &str) -> (String, Vec<(String, i64)>) {
     (text(&flat[1]), fields.collect())
 }
 
-/// Plays calls at (ms after the base) and compares the output of INSPECT at the end.
+/// Makes calls, each at a time in ms after [`BASE_US`], and compares the output of INSPECT at the
+/// end.
 fn check(algorithm: &str, calls: &[(i64, &str)], expected: &Fields) {
     let server = Server::start();
     let mut client = server.client();
@@ -33,7 +34,7 @@ fn check(algorithm: &str, calls: &[(i64, &str)], expected: &Fields) {
 }
 
 #[test]
-fn a_fixed_window_shows_its_start_and_what_is_used() {
+fn fixed_window_shows_its_start_and_its_used_units() {
     check(
         "FIXED",
         &[(3_000, "RL.FIXED k 5 10 COST 2"), (4_000, "RL.FIXED k 5 10")],
@@ -47,7 +48,7 @@ fn a_fixed_window_shows_its_start_and_what_is_used() {
 }
 
 #[test]
-fn a_sliding_window_shows_its_start_and_both_counts() {
+fn sliding_window_shows_its_start_and_both_counts() {
     check(
         "SLIDING",
         &[(5_000, "RL.SLIDING k 100 60 COST 4"), (61_000, "RL.SLIDING k 100 60 COST 3")],
@@ -56,11 +57,11 @@ fn a_sliding_window_shows_its_start_and_both_counts() {
 }
 
 #[test]
-fn a_sliding_log_is_summarised() {
+fn sliding_log_shows_a_summary() {
     let calls = [
         (0, "RL.SLIDINGLOG k 9 10 COST 2"),
         (1_000, "RL.SLIDINGLOG k 9 10"),
-        // A second event of the same microsecond shares the entry of the first.
+        // A second event in the same microsecond is added to the entry of the first.
         (2_000, "RL.SLIDINGLOG k 9 10"),
         (2_000, "RL.SLIDINGLOG k 9 10 COST 3"),
     ];
@@ -69,28 +70,28 @@ fn a_sliding_log_is_summarised() {
         ("used", 7),
         ("oldest_us", BASE_US),
         ("newest_us", BASE_US + 2_000_000),
-        // Up to as many units as slots, instants are exact to the microsecond.
+        // With at most as many units as slots, instants are exact to the microsecond.
         ("slot_us", 1),
     ];
     check("SLIDINGLOG", &calls, &fields);
 }
 
 #[test]
-fn a_token_bucket_shows_tokens_and_the_fraction_of_one() {
+fn token_bucket_shows_its_tokens_and_the_fraction_of_a_token() {
     check(
         "TOKENBUCKET",
         &[(0, "RL.TOKENBUCKET k 30 30 60"), (1_000, "RL.TOKENBUCKET k 30 30 60")],
-        // Half a token: half of the period in microseconds.
+        // Half a token is half of the period in microseconds.
         &[("tokens", 28), ("fraction", 30_000_000), ("updated_us", BASE_US + 1_000_000)],
     );
 }
 
 #[test]
-fn a_leaky_bucket_shows_its_level_and_the_fraction_of_one() {
+fn leaky_bucket_shows_its_level_and_the_fraction_of_a_unit() {
     check(
         "LEAKYBUCKET",
         &[(0, "RL.LEAKYBUCKET k 10 10 30"), (1_000, "RL.LEAKYBUCKET k 10 10 30")],
-        // One third has drained, two thirds of a unit are left: twenty of thirty seconds.
+        // A third of a unit has drained. The other two thirds take twenty of thirty seconds.
         &[("level", 1), ("fraction", 20_000_000), ("updated_us", BASE_US + 1_000_000)],
     );
 }
@@ -100,7 +101,8 @@ fn gcra_shows_its_arrival_time_and_the_magnitude_of_its_tolerance() {
     check(
         "GCRA",
         &[(0, "RL.GCRA k 6 10 60"), (1_000, "RL.GCRA k 6 10 60")],
-        // Twelve seconds after the first; the tolerance of 36 s lies below 2^36 ns.
+        // The arrival time is 12 s after the first call. The tolerance of 36 s is less than 2^36
+        // ns.
         &[("theoretical_arrival_ns", (BASE_US + 12_000_000) * 1_000), ("tolerance_log2_ns", 36)],
     );
 }
@@ -129,7 +131,7 @@ fn inspect_is_a_map_in_resp3_and_the_same_pairs_flat_in_resp2() {
 }
 
 #[test]
-fn a_long_log_stays_within_its_slots_and_its_summary_stays_short() {
+fn long_log_stays_within_its_slots_and_its_summary_stays_short() {
     let server = Server::setup().line("rl.sliding-log-slots 16").start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -142,17 +144,18 @@ fn a_long_log_stays_within_its_slots_and_its_summary_stays_short() {
     let field = |name: &str| fields.iter().find(|(field, _)| field == name).expect(name).1;
     assert_eq!(field("slot_us"), 1_000_000);
     assert!(field("newest_us") % 1_000_000 == 0, "instants are rounded up to a slot");
-    // At most the live slots and one, plus half as many dead entries that are not dropped yet.
+    // At most one live entry more than slots, and half as many expired entries that are not dropped
+    // yet.
     assert!(field("entries") <= 26, "{} entries", field("entries"));
     let bytes = client.integer("STRLEN k");
     assert!(bytes <= 24 + 12 * field("entries"), "{bytes} bytes, {} entries", field("entries"));
 }
 
 #[test]
-fn a_state_is_as_small_as_promised() {
+fn state_is_as_small_as_documented() {
     let server = Server::start();
     let mut client = server.client();
-    // The largest numbers a state can hold, in the year 2199.
+    // The largest numbers that a state can hold, in the year 2199.
     client.freeze(7_258_118_000_000_000);
     let states = [
         ("RL.GCRA k 3155760000 1 1 COST 3155760000", 12),
@@ -160,12 +163,13 @@ fn a_state_is_as_small_as_promised() {
         ("RL.SLIDING k 1000000000000 366d COST 1000000000000", 32),
         ("RL.TOKENBUCKET k 1000000000000 1000000007 1d COST 999999999", 32),
         ("RL.LEAKYBUCKET k 1000000000000 1000000007 1d COST 999999999999", 32),
-        // A log: a header of at most 24 bytes, and entries of twelve; here there is one.
+        // A log is a header of at most 24 bytes and entries of twelve bytes. This one has one
+        // entry.
         ("RL.SLIDINGLOG k 1000000000000 366d COST 1000000000000", 36),
     ];
     for (call, most) in states {
         assert!(client.allows(call), "{call}");
-        // A little later, so that the buckets have a fraction to store.
+        // A little later, so that a bucket has a fraction to store.
         client.advance_ms(7);
         client.decide(&format!("{} COST 1", call.split(" COST").next().unwrap()));
         let bytes = client.integer("STRLEN k");

@@ -1,4 +1,4 @@
-//! The traces of a lease: effects, events, expiry, and the leases left after a crash or a failover.
+//! The effects, events and expiry of a lease, and the leases left after a crash or a failover.
 
 use redis::{PushKind, Value};
 
@@ -7,7 +7,7 @@ use crate::support::{
     wait_for_offset,
 };
 
-/// Formats effects as lines; none of their words has a blank.
+/// Formats effects as lines. None of their words contains a space.
 fn lines(effects: Vec<Vec<Vec<u8>>>) -> Vec<String> {
     let line = |words: Vec<Vec<u8>>| {
         let words = words.iter().map(|word| match word.as_slice() {
@@ -24,7 +24,7 @@ fn expiry(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
+fn every_effect_is_absolute_and_effects_of_one_call_travel_together() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -36,13 +36,13 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     let expires = format!("PEXPIREAT k {}", expiry(&mut client));
     let zadd = format!("ZADD k 0 <empty> {} a", lapse(60_000));
     assert_eq!(sent(&mut client), ["MULTI", &zadd, &expires, "EXEC"]);
-    // A little later the expiry is still sufficient.
+    // Shortly after, the expiry is still sufficient, so it is not sent.
     client.advance_ms(1_000);
     assert!(client.allows("RL.LEASE k b 2 60s"));
     assert_eq!(sent(&mut client), [format!("ZADD k {} b", lapse(61_000))]);
     assert_eq!(client.integer("RL.RENEW k a 50s"), 1);
     assert_eq!(sent(&mut client), [format!("ZADD k {} a", lapse(51_000))]);
-    // A call that is denied, peeks, or finds no lease sends nothing.
+    // A call that is denied, peeks or finds no lease sends nothing.
     for quiet in ["RL.LEASE k c 2 60s", "RL.PEEK k LEASE a 2 60s", "RL.PEEK k LEASE c 3 60s"] {
         client.decide(quiet);
     }
@@ -60,7 +60,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     assert_eq!(sent(&mut client), ["MULTI", "ZREM k a", &zadd, &expires, "EXEC"]);
     assert_eq!(client.integer("RL.RELEASE k d"), 1);
     assert_eq!(sent(&mut client), ["UNLINK k"]);
-    // In a transaction and in a script, the effects join the outer transaction.
+    // In a transaction and in a script, the effects become part of that transaction.
     client.ok("MULTI");
     client.run("RL.LEASE k a 2 60s");
     client.run("RL.RELEASE k a");
@@ -71,7 +71,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
     client.run_in_script("RL.LEASE k a 2 60s");
     let sent_then = sent(&mut client);
     assert_eq!(sent_then.len(), 4, "{sent_then:?}");
-    // Several rules: one transaction for all.
+    // The effects of several rules are one transaction.
     client.call(&["RL.ALL", "k", "LEASE b 2 60s", "other", "FIXED 5 60"]);
     let sent_then = sent(&mut client);
     assert_eq!(sent_then.len(), 4, "{sent_then:?}");
@@ -79,7 +79,7 @@ fn every_effect_is_absolute_and_those_of_one_call_travel_together() {
 }
 
 #[test]
-fn the_bytes_of_an_effect_do_not_grow_with_the_holders_or_with_what_has_lapsed() {
+fn bytes_of_an_effect_do_not_grow_with_the_live_or_expired_holders() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -98,7 +98,7 @@ fn the_bytes_of_an_effect_do_not_grow_with_the_holders_or_with_what_has_lapsed()
         }
     }
     assert!(most < 400, "{most} bytes");
-    // All 2,000 expire at once: each call removes eight of them.
+    // All 2,000 leases expire at once. Each call removes eight of them.
     client.advance_ms(100_000);
     size_of(&mut client);
     client.decide("RL.LEASE k new 1 60s");
@@ -112,7 +112,7 @@ fn the_bytes_of_an_effect_do_not_grow_with_the_holders_or_with_what_has_lapsed()
 }
 
 #[test]
-fn a_key_always_outlives_its_last_lease_and_not_by_much() {
+fn key_outlives_its_last_lease_and_its_expiry_is_seldom_moved() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(7);
@@ -131,7 +131,7 @@ fn a_key_always_outlives_its_last_lease_and_not_by_much() {
             _ => assert!(client.allows(&format!("RL.LEASE k {id} 100 {ttl}ms"))),
         }
         if random.below(50) == 0 {
-            // The next write restores it.
+            // The next write sets the expiry again.
             client.run("PERSIST k");
             let (known, _) = super::leases::inspected(&mut client, "k");
             let first = if known > 0 { leases_first(&mut client) } else { String::new() };
@@ -152,7 +152,7 @@ fn a_key_always_outlives_its_last_lease_and_not_by_much() {
     assert!(moved < calls / 2, "{moved} of {calls} calls moved the expiry");
 }
 
-/// Takes `count` leases of one second next to a long lease of `a`, and lets them expire.
+/// Takes `count` leases of one second next to a long lease of `a`, and lets these expire.
 fn expired_beside_a(client: &mut Client, count: usize) {
     assert!(client.allows("RL.LEASE k a 1000000 366d"));
     for holder in 0..count {
@@ -171,7 +171,7 @@ fn release_shortens_the_expiry_to_what_the_other_leases_need() {
     assert!(client.allows("RL.LEASE k b 1000000 80s"));
     assert!(client.allows("RL.LEASE k c 1000000 10s"));
     stream.effects(&mut client);
-    // The lease of `b` needs its time and an eighth of it, as after a renewal.
+    // The lease of `b` needs its remaining time plus an eighth of it, as after a renewal.
     let now = client.server_time_us() / 1_000;
     assert_eq!(client.integer("RL.RELEASE k a"), 1);
     let expires = expiry(&mut client);
@@ -179,7 +179,7 @@ fn release_shortens_the_expiry_to_what_the_other_leases_need() {
     assert!((90_000..100_000).contains(&left), "{left} ms");
     let effects = ["MULTI", "ZREM k a", &format!("PEXPIREAT k {expires}"), "EXEC"];
     assert_eq!(lines(stream.effects(&mut client)), effects);
-    // An expiry that is still sufficient stays.
+    // An expiry that is still right is not sent again.
     assert_eq!(client.integer("RL.RELEASE k c"), 1);
     assert_eq!(lines(stream.effects(&mut client)), ["ZREM k c"]);
     assert_eq!(expiry(&mut client), expires);
@@ -191,7 +191,7 @@ fn release_of_the_last_live_lease_unlinks_the_key_with_all_expired_holders() {
     let mut client = server.client();
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
-    // In both encodings of a sorted set, and with more holders than are removed one by one.
+    // In both encodings of a sorted set, also with more holders than one call removes one by one.
     for expired in [1, 20, 2_000] {
         expired_beside_a(&mut client, expired);
         stream.effects(&mut client);
@@ -216,7 +216,7 @@ fn leases_first(client: &mut Client) -> String {
 }
 
 #[test]
-fn events_are_those_of_the_effects() {
+fn events_match_the_effects() {
     let primary = Server::setup().with_tcp().line("notify-keyspace-events KEA").start();
     let replica = Server::setup()
         .line("notify-keyspace-events KEA")
@@ -258,7 +258,7 @@ fn events_are_those_of_the_effects() {
 }
 
 #[test]
-fn a_denial_breaks_no_watch_invalidates_nothing_and_saves_nothing() {
+fn denial_breaks_no_watch_invalidates_nothing_and_saves_nothing() {
     let server = Server::start();
     let (mut client, mut watcher, mut tracker) =
         (server.client(), server.client(), server.client3());
@@ -282,7 +282,7 @@ fn a_denial_breaks_no_watch_invalidates_nothing_and_saves_nothing() {
 }
 
 #[test]
-fn leases_outlive_a_crash_on_the_append_only_file_and_a_restart_on_the_snapshot() {
+fn leases_survive_a_crash_with_the_append_only_file_and_a_restart_with_the_snapshot() {
     for (lines, save) in [
         (vec!["appendonly yes", "appendfsync always"], None),
         (vec!["appendonly yes", "appendfsync always", "aof-use-rdb-preamble no"], None),
@@ -310,7 +310,7 @@ fn leases_outlive_a_crash_on_the_append_only_file_and_a_restart_on_the_snapshot(
 }
 
 #[test]
-fn a_lease_moves_with_its_key_however_that_is_moved() {
+fn leases_move_with_their_key_by_every_command_that_moves_keys() {
     let server = Server::setup().with_tcp().start();
     let other = Server::setup().with_tcp().start();
     let mut client = server.client();
@@ -345,7 +345,7 @@ fn a_lease_moves_with_its_key_however_that_is_moved() {
 }
 
 #[test]
-fn a_replica_peeks_and_inspects_and_its_copy_is_the_primary_s() {
+fn replica_peeks_and_inspects_an_equal_copy() {
     let primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let (mut client, mut reader) = (primary.client(), replica.client());
@@ -376,7 +376,7 @@ fn a_replica_peeks_and_inspects_and_its_copy_is_the_primary_s() {
 }
 
 #[test]
-fn a_failover_exceeds_the_limit_by_what_was_not_replicated_at_most_and_after_wait_by_nothing() {
+fn failover_exceeds_the_limit_by_unreplicated_leases_only_and_after_wait_by_none() {
     const LIMIT: usize = 40;
     let mut random = Random::new(3);
     for round in 0..3 {
@@ -396,7 +396,7 @@ fn a_failover_exceeds_the_limit_by_what_was_not_replicated_at_most_and_after_wai
         primary.crash();
         let granted = (0..2 * LIMIT).filter(|n| ask(&mut promoted, &format!("new-{n}"))).count();
         assert_eq!(received + granted, LIMIT, "what was received counts");
-        // A holder whose lease was not replicated is told so.
+        // RENEW tells a holder whose lease was not replicated that it has none.
         for number in 0..lost {
             assert_eq!(promoted.integer(&format!("RL.RENEW k lost-{number} 1h")), 0);
         }
@@ -407,7 +407,7 @@ fn a_failover_exceeds_the_limit_by_what_was_not_replicated_at_most_and_after_wai
 }
 
 #[test]
-fn a_lease_that_lapses_on_the_real_clock_takes_its_key_along() {
+fn lease_that_expires_on_the_real_clock_deletes_its_key() {
     let server = Server::start();
     let mut client = server.client();
     assert!(client.allows("RL.LEASE k a 1 2s"));

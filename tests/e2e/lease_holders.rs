@@ -1,7 +1,7 @@
-//! Many holders at once: the limit always holds, and the cost of a call barely depends on the
+//! Many holders at once: the limit always holds, and the time of a call hardly grows with the
 //! number of holders.
 //!
-//! `LEASE_SECONDS=60` sets the duration of the crowd test.
+//! `LEASE_SECONDS=60` sets the duration of the test with 64 connections.
 
 use std::env;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,8 @@ use redis::Value;
 
 use crate::support::{BASE_US, Client, Random, Reply, Server, module};
 
-/// Returns the number of holders by the server's own clock and commands, and by INSPECT.
+/// Asserts that the number of holders is within the limit, counted by the server's own commands and
+/// by INSPECT. Returns the server's count.
 fn watched(client: &mut Client, limit: i64) -> i64 {
     let script = "local time = redis.call('TIME') \
                   return redis.call('ZCOUNT', KEYS[1], '(' .. time[1] .. string.format('%06d', \
@@ -23,8 +24,8 @@ fn watched(client: &mut Client, limit: i64) -> i64 {
     counted
 }
 
-/// Takes, renews and releases leases, and sometimes dies with one; returns the number of leases it
-/// was given.
+/// Takes, renews and releases leases until `stop` is set, and leaves some of them unreleased. Adds
+/// the number of leases that it got to `told`.
 fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &AtomicU64) {
     let mut random = Random::new(seed);
     let mut given = 0;
@@ -41,7 +42,7 @@ fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &Atomic
             for _ in 0..random.below(4) {
                 client.integer(&format!("RL.RENEW k {id} 40ms"));
             }
-            // Otherwise it dies or lets the lease expire.
+            // Otherwise the lease is left: its holder disconnects, or takes it again.
             if random.below(4) > 0 {
                 client.integer(&format!("RL.RELEASE k {id}"));
             }
@@ -51,7 +52,7 @@ fn work(server: &Server, seed: u64, limit: i64, stop: &AtomicBool, told: &Atomic
 }
 
 #[test]
-fn sixty_four_connections_that_come_and_go_never_hold_more_than_the_limit() {
+fn sixty_four_connections_that_come_and_go_never_exceed_the_limit() {
     const LIMIT: i64 = 7;
     let seconds = env::var("LEASE_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
     let server = Server::start();
@@ -76,7 +77,7 @@ fn sixty_four_connections_that_come_and_go_never_hold_more_than_the_limit() {
 }
 
 #[test]
-fn a_rush_of_holders_gets_exactly_the_limit() {
+fn concurrent_holders_get_exactly_the_limit() {
     let server = Server::start();
     let replies = thread::scope(|scope| {
         let callers = (0..64).map(|number| {
@@ -96,7 +97,8 @@ fn a_rush_of_holders_gets_exactly_the_limit() {
     assert!(left.into_iter().eq(0..100), "each saw another number of free permits");
 }
 
-/// Makes a key of `holders` holders, whose leases expire from `from_us` on, `step_us` apart.
+/// Creates a key with `holders` leases. The first expires at `from_us`, each further one `step_us`
+/// later.
 fn fill(client: &mut Client, key: &str, holders: u64, from_us: i64, step_us: u64) {
     const BATCH: u64 = 5_000;
     client.call(&["ZADD", key, "0", ""]);
@@ -111,10 +113,10 @@ fn fill(client: &mut Client, key: &str, holders: u64, from_us: i64, step_us: u64
     }
 }
 
-/// Returns the time inside a command, in us per call.
+/// Returns the time inside the command, in us per call.
 fn us_a_call(client: &mut Client, calls: &[String]) -> f64 {
     let name = calls[0].split(' ').next().unwrap().to_lowercase();
-    // The fastest of a few rounds: other load on the machine only adds time.
+    // Takes the fastest of a few rounds, because other load on the machine only adds time.
     let rounds = (0..5).map(|_| {
         client.ok("CONFIG RESETSTAT");
         for call in calls {
@@ -129,18 +131,18 @@ fn us_a_call(client: &mut Client, calls: &[String]) -> f64 {
 }
 
 #[test]
-fn the_time_of_a_call_does_not_grow_with_the_number_of_holders() {
+fn time_of_a_call_does_not_grow_with_the_number_of_holders() {
     let server = Server::start();
     let mut client = server.client();
-    // The same cases with few and with many holders; a call that walks through them would take a
+    // The same cases with few and with many holders. A call that visited every holder would take a
     // thousand times as long.
     let sizes = [40, 100_000];
     let repeated = |call: &str| vec![call.to_owned(); 100];
     let numbered =
         |call: &str| (0..100).map(|n| call.replace("ID", &format!("n{n}"))).collect::<Vec<_>>();
     let hour_us = 3_600_000_000;
-    // The name, the instant of the calls, and the calls, on a set whose leases start to expire
-    // after an hour.
+    // Each case: its name, the instant of the calls, and the calls. The first lease of the set
+    // expires after an hour.
     let cases: [(&str, i64, Vec<String>); 9] = [
         ("taken", 0, numbered("RL.LEASE KEY ID 1000000 1h")),
         ("renewed", 0, repeated("RL.RENEW KEY h20 2h")),
@@ -149,7 +151,7 @@ fn the_time_of_a_call_does_not_grow_with_the_number_of_holders() {
         ("denied by the limit 1", 0, repeated("RL.LEASE KEY new 1 1h")),
         ("peeked at when all has lapsed", 2 * hour_us, repeated("RL.PEEK KEY LEASE new 1 1h")),
         ("taken when all has lapsed", 2 * hour_us, numbered("RL.LEASE KEY ID 1000000 1h")),
-        // Half of them have expired: the retry is a rank deep inside.
+        // Half of the leases have expired: the retry time is that of a lease deep inside the set.
         ("denied when half has lapsed", hour_us + 1, repeated("RL.LEASE KEY new 2 1h")),
         ("shown", 0, repeated("RL.INSPECT KEY")),
     ];
@@ -177,7 +179,7 @@ fn answers_are_exact_with_many_holders() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // One lease expires in each millisecond.
+    // One lease expires per millisecond.
     fill(&mut client, "k", HOLDERS as u64, BASE_US + 1_000, 1_000);
     for (at_ms, limit) in
         [(0, 1), (0, 50_000), (0, 100_000), (20, 1), (50_000, 20_000), (99_999, 1)]
@@ -193,7 +195,7 @@ fn answers_are_exact_with_many_holders() {
         client.advance_ms(1);
         assert_eq!(client.decide(&format!("RL.PEEK k LEASE new {limit} 1s"))[0], 1);
     }
-    // All have expired at once: each call removes eight.
+    // All leases have expired at once. Each call removes eight.
     client.freeze(BASE_US + HOLDERS * 1_000);
     assert_eq!(client.decide("RL.LEASE k new 1 1h"), [1, 1, 0, 0, 3_600_000]);
     assert_eq!(client.integer("ZCARD k"), HOLDERS + 2 - 8);
@@ -202,7 +204,7 @@ fn answers_are_exact_with_many_holders() {
 }
 
 #[test]
-fn a_panic_on_the_way_leaves_every_lease_as_it_was() {
+fn panic_at_any_point_leaves_every_lease_unchanged() {
     let server = Server::setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(BASE_US);

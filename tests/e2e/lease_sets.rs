@@ -1,4 +1,5 @@
-//! The sorted set behind a lease: the server's own, in every encoding, and foreign sets.
+//! The sorted set in which the server stores leases, in every encoding, and sets that the module
+//! did not write.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ const LEASING: [&str; 6] = [
     "RL.PEEKALL k LEASE-new-3-60",
 ];
 
-/// Makes the call. A rule that is one argument is written with dashes for its blanks.
+/// Makes the call. In the text of the call, a rule that is one argument has dashes for its spaces.
 fn ask(client: &mut Client, line: &str) -> Value {
     let spaced = |word: &str| match line.starts_with("RL.PEEKALL") {
         true => word.replace('-', " "),
@@ -26,8 +27,8 @@ fn ask(client: &mut Client, line: &str) -> Value {
     client.call(&line.split(' ').map(spaced).collect::<Vec<_>>())
 }
 
-/// Asserts that every call that reads the invalid part refuses the key, and leaves it alone.
-/// `RL.RENEW` and `RL.RELEASE` read the mark, their own lease and the last other one.
+/// Asserts that every call that reads the invalid part refuses the key and does not change it.
+/// `RL.RENEW` and `RL.RELEASE` read only the mark, their own lease and the last other one.
 fn assert_foreign(client: &mut Client, what: &str) {
     let (before, changes) = (client.snapshot("k"), client.changes());
     let has_mark = client.call(&["ZSCORE", "k", ""]) == Value::BulkString(b"0".to_vec());
@@ -47,7 +48,7 @@ fn assert_foreign(client: &mut Client, what: &str) {
 }
 
 #[test]
-fn a_foreign_sorted_set_is_refused_and_left_alone() {
+fn foreign_sorted_set_is_refused_and_left_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -55,17 +56,17 @@ fn a_foreign_sorted_set_is_refused_and_left_alone() {
     let half = format!("{}.5", (1_i64 << 51) + 1);
     let (bound, above) = ((1_i64 << 53).to_string(), (1_i64 << 60).to_string());
     let sets: [&[&str]; 14] = [
-        // No mark, or a mark with another score.
+        // Sets without a mark, or with a mark of another score.
         &["1", "a"],
         &[&ours, "a", &later, "b"],
         &["1", "", &ours, "a"],
         &["-1", "", &ours, "a"],
         &["inf", "", &ours, "a"],
-        // A member before the mark, or with its score.
+        // Sets with a member before the mark, or with the mark's score.
         &["0", "", "-1", "z", &ours, "a"],
         &["0", "", "-inf", "z", &ours, "a"],
         &["0", "", "0", "z", &ours, "a"],
-        // A score that is no integer in range, where it is read.
+        // Sets with a score that is not an integer in range, where a call reads it.
         &["0", "", &half, "a"],
         &["0", "", "0.5", "a"],
         &["0", "", &bound, "a"],
@@ -104,7 +105,7 @@ fn removing_a_holder_by_hand_ends_its_lease() {
     assert_eq!(client.integer("ZREM k a"), 1);
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.integer("ZREM k b"), 1);
-    // The mark alone: no lease is held.
+    // Only the mark is left: no lease is held.
     assert_eq!(super::leases::inspected(&mut client, "k"), (0, vec![]));
     assert_eq!(client.decide("RL.PEEK k LEASE c 2 60s"), [1, 2, 1, 0, 60_000]);
     assert_eq!(client.integer("RL.RELEASE k c"), 0);
@@ -165,7 +166,7 @@ fn forged_sets_are_decided_on_or_refused_and_never_stop_the_server() {
     assert_eq!(client.info_number("rl", "rl_panics"), 0);
 }
 
-/// Returns the answer of a call, computed from a map of holders to expiry times in us.
+/// Computes the answer of a call from a map of holders to expiry times in us.
 fn expected(
     held: &mut BTreeMap<u64, i64>,
     (id, limit, ttl_ms): (u64, i64, i64),
@@ -189,7 +190,8 @@ fn small_and_large_sets_answer_as_a_naive_map() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(9);
-    // A few holders stay in a listpack, many do not; and sizes around the switch.
+    // The server stores a few holders in a listpack and many in a skip list. One size is near that
+    // switch.
     for (ids, limits) in [(6, 1..=5), (60, 10..=50), (160, 100..=150), (900, 1..=800)] {
         client.ok("FLUSHALL");
         let (mut held, mut now) = (BTreeMap::new(), BASE_US);
@@ -228,11 +230,11 @@ fn small_and_large_sets_answer_as_a_naive_map() {
     }
 }
 
-/// A way for a call to reach the server.
+/// A way to send a call to the server.
 type Way = Box<dyn FnMut(&mut Client, &str) -> Value>;
 
 #[test]
-fn transactions_scripts_and_functions_take_leases() {
+fn leases_work_in_transactions_scripts_and_functions() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -263,7 +265,8 @@ fn transactions_scripts_and_functions_take_leases() {
     for (name, way) in &mut ways {
         client.ok("FLUSHALL");
         client.freeze(BASE_US);
-        // Twenty expire and thirty do not: the server is asked for a count, and for a rank.
+        // Twenty leases expire and thirty do not, so that the module asks the server for a count
+        // and for a rank.
         for holder in 0..50 {
             let ttl = if holder < 20 { 10 } else { 60 + holder };
             let reply = way(&mut client, &format!("RL.LEASE k h{holder} 100 {ttl}s"));
@@ -283,7 +286,7 @@ fn transactions_scripts_and_functions_take_leases() {
     assert_eq!(integers(&peeked).expect("a decision")[..3], [0, 15, 0]);
     let script = "return redis.call('RL.RELEASE', KEYS[1], 'new')";
     assert!(raw_error(&client.call(&["EVAL_RO", script, "1", "k"])).is_some());
-    // Two keys in one call, both of which the server is asked about.
+    // Two keys in one call: the module asks the server about both sets.
     for key in ["{k}1", "{k}2"] {
         for holder in 0..20 {
             assert!(client.allows(&format!("RL.LEASE {key} h{holder} 100 10s")));
@@ -297,7 +300,7 @@ fn transactions_scripts_and_functions_take_leases() {
 }
 
 #[test]
-fn a_full_server_gives_no_lease_but_renews_and_takes_back() {
+fn full_server_grants_no_lease_but_renews_and_releases() {
     let server = Server::setup().line("maxmemory-policy noeviction").start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -315,7 +318,7 @@ fn a_full_server_gives_no_lease_but_renews_and_takes_back() {
     assert_eq!(client.integer("EXISTS k"), 0);
     client.ok("CONFIG SET maxmemory 0");
     assert!(client.allows("RL.LEASE k h1 20 60s"));
-    // A server that evicts ends leases: the next RENEW reports it.
+    // A server that evicts keys ends leases. The next RENEW reports it.
     client.ok("CONFIG SET maxmemory-policy allkeys-random");
     client.ok("CONFIG SET maxmemory 1");
     assert_eq!(client.integer("RL.RENEW k h1 60s"), 0);
@@ -323,7 +326,7 @@ fn a_full_server_gives_no_lease_but_renews_and_takes_back() {
 }
 
 #[test]
-fn users_lease_by_key_by_command_and_by_category() {
+fn acl_rules_for_keys_commands_and_categories_apply_to_leases() {
     let server = Server::start();
     let mut client = server.client();
     let mut may = |rules: &str, call: &str| {
@@ -353,7 +356,7 @@ fn users_lease_by_key_by_command_and_by_category() {
             assert_eq!(told, "OK", "{call}: who holds a lease is a caller");
         }
     }
-    // The module's own calls on the set need no permission of the caller.
+    // The module's own calls on the set need none of the caller's permissions.
     client.freeze(BASE_US);
     for holder in 0..20 {
         assert!(client.allows(&format!("RL.LEASE k h{holder} 100 10s")));
@@ -366,7 +369,7 @@ fn users_lease_by_key_by_command_and_by_category() {
 }
 
 #[test]
-fn in_a_cluster_the_key_chooses_the_node_and_its_replica_peeks() {
+fn in_a_cluster_the_key_selects_the_node_and_its_replica_peeks() {
     let mut cluster = Cluster::start();
     let owner = cluster.settled_owner("k");
     let replica = cluster.add_replica(owner);
@@ -392,12 +395,12 @@ fn in_a_cluster_the_key_chooses_the_node_and_its_replica_peeks() {
     }
 }
 
-/// The dump by Redis 7.0 of two leases taken at [`BASE_US`], for 60 and for 90 s.
+/// A dump by Redis 7.0 of two leases that were taken at [`BASE_US`], for 60 s and for 90 s.
 const PAYLOAD: &str = "112d2d000000060080010001856a6f622d3106f400072c2c17650600\
      09856a6f622d3206f480caf52d1765060009ff0a00606fe6d71d3e986c";
 
 #[test]
-fn a_payload_of_redis_7_0_holds_the_leases_that_it_held() {
+fn payload_of_redis_7_0_loads_with_its_leases() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -407,7 +410,7 @@ fn a_payload_of_redis_7_0_holds_the_leases_that_it_held() {
     let held = [("job-1", 60_000), ("job-2", 90_000)].map(|(id, ms)| (id.as_bytes().to_vec(), ms));
     assert_eq!(super::leases::inspected(&mut client, "k"), (2, held.to_vec()));
     assert_eq!(client.decide("RL.LEASE k job-3 2 60s"), [0, 2, 0, 60_000, 90_000]);
-    // The same calls still make the same set.
+    // The same calls still write the same set.
     for again in ["RL.LEASE again job-1 3 60s", "RL.LEASE again job-2 3 90s"] {
         assert!(client.allows(again));
     }

@@ -1,4 +1,4 @@
-//! `RL.LEASE`, `RL.RENEW` and `RL.RELEASE`: their answers, alone and among several rules.
+//! `RL.LEASE`, `RL.RENEW` and `RL.RELEASE`: their answers, alone and in calls with several rules.
 
 use redis::Value;
 
@@ -6,7 +6,8 @@ use crate::support::{
     ALGORITHMS, BASE_US, Client, Reply, Server, WRONGTYPE, integers, play, raw_error, text,
 };
 
-/// Returns the leases that INSPECT shows: the number, and the time left of the first ones in ms.
+/// Returns the leases that INSPECT shows: their number, and the ids and remaining ms of the first
+/// ones.
 pub fn inspected(client: &mut Client, key: &str) -> (i64, Vec<(Vec<u8>, i64)>) {
     let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else {
         return (0, Vec::new());
@@ -25,7 +26,7 @@ pub fn inspected(client: &mut Client, key: &str) -> (i64, Vec<(Vec<u8>, i64)>) {
 }
 
 #[test]
-fn at_most_the_limit_hold_at_once_and_a_released_permit_is_free() {
+fn leases_never_exceed_the_limit_and_a_released_one_is_free_again() {
     let server = Server::start();
     let mut client = server.client();
     let table: [(i64, &str, Reply); 5] = [
@@ -39,12 +40,12 @@ fn at_most_the_limit_hold_at_once_and_a_released_permit_is_free() {
     assert_eq!(client.integer("RL.RELEASE exports:7 job-2"), 1);
     assert_eq!(client.integer("RL.RELEASE exports:7 job-2"), 0, "once only");
     assert_eq!(client.decide("RL.LEASE exports:7 job-4 3 60s"), [1, 3, 0, 0, 60_000]);
-    // Another key, other holders.
+    // Another key has its own holders.
     assert_eq!(client.decide("RL.LEASE exports:8 job-1 3 60s"), [1, 3, 2, 0, 60_000]);
 }
 
 #[test]
-fn the_permit_of_a_killed_worker_is_free_at_its_ttl_and_not_before() {
+fn lease_of_a_killed_worker_is_free_at_its_ttl_and_not_before() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -54,7 +55,8 @@ fn the_permit_of_a_killed_worker_is_free_at_its_ttl_and_not_before() {
         client.advance_ms(20_000);
         assert_eq!(worker.integer("RL.RENEW k worker 60s"), 1);
     }
-    // Its connection is gone and it renews no more: its lease ends 60 s after the last renewal.
+    // The worker's connection is gone and it no longer renews: its lease ends 60 s after the last
+    // renewal.
     for (at_us, free) in [(20_000_000, 0), (79_999_000, 0), (79_999_999, 0), (80_000_000, 1)] {
         client.freeze(BASE_US + at_us);
         let peek = client.decide("RL.PEEK k LEASE other 1 60s");
@@ -64,7 +66,7 @@ fn the_permit_of_a_killed_worker_is_free_at_its_ttl_and_not_before() {
             assert_eq!(peek[3..], [left_ms, left_ms], "{at_us}");
         }
     }
-    // The former holder is told.
+    // RENEW and RELEASE tell the former holder that it has no lease.
     assert_eq!(client.integer("RL.RENEW k worker 60s"), 0);
     assert_eq!(client.integer("RL.RELEASE k worker"), 0);
     assert_eq!(client.decide("RL.LEASE k other 1 60s"), [1, 1, 0, 0, 60_000]);
@@ -72,11 +74,11 @@ fn the_permit_of_a_killed_worker_is_free_at_its_ttl_and_not_before() {
 }
 
 #[test]
-fn a_denied_call_is_allowed_after_its_retry_and_not_a_millisecond_earlier() {
+fn denied_lease_is_granted_after_its_retry_time_and_not_a_millisecond_earlier() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // Forty leases that expire at odd times, requested under every lower limit.
+    // Forty leases that expire at irregular times, requested under every lower limit.
     for holder in 0..40 {
         let ttl_us = 10_000_000 + holder * 777_777;
         let (seconds, us) = (ttl_us / 1_000_000, ttl_us % 1_000_000);
@@ -98,7 +100,7 @@ fn a_denied_call_is_allowed_after_its_retry_and_not_a_millisecond_earlier() {
 }
 
 #[test]
-fn asking_again_renews_also_for_a_shorter_time_and_under_a_lowered_limit() {
+fn lease_taken_again_is_renewed_even_for_a_shorter_time_or_under_a_lowered_limit() {
     let server = Server::start();
     let mut client = server.client();
     let table: [(i64, &str, Reply); 9] = [
@@ -107,7 +109,8 @@ fn asking_again_renews_also_for_a_shorter_time_and_under_a_lowered_limit() {
         (1_000, "RL.PEEK k LEASE a 3 60s", [1, 3, 1, 0, 60_000]),
         (1_000, "RL.LEASE k a 3 60s", [1, 3, 1, 0, 60_000]),
         (1_000, "RL.LEASE k a 3 5s", [1, 3, 1, 0, 29_000]),
-        // Two hold with a limit of one: no holder loses its lease, and no new one gets one.
+        // There are two holders when the limit is lowered to one: both keep their leases, and no
+        // new holder gets one.
         (2_000, "RL.LEASE k a 1 10s", [1, 1, 0, 0, 28_000]),
         (2_000, "RL.LEASE k c 1 10s", [0, 1, 0, 28_000, 28_000]),
         (2_000, "RL.LEASE k c 2 10s", [0, 2, 0, 10_000, 28_000]),
@@ -117,7 +120,7 @@ fn asking_again_renews_also_for_a_shorter_time_and_under_a_lowered_limit() {
 }
 
 #[test]
-fn a_clock_that_steps_back_lengthens_a_lease_until_it_is_renewed_or_released() {
+fn clock_that_steps_back_lengthens_a_lease_until_it_is_renewed_or_released() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -136,14 +139,14 @@ fn a_clock_that_steps_back_lengthens_a_lease_until_it_is_renewed_or_released() {
     assert_eq!(client.decide("RL.LEASE k c 2 60s"), [0, 2, 0, 60_000, hour_and_minute]);
     assert_eq!(client.integer("RL.RELEASE k b"), 1);
     assert_eq!(client.decide("RL.LEASE k c 2 60s"), [1, 2, 0, 0, 60_000]);
-    // A step forward ends leases early, and their holders are told.
+    // A step forward ends leases early. RENEW tells their holders.
     client.advance_ms(60_000);
     assert_eq!(client.integer("RL.RENEW k a 60s"), 0);
     assert_eq!(client.decide("RL.LEASE k d 2 60s"), [1, 2, 1, 0, 60_000]);
 }
 
 #[test]
-fn a_lease_stands_among_several_rules_and_a_denied_call_leaves_none() {
+fn lease_works_among_several_rules_and_a_denied_call_stores_none() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -162,10 +165,10 @@ fn a_lease_stands_among_several_rules_and_a_denied_call_leaves_none() {
     assert_eq!(ask(&mut client, "RL.PEEKALL", "a", 3), allowed);
     assert_eq!(client.integer("DBSIZE"), 0);
     assert_eq!(ask(&mut client, "RL.ALL", "a", 3), allowed);
-    // The lease has one call left and the rate two: the lease counts as cost 1.
+    // The lease has one unit left and the rate two. For the lease, the call costs 1.
     let decided_by_rate = ask(&mut client, "RL.PEEKALL", "a", 2);
     assert_eq!(decided_by_rate[..6], [1, 2, 0, 0, 10_000, 2]);
-    // The rate denies: no lease is stored, and a live one is not renewed.
+    // The rate denies: no lease is stored, and a live lease is not renewed.
     client.advance_ms(1_000);
     let before = client.snapshot("{k}:l");
     let denied = [0, 1, 0, 9_000, 9_000, 2];
@@ -175,12 +178,12 @@ fn a_lease_stands_among_several_rules_and_a_denied_call_leaves_none() {
         assert_eq!(answer[6..11], row, "{id}: as it stands");
         assert_eq!(client.snapshot("{k}:l"), before, "{id}");
     }
-    // The lease denies: nothing is taken from the rate.
+    // The lease denies: the rate takes nothing.
     assert!(client.allows("RL.LEASE {k}:l c 2 60s"));
     let answer = ask(&mut client, "RL.ALL", "b", 3);
     assert_eq!(answer[..6], [0, 2, 0, 59_000, 60_000, 1]);
     assert_eq!(answer[11..], [1, 3, 2, 0, 9_000]);
-    // Two leases in one call, one of which exists: both or none.
+    // Two leases in one call, one of which exists: the call takes both or none.
     let reply = client.call(&["RL.ALL", "{k}:x", "LEASE b 1 60s", "{k}:l", "LEASE b 2 60s"]);
     let Value::Array(fields) = &reply else { panic!("{reply:?}") };
     assert_eq!(fields[0], Value::Int(0));
@@ -188,7 +191,7 @@ fn a_lease_stands_among_several_rules_and_a_denied_call_leaves_none() {
 }
 
 #[test]
-fn invalid_uses_of_a_lease_are_errors_that_say_so() {
+fn invalid_uses_of_a_lease_get_their_own_error_texts() {
     let server = Server::start();
     let mut client = server.client();
     let (long, longest) = ("i".repeat(129), "i".repeat(128));
@@ -246,7 +249,7 @@ fn invalid_uses_of_a_lease_are_errors_that_say_so() {
 }
 
 #[test]
-fn an_id_is_any_bytes_and_the_same_bytes_are_the_same_holder() {
+fn id_may_have_any_bytes_and_equal_bytes_are_the_same_holder() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -270,11 +273,11 @@ fn an_id_is_any_bytes_and_the_same_bytes_are_the_same_holder() {
 }
 
 #[test]
-fn inspect_shows_how_many_hold_and_the_first_hundred_by_what_they_have_left() {
+fn inspect_shows_the_number_of_holders_and_the_first_hundred_by_remaining_time() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // Each expires a second before the previous one.
+    // Each lease expires a second before the previous one.
     for holder in 0..150 {
         assert!(client.allows(&format!("RL.LEASE k h{holder} 1000 {}s", 300 - holder)));
     }
@@ -287,7 +290,7 @@ fn inspect_shows_how_many_hold_and_the_first_hundred_by_what_they_have_left() {
     };
     client.advance_ms(150_000);
     assert_eq!(inspected(&mut client, "k"), (150, expected(150, 0)));
-    // Expired leases are neither shown nor counted.
+    // INSPECT neither shows nor counts expired leases.
     client.advance_ms(30_000);
     assert_eq!(inspected(&mut client, "k"), (120, expected(120, 30)));
     client.advance_ms(90_000);

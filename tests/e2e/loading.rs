@@ -1,4 +1,4 @@
-//! Loading the module: refused loads and their messages, and a second load.
+//! Loading the module: which loads are refused, their messages, and a second load.
 
 use redis::Value;
 
@@ -18,7 +18,8 @@ fn modules(client: &mut Client) -> Vec<String> {
     names.filter(|name| name == "rl").collect()
 }
 
-/// Returns the text of a text value: MODULE LIST mixes texts with numbers and lists.
+/// Returns the text of a value that is a text, or an empty one: MODULE LIST also has numbers and
+/// lists.
 fn text_of(value: &Value) -> String {
     match value {
         Value::BulkString(_) | Value::SimpleString(_) => text(value),
@@ -27,13 +28,13 @@ fn text_of(value: &Value) -> String {
 }
 
 #[test]
-fn the_module_is_listed_under_its_name() {
+fn module_is_listed_under_its_name() {
     let server = Server::start();
     assert_eq!(modules(&mut server.client()), ["rl"]);
 }
 
 #[test]
-fn any_argument_refuses_the_load_with_a_log_line() {
+fn any_module_argument_refuses_the_load_with_a_log_line() {
     for arguments in ["debug-commands yes", "987654321987654321", "--help", "%s%n"] {
         let setup = Server::setup().without_debug_commands().module_arguments(arguments);
         let log = setup.try_start().err().unwrap_or_else(|| panic!("{arguments} was accepted"));
@@ -47,7 +48,7 @@ fn any_argument_refuses_the_load_with_a_log_line() {
 }
 
 #[test]
-fn a_refused_load_leaves_a_running_server_as_it_was() {
+fn refused_load_leaves_a_running_server_unchanged() {
     let server = Server::setup().without_module().start();
     let mut client = server.client();
     let path = module::path().display().to_string();
@@ -56,7 +57,7 @@ fn a_refused_load_leaves_a_running_server_as_it_was() {
     assert!(client.error("RL.GCRA k 1 1 1").contains("unknown command"));
     client.wait_for_cron();
     assert!(server.log().lines().any(|line| line.contains("argument")), "{}", server.log());
-    // Without the argument the same server accepts it.
+    // Without the argument the same server loads the module.
     client.ok(&format!("MODULE LOAD {path}"));
     assert_eq!(modules(&mut client), ["rl"]);
     assert!(client.allows("RL.GCRA k 1 1 1h"));
@@ -64,7 +65,7 @@ fn a_refused_load_leaves_a_running_server_as_it_was() {
 }
 
 #[test]
-fn unknown_and_impossible_options_stop_the_start() {
+fn unknown_and_invalid_options_stop_the_start() {
     let lines = [
         "rl.unknown-option 1",
         "rl.sliding-log-slots 15",
@@ -81,7 +82,7 @@ fn unknown_and_impossible_options_stop_the_start() {
 }
 
 #[test]
-fn a_second_load_is_refused_and_harms_nothing() {
+fn second_load_is_refused_without_harm() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -102,7 +103,7 @@ trait Second {
 }
 
 impl Second for Value {
-    /// Returns the value of a reply that is one name and one value.
+    /// Returns the value of a reply that has one name and one value.
     fn into_second(self) -> Value {
         match self {
             Self::Array(mut pair) if pair.len() == 2 => pair.remove(1),
@@ -112,8 +113,8 @@ impl Second for Value {
 }
 
 #[test]
-fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
-    // Renamed, removed, and replaced by another command.
+fn load_is_refused_if_an_effect_could_not_be_replicated() {
+    // A command of the effects is renamed, removed, or replaced by another command.
     let effects = ["SET", "SETRANGE", "PEXPIREAT", "DEL", "UNLINK", "ZADD", "ZREM"];
     for command in effects.into_iter().chain(["ZCOUNT", "ZRANGE"]) {
         for renaming in [format!("{command} HIDDEN{command}"), format!("{command} \"\"")] {
@@ -126,7 +127,8 @@ fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
             assert!(line.contains("rename-command"), "it says what to do: {line}");
         }
         if matches!(command, "DEL" | "UNLINK") {
-            // A command that takes one key and any arguments may replace it.
+            // A command that takes a key and any arguments, as TOUCH does, is accepted in place of
+            // these.
             continue;
         }
         let setup = Server::setup().line(&format!("rename-command {command} HIDDEN{command}"));
@@ -136,19 +138,19 @@ fn a_load_is_refused_where_an_effect_could_not_be_replicated() {
 }
 
 #[test]
-fn a_load_is_refused_into_a_running_server_without_a_command_of_the_effects() {
+fn load_into_a_running_server_is_refused_if_a_command_of_the_effects_is_missing() {
     let setup = Server::setup().without_module().line("rename-command PEXPIREAT XPEXPIREAT");
     let server = setup.start();
     let mut client = server.client();
     let path = module::path().display().to_string();
     for _ in 0..3 {
         assert!(client.error(&format!("MODULE LOAD {path}")).starts_with("ERR"));
-        // The cron calls no function of the refused module.
+        // The server's cron must not call a function of the refused module.
         client.wait_for_cron();
     }
     assert!(modules(&mut client).is_empty());
     server.assert_alive();
-    // Other commands may have any name.
+    // Commands that are not among the effects may have any name.
     let server = Server::setup().line("rename-command FLUSHALL \"\"").start();
     assert!(server.client().allows("RL.GCRA k 1 1 1h"));
 }

@@ -1,15 +1,15 @@
-//! A rule that gets longer, by the real clock: a key lives as long as the rule of its last write
+//! A rule that gets longer, on the real clock. A key lives as long as the rule of its last write
 //! needs, so the longer rule takes effect with the first call that it allows.
 
 use crate::support::{Algorithm, Server, algorithms, eventually};
 
-/// The period of the shorter rule, enough for a call within it on a busy machine.
+/// The period of the shorter rule, in which even a busy machine can make a call.
 const SHORT: &str = "3s";
-/// The longer rule, whose period is longer than the test.
+/// The period of the longer rule, longer than the test.
 const LONG: &str = "366d";
 const LIMIT: u64 = 100;
 
-/// All but GCRA, whose stored instant means the same under every rule.
+/// All algorithms but GCRA, whose stored instant means the same under every rule.
 const ALGORITHMS: [Algorithm; 5] = [
     algorithms::FIXED,
     algorithms::SLIDING,
@@ -19,7 +19,7 @@ const ALGORITHMS: [Algorithm; 5] = [
 ];
 
 #[test]
-fn a_longer_rule_takes_effect_once_the_state_of_the_shorter_one_has_expired() {
+fn longer_rule_takes_effect_once_the_state_of_the_shorter_rule_has_expired() {
     let server = Server::start();
     let mut client = server.client();
     let all = LIMIT.to_string();
@@ -30,16 +30,17 @@ fn a_longer_rule_takes_effect_once_the_state_of_the_shorter_one_has_expired() {
     for algorithm in ALGORITHMS {
         let longer = algorithm.call(algorithm.name, LIMIT, LONG);
         let (denied, expires_at_ms) = (client.decide(&longer), client.snapshot(algorithm.name).1);
-        // While the state exists, the longer rule reads it as its own, and denies.
+        // While the state exists, the longer rule applies its own period to it, and denies.
         assert_eq!((denied[0], denied[2]), (0, 0), "{longer}: {denied:?}");
-        // The reported wait is an upper bound; the key expires earlier, as its last write set it.
+        // The reported wait is an upper bound: the key expires earlier, at the time that its last
+        // write set.
         let now_ms = client.server_time_us() / 1_000;
         assert!(denied[3] > expires_at_ms - now_ms, "{longer}: {denied:?}");
     }
     for algorithm in ALGORITHMS {
         let longer = algorithm.call(algorithm.name, LIMIT, LONG);
         eventually("the shorter rule's state has lapsed", || client.allows(&longer).then_some(()));
-        // One new allowance, which from now on is the longer rule's, to its end.
+        // The call starts one new allowance, which the longer rule limits until its end.
         let rest = format!("{longer} COST {}", LIMIT - 1);
         assert!(client.allows(&rest), "{rest}");
         assert!(!client.allows(&longer), "{longer}");
@@ -49,15 +50,15 @@ fn a_longer_rule_takes_effect_once_the_state_of_the_shorter_one_has_expired() {
 }
 
 #[test]
-fn gcra_remembers_an_instant_that_a_longer_rule_reads_the_same() {
+fn gcra_stores_an_instant_that_means_the_same_under_a_longer_rule() {
     let server = Server::start();
     let mut client = server.client();
     assert!(client.allows("RL.GCRA k 100 100 2s COST 100"));
-    // The longer rule has more tolerance than the debt: it never denies because of the shorter
-    // one's.
+    // The longer rule tolerates more than this debt, so it does not deny because of the shorter
+    // rule.
     let longer = client.decide("RL.PEEK k GCRA 100 100 3600");
     assert_eq!((longer[0], longer[3]), (1, 0), "{longer:?}");
-    // Half a second after the key has expired it answers as before, minus the debt paid since.
+    // After the key has expired, GCRA answers as before, minus the debt that has been paid since.
     let before = client.decide("RL.PEEK k GCRA 100 100 3600 COST 0")[4];
     eventually("the key expires", || (client.integer("EXISTS k") == 0).then_some(()));
     let after = client.decide("RL.PEEK k GCRA 100 100 3600 COST 0");

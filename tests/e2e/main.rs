@@ -1,5 +1,5 @@
-//! Black-box tests: each starts a server of its own, talks to it through a client library, and
-//! knows the module only by its answers.
+//! Black-box tests. Each test starts its own server, calls it through a client library, and knows
+//! the module only by its answers.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Under memory pressure, over a million calls, and through every command that moves keys.
+//! The module under memory pressure, over a million calls, and with every command that moves keys.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -17,24 +17,23 @@ fn used_memory(client: &mut Client) -> i64 {
     client.info_number("memory", "used_memory")
 }
 
-/// Limits the server to what it uses now and `room` more.
+/// Limits the server to the memory that it uses now, plus `room`.
 fn limit_memory(client: &mut Client, room: i64) {
     let bytes = used_memory(client) + room;
     client.ok(&format!("CONFIG SET maxmemory {bytes}"));
 }
 
-/// Asserts that the memory that `maxmemory` counts, on which eviction is based, is within the
-/// limit.
+/// Asserts that the memory which eviction compares with `maxmemory` is within that limit.
 fn assert_within_the_limit(client: &mut Client) {
     let fields = client.info("memory");
     let number = |name: &str| fields[name].parse::<i64>().expect("a number");
     let counted = number("used_memory") - number("mem_not_counted_for_evict");
     let limit = number("maxmemory");
-    // The connection's own buffers may be added between two calls.
+    // The connection's own buffers may grow between two calls.
     assert!(counted <= limit + MEGABYTE, "{counted} of {limit} bytes");
 }
 
-/// Writes the call for a number: all six algorithms in turn, each number another key.
+/// Writes the call with this number: the six algorithms in turn, each number on another key.
 fn of_every_algorithm(number: usize, line: &mut Vec<u8>) {
     let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
     let (name, arguments) = (algorithm.name, algorithm.arguments(5, "1h"));
@@ -42,7 +41,7 @@ fn of_every_algorithm(number: usize, line: &mut Vec<u8>) {
 }
 
 #[test]
-fn every_policy_evicts_subjects_and_every_call_is_decided() {
+fn every_call_is_decided_under_every_eviction_policy() {
     const CALLS: usize = 18_000;
     let server = Server::start();
     let mut client = server.client();
@@ -50,7 +49,7 @@ fn every_policy_evicts_subjects_and_every_call_is_decided() {
         "allkeys-lru",
         "allkeys-lfu",
         "allkeys-random",
-        // These four have candidates only because every key of the module has an expiry.
+        // These four policies can evict the module's keys only because each of them has an expiry.
         "volatile-lru",
         "volatile-lfu",
         "volatile-random",
@@ -68,7 +67,7 @@ fn every_policy_evicts_subjects_and_every_call_is_decided() {
         assert!(evicted > 1_000 && kept > 100, "{policy}: {evicted} evicted, {kept} kept");
         assert_eq!(evicted + kept, CALLS as i64, "{policy}: nothing else removes a key");
         assert_within_the_limit(&mut client);
-        // An evicted key starts again: never a wrong answer, never a stricter one.
+        // An evicted key starts again: its calls are never answered incorrectly or more strictly.
         let again = Pump::new(&server).run(600, of_every_algorithm);
         assert_eq!(again.allowed, 600, "{policy}");
         client.ok("CONFIG SET maxmemory 0");
@@ -77,7 +76,7 @@ fn every_policy_evicts_subjects_and_every_call_is_decided() {
 }
 
 #[test]
-fn without_eviction_a_full_server_decides_no_call_until_there_is_room() {
+fn full_server_without_eviction_decides_no_call_until_memory_is_freed() {
     const CALLS: usize = 30_000;
     let server = Server::setup().line("maxmemory-policy noeviction").start();
     let mut client = server.client();
@@ -101,7 +100,7 @@ fn without_eviction_a_full_server_decides_no_call_until_there_is_room() {
         assert!(refused.is_some_and(|error| error.contains("OOM")), "{call} in a script");
         assert_eq!(client.snapshot(algorithm.name), before, "{call}");
     }
-    // Deleting keys makes room, and the states of the others are unchanged.
+    // Deleting keys frees memory. The states of the other keys are unchanged.
     let forgotten = (0..CALLS).map(|number| {
         let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
         vec!["UNLINK".to_owned(), format!("{}:{number}", algorithm.name)]
@@ -119,12 +118,12 @@ fn without_eviction_a_full_server_decides_no_call_until_there_is_room() {
 }
 
 #[test]
-fn a_million_random_subjects_fit_a_server_of_sixteen_megabytes() {
+fn a_million_random_keys_fit_a_server_of_sixteen_megabytes() {
     const CALLS: usize = 1_000_000;
     let server = Server::setup().line("maxmemory-policy allkeys-lru").start();
     let mut client = server.client();
     limit_memory(&mut client, 16 * MEGABYTE);
-    // A bijective scramble: a million keys in a random-looking order.
+    // A bijective scramble of the number: a million different keys in a random-looking order.
     let tally = Pump::new(&server).run(CALLS, |number, line| {
         let subject = (number as u32).wrapping_mul(2_654_435_761);
         let algorithm = ALGORITHMS[number % ALGORITHMS.len()];
@@ -140,7 +139,7 @@ fn a_million_random_subjects_fit_a_server_of_sixteen_megabytes() {
     server.assert_alive();
 }
 
-/// Makes each call a million times; the server's memory must not grow.
+/// Makes each call a million times, and asserts that the server's memory does not grow.
 fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
     const CALLS: usize = 1_000_000;
     const WARM_UP: usize = 20_000;
@@ -148,7 +147,7 @@ fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
     client.integer("RPUSH list a");
     let mut report = String::new();
     for call in calls.iter().map(AsRef::as_ref) {
-        // Without the key itself, whose size changes by design.
+        // Measures without the key itself, whose size changes by design.
         let settled = |client: &mut Client| {
             client.integer("DEL k");
             used_memory(client)
@@ -158,7 +157,7 @@ fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
         let tally = pump.repeat(CALLS, call);
         let grown = settled(&mut client) - before;
         writeln!(report, "{call}: {grown} bytes, {tally:?}").expect("a string takes all");
-        // A leak of one byte in eight calls would show.
+        // This bound detects a leak of one byte in eight calls.
         assert!(grown < 128 * 1024, "{report}");
     }
     server.assert_alive();
@@ -166,7 +165,8 @@ fn assert_flat<C: AsRef<str>>(server: &Server, calls: &[C]) {
 
 #[test]
 fn a_million_calls_of_each_deciding_command_leak_nothing() {
-    // 400,000 a second: many calls are allowed and many are denied, on states of every age.
+    // The rate is 400,000 per second: many calls are allowed and many denied, on states of every
+    // age.
     let calls = ALGORITHMS.map(|algorithm| algorithm.call("k", 20_000, "50ms"));
     let server = Server::start();
     assert_flat(&server, &calls);
@@ -178,10 +178,10 @@ fn a_million_calls_of_each_deciding_command_leak_nothing() {
 }
 
 #[test]
-fn a_million_calls_of_every_other_command_and_of_a_wrong_one_leak_nothing() {
+fn a_million_calls_of_every_other_command_and_of_an_invalid_one_leak_nothing() {
     let server = Server::start();
     assert!(server.client().allows("RL.SLIDINGLOG log 1000 1h COST 3"));
-    // The first call for a zone loads it, which is not a leak.
+    // The first call with a zone loads the zone, which is not a leak.
     assert!(server.client().allows("RL.QUOTA day 1000000 day ZONE Europe/Berlin"));
     let calls = [
         "RL.PEEK log SLIDINGLOG 1000 1h",
@@ -203,13 +203,13 @@ fn size_of_log(client: &mut Client, key: &str) -> (i64, i64, i64) {
 }
 
 #[test]
-fn a_log_never_grows_past_its_slots_whatever_the_limit_and_the_traffic() {
+fn log_never_exceeds_its_slots_under_any_limit_and_traffic() {
     let mut random = Random::new(31);
     for slots in [16, 64, 1_024] {
         let server = Server::setup().line(&format!("rl.sliding-log-slots {slots}")).start();
         let mut client = server.client();
         client.freeze(BASE_US);
-        // Live entries: one per slot and one more. Dead ones: less than half as many.
+        // At most one live entry more than slots, and less than half as many expired entries.
         let most = (slots + 1) * 3 / 2 + 1;
         let mut largest = 0;
         for (key, limit) in [("exact", slots), ("rounded", 1_000_000_000_000)] {
@@ -236,7 +236,7 @@ fn a_log_never_grows_past_its_slots_whatever_the_limit_and_the_traffic() {
 }
 
 #[test]
-fn a_log_that_is_refunded_never_grows_past_its_slots() {
+fn log_with_refunds_never_exceeds_its_slots() {
     let mut random = Random::new(32);
     for slots in [16, 64, 1_024] {
         let server = Server::setup().line(&format!("rl.sliding-log-slots {slots}")).start();
@@ -245,7 +245,7 @@ fn a_log_that_is_refunded_never_grows_past_its_slots() {
         let most = (slots + 1) * 9 / 4 + 3;
         for (key, limit) in [("exact", slots), ("rounded", 1_000_000)] {
             for _ in 0..30 {
-                // From a batch that is almost fully refunded to one that is kept.
+                // The refunded part of a batch varies from none to almost all of it.
                 let refunded = random.below(100);
                 let step_us = 1_000 + random.below(2 * 10_000_000 / slots);
                 let step = format!("{}.{:03}", step_us / 1_000, step_us % 1_000);
@@ -270,12 +270,12 @@ fn a_log_that_is_refunded_never_grows_past_its_slots() {
     }
 }
 
-/// Uses all of a key's five units but one.
+/// Takes four of a key's five units.
 fn use_four(client: &mut Client, algorithm: Algorithm, key: &str) {
     assert!(client.allows(&format!("{} COST 4", algorithm.call(key, 5, "366d"))));
 }
 
-/// Asserts that exactly one unit is left.
+/// Asserts that a key has exactly one unit left.
 fn assert_one_is_left(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = algorithm.call(key, 5, "366d");
     assert_eq!(client.decide(&call)[..3], [1, 5, 0], "{call}");
@@ -284,7 +284,7 @@ fn assert_one_is_left(client: &mut Client, algorithm: Algorithm, key: &str) {
 }
 
 #[test]
-fn a_state_that_changes_its_database_or_name_takes_its_expiry_and_its_debts_along() {
+fn state_keeps_its_expiry_and_usage_when_its_key_moves_to_another_database_or_name() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -304,7 +304,7 @@ fn a_state_that_changes_its_database_or_name_takes_its_expiry_and_its_debts_alon
         assert_eq!(client.snapshot("moved"), before, "{}", algorithm.name);
         assert_one_is_left(&mut client, algorithm, "moved");
         assert_one_is_left(&mut client, algorithm, "copy");
-        // The databases are swapped during the connection.
+        // SWAPDB takes effect while the client is connected.
         client.ok("SWAPDB 0 1");
         assert_one_is_left(&mut client, algorithm, "swapped");
         client.ok("SELECT 0");
@@ -316,7 +316,7 @@ fn a_state_that_changes_its_database_or_name_takes_its_expiry_and_its_debts_alon
 }
 
 #[test]
-fn memory_comes_back_when_subjects_are_dropped_in_the_background() {
+fn memory_is_freed_when_keys_are_dropped_in_the_background() {
     let server = Server::setup().line("rl.sliding-log-slots 65536").start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -375,7 +375,7 @@ impl Subject {
     }
 }
 
-/// Stores keys of every algorithm and logs of many entries, then makes holes between them.
+/// Stores keys of every algorithm and long logs, then deletes keys between them to fragment memory.
 fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
     const OF_EACH: usize = 800;
     const LOGS: usize = 80;
@@ -395,7 +395,7 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
         left: (Subject::LIMIT as usize - ENTRIES) as i64,
     });
     let mut logs = logs.collect::<Vec<_>>();
-    // An entry for each log in turn, and the next a millisecond later.
+    // Adds one entry to each log in turn, then advances the clock by a millisecond.
     let tally = Pump::new(server).run(ENTRIES * (LOGS + 1), |number, line| {
         let call = match logs.get(number % (LOGS + 1)) {
             Some(log) => log.call(),
@@ -404,7 +404,8 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
         line.extend_from_slice(call.as_bytes());
     });
     assert_eq!(tally.allowed, ENTRIES * LOGS, "{tally:?}");
-    // The first read turns them into plain strings in new places, so it must come before the holes.
+    // The first read reallocates each value as a plain string, so it must come before the
+    // deletions.
     answers(client, subjects.iter().chain(&logs).map(Subject::peek));
     thin_out(client, &mut subjects);
     thin_out(client, &mut logs);
@@ -412,8 +413,8 @@ fn scattered_subjects(server: &Server, client: &mut Client) -> Vec<Subject> {
     subjects
 }
 
-/// Deletes three quarters of the second half at random and keeps the first half dense:
-/// defragmentation moves values in memory that is emptier than the average.
+/// Deletes three quarters of the second half at random, and keeps the first half: defragmentation
+/// moves values only in memory that is emptier than average.
 fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
     let mut random = Random::new(82);
     let half = subjects.len() / 2;
@@ -425,14 +426,14 @@ fn thin_out(client: &mut Client, subjects: &mut Vec<Subject>) {
     subjects.extend(kept);
 }
 
-/// Returns the answer of each of the calls.
+/// Makes the calls and returns their replies.
 fn answers(client: &mut Client, calls: impl Iterator<Item = String>) -> Vec<Reply> {
     let words = |call: String| call.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let replies = client.pipeline(&calls.map(words).collect::<Vec<_>>());
     replies.iter().map(|reply| integers(reply).expect("a decision")).collect()
 }
 
-/// Takes one unit of a new key for each algorithm, as the only caller, and peeks at six other keys.
+/// Takes one unit of a new key for each algorithm, and peeks at six of the other keys.
 fn call_meanwhile(client: &mut Client, subjects: &[Subject], round: usize) {
     const LIMIT: i64 = 1_000_000;
     for (at, algorithm) in ALGORITHMS.into_iter().enumerate() {
@@ -455,14 +456,14 @@ fn states_are_unchanged_by_defragmentation() {
         assert_eq!(answer[..3], [1, 1_000, subject.left], "{}", subject.key);
     }
     let before = client.contents();
-    // At once, with most of the time available, for the smallest hole.
+    // Defragmentation starts at once, takes up to 75 % of the time, and fills the smallest hole.
     for setting in ["ignore-bytes 1", "threshold-lower 0", "cycle-min 50", "cycle-max 75"] {
         client.ok(&format!("CONFIG SET active-defrag-{setting}"));
     }
     let answer = client.run("CONFIG SET activedefrag yes");
     let defragments = answer == Value::Okay;
     if !defragments {
-        // A server without its own allocator says so, and there is nothing to defragment.
+        // A server without its own allocator refuses the setting, and nothing is moved.
         let refusal = raw_error(&answer).expect("an error");
         assert!(refusal.contains("defragmentation cannot be enabled"), "{refusal}");
     }
@@ -480,7 +481,7 @@ fn states_are_unchanged_by_defragmentation() {
     after.retain(|(key, ..)| !key.starts_with(b"busy:"));
     assert!(after == before, "a state has changed");
     assert_eq!(answers(&mut client, peeks()), answered);
-    // The remaining units are allowed exactly.
+    // Each key allows exactly its remaining units.
     let last = subjects.iter().map(|subject| format!("{} COST {}", subject.call(), subject.left));
     assert!(answers(&mut client, last).iter().all(|reply| reply[..3] == [1, 1_000, 0]));
     let more = subjects.iter().map(Subject::call);
@@ -489,18 +490,18 @@ fn states_are_unchanged_by_defragmentation() {
 }
 
 #[test]
-fn a_state_that_grows_takes_no_more_than_it_needs() {
+fn state_that_grows_takes_no_more_memory_than_it_needs() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // From 17 bytes to 21, as the fraction of a token grows.
+    // The state grows from 17 bytes to 21 with the fraction of a token.
     assert!(client.allows("RL.TOKENBUCKET a 10000000 1 180"));
     let new = client.integer("STRLEN a");
     client.advance_ms(1_000);
     assert!(client.allows("RL.TOKENBUCKET a 10000000 1 180"));
     assert!(client.integer("STRLEN a") > new);
-    // The copy never held a shorter state, so it has no spare room. The read makes it a plain
-    // string, like `a`.
+    // The copy was never shorter, so it has no spare room. The read makes it a plain string, like
+    // `a`.
     assert_eq!(client.integer("COPY a b"), 1);
     client.run("RL.PEEK b TOKENBUCKET 10000000 1 180");
     assert_eq!(client.integer("MEMORY USAGE a"), client.integer("MEMORY USAGE b"));

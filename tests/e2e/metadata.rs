@@ -1,32 +1,32 @@
-//! The metadata that clients, proxies and `redis-cli` ask the server for.
+//! The commands' metadata, which clients, proxies and `redis-cli` request from the server.
 
 use redis::Value;
 
 use crate::support::{Client, Server, raw_error, text};
 
-/// Starts a server with every command enabled.
+/// Starts a server on which every command is enabled.
 fn start() -> Server {
     Server::setup().line("rl.redis-cell yes").start()
 }
 
-/// The metadata of one command.
+/// The expected metadata of one command.
 struct Described {
     name: &'static str,
     since: &'static str,
     arity: i64,
     flags: &'static [&'static str],
-    /// The flags of its key specification; empty when it has no key.
+    /// The flags of its key specification; empty if the command has no key.
     key: &'static [&'static str],
-    /// First key, last key, step: for clients that know no key specifications.
+    /// First key, last key and step, for clients that do not use key specifications.
     position: [i64; 3],
-    /// The arguments of COMMAND DOCS: tokens in capitals, optional ones in brackets.
+    /// The arguments in COMMAND DOCS: tokens in capitals, optional arguments in brackets.
     syntax: &'static str,
 }
 
 const UPDATES: &[&str] = &["RW", "access", "update"];
 const READS: &[&str] = &["RO", "access"];
 
-/// The rules that a policy can have.
+/// The syntax of all rules that a policy can have.
 macro_rules! algorithms {
     () => {
         "FIXED limit window [ALIGNED] | SLIDING limit window | SLIDINGLOG limit window | \
@@ -36,7 +36,7 @@ macro_rules! algorithms {
     };
 }
 
-/// The words that follow the name of a policy, in every command.
+/// The words that may follow the name of a policy in every command.
 macro_rules! variants_and_default {
     () => {
         concat!("[FOR variant [FOR variant]] [DEFAULT <", algorithms!(), ">]")
@@ -299,7 +299,8 @@ static COMMANDS: [Described; 34] = [
     policy("rl.policy|help", 2, ""),
 ];
 
-/// Describes a command for operators: without keys, local to each server, not allowed in scripts.
+/// Describes an operators' command: it has no keys, applies to one server, and scripts may not call
+/// it.
 const fn policy(name: &'static str, arity: i64, syntax: &'static str) -> Described {
     Described {
         name,
@@ -312,13 +313,13 @@ const fn policy(name: &'static str, arity: i64, syntax: &'static str) -> Describ
     }
 }
 
-/// Returns the commands that this server is expected to know.
+/// Returns the commands that this server should list.
 fn known(client: &mut Client) -> Vec<&'static Described> {
     let knows_subcommands = client.knows_subcommands();
     COMMANDS.iter().filter(|command| knows_subcommands || !command.name.contains('|')).collect()
 }
 
-/// The flags that the module chooses; servers add `module` and others.
+/// The flags that the module sets; servers add `module` and others.
 const CHOSEN_FLAGS: [&str; 8] =
     ["write", "readonly", "denyoom", "fast", "admin", "noscript", "loading", "stale"];
 
@@ -349,7 +350,7 @@ fn described(client: &mut Client, name: &str) -> Vec<Value> {
 }
 
 #[test]
-fn command_info_tells_arity_flags_and_the_position_of_the_key() {
+fn command_info_shows_arity_flags_and_key_position() {
     let server = start();
     let mut client = server.client3();
     for command in known(&mut client) {
@@ -366,7 +367,7 @@ fn command_info_tells_arity_flags_and_the_position_of_the_key() {
 }
 
 #[test]
-fn key_specifications_tell_readers_from_updaters() {
+fn key_specifications_tell_commands_that_read_from_commands_that_write() {
     let server = start();
     let mut client = server.client3();
     for command in known(&mut client) {
@@ -386,12 +387,12 @@ fn peek_is_marked_as_not_deterministic() {
     let mut client = server.client3();
     let tips = words(&described(&mut client, "rl.peek")[7]);
     assert_eq!(tips, ["nondeterministic_output"]);
-    // A command that is replicated as an effect needs no such tip.
+    // RL.GCRA is replicated as its effect, so it needs no such tip.
     assert!(words(&described(&mut client, "rl.gcra")[7]).is_empty());
 }
 
 #[test]
-fn policies_are_to_be_set_on_every_node() {
+fn policy_commands_have_the_tip_to_run_on_every_node() {
     let server = Server::start();
     let mut client = server.client3();
     for command in known(&mut client) {
@@ -428,7 +429,7 @@ fn syntax(arguments: &Value, separator: &str) -> String {
     parts.collect::<Vec<_>>().join(separator)
 }
 
-/// The time complexity in `COMMAND DOCS` of calls on keys that may hold reservations.
+/// The time complexity in `COMMAND DOCS` of the commands whose keys may hold reservations.
 const COMPLEXITIES: [(&str, &str); 4] = [
     ("rl.fixed rl.quota", "O(1), or O(N) with N reservations in the key, at most 1024"),
     (
@@ -449,7 +450,7 @@ const COMPLEXITIES: [(&str, &str); 4] = [
 ];
 
 #[test]
-fn complexity_names_the_reservations_of_a_key() {
+fn documented_complexity_counts_the_reservations_of_a_key() {
     let server = start();
     let mut client = server.client3();
     let rows = COMPLEXITIES
@@ -464,7 +465,7 @@ fn complexity_names_the_reservations_of_a_key() {
 }
 
 #[test]
-fn command_docs_give_redis_cli_all_it_needs_for_hints() {
+fn command_docs_have_everything_that_redis_cli_hints_need() {
     let server = start();
     let mut client = server.client3();
     for command in known(&mut client) {
@@ -477,7 +478,7 @@ fn command_docs_give_redis_cli_all_it_needs_for_hints() {
         assert_eq!(told("since"), command.since, "{}", command.name);
         assert_eq!(told("group"), "module", "{}", command.name);
         assert!(told("complexity").starts_with("O("), "{}", command.name);
-        // A command without arguments lists none.
+        // COMMAND DOCS lists no arguments for a command that has none.
         let arguments = field(docs, "arguments");
         let told = arguments.map(|arguments| syntax(arguments, " ")).unwrap_or_default();
         assert_eq!(told, command.syntax, "{}", command.name);
@@ -485,7 +486,7 @@ fn command_docs_give_redis_cli_all_it_needs_for_hints() {
 }
 
 #[test]
-fn command_docs_answer_resp2_too() {
+fn command_docs_also_work_with_resp2() {
     let server = start();
     let reply = server.client().run("COMMAND DOCS rl.gcra");
     assert_eq!(text(&items(&reply)[0]), "rl.gcra");
@@ -496,7 +497,7 @@ fn command_docs_answer_resp2_too() {
     );
 }
 
-/// Every syntax, with the key `k` and arguments that look like keys and options.
+/// Calls of every syntax on the key `k`, with arguments that look like keys and options.
 const SYNTAXES: [(&str, &[&str]); 28] = [
     ("RL.FIXED k 5 60", UPDATES),
     ("RL.FIXED k 5 60 COST 1 ALIGNED", UPDATES),
@@ -529,7 +530,7 @@ const SYNTAXES: [(&str, &[&str]); 28] = [
 ];
 
 #[test]
-fn the_key_of_every_syntax_is_found() {
+fn key_of_every_syntax_is_found() {
     let server = start();
     let mut client = server.client();
     let key = || Value::BulkString(b"k".to_vec());
@@ -565,7 +566,7 @@ fn every_key_of_several_rules_is_found() {
 }
 
 #[test]
-fn the_server_lists_the_commands_of_this_module() {
+fn server_lists_this_modules_commands() {
     let server = start();
     let mut client = server.client();
     let listed = words(&client.run("COMMAND LIST FILTERBY MODULE rl"));

@@ -1,4 +1,4 @@
-//! `RL.METRICS`: all counters, in the format of Prometheus.
+//! `RL.METRICS`: all counters in the text format of Prometheus.
 
 use redis::Value;
 
@@ -6,7 +6,7 @@ use crate::acl::{is_at_least, make_user, may};
 use crate::support::metrics::{assert_promtool_accepts, scrape};
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, replica_of, text};
 
-/// Makes some calls with every outcome, and an error.
+/// Makes calls with every outcome, and a call with an error.
 fn traffic(client: &mut Client) {
     for algorithm in ALGORITHMS {
         for cost in [1, 1, 2] {
@@ -57,7 +57,7 @@ fn every_field_of_info_is_a_sample_with_the_same_number() {
 }
 
 #[test]
-fn the_text_is_one_bulk_string_in_both_protocols_and_always_in_one_order() {
+fn metrics_are_one_bulk_string_in_resp2_and_resp3_with_a_fixed_order() {
     let server = Server::start();
     let (mut client, mut client3) = (server.client(), server.client3());
     traffic(&mut client);
@@ -75,7 +75,7 @@ fn the_text_is_one_bulk_string_in_both_protocols_and_always_in_one_order() {
 }
 
 #[test]
-fn promtool_accepts_the_text_before_and_after_traffic() {
+fn promtool_accepts_the_metrics_before_and_after_traffic() {
     let server = Server::start();
     let mut client = server.client();
     assert_promtool_accepts(&text(&client.run("RL.METRICS")));
@@ -85,12 +85,12 @@ fn promtool_accepts_the_text_before_and_after_traffic() {
 
 #[test]
 #[should_panic(expected = "error")]
-fn promtool_refuses_what_is_no_text_of_its_format() {
+fn promtool_rejects_malformed_metrics() {
     assert_promtool_accepts("rl_errors_total{command=\"gcra} 1\n");
 }
 
 #[test]
-fn every_family_has_its_head_before_its_samples_and_stands_in_one_piece() {
+fn every_metric_has_its_help_and_type_before_its_samples_and_appears_once() {
     let server = Server::start();
     let mut client = server.client();
     traffic(&mut client);
@@ -125,7 +125,7 @@ fn metrics_take_no_argument() {
 }
 
 #[test]
-fn metrics_are_read_in_transactions_and_in_scripts_that_only_read() {
+fn transactions_and_read_only_scripts_can_read_the_metrics() {
     let server = Server::start();
     let mut client = server.client();
     traffic(&mut client);
@@ -140,7 +140,7 @@ fn metrics_are_read_in_transactions_and_in_scripts_that_only_read() {
 }
 
 #[test]
-fn a_scraping_user_needs_no_key_and_no_write_access() {
+fn scraping_user_needs_no_access_to_keys() {
     let server = Server::start();
     let mut client = server.client();
     make_user(&mut client, "watcher", "-@all +rl.metrics");
@@ -163,7 +163,7 @@ fn a_scraping_user_needs_no_key_and_no_write_access() {
 }
 
 #[test]
-fn a_replica_tells_its_own_metrics_also_when_it_is_stale() {
+fn replica_reports_its_own_metrics_even_when_it_is_stale() {
     let mut primary = Server::setup().with_tcp().start();
     traffic(&mut primary.client());
     let replica = replica_of(&primary);
@@ -182,8 +182,8 @@ fn a_replica_tells_its_own_metrics_also_when_it_is_stale() {
 }
 
 #[test]
-fn metrics_are_there_while_the_server_loads() {
-    // 20,000 keys of 2 ms: too long to wait for.
+fn metrics_are_available_while_the_server_loads() {
+    // The server loads 20,000 keys at 2 ms each: it is still loading when the test ends.
     let mut server = Server::setup().line("enable-debug-command yes").start();
     let mut client = server.client();
     client.run("DEBUG POPULATE 20000");

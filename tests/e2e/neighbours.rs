@@ -1,4 +1,4 @@
-//! The module with other modules, other threads, other names, and users with few rights.
+//! The module next to other modules, other threads, renamed commands, and users with few rights.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -10,21 +10,21 @@ use redis_throttle_engine::algorithms::Algorithm as Row;
 
 use crate::support::{ALGORITHMS, Algorithm, Client, Server, eventually, integers, module, text};
 
-/// Units per key; one returns in almost nine hours.
+/// Units per key. One unit returns in almost nine hours.
 const BUDGET: u64 = 1_000;
 
 fn call(algorithm: Algorithm) -> String {
     algorithm.call(algorithm.name, BUDGET, "366d")
 }
 
-/// Asserts that exactly these callers were granted all permits of an algorithm's own key.
+/// Asserts that exactly `allowed` units were taken of the key that is named after the algorithm.
 fn assert_used(client: &mut Client, algorithm: Algorithm, allowed: u64) {
     let peek = algorithm.peek(algorithm.name, BUDGET, "366d");
     let left = client.decide(&format!("{peek} COST 0"))[2] as u64;
     assert_eq!(BUDGET - left, allowed, "{}", algorithm.name);
 }
 
-/// Returns the names of the server's modules, in order.
+/// Returns the names of the server's modules, sorted.
 fn modules(client: &mut Client) -> Vec<String> {
     let Value::Array(modules) = client.run("MODULE LIST") else { panic!("no list") };
     let mut names = modules
@@ -38,7 +38,7 @@ fn modules(client: &mut Client) -> Vec<String> {
     names
 }
 
-/// Asserts that the log shows no crash. Some servers survive a crash long enough to answer.
+/// Asserts that the log shows no crash. Some servers answer for a while after a crash.
 fn assert_no_crash(log: &str) {
     for sign in ["BUG REPORT", "panicked", "Guru Meditation", "ASSERTION FAILED"] {
         assert!(!log.contains(sign), "{log}");
@@ -46,7 +46,7 @@ fn assert_no_crash(log: &str) {
 }
 
 #[test]
-fn a_second_copy_of_the_module_file_is_refused_with_a_message() {
+fn second_copy_of_the_module_file_is_refused_with_a_message() {
     let server = Server::start();
     let copy = server.file("another.so");
     fs::copy(module::path(), &copy).expect("a copy");
@@ -66,7 +66,7 @@ fn a_second_copy_of_the_module_file_is_refused_with_a_message() {
     assert_no_crash(&server.log());
 }
 
-/// Returns the value of a reply that is one name and one value.
+/// Returns the value of a reply that has one name and one value.
 fn second(value: Value) -> Value {
     match value {
         Value::Array(mut pair) if pair.len() == 2 => pair.remove(1),
@@ -75,7 +75,7 @@ fn second(value: Value) -> Value {
 }
 
 #[test]
-fn a_configuration_that_loads_it_twice_stops_the_start_with_a_log_line() {
+fn configuration_that_loads_the_module_twice_stops_the_start_with_a_log_line() {
     let again = format!("loadmodule {}", module::path().display());
     let log = Server::setup().line(&again).try_start().err().expect("two loads");
     let path = module::path().display().to_string();
@@ -85,8 +85,8 @@ fn a_configuration_that_loads_it_twice_stops_the_start_with_a_log_line() {
 }
 
 #[test]
-fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
-    // Each of the module's names in turn belongs to another command.
+fn load_is_refused_if_a_command_name_is_taken_and_registers_nothing() {
+    // ECHO is renamed to each of the module's command names in turn.
     let names = Row::ALL.map(Row::command);
     let others = [
         "RL.PEEK",
@@ -119,7 +119,7 @@ fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
         let named = format!("could not register {}", taken.to_lowercase());
         let told = log.lines().any(|line| line.to_lowercase().contains(&named));
         assert!(told, "{taken}: {log}");
-        // The owner of the name keeps it, and none of the module's other commands is left.
+        // The renamed ECHO keeps the name, and none of the module's other commands is registered.
         assert_eq!(text(&client.run(&format!("{taken} hello"))), "hello");
         for ours in names.iter().filter(|name| **name != taken) {
             assert!(client.error(&format!("{ours} k 1 1 1")).contains("unknown command"), "{ours}");
@@ -132,7 +132,7 @@ fn a_command_whose_name_is_taken_refuses_the_load_and_takes_nothing() {
 }
 
 #[test]
-fn at_the_start_a_taken_name_is_a_log_line_and_an_orderly_end() {
+fn taken_command_name_at_the_start_is_logged_and_ends_the_server_without_a_crash() {
     let setup = Server::setup().line("rename-command ECHO RL.GCRA");
     let log = setup.try_start().err().expect("the name is taken");
     assert!(log.to_lowercase().contains("could not register rl.gcra"), "{log}");
@@ -140,7 +140,7 @@ fn at_the_start_a_taken_name_is_a_log_line_and_an_orderly_end() {
 }
 
 #[test]
-fn modules_that_come_with_the_server_stay_and_work() {
+fn modules_that_come_with_the_server_remain_and_work() {
     let plain = Server::setup().without_module().start();
     let theirs = modules(&mut plain.client());
     let server = Server::start();
@@ -149,7 +149,7 @@ fn modules_that_come_with_the_server_stay_and_work() {
     all.push("rl".to_owned());
     all.sort();
     assert_eq!(modules(&mut client), all);
-    // Redis 8 brings vector sets: their keys are refused, and live next to the module's.
+    // Redis 8 includes vector sets. The module refuses their keys, and both kinds of keys coexist.
     if theirs.iter().any(|name| name == "vectorset") {
         assert_eq!(client.integer("VADD vectors VALUES 2 1 0 one"), 1);
         for algorithm in ALGORITHMS {
@@ -158,7 +158,7 @@ fn modules_that_come_with_the_server_stay_and_work() {
         }
         assert_eq!(client.integer("VCARD vectors"), 1);
     }
-    // Valkey 9 brings Lua as a module: a script calls through two modules.
+    // Valkey 9 runs Lua as a module: a script's call passes through two modules.
     let script = "return redis.call('RL.FIXED', KEYS[1], 2, '1h')";
     for expected in [[1, 2, 1], [1, 2, 0], [0, 2, 0]] {
         let reply = client.call(&["EVAL", script, "1", "k"]);
@@ -166,7 +166,7 @@ fn modules_that_come_with_the_server_stay_and_work() {
     }
 }
 
-/// Asserts that every command of the module decides, exactly, on keys with this prefix.
+/// Asserts that every command of the module decides correctly on keys with this prefix.
 fn assert_ours_works(client: &mut Client, name: &str) {
     for algorithm in ALGORITHMS {
         let call = algorithm.call(&format!("{name}:{}", algorithm.name), 2, "366d");
@@ -175,7 +175,7 @@ fn assert_ours_works(client: &mut Client, name: &str) {
     }
 }
 
-/// Asserts that the graph module answers, and keeps its data apart from the module's.
+/// Asserts that the graph module answers, and that its data and the module's are separate.
 fn assert_graph_works(client: &mut Client, name: &str) {
     client.call(&["GRAPH.QUERY", name, "CREATE (:Subject {calls: 42})"]);
     let reply = client.call(&["GRAPH.QUERY", name, "MATCH (s:Subject) RETURN s.calls"]);
@@ -196,7 +196,7 @@ fn another_module_works_when_loaded_before_or_after_this_one() {
         orders = vec![vec![ours.clone(), graph.clone()], vec![graph, ours.clone()]];
     }
     for order in orders {
-        // Once by the configuration, and once on a running server.
+        // Loads the modules once by configuration, and once into a running server.
         let mut setup = Server::setup().without_module();
         for path in &order {
             setup = setup.line(&format!("loadmodule {path}"));
@@ -215,7 +215,7 @@ fn another_module_works_when_loaded_before_or_after_this_one() {
             let before = modules(&mut client);
             let loaded = before.iter().filter(|name| ["rl", "graph"].contains(&name.as_str()));
             assert_eq!(loaded.count(), order.len(), "{before:?}");
-            // A file that is no module is refused, and the loaded modules go on working.
+            // A file that is not a module is refused, and the loaded modules continue to work.
             client.error(&format!("MODULE LOAD {}", server.file("conf").display()));
             assert_eq!(modules(&mut client), before);
             assert_ours_works(&mut client, "c");
@@ -226,7 +226,7 @@ fn another_module_works_when_loaded_before_or_after_this_one() {
 }
 
 #[test]
-fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
+fn repeated_unloads_under_traffic_are_refused_and_lose_no_permit() {
     const ROUNDS: usize = 20;
     let server = Server::start();
     let allowed = ALGORITHMS.map(|_| AtomicU64::new(0));
@@ -249,7 +249,7 @@ fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
             let before = decided.load(Relaxed);
             eventually("traffic goes on", || (decided.load(Relaxed) > before + 10).then_some(()));
         };
-        // After the first cron, up to a tenth of a second after the start.
+        // Waits for the first cron, which runs up to a tenth of a second after the start.
         client.wait_for_cron();
         for _ in 0..ROUNDS {
             more();
@@ -269,12 +269,12 @@ fn unloading_again_and_again_under_traffic_is_refused_and_loses_no_permit() {
 }
 
 #[test]
-fn a_limit_of_a_thousand_holds_with_io_threads() {
+fn limit_of_a_thousand_holds_with_io_threads() {
     const CONNECTIONS: usize = 16;
     const CALLS: usize = 1_250;
     let mut setup = Server::setup().line("io-threads 4");
     let plain = Server::start();
-    // Some servers have this setting, some ignore it, and some have removed it.
+    // Some servers have this setting, and others ignore it or no longer have it.
     let Value::Array(reads) = plain.client().run("CONFIG GET io-threads-do-reads") else {
         panic!("no list")
     };

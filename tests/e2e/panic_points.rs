@@ -1,5 +1,5 @@
-//! Panics at every point of every command, on every way through it, and during traffic: one call
-//! fails, and nothing else is affected.
+//! Panics at every point of every command, on every path through it, and during traffic. Each panic
+//! fails one call and affects nothing else.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -23,7 +23,7 @@ fn plant(client: &mut Client, point: &str) {
     client.ok(&format!("RL.DEBUG PANIC {point}"));
 }
 
-/// Plants a panic, makes a call that passes the point, and asserts that it alone fails.
+/// Plants a panic, makes a call that reaches that point, and asserts that only this call fails.
 fn assert_stopped(client: &mut Client, point: &str, call: &str) {
     let (before, changes) = (client.snapshot("k"), client.changes());
     let panics = client.info_number("rl", "rl_panics");
@@ -35,13 +35,13 @@ fn assert_stopped(client: &mut Client, point: &str, call: &str) {
 }
 
 #[test]
-fn a_panic_on_any_way_through_a_command_leaves_the_key_as_it_was() {
+fn panic_on_any_path_through_a_command_leaves_the_key_unchanged() {
     let server = start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US);
         let call = algorithm.call("k", 2, "1h");
-        // On the way to a new state, to the next one, to a denial, and to no state.
+        // In calls that create the state, change it, deny, and write nothing.
         for _ in 0..2 {
             POINTS.iter().for_each(|point| assert_stopped(&mut client, point, &call));
             assert!(client.allows(&call), "{call}");
@@ -49,7 +49,7 @@ fn a_panic_on_any_way_through_a_command_leaves_the_key_as_it_was() {
         for line in [call.clone(), format!("{call} COST 0"), format!("{call} COST 3")] {
             POINTS[..3].iter().for_each(|point| assert_stopped(&mut client, point, &line));
         }
-        // On the way to a repair: the clock has stepped back by a year.
+        // In a call that repairs the state after the clock has stepped back by a year.
         client.advance_ms(-31_536_000_000);
         POINTS.iter().for_each(|point| assert_stopped(&mut client, point, &call));
         let before = client.snapshot("k");
@@ -61,7 +61,7 @@ fn a_panic_on_any_way_through_a_command_leaves_the_key_as_it_was() {
 }
 
 #[test]
-fn a_panic_in_inspect_and_debug_is_an_error_reply() {
+fn panic_in_a_command_for_operators_is_an_error_reply() {
     let server = start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -77,14 +77,14 @@ fn a_panic_in_inspect_and_debug_is_an_error_reply() {
     }
     assert_stopped(&mut client, "parse", "RL.DEBUG CLOCK ADVANCE 1h");
     assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US, "the clock has not moved");
-    // Also if the call itself is wrong.
+    // A panic in a call that is itself invalid.
     assert_stopped(&mut client, "parse", "RL.GCRA k wrong wrong wrong");
     assert_stopped(&mut client, "parse", "RL.PEEK k WRONG 1 1");
     server.assert_alive();
 }
 
 #[test]
-fn a_panic_in_info_costs_our_section_alone_wherever_info_is_asked() {
+fn panic_in_info_omits_only_the_modules_section() {
     let server = start();
     let mut client = server.client();
     for (done, section) in ["rl", "everything", "modules", "rl_stats"].into_iter().enumerate() {
@@ -105,12 +105,12 @@ fn a_panic_in_info_costs_our_section_alone_wherever_info_is_asked() {
 }
 
 #[test]
-fn panics_under_load_stop_one_call_each_and_count_nothing() {
+fn each_panic_under_load_stops_one_call_which_takes_no_unit() {
     const LIMIT: u64 = 5_000;
     const PANICS: i64 = 200;
     let server = start();
     let stop = AtomicBool::new(false);
-    // Two clients call until the limits are used up, while a third plants panics.
+    // Two clients make calls until the limits are used up, while this one plants panics.
     let caller = || {
         let mut client = server.client();
         let (mut allowed, mut stopped) = (0, 0);
@@ -136,7 +136,8 @@ fn panics_under_load_stop_one_call_each_and_count_nothing() {
         let callers = [(); 2].map(|()| scope.spawn(caller));
         let mut client = server.client();
         for round in 1..=PANICS {
-            // Once the limits are used up nothing is stored, so the point `store` comes first.
+            // Once the limits are used up no call stores anything, so the point `store` comes
+            // first.
             plant(&mut client, if round <= 10 { "store" } else { POINTS[round as usize % 3] });
             eventually("the next call panics", || {
                 (client.info_number("rl", "rl_panics") == round).then_some(())
@@ -152,7 +153,7 @@ fn panics_under_load_stop_one_call_each_and_count_nothing() {
 }
 
 #[test]
-fn a_panic_in_a_setting_s_callback_fails_that_command_alone() {
+fn panic_in_the_callback_of_a_setting_fails_only_that_command() {
     let server = start();
     let mut client = server.client();
     let slots = |client: &mut Client| {
@@ -180,7 +181,7 @@ fn a_panic_in_a_setting_s_callback_fails_that_command_alone() {
 }
 
 #[test]
-fn a_panic_while_loading_refuses_the_load_and_the_server_lives() {
+fn panic_while_loading_refuses_the_load_and_the_server_continues() {
     let server = Server::setup().without_module().environment("RL_PANIC", "load").start();
     let mut client = server.client();
     let load = format!("MODULE LOAD {}", module::path_with_faults().display());
@@ -188,7 +189,7 @@ fn a_panic_while_loading_refuses_the_load_and_the_server_lives() {
     assert!(server.log().contains("panicked at"), "{}", server.log());
     client.error("RL.GCRA k 1 1 1");
     client.wait_for_cron();
-    // The build without faults does not read this variable.
+    // The build without fault injection ignores this variable.
     client.ok(&format!("MODULE LOAD {}", module::path().display()));
     assert!(client.allows("RL.GCRA k 1 1 1"));
     server.assert_alive();

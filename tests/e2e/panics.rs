@@ -1,5 +1,5 @@
-//! Panics inside the module, forced by a build with `RL.DEBUG PANIC`: the caller gets an error, the
-//! key is unchanged, and the server lives.
+//! Panics inside the module, forced by `RL.DEBUG PANIC` in a build for tests. The caller gets an
+//! error, the key is unchanged, and the server continues.
 
 use redis::Value;
 
@@ -12,13 +12,13 @@ fn start() -> Server {
     Server::setup().module(module::path_with_faults()).start()
 }
 
-/// Makes the next command that passes this point panic, once.
+/// Makes the next command that reaches this point panic, once.
 fn plant(client: &mut Client, point: &str) {
     client.ok(&format!("RL.DEBUG PANIC {point}"));
 }
 
 #[test]
-fn a_panic_at_any_point_of_a_call_is_an_error_reply_and_nothing_else() {
+fn panic_at_any_point_of_a_call_is_an_error_reply_and_changes_nothing() {
     let server = start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -35,7 +35,7 @@ fn a_panic_at_any_point_of_a_call_is_an_error_reply_and_nothing_else() {
             assert_eq!(client.changes(), changes, "{call} at {point}: something was written");
             assert_eq!(client.info_number("rl", "rl_panics"), panics, "{call} at {point}");
         }
-        // Once each; then everything works as before.
+        // Each plant panics once. Then the call works as before.
         assert_eq!(client.decide(&call)[..3], [1, 5, 3], "{call}");
         client.integer("DEL k");
     }
@@ -46,7 +46,7 @@ fn a_panic_at_any_point_of_a_call_is_an_error_reply_and_nothing_else() {
 }
 
 #[test]
-fn a_panic_on_a_missing_key_leaves_none() {
+fn panic_of_a_call_on_a_missing_key_creates_no_key() {
     let server = start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -59,7 +59,7 @@ fn a_panic_on_a_missing_key_leaves_none() {
 }
 
 #[test]
-fn a_panic_is_silent_for_replicas_and_watchers() {
+fn panic_is_invisible_to_replicas_and_watchers() {
     let server = start();
     let mut client = server.client();
     let mut watcher = server.client();
@@ -82,7 +82,7 @@ fn a_panic_is_silent_for_replicas_and_watchers() {
 }
 
 #[test]
-fn peek_inspect_and_info_survive_a_panic_too() {
+fn peek_inspect_and_info_work_after_a_panic() {
     let server = start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -102,7 +102,7 @@ fn peek_inspect_and_info_survive_a_panic_too() {
     }
     let panics = client.info_number("rl", "rl_panics");
     plant(&mut client, "info");
-    // INFO then shows less of the module's section; the server's own part is complete.
+    // With a panic, INFO shows less of the module's section. The server's own part is complete.
     client.run("INFO rl");
     assert!(client.info("everything").contains_key("redis_version"));
     assert_eq!(client.info_number("rl", "rl_panics"), panics + 1);
@@ -110,7 +110,7 @@ fn peek_inspect_and_info_survive_a_panic_too() {
 }
 
 #[test]
-fn a_panic_in_a_transaction_or_a_script_stops_one_call() {
+fn panic_in_a_transaction_or_a_script_stops_one_call() {
     let server = start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -1,9 +1,9 @@
-//! PEEK answers as the deciding call would, and changes nothing.
+//! PEEK gives the answer of the call that decides, and changes nothing.
 
 use crate::support::{ALGORITHMS, BASE_US, Random, Server};
 
 #[test]
-fn peek_answers_what_the_deciding_call_then_answers() {
+fn peek_gives_the_same_answer_as_the_call_that_follows() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -28,11 +28,11 @@ fn peek_takes_every_option_of_its_algorithm() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 3_000_000);
-    // Three seconds into an aligned window of ten: seven are left.
+    // Three seconds into an aligned window of 10 s, 7 s are left.
     assert_eq!(client.decide("RL.PEEK k FIXED 5 10 ALIGNED"), [1, 5, 4, 0, 7_000]);
     assert_eq!(client.decide("RL.PEEK k fixed 5 10 COST 2 ALIGNED"), [1, 5, 3, 0, 7_000]);
     assert_eq!(client.decide("RL.PEEK k Fixed 5 10 aligned cost 2"), [1, 5, 3, 0, 7_000]);
-    // Without ALIGNED, ten.
+    // Without ALIGNED, a window of 10 s would start now.
     assert_eq!(client.decide("RL.PEEK k FIXED 5 10"), [1, 5, 4, 0, 10_000]);
     for algorithm in ALGORITHMS {
         let peek = algorithm.peek("k", 5, "10");
@@ -44,7 +44,7 @@ fn peek_takes_every_option_of_its_algorithm() {
 }
 
 #[test]
-fn peek_with_cost_zero_is_the_status_of_a_subject() {
+fn peek_with_cost_zero_returns_the_status_of_a_key() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -59,14 +59,15 @@ fn peek_with_cost_zero_is_the_status_of_a_subject() {
 }
 
 #[test]
-fn peek_never_changes_a_key_whatever_it_answers() {
+fn peek_never_changes_a_key() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US);
         assert!(client.allows(&algorithm.call("k", 5, "10 COST 4")));
         let (before, changes) = (client.snapshot("k"), client.changes());
-        // Allowed, denied, never, with an expired state, and with one far ahead of the clock.
+        // Calls that are allowed, denied, never allowed, on an expired state, and on one far ahead
+        // of the clock.
         for (at_ms, cost) in [(0, 1), (0, 2), (0, 6), (60_000, 5), (-86_400_000, 1)] {
             client.freeze(BASE_US + at_ms * 1_000);
             client.decide(&algorithm.peek("k", 5, &format!("10 COST {cost}")));

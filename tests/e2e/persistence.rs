@@ -1,4 +1,4 @@
-//! A restart changes no decision: snapshots, append-only files, copies, dumps.
+//! A restart changes no decision: snapshots, append-only files, copies and dumps.
 
 use std::fs;
 
@@ -6,7 +6,8 @@ use redis::Value;
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, raw_error};
 
-/// Uses three of five under every algorithm, each on a key with its name and by the real clock.
+/// Takes three of five units under every algorithm, by the real clock, on a key that is named after
+/// the algorithm.
 fn use_some(client: &mut Client) {
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 5, "366d");
@@ -14,11 +15,11 @@ fn use_some(client: &mut Client) {
             assert_eq!(client.decide(&call)[..3], [1, 5, remaining], "{call}");
         }
     }
-    // Names and windows that could break a text format.
+    // Bytes in a key that could break a text format.
     client.call(&[&b"RL.GCRA"[..], b"\0 \r\n\xff", b"1", b"1", b"366d"]);
 }
 
-/// Asserts that two of five are left, and then none.
+/// Asserts that two of five units are left, takes them, and asserts that none is left.
 fn assert_two_are_left(client: &mut Client) {
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 5, "366d");
@@ -29,7 +30,7 @@ fn assert_two_are_left(client: &mut Client) {
 }
 
 #[test]
-fn a_snapshot_survives_a_crash_and_a_restart() {
+fn snapshot_survives_a_crash_and_a_restart() {
     let mut server = Server::start();
     let mut client = server.client();
     use_some(&mut client);
@@ -42,11 +43,11 @@ fn a_snapshot_survives_a_crash_and_a_restart() {
 }
 
 #[test]
-fn an_append_only_file_replays_to_the_very_same_state() {
+fn append_only_file_replays_to_exactly_the_same_state() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     use_some(&mut client);
-    // Denials and peeks are not part of the history.
+    // The append-only file must not contain denials and peeks.
     for algorithm in ALGORITHMS {
         client.decide(&format!("{} COST 5", algorithm.call(algorithm.name, 5, "366d")));
         client.decide(&algorithm.peek(algorithm.name, 5, "366d"));
@@ -59,11 +60,12 @@ fn an_append_only_file_replays_to_the_very_same_state() {
 }
 
 #[test]
-fn a_long_log_replays_to_the_very_same_state() {
+fn long_log_replays_to_exactly_the_same_state() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // Appends, pruning of dead entries, many changes of the expiry, and a repair.
+    // Entries are added and expired ones removed, the expiry changes often, and one call repairs
+    // the log.
     for step in 0..300 {
         client.decide("RL.SLIDINGLOG k 50 10");
         client.advance_ms(40 + 150 * (step % 3));
@@ -76,7 +78,7 @@ fn a_long_log_replays_to_the_very_same_state() {
 }
 
 #[test]
-fn an_append_only_file_holds_effects_and_none_of_our_commands() {
+fn append_only_file_holds_effects_and_none_of_the_modules_commands() {
     let server = Server::setup()
         .line("appendonly yes")
         .line("appendfsync always")
@@ -93,7 +95,7 @@ fn an_append_only_file_holds_effects_and_none_of_our_commands() {
 }
 
 #[test]
-fn a_server_without_the_module_keeps_the_states_for_one_with_it() {
+fn server_without_the_module_preserves_the_states_for_one_with_it() {
     let mut server = Server::start();
     let mut client = server.client();
     use_some(&mut client);
@@ -111,7 +113,7 @@ fn a_server_without_the_module_keeps_the_states_for_one_with_it() {
 }
 
 #[test]
-fn a_copied_dumped_renamed_or_moved_state_decides_as_the_original() {
+fn copied_dumped_renamed_or_moved_state_decides_as_the_original() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -135,7 +137,7 @@ fn a_copied_dumped_renamed_or_moved_state_decides_as_the_original() {
 }
 
 #[test]
-fn allowed_calls_make_a_save_point_fire() {
+fn allowed_calls_trigger_a_save_point() {
     let server = Server::setup().line("save 1 5").start();
     let mut client = server.client();
     let saved_before = client.integer("LASTSAVE");

@@ -1,4 +1,4 @@
-//! Plays the calls that pages show with their replies, in order: each section is a session on new
+//! Makes the calls that pages show and compares the replies, in order. Each section runs on new
 //! servers.
 
 use std::collections::BTreeMap;
@@ -14,12 +14,12 @@ fn page(name: &str) -> String {
     fs::read_to_string(path).expect("a page")
 }
 
-/// Returns each line of a text with the line after it.
+/// Returns each line of a text with the line that follows it.
 fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
     text.lines().zip(text.lines().skip(1))
 }
 
-/// Returns the calls of a page by section, those of all its tables and blocks together.
+/// Returns the calls of each section of a page, from all its tables and blocks.
 fn sessions(name: &str) -> Vec<(String, Vec<Row>)> {
     let text = page(name);
     let sections = text.split("\n## ").map(|section| {
@@ -42,7 +42,7 @@ fn play(title: &str, rows: &[Row]) {
 }
 
 #[test]
-fn the_tables_of_the_page_on_policies_are_what_a_server_answers() {
+fn page_on_policies_shows_the_replies_of_a_real_server() {
     let sessions = sessions("policies.md");
     let rows: usize = sessions.iter().map(|(_, rows)| rows.len()).sum();
     assert!(sessions.len() >= 3 && rows >= 25, "{rows} rows in {} sections", sessions.len());
@@ -50,16 +50,16 @@ fn the_tables_of_the_page_on_policies_are_what_a_server_answers() {
 }
 
 #[test]
-fn the_sessions_of_the_cookbook_are_what_a_server_answers() {
+fn cookbook_shows_the_replies_of_a_real_server() {
     let sessions = sessions("cookbook.md");
     let rows: usize = sessions.iter().map(|(_, rows)| rows.len()).sum();
     assert!(sessions.len() >= 9 && rows >= 55, "{rows} calls in {} sections", sessions.len());
     sessions.iter().for_each(|(title, rows)| play(title, rows));
 }
 
-/// Ensures that no call is skipped because it is not recognised as one.
+/// Asserts that every line with a time is recognised as a call, so that none is skipped.
 #[test]
-fn every_line_that_begins_with_an_instant_is_called() {
+fn every_line_that_begins_with_a_time_is_played() {
     let policies = page("policies.md");
     let begins = |line: &&str| line.strip_prefix("| ").is_some_and(|rest| instant(rest).is_some());
     for line in policies.lines().filter(begins) {

@@ -1,4 +1,4 @@
-//! The table of policies for operators: valid definitions, access rights, and answers.
+//! The policy table, for operators: valid definitions, access rights, and replies.
 
 use std::collections::HashSet;
 use std::process::Command;
@@ -20,7 +20,7 @@ pub fn list(client: &mut Client, pattern: &str) -> Vec<String> {
     }
 }
 
-/// Returns the definition in force under a name, if there is one.
+/// Returns the definition in force under a name; `None` without a policy.
 pub fn get(client: &mut Client, name: &str) -> Option<String> {
     match client.run(&format!("RL.POLICY GET {name}")) {
         Value::Nil => None,
@@ -28,13 +28,13 @@ pub fn get(client: &mut Client, name: &str) -> Option<String> {
     }
 }
 
-/// Returns the number of policies in force, and their digest.
+/// Returns the number of policies in force and their digest, as INFO shows them.
 pub fn digest(client: &mut Client) -> (String, String) {
     let info = client.info("rl");
     (info["rl_policies"].clone(), info["rl_policies_digest"].clone())
 }
 
-/// Returns the log lines about changes, from the name of the command on.
+/// Returns the log lines about changed policies, from the name of the command on.
 fn audit(server: &Server) -> Vec<String> {
     let log = server.log();
     let lines = log.lines().filter_map(|line| line.split_once("<rl> RL.POLICY "));
@@ -42,7 +42,7 @@ fn audit(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_policy_is_listed_in_the_form_of_the_file_until_it_is_deleted() {
+fn policy_is_listed_in_the_format_of_the_file_until_it_is_deleted() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search gcra 006 10 60");
@@ -65,13 +65,13 @@ fn a_policy_is_listed_in_the_form_of_the_file_until_it_is_deleted() {
     assert_eq!(client.integer("RL.POLICY DEL Search nobody search Search"), 2);
     assert_eq!(list(&mut client, "*"), [all[1], all[3]]);
     assert_eq!(client.integer("RL.POLICY DEL nobody"), 0);
-    // The table is not part of the data.
+    // The policy table is not part of the data, so FLUSHALL does not clear it.
     client.ok("FLUSHALL");
     assert_eq!(list(&mut client, "*"), [all[1], all[3]]);
 }
 
 #[test]
-fn errors_name_what_is_expected_and_change_nothing() {
+fn errors_name_the_expected_argument_and_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET a GCRA 6 10 60");
@@ -153,7 +153,7 @@ fn errors_name_what_is_expected_and_change_nothing() {
         client.error(&format!("RL.POLICY LIST {}", "a".repeat(257))),
         "ERR invalid pattern: expected at most 256 bytes"
     );
-    // Arguments may be any bytes.
+    // Arguments may have any bytes.
     for bytes in [&b"\0"[..], b"a\0", b"a\r\nb", b"\xff", b""] {
         let reply = client.call(&[b"RL.POLICY".as_slice(), b"GET", bytes]);
         assert_eq!(raw_error(&reply).as_deref(), Some(expected_name));
@@ -166,7 +166,7 @@ fn errors_name_what_is_expected_and_change_nothing() {
 }
 
 #[test]
-fn an_override_ends_on_the_clock_and_the_base_comes_back() {
+fn override_expires_by_the_clock_and_the_base_applies_again() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -183,12 +183,12 @@ fn an_override_ends_on_the_clock_and_the_base_comes_back() {
     client.advance_ms(1);
     assert_eq!(get(&mut client, "search").as_deref(), Some("search GCRA 2 1 1m"));
     assert_eq!(digest(&mut client), base);
-    // An override without a base ends in no policy.
+    // When an override without a base expires, no policy is left.
     client.ok("RL.POLICY SET attack@ip:7 EX 5s BLOCK FIXED 1 1");
     assert_eq!(digest(&mut client).0, "2");
     client.advance_ms(5_000);
     assert_eq!((get(&mut client, "attack@ip:7"), digest(&mut client)), (None, base));
-    // The answer of GET is valid for SET.
+    // SET accepts the answer of GET.
     client.ok("RL.POLICY SET search EX 90m SHADOW GCRA 1 1 60");
     let line = get(&mut client, "search").expect("it is there");
     client.ok(&format!("RL.POLICY SET {line}"));
@@ -196,7 +196,7 @@ fn an_override_ends_on_the_clock_and_the_base_comes_back() {
 }
 
 #[test]
-fn the_digest_is_equal_when_the_same_policies_apply() {
+fn digests_are_equal_when_the_same_policies_apply() {
     let (one, other) = (Server::start(), Server::start());
     let (mut one, mut other) = (one.client(), other.client());
     assert_eq!(digest(&mut one), ("0".to_owned(), "0000000000000000".to_owned()));
@@ -225,7 +225,7 @@ fn every_change_is_logged_with_its_user() {
     let mut alice = server.client();
     alice.ok("AUTH alice any");
     alice.ok("RL.POLICY SET a EX 60 OFF GCRA 6 10 60");
-    // Control characters in a user's name neither end the log line nor forge another.
+    // Control characters in a user name neither end the log line nor forge another.
     assert_eq!(
         client.call(&["ACL", "SETUSER", "e\u{1}vil\u{1b}[", "on", "nopass", "+@all"]),
         Value::Okay
@@ -235,7 +235,7 @@ fn every_change_is_logged_with_its_user() {
     evil.ok("MULTI");
     evil.ok_queued(&["RL.POLICY", "DEL", "nobody", "a"]);
     evil.run("EXEC");
-    // No change, no line.
+    // A command that changes nothing logs nothing.
     client.integer("RL.POLICY DEL a");
     client.error("RL.POLICY SET a GCRA");
     list(&mut client, "");
@@ -264,7 +264,7 @@ fn policies_are_not_replicated_and_a_replica_has_its_own() {
         (list(&mut one, ""), list(&mut other, "")),
         (vec!["a GCRA 6 10 1m".to_owned()], vec!["b GCRA 6 10 1m".to_owned()],)
     );
-    // Also a replica that has lost its primary and answers no reads.
+    // Policies can also be set on a replica that has lost its primary and answers no reads.
     other.ok("CONFIG SET replica-serve-stale-data no");
     drop(one);
     drop(primary);
@@ -274,7 +274,7 @@ fn policies_are_not_replicated_and_a_replica_has_its_own() {
 }
 
 #[test]
-fn rl_policy_runs_in_a_transaction_and_not_in_a_script() {
+fn policy_command_runs_in_a_transaction_and_not_in_a_script() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("MULTI");
@@ -295,7 +295,7 @@ fn rl_policy_runs_in_a_transaction_and_not_in_a_script() {
 }
 
 #[test]
-fn rl_policy_needs_permission_by_command_or_category() {
+fn policy_command_needs_permission_by_command_or_category() {
     let server = Server::start();
     let mut client = server.client();
     let calls = ["SET a GCRA 6 10 60", "DEL a", "GET a", "LIST", "LOAD", "SAVE", "HELP"];
@@ -311,7 +311,7 @@ fn rl_policy_needs_permission_by_command_or_category() {
         let reads = call.starts_with("GET") || call.starts_with("LIST");
         assert_eq!(may(&mut client, "reader", &line), reads, "{line}");
         assert!(may(&mut client, "operator", &line), "{line}");
-        // Redis 7.0 puts no module's command into any category.
+        // Redis 7.0 puts no command of a module into a category.
         assert_eq!(may(&mut client, "safe", &line), !has_category, "{line}");
     }
     if has_category {
@@ -322,7 +322,7 @@ fn rl_policy_needs_permission_by_command_or_category() {
 }
 
 #[test]
-fn help_tells_every_subcommand() {
+fn help_lists_every_subcommand() {
     let server = Server::start();
     let mut client = server.client();
     let Value::Array(lines) = client.run("RL.POLICY HELP") else { panic!("no lines") };
@@ -341,7 +341,7 @@ fn help_tells_every_subcommand() {
 }
 
 #[test]
-fn three_nodes_with_one_file_have_one_digest_and_one_call_reaches_them_all() {
+fn cluster_nodes_with_one_policy_file_have_one_digest_and_one_call_sets_a_policy_on_all() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("policies");
     std::fs::write(&file, "a GCRA 6 10 60\na@x SHADOW GCRA 60 100 60\n").expect("written");
@@ -367,12 +367,12 @@ fn three_nodes_with_one_file_have_one_digest_and_one_call_reaches_them_all() {
             (said.lines().filter(|line| line.ends_with(": OK")).count() == 3).then_some(())
         });
     };
-    // The emergency: on all of them at once.
+    // An emergency: one call sets an override on all nodes.
     call_all(&["RL.POLICY", "SET", "a", "EX", "1h", "OFF", "GCRA", "6", "10", "60"]);
     let overridden = digests(&cluster);
     assert!(overridden.iter().all(|digest| *digest == overridden[0]), "{overridden:?}");
     assert_ne!(overridden[0], of_file[0]);
-    // The deployment: the file first, then every node reads it.
+    // A deployment: the file is changed first, then every node reads it.
     std::fs::write(&file, "a GCRA 7 10 60\n").expect("written");
     call_all(&["RL.POLICY", "LOAD"]);
     let deployed = digests(&cluster);
@@ -382,7 +382,7 @@ fn three_nodes_with_one_file_have_one_digest_and_one_call_reaches_them_all() {
     );
 }
 
-/// Returns the name of the command-line client that is installed.
+/// Returns the name of the command-line client installed on this machine.
 fn cli() -> &'static str {
     let runs = |name: &&str| Command::new(name).arg("--version").output().is_ok();
     ["redis-cli", "valkey-cli"].into_iter().find(runs).expect("redis-cli or valkey-cli")

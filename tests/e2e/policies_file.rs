@@ -1,5 +1,5 @@
-//! The file of policies: read at the start and by LOAD, as a whole or not at all, and written by
-//! SAVE so that a whole file exists at any time.
+//! The policy file. The server reads it at the start and by LOAD, completely or not at all. SAVE
+//! replaces it so that a complete file exists at any time.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -43,7 +43,7 @@ impl Folder {
         line(&self.file())
     }
 
-    /// Returns the names of the files in it.
+    /// Returns the names of the files in the folder.
     fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.0.path()).expect("a folder");
         let name = |entry: fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
@@ -61,13 +61,13 @@ fn make_fifo(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo").success());
 }
 
-/// Returns the error of LOAD.
+/// Calls LOAD, which must fail, and returns its error.
 fn load_error(client: &mut Client) -> String {
     client.error("RL.POLICY LOAD")
 }
 
 #[test]
-fn a_server_starts_with_the_policies_of_its_file_and_saved_ones_come_back() {
+fn server_starts_with_the_policies_of_its_file_and_with_saved_ones_after_a_restart() {
     let folder = Folder::with(TEXT);
     let mut server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
@@ -78,7 +78,7 @@ fn a_server_starts_with_the_policies_of_its_file_and_saved_ones_come_back() {
     assert_eq!(client.integer("RL.POLICY DEL search@plan:gold"), 1);
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.read(), "login ENFORCE 10 BACKOFF 3 1s 8s 1h\nsearch GCRA 6 10 1m\n");
-    // SAVE ends no override; a restart does.
+    // SAVE does not end an override; a restart does.
     assert!(get(&mut client, "search").expect("there").contains(" OFF "));
     drop(client);
     server.start_again();
@@ -86,7 +86,7 @@ fn a_server_starts_with_the_policies_of_its_file_and_saved_ones_come_back() {
     assert_eq!(get(&mut client, "search").as_deref(), Some("search GCRA 6 10 1m"));
     assert_eq!(get(&mut client, "attack"), None);
     assert_eq!(list(&mut client, "").join("\n") + "\n", folder.read());
-    // An empty table is an empty file.
+    // Saving an empty table writes an empty file.
     client.integer("RL.POLICY DEL login search");
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.read(), "");
@@ -102,7 +102,7 @@ fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // At the start, and a second time, there is no policy to lose.
+    // At the start, and after the policy is deleted, there is no policy to lose.
     client.ok("RL.POLICY LOAD");
     let policies =
         [("RL.POLICY SET a GCRA 6 10 60", "a"), ("RL.POLICY SET a EX 1h OFF GCRA 6 10 60", "a")];
@@ -117,7 +117,7 @@ fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
         assert_eq!(client.integer(&format!("RL.POLICY DEL {name}")), 1);
         client.ok("RL.POLICY LOAD");
     }
-    // An expired override does not count as a policy to lose either.
+    // An expired override does not count as a policy to lose.
     client.ok("RL.POLICY SET a EX 1s OFF GCRA 6 10 60");
     client.advance_ms(1_000);
     client.ok("RL.POLICY LOAD");
@@ -125,7 +125,7 @@ fn load_refuses_a_file_without_policies_while_the_table_holds_some() {
 }
 
 #[test]
-fn load_logs_the_first_hundred_changes_and_the_counts_of_more() {
+fn load_logs_the_first_hundred_changes_and_then_their_counts() {
     let lines = |numbers: std::ops::Range<usize>, rule: &str| -> String {
         numbers.map(|number| format!("p{number:03} {rule}\n")).collect()
     };
@@ -137,13 +137,13 @@ fn load_logs_the_first_hundred_changes_and_the_counts_of_more() {
         let said = log.lines().filter_map(|line| line.split_once("RL.POLICY LOAD by default: "));
         said.map(|(_, said)| said.to_owned()).collect()
     };
-    // 20 go, 20 change, 20 stay, 60 come.
+    // 20 policies are removed, 20 change, 20 remain, and 60 are added.
     let half = lines(20..40, "OFF GCRA 6 10 60") + &lines(40..120, "GCRA 6 10 60");
     folder.write(half.as_bytes());
     client.ok("RL.POLICY LOAD");
     assert_eq!(said().len(), 100);
     assert_eq!(said()[99], "p119: none -> GCRA 6 10 1m");
-    // 20 go, 21 change, 60 come.
+    // 20 policies are removed, 21 change, and 60 are added.
     let half = lines(40..61, "SHADOW GCRA 6 10 60") + &lines(61..180, "GCRA 6 10 60");
     folder.write(half.as_bytes());
     client.ok("RL.POLICY LOAD");
@@ -176,7 +176,7 @@ fn load_ends_overrides_and_logs_the_changes() {
 }
 
 #[test]
-fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
+fn load_takes_a_file_completely_or_not_at_all_and_names_the_line_in_error() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
@@ -235,7 +235,7 @@ fn load_takes_all_of_a_file_or_nothing_and_names_the_line() {
 }
 
 #[test]
-fn a_path_that_is_no_regular_file_is_refused_without_waiting() {
+fn path_to_anything_but_a_regular_file_is_refused_without_waiting() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
@@ -263,7 +263,7 @@ fn a_path_that_is_no_regular_file_is_refused_without_waiting() {
     fs::remove_file(&path).expect("removed");
     File::create(&path).and_then(|file| file.set_len(100_000_000)).expect("a large file");
     refused("too long: expected at most 4194304 bytes");
-    // The longest line, and the largest file, of comments and one policy.
+    // The longest line in the largest file: comments and one policy.
     let line = format!("#{}\n", "x".repeat(1_022));
     let last = format!("{:<1023}\n", "a GCRA 6 10 60");
     folder.write((line.repeat(4_095) + &last).as_bytes());
@@ -272,7 +272,7 @@ fn a_path_that_is_no_regular_file_is_refused_without_waiting() {
 }
 
 #[test]
-fn the_module_does_not_load_on_a_file_that_it_cannot_read() {
+fn load_of_the_module_is_refused_if_it_cannot_read_the_policy_file() {
     let folder = Folder::with("a GCRA 6 10 60\n\nb GCRA 6 10 0\n");
     let refused = |path: &Path, expected: &str| {
         let log = Server::setup().line(&line(path)).try_start().err().expect("refused");
@@ -292,7 +292,7 @@ fn the_module_does_not_load_on_a_file_that_it_cannot_read() {
 }
 
 #[test]
-fn a_refused_load_leaves_nothing_to_the_next_one() {
+fn refused_load_does_not_affect_the_next_one() {
     let folder = Folder::with("a GCRA 6 10 60\nb");
     let server = Server::setup().without_module().start();
     let mut client = server.client();
@@ -306,7 +306,7 @@ fn a_refused_load_leaves_nothing_to_the_next_one() {
 }
 
 #[test]
-fn save_keeps_owner_mode_and_links() {
+fn save_preserves_owner_mode_and_links() {
     let folder = Folder::with(TEXT);
     let path = folder.0.path().join("link");
     symlink("policies", &path).expect("a link");
@@ -326,7 +326,7 @@ fn save_keeps_owner_mode_and_links() {
     assert_eq!(fs::read_link(&path).expect("a link"), Path::new("policies"));
     assert_eq!(folder.read(), LINES.join("\n") + "\n");
     assert_eq!(folder.names(), ["link", "policies"]);
-    // A file left behind by a killed server is no obstacle.
+    // A temporary file that a killed server left does not prevent a save.
     fs::write(folder.0.path().join("policies.rl-save"), "half of").expect("written");
     client.ok("RL.POLICY SAVE");
     assert_eq!(folder.names(), ["link", "policies"]);
@@ -337,7 +337,7 @@ fn save_keeps_owner_mode_and_links() {
 }
 
 #[test]
-fn a_save_that_fails_leaves_the_file_as_it_was() {
+fn failed_save_leaves_the_file_unchanged() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().line(&folder.line()).start();
     let mut client = server.client();
@@ -360,11 +360,11 @@ fn a_save_that_fails_leaves_the_file_as_it_was() {
 }
 
 #[test]
-fn two_servers_with_one_file_save_one_after_the_other() {
+fn servers_that_share_a_file_save_one_at_a_time() {
     let folder = Folder::with(TEXT);
     let servers = [0, 1].map(|_| Server::setup().line(&folder.line()).start());
     let new = folder.0.path().join("policies.rl-save");
-    // Another server is saving: its file is left alone.
+    // While another server saves, its temporary file is not touched.
     let other = fs::File::create(&new).expect("created");
     other.lock().expect("locked");
     fs::write(&new, "half of").expect("written");
@@ -374,8 +374,8 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     drop(other);
     servers[0].client().ok("RL.POLICY SAVE");
     assert_eq!(folder.names(), ["policies"]);
-    // Both save at once, again and again, with different contents: the file is always one of them,
-    // and whole.
+    // Both servers save different tables repeatedly at the same time: the file is always exactly
+    // one of these tables.
     let texts = ["", "SHADOW "].map(|mode| -> String {
         (0..2_000).map(|number| format!("p{number:04} {mode}GCRA 6 10 1m\n")).collect()
     });
@@ -400,7 +400,8 @@ fn two_servers_with_one_file_save_one_after_the_other() {
     assert_eq!((folder.read(), folder.names()), (texts[1].clone(), vec!["policies".to_owned()]));
 }
 
-/// Limits the size of the server's files to `bytes`: the system kills it in the middle of a write.
+/// Limits the size of the server's files to `bytes`, so that the system kills it in the middle of a
+/// write.
 fn limit_files(client: &mut Client, bytes: usize, why: &str) {
     let pid = client.info("server")["process_id"].clone();
     let limit = format!("--fsize={bytes}:{bytes}");
@@ -409,11 +410,11 @@ fn limit_files(client: &mut Client, bytes: usize, why: &str) {
 }
 
 #[test]
-fn a_server_that_is_killed_at_any_byte_of_a_save_leaves_a_whole_file() {
+fn server_killed_at_any_byte_of_a_save_leaves_a_complete_file() {
     let folder = Folder::with(TEXT);
     let mut server = Server::setup().line(&folder.line()).start();
     let new = "a GCRA 6 10 1m\n".len() + TEXT.len();
-    // At no byte, in the middle of a name and of a line, and at the last byte.
+    // At the first byte, in the middle of a name and of a line, and at the last byte.
     for bytes in [0, 1, 15, 16, 40, new - 14, new - 13] {
         let mut client = server.client();
         client.ok("RL.POLICY SET a GCRA 6 10 60");
@@ -422,7 +423,7 @@ fn a_server_that_is_killed_at_any_byte_of_a_save_leaves_a_whole_file() {
         assert!(client.try_call(&["RL.POLICY", "SAVE"]).is_err(), "killed at {bytes}");
         assert!(!server.wait_for_end().success());
         assert_eq!(folder.read(), TEXT, "killed at {bytes}");
-        // The next server starts on it, whatever other files exist.
+        // The restarted server reads the old file, even though a temporary file remains.
         server.start_again();
         assert_eq!(list(&mut server.client(), ""), LINES);
     }
@@ -431,7 +432,7 @@ fn a_server_that_is_killed_at_any_byte_of_a_save_leaves_a_whole_file() {
 }
 
 #[test]
-fn a_server_that_is_killed_at_any_time_leaves_the_old_file_or_the_new_one() {
+fn server_killed_at_any_time_leaves_the_old_file_or_the_new_one() {
     let text = |mode: &str| -> String {
         (0..2_000).map(|number| format!("p{number:04} {mode}GCRA 6 10 1m\n")).collect()
     };
@@ -464,7 +465,7 @@ fn a_server_that_is_killed_at_any_time_leaves_the_old_file_or_the_new_one() {
 }
 
 #[test]
-fn a_relative_path_stays_where_the_server_was_started() {
+fn relative_path_still_means_the_same_file_after_the_server_changes_its_directory() {
     let mut server = Server::start();
     fs::write(server.file("policies"), TEXT).expect("written");
     server.start_again_as(|setup| {
@@ -477,7 +478,7 @@ fn a_relative_path_stays_where_the_server_was_started() {
     client.ok("RL.POLICY SAVE");
     assert_eq!(list(&mut client, ""), LINES);
     assert!(fs::read_dir(elsewhere.path()).expect("a folder").next().is_none());
-    // The path cannot be changed, and is shown as it was given.
+    // CONFIG SET cannot change the path, and CONFIG GET shows it as it was configured.
     let said = client.run("CONFIG GET rl.policy-file");
     assert!(format!("{said:?}").contains("\"policies\""), "{said:?}");
     assert!(raw_error(&client.run("CONFIG SET rl.policy-file other")).is_some());
@@ -507,7 +508,7 @@ fn ten_thousand_policies_are_saved_and_loaded() {
 }
 
 #[test]
-fn a_panic_at_any_point_leaves_the_table_and_a_whole_file() {
+fn panic_at_any_point_leaves_the_table_unchanged_and_a_complete_file() {
     let folder = Folder::with(TEXT);
     let server = Server::setup().module(module::path_with_faults()).line(&folder.line()).start();
     let mut client = server.client();

@@ -1,4 +1,4 @@
-//! `RL.POLICY STATS`: the exact counts of the calls of each policy.
+//! `RL.POLICY STATS`: exact counts of each policy's calls.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -13,7 +13,7 @@ fn names(client: &mut Client) -> Vec<String> {
     listed(client, "RL.POLICY STATS").into_iter().map(|(name, _)| name).collect()
 }
 
-/// Returns the statistics of one policy; `None` if it is unknown.
+/// Returns the statistics of one policy; `None` if STATS does not list it.
 fn stats(client: &mut Client, name: &str) -> Option<Stats> {
     let mut listed = listed(client, &format!("RL.POLICY STATS {name}"));
     assert!(listed.len() <= 1, "{listed:?}");
@@ -23,7 +23,7 @@ fn stats(client: &mut Client, name: &str) -> Option<Stats> {
     })
 }
 
-/// Returns the seven integers of a call that names a policy.
+/// Returns the seven integers of a reply to a call with a policy.
 fn seven(value: &Value) -> Option<[i64; 7]> {
     let Value::Array(fields) = value else { return None };
     let numbers = fields.iter().map(|field| match field {
@@ -39,12 +39,12 @@ fn uses(client: &mut Client, line: &str) -> [i64; 7] {
 }
 
 #[test]
-fn every_field_counts_what_it_is_named_after() {
+fn every_field_counts_the_calls_that_its_name_says() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     client.ok("RL.POLICY SET search FIXED 10 1h");
-    // A call, and the change it makes to the statistics.
+    // A call, and the change that it makes to the expected statistics.
     type Row = (&'static str, fn(&mut Stats));
     let table: [Row; 10] = [
         ("RL.USE a search", |s| (s.allowed, s.created, s.units) = (1, 1, 1)),
@@ -74,7 +74,7 @@ fn every_field_counts_what_it_is_named_after() {
 }
 
 #[test]
-fn peeks_and_refunds_count_nothing() {
+fn peeks_and_refunds_are_not_counted() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -94,7 +94,7 @@ fn peeks_and_refunds_count_nothing() {
         assert!(raw_error(&client.run(call)).is_none(), "{call}");
         assert_eq!(listed(&mut client, "RL.POLICY STATS"), before, "{call}");
     }
-    // An error of a read-only call counts nothing either, not even an unknown policy.
+    // An error of a read-only call is not counted either, even if the policy is unknown.
     client.error("RL.PEEK a USE unknown");
     client.error("RL.PEEK a USE search COST many");
     client.ok("SET foreign x");
@@ -116,7 +116,7 @@ fn statistics_are_a_map_of_maps_sorted_by_name() {
         client.ok(&format!("RL.POLICY SET {name} GCRA 5 5 1h"));
     }
     client.run("RL.USE k new FOR plan:gold DEFAULT GCRA 5 5 1h");
-    // Policies of the table that were never called are listed too; `(other)` only once it has
+    // Policies of the table that were never called are listed too; `(other)` only when it has
     // counts.
     let expected = ["Search", "login", "new", "search", "search-more", "search@plan:gold"];
     assert_eq!(names(&mut client), expected);
@@ -139,7 +139,7 @@ fn statistics_are_a_map_of_maps_sorted_by_name() {
 }
 
 #[test]
-fn variants_count_apart_and_a_default_under_the_policy_alone() {
+fn variants_are_counted_separately_and_a_default_under_its_policy() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
@@ -162,7 +162,7 @@ fn variants_count_apart_and_a_default_under_the_policy_alone() {
 }
 
 #[test]
-fn a_shadow_counts_what_it_takes_and_what_it_would_have_denied() {
+fn policy_in_shadow_mode_counts_the_units_it_takes_and_the_calls_it_would_have_denied() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -185,7 +185,7 @@ fn a_shadow_counts_what_it_takes_and_what_it_would_have_denied() {
 }
 
 #[test]
-fn an_off_policy_allows_without_a_unit_and_a_blocked_one_denies() {
+fn policy_that_is_off_allows_without_taking_units_and_blocked_policy_denies() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -206,13 +206,13 @@ fn an_off_policy_allows_without_a_unit_and_a_blocked_one_denies() {
 }
 
 #[test]
-fn errors_count_under_the_policy_if_it_is_known_and_else_under_other() {
+fn errors_count_under_a_known_policy_and_otherwise_under_other() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
     client.ok("RL.POLICY SET login BACKOFF 3 1s 1m 1h");
     client.integer("RPUSH list a");
-    // The call, the start of its reply, and the name it is counted under.
+    // The call, how its reply begins, and the name under which it is counted.
     let table = [
         ("RL.USE list search", "WRONGTYPE", Some("search")),
         ("RL.USE a login COST 1", "ERR", Some("login")),
@@ -220,7 +220,7 @@ fn errors_count_under_the_policy_if_it_is_known_and_else_under_other() {
         ("RL.USE list new DEFAULT GCRA 5 5 1h", "WRONGTYPE", Some("new")),
         ("RL.USE a nothing", "NOPOLICY", Some("(other)")),
         ("RL.USE a nothing FOR plan:gold", "NOPOLICY", Some("(other)")),
-        // A call that is itself wrong looks up no policy.
+        // A call with invalid arguments looks up no policy.
         ("RL.USE a search COST many", "ERR", None),
         ("RL.USE a search DEFAULT GCRA", "ERR", None),
         ("RL.USE a no@name", "ERR", None),
@@ -239,7 +239,7 @@ fn errors_count_under_the_policy_if_it_is_known_and_else_under_other() {
         assert_eq!(*stats, Stats { errors, ..Stats::default() }, "{name}");
     }
     assert_eq!(all.len(), expected.len());
-    // One rule of several is in error: it counts under its policy alone.
+    // If one rule of several has an error, only its policy counts it.
     let error = client.call(&["RL.ALL", "a", "USE search", "list", "USE new DEFAULT GCRA 5 5 1h"]);
     assert!(raw_error(&error).is_some_and(|error| error.starts_with("WRONGTYPE")), "{error:?}");
     assert_eq!(stats(&mut client, "search"), Some(Stats { errors: 1, ..Stats::default() }));
@@ -251,7 +251,7 @@ fn errors_count_under_the_policy_if_it_is_known_and_else_under_other() {
 }
 
 #[test]
-fn a_denied_call_with_several_rules_counts_only_under_those_that_deny() {
+fn denied_call_with_several_rules_counts_only_under_the_rules_that_deny() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -275,10 +275,10 @@ fn a_denied_call_with_several_rules_counts_only_under_those_that_deny() {
     client.call(&call);
     let expected = all(wide, denied, shadow_denied, off);
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), expected);
-    // A plain rule denies: the policies that would have allowed count nothing.
+    // A rule without a policy denies: the policies that would have allowed count nothing.
     client.call(&["RL.ALL", "w", "USE wide", "p", "FIXED 1 1h COST 2", "o", "USE off"]);
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), expected);
-    // A policy in shadow mode that would deny does not keep the others from taking.
+    // A policy in shadow mode that would deny does not stop the other policies from taking units.
     client.call(&["RL.ALL", "w", "USE wide", "s", "USE shadow"]);
     let wide = Stats { allowed: 2, units: 3, ..wide };
     let shadow = Stats { shadow_denied: 2, ..shadow_denied };
@@ -290,7 +290,7 @@ fn near_limit_follows_the_setting_at_the_time_of_the_call() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search FIXED 10 1h");
-    // Per cent, cost, near-limit count so far; the remaining units are 5, 4, 2, 0.
+    // Percentage, cost, and near-limit count after the call; the remaining units are 5, 4, 2 and 0.
     for (percent, cost, near) in [(50, 5, 0), (41, 1, 1), (20, 2, 1), (0, 2, 1)] {
         client.ok(&format!("CONFIG SET rl.near-limit-percent {percent}"));
         assert_eq!(uses(&mut client, &format!("RL.USE a search COST {cost}"))[0], 1);
@@ -300,7 +300,7 @@ fn near_limit_follows_the_setting_at_the_time_of_the_call() {
 }
 
 #[test]
-fn reset_zeroes_all_and_forgets_what_is_known_from_a_default() {
+fn reset_zeroes_all_counts_and_forgets_policies_known_only_from_a_default() {
     let server = Server::start();
     let mut client = server.client();
     client.ok("RL.POLICY SET search FIXED 1 1h");
@@ -309,14 +309,14 @@ fn reset_zeroes_all_and_forgets_what_is_known_from_a_default() {
     }
     client.error("RL.USE a nothing");
     assert_eq!(names(&mut client), ["(other)", "new", "search"]);
-    // The server's own counters are separate.
+    // CONFIG RESETSTAT does not reset the statistics of policies.
     client.ok("CONFIG RESETSTAT");
     assert_eq!(names(&mut client), ["(other)", "new", "search"]);
     client.ok("RL.POLICY RESETSTAT");
     let expected = [("search".to_owned(), Stats::default())];
     assert_eq!(listed(&mut client, "RL.POLICY STATS"), expected);
     assert_eq!(client.info_number("rl", "rl_errors"), 1, "INFO has its own");
-    // It continues to count.
+    // Calls after the reset are counted.
     client.run("RL.USE c new DEFAULT FIXED 5 1h");
     client.run("RL.USE c search COST 0");
     let expected = Stats { allowed: 1, created: 1, units: 1, ..Stats::default() };
@@ -324,7 +324,7 @@ fn reset_zeroes_all_and_forgets_what_is_known_from_a_default() {
 }
 
 #[test]
-fn statistics_go_with_their_policy_and_with_the_server() {
+fn statistics_end_with_their_policy_and_with_the_server() {
     let mut server = Server::start();
     let mut client = server.client();
     let calls = |client: &mut Client| {
@@ -334,14 +334,14 @@ fn statistics_go_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET search GCRA 9 9 1h");
     client.ok("RL.POLICY SET search@plan:gold GCRA 99 99 1h");
     calls(&mut client);
-    // Another setting, or an override, keeps the statistics.
+    // Another setting or an override does not reset the statistics.
     client.ok("RL.POLICY SET search SHADOW GCRA 5 5 1h");
     client.ok("RL.POLICY SET search EX 1m OFF GCRA 5 5 1h");
     calls(&mut client);
     let allowed = |client: &mut Client, name: &str| stats(client, name).map(|all| all.allowed);
     assert_eq!(allowed(&mut client, "search"), Some(2));
     assert_eq!(allowed(&mut client, "search@plan:gold"), Some(2));
-    // The statistics of a deleted policy are gone, those of its variant are not.
+    // Deleting a policy deletes its statistics, but not those of its variant.
     assert_eq!(client.integer("RL.POLICY DEL search"), 1);
     assert_eq!(allowed(&mut client, "search"), None);
     assert_eq!(allowed(&mut client, "search@plan:gold"), Some(2));
@@ -349,23 +349,23 @@ fn statistics_go_with_their_policy_and_with_the_server() {
     client.ok("RL.POLICY SET search GCRA 5 5 1h");
     assert_eq!(stats(&mut client, "search"), Some(Stats::default()));
     assert_eq!(stats(&mut client, "other"), Some(Stats::default()));
-    // Known from a DEFAULT, then set, then deleted.
+    // A policy known from a DEFAULT, then set, then deleted.
     client.run("RL.USE a new DEFAULT GCRA 5 5 1h");
     client.ok("RL.POLICY SET new GCRA 5 5 1h");
     client.run("RL.USE a new");
     assert_eq!(allowed(&mut client, "new"), Some(2));
-    // Code still names it, so it is again as it was before it was set.
+    // A call still names the policy with a DEFAULT, so its counts are kept.
     assert_eq!(client.integer("RL.POLICY DEL new"), 1);
     client.run("RL.USE a new DEFAULT GCRA 5 5 1h");
     assert_eq!(allowed(&mut client, "new"), Some(3));
-    // A restart clears everything.
+    // A restart clears all statistics.
     client.ok("SAVE");
     server.start_again();
     assert_eq!(server.client().run("RL.POLICY STATS"), Value::Array(vec![]));
 }
 
 #[test]
-fn an_override_without_a_base_goes_with_its_statistics_at_the_next_change() {
+fn statistics_of_an_expired_override_without_a_base_end_at_the_next_change() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -374,7 +374,7 @@ fn an_override_without_a_base_goes_with_its_statistics_at_the_next_change() {
     client.advance_ms(60_000);
     assert!(client.error("RL.USE a attack").starts_with("NOPOLICY"));
     assert_eq!(stats(&mut client, "attack").map(|all| all.denied), Some(1));
-    // A name also known from a DEFAULT keeps its counters.
+    // A policy that is also known from a DEFAULT keeps its counts.
     client.run("RL.USE a known DEFAULT GCRA 5 5 1h");
     client.ok("RL.POLICY SET known EX 1m OFF GCRA 5 5 1h");
     client.run("RL.USE a known DEFAULT GCRA 5 5 1h");
@@ -385,7 +385,7 @@ fn an_override_without_a_base_goes_with_its_statistics_at_the_next_change() {
 }
 
 #[test]
-fn a_load_keeps_the_statistics_of_policies_that_stay_and_drops_the_others() {
+fn load_keeps_the_statistics_of_policies_that_remain_and_drops_the_others() {
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("policies");
     let write = |lines: &str| std::fs::write(&file, lines).expect("a file");
@@ -398,7 +398,7 @@ fn a_load_keeps_the_statistics_of_policies_that_stay_and_drops_the_others() {
     }
     client.run("RL.USE k default DEFAULT GCRA 5 5 1h");
     client.run("RL.USE k comes DEFAULT GCRA 5 5 1h");
-    // A bad file changes none of them.
+    // A file with an error changes no statistics.
     let before = listed(&mut client, "RL.POLICY STATS");
     write("comes GCRA 5 5 1h\nstays GCRA 0 0 0\n");
     client.error("RL.POLICY LOAD");
@@ -414,7 +414,7 @@ fn a_load_keeps_the_statistics_of_policies_that_stay_and_drops_the_others() {
 }
 
 #[test]
-fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
+fn many_invented_names_use_bounded_memory_and_every_call_is_counted() {
     const CALLS: u64 = 100_000;
     let server = Server::start();
     let mut client = server.client();
@@ -423,7 +423,7 @@ fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
         let name = format!("invented:{number}:{}", "x".repeat(40));
         ["RL.USE", "k", &name, "DEFAULT", "FIXED", "1000000", "366d"].map(str::to_owned).to_vec()
     };
-    // Enough to use up the room, then the rest.
+    // The first calls use up the 1,024 names; the rest follow.
     client.pipeline(&(0..2_000).map(call).collect::<Vec<_>>());
     let used = |client: &mut Client| client.info_number("memory", "used_memory_dataset");
     let before = used(&mut client);
@@ -438,7 +438,7 @@ fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
     assert_eq!(all.iter().map(|(_, stats)| stats.allowed).sum::<u64>(), CALLS + 1);
     assert_eq!(all.iter().map(|(_, stats)| stats.units).sum::<u64>(), CALLS + 1);
     assert_eq!(stats(&mut client, "search").map(|all| all.allowed), Some(1));
-    // The table has its own room, and counts policies that are set later.
+    // The table has its own 10,000 names, so a policy that is set later has its own counts.
     let late = format!("invented:{}:{}", CALLS - 1, "x".repeat(40));
     client.ok(&format!("RL.POLICY SET {late} FIXED 5 1h"));
     client.run(&format!("RL.USE k {late}"));
@@ -447,12 +447,12 @@ fn a_flood_of_invented_names_is_bounded_in_memory_and_counted_in_whole() {
     assert_promtool_accepts(&text(&client.run("RL.METRICS")));
 }
 
-/// The outcomes that a client has seen, by the names it expects them to be counted under.
+/// The outcomes that a client received, by the policy under which they should be counted.
 #[derive(Debug, Default)]
 struct Seen(BTreeMap<String, Stats>);
 
 impl Seen {
-    /// Counts a call by its seven integers alone.
+    /// Counts a call from the seven integers of its reply.
     fn count(&mut self, name: &str, reply: [i64; 7], cost: u64, partial: bool, is_off: bool) {
         let stats = self.0.entry(name.to_owned()).or_default();
         let [answered, limit, remaining, _, _, decided, _] = reply;
@@ -482,7 +482,7 @@ impl Seen {
     }
 }
 
-/// The policies of the mixed traffic: name, setting, and whether it is off.
+/// The policies of the mixed traffic: name, setting, and whether the setting is OFF.
 const MIXED: [(&str, &str, bool); 9] = [
     ("search", "FIXED 300 1h", false),
     ("search@plan:gold", "FIXED 900 1h", false),
@@ -495,8 +495,8 @@ const MIXED: [(&str, &str, bool); 9] = [
     ("failed", "BACKOFF 20 1s 1m 1h", false),
 ];
 
-/// Makes the calls of one caller of the mixed traffic. Keys begin with the policy, so that each
-/// policy has its own.
+/// Makes the calls of one client of the mixed traffic. Each key begins with the name of its policy,
+/// so policies share no key.
 fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
     let mut random = Random::new(seed);
     let mut seen = Seen::default();
@@ -516,11 +516,13 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
                 client.run(&format!("RL.PEEK {key} USE {usage}{words}"));
             }
             1 => {
-                // A cost of 0 counts nothing; under BACKOFF it is an error, which counts nothing.
+                // A cost of 0 is not counted. Under BACKOFF it is an error, which is not counted
+                // either.
                 client.run(&format!("RL.USE {key} {usage} COST 0"));
             }
             2 if name == "search" => {
-                // This call or an earlier one has stored the first state.
+                // This call, or an earlier one, creates the state, so the charge does not create
+                // it.
                 let line = format!("RL.USE {key} {usage}{words}");
                 seen.count(name, uses(client, &line), cost, false, is_off);
                 client.decide(&format!("RL.CHARGE {key} USE {usage} COST {cost}"));
@@ -554,7 +556,7 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
                 let rows = [(name, cost, is_off, &reply[6]), ("login", 1, false, &reply[7])];
                 for (name, cost, is_off, row) in rows {
                     let row = seven(row).expect("seven integers");
-                    // In a denied call only the rules that deny, or would deny, are counted.
+                    // A denied call is counted only under the rules that deny, or would deny.
                     if is_allowed || row[5] == 0 {
                         seen.count(name, row, cost, false, is_off);
                     }
@@ -570,7 +572,7 @@ fn mixed_calls(client: &mut Client, seed: u64, calls: usize) -> Seen {
 }
 
 #[test]
-fn statistics_are_the_sum_of_what_sixteen_clients_saw_to_the_unit() {
+fn statistics_equal_the_sum_of_what_sixteen_clients_received() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -589,7 +591,7 @@ fn statistics_are_the_sum_of_what_sixteen_clients_saw_to_the_unit() {
     });
     for (name, counted) in listed(&mut client, "RL.POLICY STATS") {
         let mut expected = seen.0.remove(&name).unwrap_or_default();
-        // Each key has stored a first state once, and no key of another policy has this prefix.
+        // Each key was created once, and no key of another policy has this prefix.
         let Value::Array(keys) = client.run(&format!("KEYS {name}:*")) else { panic!("no keys") };
         expected.created = keys.len() as u64;
         if expected.denied > 0 {
@@ -604,7 +606,7 @@ fn statistics_are_the_sum_of_what_sixteen_clients_saw_to_the_unit() {
 }
 
 #[test]
-fn metrics_match_stats_and_omit_policies_without_calls() {
+fn metrics_equal_the_statistics_and_omit_policies_without_calls() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 42);
@@ -645,7 +647,7 @@ fn metrics_match_stats_and_omit_policies_without_calls() {
     assert!(touched == MIXED.len() + 2 && denied >= 4, "{all:?}");
     let of_policies = text.lines().filter(|line| line.starts_with("rl_policy_")).count();
     assert_eq!(of_policies, touched * 7 + denied, "nothing else is told of policies");
-    // No key, and no part of one, is a label.
+    // No key, and no part of a key, appears as a label.
     assert!(!text.contains("new:") && !text.contains("list") && !text.contains(":1"), "{text}");
     assert_promtool_accepts(&text);
     client.ok("RL.POLICY RESETSTAT");
@@ -653,7 +655,7 @@ fn metrics_match_stats_and_omit_policies_without_calls() {
 }
 
 #[test]
-fn metrics_of_10_000_policies_with_the_longest_names_are_bounded_and_quick() {
+fn metrics_of_10_000_policies_with_the_longest_names_are_bounded_and_fast() {
     const POLICIES: usize = 10_000;
     let server = Server::start();
     let mut client = server.client();
