@@ -1,34 +1,34 @@
 //! The promise of `retry_after_ms`: one millisecond earlier the same call is still denied, and at
-//! that time it is allowed. Proven on arbitrary schedules, for every algorithm.
+//! that time it is allowed. Tested on random schedules, for every algorithm.
 
 use crate::support::algorithms::SLIDINGLOG;
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Random, Reply, Server};
 
-/// The number of denials that each set of arguments has to prove.
+/// The number of denials that the test checks for each set of arguments.
 const DENIALS: usize = 12;
 
-/// Returns arguments after the key that hold `limit` in an awkward span of time.
+/// Returns limits with irregular time spans, and the words of each after the key.
 fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
     if algorithm.has_rate {
         vec![
-            // Whole milliseconds per unit.
+            // The time per unit is a whole number of milliseconds.
             (6, "6 10 60"),
-            // A third of a second per unit.
+            // The time per unit is a third of a second.
             (3, "3 3 1"),
-            // A period of 1.5 ms: the time of a unit has sevenths of a microsecond.
+            // A period of 1.5 ms: the time per unit is a fraction of a microsecond.
             (5, "5 7 1.5ms"),
-            // Nearly three units per millisecond: retries of one millisecond.
+            // Nearly three units per millisecond: every retry time is one millisecond.
             (20, "20 2999 1s"),
-            // Slow: one unit in two days.
+            // One unit in two days.
             (2, "2 183 366d"),
-            // A single place.
+            // A capacity of one.
             (1, "1 1 10"),
         ]
     } else {
         vec![
             (15, "15 10"),
             (3, "3 1"),
-            // Not a whole number of milliseconds, and prime to the limit.
+            // Not a whole number of milliseconds, and not divisible by the limit.
             (7, "7 12.347ms"),
             (1, "1 1ms"),
             (100, "100 60"),
@@ -37,7 +37,7 @@ fn arguments(algorithm: Algorithm) -> Vec<(u64, &'static str)> {
     }
 }
 
-/// Makes calls with random costs until one is denied, and returns the call and its reply.
+/// Makes calls with random costs until one is denied. Returns that call and its reply.
 fn drive_to_a_denial(
     client: &mut Client,
     random: &mut Random,
@@ -65,14 +65,14 @@ fn assert_the_promise_holds(client: &mut Client, call: &str, denied: Reply) {
 }
 
 #[test]
-fn a_denied_call_is_allowed_exactly_when_its_reply_says() {
+fn denied_call_is_allowed_exactly_at_its_retry_time() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(2);
     for algorithm in ALGORITHMS {
         for (limit, arguments) in arguments(algorithm) {
             let call = format!("{} k {arguments}", algorithm.command);
-            // Instants between two milliseconds, because states count microseconds.
+            // An instant between two milliseconds, because states count microseconds.
             client.freeze(BASE_US + random.below(3_600_000_000) as i64);
             for _ in 0..DENIALS {
                 let (call, denied) = drive_to_a_denial(&mut client, &mut random, &call, limit);
@@ -86,7 +86,7 @@ fn a_denied_call_is_allowed_exactly_when_its_reply_says() {
 }
 
 #[test]
-fn the_promise_holds_for_aligned_windows() {
+fn retry_time_is_exact_in_aligned_windows() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(3);
@@ -99,7 +99,7 @@ fn the_promise_holds_for_aligned_windows() {
 }
 
 #[test]
-fn the_promise_holds_for_a_log_that_rounds_its_instants() {
+fn retry_time_is_exact_in_a_log_that_rounds_its_instants() {
     let server = Server::setup().line("rl.sliding-log-slots 16").start();
     let mut client = server.client();
     let mut random = Random::new(4);
@@ -116,11 +116,12 @@ fn the_promise_holds_for_a_log_that_rounds_its_instants() {
 }
 
 #[test]
-fn the_promise_holds_after_the_clock_has_stepped_back() {
+fn retry_time_is_exact_after_the_clock_has_stepped_back() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
-        // A tenth of the span, a whole one, several: the last one is repaired.
+        // Steps back of less than the window, of one window, and of several, after which the state
+        // is repaired.
         for back_ms in [1, 1_000, 9_999, 10_000, 10_001, 35_000, 86_400_000] {
             let call = algorithm.call("k", 5, "10");
             client.freeze(BASE_US + 123_457);
@@ -135,7 +136,7 @@ fn the_promise_holds_after_the_clock_has_stepped_back() {
 }
 
 #[test]
-fn a_key_is_full_again_exactly_when_its_reply_says() {
+fn key_is_full_again_exactly_at_its_reset_time() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(5);
@@ -160,7 +161,7 @@ fn a_key_is_full_again_exactly_when_its_reply_says() {
 }
 
 #[test]
-fn no_stretch_of_time_allows_more_than_the_algorithm_promises() {
+fn no_time_span_allows_more_than_the_algorithms_bound() {
     let server = Server::start();
     let mut client = server.client();
     let (limit, window_ms) = (20, 10_000);
@@ -179,17 +180,18 @@ fn no_stretch_of_time_allows_more_than_the_algorithm_promises() {
             now_ms += step_ms;
         }
         let most = busiest(&allowed_at_ms, window_ms);
-        // The log is exact; the others can allow almost two limits: around an edge of the window,
-        // or as a burst plus the units that return within the span.
+        // The log is exact. The others can allow almost twice the limit: around the edge of a
+        // window, or as a burst plus the units that return within the span.
         let bound = if algorithm == SLIDINGLOG { limit } else { 2 * limit - 1 } as usize;
         assert!(most <= bound, "{}: {most} in one window", algorithm.name);
-        // The schedule is busy enough to reach the limit; otherwise the bound would prove nothing.
+        // The schedule makes enough calls to reach the limit; otherwise the bound would prove
+        // nothing.
         assert!(most >= limit as usize, "{}: only {most} in any window", algorithm.name);
         client.integer("DEL k");
     }
 }
 
-/// Returns the most events within any span shorter than the window.
+/// Returns the largest number of events in any span shorter than the window.
 fn busiest(at_ms: &[i64], window_ms: i64) -> usize {
     let starts = at_ms.iter().enumerate();
     let counts = starts.map(|(first, start)| {

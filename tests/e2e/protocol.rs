@@ -1,10 +1,10 @@
-//! RESP2 and RESP3 give the same answers: five integers, the same errors, binary keys.
+//! RESP2 and RESP3 give the same answers: five integers, the same errors, and binary keys.
 
 use redis::Value;
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, integers, raw_error};
 
-/// Makes the calls of a client; every answer must be the same in both protocols.
+/// Makes the same calls as every client of the test, and returns the answers for comparison.
 fn conversation(client: &mut Client) -> Vec<Value> {
     client.freeze(BASE_US + 3_000_000);
     let mut answers = Vec::new();
@@ -15,7 +15,7 @@ fn conversation(client: &mut Client) -> Vec<Value> {
             call.clone(),
             peek.clone(),
             call.clone(),
-            // Denied, impossible, and a status query.
+            // Calls that are denied, can never be allowed, and only ask for the status.
             call.clone(),
             format!("{call} COST 3"),
             format!("{peek} COST 0"),
@@ -40,7 +40,7 @@ fn conversation(client: &mut Client) -> Vec<Value> {
 }
 
 #[test]
-fn both_protocols_give_the_same_answers() {
+fn resp2_and_resp3_give_the_same_answers() {
     let server = Server::start();
     let second = conversation(&mut server.client());
     let third = conversation(&mut server.client3());
@@ -49,7 +49,7 @@ fn both_protocols_give_the_same_answers() {
 }
 
 #[test]
-fn keys_may_hold_any_byte() {
+fn keys_may_have_any_bytes() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -67,7 +67,7 @@ fn keys_may_hold_any_byte() {
             let answer = integers(&client.call(&call(key))).expect("a decision");
             assert_eq!(answer[..3], [1, 2, 1], "{} {} bytes", algorithm.name, key.len());
         }
-        // Each key is separate, under exactly its name.
+        // Each key is stored separately, under exactly its own bytes.
         assert_eq!(client.integer("DBSIZE"), keys.len() as i64);
         for key in keys {
             let answer = integers(&client.call(&call(key))).expect("a decision");
@@ -78,7 +78,7 @@ fn keys_may_hold_any_byte() {
 }
 
 #[test]
-fn commands_work_in_any_database_and_keep_them_apart() {
+fn databases_have_separate_keys() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -93,7 +93,7 @@ fn commands_work_in_any_database_and_keep_them_apart() {
 }
 
 #[test]
-fn a_pipeline_is_answered_in_order() {
+fn pipeline_is_answered_in_order() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

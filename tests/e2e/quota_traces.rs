@@ -1,5 +1,5 @@
-//! The traces of `RL.QUOTA`: none if it denies, otherwise its effect, on this server, on replicas
-//! and on disk; and its answers on keys of other kinds.
+//! The effects of `RL.QUOTA` on this server, on replicas and on disk (none if it denies), and its
+//! answers on keys of other kinds.
 
 use redis::{PushInfo, Value};
 
@@ -11,7 +11,7 @@ use crate::support::{
 const CALL: &str = "RL.QUOTA k 5 month START 15 ZONE Europe/Berlin";
 const RULE: &str = "QUOTA 5 month START 15 ZONE Europe/Berlin";
 
-/// Returns the state of the period that started at `start_us`, as documented.
+/// Returns the documented bytes of a state whose period started at `start_us`.
 fn state(start_us: i64, used: u8) -> Vec<u8> {
     [&[0x93, 0xf6, 0xcf], start_us.to_be_bytes().as_slice(), &[used]].concat()
 }
@@ -20,7 +20,7 @@ fn shown(effect: &[Vec<u8>]) -> Vec<String> {
     effect.iter().map(|word| word.escape_ascii().to_string()).collect()
 }
 
-/// Returns the start of this year by the server's clock, in UTC.
+/// Returns the start of the current year in UTC, by the server's clock.
 fn this_year_us(client: &mut Client) -> i64 {
     let now = jiff::Timestamp::from_microsecond(client.server_time_us()).expect("a time");
     let year = now.to_zoned(jiff::tz::TimeZone::UTC).year();
@@ -28,8 +28,8 @@ fn this_year_us(client: &mut Client) -> i64 {
 }
 
 #[test]
-fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
-    // By the real clock: on a frozen one, every expiry is a little later than the one before.
+fn allowed_quota_call_has_an_absolute_effect_and_a_denied_one_has_none() {
+    // Uses the real clock: on a frozen one, every expiry is a little later than the one before.
     const CALL: &str = "RL.QUOTA k 5 year";
     let server = Server::start();
     let mut client = server.client();
@@ -44,7 +44,7 @@ fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
     };
     assert_eq!(stream.effects(&mut client), [key(1, &["PXAT", &expiry])]);
     assert_eq!(client.bytes("GET k"), state(start_us, 1));
-    // The end of a period is fixed, and so is its expiry.
+    // The end of a period does not change, so the expiry stays.
     assert!(client.allows(&format!("{CALL} COST 3")));
     assert_eq!(stream.effects(&mut client), [key(4, &["KEEPTTL"])]);
     client.decide("RL.CHARGE k QUOTA 5 year COST 3");
@@ -62,7 +62,7 @@ fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
     }
     assert_eq!((client.snapshot("k"), client.changes()), (before, changes));
     assert!(stream.effects(&mut client).is_empty(), "a denial is no effect");
-    // A repair, two years back, is an effect too, though the call is denied.
+    // A repair, after a step back of two years, is an effect too, though the call is denied.
     client.freeze(start_us - 2 * 31_536_000_000_000);
     assert!(!client.allows(CALL));
     let effects = stream.effects(&mut client);
@@ -74,7 +74,7 @@ fn an_allowed_call_is_an_effect_in_absolute_terms_and_a_denied_one_is_none() {
 }
 
 #[test]
-fn a_denial_wakes_no_watcher_no_tracking_client_and_no_listener() {
+fn denied_quota_call_notifies_no_watcher_tracking_client_or_listener() {
     let server = Server::setup().line("notify-keyspace-events KEA").start();
     let (mut client, mut watcher) = (server.client(), server.client());
     let mut listener = server.client3();
@@ -101,11 +101,11 @@ fn a_denial_wakes_no_watcher_no_tracking_client_and_no_listener() {
 }
 
 #[test]
-fn a_key_expires_with_its_period() {
+fn key_expires_at_the_end_of_its_period() {
     let server = Server::start();
     let mut client = server.client();
     const DAY_MS: i64 = 86_400_000;
-    // Repeated if midnight passes in between.
+    // Repeats the call if midnight passes between the call and the reading of the date.
     let (ends_ms, expiry_ms) = loop {
         client.integer("DEL k");
         let today = client.server_time_us() / 1_000 / DAY_MS;
@@ -116,14 +116,14 @@ fn a_key_expires_with_its_period() {
         }
     };
     assert_eq!(expiry_ms, ends_ms);
-    // Also after PERSIST removed the expiry.
+    // A call sets the expiry again after PERSIST.
     assert_eq!(client.integer("PERSIST k"), 1);
     assert!(client.allows("RL.QUOTA k 5 year"));
     assert!(client.integer("PEXPIRETIME k") >= ends_ms);
 }
 
 #[test]
-fn replicas_and_files_hold_what_the_primary_holds_byte_for_byte() {
+fn replicas_and_files_hold_the_primarys_bytes_of_a_quota() {
     let setup = Server::setup().with_tcp().line("appendonly yes").line("appendfsync always");
     let mut primary = setup.start();
     let mut client = primary.client();
@@ -143,7 +143,7 @@ fn replicas_and_files_hold_what_the_primary_holds_byte_for_byte() {
     wait_for_offset(&primary, &replica);
     let mut reader = replica.client();
     assert_eq!(reader.contents(), expected);
-    // A replica answers PEEK and makes no decisions.
+    // A replica answers PEEK, and refuses calls that decide.
     assert_eq!(reader.decide("RL.PEEK e QUOTA 9 month COST 0")[..4], [1, 9, 6, 0]);
     for call in ["RL.QUOTA e 9 month", "RL.CHARGE e QUOTA 9 month", "RL.REFUND e QUOTA 9 month"] {
         assert!(reader.error(call).starts_with("READONLY"), "{call}");
@@ -154,7 +154,7 @@ fn replicas_and_files_hold_what_the_primary_holds_byte_for_byte() {
 }
 
 #[test]
-fn a_full_server_refuses_a_quota_and_refunds_one() {
+fn full_server_refuses_a_quota_call_and_accepts_a_refund() {
     let server = Server::start();
     let mut client = server.client();
     assert!(client.allows(&format!("{CALL} COST 4")));
@@ -166,22 +166,22 @@ fn a_full_server_refuses_a_quota_and_refunds_one() {
 }
 
 #[test]
-fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
+fn quota_commands_accept_only_a_valid_quota_state() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(utc("2026-07-20T12:00"));
     let good = state(utc("2026-07-14T22:00"), 4);
     let mut forged: Vec<Vec<u8>> = vec![
         [good.as_slice(), &[0]].concat(),  // a byte too many
-        good[..11].to_vec(),               // one too few
+        good[..11].to_vec(),               // a byte too few
         state(utc("2026-07-14T22:00"), 0), // nothing used is no state
         state(1 << 53, 4),                 // later than any state
         state(-1, 4),
-        [&[0x93, 0xff], &good[2..]].concat(), // a fixed window's
-        [&[0x93, 0xf5], &good[2..]].concat(), // of an unknown kind
-        [&[0x94, 0xf6], &good[2..], &[1]].concat(), // a number more
-        [&good[..11], &[0xcc, 4]].concat(),   // spelled at length
-        [&good[..11], &[0xcf, 0, 0, 1, 0xd1, 0xa9, 0x4a, 0x20, 1]].concat(), // beyond all debt
+        [&[0x93, 0xff], &good[2..]].concat(), // a fixed window's kind
+        [&[0x93, 0xf5], &good[2..]].concat(), // an unknown kind
+        [&[0x94, 0xf6], &good[2..], &[1]].concat(), // one number too many
+        [&good[..11], &[0xcc, 4]].concat(),   // a longer encoding of the number
+        [&good[..11], &[0xcf, 0, 0, 1, 0xd1, 0xa9, 0x4a, 0x20, 1]].concat(), // more than the largest debt
         b"hello".to_vec(),
     ];
     forged.push(Vec::new());
@@ -208,7 +208,7 @@ fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
     assert_eq!(text(&fields[1]), "QUOTA");
     assert_eq!(fields[3], Value::Int(utc("2026-07-14T22:00")));
     assert_eq!(fields[5], Value::Int(5));
-    // Any start in range gets an answer, and leaves a state.
+    // A state with any start in range is decided on, and a call leaves a valid state.
     for start_us in [0, 1, (1 << 53) - 1, utc("2200-01-01T00:00"), utc("2026-07-20T12:00")] {
         client.call(&[b"SET".as_slice(), b"k", &state_of(start_us)]);
         for rule in ["day ZONE Pacific/Apia", "week", "month START 31", "quarter", "year START 12"]
@@ -220,7 +220,7 @@ fn a_quota_is_its_own_kind_of_state_and_strict_about_it() {
     }
 }
 
-/// Returns the state with this start, in the fewest bytes.
+/// Returns the state with this start, in the shortest encoding.
 fn state_of(start_us: i64) -> Vec<u8> {
     match start_us {
         0..=0x7f => vec![0x93, 0xf6, start_us as u8, 1],
@@ -229,7 +229,7 @@ fn state_of(start_us: i64) -> Vec<u8> {
 }
 
 #[test]
-fn a_panic_at_any_point_of_a_quota_leaves_the_key_as_it_was() {
+fn panic_at_any_point_of_a_quota_call_leaves_the_key_unchanged() {
     let server = Server::setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(utc("2026-07-20T12:00"));
@@ -243,7 +243,7 @@ fn a_panic_at_any_point_of_a_quota_leaves_the_key_as_it_was() {
     points.iter().for_each(|point| stopped(&mut client, point, CALL));
     assert!(client.allows(&format!("{CALL} COST 5")));
     points[..3].iter().for_each(|point| stopped(&mut client, point, CALL));
-    // On the way to a repair.
+    // A panic in a call that repairs the state.
     client.freeze(utc("2024-07-20T12:00"));
     points.iter().for_each(|point| stopped(&mut client, point, CALL));
     for verb in ["RL.CHARGE", "RL.REFUND"] {
@@ -254,7 +254,7 @@ fn a_panic_at_any_point_of_a_quota_leaves_the_key_as_it_was() {
 }
 
 #[test]
-fn quotas_are_counted_routed_and_granted_like_every_limiter() {
+fn quota_commands_are_counted_routed_and_authorized_like_every_limiter() {
     let server = Server::start();
     let mut client = server.client();
     for _ in 0..7 {
@@ -267,7 +267,7 @@ fn quotas_are_counted_routed_and_granted_like_every_limiter() {
     assert_eq!(numbers, ["5", "2", "1"]);
     let words: Vec<_> = ["COMMAND", "GETKEYS"].into_iter().chain(CALL.split(' ')).collect();
     assert_eq!(client.call(&words), Value::Array(vec![Value::BulkString(b"k".to_vec())]));
-    // Only where the server supports categories for commands of modules.
+    // Runs only if the server has categories for commands of modules.
     if raw_error(&client.run("ACL SETUSER app on nopass ~k %R~seen +@rl")).is_none() {
         let mut app = server.client();
         app.ok("AUTH app any");

@@ -1,5 +1,5 @@
-//! `RL.QUOTA`: calendar periods on a clock frozen at unusual days, charged, refunded, granted in
-//! part, and called by rules that change.
+//! `RL.QUOTA`: calendar periods, on a clock frozen at unusual days, with charges, refunds, partial
+//! grants and changing rules.
 
 use std::sync::Barrier;
 use std::thread;
@@ -17,7 +17,7 @@ pub fn utc(text: &str) -> i64 {
 const HOUR: i64 = 3_600_000;
 const DAY: i64 = 24 * HOUR;
 
-/// Plays a table of (time in UTC, call, expected reply) on the stopped clock.
+/// Makes the calls of a table (time in UTC, call, expected reply) on a frozen clock.
 fn play(client: &mut Client, table: &[(&str, &str, Reply)]) {
     for (at, call, expected) in table {
         client.freeze(utc(at));
@@ -26,26 +26,26 @@ fn play(client: &mut Client, table: &[(&str, &str, Reply)]) {
 }
 
 #[test]
-fn a_quota_ends_where_its_day_does_however_long_that_is() {
+fn quota_ends_exactly_with_its_calendar_period() {
     let server = Server::start();
     let mut client = server.client();
     let rows = [
-        // The worked example: a day of 23 hours, half an hour in.
+        // The example of the documentation: half an hour into a day of 23 hours.
         ("2026-03-28T23:30", "RL.QUOTA k 1000 day ZONE Europe/Berlin", 1000, 81_000_000),
         // A day of 25 hours.
         ("2026-10-24T22:00", "RL.QUOTA k 2 day ZONE europe/berlin", 2, 25 * HOUR),
         ("2026-10-24T22:00", "RL.QUOTA k 2 day", 2, 2 * HOUR),
-        // Half an hour more, and half an hour less.
+        // Days that are half an hour longer, and half an hour shorter.
         ("2026-04-04T13:00", "RL.QUOTA k 2 day ZONE Australia/Lord_Howe", 2, 24 * HOUR + HOUR / 2),
         ("2026-10-03T13:30", "RL.QUOTA k 2 day ZONE Australia/Lord_Howe", 2, 24 * HOUR - HOUR / 2),
-        // Days that begin at 01:00, and one with 00:00 twice.
+        // Days that begin at 01:00, and a day that has 00:00 twice.
         ("2026-09-06T04:00", "RL.QUOTA k 2 day ZONE America/Santiago", 2, 23 * HOUR),
         ("2026-04-23T22:00", "RL.QUOTA k 2 day ZONE Africa/Cairo", 2, 23 * HOUR),
         ("2026-11-01T04:00", "RL.QUOTA k 2 day ZONE America/Havana", 2, 25 * HOUR),
-        // The day after the 29th was the 31st; 2011 had one day less there.
+        // The 31st followed the 29th, so 2011 had one day less in this zone.
         ("2011-12-30T09:00", "RL.QUOTA k 2 day ZONE Pacific/Apia", 2, HOUR),
         ("2011-12-30T09:00", "RL.QUOTA k 2 year ZONE Pacific/Apia", 2, HOUR + DAY),
-        // Begun at 02:30, back in the previous day at 02:31.
+        // At 00:01 the clock went back to 23:01 of the previous day.
         ("2010-11-07T02:45", "RL.QUOTA k 2 day ZONE America/St_Johns", 2, 24 * HOUR + 3 * HOUR / 4),
         // Longer periods.
         (
@@ -60,14 +60,14 @@ fn a_quota_ends_where_its_day_does_however_long_that_is() {
         ("2028-02-01T00:00", "RL.QUOTA k 2 MONTH", 2, 29 * DAY),
         ("2026-01-01T00:00", "RL.QUOTA k 2 quarter", 2, 90 * DAY),
         ("2026-03-31T15:00", "RL.QUOTA k 2 year START 4 ZONE Asia/Tokyo", 2, 365 * DAY),
-        // Both ends of the clock's range.
+        // The first and the last instant of the clock's range.
         ("1970-01-01T00:00", "RL.QUOTA k 2 year ZONE Asia/Kathmandu", 2, 365 * DAY - 11 * HOUR / 2),
         ("2200-01-01T00:00", "RL.QUOTA k 2 year", 2, 365 * DAY),
     ];
     for (at, call, limit, reset_ms) in rows {
         client.freeze(utc(at));
         assert_eq!(client.decide(call), [1, limit, limit - 1, 0, reset_ms], "{call} at {at}");
-        // The remaining units are used, then calls are denied until exactly that instant.
+        // Takes the remaining units. Further calls are denied until exactly the reset time.
         assert!(client.allows(&format!("{call} COST {}", limit - 1)), "{call} at {at}");
         assert_eq!(client.decide(call), [0, limit, 0, reset_ms, reset_ms], "{call} at {at}");
         if !at.starts_with("2200") {
@@ -81,7 +81,7 @@ fn a_quota_ends_where_its_day_does_however_long_that_is() {
 }
 
 #[test]
-fn a_quota_answers_peek_partial_zero_and_excessive_costs() {
+fn quota_answers_peek_partial_zero_and_excessive_costs() {
     let server = Server::start();
     let mut client = server.client();
     let noon = "2026-07-15T12:00";
@@ -98,14 +98,14 @@ fn a_quota_answers_peek_partial_zero_and_excessive_costs() {
             (noon, "RL.QUOTA k 5 day PARTIAL COST 9", [2, 5, 0, 0, until]),
             (noon, "RL.QUOTA k 5 day COST 9 PARTIAL", [0, 5, 0, until, until]),
             (noon, "RL.QUOTA k 5 day COST 0", [1, 5, 0, 0, until]),
-            // The new day starts at zero; a PEEK of it changes nothing.
+            // The new day starts with all units, and PEEK changes nothing.
             ("2026-07-16T00:00", "RL.PEEK k QUOTA 5 day COST 0", [1, 5, 5, 0, 0]),
         ],
     );
 }
 
 #[test]
-fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
+fn quota_is_charged_into_debt_and_refunds_only_its_current_period() {
     let server = Server::start();
     let mut client = server.client();
     let (noon, until) = ("2026-07-15T12:00", 12 * HOUR);
@@ -124,7 +124,7 @@ fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
     assert_eq!(client.integer("EXISTS k"), 0, "what is given back whole is forgotten");
     play(&mut client, &[(noon, "RL.CHARGE k QUOTA 10 day COST 7", [1, 10, 3, 0, until])]);
     let before = client.snapshot("k");
-    // The next day has no debt, and nothing to refund.
+    // The next day has neither debt nor units to refund.
     play(&mut client, &[(next, "RL.REFUND k QUOTA 10 day COST 5", [1, 10, 10, 0, 0])]);
     assert_eq!(client.snapshot("k"), before);
     for _ in 0..2 {
@@ -139,7 +139,7 @@ fn a_quota_is_charged_into_debt_and_refunded_for_its_open_period_only() {
 #[test]
 fn usage_counts_while_its_start_lies_in_the_current_period() {
     let server = Server::start();
-    // A Wednesday; the day began 12 hours ago.
+    // A Wednesday. The day began 12 hours ago.
     let noon = "2026-07-15T12:00";
     let half = 12 * HOUR;
     play(
@@ -147,14 +147,15 @@ fn usage_counts_while_its_start_lies_in_the_current_period() {
         &[
             (noon, "RL.QUOTA k 10 day COST 3", [1, 10, 7, 0, half]),
             (noon, "RL.QUOTA k 10 month", [1, 10, 6, 0, 16 * DAY + half]),
-            // The start of the day is kept, so two period units on one key do not refill each
+            // The state keeps the start of the day, so two periods on one key do not refill each
             // other.
             (noon, "RL.QUOTA k 10 day", [1, 10, 5, 0, half]),
-            // 21:00 of the same day in Tokyo, which began before.
+            // It is 21:00 of the same day in Tokyo. That day began before the stored start.
             (noon, "RL.QUOTA k 10 day ZONE Asia/Tokyo", [1, 10, 4, 0, 3 * HOUR]),
             (noon, "RL.QUOTA k 10 week START thu", [1, 10, 3, 0, half]),
             (noon, "RL.QUOTA k 4 week START thu", [0, 4, 0, half, half]),
-            // The day in New York began four hours later: nothing of it is used.
+            // The day in New York began four hours after the stored start, so no unit of it is
+            // used.
             (noon, "RL.QUOTA k 10 day ZONE America/New_York", [1, 10, 9, 0, 16 * HOUR]),
             (noon, "RL.QUOTA k 10 month START 15", [1, 10, 8, 0, 30 * DAY + half]),
             (noon, "RL.QUOTA k 10 month START 16", [1, 10, 7, 0, half]),
@@ -166,18 +167,18 @@ fn usage_counts_while_its_start_lies_in_the_current_period() {
 }
 
 #[test]
-fn a_clock_that_steps_back_adds_one_period_at_most_and_repairs_beyond() {
+fn clock_that_steps_back_adds_at_most_one_period_and_a_longer_step_is_repaired() {
     let server = Server::start();
     let mut client = server.client();
     let noon = "2026-07-15T12:00";
     play(&mut client, &[(noon, "RL.QUOTA k 2 day COST 2", [1, 2, 0, 0, 12 * HOUR])]);
     let before = client.snapshot("k");
-    // Half a day ahead: the stored period is the open one, and nothing is written.
+    // Half a day back: the stored period counts as the current one, and nothing is written.
     let wait = 36 * HOUR;
     let rows = [("2026-07-14T12:00", "RL.QUOTA k 2 day", [0, 2, 0, wait, wait])];
     play(&mut client, &rows);
     assert_eq!(client.snapshot("k"), before);
-    // More than a day ahead: the usage moves to the current day. A peek writes nothing.
+    // More than a day back: the used units move to the current day. A peek writes nothing.
     let rows = [
         ("2026-07-13T23:00", "RL.QUOTA k 2 day COST 0", [1, 2, 0, 0, HOUR]),
         ("2026-07-13T23:00", "RL.PEEK k QUOTA 2 day", [0, 2, 0, HOUR, HOUR]),
@@ -195,12 +196,12 @@ fn a_clock_that_steps_back_adds_one_period_at_most_and_repairs_beyond() {
         ],
     );
     assert_eq!(client.snapshot("k"), repaired);
-    // Forward by ten years, and a day has passed: one more allowance.
+    // Ten years forward: the day is over, and a new allowance starts.
     play(&mut client, &[("2036-07-14T00:00", "RL.QUOTA k 2 day COST 2", [1, 2, 0, 0, DAY])]);
 }
 
 #[test]
-fn a_quota_among_several_rules_is_taken_with_all_or_none() {
+fn quota_among_several_rules_takes_with_all_or_none() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(utc("2026-07-15T12:00"));
@@ -214,15 +215,15 @@ fn a_quota_among_several_rules_is_taken_with_all_or_none() {
         }
         other => panic!("{other:?}"),
     };
-    // From 15 July to 15 August, in Berlin.
+    // The month from 15 July to 15 August in Berlin.
     let left = 30 * DAY + 10 * HOUR;
     let expected = ([1, 1, 0, 0, 60_000], vec![[1, 3, 1, 0, left], [1, 1, 0, 0, 60_000]]);
     assert_eq!(reply(&client.call(&call)), expected);
     let before = client.contents();
-    // Its own rule denies until the end of the month, longer than the other.
+    // Both rules deny. The quota waits longer, until the end of its month.
     let expected = ([0, 3, 1, left, left], vec![[0, 3, 1, left, left], [0, 1, 0, 60_000, 60_000]]);
     assert_eq!(reply(&client.call(&call)), expected);
-    // The other denies: one unit of the quota is left, and stays.
+    // The other rule denies, so the remaining unit of the quota is not taken.
     let call = ["RL.ALL", "q", "QUOTA 3 month ZONE Europe/Berlin START 15", "g", "GCRA 1 1 60"];
     let expected = ([0, 1, 0, 60_000, 60_000], vec![[1, 3, 1, 0, left], [0, 1, 0, 60_000, 60_000]]);
     assert_eq!(reply(&client.call(&call)), expected);
@@ -296,7 +297,7 @@ fn every_wrong_argument_of_a_quota_has_its_own_text() {
 }
 
 #[test]
-fn zone_names_cost_bounded_memory_and_unknown_names_none() {
+fn known_zone_names_use_bounded_memory_and_unknown_ones_use_none() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(utc("2026-07-15T12:00"));
@@ -314,7 +315,7 @@ fn zone_names_cost_bounded_memory_and_unknown_names_none() {
     let all = used(&mut client) - before;
     eprintln!("{all} bytes for all zones");
     assert!(all < 8_000_000, "{all} bytes for all zones");
-    // Unknown zone names, and long ones, are not remembered.
+    // Unknown names and very long names are not cached.
     let full = used(&mut client);
     for number in 0..2_000_u32 {
         let name = format!("Europe/{number:x}");
@@ -330,7 +331,7 @@ fn zone_names_cost_bounded_memory_and_unknown_names_none() {
 }
 
 #[test]
-fn two_servers_agree_whatever_zone_and_files_their_machines_have() {
+fn quotas_do_not_depend_on_the_zone_and_zone_files_of_the_machine() {
     let elsewhere = Server::setup()
         .environment("TZ", "Pacific/Kiritimati")
         .environment("TZDIR", "/nowhere")
@@ -360,7 +361,7 @@ fn two_servers_agree_whatever_zone_and_files_their_machines_have() {
 fn of_6_400_calls_on_64_connections_exactly_1_000_are_allowed() {
     const CONNECTIONS: usize = 64;
     let server = Server::start();
-    // Midnight must not pass between two calls.
+    // On a frozen clock, midnight cannot pass between two calls.
     server.client().freeze(utc("2026-07-15T12:00"));
     let start = Barrier::new(CONNECTIONS);
     let allowed: usize = thread::scope(|scope| {
@@ -368,7 +369,7 @@ fn of_6_400_calls_on_64_connections_exactly_1_000_are_allowed() {
             let (server, start) = (&server, &start);
             scope.spawn(move || {
                 let mut client = server.client();
-                // Two spellings of one zone use the same key and state.
+                // Two spellings of one zone use the same state.
                 let zone = if number % 2 == 0 { "Asia/Tokyo" } else { "asia/TOKYO" };
                 let call = format!("RL.QUOTA k 1000 month ZONE {zone}");
                 start.wait();

@@ -1,5 +1,5 @@
-//! `CL.THROTTLE`, the command of redis-cell: a client of redis-cell gets the same answers, on keys
-//! that redis-cell wrote and can read, and none of the inputs that crash a server there do so here.
+//! `CL.THROTTLE`, the command of redis-cell. Clients of redis-cell get the same answers, both use
+//! the same keys, and inputs that crash a server with redis-cell are answered.
 
 use redis::{ConnectionAddr, IntoConnectionInfo as _, Value};
 use redis_cell_rs::{Cmd, Key, Policy, Verdict};
@@ -7,7 +7,7 @@ use redis_cell_rs::{Cmd, Key, Policy, Verdict};
 use crate::support::server::Setup;
 use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, integers, play, raw_error, text};
 
-/// Configures a server for programs that use redis-cell's command.
+/// Configures a server that offers the command of redis-cell.
 pub fn setup() -> Setup {
     Server::setup().line("rl.redis-cell yes")
 }
@@ -15,7 +15,7 @@ pub fn setup() -> Setup {
 const BASE_NS: i64 = BASE_US * 1_000;
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Returns the arrival time stored under a key, as redis-cell would read it.
+/// Returns the arrival time stored under a key, parsed as redis-cell does.
 pub fn arrival_ns(client: &mut Client, key: &str) -> i64 {
     let digits = String::from_utf8(client.bytes(&format!("GET {key}"))).expect("digits");
     let arrival = digits.parse::<i64>().expect("a number that redis-cell reads");
@@ -24,7 +24,7 @@ pub fn arrival_ns(client: &mut Client, key: &str) -> i64 {
 }
 
 #[test]
-fn the_numbers_are_those_of_redis_cell() {
+fn replies_equal_those_of_redis_cell() {
     let server = setup().start();
     let mut client = server.client();
     let table: Vec<(i64, &str, Reply)> = vec![
@@ -38,10 +38,10 @@ fn the_numbers_are_those_of_redis_cell() {
         (0, "CL.THROTTLE week 6 7 60", [0, 7, 1, -1, 52]),
         (0, "CL.THROTTLE week 6 7 60", [0, 7, 0, -1, 60]),
         (0, "CL.THROTTLE week 6 7 60", [1, 7, 0, 9, 60]),
-        // A unit returns after 8,571.4 ms: first just before, then just after.
+        // A unit returns after 8,571.4 ms: the first call is just before, the second just after.
         (8_571, "CL.THROTTLE week 6 7 60", [1, 7, 0, 1, 52]),
         (8_572, "CL.THROTTLE week 6 7 60", [0, 7, 0, -1, 60]),
-        // Two of sixteen return in four seconds, and one is taken.
+        // Two of sixteen units return in four seconds, and the call takes one.
         (1_000, "CL.THROTTLE user:1 15 30 60 3", [0, 16, 12, -1, 7]),
         (5_000, "CL.THROTTLE user:1 15 30 60", [0, 16, 13, -1, 5]),
         (5_000, "CL.THROTTLE user:1 15 30 60 14", [1, 16, 13, 1, 5]),
@@ -50,7 +50,7 @@ fn the_numbers_are_those_of_redis_cell() {
     play(&mut client, &table);
 }
 
-/// Returns a connection of the crate's own client, on which `redis-cell-rs` builds.
+/// Returns a connection of the client library on which the crate `redis-cell-rs` builds.
 fn connection(server: &Server) -> redis::Connection {
     let information = ConnectionAddr::Unix(server.file("socket")).into_connection_info();
     let client = redis::Client::open(information.expect("an address")).expect("a client");
@@ -58,7 +58,7 @@ fn connection(server: &Server) -> redis::Connection {
 }
 
 #[test]
-fn the_crate_redis_cell_rs_reads_every_answer_it_knows() {
+fn crate_redis_cell_rs_understands_every_answer() {
     let server = setup().start();
     server.client().freeze(BASE_US);
     let mut connection = connection(&server);
@@ -76,7 +76,7 @@ fn the_crate_redis_cell_rs_reads_every_answer_it_knows() {
         let answer = (told.total, told.remaining, told.reset_after, told.retry_after);
         assert_eq!(answer, (2, 0, 4, 2), "{key:?}");
     }
-    // The cost of several tokens.
+    // A policy whose calls cost four tokens.
     let dear = Policy::from_tokens_per_minute(60).max_burst(9).apply_tokens(4);
     for remaining in [6, 2] {
         let Verdict::Allowed(told) = ask(&"dear".into(), &dear) else { panic!("blocked") };
@@ -90,19 +90,20 @@ fn the_crate_redis_cell_rs_reads_every_answer_it_knows() {
 fn raw_calls_of_other_clients_are_answered() {
     let server = setup().start();
     server.client().freeze(BASE_US);
-    // Arguments as texts, the quantity always present: with RESP2 and with RESP3.
+    // Calls as two other clients send them: text arguments and always a quantity, with RESP2 and
+    // RESP3.
     for (key, mut client) in [("mta", server.client()), ("rueidis", server.client3())] {
         let call = ["CL.THROTTLE", key, "1", "10", "60", "1"];
         let answers = [[0, 2, 1, -1, 6], [0, 2, 0, -1, 12], [1, 2, 0, 6, 12]];
         for expected in answers {
             assert_eq!(integers(&client.call(&call)), Some(expected), "{key}");
         }
-        // Without a quantity, it is one.
+        // Without a quantity, the call takes one unit.
         assert_eq!(integers(&client.call(&call[..5])), Some(answers[2]), "{key}");
     }
 }
 
-/// Returns true if the server has the command, by the question a mail server asks at its start.
+/// Returns true if the server has the command. Mail servers check it in this way at their start.
 fn is_offered(client: &mut Client) -> bool {
     match client.run("COMMAND INFO CL.THROTTLE") {
         Value::Array(commands) => commands.iter().any(|command| *command != Value::Nil),
@@ -111,7 +112,7 @@ fn is_offered(client: &mut Client) -> bool {
 }
 
 #[test]
-fn the_command_is_there_where_the_configuration_says_so_and_nowhere_else() {
+fn command_exists_only_if_the_configuration_enables_it() {
     for (line, expected) in
         [(None, false), (Some("rl.redis-cell no"), false), (Some("rl.redis-cell yes"), true)]
     {
@@ -136,7 +137,7 @@ fn the_command_is_there_where_the_configuration_says_so_and_nowhere_else() {
 }
 
 #[test]
-fn the_setting_is_fixed_at_the_load_and_outlives_a_rewrite() {
+fn setting_is_fixed_when_the_module_loads_and_survives_a_rewrite() {
     let mut server = setup().start();
     let mut client = server.client();
     for value in ["no", "yes"] {
@@ -150,8 +151,8 @@ fn the_setting_is_fixed_at_the_load_and_outlives_a_rewrite() {
 }
 
 #[test]
-fn the_load_is_refused_if_redis_cell_has_the_name_and_accepted_with_the_setting_off() {
-    // Another command under the name, as with redis-cell loaded first.
+fn load_is_refused_if_redis_cell_has_the_command_name_unless_the_setting_is_off() {
+    // Another command has the name, as if redis-cell had been loaded first.
     let taken = "rename-command ECHO CL.THROTTLE";
     let log = setup().line(taken).try_start().err().expect("the name is taken");
     let line = log.lines().find(|line| line.contains("could not register cl.throttle"));
@@ -173,7 +174,7 @@ fn the_load_is_refused_if_redis_cell_has_the_name_and_accepted_with_the_setting_
 }
 
 #[test]
-fn a_running_server_can_load_it_with_the_setting() {
+fn module_can_be_loaded_with_the_setting_into_a_running_server() {
     let server = Server::setup().without_module().start();
     let mut client = server.client();
     let path = crate::support::module::path().display().to_string();
@@ -181,8 +182,8 @@ fn a_running_server_can_load_it_with_the_setting() {
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[..3], [0, 16, 15]);
 }
 
-/// The forms of digits in a server: as a module stores them, and as `SET`, a snapshot or a replayed
-/// append-only file does.
+/// Writes an arrival time in one of the forms that servers store: as modules write it, or as `SET`,
+/// a snapshot or a replayed append-only file leaves it.
 fn write_digits(client: &mut Client, key: &str, digits: i64, form: usize) {
     client.integer(&format!("DEL {key}"));
     match form {
@@ -196,28 +197,29 @@ fn write_digits(client: &mut Client, key: &str, digits: i64, form: usize) {
 }
 
 #[test]
-fn states_of_redis_cell_are_read() {
+fn states_of_redis_cell_are_understood() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
     for form in 0..3 {
-        // Ten of sixteen are used, two seconds each; and one nanosecond less.
+        // Ten of sixteen units are used, at two seconds each. The second state is a nanosecond
+        // less.
         for (before_ns, expected) in [(0, [0, 16, 5, -1, 22]), (1, [0, 16, 5, -1, 22])] {
             write_digits(&mut client, "k", BASE_NS + 20 * SECOND_NS - before_ns, form);
             assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), expected, "form {form}");
             assert_eq!(arrival_ns(&mut client, "k"), BASE_NS + 22 * SECOND_NS - before_ns);
-            // A key made persistent gets an expiry again.
+            // The call gives a key without an expiry one again.
             assert!(client.integer("PEXPIRETIME k") > 0, "form {form}");
         }
-        // Denied because of calls that redis-cell allowed.
+        // Denied, because redis-cell allowed all sixteen units before.
         write_digits(&mut client, "k", BASE_NS + 32 * SECOND_NS, form);
         assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), [1, 16, 0, 2, 32], "form {form}");
-        // An arrival time in the past is a full allowance.
+        // With an arrival time in the past, all units are left.
         for past in [0, 7, BASE_NS - 1, BASE_NS] {
             write_digits(&mut client, "k", past, form);
             assert_eq!(client.decide("CL.THROTTLE k 15 30 60"), [0, 16, 15, -1, 2], "{past}");
         }
-        // One far in the future is no allowance, up to the largest.
+        // With an arrival time far in the future, up to the largest, no unit is left.
         write_digits(&mut client, "k", i64::MAX, form);
         assert_eq!(client.decide("CL.THROTTLE k 15 30 60")[..3], [1, 16, 0], "form {form}");
         write_digits(&mut client, "k", i64::MAX, form);
@@ -226,14 +228,14 @@ fn states_of_redis_cell_are_read() {
 }
 
 #[test]
-fn states_are_written_as_redis_cell_reads_them() {
+fn states_are_written_in_the_format_of_redis_cell() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
     for (call, ahead_ns) in [
         ("CL.THROTTLE a 15 30 60", 2 * SECOND_NS),
         ("CL.THROTTLE a 15 30 60 3", 8 * SECOND_NS),
-        // Truncated to the nanosecond.
+        // The interval is truncated to whole nanoseconds.
         ("CL.THROTTLE b 6 7 60", 8_571_428_571),
         ("CL.THROTTLE b 6 7 60", 17_142_857_142),
         ("CL.THROTTLE c 0 6000 1", 166_666),
@@ -246,7 +248,7 @@ fn states_are_written_as_redis_cell_reads_them() {
     }
 }
 
-/// Makes a call of redis-cell 0.5 by its own arithmetic, with plain commands.
+/// Makes a call as redis-cell 0.5 does: computes the result here and writes it with plain commands.
 fn redis_cell(client: &mut Client, key: &str, now_ns: i64, [max_burst, count, period_s]: [i64; 3]) {
     let interval_ns = period_s * SECOND_NS / count;
     let arrival_ns = match client.run(&format!("GET {key}")) {
@@ -255,14 +257,14 @@ fn redis_cell(client: &mut Client, key: &str, now_ns: i64, [max_burst, count, pe
     };
     let new_ns = arrival_ns.max(now_ns) + interval_ns;
     if new_ns - interval_ns * (max_burst + 1) <= now_ns {
-        // It sets an expiry too, here a day longer because the clock is frozen.
+        // redis-cell sets an expiry too. Here it is a day longer, because the clock is frozen.
         let ttl_ms = (new_ns - now_ns) / 1_000_000 + 86_400_000;
         client.ok(&format!("SET {key} {new_ns} PX {ttl_ms}"));
     }
 }
 
 #[test]
-fn a_key_goes_from_one_to_the_other_and_back_while_it_lives() {
+fn module_and_redis_cell_can_use_a_live_key_in_turn() {
     let server = setup().start();
     let mut client = server.client();
     for rule in [[15, 30, 60], [6, 7, 60], [0, 700, 1], [99, 100_000, 3_600]] {
@@ -270,7 +272,8 @@ fn a_key_goes_from_one_to_the_other_and_back_while_it_lives() {
         for step in 0..120 {
             let now_us = BASE_US + step * 777_777;
             client.freeze(now_us);
-            // One key that the module alone uses; one that both use in turn.
+            // Only the module calls the first key. The module and redis-cell call the second in
+            // turn.
             let ours = client.decide(&call("ours"));
             if step % 2 == 0 {
                 redis_cell(&mut client, "both", now_us * 1_000, rule);
@@ -284,7 +287,7 @@ fn a_key_goes_from_one_to_the_other_and_back_while_it_lives() {
 }
 
 #[test]
-fn a_foreign_value_is_refused_and_the_server_lives() {
+fn foreign_value_is_refused_without_harm() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -341,14 +344,14 @@ fn a_foreign_value_is_refused_and_the_server_lives() {
     assert_eq!(client.contents(), before);
     assert_eq!(client.changes(), changes);
     server.assert_alive();
-    // The case that users of redis-cell reported.
+    // The key with which users of redis-cell reported a crash.
     client.ok("SET k hello");
     assert_eq!(client.error("CL.THROTTLE k 15 30 60"), WRONGTYPE);
     assert_eq!(client.bytes("GET k"), b"hello");
 }
 
 #[test]
-fn other_commands_refuse_a_key_of_redis_cell() {
+fn other_commands_refuse_keys_of_redis_cell() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -374,21 +377,21 @@ fn other_commands_refuse_a_key_of_redis_cell() {
     assert_eq!(inspected, "WRONGTYPE the key does not hold a rate limiter's state");
     let both = client.call(&["RL.ALL", "k", "GCRA 5 5 60"]);
     assert!(raw_error(&both).expect("an error").starts_with("WRONGTYPE rule 1"), "{both:?}");
-    // It is not an algorithm, and valid in no rule.
+    // THROTTLE is not an algorithm, so no rule can use it.
     assert!(client.error("RL.PEEK k THROTTLE 15 30 60").contains("invalid algorithm"));
     assert_eq!(client.snapshot("k"), before);
     assert_eq!(client.changes(), changes);
 }
 
 #[test]
-fn six_thousand_a_second_and_seven_hundred_thousand_in_a_thousand_seconds_hold() {
+fn high_rates_are_limited_exactly() {
     let server = setup().start();
     let mut client = server.client();
     for (rule, interval_us) in [("0 6000 1", 167), ("0 700000 1000", 1_429)] {
         let call = format!("CL.THROTTLE k {rule}");
         client.freeze(BASE_US);
         let mut allowed = 0;
-        // Ten milliseconds, with a call every microsecond.
+        // A call every microsecond for ten milliseconds.
         for at_us in 0..10_000 {
             client.freeze(BASE_US + at_us);
             allowed += i64::from(client.decide(&call)[0] == 0);
@@ -396,7 +399,7 @@ fn six_thousand_a_second_and_seven_hundred_thousand_in_a_thousand_seconds_hold()
         assert_eq!(allowed, 10_000_i64.div_euclid(interval_us) + 1, "{call}");
         client.integer("DEL k");
     }
-    // By the real clock a key lives as long as its state has a meaning, to the millisecond.
+    // On the real clock, a key expires at most 1.001 ms after its arrival time.
     client.integer("RL.DEBUG CLOCK RESUME");
     for rule in ["0 6000 1", "0 700000 1000", "0 1000 1", "2 7 1"] {
         for _ in 0..50 {
@@ -430,7 +433,7 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
     let too_long = "ERR invalid max_burst: (max_burst + 1) x period / count_per_period, the time \
          to refill from empty, must not exceed 36525d";
     let rows = [
-        // They would give units back, or allow every call at a rate of zero.
+        // Accepted, these would return units, or allow every call with a rate of zero.
         ("15 30 60 -1", quantity),
         ("15 30 60 -9223372036854775808", quantity),
         ("-1 30 60", burst),
@@ -445,7 +448,7 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
         ("15 30 9223372036854775807", period),
         ("15 30 60 9223372036854775807", quantity),
         ("15 1000000001 1", too_fast),
-        // Not numbers.
+        // Texts that are not integers.
         ("15 30 60 1.5", quantity),
         ("15 30 60s", period),
         ("x x x x", burst),
@@ -465,7 +468,7 @@ fn negative_and_impossible_numbers_are_errors_and_change_nothing() {
 }
 
 #[test]
-fn a_quantity_of_zero_writes_nothing() {
+fn quantity_of_zero_writes_nothing() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -474,17 +477,17 @@ fn a_quantity_of_zero_writes_nothing() {
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60 16"), [0, 16, 0, -1, 32]);
     let (before, changes) = (client.snapshot("k"), client.changes());
     assert_eq!(client.decide("CL.THROTTLE k 15 30 60 0"), [0, 16, 0, -1, 32]);
-    // After the limit was lowered, the debt exceeds it.
+    // After the limit is lowered, the debt exceeds it.
     assert_eq!(client.decide("CL.THROTTLE k 5 30 60 0"), [1, 6, 0, 20, 32]);
     assert_eq!(client.snapshot("k"), before);
     assert_eq!(client.changes(), changes);
 }
 
 #[test]
-fn any_key_and_any_byte_in_any_place_is_answered() {
+fn any_key_and_any_byte_in_any_argument_is_answered() {
     let server = setup().start();
     let mut client = server.client();
-    // redis-cell takes only UTF-8 keys, and crashes the server on others.
+    // redis-cell accepts only UTF-8 keys, and crashes the server on others.
     let keys: [&[u8]; 5] = [b"", b"\xff\xfe", b"a\0b", b"%s%n", b"a\r\nb"];
     for key in keys {
         for expected in [1, 0] {
@@ -529,11 +532,11 @@ fn every_call_is_counted_as_allowed_denied_or_an_error() {
     assert_eq!(counted, [3, 2, 1, 0]);
 }
 
-/// A state as Redis 7.0 dumped it: two seconds after [`BASE_US`].
+/// A state dumped by Redis 7.0. Its arrival time is two seconds after [`BASE_US`].
 const GOLDEN: &str = "0013313830303030303030323030303030303030300a00cec228fabee25f6a";
 
 #[test]
-fn a_payload_of_redis_7_0_loads_and_is_written_again() {
+fn payload_of_redis_7_0_loads_and_is_still_written() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);

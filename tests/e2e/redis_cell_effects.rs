@@ -1,5 +1,5 @@
-//! The traces of a `CL.THROTTLE` call: none if it is denied; otherwise an effect that replicas,
-//! files and watchers get like that of every other command of the module.
+//! The effects of `CL.THROTTLE`. A denied call has none; replicas, files and watchers receive those
+//! of an allowed call as those of every other command of the module.
 
 use std::fs;
 use std::sync::Barrier;
@@ -19,7 +19,7 @@ const PANICKED: &str = "ERR internal error: the call was stopped and the key lef
      see the server's log";
 
 #[test]
-fn a_denied_call_leaves_no_trace() {
+fn denied_call_has_no_effect() {
     let server = setup().line("notify-keyspace-events KEA").start();
     let mut client = server.client();
     let (mut listener, mut tracker) = (server.client3(), server.client3());
@@ -36,8 +36,7 @@ fn a_denied_call_leaves_no_trace() {
         (format!("{CALL} 2"), [1, 2, 0, 60, 60]),
         (format!("{CALL} 3"), [1, 2, 0, -1, 60]),
         (format!("{CALL} 0"), [0, 2, 0, -1, 60]),
-        // The clock steps back and nothing is repaired: the format does not allow it to be
-        // detected.
+        // After a step back of the clock nothing is repaired: this format cannot show the step.
         (CALL.to_owned(), [1, 2, 0, 3_630, 3_660]),
     ] {
         if expected[4] > 60 {
@@ -59,7 +58,7 @@ fn a_denied_call_leaves_no_trace() {
 }
 
 #[test]
-fn an_allowed_call_is_seen_by_watchers_trackers_and_listeners() {
+fn watchers_tracking_clients_and_listeners_see_an_allowed_call() {
     let server = setup().line("notify-keyspace-events KEA").start();
     let mut client = server.client();
     let (mut listener, mut tracker) = (server.client3(), server.client3());
@@ -73,7 +72,7 @@ fn an_allowed_call_is_seen_by_watchers_trackers_and_listeners() {
         assert_eq!(client.decide(CALL)[..3], [0, 2, remaining]);
         let events = listener.pushed();
         let names: Vec<_> = events.iter().filter_map(|push| push.data.last().map(text)).collect();
-        // The first is the event of a new key, sent only to listeners that ask for it.
+        // A listener to all events also gets the event of a new key first.
         assert_eq!(names.last().map(String::as_str), Some("set"), "{events:?}");
         assert_eq!(tracker.pushed().len(), 1);
         watcher.ok("MULTI");
@@ -83,7 +82,7 @@ fn an_allowed_call_is_seen_by_watchers_trackers_and_listeners() {
 }
 
 #[test]
-fn the_effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
+fn effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
     let server = setup().start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -98,7 +97,7 @@ fn the_effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
         let words = ["SET", "k", &digits, "PXAT", &expiry_ms].map(|word| word.as_bytes().to_vec());
         assert_eq!(stream.effects(&mut client), [words.to_vec()]);
     }
-    // By the real clock, too, the key expires at its arrival time.
+    // On the real clock, too, the key expires at its arrival time.
     client.integer("RL.DEBUG CLOCK RESUME");
     client.integer("DEL k");
     assert_eq!(client.decide(CALL)[0], 0);
@@ -107,7 +106,7 @@ fn the_effect_of_an_allowed_call_is_its_state_and_an_absolute_expiry() {
 }
 
 #[test]
-fn a_transaction_and_a_script_send_their_effects_and_share_the_limit() {
+fn effects_of_a_transaction_and_of_a_script_are_sent_and_share_one_limit() {
     let server = setup().start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -127,12 +126,13 @@ fn a_transaction_and_a_script_send_their_effects_and_share_the_limit() {
 }
 
 #[test]
-fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
+fn replica_with_another_clock_holds_what_its_primary_decided() {
     let primary = setup().with_tcp().start();
     let replica = replica_with(&primary, setup());
     let (mut client, mut reader) = (primary.client(), replica.client());
     client.freeze(BASE_US);
-    // An hour ahead, where every state would have expired, then an hour behind.
+    // The replica's clock is an hour ahead, where every state would have expired, then an hour
+    // behind.
     for skew_us in [3_600_000_000, -3_600_000_000] {
         reader.freeze(BASE_US + skew_us);
         let mut random = Random::new(skew_us.unsigned_abs());
@@ -147,7 +147,7 @@ fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
         assert!(refused.starts_with("READONLY"), "{refused}");
         assert_eq!(reader.info_number("rl", "rl_throttle_allowed"), 0, "it decides nothing");
     }
-    // After the promotion it continues where the primary was.
+    // After its promotion the replica continues where the primary was.
     let held = client.decide("CL.THROTTLE 1 9 10 60 0");
     let now_us = client.integer("RL.DEBUG CLOCK FREEZE");
     reader.ok("REPLICAOF NO ONE");
@@ -156,8 +156,8 @@ fn a_replica_with_a_clock_of_its_own_holds_what_its_primary_decided() {
 }
 
 #[test]
-fn a_file_that_is_replayed_later_takes_no_decision_again() {
-    // Written by a clock set to September 2001.
+fn file_replayed_later_repeats_no_decision() {
+    // A clock set to September 2001 writes the file.
     const LONG_AGO_US: i64 = 1_000_000_000_000_000;
     let append_only = setup().line("appendonly yes").line("appendfsync always");
     let mut server = append_only.line("aof-use-rdb-preamble no").start();
@@ -174,7 +174,7 @@ fn a_file_that_is_replayed_later_takes_no_decision_again() {
         let text = String::from_utf8_lossy(&bytes).to_uppercase();
         assert!(!text.contains("THROTTLE"), "the command itself is in the file: {text}");
     }
-    // Killed and read again by the real clock, many years later.
+    // The real clock replays the file after a kill, many years later.
     for _ in 0..2 {
         server.start_again();
         let mut client = server.client();
@@ -183,21 +183,21 @@ fn a_file_that_is_replayed_later_takes_no_decision_again() {
         client.freeze(LONG_AGO_US + 3_000_000);
         assert_eq!(client.decide(CALL), [1, 2, 0, 27, 57]);
     }
-    // Also on a server without the command, or without the module.
+    // The keys also load on a server without the command, and on one without the module.
     server.start_again_as(|setup| setup.line("rl.redis-cell no"));
     assert_eq!(server.client().contents(), before);
     server.start_again_as(|_| Server::setup().without_module().line("appendonly yes"));
     assert_eq!(server.client().contents(), before);
 }
 
-/// Starts a server that replicates calls of `CL.THROTTLE` unchanged, as redis-cell does: there the
-/// name is an alias of a command that takes any arguments.
+/// Configures a server that replicates calls of `CL.THROTTLE` unchanged, as redis-cell does. Here
+/// the name is an alias of a command that takes any arguments.
 fn passing_on() -> crate::support::server::Setup {
     Server::setup().without_module().line("rename-command RPUSH CL.THROTTLE")
 }
 
 #[test]
-fn a_replica_of_a_server_with_redis_cell_decides_what_it_is_sent() {
+fn replica_of_a_server_with_redis_cell_decides_the_calls_it_receives() {
     let primary = passing_on().with_tcp().start();
     let replica = replica_with(&primary, setup());
     replica.client().freeze(BASE_US);
@@ -205,21 +205,21 @@ fn a_replica_of_a_server_with_redis_cell_decides_what_it_is_sent() {
     for _ in 0..3 {
         client.integer("CL.THROTTLE k 9 10 60");
     }
-    // An error reply does not disturb the replication link.
+    // A call that is an error on the replica does not break the replication link.
     client.integer("CL.THROTTLE k 9 10 60 -1");
     client.integer("CL.THROTTLE other 9 10 60");
     wait_for_offset(&primary, &replica);
     let mut reader = replica.client();
     assert_eq!(arrival_ns(&mut reader, "k"), BASE_US * 1_000 + 18_000_000_000);
     assert_eq!(arrival_ns(&mut reader, "other"), BASE_US * 1_000 + 6_000_000_000);
-    // The replica is promoted and continues.
+    // The replica is promoted and continues to count.
     reader.ok("REPLICAOF NO ONE");
     assert_eq!(reader.decide("CL.THROTTLE k 9 10 60"), [0, 10, 6, -1, 24]);
     replica.assert_alive();
 }
 
 #[test]
-fn a_file_that_redis_cell_filled_is_loaded_with_the_command_and_not_without() {
+fn file_written_by_redis_cell_loads_only_where_the_command_is_enabled() {
     let lines = |setup: crate::support::server::Setup| {
         setup.line("appendonly yes").line("aof-use-rdb-preamble no")
     };
@@ -232,9 +232,9 @@ fn a_file_that_redis_cell_filled_is_loaded_with_the_command_and_not_without() {
     server.start_again_as(|_| lines(setup()));
     let mut client = server.client();
     assert_eq!(client.bytes("GET last"), b"1");
-    // Six of ten are used: the calls of nine were denied.
+    // Six of ten units are used: the call of quantity 9 was denied.
     assert_eq!(client.decide("CL.THROTTLE k 9 10 31000000 0")[..3], [0, 10, 4]);
-    // Their results are written as states, which a server without the command reads.
+    // The rewritten file holds states, so a server without the command can load it.
     client.run("BGREWRITEAOF");
     eventually("the file is rewritten", || {
         let state = client.info("persistence");
@@ -247,7 +247,7 @@ fn a_file_that_redis_cell_filled_is_loaded_with_the_command_and_not_without() {
 }
 
 #[test]
-fn a_snapshot_brings_it_back() {
+fn snapshot_restores_the_state() {
     let mut server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -262,7 +262,7 @@ fn a_snapshot_brings_it_back() {
 }
 
 #[test]
-fn a_panic_at_any_point_is_an_error_reply_and_leaves_the_key_as_it_was() {
+fn panic_at_any_point_is_an_error_reply_and_leaves_the_key_unchanged() {
     let server = setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -277,7 +277,7 @@ fn a_panic_at_any_point_is_an_error_reply_and_leaves_the_key_as_it_was() {
         panics += 1;
         assert_eq!(client.info_number("rl", "rl_panics"), panics, "{call} at {point}");
     };
-    // On the way to a new key, to the next state, to a denial, and to a query.
+    // In calls that create the key, change it, deny, and only ask for the status.
     for remaining in [1, 0] {
         stream.effects(&mut client);
         for point in ["parse", "decide", "reply", "store"] {
@@ -296,12 +296,12 @@ fn a_panic_at_any_point_is_an_error_reply_and_leaves_the_key_as_it_was() {
 }
 
 #[test]
-fn of_10_000_calls_on_64_connections_exactly_1_000_are_allowed_by_redis_cell_s_command() {
+fn of_10_000_calls_of_cl_throttle_on_64_connections_exactly_1_000_are_allowed() {
     const CONNECTIONS: usize = 64;
     const CALLS: usize = 10_000;
     let server = setup().start();
     let start = Barrier::new(CONNECTIONS);
-    // A thousand per year: less than one unit returns while the test runs.
+    // A limit of a thousand per year: less than one unit returns during the test.
     let call = "CL.THROTTLE k 999 1000 31536000";
     let replies: Vec<Reply> = thread::scope(|scope| {
         let callers = (0..CONNECTIONS).map(|number| {
@@ -326,7 +326,7 @@ fn of_10_000_calls_on_64_connections_exactly_1_000_are_allowed_by_redis_cell_s_c
 }
 
 #[test]
-fn a_full_server_refuses_the_command() {
+fn full_server_refuses_the_command() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -342,7 +342,7 @@ fn a_full_server_refuses_the_command() {
 }
 
 #[test]
-fn users_are_held_to_their_keys_commands_and_categories() {
+fn acl_rules_for_keys_commands_and_categories_apply_to_the_command() {
     let server = setup().start();
     let mut client = server.client();
     let call = "CL.THROTTLE app:1 15 30 60";
@@ -372,7 +372,7 @@ fn users_are_held_to_their_keys_commands_and_categories() {
 }
 
 #[test]
-fn a_key_is_made_as_compact_as_set_makes_it_and_stays_so() {
+fn key_takes_no_more_memory_than_one_written_by_set() {
     let server = setup().start();
     let mut client = server.client();
     client.freeze(BASE_US);

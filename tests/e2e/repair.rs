@@ -1,12 +1,12 @@
-//! A state is repaired in one case only: after the clock has stepped back by more than the state's
-//! own span. It is then based on the present, and written even if the call is denied.
+//! A state is repaired only if the clock has stepped back by more than the state's own span. The
+//! repair bases the state on the current time and is written even if the call is denied.
 
 use redis::PushKind;
 
 use crate::support::algorithms::{FIXED, GCRA, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Server};
 
-/// Uses up five per ten seconds at the base.
+/// Takes all of five units per ten seconds, at [`BASE_US`]. Returns the call.
 fn use_up(client: &mut Client, algorithm: Algorithm) -> String {
     client.integer("DEL k");
     client.freeze(BASE_US);
@@ -16,7 +16,7 @@ fn use_up(client: &mut Client, algorithm: Algorithm) -> String {
 }
 
 #[test]
-fn a_step_back_by_more_than_the_span_is_repaired_by_a_denied_call_once() {
+fn denied_call_repairs_a_state_once_after_a_step_back_of_more_than_its_span() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     let mut client = server.client();
     let mut subscriber = server.client3();
@@ -29,7 +29,7 @@ fn a_step_back_by_more_than_the_span_is_repaired_by_a_denied_call_once() {
         subscriber.pushed();
         let repaired = client.decide(&call);
         assert_eq!((repaired[0], repaired[2]), (0, 0), "{call}: used stays used");
-        // At most one span longer than with a correct clock.
+        // The wait is at most one span longer than on a correct clock.
         let most_ms = good[3] + 10_000;
         assert!(repaired[3] <= most_ms, "{call}: {repaired:?}, {good:?} under a good clock");
         assert_ne!(client.snapshot("k"), before, "{call}: nothing was repaired");
@@ -38,7 +38,7 @@ fn a_step_back_by_more_than_the_span_is_repaired_by_a_denied_call_once() {
         assert_eq!(told.len(), 1, "{call}: one event");
         assert_eq!(told[0].kind, PushKind::PMessage);
 
-        // From now on it is an ordinary state: a denial changes nothing.
+        // Afterwards it is an ordinary state: a denial changes nothing.
         let (after, changes) = (client.snapshot("k"), client.changes());
         assert_eq!(client.decide(&call), repaired, "{call}");
         assert_eq!(client.snapshot("k"), after, "{call}");
@@ -52,19 +52,20 @@ fn a_step_back_by_more_than_the_span_is_repaired_by_a_denied_call_once() {
 }
 
 #[test]
-fn a_state_is_repaired_only_when_it_is_further_ahead_than_its_span() {
-    // The longest step back without a repair, in ms; one more is repaired.
+fn state_is_repaired_only_if_it_is_further_ahead_than_its_span() {
+    // The longest step back that needs no repair, in ms. A step of one millisecond more is
+    // repaired.
     let endured: [(Algorithm, i64); 6] = [
         // A window may begin one window from now.
         (FIXED, 10_000),
         (SLIDING, 10_000),
-        // So may the newest entry of a log.
+        // The newest entry of a log may be one window from now.
         (SLIDINGLOG, 10_000),
-        // A bucket may have been written one refill from now.
+        // A bucket may have been updated as long from now as it takes to refill.
         (TOKENBUCKET, 10_000),
         (LEAKYBUCKET, 10_000),
-        // The arrival time may lie 10 s ahead by the rule, and 2^34 ns = 17.179 s ahead by its
-        // stored magnitude.
+        // The arrival time may be up to 17.179 s (2^34 ns, the stored magnitude) ahead. By the rule
+        // it is already 10 s ahead.
         (GCRA, 7_179),
     ];
     let server = Server::start();
@@ -76,7 +77,7 @@ fn a_state_is_repaired_only_when_it_is_further_ahead_than_its_span() {
         let endured = client.decide(&call);
         assert_eq!(endured[0], 0, "{call}");
         assert_eq!(client.snapshot("k"), before, "{call}: repaired {back_ms} ms back");
-        // One millisecond more, for the same state.
+        // One millisecond further back, with the same state.
         client.advance_ms(-1);
         let repaired = client.decide(&call);
         assert_eq!(repaired[0], 0, "{call}");
@@ -103,7 +104,7 @@ fn peek_and_cost_zero_repair_nothing() {
 }
 
 #[test]
-fn a_repair_gives_a_persistent_key_its_expiry_back() {
+fn repair_gives_a_key_without_expiry_one_again() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -116,7 +117,7 @@ fn a_repair_gives_a_persistent_key_its_expiry_back() {
 }
 
 #[test]
-fn a_step_forward_gives_one_burst_and_no_more() {
+fn step_forward_allows_one_extra_burst_and_no_more() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -124,7 +125,8 @@ fn a_step_forward_gives_one_burst_and_no_more() {
         client.advance_ms(365 * 86_400_000);
         let extra = (0..20).filter(|_| client.allows(&call)).count();
         assert_eq!(extra, 5, "{call}: one burst at the wrong time");
-        // When the clock is right again, nothing is given away, and nothing is owed for a year.
+        // Once the clock is right again, no call is allowed too early, and none has to wait for a
+        // year.
         client.advance_ms(-365 * 86_400_000);
         let denied = client.decide(&call);
         assert_eq!((denied[0], denied[2]), (0, 0), "{call}: {denied:?}");
@@ -144,8 +146,8 @@ fn partly_used_allowances_survive_a_repair() {
         let call = algorithm.call("k", 5, "10");
         assert!(client.allows(&format!("{call} COST 2")), "{call}");
         client.advance_ms(-3_600_000);
-        // Three of five are left; the arrival time becomes the latest possible one, which leaves
-        // none.
+        // Three of five units are left. For GCRA, the repair sets the latest possible arrival time,
+        // which leaves none.
         let left = if algorithm == GCRA { 0 } else { 3 };
         let first = client.decide(&call);
         assert_eq!(first[2], (left - 1).max(0), "{call}: {first:?}");

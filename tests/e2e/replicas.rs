@@ -1,4 +1,4 @@
-//! Replicas equal their primary, no matter how they received the data.
+//! Replicas hold the same data as their primary, however they received it.
 
 use redis::Value;
 
@@ -8,7 +8,7 @@ use crate::support::{
     random_traffic, raw_error, replica_of, wait_for_offset,
 };
 
-/// Starts a primary with a frozen clock, so that nothing expires between two reads.
+/// Starts a primary on a frozen clock, so that no key expires between two reads.
 fn primary_with(lines: &[&str]) -> Server {
     let setup = lines.iter().fold(Server::setup().with_tcp(), |setup, line| setup.line(line));
     let primary = setup.start();
@@ -16,7 +16,7 @@ fn primary_with(lines: &[&str]) -> Server {
     primary
 }
 
-/// Asserts that the followers hold exactly the data of the first server of the chain.
+/// Asserts that all servers of the chain hold the same data as the first one.
 fn assert_equal(chain: &[&Server]) {
     for pair in chain.windows(2) {
         wait_for_offset(pair[0], pair[1]);
@@ -37,7 +37,7 @@ fn full_syncs(primary: &Server) -> i64 {
 }
 
 #[test]
-fn arbitrary_traffic_leaves_a_replica_and_its_replica_equal_to_the_primary() {
+fn random_traffic_leaves_a_replica_and_its_replica_equal_to_the_primary() {
     let primary = primary_with(&[]);
     let replica = replica_with(&primary, Server::setup().with_tcp());
     let sub_replica = replica_of(&replica);
@@ -49,7 +49,7 @@ fn arbitrary_traffic_leaves_a_replica_and_its_replica_equal_to_the_primary() {
 }
 
 #[test]
-fn a_replica_that_lost_its_connection_catches_up_from_the_backlog() {
+fn replica_that_lost_its_connection_catches_up_from_the_backlog() {
     let primary = primary_with(&["repl-backlog-size 8mb"]);
     let replica = replica_of(&primary);
     let (mut client, mut random) = (primary.client(), Random::new(12));
@@ -65,7 +65,7 @@ fn a_replica_that_lost_its_connection_catches_up_from_the_backlog() {
     assert_eq!(full_syncs(&primary), 1, "the first, and no other");
 }
 
-/// Breaks the replica's link and writes more than the backlog keeps, in one step.
+/// Breaks the replica's link and writes more than the backlog holds, in one transaction.
 fn outrun_the_backlog(client: &mut Client) {
     client.ok("MULTI");
     client.run("CLIENT KILL TYPE replica");
@@ -77,11 +77,11 @@ fn outrun_the_backlog(client: &mut Client) {
 }
 
 #[test]
-fn a_full_resync_that_swaps_databases_answers_peek_meanwhile_and_ends_equal() {
+fn full_resync_that_swaps_databases_answers_peek_meanwhile_and_ends_equal() {
     let primary = primary_with(&["repl-backlog-size 16kb", "repl-diskless-sync yes"]);
     let swapping = Server::setup()
         .line("repl-diskless-load swapdb")
-        // Slow enough to be observed; it answers meanwhile.
+        // Loads slowly enough to be observed, and answers calls meanwhile.
         .line("key-load-delay 1000")
         .line("loading-process-events-interval-bytes 1024");
     let replica = replica_with(&primary, swapping);
@@ -110,7 +110,7 @@ fn a_full_resync_that_swaps_databases_answers_peek_meanwhile_and_ends_equal() {
 }
 
 #[test]
-fn a_server_with_states_of_its_own_gives_them_up_when_it_becomes_a_replica() {
+fn server_drops_its_own_states_when_it_becomes_a_replica() {
     let primary = primary_with(&[]);
     random_traffic(&mut primary.client(), &mut Random::new(14), 2_000);
     let joining = Server::setup().with_tcp().start();
@@ -118,7 +118,7 @@ fn a_server_with_states_of_its_own_gives_them_up_when_it_becomes_a_replica() {
     client.freeze(BASE_US + 1_000_000);
     random_traffic(&mut client, &mut Random::new(15), 2_000);
     assert!(client.allows("RL.GCRA its:own 1 1 1h"));
-    // It must answer from the primary's states, not its own.
+    // From now on it must answer from the primary's states.
     client.ok(&format!("REPLICAOF 127.0.0.1 {}", primary.port()));
     eventually("it follows", || {
         (client.info("replication").get("master_link_status")? == "up").then_some(())
@@ -129,7 +129,7 @@ fn a_server_with_states_of_its_own_gives_them_up_when_it_becomes_a_replica() {
 }
 
 #[test]
-fn a_read_only_replica_refuses_to_decide_in_every_way_and_peeks_in_every_way() {
+fn read_only_replica_refuses_every_call_that_decides_and_answers_every_peek() {
     let primary = primary_with(&[]);
     let replica = replica_of(&primary);
     for algorithm in ALGORITHMS {
@@ -156,7 +156,7 @@ fn a_read_only_replica_refuses_to_decide_in_every_way_and_peeks_in_every_way() {
 }
 
 #[test]
-fn a_key_that_lost_its_expiry_on_a_replica_gets_one_after_the_promotion() {
+fn key_without_expiry_from_a_replica_gets_one_after_the_promotion() {
     let primary = Server::setup().with_tcp().start();
     let mut client = primary.client();
     let replica = replica_with(&primary, Server::setup().line("replica-ignore-maxmemory no"));
@@ -166,8 +166,8 @@ fn a_key_that_lost_its_expiry_on_a_replica_gets_one_after_the_promotion() {
         assert!(client.allows(&call(algorithm)));
     }
     wait_for_offset(&primary, &replica);
-    // A replica that evicts on its own, against the advice, has lost the states that the effects
-    // build on.
+    // A replica that evicts keys itself, against the advice, loses the states that later effects
+    // change.
     promoted.ok("CONFIG SET maxmemory-policy allkeys-random");
     promoted.ok("CONFIG SET maxmemory 1");
     eventually("the replica evicts", || (promoted.integer("DBSIZE") == 0).then_some(()));
@@ -182,12 +182,12 @@ fn a_key_that_lost_its_expiry_on_a_replica_gets_one_after_the_promotion() {
         let expiry = format!("PTTL {key}");
         assert_eq!(promoted.integer(&expiry), -1, "{key}: it came without");
         if algorithm == algorithms::SLIDINGLOG {
-            // The end of a log without its beginning is no state: it may be any value.
+            // Only the end of a log is left, which is not a valid state: the key is refused.
             assert!(promoted.error(&call).starts_with("WRONGTYPE"), "{call}");
             promoted.integer(&format!("DEL {key}"));
             assert_eq!(promoted.decide(&call)[..3], [1, 100, 99], "{call}");
         } else {
-            // The others arrived whole; the next call that writes sets the expiry.
+            // The other states were sent completely. The next call that writes sets the expiry.
             assert_eq!(promoted.decide(&call)[..3], [1, 100, 97], "{call}");
         }
         assert!(promoted.integer(&expiry) > 0, "{key}: it has none yet");
