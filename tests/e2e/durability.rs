@@ -317,7 +317,7 @@ fn server_without_the_module_reads_rewrites_and_deletes_the_modules_keys() {
             client.run(&format!("TYPE {}", key("kept"))),
             Value::SimpleString("string".into())
         );
-        // A short MessagePack array whose first element is a small negative number: the state's kind.
+        // A short MessagePack array whose first element, a negative number, is the state's kind.
         let state = client.bytes(&format!("GET {}", key("kept")));
         assert!(matches!(state[..2], [0x90..=0x9f, 0xe0..=0xff]), "{state:x?}");
         assert_eq!(client.integer(&format!("DEL {}", key("deleted"))), 1);

@@ -1,4 +1,5 @@
-//! The replication stream: the effect of every allowed call and repair, in absolute terms.
+//! The replication stream: every allowed call and every repair sends its effect with absolute
+//! values.
 
 use redis::Value;
 
@@ -8,21 +9,21 @@ use crate::support::{
     ALGORITHMS, BASE_US, Client, ReplicationStream, Server, replica_of, wait_for_offset,
 };
 
-/// Returns the one effect that must have been sent.
+/// Returns the effect, and asserts that the stream has exactly one.
 fn only_effect(stream: &mut ReplicationStream, client: &mut Client) -> Effect {
     let mut effects = stream.effects(client);
     assert_eq!(effects.len(), 1, "one effect: {effects:?}");
     effects.remove(0)
 }
 
-/// Returns `SET key state PXAT ms`, with the state and the expiry of the primary.
+/// Returns `SET key state PXAT ms` with the primary's state and expiry.
 fn whole_state(client: &mut Client) -> Effect {
     let expiry_ms = client.integer("PEXPIRETIME k").to_string();
     vec![b"SET".into(), b"k".into(), client.bytes("GET k"), b"PXAT".into(), expiry_ms.into()]
 }
 
 #[test]
-fn an_allowed_call_sends_its_state_and_an_absolute_expiry() {
+fn allowed_call_sends_its_state_and_an_absolute_expiry() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -38,7 +39,7 @@ fn an_allowed_call_sends_its_state_and_an_absolute_expiry() {
 }
 
 #[test]
-fn an_expiry_that_still_serves_is_neither_moved_nor_sent_again() {
+fn sufficient_expiry_is_neither_moved_nor_sent_again() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -47,12 +48,14 @@ fn an_expiry_that_still_serves_is_neither_moved_nor_sent_again() {
         assert!(client.allows(&format!("{call} COST 50")));
         let expiry_ms = client.integer("PEXPIRETIME k");
         stream.effects(&mut client);
-        // A hundredth more is within the eighth that a key may outlive its state.
+        // The call prolongs the state by a hundredth of its span. A key may outlive its state by an
+        // eighth.
         assert!(client.allows(&call));
         let kept = vec![b"SET".to_vec(), b"k".into(), client.bytes("GET k"), b"KEEPTTL".into()];
         assert_eq!(only_effect(&mut stream, &mut client), kept, "{call}");
         assert_eq!(client.integer("PEXPIRETIME k"), expiry_ms, "{call}");
-        // Half as much again exceeds it, unless the end of the state is fixed.
+        // The call prolongs the state by half of its span, so the expiry moves, unless the end of the
+        // state is fixed.
         let left_ms = client.integer("PTTL k");
         let [allowed, _, _, _, reset_ms] = client.decide(&format!("{call} COST 49"));
         assert_eq!(allowed, 1, "{call}");
@@ -65,7 +68,7 @@ fn an_expiry_that_still_serves_is_neither_moved_nor_sent_again() {
     }
 }
 
-/// Returns the offset and the bytes of one entry written at the end of a log.
+/// Returns the offset and the bytes of the one entry that the effects write at the end of a log.
 fn patch(effects: &[Effect]) -> (usize, Vec<u8>) {
     let patches = effects.iter().filter(|effect| effect[0] == b"SETRANGE").collect::<Vec<_>>();
     assert_eq!(patches.len(), 1, "{effects:?}");
@@ -74,14 +77,14 @@ fn patch(effects: &[Effect]) -> (usize, Vec<u8>) {
 }
 
 #[test]
-fn a_log_sends_one_entry_per_call() {
+fn log_sends_one_entry_per_call() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
     assert!(client.allows("RL.SLIDINGLOG k 1000 80"));
     stream.effects(&mut client);
-    // Forty seconds without dead entries: only appends.
+    // No entry expires within forty seconds, so each call only appends.
     for _ in 0..400 {
         client.advance_ms(100);
         let length = client.integer("STRLEN k") as usize;
@@ -92,7 +95,7 @@ fn a_log_sends_one_entry_per_call() {
         assert_eq!((offset, entry.len()), (length, 12));
         assert!(client.bytes("GET k").ends_with(&entry));
     }
-    // A second event of the same microsecond rewrites the entry of the first.
+    // A second event in the same microsecond rewrites the entry of the first.
     let length = client.integer("STRLEN k") as usize;
     assert!(client.allows("RL.SLIDINGLOG k 1000 80"));
     let (offset, entry) = patch(&stream.effects(&mut client));
@@ -100,7 +103,7 @@ fn a_log_sends_one_entry_per_call() {
 }
 
 #[test]
-fn a_log_moves_its_expiry_only_when_an_eighth_of_the_window_is_used_up() {
+fn log_moves_its_expiry_only_after_an_eighth_of_the_window() {
     let server = Server::setup().line("rl.sliding-log-slots 65536").start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -108,7 +111,7 @@ fn a_log_moves_its_expiry_only_when_an_eighth_of_the_window_is_used_up() {
     assert!(client.allows("RL.SLIDINGLOG k 60000 2"));
     let mut expiries_ms = vec![client.integer("PEXPIRETIME k")];
     stream.effects(&mut client);
-    // By the real clock, at full speed: an eighth of two seconds takes 250 ms.
+    // By the real clock, at full speed: an eighth of the window of two seconds is 250 ms.
     let mut calls = 0;
     while expiries_ms.len() < 3 && calls < 59_000 {
         assert!(client.allows("RL.SLIDINGLOG k 60000 2"));
@@ -128,13 +131,13 @@ fn a_log_moves_its_expiry_only_when_an_eighth_of_the_window_is_used_up() {
 }
 
 #[test]
-fn the_bytes_per_call_do_not_grow_with_the_log() {
+fn bytes_per_call_do_not_grow_with_the_log() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
     client.freeze(BASE_US);
     let mut sent_in_round = Vec::new();
-    // 500 live entries after the first round, and as many ever after.
+    // The log has 500 live entries after the second round, and no more afterwards.
     for _ in 0..8 {
         let mut sent = 0;
         for _ in 0..250 {
@@ -145,13 +148,13 @@ fn the_bytes_per_call_do_not_grow_with_the_log() {
         }
         sent_in_round.push(sent);
     }
-    // A whole log of 500 entries is 6,000 bytes; 250 of them would be 1.5 million.
+    // A whole log of 500 entries is 6,000 bytes, and 250 of them would be 1.5 million bytes.
     let worst = sent_in_round.iter().max().unwrap();
     assert!(*worst <= 250 * 120, "bytes per 250 calls: {sent_in_round:?}");
 }
 
 #[test]
-fn the_bytes_per_refund_do_not_grow_with_the_log() {
+fn bytes_per_refund_do_not_grow_with_the_log() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -172,13 +175,14 @@ fn the_bytes_per_refund_do_not_grow_with_the_log() {
             let effects = stream.effects(&mut client);
             sent += effects.iter().flatten().map(Vec::len).sum::<usize>();
         }
-        // SETRANGE with an entry twice, and a share of the cost of dropping the entries left over.
+        // Two SETRANGE of one entry each, and now and then the whole log without its unused
+        // entries.
         assert!(sent <= 400 * 160, "{sent} bytes for 400 calls and refunds on {filled} entries");
     }
 }
 
 #[test]
-fn a_denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
+fn denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -200,7 +204,7 @@ fn a_denied_call_sends_nothing_and_a_repair_sends_the_whole_state() {
         let sent = only_effect(&mut stream, &mut client);
         let mut repaired = whole_state(&mut client);
         if client.integer("PEXPIRETIME k") == expiry_ms {
-            // Within one millisecond of the real clock, the remaining time is the same.
+            // Within one millisecond of the real clock the expiry is the same, and is not sent.
             repaired.splice(3.., [b"KEEPTTL".to_vec()]);
         }
         assert_eq!(sent, repaired, "{call}: the repair");
@@ -234,7 +238,7 @@ fn calls_of_a_transaction_and_of_a_script_send_their_effects() {
 }
 
 #[test]
-fn a_replica_holds_the_same_states_and_answers_peek_but_decides_nothing() {
+fn replica_holds_equal_states_answers_peek_and_refuses_to_decide() {
     let primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let (mut writer, mut reader) = (primary.client(), replica.client());
@@ -253,7 +257,7 @@ fn a_replica_holds_the_same_states_and_answers_peek_but_decides_nothing() {
         let refused = reader.error(&algorithm.call(key, 5, "366d"));
         assert!(refused.starts_with("READONLY"), "{refused}");
     }
-    // After the promotion it continues where the primary was.
+    // After its promotion the replica continues where the primary was.
     reader.ok("REPLICAOF NO ONE");
     for algorithm in ALGORITHMS {
         let call = algorithm.call(algorithm.name, 5, "366d");

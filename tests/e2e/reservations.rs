@@ -1,4 +1,5 @@
-//! `RL.RESERVE`, `RL.COMMIT` and `RL.CANCEL`: an estimate is held, then settled or cancelled.
+//! `RL.RESERVE`, `RL.COMMIT` and `RL.CANCEL`: a reservation holds an estimated cost until the
+//! actual cost is committed, or it is cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -24,7 +25,7 @@ fn cancel(id: &str) -> String {
     format!("RL.CANCEL k {id} {RULE}")
 }
 
-/// Returns the numbers that `RL.INSPECT` shows, in its order.
+/// Returns the numbers that `RL.INSPECT` shows, in that order.
 fn inspected(client: &mut Client, key: &str) -> Vec<i64> {
     let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no state") };
     assert_eq!(text(&fields[1]), "FIXED");
@@ -36,7 +37,7 @@ fn inspected(client: &mut Client, key: &str) -> Vec<i64> {
 }
 
 #[test]
-fn a_reservation_counts_for_all_callers_and_is_settled_once() {
+fn reservation_counts_for_all_callers_and_is_settled_once() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -49,7 +50,7 @@ fn a_reservation_counts_for_all_callers_and_is_settled_once() {
             (0, "RL.PEEK k FIXED 10 60 COST 6", [0, 10, 0, 60_000, 90_000]),
             (0, "RL.CHARGE k FIXED 10 60 COST 1", [0, 10, 0, 30_000, 90_000]),
             (0, "RL.REFUND k FIXED 10 60 COST 9", [1, 10, 1, 0, 90_000]),
-            // A commit of less than reserved; repeated, it changes nothing.
+            // A commit of less than the reserved cost. Repeating it changes nothing.
             (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
             (10_000, "RL.COMMIT k a FIXED 10 60 COST 1", [1, 10, 4, 0, 60_000]),
             (10_000, "RL.CANCEL k a FIXED 10 60", [0, 10, 4, 0, 60_000]),
@@ -66,7 +67,7 @@ fn a_reservation_counts_for_all_callers_and_is_settled_once() {
 }
 
 #[test]
-fn a_commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
+fn commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -89,12 +90,12 @@ fn commit_repeated_after_the_end_of_its_reservation_charges_once() {
         &[
             (0, "RL.RESERVE k j 10s FIXED 1000 1d COST 300", [1, 1_000, 700, 0, 10_000]),
             (9_900, "RL.COMMIT k j FIXED 1000 1d", [1, 1_000, 700, 0, 86_400_000]),
-            // After a lost reply the same commit is repeated, within one TTL after the first.
+            // The same commit is repeated after a lost reply, within one TTL of the first.
             (10_100, "RL.COMMIT k j FIXED 1000 1d", [1, 1_000, 700, 0, 86_399_800]),
             (19_899, "RL.COMMIT k j FIXED 1000 1d COST 999", [1, 1_000, 700, 0, 86_390_001]),
             (19_900, "RL.COMMIT k j FIXED 1000 1d", [0, 1_000, 700, 0, 86_390_000]),
-            // At most 60 s, unless the old end is later. COST 0 uses nothing: only the id keeps the
-            // key.
+            // A commit is remembered for at most 60 s, unless the reservation would have ended
+            // later. COST 0 uses no units, so only the id keeps the key alive.
             (0, "RL.RESERVE none j 90s FIXED 1000 1s COST 300", [1, 1_000, 700, 0, 90_000]),
             (89_000, "RL.COMMIT none j FIXED 1000 1s COST 0", [1, 1_000, 1_000, 0, 0]),
             (148_999, "RL.COMMIT none j FIXED 1000 1s", [1, 1_000, 1_000, 0, 0]),
@@ -106,10 +107,10 @@ fn commit_repeated_after_the_end_of_its_reservation_charges_once() {
 }
 
 #[test]
-fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
+fn reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
     let server = Server::start();
     let mut client = server.client();
-    // The clock stands at 08:00: midnight is 16 hours away.
+    // The clock is frozen at 08:00: midnight is 16 hours away.
     play(
         &mut client,
         &[
@@ -123,7 +124,7 @@ fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second()
 }
 
 #[test]
-fn several_rules_see_what_is_reserved_and_take_all_or_nothing() {
+fn several_rules_respect_reservations_and_take_all_or_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -140,7 +141,7 @@ fn several_rules_see_what_is_reserved_and_take_all_or_nothing() {
 }
 
 #[test]
-fn wrong_arguments_are_refused_by_name_and_change_nothing() {
+fn wrong_arguments_get_an_error_that_names_them_and_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.decide(&reserve("a", "1h", 1));
@@ -180,7 +181,7 @@ fn wrong_arguments_are_refused_by_name_and_change_nothing() {
         assert_eq!(crate::support::raw_error(&reply).as_deref(), Some(expected), "{words:?}");
     }
     assert_eq!(client.snapshot("k"), before);
-    // Values that are no state, and states of other algorithms.
+    // Values that are not a state, and states of other algorithms.
     client.ok("SET s text");
     client.run("LPUSH l 1");
     client.decide("RL.GCRA g 5 5 60");
@@ -232,7 +233,7 @@ fn ids_are_binary_and_a_key_remembers_1024_of_them() {
     server.assert_alive();
 }
 
-/// Returns calls that must leave no trace on a key with no units left.
+/// Returns calls that must change nothing on a key with no units left.
 fn traceless() -> Vec<String> {
     vec![
         reserve("b", "1h", 1),
@@ -248,12 +249,12 @@ fn traceless() -> Vec<String> {
 }
 
 #[test]
-fn a_call_that_is_denied_or_finds_no_reservation_leaves_no_trace() {
+fn call_that_is_denied_or_finds_no_reservation_changes_nothing() {
     let server = Server::setup().line("notify-keyspace-events EAm").start();
     let (mut client, mut watcher) = (server.client(), server.client());
     let mut listener = server.client3();
     client.freeze(BASE_US);
-    // On a missing key, no key is created.
+    // On a missing key, these calls create no key.
     client.decide(&format!("RL.COMMIT k a {RULE}"));
     client.decide(&format!("RL.CANCEL k a {RULE}"));
     client.decide(&reserve("a", "1h", 11));
@@ -278,19 +279,19 @@ fn a_call_that_is_denied_or_finds_no_reservation_leaves_no_trace() {
     assert!(listener.pushed().is_empty());
     assert!(stream.effects(&mut client).is_empty());
 
-    // An allowed call sends exactly one event.
+    // Each allowed call sends exactly one event.
     listener.pushed();
     for call in [reserve("a", "1h", 3), commit("a"), reserve("b", "1h", 3), cancel("b")] {
         assert_eq!(client.decide(&call)[0], 1, "{call}");
         assert_eq!(stream.effects(&mut client).len(), 1, "{call}");
     }
     let told = listener.pushed().len();
-    // Every mark of the stream is an event too.
+    // Each reading of the stream writes a mark, which is an event too.
     assert_eq!(told, 4 + 4, "one event each");
 }
 
 #[test]
-fn effects_are_absolute_and_a_plain_call_sends_16_bytes_however_many_are_remembered() {
+fn effects_are_absolute_and_a_plain_call_sends_16_bytes_with_any_number_of_ids() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -321,7 +322,7 @@ fn effects_are_absolute_and_a_plain_call_sends_16_bytes_however_many_are_remembe
         assert_eq!(effects[0], [b"SETRANGE".to_vec(), b"k".to_vec(), offset, tail], "{call}");
         assert_eq!(client.integer("STRLEN k"), length, "{call}");
     }
-    // A window that ends after all reservations moves the expiry.
+    // The call opens a window that ends after all reservations, so the expiry moves.
     client.decide("RL.FIXED k 1000 3h");
     let effects = stream.effects(&mut client);
     let names: Vec<_> = effects.iter().map(|effect| text_of(&effect[0])).collect();
@@ -338,7 +339,7 @@ fn text_of(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Makes random calls on a few keys with reservations; some calls are refused.
+/// Makes random calls with reservations on a few keys. The server refuses some of them.
 fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) {
     for _ in 0..calls {
         let key = random.below(4);
@@ -366,7 +367,7 @@ fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) {
 }
 
 #[test]
-fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
+fn replicas_and_files_hold_the_primarys_bytes_even_after_a_power_cut() {
     let mut primary = Server::setup()
         .with_tcp()
         .line("appendonly yes")
@@ -376,7 +377,7 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
     let replica = replica_of(&primary);
     let mut client = primary.client();
     let mut random = Random::new(7);
-    // Midnight in Los Angeles is soon after the base.
+    // In Los Angeles, midnight is soon after [`BASE_US`].
     client.freeze(BASE_US - 100_000_000);
     for _ in 0..20 {
         random_traffic(&mut client, &mut random, 100);
@@ -398,7 +399,7 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
     client.freeze(BASE_US + 10_000_000_000);
     assert_eq!(inspected(&mut client, "kept")[1..], [3, 0, 0, 0]);
     client.freeze(BASE_US);
-    // Its units are free again exactly at its end.
+    // The reserved units return exactly when the reservation ends.
     client.decide("RL.RESERVE frozen a 1h FIXED 10 60 COST 10");
     client.advance_ms(3_599_999);
     assert_eq!(client.decide("RL.FIXED frozen 10 60"), [0, 10, 0, 1, 1]);
@@ -408,7 +409,7 @@ fn replicas_and_files_hold_the_primarys_bytes_also_after_a_power_cut() {
 }
 
 #[test]
-fn a_full_server_settles_and_frees_but_reserves_nothing() {
+fn full_server_settles_and_cancels_but_reserves_nothing() {
     let server = Server::start();
     let mut client = server.client();
     for id in ["a", "b"] {
@@ -423,7 +424,7 @@ fn a_full_server_settles_and_frees_but_reserves_nothing() {
 }
 
 #[test]
-fn a_replica_reserves_and_settles_nothing() {
+fn replica_refuses_to_reserve_and_to_settle() {
     let primary = Server::setup().with_tcp().start();
     let replica = replica_of(&primary);
     let mut client = primary.client();
@@ -453,7 +454,7 @@ fn settling_needs_a_permission_of_its_own() {
 }
 
 #[test]
-fn a_state_with_reservations_that_is_damaged_is_left_alone() {
+fn damaged_state_with_reservations_is_refused_and_left_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -471,7 +472,7 @@ fn a_state_with_reservations_that_is_damaged_is_left_alone() {
             let reply = client.call(&call.split(' ').collect::<Vec<_>>());
             match crate::support::raw_error(&reply) {
                 Some(error) => {
-                    // The flipped bit turns one of the ids into `c`, which may be settled.
+                    // The flipped bit may turn one of the ids into `c`, and this id may be settled.
                     let is_settled = error.starts_with("ERR invalid id: already committed");
                     assert!(error == WRONGTYPE || is_settled, "bit {bit}: {error}");
                     assert_eq!(client.bytes("GET k"), before, "bit {bit}");
@@ -490,7 +491,7 @@ fn a_state_with_reservations_that_is_damaged_is_left_alone() {
 }
 
 #[test]
-fn a_panic_on_the_way_of_a_reservation_leaves_it_as_it_was() {
+fn panic_at_any_point_of_a_call_leaves_the_reservations_unchanged() {
     let server = Server::setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -514,7 +515,7 @@ fn a_panic_on_the_way_of_a_reservation_leaves_it_as_it_was() {
 }
 
 #[test]
-fn of_64_connections_that_reserve_settle_and_give_up_none_exceeds_the_limit() {
+fn of_64_connections_that_reserve_settle_and_cancel_none_exceeds_the_limit() {
     const LIMIT: i64 = 40;
     let server = Server::start();
     let stop = AtomicBool::new(false);
@@ -534,7 +535,7 @@ fn of_64_connections_that_reserve_settle_and_give_up_none_exceeds_the_limit() {
                         if !client.allows(&call) {
                             continue;
                         }
-                        // Repeated, as after a lost reply.
+                        // The call is repeated, as after a lost reply.
                         assert!(client.allows(&call), "{call}");
                         if round % 8 == 7 {
                             let actual = cost.min(1);

@@ -10,8 +10,8 @@ use crate::support::{Client, Reply, Server, WRONGTYPE, module, raw_error, text};
 const RULE: &str = "QUOTA 10 day ZONE Europe/Berlin";
 const HOUR: i64 = 3_600_000;
 
-/// Plays a table of (ms after a time in UTC, call, expected reply). `)` in a call stands for the
-/// rule.
+/// Makes the calls of a table (ms after a time in UTC, call, expected reply). In a call, `)` stands
+/// for the rule.
 fn play(client: &mut Client, from: &str, table: &[(i64, &str, Reply)]) {
     for (at_ms, words, expected) in table {
         client.freeze(utc(from) + at_ms * 1_000);
@@ -23,7 +23,7 @@ fn line(words: &str) -> String {
     words.replace(')', RULE)
 }
 
-/// Returns the fields that `RL.INSPECT` shows of a quota with reservations.
+/// Returns the names and values that `RL.INSPECT` shows of a quota with reservations.
 fn inspected(client: &mut Client, key: &str) -> Vec<(String, Value)> {
     let Value::Array(fields) = client.run(&format!("RL.INSPECT {key}")) else { panic!("no state") };
     let pairs = fields.chunks(2).map(|pair| (text(&pair[0]), pair[1].clone()));
@@ -31,10 +31,10 @@ fn inspected(client: &mut Client, key: &str) -> Vec<(String, Value)> {
 }
 
 #[test]
-fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
+fn reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second() {
     let server = Server::start();
     let mut client = server.client();
-    // One hour before the start of a day of 23 hours in Berlin, one of 25, and one of 24.
+    // The hour before the start of a day of 23 hours in Berlin, of one with 25, and of one with 24.
     let nights = [("2026-03-28T22:00", 23), ("2026-10-24T21:00", 25), ("2026-07-14T21:00", 24)];
     for (from, hours) in nights {
         let day = hours * HOUR;
@@ -44,21 +44,23 @@ fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second()
             &[
                 (0, "RL.QUOTA k 10 day ZONE Europe/Berlin COST 6", [1, 10, 4, 0, HOUR]),
                 (0, "RL.RESERVE k a 2h ) COST 3", [1, 10, 1, 0, 2 * HOUR]),
-                // A repeated reserve, as after a lost reply, holds the units once.
+                // Repeated after a lost reply, a reservation holds its units once.
                 (0, "RL.RESERVE k a 2h ) COST 3", [1, 10, 1, 0, 2 * HOUR]),
-                // Midnight returns the used units, and the expiry the reserved ones.
+                // The used units return at midnight, and the reserved units when the reservation
+                // expires.
                 (0, "RL.PEEK k ) COST 7", [0, 10, 1, HOUR, 2 * HOUR]),
                 (0, "RL.PEEK k ) COST 8", [0, 10, 1, 2 * HOUR, 2 * HOUR]),
                 (HOUR - 1, "RL.PEEK k ) COST 7", [0, 10, 1, 1, HOUR + 1]),
                 (HOUR, "RL.PEEK k ) COST 8", [0, 10, 7, HOUR, HOUR]),
                 (HOUR, "RL.QUOTA k 10 day ZONE Europe/Berlin COST 7", [1, 10, 0, 0, day]),
                 (HOUR, "RL.COMMIT k a ) COST 2", [1, 10, 1, 0, day]),
-                // Settled once, and remembered until the end of its time.
+                // The reservation is settled once, and its id is remembered until the reservation
+                // would have ended.
                 (HOUR, "RL.COMMIT k a ) COST 9", [1, 10, 1, 0, day]),
                 (HOUR, "RL.CANCEL k a )", [0, 10, 1, 0, day]),
                 (2 * HOUR - 1, "RL.COMMIT k a )", [1, 10, 1, 0, day - HOUR + 1]),
                 (2 * HOUR, "RL.COMMIT k a )", [0, 10, 1, 0, day - HOUR]),
-                // The second day ends exactly here.
+                // The last millisecond of the second day, and the first of the third.
                 (HOUR + day - 1, "RL.PEEK k ) COST 2", [0, 10, 1, 1, 1]),
                 (HOUR + day, "RL.PEEK k ) COST 10", [1, 10, 0, 0, 24 * HOUR]),
             ],
@@ -68,7 +70,7 @@ fn a_reservation_across_midnight_counts_on_both_days_and_is_used_on_the_second()
 }
 
 #[test]
-fn a_commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
+fn commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
     let server = Server::start();
     let mut client = server.client();
     play(
@@ -85,7 +87,7 @@ fn a_commit_after_its_reservation_expired_answers_0_and_charges_nothing() {
 }
 
 #[test]
-fn retry_after_is_exact_across_expiries_and_the_end_of_the_day() {
+fn retry_time_is_exact_across_expiries_and_the_end_of_the_day() {
     let server = Server::start();
     let mut client = server.client();
     let from = utc("2026-03-28T22:00");
@@ -97,7 +99,7 @@ fn retry_after_is_exact_across_expiries_and_the_end_of_the_day() {
         }
         assert!(client.allows("RL.QUOTA k 10 day ZONE Europe/Berlin COST 2"));
         let call = format!("RL.QUOTA k 10 day ZONE Europe/Berlin COST {cost}");
-        // One is left; two more return after ten minutes, three more at midnight, and so on.
+        // One unit is left. Two more return after ten minutes, three more at midnight, and so on.
         let [.., retry_ms, reset_ms] = client.decide(&call);
         let expected = match cost {
             2..=3 => 10 * 60_000,
@@ -115,7 +117,7 @@ fn retry_after_is_exact_across_expiries_and_the_end_of_the_day() {
 }
 
 #[test]
-fn plain_calls_charges_refunds_and_parts_see_what_is_reserved() {
+fn plain_calls_charges_refunds_and_partial_grants_respect_reservations() {
     let server = Server::start();
     let mut client = server.client();
     let quota = "RL.QUOTA k 10 day ZONE Europe/Berlin";
@@ -133,7 +135,7 @@ fn plain_calls_charges_refunds_and_parts_see_what_is_reserved() {
             (0, &part, [5, 10, 0, 0, last]),
             (0, &part, [0, 10, 0, until, last]),
             (0, "RL.CHARGE k ) COST 2", [0, 10, 0, until, last]),
-            // A refund returns used units, never reserved ones.
+            // A refund returns used units, and never reserved ones.
             (0, "RL.REFUND k ) COST 99", [1, 10, 6, 0, last]),
             (0, "RL.REFUND k ) COST 1", [1, 10, 6, 0, last]),
             (0, "RL.COMMIT k a ) COST 12", [1, 10, 0, until, until]),
@@ -154,7 +156,7 @@ fn plain_calls_charges_refunds_and_parts_see_what_is_reserved() {
 }
 
 #[test]
-fn keys_of_fixed_and_of_quota_with_reservations_are_not_mistaken_for_each_other() {
+fn keys_of_fixed_and_of_quota_with_reservations_are_not_confused() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(utc("2026-07-15T12:00"));
@@ -186,7 +188,7 @@ fn keys_of_fixed_and_of_quota_with_reservations_are_not_mistaken_for_each_other(
         }
         assert_eq!(client.snapshot(key), before);
     }
-    // Only the kind tells them apart: the first two bytes of one before the rest of the other.
+    // Only the first two bytes tell the two apart: a quota with those of FIXED is a window.
     let quota = client.bytes("GET q");
     let as_fixed = [&[0x93, 0xf5], &quota[2..]].concat();
     client.call(&[b"SET".as_slice(), b"x", &as_fixed]);
@@ -195,7 +197,7 @@ fn keys_of_fixed_and_of_quota_with_reservations_are_not_mistaken_for_each_other(
 }
 
 #[test]
-fn inspect_shows_a_period_and_what_is_reserved() {
+fn inspect_shows_a_period_and_its_reservations() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(utc("2026-07-15T12:00"));
@@ -224,24 +226,26 @@ fn inspect_shows_a_period_and_what_is_reserved() {
 }
 
 #[test]
-fn in_another_zone_reservations_stay_and_usage_counts_if_its_period_is_current() {
+fn in_another_zone_reservations_count_and_usage_counts_if_its_period_is_current() {
     let server = Server::start();
     let mut client = server.client();
     let last = 90 * 60_000;
     play(
         &mut client,
-        // 01:00 on the 15th in Berlin, 23:00 on the 14th in UTC, 08:00 on the 15th in Tokyo.
+        // It is 23:00 on the 14th in UTC, 01:00 on the 15th in Berlin, and 08:00 on the 15th in
+        // Tokyo.
         "2026-07-14T23:00",
         &[
             (0, "RL.QUOTA k 10 day ZONE Europe/Berlin COST 5", [1, 10, 5, 0, 23 * HOUR]),
             (0, "RL.RESERVE k a 90m ) COST 2", [1, 10, 3, 0, 23 * HOUR]),
-            // Its start, 22:00, lies in the day of UTC that ends in an hour.
+            // Berlin's day began at 22:00 UTC, on the day in UTC that ends in an hour.
             (0, "RL.PEEK k QUOTA 10 day COST 4", [0, 10, 3, HOUR, last]),
             (0, "RL.PEEK k QUOTA 10 day COST 9", [0, 10, 3, last, last]),
             (HOUR, "RL.PEEK k QUOTA 10 day COST 8", [1, 10, 0, 0, 24 * HOUR]),
-            // The day of Tokyo began at 15:00.
+            // Tokyo's day began at 15:00 UTC.
             (0, "RL.PEEK k QUOTA 10 day ZONE Asia/Tokyo COST 6", [0, 10, 3, 16 * HOUR, 16 * HOUR]),
-            // Settled under the calendar of the call: counted in the day of UTC, where 5 are used.
+            // The commit uses the calendar of its own call, so it counts on the day in UTC, with 5
+            // units used.
             (0, "RL.COMMIT k a QUOTA 10 day", [1, 10, 3, 0, HOUR]),
             (0, "RL.COMMIT k a )", [1, 10, 3, 0, 23 * HOUR]),
         ],
@@ -249,7 +253,7 @@ fn in_another_zone_reservations_stay_and_usage_counts_if_its_period_is_current()
 }
 
 #[test]
-fn a_plain_call_sends_16_bytes_however_many_are_remembered() {
+fn plain_call_sends_16_bytes_with_any_number_of_remembered_ids() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -267,7 +271,7 @@ fn a_plain_call_sends_16_bytes_however_many_are_remembered() {
     ] {
         assert_eq!(client.decide(call).len(), 5);
         let mut effects = stream.effects(&mut client);
-        // The first call opens a period that ends after all reservations, and moves the expiry.
+        // The first call opens a period that ends after all reservations, so the expiry moves.
         effects.retain(|effect| !matches!(effect[0].as_slice(), b"MULTI" | b"EXEC"));
         if first.pop().is_some() {
             assert_eq!(effects.pop().expect("two")[0], b"PEXPIREAT", "{call}");
@@ -276,7 +280,7 @@ fn a_plain_call_sends_16_bytes_however_many_are_remembered() {
         let tail = client.bytes("GET k")[length as usize - 16..].to_vec();
         assert_eq!(effects, [[b"SETRANGE".to_vec(), b"k".to_vec(), offset, tail]], "{call}");
     }
-    // A denial has no effect, and a settlement sends the state.
+    // A denied call has no effect. A commit sends the whole state.
     assert!(!client.allows("RL.QUOTA k 1000 year COST 1000"));
     assert!(stream.effects(&mut client).is_empty());
     client.decide(&format!("RL.COMMIT k job-{:040} QUOTA 1000 year", 7));
@@ -286,7 +290,7 @@ fn a_plain_call_sends_16_bytes_however_many_are_remembered() {
 }
 
 #[test]
-fn a_panic_on_the_way_of_a_reservation_leaves_the_quota_as_it_was() {
+fn panic_at_any_point_of_a_call_leaves_the_reserved_quota_unchanged() {
     let server = Server::setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(utc("2026-07-15T12:00"));

@@ -1,12 +1,12 @@
-//! `RL.CHARGE`, `RL.REFUND`, `PARTIAL` and `RL.BACKOFF`: the real cost of a call, partial grants,
-//! and growing delays.
+//! `RL.CHARGE`, `RL.REFUND`, `PARTIAL` and `RL.BACKOFF`: charging the actual cost afterwards,
+//! partial grants, and growing delays.
 
 use crate::support::{
     ALGORITHMS, Algorithm, BASE_US, Client, Reply, Server, algorithms, integers, module, play,
     raw_error, replica_of, text, wait_for_offset,
 };
 
-/// Returns `RL.CHARGE` or `RL.REFUND` with this rule.
+/// Returns a call of `RL.CHARGE` or `RL.REFUND` with this rule.
 fn settle(command: &str, algorithm: Algorithm, key: &str, limit: u64, cost: u64) -> String {
     let rule = algorithm.arguments(limit, "60");
     format!("{command} {key} {} {rule} COST {cost}", algorithm.name)
@@ -17,10 +17,10 @@ fn bytes(word: &[u8]) -> String {
 }
 
 #[test]
-fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
+fn charge_takes_units_that_are_not_left_and_a_refund_returns_them() {
     let server = Server::start();
     let mut client = server.client();
-    // The numbers of the documentation, on fresh keys and at one instant.
+    // The examples of the documentation, on new keys and at one instant.
     let mut rows: Vec<(i64, String, Reply)> = vec![
         (0, "RL.CHARGE f FIXED 10 60 COST 12".into(), [0, 10, 0, 60_000, 60_000]),
         (0, "RL.REFUND f FIXED 10 60 COST 5".into(), [1, 10, 3, 0, 60_000]),
@@ -29,10 +29,10 @@ fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
         let key = algorithm.name;
         rows.extend([
             (0, settle("RL.CHARGE", algorithm, key, 10, 12), [0, 10, 0, 12_000, 72_000]),
-            // A normal call in debt waits for its own unit as well.
+            // An ordinary call on a key in debt also waits for its own unit.
             (0, algorithm.call(key, 10, "60"), [0, 10, 0, 18_000, 72_000]),
             (18_000, algorithm.peek(key, 10, "60"), {
-                // A queue that is nearly full makes the call wait for its turn.
+                // In a queue that is nearly full, an allowed call waits for its turn.
                 let wait_ms = if key == "LEAKYBUCKET" { 54_000 } else { 0 };
                 [1, 10, 0, wait_ms, 60_000]
             }),
@@ -46,7 +46,7 @@ fn a_charge_takes_what_is_not_there_and_a_refund_gives_it_back() {
 }
 
 #[test]
-fn a_full_refund_leaves_the_key_as_if_never_called() {
+fn full_refund_leaves_the_key_as_if_it_had_never_been_called() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -57,8 +57,8 @@ fn a_full_refund_leaves_the_key_as_if_never_called() {
         assert_eq!(client.decide(&refund)[..4], [1, 10, 6, 0], "{refund}");
         assert_eq!(client.decide(&algorithm.peek("k", 10, "60"))[..3], [1, 10, 5]);
         stream.effects(&mut client);
-        // A refund of more than is used returns the used units and deletes the key, on replicas
-        // too.
+        // A refund of more than the used units returns only these and deletes the key, also on
+        // replicas.
         let all = settle("RL.REFUND", algorithm, "k", 10, 99);
         assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
         assert_eq!(client.integer("EXISTS k"), 0, "{all}");
@@ -66,14 +66,14 @@ fn a_full_refund_leaves_the_key_as_if_never_called() {
         let shown =
             effects.iter().map(|effect| effect.iter().map(|w| bytes(w)).collect::<Vec<_>>());
         assert_eq!(shown.collect::<Vec<_>>(), [["DEL", "k"]], "{all}");
-        // On a missing key it answers and writes nothing.
+        // On a missing key, a refund is answered and writes nothing.
         assert_eq!(client.decide(&all), [1, 10, 10, 0, 0], "{all}");
         assert!(stream.effects(&mut client).is_empty(), "{all}");
     }
 }
 
 #[test]
-fn charges_and_refunds_are_effects_on_replicas_and_events_here() {
+fn charges_and_refunds_have_effects_on_replicas_and_events_on_this_server() {
     let primary = Server::setup().with_tcp().line("notify-keyspace-events EA").start();
     let replica = replica_of(&primary);
     let mut client = primary.client();
@@ -105,7 +105,7 @@ fn charges_and_refunds_are_effects_on_replicas_and_events_here() {
 }
 
 #[test]
-fn a_debt_lives_through_a_restart_and_ends_when_its_reply_says() {
+fn debt_survives_a_restart_and_ends_exactly_when_its_reply_says() {
     let mut server = Server::setup().line("appendonly yes").line("appendfsync always").start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -121,7 +121,7 @@ fn a_debt_lives_through_a_restart_and_ends_when_its_reply_says() {
     server.start_again();
     let mut client = server.client();
     assert_eq!(client.contents(), before);
-    // On a frozen clock the debt ends exactly then.
+    // On a frozen clock, the debt ends at exactly that instant.
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US + 123_456);
         let key = format!("frozen:{}", algorithm.name);
@@ -135,7 +135,7 @@ fn a_debt_lives_through_a_restart_and_ends_when_its_reply_says() {
 }
 
 #[test]
-fn a_charge_beyond_the_maximum_debt_is_refused_and_changes_nothing() {
+fn charge_beyond_the_maximum_debt_is_refused_and_changes_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -149,7 +149,7 @@ fn a_charge_beyond_the_maximum_debt_is_refused_and_changes_nothing() {
     let error = client.error("RL.CHARGE slow GCRA 1 1 366d COST 101");
     assert_eq!(error, "ERR invalid cost: the time until the key is reset must not exceed 36525d");
     assert_eq!((client.snapshot("k"), client.integer("EXISTS slow")), (before, 0));
-    // A foreign value and another algorithm's state are left alone.
+    // Foreign values and states of another algorithm are not changed.
     client.ok("SET text hello");
     for command in ["RL.CHARGE", "RL.REFUND"] {
         for (key, rule) in [("text", "FIXED 5 60"), ("k", "GCRA 5 5 60")] {
@@ -162,7 +162,7 @@ fn a_charge_beyond_the_maximum_debt_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_full_server_refunds_and_does_not_charge_and_the_category_grants_neither() {
+fn full_server_refunds_but_does_not_charge_and_category_rl_permits_neither() {
     let primary = Server::setup().with_tcp().start();
     let mut client = primary.client();
     assert!(client.allows("RL.FIXED k 10 1h COST 7"));
@@ -175,7 +175,7 @@ fn a_full_server_refunds_and_does_not_charge_and_the_category_grants_neither() {
     assert!(client.error("RL.CHARGE k FIXED 10 1h").starts_with("OOM"));
     assert_eq!(client.decide("RL.REFUND k FIXED 10 1h COST 2")[..3], [1, 10, 5]);
     client.ok("CONFIG SET maxmemory 0");
-    // Only where the server supports categories for commands of modules.
+    // Runs only if the server has categories for commands of modules.
     if raw_error(&client.run("ACL SETUSER app on nopass ~* +@rl")).is_none() {
         let mut app = primary.client();
         app.ok("AUTH app any");
@@ -188,7 +188,7 @@ fn a_full_server_refunds_and_does_not_charge_and_the_category_grants_neither() {
 }
 
 #[test]
-fn a_partial_call_takes_what_is_there_and_says_how_much() {
+fn partial_call_takes_the_units_left_and_reports_their_number() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -200,7 +200,7 @@ fn a_partial_call_takes_what_is_there_and_says_how_much() {
         // A cost above the limit can be granted in part.
         assert_eq!(client.decide(&format!("{peek} PARTIAL COST 99"))[..3], [6, 10, 0], "{peek}");
         assert_eq!(client.decide(&format!("{call} COST 99 PARTIAL"))[..3], [6, 10, 0], "{call}");
-        // No units are left: the wait is exactly that for one unit.
+        // Without any units left, the wait is that of a single unit.
         let denied = client.decide(&format!("{call} COST 5 PARTIAL"));
         assert_eq!(denied[..3], [0, 10, 0], "{call}");
         client.advance_ms(denied[3] - 1);
@@ -210,7 +210,7 @@ fn a_partial_call_takes_what_is_there_and_says_how_much() {
         let error = client.error(&format!("{call} COST 0 PARTIAL"));
         assert!(error.starts_with("ERR invalid cost: with PARTIAL"), "{error}");
     }
-    // The first unit granted waits for the units queued before it.
+    // The first granted unit waits for the units queued before it.
     client.run("FLUSHALL");
     client.freeze(BASE_US);
     assert!(client.allows("RL.LEAKYBUCKET k 4 2 1 COST 3"));
@@ -226,7 +226,7 @@ fn delays_grow_from_base_to_max_and_are_forgotten() {
     let free = [2, 1, 0].map(|left| (0, call, [1, 3, left, 0, hour]));
     play(&mut client, &free);
     play(&mut client, &[(0, call, [0, 3, 0, 1_000, hour])]);
-    // Allowed at 1, 3, 7, 15, 23 and 31 s, and denied 1 ms earlier.
+    // Attempts are allowed at 1, 3, 7, 15, 23 and 31 s, and denied 1 ms earlier.
     for at_ms in [1_000, 3_000, 7_000, 15_000, 23_000, 31_000] {
         client.freeze(BASE_US + (at_ms - 1) * 1_000);
         let denied = client.decide(call);
@@ -234,13 +234,13 @@ fn delays_grow_from_base_to_max_and_are_forgotten() {
         client.freeze(BASE_US + at_ms * 1_000);
         assert_eq!(client.decide(call), [1, 3, 0, 0, hour], "at {at_ms}");
     }
-    // After an hour without an allowed attempt, the count is deleted.
+    // After an hour without an allowed attempt, the attempts are forgotten.
     play(&mut client, &[(31_000 + hour - 1, "RL.PEEK k BACKOFF 3 1s 8s 1h", [1, 3, 0, 0, hour])]);
     play(&mut client, &[(31_000 + hour, call, [1, 3, 2, 0, hour])]);
 }
 
 #[test]
-fn a_charge_punishes_hammering_and_a_denial_does_not() {
+fn charge_punishes_repeated_attempts_and_a_denial_does_not() {
     let server = Server::start();
     let mut client = server.client();
     let rule = "3 1s 8s 1h";
@@ -257,7 +257,7 @@ fn a_charge_punishes_hammering_and_a_denial_does_not() {
     let charge = format!("RL.CHARGE k BACKOFF {rule}");
     assert_eq!(client.decide(&charge), [0, 3, 0, 2_000, 3_600_000]);
     client.advance_ms(500);
-    // It counts one more attempt and restarts the delay.
+    // The charge counts as one more attempt and restarts the delay.
     assert_eq!(client.decide(&charge)[..4], [0, 3, 0, 4_000]);
     let refund = format!("RL.REFUND k BACKOFF {rule}");
     assert_eq!(client.decide(&refund)[..4], [0, 3, 0, 2_000]);
@@ -288,7 +288,7 @@ fn text_of_first(reply: &redis::Value) -> i64 {
 }
 
 #[test]
-fn a_panic_in_a_charge_or_a_refund_leaves_the_key_as_it_was() {
+fn panic_in_a_charge_or_a_refund_leaves_the_key_unchanged() {
     let server = Server::setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -309,7 +309,7 @@ fn a_panic_in_a_charge_or_a_refund_leaves_the_key_as_it_was() {
 }
 
 #[test]
-fn a_corrupt_state_is_neither_charged_nor_refunded() {
+fn corrupt_state_is_neither_charged_nor_refunded() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -325,7 +325,7 @@ fn a_corrupt_state_is_neither_charged_nor_refunded() {
     assert!(text(&client.run("PING")).contains("PONG"));
 }
 
-/// Creates a state and appends a byte to it.
+/// Creates a state and appends a byte to it, which makes it invalid.
 fn corrupt(client: &mut Client, call: &str) {
     client.run("DEL k");
     client.decide(call);

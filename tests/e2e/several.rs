@@ -1,4 +1,5 @@
-//! `RL.ALL` and `RL.PEEKALL`: several rules decide one call, which takes from all or from none.
+//! `RL.ALL` and `RL.PEEKALL`: several rules decide one call, which takes units under all of them or
+//! under none.
 
 use std::thread;
 
@@ -25,7 +26,8 @@ fn error(client: &mut Client, words: &[&str]) -> String {
     raw_error(&value).unwrap_or_else(|| panic!("{words:?}: no error: {value:?}"))
 }
 
-/// Returns a rule of each algorithm, `limit` per 366 days, under a key with its name.
+/// Returns a rule of each algorithm, `limit` per 366 days, for a key that is named after the
+/// algorithm.
 fn one_of_each(limit: u64) -> Vec<(&'static str, String)> {
     let rule = |algorithm: &crate::support::Algorithm| {
         format!("{} {}", algorithm.name, algorithm.arguments(limit, "366d"))
@@ -38,13 +40,13 @@ fn borrowed<'a>(pairs: &'a [(&'a str, String)]) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn a_denial_by_the_second_rule_takes_nothing_from_the_first() {
+fn denial_by_the_second_rule_takes_nothing_from_the_first() {
     let server = Server::start();
     for mut client in [server.client(), server.client3()] {
         client.run("FLUSHALL");
         client.freeze(BASE_US);
         let pairs = [("{7}:u", "GCRA 6 10 60"), ("{7}:t", "FIXED 8 60 COST 4")];
-        // The numbers of the documentation, three times at one instant.
+        // The example of the documentation: the same call three times at one instant.
         let table: [(Reply, i64, [Reply; 2]); 3] = [
             ([1, 8, 4, 0, 60_000], 2, [[1, 6, 5, 0, 6_000], [1, 8, 4, 0, 60_000]]),
             ([1, 8, 0, 0, 60_000], 2, [[1, 6, 4, 0, 12_000], [1, 8, 0, 0, 60_000]]),
@@ -61,11 +63,12 @@ fn a_denial_by_the_second_rule_takes_nothing_from_the_first() {
 }
 
 #[test]
-fn the_answer_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
+fn reply_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // One call of cost 4 is left under the second rule; only the leaky bucket answers a wait.
+    // The second rule allows one more call of cost 4. Only the leaky bucket returns a wait when it
+    // allows.
     let pairs =
         [("a", "TOKENBUCKET 6 6 60"), ("b", "FIXED 9 10 COST 4"), ("c", "LEAKYBUCKET 9 1 1")];
     let first = all(&mut client, &pairs);
@@ -73,12 +76,12 @@ fn the_answer_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
     let second = all(&mut client, &pairs);
     assert_eq!((second.five, second.rule), ([1, 9, 1, 1_000, 10_000], 2));
     assert_eq!(second.rows[2], [1, 9, 7, 1_000, 2_000]);
-    // Only the second rule denies. Rules that would allow show what is left, and no wait.
+    // Only the second rule denies. The rows of the others show the units left and no wait.
     let denied = all(&mut client, &pairs);
     assert_eq!((denied.five, denied.rule), ([0, 9, 1, 10_000, 10_000], 2));
     let rows = [[1, 6, 4, 0, 20_000], [0, 9, 1, 10_000, 10_000], [1, 9, 7, 0, 2_000]];
     assert_eq!(denied.rows, rows);
-    // Never is the longest wait; a rule with cost 0 never runs out.
+    // "Never" (-1) counts as the longest wait. A rule with cost 0 never runs out.
     let never = all(&mut client, &[("b", "FIXED 9 10 COST 4"), ("a", "TOKENBUCKET 6 6 60 COST 7")]);
     assert_eq!((never.five, never.rule), ([0, 6, 4, -1, 20_000], 2));
     let asked = all(&mut client, &[("b", "FIXED 9 10 COST 0"), ("a", "TOKENBUCKET 6 6 60")]);
@@ -86,7 +89,7 @@ fn the_answer_is_that_of_the_rule_that_runs_out_first_or_waits_longest() {
 }
 
 #[test]
-fn sixteen_rules_are_one_call_and_seventeen_an_error() {
+fn one_call_may_have_sixteen_rules_and_not_seventeen() {
     let server = Server::start();
     let mut client = server.client();
     let keys = (1..=17).map(|number| format!("k{number}")).collect::<Vec<_>>();
@@ -102,7 +105,7 @@ fn sixteen_rules_are_one_call_and_seventeen_an_error() {
 }
 
 #[test]
-fn an_error_names_the_rule_and_changes_nothing() {
+fn error_names_the_rule_and_changes_nothing() {
     let server = Server::start();
     let mut client = server.client();
     assert!(client.allows("RL.GCRA gcra 5 5 1h"));
@@ -140,7 +143,8 @@ fn an_error_names_the_rule_and_changes_nothing() {
         }
         assert_eq!(client.contents(), before, "{rest:?}");
     }
-    // The order of errors: arguments, an odd argument, equal keys, states.
+    // Errors are reported in this order: arguments, an argument without a pair, repeated keys,
+    // states.
     let order: [(&[&str], &str); 4] = [
         (&["text", "GCRA 5 5 1h", "text", "GCRA 5 x 1h", "odd"], "rule 2: invalid rate"),
         (&["text", "GCRA 5 5 1h", "text", "GCRA 5 5 1h", "odd"], "wrong number of arguments for"),
@@ -155,7 +159,7 @@ fn an_error_names_the_rule_and_changes_nothing() {
 }
 
 #[test]
-fn any_schedule_equals_the_single_calls_made_when_all_of_them_allow() {
+fn call_with_several_rules_equals_the_single_calls_if_all_of_them_allow() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(91);
@@ -173,7 +177,7 @@ fn any_schedule_equals_the_single_calls_made_when_all_of_them_allow() {
             (algorithm.name, format!("{} {arguments} COST {cost}", algorithm.name))
         });
         let rules = rules.collect::<Vec<_>>();
-        // The twins of these keys are only called one by one.
+        // Each key has a twin on which only single calls are made.
         let twin = |(key, rule): &(&str, String)| format!("RL.PEEK twin:{key} {rule}");
         let peeked = rules.iter().map(|rule| client.decide(&twin(rule))).collect::<Vec<_>>();
         let passes = peeked.iter().all(|reply| reply[0] == 1);
@@ -187,7 +191,7 @@ fn any_schedule_equals_the_single_calls_made_when_all_of_them_allow() {
             assert_eq!(answer.rows, called.collect::<Vec<_>>(), "{rules:?}");
         } else {
             denied += 1;
-            // Never, which is -1, is longer than any time.
+            // A wait of -1, which means never, is longer than any time.
             let length = |retry_ms: i64| if retry_ms < 0 { i64::MAX } else { retry_ms };
             let denying = answer.rows.iter().filter(|row| row[0] == 0);
             let longest = denying.map(|row| length(row[3])).max();
@@ -207,7 +211,7 @@ fn any_schedule_equals_the_single_calls_made_when_all_of_them_allow() {
 }
 
 #[test]
-fn a_denied_call_is_allowed_exactly_when_its_reply_says() {
+fn denied_call_is_allowed_exactly_at_its_retry_time() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(92);
@@ -240,7 +244,7 @@ fn a_denied_call_is_allowed_exactly_when_its_reply_says() {
 }
 
 #[test]
-fn a_denial_leaves_no_trace_on_any_of_its_keys() {
+fn denial_changes_none_of_its_keys() {
     let server = Server::setup().line("notify-keyspace-events EAm").start();
     let mut client = server.client();
     let (mut watcher, mut tracker) = (server.client(), server.client3());
@@ -249,7 +253,7 @@ fn a_denial_leaves_no_trace_on_any_of_its_keys() {
     let mut stream = server.replication_stream();
     let open = one_of_each(5);
     for (key, rule) in &open {
-        // Each rule in turn denies: first, in the middle and last.
+        // Each rule in turn denies: as the first, in the middle and as the last.
         let scarce = rule.replace(" 5", " 1");
         let pairs = open.iter().map(|(other, rule)| {
             (*other, if other == key { scarce.as_str() } else { rule.as_str() })
@@ -280,7 +284,7 @@ fn a_denial_leaves_no_trace_on_any_of_its_keys() {
 }
 
 #[test]
-fn an_allowed_call_tells_of_each_key_once_all_are_written() {
+fn allowed_call_sends_an_event_for_each_of_its_keys() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     let mut client = server.client();
     let mut listener = server.client3();
@@ -295,7 +299,7 @@ fn an_allowed_call_tells_of_each_key_once_all_are_written() {
     assert_eq!(pushed.matches("keyevent@0__:set").count(), ALGORITHMS.len(), "{pushed}");
 }
 
-/// Returns the names of the effects with their keys.
+/// Returns the names and keys of the effects.
 fn shown(stream: &mut ReplicationStream, client: &mut Client) -> Vec<String> {
     let word = |word: &Vec<u8>| String::from_utf8_lossy(word).into_owned();
     let effects = stream.effects(client);
@@ -306,18 +310,18 @@ fn shown(stream: &mut ReplicationStream, client: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn the_effects_of_one_call_travel_together() {
+fn effects_of_one_call_travel_together() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
     let mut stream = server.replication_stream();
     let pairs = [("a", "GCRA 9 9 60"), ("b", "FIXED 9 60"), ("c", "SLIDINGLOG 9 60 COST 0")];
     all(&mut client, &pairs);
-    // A call of cost 0 writes nothing; two effects are one transaction.
+    // A rule with cost 0 writes nothing. Two effects are sent as one transaction.
     assert_eq!(shown(&mut stream, &mut client), ["MULTI", "SET a", "SET b", "EXEC"]);
     all(&mut client, &pairs[..1]);
     assert_eq!(shown(&mut stream, &mut client), ["SET a"]);
-    // In a transaction and in a script, the effects join the outer transaction.
+    // In a transaction and in a script, the effects become part of that transaction.
     client.ok("MULTI");
     client.ok_queued(&call("RL.ALL", &pairs));
     client.ok_queued(&["SET", "d", "1"]);
@@ -337,7 +341,7 @@ fn the_effects_of_one_call_travel_together() {
 }
 
 #[test]
-fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
+fn replica_and_killed_server_hold_all_keys_of_a_call_or_none() {
     let mut server =
         Server::setup().with_tcp().line("appendonly yes").line("appendfsync always").start();
     let replica = replica_of(&server);
@@ -390,7 +394,7 @@ fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
         callers.into_iter().map(|caller| caller.join().unwrap()).sum::<i64>()
     });
     let mut of_replica = replica.client();
-    // A replica that knows that its primary is gone has applied everything it received.
+    // A replica that has noticed the loss of its primary has applied everything it received.
     crate::support::eventually("the replica knows", || {
         (of_replica.info("replication")["master_link_status"] == "down").then_some(())
     });
@@ -408,13 +412,13 @@ fn a_replica_and_a_killed_server_hold_all_keys_of_a_call_or_none() {
         (2 * held, held),
         "after the kill"
     );
-    // The first call, the acknowledged calls, and one call of each of four callers whose reply was
-    // lost.
+    // The first call, the acknowledged calls, and at most one unanswered call of each of four
+    // callers.
     assert!((1..=5).contains(&(held - acknowledged)), "{held} of {acknowledged}");
 }
 
 #[test]
-fn connections_that_hammer_overlapping_keys_use_each_to_its_limit_and_lose_no_unit() {
+fn connections_on_overlapping_keys_use_each_key_to_its_limit_and_lose_no_unit() {
     const CONNECTIONS: usize = 64;
     const LIMITS: [i64; 4] = [700, 500, 900, 300];
     let server = Server::start();
@@ -453,7 +457,7 @@ fn connections_that_hammer_overlapping_keys_use_each_to_its_limit_and_lose_no_un
 }
 
 #[test]
-fn a_user_needs_every_key_of_the_call() {
+fn user_needs_access_to_every_key_of_the_call() {
     let server = Server::start();
     let mut admin = server.client();
     admin.ok("ACL SETUSER app on >secret ~app:* %R~shared:* +rl.all +rl.peekall +auth");
@@ -468,14 +472,14 @@ fn a_user_needs_every_key_of_the_call() {
         }
     }
     assert_eq!(admin.contents(), before);
-    // Read access is enough to peek.
+    // Read access is sufficient for PEEKALL.
     assert_eq!(ask(&mut app, "RL.PEEKALL", &[("app:1", rule), ("shared:1", rule)]).rows.len(), 2);
     let refused = call("RL.PEEKALL", &[("app:1", rule), ("other", rule)]);
     assert!(error(&mut app, &refused).starts_with("NOPERM"));
 }
 
 #[test]
-fn a_full_server_and_a_replica_refuse_to_take_and_still_tell() {
+fn full_server_and_replica_refuse_to_decide_and_still_peek() {
     let primary = Server::setup().with_tcp().start();
     let mut client = primary.client();
     let pairs = [("a", "GCRA 5 5 1h"), ("b", "FIXED 5 1h")];
@@ -492,7 +496,7 @@ fn a_full_server_and_a_replica_refuse_to_take_and_still_tell() {
 }
 
 #[test]
-fn a_panic_at_any_point_leaves_every_key_as_it_was() {
+fn panic_at_any_point_leaves_every_key_unchanged() {
     let server = Server::setup().module(crate::support::module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -513,7 +517,7 @@ fn a_panic_at_any_point_leaves_every_key_as_it_was() {
 }
 
 #[test]
-fn a_corrupt_state_at_any_place_stops_the_call_and_nothing_is_touched() {
+fn corrupt_state_at_any_position_stops_the_call_and_changes_no_key() {
     let server = Server::start();
     let mut client = server.client();
     let rules = one_of_each(9);
@@ -534,7 +538,7 @@ fn a_corrupt_state_at_any_place_stops_the_call_and_nothing_is_touched() {
 }
 
 #[test]
-fn a_clock_that_stepped_back_is_repaired_under_every_rule_also_when_one_denies() {
+fn every_rule_repairs_its_state_after_a_step_back_even_if_one_rule_denies() {
     let server = Server::start();
     let mut client = server.client();
     for deny in [false, true] {
@@ -550,7 +554,7 @@ fn a_clock_that_stepped_back_is_repaired_under_every_rule_also_when_one_denies()
         if deny {
             pairs.push(("never", "FIXED 1 1 COST 2"));
         } else {
-            // The repair of GCRA sets the state to a full tolerance in debt, so GCRA itself denies.
+            // The repair sets GCRA to its largest debt, so GCRA itself denies.
             pairs.retain(|(key, _)| *key != "GCRA");
         }
         let zero = rules.iter().map(|(key, rule)| (*key, format!("{rule} COST 0")));
@@ -565,7 +569,7 @@ fn a_clock_that_stepped_back_is_repaired_under_every_rule_also_when_one_denies()
             let key = text(&Value::BulkString(key.clone()));
             assert_eq!(state != repaired, is_asked, "{key}");
         }
-        // Used units stay used; a denial has added nothing.
+        // Used units remain used, and a denial takes none.
         for row in &answer.rows[..5] {
             assert_eq!(row[2], if deny { 8 } else { 7 }, "{answer:?}");
         }

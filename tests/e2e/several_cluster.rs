@@ -1,5 +1,5 @@
-//! In a cluster under load, a call with several rules stays atomic: its keys move from node to
-//! node, a few at a time, and the call takes from all of them or from none.
+//! In a cluster under load, a call with several rules stays atomic: while its keys move between
+//! nodes, a few at a time, the call takes units of all of them or of none.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
@@ -8,7 +8,8 @@ use crate::support::cluster::Cluster;
 use crate::support::several::{answer, call};
 use crate::support::{ALGORITHMS, Random, eventually};
 
-/// A key, its rule with the cost, and both as numbers. No unit returns within a test.
+/// A key, its rule as text with the cost, and the limit and cost as numbers. No unit returns during
+/// a test.
 struct Rule {
     key: String,
     rule: String,
@@ -17,7 +18,7 @@ struct Rule {
 }
 
 /// Returns a rule of each algorithm that has a cost and a period, and of `BACKOFF`. The first and
-/// the last are soon used up, and then deny what the others would allow.
+/// the last rule run out early, and then deny calls that the others would allow.
 fn rules() -> Vec<Rule> {
     let rule = |name: &str, rule: String, limit, cost| {
         let rule = if cost > 1 { format!("{rule} COST {cost}") } else { rule };
@@ -36,13 +37,13 @@ fn rules() -> Vec<Rule> {
 
 const CALLERS: u64 = 3;
 
-/// There and back between the nodes.
+/// The number of moves, alternately to another node and back.
 const MIGRATIONS: usize = 6;
 
-/// The units remaining under each rule, as reported to every allowed call.
+/// The remaining units that each allowed call reported, by rule.
 type Granted = Vec<Vec<i64>>;
 
-/// Tells the callers to stop, also when the migration has failed.
+/// Tells the callers to stop when it is dropped, even if the migration has failed.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -51,7 +52,8 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// Makes calls with two to four of the rules, in random order, until told to stop and denied once.
+/// Makes calls with two to four of the rules in random order, until `stop` is set and at least one
+/// call was denied.
 fn caller(cluster: &Cluster, rules: &[Rule], slot: i64, seed: u64, stop: &AtomicBool) -> Granted {
     let (mut client, mut random) = (cluster.client(), Random::new(seed));
     let (mut granted, mut was_denied) = (vec![Vec::new(); rules.len()], false);
@@ -74,8 +76,8 @@ fn caller(cluster: &Cluster, rules: &[Rule], slot: i64, seed: u64, stop: &Atomic
     granted
 }
 
-/// Lets clients call while `migrate` moves the slot between two nodes, back and forth. The grants
-/// they were told add up to the usage in the keys, unit by unit.
+/// Lets clients call while `migrate` moves the slot between two nodes. Asserts that the units
+/// granted to the clients are exactly the units used in the keys.
 fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize)) {
     let (slot, stop) = (cluster.slot("{t}"), AtomicBool::new(false));
     let rules = &rules();
@@ -107,7 +109,7 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
             sum
         })
     });
-    // The first rule denies, so nothing is taken: the rows show the remaining units.
+    // The first rule denies, so the call takes nothing and its rows show the remaining units.
     let look = rules.iter().map(|rule| (&*rule.key, &*rule.rule));
     let look: Vec<_> = [("{t}:never", "FIXED 1 1 COST 2")].into_iter().chain(look).collect();
     let reply = cluster.client().call(slot, &call("RL.PEEKALL", &look));
@@ -117,7 +119,7 @@ fn assert_calls_stay_whole(cluster: &Cluster, migrate: impl Fn(i64, usize, usize
         let used = cost * seen.len() as i64;
         assert!(0 < used && used <= *limit, "{key}: {used} granted");
         assert_eq!(limit - left[2], used, "{key}: the state and the clients disagree");
-        // Each call saw the remainder that the call before it had left.
+        // Each allowed call reported the previous remainder minus its cost.
         seen.sort_unstable_by(|one, other| other.cmp(one));
         let expected = (1..=seen.len() as i64).map(|call| limit - cost * call);
         assert!(seen.iter().copied().eq(expected), "{key}: {seen:?}");

@@ -1,4 +1,5 @@
-//! The exact replication stream of every command, in every way it can be called.
+//! The exact replication stream of every command, sent directly, in transactions, in scripts and in
+//! functions.
 
 use redis::Value;
 
@@ -6,7 +7,7 @@ use crate::support::algorithms::SLIDINGLOG;
 use crate::support::replication::Effect;
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, ReplicationStream, Server, integers};
 
-/// The ways for the calls of one batch to reach the server.
+/// The ways in which the calls of one batch reach the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Plain,
@@ -17,7 +18,7 @@ enum Way {
 
 const WAYS: [Way; 4] = [Way::Plain, Way::Multi, Way::Eval, Way::Fcall];
 
-/// Makes each call of ARGV, and reads the key after each of them.
+/// The body of a script that makes each call of ARGV and reads the key after each of them.
 const BODY: &str = "local seen = {} \
      for _, line in ipairs(args) do \
        local words = {} \
@@ -28,14 +29,14 @@ const BODY: &str = "local seen = {} \
      end \
      return seen";
 
-/// The answer of one call, and the state it left under the key.
+/// The reply of one call, and the state that the call left under the key.
 struct Seen {
     reply: Value,
     state: Value,
     expiry_ms: Value,
 }
 
-/// Makes the calls, all on the key `k`, and reads it after each.
+/// Makes the calls, which all use the key `k`, and reads the key after each.
 fn make(way: Way, client: &mut Client, calls: &[String]) -> Vec<Seen> {
     let looks = ["GET k", "PEXPIRETIME k"];
     let lines = || calls.iter().flat_map(|call| [call.as_str(), looks[0], looks[1]]);
@@ -76,13 +77,13 @@ fn load_function(client: &mut Client) {
     assert_eq!(crate::support::text(&loaded), "stream");
 }
 
-/// The effect that a call has to send.
+/// The effect that a call must send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sends {
     Nothing,
     /// `SET k state PXAT ms`, or `SET k state KEEPTTL` if the expiry is unchanged.
     Whole,
-    /// `SETRANGE k offset entry`: the new bytes at the end of a log.
+    /// `SETRANGE k offset entry`: writes an entry at the end of a log.
     Entry,
 }
 
@@ -109,7 +110,7 @@ fn effect(sends: Sends, seen: &Seen, expiry_before: &Value) -> Option<Effect> {
     Some(words)
 }
 
-/// Frames the effects of one call: several form a transaction; a single one needs none.
+/// Adds MULTI and EXEC around the effects, unless it is a plain call with a single effect.
 fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     if way == Way::Plain || effects.len() < 2 {
         return effects;
@@ -118,7 +119,7 @@ fn framed(way: Way, effects: Vec<Effect>) -> Vec<Effect> {
     [frame("MULTI"), effects, frame("EXEC")].concat()
 }
 
-/// Makes one batch in one way and compares the whole stream, byte for byte.
+/// Makes one batch in one way, and compares the whole stream byte for byte.
 fn assert_sends(
     way: Way,
     client: &mut Client,
@@ -139,7 +140,8 @@ fn assert_sends(
     assert_eq!(sent, framed(way, expected), "{way:?} {calls:?}");
 }
 
-/// Returns every call on one key of five an hour, with the effect it has to send.
+/// Returns one call of every kind on a key of five units per hour, with the effect that it must
+/// send.
 fn batch(algorithm: Algorithm) -> Vec<(String, Option<i64>, Sends)> {
     let call = algorithm.call("k", 5, "1h");
     let peek = algorithm.peek("k", 5, "1h");
@@ -165,7 +167,7 @@ fn batch(algorithm: Algorithm) -> Vec<(String, Option<i64>, Sends)> {
 }
 
 #[test]
-fn every_command_called_in_every_way_sends_its_effect_byte_for_byte() {
+fn every_command_sends_its_effect_byte_for_byte_however_it_is_called() {
     let server = Server::start();
     let mut client = server.client();
     load_function(&mut client);
@@ -174,7 +176,8 @@ fn every_command_called_in_every_way_sends_its_effect_byte_for_byte() {
         for way in WAYS {
             client.freeze(BASE_US);
             assert_sends(way, &mut client, &mut stream, &batch(algorithm));
-            // After the clock stepped back: PEEK still sends nothing, the denied call its repair.
+            // The clock has stepped back: PEEK still sends nothing, and the denied call sends its
+            // repair.
             client.advance_ms(-10_000_000);
             let (call, peek) = (algorithm.call("k", 5, "1h"), algorithm.peek("k", 5, "1h"));
             let repair = [
@@ -191,7 +194,7 @@ fn every_command_called_in_every_way_sends_its_effect_byte_for_byte() {
 }
 
 #[test]
-fn options_and_spellings_are_not_what_is_sent() {
+fn options_and_spellings_do_not_appear_in_the_stream() {
     let server = Server::start();
     let mut client = server.client();
     load_function(&mut client);
@@ -213,7 +216,7 @@ fn options_and_spellings_are_not_what_is_sent() {
 }
 
 #[test]
-fn a_log_that_drops_its_dead_entries_sends_itself_whole_and_says_so_once() {
+fn log_that_drops_expired_entries_sends_itself_whole_once() {
     let server = Server::start();
     let mut client = server.client();
     load_function(&mut client);
@@ -224,7 +227,7 @@ fn a_log_that_drops_its_dead_entries_sends_itself_whole_and_says_so_once() {
             assert!(client.allows("RL.SLIDINGLOG k 10 10"));
             client.advance_ms(2_000);
         }
-        // Of the instants 0, 2, 4 and 6 the first two are dead at 12: half as many as are left.
+        // At 12 s, the entries of 0 s and 2 s have expired: half as many as remain.
         client.advance_ms(4_000);
         stream.effects(&mut client);
         let call = || "RL.SLIDINGLOG k 10 10".to_owned();
@@ -241,7 +244,7 @@ fn a_log_that_drops_its_dead_entries_sends_itself_whole_and_says_so_once() {
 }
 
 #[test]
-fn a_transaction_that_is_given_up_sends_nothing() {
+fn discarded_transaction_sends_nothing() {
     let server = Server::start();
     let (mut client, mut other) = (server.client(), server.client());
     let mut stream = server.replication_stream();
