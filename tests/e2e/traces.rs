@@ -1,28 +1,28 @@
-//! A denied call leaves no trace; an allowed one leaves exactly its own.
+//! A denied call has no side effect, and an allowed call has only its documented ones.
 //!
-//! Every test shows both: the silence of a denial, and the traffic of an allowed call on the same
-//! wire. The clock runs, and the limits refill so slowly that a denial stays one.
+//! Every test checks both on the same connection. The clock runs, and the limits refill so slowly
+//! that a denied call stays denied during a test.
 
 use redis::{PushInfo, PushKind, Value};
 
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, Server, text};
 
-/// The number of retries of a denied client.
+/// The number of times a denied call is repeated.
 const HAMMERING: usize = 25;
 
-/// Uses two of three per year: one more is allowed at any time, and two more are not.
+/// Takes two of three units per year: a call of cost 1 is then allowed, and one of cost 2 denied.
 fn use_two(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = format!("{} COST 2", algorithm.call(key, 3, "366d"));
     assert!(client.allows(&call), "{call}");
 }
 
-/// Uses the last unit.
+/// Takes the last unit.
 fn use_the_last(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = algorithm.call(key, 3, "366d");
     assert!(client.allows(&call), "{call}");
 }
 
-/// Retries in every way that must leave no trace.
+/// Repeats denied calls, and every other call that must not have a side effect.
 fn hammer(client: &mut Client, algorithm: Algorithm, key: &str) {
     let call = algorithm.call(key, 3, "366d");
     let peek = algorithm.peek(key, 3, "366d");
@@ -39,7 +39,7 @@ fn hammer(client: &mut Client, algorithm: Algorithm, key: &str) {
 }
 
 #[test]
-fn a_denied_call_leaves_value_expiry_and_change_counter_as_they_were() {
+fn denied_call_changes_neither_value_nor_expiry_nor_change_counter() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -56,7 +56,7 @@ fn a_denied_call_leaves_value_expiry_and_change_counter_as_they_were() {
 }
 
 #[test]
-fn a_denial_of_an_unknown_subject_makes_no_key() {
+fn denied_call_on_a_missing_key_creates_no_key() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -73,7 +73,7 @@ fn a_denial_of_an_unknown_subject_makes_no_key() {
 }
 
 #[test]
-fn a_denied_call_does_not_break_a_watch() {
+fn denied_call_does_not_break_a_watch() {
     let server = Server::start();
     let (mut watcher, mut caller) = (server.client(), server.client());
     for algorithm in ALGORITHMS {
@@ -103,7 +103,7 @@ fn invalidations(pushes: &[PushInfo]) -> Vec<String> {
 }
 
 #[test]
-fn a_denied_call_tells_tracking_clients_nothing() {
+fn denied_call_invalidates_nothing_for_tracking_clients() {
     let server = Server::start();
     let mut caller = server.client();
     let mut tracker = server.client3();
@@ -114,7 +114,7 @@ fn a_denied_call_tells_tracking_clients_nothing() {
         use_two(&mut caller, algorithm, "k");
         broadcast.pushed();
         tracker.pushed();
-        // PEEK is a read, so the server remembers that this client knows the key.
+        // PEEK reads the key, so the server tracks the key for this client.
         tracker.decide(&algorithm.peek("k", 1, "366d"));
         hammer(&mut caller, algorithm, "k");
         assert!(invalidations(&tracker.pushed()).is_empty(), "{}", algorithm.name);
@@ -127,7 +127,7 @@ fn a_denied_call_tells_tracking_clients_nothing() {
     }
 }
 
-/// The keyspace events that reached a subscriber, as `event key`.
+/// Returns the keyspace events that a subscriber received, as `event key`.
 fn events(subscriber: &mut Client) -> Vec<String> {
     let pushes = subscriber.pushed();
     let messages = pushes.iter().filter(|push| push.kind == PushKind::PMessage);
@@ -140,21 +140,21 @@ fn events(subscriber: &mut Client) -> Vec<String> {
 }
 
 #[test]
-fn a_denied_call_causes_no_keyspace_event_and_an_allowed_one_causes_set() {
-    // Every class of events, and misses of keys too.
+fn denied_call_causes_no_keyspace_event_and_an_allowed_call_causes_set() {
+    // All classes of events, including misses of keys.
     let server = Server::setup().line("notify-keyspace-events EAm").start();
     let mut caller = server.client();
     let mut subscriber = server.client3();
     subscriber.subscribe("__keyevent@0__:*");
     for algorithm in ALGORITHMS {
-        // The first call on a missing key is not a miss, and causes only one event.
+        // The first call on a missing key causes only one event, and no event of a miss.
         use_two(&mut caller, algorithm, "k");
         assert_eq!(events(&mut subscriber), ["set k"], "{}: a new key", algorithm.name);
         hammer(&mut caller, algorithm, "k");
         assert!(events(&mut subscriber).is_empty(), "{}: a denial", algorithm.name);
         use_the_last(&mut caller, algorithm, "k");
         assert_eq!(events(&mut subscriber), ["set k"], "{}: a known key", algorithm.name);
-        // Denied without a key: the deciding calls open it for writing, which is not a miss.
+        // Denied without a key. Commands that decide open the key for writing, which is not a miss.
         let absent = algorithm.call("absent", 1, "366d");
         caller.decide(&format!("{absent} COST 2"));
         caller.decide(&format!("{absent} COST 0"));
@@ -165,7 +165,7 @@ fn a_denied_call_causes_no_keyspace_event_and_an_allowed_one_causes_set() {
 }
 
 #[test]
-fn a_denied_call_sends_nothing_to_replicas() {
+fn denied_call_sends_nothing_to_replicas() {
     let server = Server::start();
     let mut client = server.client();
     let mut stream = server.replication_stream();
@@ -176,7 +176,7 @@ fn a_denied_call_sends_nothing_to_replicas() {
         hammer(&mut client, algorithm, "k");
         let sent = client.info_number("replication", "master_repl_offset") - offset;
         assert!(stream.effects(&mut client).is_empty(), "{}: denied", algorithm.name);
-        // Only the server's own heartbeat (14 bytes) may come in between.
+        // Only the server's own PING (14 bytes) may be sent meanwhile.
         assert_eq!(sent % 14, 0, "{}: {sent} bytes", algorithm.name);
         client.integer("DEL k");
         stream.effects(&mut client);
@@ -184,7 +184,7 @@ fn a_denied_call_sends_nothing_to_replicas() {
 }
 
 #[test]
-fn hammering_while_denied_never_prolongs_the_denial() {
+fn repeating_a_denied_call_never_extends_its_wait() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {

@@ -1,4 +1,4 @@
-//! Every key expires: not before its state has lost its meaning, and soon after.
+//! Every key expires: not before its state has expired, and soon afterwards.
 
 use std::collections::HashMap;
 
@@ -7,10 +7,10 @@ use redis::Value;
 use crate::support::algorithms::{FIXED, LEAKYBUCKET, SLIDING, SLIDINGLOG, TOKENBUCKET};
 use crate::support::{ALGORITHMS, Algorithm, BASE_US, Client, FROZEN_MARGIN_MS, Server, text};
 
-/// The time a busy machine may need between two calls of one test.
+/// The time that a busy machine may need between two calls of a test.
 const SLACK_MS: i64 = 30_000;
 
-/// The numbers of a state, by name.
+/// The numbers of a state by their names in INSPECT.
 struct Inspected(HashMap<String, i64>);
 
 impl Inspected {
@@ -29,15 +29,15 @@ impl Inspected {
         self.0[name]
     }
 
-    /// Returns the end of this state under ten units per hour, in microseconds since the epoch.
+    /// Returns when this state ends under ten units per hour, in microseconds since the Unix epoch.
     fn end_us(&self, algorithm: Algorithm) -> i64 {
         const HOUR_US: i64 = 3_600_000_000;
         match algorithm {
             FIXED => self.number("window_start_us") + HOUR_US,
-            // The current window still counts, weighted, in the next one.
+            // In the next window, the current window still counts with a weight.
             SLIDING => self.number("window_start_us") + 2 * HOUR_US,
             SLIDINGLOG => self.number("newest_us") + HOUR_US,
-            // A fraction is the numerator of a part of a unit, over the period in microseconds.
+            // The fraction is the part of a unit times the period in microseconds.
             TOKENBUCKET => {
                 let missing = (10 - self.number("tokens")) * HOUR_US - self.number("fraction");
                 self.number("updated_us") + div_ceil(missing, 10)
@@ -51,20 +51,20 @@ impl Inspected {
     }
 }
 
-/// Divides and rounds up, for numbers that are not negative.
+/// Divides non-negative numbers and rounds up.
 fn div_ceil(number: i64, divisor: i64) -> i64 {
     (number + divisor - 1) / divisor
 }
 
-/// Returns the time by which a key may outlive its state. The end of a window is fixed. Where the
-/// end moves with every call, the expiry is moved only after an eighth of the window or of the time
-/// to refill, here of an hour.
+/// Returns the time by which a key may outlive its state. The end of a window is fixed. Other
+/// states end later with every call, and the expiry is moved only after an eighth of the rule's
+/// hour.
 fn slack_ms(algorithm: Algorithm) -> i64 {
     if [FIXED, SLIDING].contains(&algorithm) { 0 } else { 450_000 }
 }
 
 #[test]
-fn a_key_expires_at_the_end_of_its_state_or_an_eighth_of_its_span_later() {
+fn key_expires_at_the_end_of_its_state_or_an_eighth_of_its_span_later() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -81,7 +81,7 @@ fn a_key_expires_at_the_end_of_its_state_or_an_eighth_of_its_span_later() {
 }
 
 #[test]
-fn the_time_to_live_is_the_reset_after_of_the_reply() {
+fn time_to_live_is_the_reset_time_of_the_reply() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -89,7 +89,7 @@ fn the_time_to_live_is_the_reset_after_of_the_reply() {
         for cost in [1, 3, 2] {
             let reset_ms = client.decide(&format!("{call} COST {cost}"))[4];
             let left_ms = client.integer("PTTL k");
-            // Both are rounded up, one from an instant and one from a span.
+            // Both are rounded up: the expiry is an instant, and the reset time a span.
             let expected = reset_ms - SLACK_MS..=reset_ms + 1 + slack_ms(algorithm);
             assert!(expected.contains(&left_ms), "{call}: PTTL {left_ms}, reset {reset_ms}");
         }
@@ -98,7 +98,7 @@ fn the_time_to_live_is_the_reset_after_of_the_reply() {
 }
 
 #[test]
-fn every_allowed_call_gives_a_persistent_key_its_expiry_back() {
+fn every_allowed_call_sets_the_expiry_of_a_key_that_lost_it() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -115,19 +115,19 @@ fn every_allowed_call_gives_a_persistent_key_its_expiry_back() {
 }
 
 #[test]
-fn an_expiry_set_by_hand_is_corrected_by_the_next_allowed_call() {
+fn next_allowed_call_corrects_an_expiry_set_by_hand() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         let call = algorithm.call("k", 10, "1h");
-        // Ten minutes would lose the state too early, ten days would keep it too long.
+        // Ten minutes would end the state too early, and ten days would keep it too long.
         for by_hand_ms in [600_000, 864_000_000] {
             assert!(client.allows(&call));
             assert_eq!(client.integer(&format!("PEXPIRE k {by_hand_ms}")), 1);
             let reset_ms = client.decide(&format!("{call} COST 5"))[4];
             let left_ms = client.integer("PTTL k");
             assert!(left_ms >= reset_ms - SLACK_MS, "{call}: PTTL {left_ms}, reset {reset_ms}");
-            // Plus the margin of an eighth of the window.
+            // The expiry may be an eighth of the window later.
             let most_ms = reset_ms + 3_600_000 / 8 + SLACK_MS;
             assert!(left_ms <= most_ms, "{call}: PTTL {left_ms}, reset {reset_ms}");
             client.integer("DEL k");
@@ -136,7 +136,7 @@ fn an_expiry_set_by_hand_is_corrected_by_the_next_allowed_call() {
 }
 
 #[test]
-fn a_denied_call_gives_no_expiry_to_a_persistent_key() {
+fn denied_call_sets_no_expiry_on_a_key_without_one() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -150,9 +150,9 @@ fn a_denied_call_gives_no_expiry_to_a_persistent_key() {
 }
 
 #[test]
-fn the_shortest_window_keeps_its_key_long_enough_to_matter() {
-    // The state of a limit of one per millisecond lives for a millisecond or two: the key must
-    // exist for all of that time, and expire by itself.
+fn key_of_the_shortest_window_exists_for_the_whole_window() {
+    // The state of a limit of one per millisecond lasts for a millisecond or two. The key must
+    // exist for that time, and expire by itself.
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -175,10 +175,10 @@ fn the_shortest_window_keeps_its_key_long_enough_to_matter() {
 }
 
 #[test]
-fn while_the_clock_is_frozen_a_key_lives_for_what_is_left_and_a_day() {
+fn on_a_frozen_clock_a_key_lives_for_its_remaining_time_plus_a_day() {
     let server = Server::start();
     let mut client = server.client();
-    // In the past, about now, and in the far future: expiry by the real clock must not interfere.
+    // In the past, about now, and in the far future: expiry on the real clock must not interfere.
     for unix_us in [0, BASE_US, 7_000_000_000_000_000] {
         for algorithm in ALGORITHMS {
             client.freeze(unix_us);
@@ -197,13 +197,13 @@ fn while_the_clock_is_frozen_a_key_lives_for_what_is_left_and_a_day() {
 }
 
 #[test]
-fn an_expired_state_and_a_missing_key_decide_alike() {
+fn expired_state_decides_like_a_missing_key() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
         client.freeze(BASE_US);
         assert!(client.allows(&algorithm.call("lapsed", 4, "10 COST 4")));
-        // The key still exists, because the real clock has not moved by this hour.
+        // The key still exists, because the real clock has not moved by an hour.
         client.advance_ms(3_600_123);
         assert_eq!(client.integer("EXISTS lapsed"), 1);
         for cost in [0, 3, 5, 1, 1] {

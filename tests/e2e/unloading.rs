@@ -1,14 +1,14 @@
-//! The module cannot be unloaded once it has served a call: servers keep pointers to its commands,
-//! in queues of MULTI and for blocked calls, and would follow them into freed memory.
+//! The module refuses to be unloaded once it has been loaded. Servers keep pointers to its
+//! commands, for queued and blocked calls, and would follow them into freed memory.
 
 use redis::Value;
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, eventually, integers, module};
 
-/// The server's words for an unload that the module refuses.
+/// The server's error if the module refuses to be unloaded.
 const REFUSED: &str = "ERR Error unloading module: operation not possible";
 
-/// The start of the module's log line about it.
+/// The beginning of the module's log line for this refusal.
 const TOLD: &str = "redis-throttle stays loaded";
 
 fn assert_refused(server: &Server, client: &mut Client) {
@@ -26,7 +26,7 @@ fn assert_refused(server: &Server, client: &mut Client) {
 }
 
 #[test]
-fn an_unload_is_refused_from_the_first_cron_on() {
+fn unload_is_refused_after_the_first_cron() {
     let server = Server::start();
     let mut client = server.client();
     client.wait_for_cron();
@@ -34,7 +34,7 @@ fn an_unload_is_refused_from_the_first_cron_on() {
     assert!(client.allows("RL.GCRA k 2 1 1h"));
     for round in 0..3 {
         assert_refused(&server, &mut client);
-        // Everything is unchanged: settings, counters, the stopped clock, the states.
+        // Settings, counters, the frozen clock and the states are unchanged.
         assert_eq!(client.integer("RL.DEBUG CLOCK FREEZE"), BASE_US);
         assert_eq!(client.info_number("rl", "rl_gcra_allowed"), 1);
         assert_eq!(client.decide("RL.PEEK k GCRA 2 1 1h")[..3], [1, 2, 0], "round {round}");
@@ -43,7 +43,7 @@ fn an_unload_is_refused_from_the_first_cron_on() {
 }
 
 #[test]
-fn a_call_that_waits_in_multi_is_served_after_an_unload_was_asked_for() {
+fn call_queued_in_multi_is_served_after_a_refused_unload() {
     let server = Server::start();
     let (mut queueing, mut unloading) = (server.client(), server.client());
     unloading.wait_for_cron();
@@ -52,7 +52,7 @@ fn a_call_that_waits_in_multi_is_served_after_an_unload_was_asked_for() {
         let call = algorithm.call(algorithm.name, 5, "1h");
         assert_eq!(crate::support::text(&queueing.run(&call)), "QUEUED");
         assert_refused(&server, &mut unloading);
-        // A load in between must not replace the command either.
+        // A load before EXEC must not replace the command either.
         unloading.error(&format!("MODULE LOAD {}", module::path().display()));
         let Value::Array(replies) = queueing.run("EXEC") else { panic!("no replies") };
         assert_eq!(integers(&replies[0]).expect("a decision")[..3], [1, 5, 4], "{call}");
@@ -61,7 +61,7 @@ fn a_call_that_waits_in_multi_is_served_after_an_unload_was_asked_for() {
 }
 
 #[test]
-fn a_call_that_waits_under_a_pause_is_served_after_an_unload_was_asked_for() {
+fn call_that_waits_for_the_end_of_a_pause_is_served_after_a_refused_unload() {
     let server = Server::start();
     let mut operator = server.client();
     operator.wait_for_cron();
@@ -80,7 +80,7 @@ fn a_call_that_waits_under_a_pause_is_served_after_an_unload_was_asked_for() {
 }
 
 #[test]
-fn a_load_with_an_unknown_option_leaves_no_module_behind() {
+fn load_with_an_unknown_option_leaves_no_module_loaded() {
     let server = Server::setup().without_module().start();
     let mut client = server.client();
     let path = module::path().display();
@@ -98,7 +98,7 @@ fn a_load_with_an_unknown_option_leaves_no_module_behind() {
         }
     }
     assert!(!server.log().contains(TOLD), "the server took it back itself:\n{}", server.log());
-    // The server then accepts a valid load.
+    // Afterwards the server accepts a valid load.
     client.ok(&format!("MODULE LOADEX {path} CONFIG rl.sliding-log-slots 64"));
     assert!(client.allows("RL.GCRA k 1 1 1h"));
     client.wait_for_cron();
@@ -107,8 +107,8 @@ fn a_load_with_an_unknown_option_leaves_no_module_behind() {
 }
 
 #[test]
-fn an_unload_is_refused_before_the_first_cron_too() {
-    // One cron a second: the load, the queue and the unload all come before it.
+fn unload_is_refused_before_the_first_cron() {
+    // With one cron per second, the load, the queued call and the unload all come before the first.
     let server = Server::setup().without_module().line("hz 1").line("dynamic-hz no").start();
     let (mut queueing, mut operator) = (server.client(), server.client());
     operator.wait_for_cron();
@@ -122,7 +122,7 @@ fn an_unload_is_refused_before_the_first_cron_too() {
 }
 
 #[test]
-fn an_unload_in_the_pipeline_or_the_transaction_of_the_load_is_refused() {
+fn unload_in_the_pipeline_or_transaction_of_the_load_is_refused() {
     let path = module::path().display().to_string();
     let load = ["MODULE", "LOAD", &path];
     let calls: [&[&[&str]]; 3] = [
@@ -143,7 +143,7 @@ fn an_unload_in_the_pipeline_or_the_transaction_of_the_load_is_refused() {
 }
 
 #[test]
-fn an_orderly_end_raises_no_alarm() {
+fn orderly_shutdown_logs_no_error() {
     for end in [&["SHUTDOWN", "NOSAVE"][..], &["SHUTDOWN", "SAVE"]] {
         let mut server = Server::start();
         let mut client = server.client();
@@ -159,7 +159,7 @@ fn an_orderly_end_raises_no_alarm() {
 }
 
 #[test]
-fn an_end_that_fails_leaves_the_module_refusing_as_before() {
+fn after_a_failed_shutdown_the_module_still_refuses_to_be_unloaded() {
     let server = Server::setup().line("enable-protected-configs yes").start();
     let mut client = server.client();
     let gone = server.file("gone");
@@ -168,7 +168,7 @@ fn an_end_that_fails_leaves_the_module_refusing_as_before() {
     std::fs::remove_dir(&gone).expect("an empty folder");
     client.wait_for_cron();
     assert!(client.error("SHUTDOWN SAVE").starts_with("ERR"));
-    // Its log was deleted with the folder.
+    // The log file was in the folder that was removed, so only the reply is checked.
     assert!(client.error("MODULE UNLOAD rl").starts_with(REFUSED));
     assert!(client.allows("RL.GCRA k 1 1 1h"));
     server.assert_alive();

@@ -1,4 +1,4 @@
-//! Policies that change while they are called, and the keys they are enforced for.
+//! Policies that change while clients call them, and the keys for which a rollout enforces them.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use redis_throttle_engine::algorithms::Algorithm;
 use crate::support::uses::{RULES, ask, set, seven};
 use crate::support::{ALGORITHMS, BASE_US, Client, Random, Server};
 
-/// Returns for each of 10,000 keys whether a policy is enforced, by a call that costs more than the
+/// Returns for each of 10,000 keys whether the policy is enforced, by a PEEK of more than the
 /// limit.
 fn bites(client: &mut Client, policy: &str) -> Vec<bool> {
     let calls = (0..10_000).map(|number| {
@@ -26,13 +26,13 @@ fn count(bitten: &[bool]) -> usize {
 }
 
 #[test]
-fn a_rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
+fn rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() {
     let mut server = Server::start();
     let mut client = server.client();
     set(&mut client, "p ENFORCE 10 FIXED 1 1h");
     let ten = bites(&mut client, "p");
     assert!((900..=1_100).contains(&count(&ten)), "{} of 10,000", count(&ten));
-    // The published value of the hash of a name, a zero byte and a key decides.
+    // The documented hash of the policy's name, a zero byte and the key selects the keys.
     let fnv_1a = |bytes: &[u8]| {
         bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
@@ -42,7 +42,7 @@ fn a_rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() 
         let drawn = fnv_1a(format!("p\0user:{number}").as_bytes()) % 100;
         assert_eq!(*is_in, drawn < 10, "user:{number}");
     }
-    // Another variant selects the same keys, another policy other ones.
+    // Another variant of the policy selects the same keys, and another policy selects others.
     set(&mut client, "p@gold ENFORCE 10 FIXED 1 1h");
     let of_variant = |client: &mut Client| {
         let calls = (0..1_000).map(|number| format!("RL.PEEK user:{number} USE p COST 2 FOR gold"));
@@ -52,7 +52,7 @@ fn a_rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() 
     set(&mut client, "q ENFORCE 10 FIXED 1 1h");
     let other = bites(&mut client, "q");
     assert!((900..=1_100).contains(&count(&other)) && other != ten);
-    // After a restart and on another server the same keys are selected.
+    // The same keys are selected after a restart, and on another server.
     server.crash();
     server.start_again();
     let elsewhere = Server::start();
@@ -61,7 +61,7 @@ fn a_rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() 
         set(&mut client, "p ENFORCE 10 GCRA 1 1 1h");
         assert_eq!(bites(&mut client, "p"), ten);
     }
-    // Selected keys stay selected.
+    // A larger percentage keeps the selected keys.
     let mut client = elsewhere.client();
     let mut before = ten;
     for percent in [20, 50, 99, 100] {
@@ -78,7 +78,7 @@ fn a_rollout_selects_the_same_keys_on_every_server_and_keeps_them_as_it_grows() 
 }
 
 #[test]
-fn a_rollout_denies_selected_keys_and_shadows_the_others() {
+fn rollout_denies_selected_keys_and_applies_shadow_mode_to_the_others() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -98,7 +98,7 @@ fn a_rollout_denies_selected_keys_and_shadows_the_others() {
 }
 
 #[test]
-fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
+fn policy_in_shadow_mode_counts_exactly_the_calls_that_enforcing_it_denies() {
     let (tried, enforced) = (Server::start(), Server::start());
     let (mut in_shadow, mut biting) = (tried.client(), enforced.client());
     let mut random = Random::new(113);
@@ -126,7 +126,7 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
             biting.freeze(now_us);
         }
         let (tried, bitten) = (ask(&mut in_shadow, &call), ask(&mut biting, &call));
-        // The other fields are equal: the key's state is the same as in enforcement.
+        // The other fields are equal, because the key has the same state as under enforcement.
         assert_eq!((tried[1], tried[2], tried[4]), (bitten[1], bitten[2], bitten[4]), "{call}");
         assert_eq!(tried[5..], bitten[5..], "{call}");
         assert!(tried[0] > 0 && tried[3] == 0, "{call}: {tried:?}");
@@ -135,7 +135,7 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
     }
     assert_eq!(shadow_denied, denied);
     assert!(denied.iter().all(|count| *count > 20), "{denied:?}");
-    // Without the expiry times, which follow the real time on a frozen clock.
+    // Compares without the expiry times, which follow the real clock.
     let states = |server: &Server| {
         let contents = server.client().contents().into_iter();
         contents.map(|(key, state, _)| (key, state)).collect::<Vec<_>>()
@@ -147,13 +147,13 @@ fn a_shadow_counts_exactly_what_enforcing_it_would_have_denied() {
 }
 
 #[test]
-fn a_policy_that_changes_under_hammering_is_the_old_one_or_the_new_one() {
+fn call_during_policy_changes_gets_the_old_policy_or_the_new_one() {
     const CALLERS: usize = 16;
     const CHANGES: usize = 4_000;
     const CHANGES_A_SECOND: usize = 2_000;
     const DEADLINE: Duration = Duration::from_secs(60);
     let server = Server::start();
-    // Each definition with its only possible answer to a call on a new key.
+    // Each definition, and the only reply it can give to a call on a new key.
     let definitions = [
         ("FIXED 10 1h", [1, 10, 9, 0, 3_600_000, 1, 0]),
         ("FIXED 20 2h", [1, 20, 19, 0, 7_200_000, 1, 0]),
@@ -168,7 +168,7 @@ fn a_policy_that_changes_under_hammering_is_the_old_one_or_the_new_one() {
     client.freeze(BASE_US);
     set(&mut client, &format!("p {}", definitions[0].0));
     let (stop, calls) = (AtomicBool::new(false), AtomicUsize::new(0));
-    // The number of callers that have seen each of the rules.
+    // The number of callers that have seen the reply of every definition.
     let content = AtomicUsize::new(0);
     thread::scope(|scope| {
         for caller in 0..CALLERS {
@@ -214,7 +214,7 @@ fn a_policy_that_changes_under_hammering_is_the_old_one_or_the_new_one() {
 }
 
 #[test]
-fn limits_that_change_on_one_subject_follow_the_table_of_the_plain_commands() {
+fn changing_limits_of_a_policy_behave_as_with_the_plain_commands() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(114);

@@ -1,13 +1,13 @@
-//! The algorithms that allow units per period, for the tests that apply to each of them.
+//! The algorithms that allow units per period, for tests that apply to each of them.
 
 use redis_throttle_engine::algorithms::{Algorithm as Row, Argument};
 
-/// One algorithm, with the name of its command and its name in PEEK and INSPECT.
+/// An algorithm: the name of its command, and its name in PEEK and INSPECT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Algorithm {
     pub name: &'static str,
     pub command: &'static str,
-    /// Whether it takes a rate and a period rather than a window.
+    /// Whether the algorithm takes a rate and a period rather than a window.
     pub has_rate: bool,
 }
 
@@ -17,11 +17,11 @@ pub const SLIDINGLOG: Algorithm = Algorithm::of(Row::SlidingLog);
 pub const TOKENBUCKET: Algorithm = Algorithm::of(Row::TokenBucket);
 pub const LEAKYBUCKET: Algorithm = Algorithm::of(Row::LeakyBucket);
 pub const GCRA: Algorithm = Algorithm::of(Row::Gcra);
-/// The calendar quota. Its windows are calendar units, so it is not among those below.
+/// The calendar quota. Its windows are calendar periods, so it is not one of [`ALGORITHMS`].
 pub const QUOTA: Algorithm = Algorithm::of(Row::CalendarQuota);
 
-/// The algorithms of the engine's table that take a limit and a period, or a capacity, a rate and a
-/// period.
+/// The algorithms of the engine's table whose arguments are a limit and a period, or a capacity, a
+/// rate and a period.
 pub const ALGORITHMS: [Algorithm; per_period(Row::ALL.len())] = {
     let mut all = [FIXED; per_period(Row::ALL.len())];
     let mut at = 0;
@@ -34,7 +34,7 @@ pub const ALGORITHMS: [Algorithm; per_period(Row::ALL.len())] = {
     all
 };
 
-/// Counts the algorithms with a period among the first rows of the table.
+/// Counts the algorithms with a period in the first `rows` rows of the engine's table.
 const fn per_period(rows: usize) -> usize {
     let (mut number, mut at) = (0, 0);
     while at < rows {
@@ -55,8 +55,8 @@ impl Algorithm {
         Self { name: row.name(), command: row.command(), has_rate }
     }
 
-    /// Returns the arguments after the key for `limit` per `period`; for the rate algorithms, a
-    /// capacity of `limit` that refills at `limit` per `period`.
+    /// Returns the arguments after the key for `limit` per `period`. For an algorithm with a rate:
+    /// a capacity of `limit`, refilled at `limit` per `period`.
     pub fn arguments(&self, limit: u64, period: &str) -> String {
         if self.has_rate {
             format!("{limit} {limit} {period}")
@@ -65,12 +65,12 @@ impl Algorithm {
         }
     }
 
-    /// Returns the deciding call for `limit` per `period`.
+    /// Returns the call that decides by `limit` per `period`.
     pub fn call(&self, key: &str, limit: u64, period: &str) -> String {
         format!("{} {key} {}", self.command, self.arguments(limit, period))
     }
 
-    /// Returns the same call as a PEEK.
+    /// Returns the PEEK for the same limit and period.
     pub fn peek(&self, key: &str, limit: u64, period: &str) -> String {
         format!("RL.PEEK {key} {} {}", self.name, self.arguments(limit, period))
     }

@@ -1,4 +1,4 @@
-//! A connection that compares raw replies: no conversion hides a wrong type.
+//! A connection that returns raw replies, so that no conversion hides a reply of the wrong type.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,10 +12,11 @@ use redis::{
 use super::BASE_US;
 use super::poll::{DEADLINE, eventually};
 
-/// The five integers of a deciding reply: allowed, limit, remaining, retry after, reset after.
+/// The five integers of a reply: allowed, limit, remaining, retry after, reset after.
 pub type Reply = [i64; 5];
 
-/// The number of replies that may wait unread during a write: fewer than a socket buffers.
+/// The number of calls sent before their replies are read, so few that the socket buffers the
+/// replies.
 const PIPELINE_CHUNK: usize = 200;
 
 const LONGEST_STEP_MS: i64 = 366 * 86_400_000;
@@ -26,7 +27,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens a connection; every read has a deadline, so that a hung server fails the test.
+    /// Opens a connection. Every read has a deadline, so that a hung server fails the test.
     pub fn try_connect(socket: &Path, protocol: ProtocolVersion) -> RedisResult<Self> {
         let settings = RedisConnectionInfo::default().set_protocol(protocol);
         let information = ConnectionAddr::Unix(socket.to_owned())
@@ -45,23 +46,23 @@ impl Client {
         matches!(answer, Ok(Value::SimpleString(pong)) if pong == "PONG")
     }
 
-    /// Sends one command and returns the raw reply, errors included.
+    /// Sends one command and returns the raw reply, which may be an error.
     pub fn call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> Value {
         let answer = self.connection.req_packed_command(&pack(arguments));
         answer.unwrap_or_else(|error| panic!("{}: {error}", shown(arguments)))
     }
 
-    /// Does the same as `call` on a connection that may be broken.
+    /// Sends one command on a connection that may be broken.
     pub fn try_call<A: AsRef<[u8]>>(&mut self, arguments: &[A]) -> RedisResult<Value> {
         self.connection.req_packed_command(&pack(arguments))
     }
 
-    /// Does the same as `call` for a line whose arguments are separated by blanks.
+    /// Sends one command, given as a line whose arguments are separated by spaces.
     pub fn run(&mut self, line: &str) -> Value {
         self.call(&line.split_whitespace().collect::<Vec<_>>())
     }
 
-    /// Does the same as `run`, from a script.
+    /// Sends one command, given as a line, from a script.
     pub fn run_in_script(&mut self, line: &str) -> Value {
         let script = "return redis.call(ARGV[1], KEYS[1], unpack(ARGV, 2))";
         let words = line.split_whitespace().collect::<Vec<_>>();
@@ -82,18 +83,18 @@ impl Client {
         replies
     }
 
-    /// Returns the five integers of a deciding call; anything else fails the test.
+    /// Returns the five integers of a call that decides; any other reply fails the test.
     pub fn decide(&mut self, line: &str) -> Reply {
         let value = self.run(line);
         integers(&value).unwrap_or_else(|| panic!("{line}: no decision: {value:?}"))
     }
 
-    /// Returns true if the call was allowed.
+    /// Returns true if the call is allowed.
     pub fn allows(&mut self, line: &str) -> bool {
         self.decide(line)[0] == 1
     }
 
-    /// Returns the full text of the error that the call answers.
+    /// Returns the error text of a call, which must fail.
     pub fn error(&mut self, line: &str) -> String {
         let value = self.run(line);
         raw_error(&value).unwrap_or_else(|| panic!("{line}: no error: {value:?}"))
@@ -104,7 +105,7 @@ impl Client {
         assert_eq!(self.run(line), Value::Okay, "{line}");
     }
 
-    /// Queues a command in a transaction.
+    /// Queues a command, which must answer `QUEUED`, in a transaction.
     pub fn ok_queued(&mut self, words: &[&str]) {
         assert_eq!(text(&self.call(words)), "QUEUED", "{words:?}");
     }
@@ -116,7 +117,7 @@ impl Client {
         }
     }
 
-    /// Returns the value of a string key, or of any call that answers a bulk string.
+    /// Returns the value of a bulk string reply, for example of GET.
     pub fn bytes(&mut self, line: &str) -> Vec<u8> {
         match self.run(line) {
             Value::BulkString(bytes) => bytes,
@@ -124,12 +125,12 @@ impl Client {
         }
     }
 
-    /// Returns the value and the expiry of a key: equal means untouched.
+    /// Returns the value and the expiry of a key, to compare them before and after a call.
     pub fn snapshot(&mut self, key: &str) -> (Value, i64) {
         (self.call(&["DUMP", key]), self.integer(&format!("PEXPIRETIME {key}")))
     }
 
-    /// Returns every key of the database with its DUMP and its expiry, in order of the keys.
+    /// Returns all keys of the database, sorted, with their DUMP and expiry.
     pub fn contents(&mut self) -> Vec<(Vec<u8>, Value, i64)> {
         let Value::Array(keys) = self.run("KEYS *") else { panic!("no keys") };
         let mut keys = keys
@@ -159,26 +160,26 @@ impl Client {
         fields.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
-    /// Returns true if the server knows the subcommands of `RL.POLICY`: everywhere but on Valkey
-    /// 8.1, whose defect `api::frees_subcommands` describes.
+    /// Returns true if the server lists the subcommands of `RL.POLICY`. Only Valkey 8.1 does not:
+    /// see `api::frees_subcommands`.
     pub fn knows_subcommands(&mut self) -> bool {
         let server = self.info("server");
         !server.get("valkey_version").is_some_and(|version| version.starts_with("8.1."))
     }
 
-    /// Returns a number of one section of INFO.
+    /// Returns a numeric field of one section of INFO.
     pub fn info_number(&mut self, section: &str, field: &str) -> i64 {
         let fields = self.info(section);
         let value = fields.get(field).unwrap_or_else(|| panic!("INFO {section}: no {field}"));
         value.parse().unwrap_or_else(|_| panic!("{field} is no number: {value}"))
     }
 
-    /// Returns the number of changes that the server counts since its last save.
+    /// Returns the number of changes since the last save, as the server counts them.
     pub fn changes(&mut self) -> i64 {
         self.info_number("persistence", "rdb_changes_since_last_save")
     }
 
-    /// Returns the server's real time in microseconds, independent of the module's clock.
+    /// Returns the server's real time in microseconds, which the module's clock does not affect.
     pub fn server_time_us(&mut self) -> i64 {
         match self.run("TIME") {
             Value::Array(parts) => {
@@ -189,8 +190,8 @@ impl Client {
         }
     }
 
-    /// Waits for a cron of the server that began after this call. Only the cron removes an expired
-    /// key that is not touched.
+    /// Waits for a cron of the server that starts after this call, by a key that only the cron
+    /// removes.
     pub fn wait_for_cron(&mut self) {
         let expired = self.info_number("stats", "expired_keys");
         self.ok("SET wait-for-cron 1 PX 1");
@@ -199,24 +200,24 @@ impl Client {
         });
     }
 
-    /// Stops the module's clock at this unix time in microseconds.
+    /// Freezes the module's clock at this Unix time in microseconds.
     pub fn freeze(&mut self, unix_us: i64) {
         assert_eq!(self.integer(&format!("RL.DEBUG CLOCK FREEZE {unix_us}")), unix_us);
     }
 
-    /// Moves the stopped clock; a negative number moves it back.
+    /// Moves the frozen clock; a negative number moves it back.
     pub fn advance_ms(&mut self, ms: i64) {
         let mut left = ms;
         while left != 0 {
-            // One step is a duration, and a duration is at most 366 days.
+            // One step is a duration, which may be at most 366 days.
             let step = left.clamp(-LONGEST_STEP_MS, LONGEST_STEP_MS);
             self.integer(&format!("RL.DEBUG CLOCK ADVANCE {step}ms"));
             left -= step;
         }
     }
 
-    /// Returns everything pushed to this RESP3 connection since the last look: keyspace events and
-    /// invalidations. The PING is answered after them, so that none is still on its way.
+    /// Returns the keyspace events and invalidations pushed to this RESP3 connection since the last
+    /// call. The server answers the PING after them, so none is still being sent.
     pub fn pushed(&mut self) -> Vec<PushInfo> {
         assert!(self.try_ping());
         self.pushes.try_iter().collect()
@@ -229,7 +230,7 @@ impl Client {
     }
 }
 
-/// Plays a table of (ms after [`BASE_US`], call, expected reply) on the stopped clock.
+/// Makes the calls of a table (ms after [`BASE_US`], call, expected reply) on a frozen clock.
 pub fn play(client: &mut Client, table: &[(i64, &str, Reply)]) {
     for (row, (at_ms, call, expected)) in table.iter().enumerate() {
         client.freeze(BASE_US + at_ms * 1000);
@@ -247,7 +248,8 @@ pub fn integers(value: &Value) -> Option<Reply> {
     numbers.collect::<Option<Vec<_>>>()?.try_into().ok()
 }
 
-/// Returns the text of an error as the server sent it: the client has split off the first word.
+/// Returns the text of an error as the server sent it. The client library splits off the first
+/// word.
 pub fn raw_error(value: &Value) -> Option<String> {
     let Value::ServerError(error) = value else { return None };
     Some(match error.details() {
@@ -256,7 +258,7 @@ pub fn raw_error(value: &Value) -> Option<String> {
     })
 }
 
-/// Returns a reply that is text of any kind, as text.
+/// Returns the text of a reply that is any kind of text.
 pub fn text(value: &Value) -> String {
     match value {
         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),

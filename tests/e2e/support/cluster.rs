@@ -16,17 +16,17 @@ pub struct Cluster {
     pub met: Met,
 }
 
-/// Counts of the replies that only a cluster gives.
+/// Counts of the redirections and refusals that only a cluster answers with.
 #[derive(Debug, Default)]
 pub struct Met {
     pub moved: AtomicU64,
     pub asked: AtomicU64,
-    /// TRYAGAIN: keys of one call were on both sides of a migration.
+    /// Counts TRYAGAIN: the keys of one call were on both sides of a migration.
     pub put_off: AtomicU64,
 }
 
 impl Met {
-    /// Waits until one of the numbers has grown.
+    /// Waits until the count that `one` returns has grown.
     pub fn wait_for(&self, one: impl Fn(&Self) -> &AtomicU64) {
         let before = one(self).load(Relaxed);
         eventually("clients meet the migration", || {
@@ -42,15 +42,15 @@ pub struct Redirection {
     pub node: usize,
 }
 
-/// Starts a node of a cluster that knows no other node yet.
+/// Starts a node in cluster mode that knows no other node yet.
 fn lone_node() -> Server {
-    // With the default, port + 10000, a high port leaves no room for the cluster bus.
+    // The default port of the cluster bus is this port + 10000, which may exceed the range.
     Server::setup()
         .with_tcp()
         .line("cluster-enabled yes")
         .line(&format!("cluster-port {}", free_port()))
         .line("cluster-announce-ip 127.0.0.1")
-        // A slow machine must not start an election in the middle of a test.
+        // On a slow machine the timeout must not cause an election in the middle of a test.
         .line("cluster-node-timeout 60000")
         .line("cluster-allow-replica-migration no")
         .start()
@@ -85,7 +85,7 @@ impl Cluster {
         self.nodes[number].client().ok(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"));
     }
 
-    /// Waits until every node sees all nodes and all slots, and none in handshake.
+    /// Waits until every node lists all nodes and all slots, and no node is in handshake.
     fn settle(&self) {
         for node in &self.nodes {
             let mut client = node.client();
@@ -100,7 +100,7 @@ impl Cluster {
         }
     }
 
-    /// Adds a replica of one of the primaries and waits for its link.
+    /// Adds a replica of one of the primaries and waits until it is connected.
     pub fn add_replica(&mut self, primary: usize) -> usize {
         self.nodes.push(lone_node());
         let replica = self.nodes.len() - 1;
@@ -114,7 +114,7 @@ impl Cluster {
             let up = told.get("master_link_status").is_some_and(|status| status == "up");
             up.then_some(())
         });
-        // A replica wins no election until the primaries know it.
+        // A replica cannot win an election until the primaries know it.
         for node in &self.nodes {
             let mut client = node.client();
             eventually("every node knows the replica as one", || {
@@ -127,7 +127,7 @@ impl Cluster {
         replica
     }
 
-    /// Returns the id of a node in its cluster.
+    /// Returns the id of a node in the cluster.
     pub fn id(&self, node: usize) -> String {
         super::text(&self.nodes[node].client().run("CLUSTER MYID"))
     }
@@ -139,7 +139,7 @@ impl Cluster {
         }
     }
 
-    /// Returns the node that `reply` redirects to, if it is a redirection.
+    /// Returns the redirection in `reply`; `None` if it is not a redirection.
     pub fn redirection(&self, reply: &Value) -> Option<Redirection> {
         let text = raw_error(reply)?;
         let words = text.split(' ').collect::<Vec<_>>();
@@ -149,12 +149,12 @@ impl Cluster {
         Some(Redirection { is_ask: kind == "ASK", slot: slot.parse().ok()?, node })
     }
 
-    /// Returns the owners of slots and their epochs, as one node sees them.
+    /// Returns each node's epoch and slots, as the node of this client sees them.
     fn view(client: &mut Client) -> Vec<String> {
         let told = super::text(&client.run("CLUSTER NODES"));
         let view = told.lines().map(|line| {
             let words = line.split(' ').collect::<Vec<_>>();
-            // A moving slot is listed in brackets, only by the nodes that open it.
+            // A moving slot is in brackets, and listed only by its source and its target.
             let slots = words[8..].iter().filter(|range| !range.starts_with('['));
             let slots = slots.copied().collect::<Vec<_>>().join(" ");
             format!("{} {} {slots}", words[0], words[6])
@@ -164,8 +164,8 @@ impl Cluster {
         sorted
     }
 
-    /// Returns the owner of a key, once all nodes agree on it and on every epoch: a late message
-    /// about the last move would undo the next one.
+    /// Returns the node that owns a key, once all nodes agree on the owner and on every epoch.
+    /// Otherwise a late message about one move could undo the next.
     pub fn settled_owner(&self, key: &str) -> usize {
         let mut clients = self.nodes.iter().map(Server::client).collect::<Vec<_>>();
         eventually("all nodes agree on the owner of a slot", || {
@@ -186,7 +186,7 @@ impl Cluster {
         })
     }
 
-    /// Starts to move a slot.
+    /// Marks a slot as moving, on its source and its target.
     pub fn open_slot(&self, slot: i64, source: usize, target: usize) {
         let (from, to) = (self.id(source), self.id(target));
         self.nodes[target].client().ok(&format!("CLUSTER SETSLOT {slot} IMPORTING {from}"));
@@ -201,22 +201,23 @@ impl Cluster {
         assert_eq!(self.nodes[source].client().call(&call), Value::Okay);
     }
 
-    /// Gives a slot to the node that it has moved to.
+    /// Assigns a slot to the node that it has moved to.
     pub fn close_slot(&self, slot: i64, target: usize) {
         let to = self.id(target);
-        // The new owner first: it must know before another node redirects a client to it for good.
+        // The new owner comes first: it must know of the slot before other nodes redirect clients
+        // to it.
         let others = (0..self.nodes.len()).filter(|node| *node != target);
         for node in [target].into_iter().chain(others) {
             self.nodes[node].client().ok(&format!("CLUSTER SETSLOT {slot} NODE {to}"));
         }
     }
 
-    /// Moves a slot a few keys at a time, as `redis-cli --cluster reshard` does.
+    /// Moves a slot, three keys at a time, in the way of `redis-cli --cluster reshard`.
     pub fn reshard(&self, slot: i64, source: usize, target: usize) {
         self.reshard_with_pauses(slot, source, target, |_| ());
     }
 
-    /// Moves a slot as `reshard` does, and tells `pause` the number of keys left after each step.
+    /// Moves a slot like `reshard`. After each step, calls `pause` with the number of keys left.
     pub fn reshard_with_pauses(
         &self,
         slot: i64,
@@ -239,13 +240,13 @@ impl Cluster {
         self.close_slot(slot, target);
     }
 
-    /// Returns true if the server has the command. Any other refusal fails in the first migration.
+    /// Returns true if the server has CLUSTER MIGRATESLOTS, even if it refuses this call.
     pub fn can_migrate_atomically(&self) -> bool {
         let told = self.nodes[0].client().error("CLUSTER MIGRATESLOTS");
         !told.starts_with("ERR unknown subcommand")
     }
 
-    /// Moves the slot of a key as a whole, and waits until all nodes know.
+    /// Moves the slot of a key atomically, and waits until all nodes know the new owner.
     pub fn migrate_atomically(&self, key: &str, source: usize, target: usize) {
         let mut client = self.nodes[source].client();
         let (slot, to) = (self.slot(key), self.id(target));
@@ -266,16 +267,17 @@ impl Cluster {
     }
 }
 
-/// A client that follows redirections and remembers the owners of slots.
+/// A client that follows redirections and remembers the owner of each slot.
 pub struct ClusterClient<'cluster> {
     cluster: &'cluster Cluster,
     clients: Vec<Client>,
-    /// The last known owner of each slot, from MOVED.
+    /// The last known owner of each slot, learned from MOVED.
     slots: HashMap<i64, usize>,
 }
 
 impl ClusterClient<'_> {
-    /// Returns the first reply that is neither a redirection nor a request to retry.
+    /// Makes a call, follows redirections, and repeats it after TRYAGAIN. Returns the first other
+    /// reply.
     pub fn call(&mut self, slot: i64, words: &[&str]) -> Value {
         let mut asking = None;
         eventually("a node answers", || {
@@ -307,7 +309,7 @@ impl ClusterClient<'_> {
         })
     }
 
-    /// Returns the five integers of a call, from any node.
+    /// Returns the five integers of a call, whichever node answers it.
     pub fn decide(&mut self, slot: i64, line: &str) -> super::Reply {
         let reply = self.call(slot, &line.split(' ').collect::<Vec<_>>());
         integers(&reply).unwrap_or_else(|| panic!("{line}: no decision: {reply:?}"))

@@ -1,4 +1,4 @@
-//! Forged states: the right kind and shape, with any numbers.
+//! Forged states: the right kind and number of fields, with random numbers.
 
 use redis_throttle_engine::algorithms::Algorithm;
 use redis_throttle_engine::oracle::{AnySubject, Key, Limits};
@@ -21,7 +21,7 @@ fn number(random: &mut Random, near: u64) -> u64 {
     }
 }
 
-/// Appends a number as MessagePack writes it: in the fewest bytes, sometimes in more.
+/// Appends a number in MessagePack's shortest encoding, or occasionally in a longer one.
 fn packed(random: &mut Random, number: u64, bytes: &mut Vec<u8>) {
     let width = match number {
         0..=0x7f => 0,
@@ -40,8 +40,7 @@ fn packed(random: &mut Random, number: u64, bytes: &mut Vec<u8>) {
     }
 }
 
-/// Returns the kind of an algorithm's states and the numbers that follow it, as one call writes
-/// them.
+/// Returns the kind of an algorithm's states and how many numbers follow it.
 fn shape(algorithm: Algorithm, now: u64) -> (u8, usize) {
     let limits =
         Limits { capacity: 5, rate: 5, period_us: 60_000_000, aligned: false, slots: 1_024 };
@@ -66,13 +65,13 @@ pub fn forge(random: &mut Random, algorithm: Algorithm, now: u64) -> Vec<u8> {
     let first = if is_ns { first.saturating_mul(1_000) } else { first };
     let mut numbers: Vec<_> = [first].into_iter().chain((1..count).map(rest)).collect();
     if random.below(30) == 0 {
-        // One field too many, or one too few.
+        // One field too many, or too few.
         if random.below(2) == 0 { numbers.push(1) } else { numbers.truncate(1) }
     }
     let mut bytes = vec![0x91 + numbers.len() as u8, kind];
     numbers.iter().for_each(|number| packed(random, *number, &mut bytes));
     if algorithm == Algorithm::SlidingLog {
-        // Mostly in order, and the first at the base.
+        // Entries are mostly in order, and the first is at offset 0.
         let (mut offset, mut total) = (0, 0);
         for _ in 0..random.below(9) {
             total += random.below(4);

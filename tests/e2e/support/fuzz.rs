@@ -1,7 +1,7 @@
-//! The properties of every call, checked for thousands of them at once.
+//! Checks the properties of every call, for thousands of calls at once.
 //!
-//! The clock must stand still or move forward between calls: then no state ever needs a repair, and
-//! every denial must leave its key alone.
+//! Between calls the clock must not move back. Then no state needs a repair, and every denial must
+//! leave its key unchanged.
 
 use std::env;
 
@@ -15,10 +15,10 @@ use super::{Client, Reply, integers, listing, raw_error};
 /// One call, word by word.
 pub type Call = Vec<Vec<u8>>;
 
-/// The number of calls sent before their replies are read.
+/// The number of calls that are sent before their replies are read.
 const BATCH: usize = 200;
 
-/// All error texts of the module; the text for a wrong number of arguments is the server's.
+/// All error texts of the module, except those that list algorithms, arguments or options.
 const KNOWN_ERRORS: [&str; 61] = [
     "ERR invalid limit: expected an integer from 1 to 1000000000000",
     "ERR invalid burst: expected an integer from 1 to 1000000000000",
@@ -96,12 +96,12 @@ const BURST_BOUND: &str = "ERR invalid burst: burst x period / rate, the time to
 const BASE_BOUND: &str = "ERR invalid base: must not exceed max";
 const FORGET_BOUND: &str = "ERR invalid max: must be less than forget";
 
-/// The errors for values that are in range one by one, but not together.
+/// The errors for values that are each in range but invalid together.
 pub const CROSS_BOUNDS: [&str; 5] =
     [RATE_BOUND, CAPACITY_BOUND, BURST_BOUND, BASE_BOUND, FORGET_BOUND];
 
-/// Sets the policies for the calls of a fuzzer. None is OFF, because an allowed call would not be
-/// stored.
+/// Sets the policies for the calls of a fuzzer. None is OFF, because OFF allows calls without
+/// storing them.
 pub fn set_policies(client: &mut Client) {
     let definitions = ["p GCRA 7 9 60", "p@gold GCRA 16 9 60", "queue SHADOW LEAKYBUCKET 7 2 1"];
     definitions.iter().for_each(|definition| set(client, definition));
@@ -109,7 +109,7 @@ pub fn set_policies(client: &mut Client) {
     set(client, "slow BACKOFF 3 1s 8s 1h");
 }
 
-/// The outcomes of all calls: a fuzzer that only causes errors tests little.
+/// The number of calls with each outcome. A fuzzer that only causes errors tests little.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Outcomes {
     pub calls: u64,
@@ -118,7 +118,7 @@ pub struct Outcomes {
     pub errors: u64,
 }
 
-/// Returns the seed of this run, `FUZZ_SEED` or the one given, and prints it so that the run can be
+/// Returns the seed of this run (`FUZZ_SEED` or `usual`), and prints it so that the run can be
 /// repeated.
 pub fn seed(test: &str, usual: u64) -> u64 {
     let seed = number("FUZZ_SEED", usual);
@@ -126,7 +126,7 @@ pub fn seed(test: &str, usual: u64) -> u64 {
     seed
 }
 
-/// Returns the number of calls to make, `FUZZ_CALLS` or the number given.
+/// Returns the number of calls to make: `FUZZ_CALLS` or `usual`.
 pub fn calls(usual: u64) -> u64 {
     number("FUZZ_CALLS", usual)
 }
@@ -143,14 +143,14 @@ pub fn shown(call: &[Vec<u8>]) -> String {
     format!("{:?} ({} words)", words.map(|word| word.to_string()).collect::<Vec<_>>(), call.len())
 }
 
-/// Returns true for an error of the module, or the server's own about the number of arguments.
+/// Returns true for an error of the module, or the server's error for the number of arguments.
 pub fn is_known(error: &str) -> bool {
     let arity = error.starts_with("ERR wrong number of arguments for 'rl.");
     let text = without_rule(error);
     arity || KNOWN_ERRORS.contains(&text.as_str()) || listings().any(|listing| listing == text)
 }
 
-/// Returns the texts that list algorithms, arguments or the options of a call.
+/// Returns the error texts that list algorithms, arguments or options.
 fn listings() -> impl Iterator<Item = &'static str> {
     use GrammarError::{
         AlgorithmOfPolicy, CostOfBackoff, CostOfPolicy, Option, OptionOfQuota, OptionOfUse,
@@ -163,7 +163,7 @@ fn listings() -> impl Iterator<Item = &'static str> {
     algorithms.into_iter().chain(options).chain(arguments).map(listing)
 }
 
-/// Returns an error text without the number of its rule.
+/// Removes the number of the rule from an error text.
 pub fn without_rule(error: &str) -> String {
     let numbered = error.split_once(" rule ").and_then(|(prefix, rest)| {
         let (number, text) = rest.split_once(": ")?;
@@ -172,8 +172,8 @@ pub fn without_rule(error: &str) -> String {
     numbered.unwrap_or_else(|| error.to_owned())
 }
 
-/// Returns the five integers of a reply, or at its start if several rules decide; for a call by a
-/// policy, those it would have when enforced.
+/// Returns the five integers of a reply: the first five of a reply to several rules, or, for a
+/// policy, those of its enforced rule.
 fn decision_of(reply: &Value) -> Option<Reply> {
     if let Some([_, limit, remaining, _, reset_ms, allowed, retry_ms]) = seven(reply) {
         return Some([allowed, limit, remaining, retry_ms, reset_ms]);
@@ -184,8 +184,8 @@ fn decision_of(reply: &Value) -> Option<Reply> {
     }
 }
 
-/// Makes the calls, each between two reads of its key, and checks every reply. A PEEK with the same
-/// arguments goes before each deciding call. `and_then` follows every call.
+/// Makes the calls, reads the key before and after each, and checks every reply. Sends a PEEK with
+/// the same arguments before each call that decides, and `and_then` after every call.
 pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes: &mut Outcomes) {
     for batch in calls.chunks(BATCH) {
         let mut sent = Vec::with_capacity(batch.len() * 7);
@@ -207,7 +207,7 @@ pub fn check_all(client: &mut Client, calls: &[Call], and_then: &Call, outcomes:
     }
 }
 
-/// Returns the PEEK that matches a deciding call; for any other call, a harmless one.
+/// Returns the PEEK that matches a call that decides, or a harmless PEEK for any other call.
 fn peek_before(call: &[Vec<u8>]) -> Call {
     let name = call[0].to_ascii_uppercase();
     let algorithm = name.strip_prefix(b"RL.").unwrap_or_default();
@@ -302,18 +302,18 @@ fn check_decision(call: &[Vec<u8>], decision: Reply, may_wait: bool) {
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 
-/// Checks the answer to a charge or refund: in debt no units are left.
+/// Checks the reply to a charge or a refund.
 fn check_settled(call: &[Vec<u8>], decision: Reply) {
     let [clear, limit, remaining, retry_ms, reset_ms] = decision;
     let sane = (0..=1).contains(&clear)
         && (0..=limit).contains(&remaining)
         && (retry_ms >= 0 && reset_ms >= retry_ms
-            // With a policy that is blocked without an end.
+            // A policy that is blocked without an end answers this.
             || [clear, remaining, retry_ms, reset_ms] == [0, 0, -1, 0]);
     assert!(sane, "{}: {decision:?}", shown(call));
 }
 
-/// Returns true if an accepted call costs nothing on its first key.
+/// Returns true if the first rule of an accepted call has cost 0.
 fn is_free(call: &[Vec<u8>]) -> bool {
     if call[0].eq_ignore_ascii_case(b"RL.ALL") {
         let words = call[2].split(|byte| *byte == b' ').filter(|word| !word.is_empty());

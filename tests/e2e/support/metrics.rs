@@ -1,4 +1,4 @@
-//! `RL.METRICS`, read as a scraper reads it.
+//! `RL.METRICS`, parsed as Prometheus does.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};
@@ -6,15 +6,15 @@ use std::process::{Command, Stdio};
 
 use super::{Client, text};
 
-/// Every sample by its name and labels, unchanged.
+/// The value of every sample, by its name with labels. Both are unchanged texts.
 pub type Samples = BTreeMap<String, String>;
 
-/// Returns the samples that a client reads; a duplicate sample fails the test.
+/// Returns the samples of `RL.METRICS`. A duplicate sample fails the test.
 pub fn scrape(client: &mut Client) -> Samples {
     samples(&text(&client.run("RL.METRICS")))
 }
 
-/// Returns the samples of a text.
+/// Returns the samples in a text.
 pub fn samples(text: &str) -> Samples {
     let mut samples = Samples::new();
     for line in text.lines().filter(|line| !line.starts_with('#')) {
@@ -25,20 +25,20 @@ pub fn samples(text: &str) -> Samples {
     samples
 }
 
-/// Returns a counter of a policy with one sample; `None` if it is left out.
+/// Returns a counter that each policy has once; `None` if the policy is omitted.
 pub fn of_policy(samples: &Samples, family: &str, policy: &str, variant: &str) -> Option<u64> {
     let name = format!("rl_policy_{family}{{policy=\"{policy}\",variant=\"{variant}\"}}");
     samples.get(&name).map(|value| value.parse().expect("a number"))
 }
 
-/// Returns the number of calls of a policy with an outcome; `None` if they are left out.
+/// Returns how many calls of a policy had this outcome; `None` if the sample is omitted.
 pub fn decisions(samples: &Samples, policy: &str, variant: &str, outcome: &str) -> Option<u64> {
     let labels = format!("policy=\"{policy}\",variant=\"{variant}\",outcome=\"{outcome}\"");
     let name = format!("rl_policy_decisions_total{{{labels}}}");
     samples.get(&name).map(|value| value.parse().expect("a number"))
 }
 
-/// Fails the test if promtool reports anything about a text.
+/// Fails the test if promtool reports a problem with the text.
 pub fn assert_promtool_accepts(text: &str) {
     let promtool = Command::new("promtool")
         .args(["check", "metrics"])

@@ -1,9 +1,9 @@
-//! The base of every test of this target: a server of its own, a client that compares raw replies,
-//! and the six algorithms that take a cost as data.
+//! What every end-to-end test uses: a server of its own, a client that returns raw replies, and the
+//! list of algorithms with a cost and a period.
 //!
 //! Environment variables choose what is tested: `SERVER` is the server binary (default
-//! `redis-server`), `RL_MODULE` the module (default: built here once, in release mode), and
-//! `NEIGHBOUR` another module to load next to it (default: none).
+//! `redis-server`), `RL_MODULE` the module (default: a release build of this repository), and
+//! `NEIGHBOUR` another module to load as well (default: none).
 
 pub mod algorithms;
 pub mod client;
@@ -36,18 +36,20 @@ pub use replication::ReplicationStream;
 pub use server::Server;
 pub use traffic::random_traffic;
 
-/// 2027-01-15 08:00:00 UTC, in microseconds: the instant at which tests freeze the clock. It is a
-/// multiple of an hour since the Unix epoch, so windows of an hour and its parts begin here.
+/// 2027-01-15 08:00:00 UTC, in microseconds: the time at which tests freeze the clock. It is a
+/// whole number of hours after the Unix epoch, so aligned windows of an hour or a part of it start
+/// here.
 pub const BASE_US: i64 = 1_800_000_000_000_000;
 
-/// The time by which a key outlives the real clock while the module's clock is frozen.
+/// The additional lifetime of a key, by the real clock, while the module's clock is frozen.
 pub const FROZEN_MARGIN_MS: i64 = 86_400_000;
 
-/// The wrong-type answer of every deciding command and of PEEK.
+/// The error of PEEK, and of every command that decides, for a key that is not a state of the
+/// algorithm.
 pub const WRONGTYPE: &str = "WRONGTYPE the key does not hold a state of this algorithm";
 
-/// Returns the text of an error that lists algorithms or options, from the engine. `errors.rs`
-/// compares these texts word for word.
+/// Returns the engine's text of an error that lists algorithms or options. `errors.rs` compares
+/// these texts word for word.
 pub fn listing(error: GrammarError) -> &'static str {
     error.text().and_then(|text| text.to_str().ok()).expect("a text")
 }

@@ -1,4 +1,4 @@
-//! The module under test: named by the environment, or built here once.
+//! The module under test: given by the environment, or built once.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,7 @@ use std::sync::OnceLock;
 
 const LIBRARY: &str = "libredis_throttle.so";
 
-/// Returns the path of the module as it is released: `RL_MODULE`, or a release build of this
-/// repository.
+/// Returns the path of the module under test: `RL_MODULE`, or a release build of this repository.
 pub fn path() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match env::var_os("RL_MODULE") {
@@ -17,7 +16,7 @@ pub fn path() -> &'static Path {
     })
 }
 
-/// Returns the path of the module with `RL.DEBUG PANIC`: `RL_MODULE_FAULTS`, or a separate build.
+/// Returns the path of a build with `RL.DEBUG PANIC`: `RL_MODULE_FAULTS`, or a separate build.
 pub fn path_with_faults() -> &'static Path {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| match env::var_os("RL_MODULE_FAULTS") {
@@ -29,7 +28,7 @@ pub fn path_with_faults() -> &'static Path {
     })
 }
 
-/// Returns the path of another module that this server can load, if `NEIGHBOUR` names one.
+/// Returns the path of another module to load as well, if `NEIGHBOUR` gives one.
 pub fn neighbour() -> Option<PathBuf> {
     env::var_os("NEIGHBOUR").filter(|path| !path.is_empty()).map(|path| absolute(path.into()))
 }

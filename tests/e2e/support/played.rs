@@ -1,11 +1,11 @@
 //! Calls that a page shows with their replies: rows `| at | call | reply | ... |` of a table, or
-//! two lines of a block, the call and its reply.
+//! two lines of a block, a call and its reply.
 
 use redis::Value;
 
 use super::text;
 
-/// A call of a page at an instant. A name after the instant is the name of a server.
+/// A call of a page, its time, its expected reply, and the name of a server (or an empty one).
 #[derive(Debug, PartialEq)]
 pub struct Row {
     pub at_ms: i64,
@@ -14,7 +14,7 @@ pub struct Row {
     pub reply: String,
 }
 
-/// Returns the call of a table's row, if the line is such a row.
+/// Returns the call of a table row; `None` if the line is not such a row.
 pub fn row(line: &str) -> Option<Row> {
     let mut cells = line.split(" | ").map(str::trim);
     let (at_ms, server) = instant(cells.next()?.strip_prefix("| ")?)?;
@@ -22,8 +22,8 @@ pub fn row(line: &str) -> Option<Row> {
     Some(Row { at_ms, server, call: words(&code()?), reply: code()? })
 }
 
-/// Returns the call of two lines of a block: `AT s [SERVER]  CALL`, then the reply and, after two
-/// spaces, perhaps a note.
+/// Returns the call in two lines of a block: `AT s [SERVER]  CALL`, then the reply. After the
+/// reply, two spaces and a note may follow.
 pub fn row_of_lines(call: &str, reply: &str) -> Option<Row> {
     let (at, call) = call.split_once("  ")?;
     let (at_ms, server) = instant(at)?;
@@ -31,7 +31,7 @@ pub fn row_of_lines(call: &str, reply: &str) -> Option<Row> {
     Some(Row { at_ms, server, call: words(call), reply })
 }
 
-/// Reads `AT s [SERVER]`: the instant in ms, and the server's name, or an empty one.
+/// Parses `AT s [SERVER]`. Returns the time in ms, and the name of the server or an empty name.
 pub fn instant(text: &str) -> Option<(i64, String)> {
     let mut words = text.split(' ');
     let at_ms = words.next()?.parse::<i64>().ok()? * 1_000;

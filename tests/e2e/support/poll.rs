@@ -1,14 +1,14 @@
-//! Waits for events of other processes, with a deadline instead of a sleep.
+//! Waits for events of other processes by polling, with a deadline.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Long enough for a busy machine: only a failing test waits this long.
+/// The deadline, sufficient for a busy machine: only a failing test waits this long.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Polls `attempt` until it yields a value.
+/// Calls `attempt` repeatedly until it returns a value.
 ///
 /// # Panics
 ///

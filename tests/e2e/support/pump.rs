@@ -1,4 +1,5 @@
-//! A large number of calls in little time: sent in bulk, their replies counted and not stored.
+//! Makes a large number of calls in a short time: sends them in bulk, and counts the replies
+//! instead of storing them.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Range;
@@ -7,17 +8,18 @@ use std::os::unix::net::UnixStream;
 use super::Server;
 use super::poll::DEADLINE;
 
-/// The calls of one write. The replies of two writes may wait unread: less than a socket buffers.
+/// The number of calls per write. Up to two batches of replies may be unread, which a socket
+/// buffers.
 const BATCH: usize = 500;
 
-/// The counts of the replies.
+/// The number of replies of each kind.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     pub allowed: usize,
     pub denied: usize,
     pub errors: usize,
     pub out_of_memory: usize,
-    /// Replies of another form.
+    /// Replies of any other kind.
     pub others: usize,
 }
 
@@ -41,8 +43,8 @@ impl Pump {
         Self { stream, replies, line: Vec::new() }
     }
 
-    /// Makes `count` calls; `line` writes the call for a number, its arguments separated by blanks,
-    /// into the buffer it is given.
+    /// Makes `count` calls. For each number, `line` writes the call into the buffer, its arguments
+    /// separated by spaces.
     pub fn run(&mut self, count: usize, line: impl Fn(usize, &mut Vec<u8>)) -> Tally {
         let mut plain = Vec::new();
         self.send(count, |batch, packed| {
@@ -55,7 +57,7 @@ impl Pump {
         })
     }
 
-    /// Makes the same call `count` times, with as little work on this side as possible.
+    /// Makes the same call `count` times, with as little work for the client as possible.
     pub fn repeat(&mut self, count: usize, line: &str) -> Tally {
         self.send(count, |batch, packed| {
             let mut one = Vec::new();
@@ -66,7 +68,8 @@ impl Pump {
         })
     }
 
-    /// Sends the batches that `fill` writes, one batch ahead of the replies that are read.
+    /// Sends the batches that `fill` writes. Reads the replies of each batch after sending the
+    /// next.
     fn send(&mut self, count: usize, mut fill: impl FnMut(Range<usize>, &mut Vec<u8>)) -> Tally {
         let mut tally = Tally::default();
         let mut packed = Vec::new();
@@ -101,7 +104,7 @@ impl Pump {
         }
     }
 
-    /// Skips the elements after the header of a flat array of texts and integers.
+    /// Skips the elements of a flat array of texts and integers, whose header is already read.
     fn skip_rest(&mut self) {
         let Some(count) = number_after(&self.line, b'*') else { return };
         for _ in 0..count {

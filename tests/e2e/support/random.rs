@@ -1,6 +1,6 @@
-//! A repeatable source of arbitrary numbers: a failing schedule fails again.
+//! A source of repeatable random numbers: a failing schedule fails again.
 
-/// An xorshift generator; quality does not matter here, repeatability does.
+/// An xorshift generator. Only repeatability matters here, not statistical quality.
 pub struct Random(u64);
 
 impl Random {
@@ -20,7 +20,7 @@ impl Random {
         self.next() % bound
     }
 
-    /// Returns one of the things offered.
+    /// Returns a random element.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len() as u64) as usize]
     }

@@ -1,4 +1,4 @@
-//! Servers that replicate from one another.
+//! Servers that replicate from each other.
 
 use super::{Server, eventually};
 
@@ -7,7 +7,7 @@ pub fn replica_of(primary: &Server) -> Server {
     replica_with(primary, Server::setup())
 }
 
-/// Does the same as `replica_of`, with the configuration of the setup.
+/// Starts a replica with this setup, and waits until it has received everything written so far.
 pub fn replica_with(primary: &Server, setup: super::server::Setup) -> Server {
     let replica = setup.line(&format!("replicaof 127.0.0.1 {}", primary.port())).start();
     wait_for_offset(primary, &replica);

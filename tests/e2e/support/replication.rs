@@ -1,7 +1,7 @@
 //! The commands that a primary sends to its replicas.
 //!
-//! The stream attaches as a replica does (`SYNC`), skips the snapshot, and then reads the commands.
-//! It sends the primary no answers, so that only the test decides when to read.
+//! The stream connects as a replica does (`SYNC`), skips the snapshot, and then reads the commands.
+//! It sends nothing to the primary, so only the test decides when to read.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ impl ReplicationStream {
         opened
     }
 
-    /// Skips the snapshot: newlines while it is made, `$length`, and that many bytes.
+    /// Skips the snapshot: newlines while the primary creates it, `$length`, and that many bytes.
     fn skip_snapshot(&mut self) {
         let header = loop {
             let line = self.line();
@@ -66,8 +66,8 @@ impl ReplicationStream {
         words
     }
 
-    /// Returns the effects of all calls since the last look, without the server's own housekeeping
-    /// (PING, SELECT, REPLCONF). A mark written through `client` ends them.
+    /// Returns the effects of all calls since the previous reading, without the server's own PING,
+    /// SELECT and REPLCONF. Reads up to a mark that it writes through `client`.
     pub fn effects(&mut self, client: &mut Client) -> Vec<Effect> {
         self.marks += 1;
         let mark = format!("mark:{}", self.marks);

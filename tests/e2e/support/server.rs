@@ -1,8 +1,8 @@
-//! A real server that a test starts, restarts and ends.
+//! A real server that a test starts, restarts and stops.
 //!
-//! Each one lives in a fresh directory with its own configuration file and listens on a unix socket
-//! there; a TCP port is opened only where a test needs it (replicas). A server is always ended by
-//! the process id it was started with, also if its test fails.
+//! Each server has a new directory with its own configuration file and listens on a Unix socket
+//! there. It has a TCP port only if a test needs one (replicas). It is always stopped by the
+//! process id with which it was started, even if the test fails.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use super::{Client, eventually, module};
 
-/// The configuration of a server; `start` or `try_start` completes it.
+/// The configuration of a server that is started with `start` or `try_start`.
 #[derive(Debug, Clone)]
 pub struct Setup {
     module: Option<PathBuf>,
@@ -41,13 +41,13 @@ impl Default for Setup {
 }
 
 impl Setup {
-    /// Uses another build of the module.
+    /// Loads another build of the module.
     pub fn module(mut self, path: &Path) -> Self {
         self.module = Some(path.to_owned());
         self
     }
 
-    /// Leaves the module out of the configuration.
+    /// Does not load the module.
     pub fn without_module(mut self) -> Self {
         self.module = None;
         self
@@ -83,7 +83,7 @@ impl Setup {
         self
     }
 
-    /// Starts the server; a server that exits during the start is an error with its log.
+    /// Starts the server. Returns its log as the error if it exits during the start.
     pub fn try_start(self) -> Result<Server, String> {
         let attempts = if self.tcp { 5 } else { 1 };
         let mut refusal = String::new();
@@ -100,7 +100,7 @@ impl Setup {
     ///
     /// # Panics
     ///
-    /// Panics if it does not start; the message is its log.
+    /// Panics if the server does not start; the message is its log.
     pub fn start(self) -> Server {
         self.try_start().unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
@@ -124,18 +124,18 @@ impl Setup {
     }
 }
 
-/// A running server, ended on drop.
+/// A running server, stopped on drop.
 pub struct Server {
     setup: Setup,
     directory: TempDir,
     port: u16,
-    /// The started process, and the server's own id, which differs if `SERVER` is a script that
-    /// does not `exec`.
+    /// The started process, and the process id of the server. They differ if `SERVER` is a script
+    /// that does not `exec`.
     process: Option<(Child, u32)>,
 }
 
 impl Server {
-    /// Starts a server with the module and the debug commands.
+    /// Starts a server with the module and with the debug commands enabled.
     pub fn start() -> Self {
         Setup::default().start()
     }
@@ -152,7 +152,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Writes the configuration and starts the server on it.
+    /// Writes the configuration file and starts the server with it.
     fn launch(&mut self) -> Result<(), String> {
         fs::write(self.file("conf"), self.setup.configuration(self.port)).unwrap();
         self.launch_as_written()
@@ -215,19 +215,19 @@ impl Server {
         Client::try_connect(&self.socket(), ProtocolVersion::RESP3).expect("a connection")
     }
 
-    /// Opens a connection that receives the stream of a replica.
+    /// Opens a connection that receives the replication stream.
     pub fn replication_stream(&self) -> super::ReplicationStream {
         super::ReplicationStream::open(&self.socket())
     }
 
-    /// Returns everything that the server has logged or printed.
+    /// Returns everything that the server has logged and printed.
     pub fn log(&self) -> String {
         let read = |name| fs::read(self.file(name)).unwrap_or_default();
         let bytes = [read("console"), read("log")].concat();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Ends the server as a power cut would: nothing is saved or logged.
+    /// Kills the server: like a power cut, this saves and logs nothing.
     pub fn crash(&mut self) {
         if let Some((mut child, pid)) = self.process.take() {
             if pid != child.id() && matches!(child.try_wait(), Ok(None)) {
@@ -238,33 +238,34 @@ impl Server {
         }
     }
 
-    /// Waits until a server that ends by itself has ended, and returns its status.
+    /// Waits until the server has ended by itself, and returns its exit status.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let (mut child, _) = self.process.take().expect("a started server");
         eventually("the server ends", || child.try_wait().expect("a child can be waited for"))
     }
 
-    /// Starts an ended server on the same directory.
+    /// Kills the server if it runs, and starts it again in the same directory.
     pub fn start_again(&mut self) {
         self.crash();
         self.launch().unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
     }
 
-    /// Starts an ended server on its rewritten configuration file (CONFIG REWRITE).
+    /// Kills the server if it runs, and starts it with the configuration file that CONFIG REWRITE
+    /// wrote.
     pub fn start_again_as_written(&mut self) {
         self.crash();
         self.launch_as_written()
             .unwrap_or_else(|log| panic!("the server did not start again:\n{log}"));
     }
 
-    /// Starts the server again, slowed down by these lines, and waits until it answers that it is
-    /// loading.
+    /// Restarts the server with these lines, which make it load slowly, and waits until it answers
+    /// that it is loading.
     pub fn start_again_loading(&mut self, lines: &[&str]) {
         self.crash();
         self.setup = lines.iter().fold(self.setup.clone(), |setup, line| setup.line(line));
         fs::write(self.file("conf"), self.setup.configuration(self.port)).unwrap();
         let child = self.spawn();
-        // A server that is loading reports its own id, too.
+        // A server that is loading also reports its process id.
         let pid = eventually("the server loads", || {
             let mut client = Client::try_connect(&self.socket(), ProtocolVersion::RESP2).ok()?;
             let loads = client.info("persistence").get("loading").is_some_and(|is| is == "1");
@@ -273,13 +274,13 @@ impl Server {
         self.process = Some((child, pid.parse().expect("a process id")));
     }
 
-    /// Starts an ended server with a changed configuration.
+    /// Kills the server if it runs, and starts it with a changed configuration.
     pub fn start_again_as(&mut self, change: impl FnOnce(Setup) -> Setup) {
         self.setup = change(self.setup.clone());
         self.start_again();
     }
 
-    /// Proves that the server has not restarted or died since it was started.
+    /// Asserts that the server has neither died nor restarted since its start.
     pub fn assert_alive(&self) {
         let pid = self.client().info("server")["process_id"].clone();
         let (_, started_as) = self.process.as_ref().expect("a started server");
@@ -299,7 +300,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns the path of the server under test, absolute because the server starts in its own
+/// Returns the path of the server under test. It is absolute, because each server starts in its own
 /// directory.
 fn binary() -> PathBuf {
     let named = PathBuf::from(env::var_os("SERVER").unwrap_or_else(|| "redis-server".into()));
@@ -309,7 +310,7 @@ fn binary() -> PathBuf {
     named.canonicalize().unwrap_or_else(|error| panic!("SERVER={}: {error}", named.display()))
 }
 
-/// Returns a port that is free right now; `try_start` retries if it is taken in the meantime.
+/// Returns a TCP port that is free now. If it is taken meanwhile, `try_start` tries another one.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()

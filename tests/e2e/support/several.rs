@@ -1,10 +1,10 @@
-//! Calls with several rules: their words and their replies.
+//! Calls with several rules: their arguments and their replies.
 
 use redis::Value;
 
 use super::{Reply, integers};
 
-/// The answer to several rules: five integers, the number of the deciding rule, and a row for each
+/// The reply to several rules: five integers, the number of the rule that decides, and a row per
 /// rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
@@ -22,7 +22,7 @@ pub fn answer(value: &Value) -> Option<Answer> {
     Some(Answer { five, rule, rows })
 }
 
-/// Returns a call of one of the two commands, with keys and rules in turn.
+/// Returns a call of `RL.ALL` or `RL.PEEKALL`, with the keys and rules in pairs.
 pub fn call<'a>(command: &'a str, pairs: &[(&'a str, &'a str)]) -> Vec<&'a str> {
     let words = pairs.iter().flat_map(|(key, rule)| [*key, *rule]);
     [command].into_iter().chain(words).collect()

@@ -4,7 +4,7 @@ use redis::Value;
 
 use super::{Client, text};
 
-/// The counters of a policy, in the order of the answer.
+/// The counters of a policy, in the order of the reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     pub allowed: u64,
@@ -30,7 +30,7 @@ pub const FIELDS: [&str; 8] = [
 ];
 
 impl Stats {
-    /// Reads the counters from a RESP2 map: name, value, name, value.
+    /// Reads the counters from an array of names and values.
     pub fn of(fields: &Value) -> Self {
         let Value::Array(fields) = fields else { panic!("no map: {fields:?}") };
         let (pairs, []) = fields.as_chunks() else { panic!("{fields:?}") };
@@ -47,7 +47,7 @@ impl Stats {
     }
 }
 
-/// Returns all statistics that a call answers, in order.
+/// Returns all policies and their counters in the reply to `call`, in order.
 pub fn listed(client: &mut Client, call: &str) -> Vec<(String, Stats)> {
     let reply = client.run(call);
     let Value::Array(fields) = &reply else { panic!("no map: {reply:?}") };

@@ -1,14 +1,14 @@
-//! Arbitrary calls of all six algorithms, repeatable by their seed.
+//! Random calls of six algorithms, repeatable by their seed.
 
 use super::{ALGORITHMS, Client, Random};
 
-/// A rule that expires soon, two that last longer, and one whose instants a log has to round.
+/// Rules of short and long periods. A log has to round its instants under the last rule.
 const RULES: [(u64, &str); 4] = [(3, "500ms"), (20, "10"), (40, "1h"), (5_000, "30")];
 
 const SUBJECTS: u64 = 6;
 
-/// Returns a random call: four of six are decisions, of any algorithm, key, rule and cost. A key
-/// keeps its algorithm; its rule changes sometimes.
+/// Returns a random call; four of six decide. Each key has one algorithm, whose rule changes
+/// sometimes.
 fn any_call(random: &mut Random) -> String {
     let algorithm = random.pick(&ALGORITHMS);
     let subject = random.below(SUBJECTS);
@@ -25,7 +25,7 @@ fn any_call(random: &mut Random) -> String {
     }
 }
 
-/// Returns a step of the frozen clock: mostly short and forward, sometimes long or back.
+/// Returns a random step of the frozen clock: mostly short and forward, sometimes long or backward.
 fn any_step(random: &mut Random) -> String {
     let step_ms = match random.below(40) {
         0 => format!("-{}", 1 + random.below(7_200_000)),
@@ -35,8 +35,8 @@ fn any_step(random: &mut Random) -> String {
     format!("RL.DEBUG CLOCK ADVANCE {step_ms}ms")
 }
 
-/// Makes `calls` random calls on a clock that moves at random, and returns the number of allowed
-/// ones. The clock must be frozen before.
+/// Makes `calls` random calls on a frozen clock, moves it at random, and returns the number of
+/// allowed calls. The caller must have frozen the clock.
 pub fn random_traffic(client: &mut Client, random: &mut Random, calls: usize) -> usize {
     let lines = (0..calls).map(|_| {
         let steps = random.below(4) == 0;
