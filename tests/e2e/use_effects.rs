@@ -1,4 +1,5 @@
-//! `RL.USE`: the traces of a call, and none at all of one denied in shadow mode, off or blocked.
+//! The effects of `RL.USE`. A call that is denied, in shadow mode or by its policy, or whose policy
+//! is OFF or BLOCK, has none.
 
 use redis::Value;
 
@@ -6,8 +7,8 @@ use crate::support::replication::Effect;
 use crate::support::uses::{RULES, ask, set};
 use crate::support::{BASE_US, Client, Server, eventually, integers, replica_of};
 
-/// Asserts that a call leaves no visible trace: in the key, its expiry, WATCH, client tracking,
-/// events, replication.
+/// Asserts that the calls change no key and no expiry, break no WATCH, and send no invalidation, no
+/// event and nothing to replicas.
 fn assert_traceless(server: &Server, setup: impl Fn(&mut Client), calls: &[String]) {
     let mut client = server.client();
     let (mut watcher, mut tracker) = (server.client(), server.client3());
@@ -33,7 +34,7 @@ fn assert_traceless(server: &Server, setup: impl Fn(&mut Client), calls: &[Strin
     client.integer("RL.POLICY DEL p");
 }
 
-/// Splits a line into words; text in quotes is one word.
+/// Splits a line into words. Text in quotes is one word.
 fn words(line: &str) -> Vec<String> {
     let parts = line.split('"').enumerate().flat_map(|(at, part)| match at % 2 {
         0 => part.split_whitespace().map(str::to_owned).collect::<Vec<_>>(),
@@ -43,7 +44,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_denial_in_shadow_mode_or_enforced_leaves_no_trace() {
+fn denied_call_has_no_effect_whether_its_policy_is_enforced_or_in_shadow_mode() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     for mode in ["SHADOW", "ENFORCE 0", ""] {
         for (algorithm, limits) in *RULES {
@@ -53,8 +54,8 @@ fn a_denial_in_shadow_mode_or_enforced_leaves_no_trace() {
                 while ask(client, "RL.USE k p")[5] == 1 {}
                 client.decide("RL.FIXED other 1 1h");
             };
-            // Another rule denies the last two: a rule that would have allowed takes nothing
-            // either.
+            // In the last two calls another rule denies, so a rule that would have allowed takes
+            // nothing.
             let calls = [
                 "RL.USE k p",
                 "RL.USE k p",
@@ -68,7 +69,7 @@ fn a_denial_in_shadow_mode_or_enforced_leaves_no_trace() {
 }
 
 #[test]
-fn an_off_or_blocked_policy_leaves_no_trace_and_opens_no_key() {
+fn call_with_an_off_or_blocked_policy_has_no_effect_and_opens_no_key() {
     let server =
         Server::setup().line("notify-keyspace-events EAm").line("enable-debug-command yes").start();
     for mode in ["OFF", "BLOCK", "EX 1h BLOCK"] {
@@ -93,7 +94,7 @@ fn an_off_or_blocked_policy_leaves_no_trace_and_opens_no_key() {
             assert_traceless(&server, setup, &calls.map(str::to_owned));
         }
     }
-    // A look-up would count as a miss, and could delete an expired key.
+    // Opening the key would count as a miss, and could delete an expired key.
     let mut client = server.client();
     client.ok("DEBUG SET-ACTIVE-EXPIRE 0");
     for mode in ["OFF", "BLOCK"] {
@@ -116,8 +117,8 @@ fn an_off_or_blocked_policy_leaves_no_trace_and_opens_no_key() {
     }
 }
 
-/// Returns the effects of a call without the expiry times, which on a frozen clock depend on the
-/// real time.
+/// Returns the effects of a call without the expiry times, which follow the real clock even if the
+/// module's clock is frozen.
 fn effects_of(server: &Server, client: &mut Client, call: &str) -> Vec<Effect> {
     let mut stream = server.replication_stream();
     client.run(call);
@@ -129,7 +130,7 @@ fn effects_of(server: &Server, client: &mut Client, call: &str) -> Vec<Effect> {
 }
 
 #[test]
-fn a_grant_in_shadow_mode_has_the_effect_of_the_rule_byte_for_byte() {
+fn allowed_call_in_shadow_mode_has_exactly_the_effect_of_the_rule() {
     let server = Server::setup().line("notify-keyspace-events EA").start();
     let mut client = server.client();
     for (algorithm, limits) in *RULES {
@@ -142,7 +143,7 @@ fn a_grant_in_shadow_mode_has_the_effect_of_the_rule_byte_for_byte() {
             let mut listener = server.client3();
             listener.ok("CLIENT TRACKING ON BCAST");
             listener.subscribe("__keyevent@0__:*");
-            // A new key, one that is there, and a repair once the clock has stepped back.
+            // The calls create a key, change it, and repair it after the clock has stepped back.
             for _ in 0..2 {
                 of_mode.push(effects_of(&server, &mut client, "RL.USE k p"));
                 client.advance_ms(10);
@@ -170,7 +171,7 @@ fn a_grant_in_shadow_mode_has_the_effect_of_the_rule_byte_for_byte() {
 }
 
 #[test]
-fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
+fn replica_and_restarted_server_hold_the_keys_that_the_calls_left() {
     let mut primary =
         Server::setup().with_tcp().line("appendonly yes").line("appendfsync always").start();
     let replica = replica_of(&primary);
@@ -192,7 +193,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
                 "FIXED 900 1h",
             ]);
         }
-        // Its algorithm has changed, so the policy replaces the state it finds.
+        // The policy's algorithm has changed, so the call replaces the key's state.
         client.integer("RL.POLICY DEL p");
         set(&mut client, &format!("p {algorithm} {limits}"));
         ask(&mut client, "RL.USE changing p");
@@ -206,7 +207,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
     assert_eq!(["o:", "b:", "all:o", "all:b"].map(count), [0; 4]);
     let mut follower = replica.client();
     assert_eq!(follower.contents(), contents, "the replica");
-    // It makes no decisions but still answers reads; policies are its own.
+    // The replica refuses calls that decide, and answers reads. It has its own policies.
     assert!(follower.error("RL.USE s:GCRA p DEFAULT GCRA 5 5 1h").starts_with("READONLY"));
     assert_eq!(ask(&mut follower, "RL.PEEK s:GCRA USE p DEFAULT GCRA 5 5 1h")[..3], [0, 5, 0]);
     assert_eq!(follower.error("RL.PEEK s:GCRA USE p"), "NOPOLICY no such policy");
@@ -218,7 +219,7 @@ fn a_replica_and_a_restarted_server_hold_what_the_calls_left() {
 }
 
 #[test]
-fn a_full_server_refuses_off_and_shadow_policies_and_still_answers_reads() {
+fn full_server_refuses_calls_of_every_policy_even_off_and_shadow_and_answers_reads() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);

@@ -11,7 +11,7 @@ use crate::support::{BASE_US, Client, Random, Server, WRONGTYPE, listing, module
 const NO_POLICY: &str = "NOPOLICY no such policy";
 
 #[test]
-fn an_error_says_what_is_wrong_and_changes_nothing() {
+fn errors_name_the_wrong_argument_and_change_nothing() {
     let server = Server::start();
     let mut client = server.client();
     set(&mut client, "p GCRA 5 5 1h");
@@ -51,7 +51,7 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
     for (words, expected) in rows {
         for call in ["RL.USE k ", "RL.PEEK k USE ", "RL.CHARGE k USE ", "RL.REFUND k USE "] {
             let line = format!("{call}{words}");
-            // A charge or refund is always for the full cost.
+            // A charge or a refund is never partial.
             if words.contains("PARTIAL") && line.contains("RL.CHARGE") {
                 assert!(client.error(&line).starts_with("ERR invalid option: PARTIAL"), "{line}");
             } else if !(words.contains("PARTIAL") && line.contains("RL.REFUND")) {
@@ -66,12 +66,12 @@ fn an_error_says_what_is_wrong_and_changes_nothing() {
         assert!(client.error(call).starts_with("ERR invalid algorithm: expected FIXED or QUOTA"));
     }
     assert_eq!(client.integer("DBSIZE"), 0);
-    // The applicable rule decides whether a cost has a meaning, not the unused default.
+    // The policy's rule decides if COST is valid. The unused default does not.
     assert_eq!(ask(&mut client, "RL.USE k p COST 2 DEFAULT BACKOFF 3 1s 8s 1h")[2], 3);
 }
 
 #[test]
-fn a_value_that_is_no_state_is_left_alone() {
+fn invalid_state_is_refused_and_left_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -83,14 +83,14 @@ fn a_value_that_is_no_state_is_left_alone() {
     client.decide("RL.LEASE lease me 5 1h");
     client.decide("RL.GCRA cut 5 5 1h");
     client.run("SETRANGE cut 5 \u{1}\u{1}");
-    // Two bytes more than the state of any algorithm.
+    // Two bytes more than any algorithm's state.
     for (algorithm, limits) in *RULES {
         client.decide(&format!("RL.{algorithm} long:{algorithm} {limits}"));
         client.integer(&format!("APPEND long:{algorithm} xx"));
     }
     client.decide("RL.RESERVE broken id 1h FIXED 5 1h");
     let mut bytes = client.bytes("GET broken");
-    // Five numbers in a reservation, which has four.
+    // The length of a reservation's array: five, where only four are valid.
     bytes[3] += 1;
     client.call(&[b"SET".as_slice(), b"broken", &bytes]);
     let before = client.contents();
@@ -117,7 +117,7 @@ fn a_value_that_is_no_state_is_left_alone() {
 }
 
 #[test]
-fn a_user_needs_the_command_and_the_key_to_read_and_write() {
+fn user_needs_the_command_and_read_and_write_access_to_the_key() {
     let server = Server::start();
     let mut client = server.client();
     let users = [
@@ -137,7 +137,8 @@ fn a_user_needs_the_command_and_the_key_to_read_and_write() {
     make_user(&mut client, "app", "~app:* -@all +rl.use +rl.all");
     let mut app = server.client();
     app.ok("AUTH app any");
-    // A call by an OFF, blocked or unknown policy is refused too: the server knows no policies.
+    // Calls with an OFF, blocked or unknown policy are refused too: the server's ACL knows no
+    // policies.
     set(&mut client, "off OFF FIXED 1 1h");
     for call in ["RL.USE other off", "RL.USE other none", "RL.POLICY SET x FIXED 1 1"] {
         assert!(app.error(call).starts_with("NOPERM"), "{call}");
@@ -147,7 +148,7 @@ fn a_user_needs_the_command_and_the_key_to_read_and_write() {
 }
 
 #[test]
-fn only_the_owner_of_the_key_answers() {
+fn only_the_owner_of_the_key_answers_in_a_cluster() {
     let cluster = Cluster::start();
     let mut clients = cluster.nodes.iter().map(|node| node.client()).collect::<Vec<_>>();
     for client in &mut clients {
@@ -173,7 +174,7 @@ fn only_the_owner_of_the_key_answers() {
 }
 
 #[test]
-fn a_panic_at_any_point_stops_one_call_and_leaves_key_and_table_alone() {
+fn panic_at_any_point_stops_one_call_and_leaves_key_and_policy_table_unchanged() {
     let server = Server::setup().module(module::path_with_faults()).start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -216,7 +217,7 @@ fn a_panic_at_any_point_stops_one_call_and_leaves_key_and_table_alone() {
                         "{call:?}"
                     );
                     assert_eq!(client.info_number("rl", "rl_panics"), panics);
-                    // The table can still be read and written: no lock was left behind.
+                    // The policy table can still be read and written, so no lock is still held.
                     assert!(seven(&client.run("RL.PEEK k USE p")).is_some(), "{mode} {call:?}");
                     set(&mut client, "q FIXED 1 1");
                 }
@@ -279,7 +280,7 @@ fn no_words_stop_the_server_and_refused_calls_change_nothing() {
         }
     }
     assert!(refused > 1_000 && answered > 500, "{refused} refused, {answered} answered");
-    // Very long arguments, and a great number of them.
+    // Calls with very long arguments, and calls with very many.
     let long = "x".repeat(1 << 20);
     for call in [
         vec!["RL.USE", "k", &long],
@@ -295,7 +296,7 @@ fn no_words_stop_the_server_and_refused_calls_change_nothing() {
 }
 
 #[test]
-fn info_counts_the_calls_as_they_were_answered() {
+fn info_counts_calls_with_a_policy_by_their_reply() {
     let server = Server::start();
     let mut client: Client = server.client();
     set(&mut client, "p SHADOW FIXED 1 1h");

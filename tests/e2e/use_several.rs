@@ -1,4 +1,5 @@
-//! Policies next to other rules in `RL.ALL`: a policy in shadow mode does not decide, but takes.
+//! Policies and other rules in one `RL.ALL`: a policy in shadow mode does not decide, but takes
+//! units.
 
 use redis::Value;
 
@@ -6,7 +7,7 @@ use crate::support::several::call;
 use crate::support::uses::{RULES, Seven, enforced, set, shadowed};
 use crate::support::{BASE_US, Client, Random, Reply, Server, integers, raw_error};
 
-/// The answer to several rules: five integers, the number of the deciding rule, and the rows.
+/// The reply to several rules: five integers, the number of the rule that decides, and the rows.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     five: Reply,
@@ -32,7 +33,7 @@ fn ask(client: &mut Client, command: &str, pairs: &[(&str, &str)]) -> Answer {
     Answer { five, rule: head[5], rows }
 }
 
-/// Peeks and calls; both must give this answer.
+/// Asserts this reply of RL.PEEKALL and then of RL.ALL.
 fn assert_answers(
     client: &mut Client,
     pairs: &[(&str, &str)],
@@ -46,7 +47,7 @@ fn assert_answers(
 }
 
 #[test]
-fn a_policy_has_a_row_of_seven_and_decides_like_its_rule() {
+fn enforced_policy_has_a_row_of_seven_and_decides_like_its_rule() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -67,7 +68,7 @@ fn a_policy_has_a_row_of_seven_and_decides_like_its_rule() {
         1,
         &[&[1, 2, 0, 0, 120_000, 1, 0], &[1, 8, 0, 0, 60_000], &[1, 9, 3, 0, 360_000, 1, 0]],
     );
-    // Both deny for the same time; rules that would allow show the remaining units, and no wait.
+    // Two rules deny for the same time. A rule that would allow shows the units left and no wait.
     assert_answers(
         &mut client,
         &pairs,
@@ -79,7 +80,7 @@ fn a_policy_has_a_row_of_seven_and_decides_like_its_rule() {
             &[1, 9, 3, 0, 360_000, 1, 0],
         ],
     );
-    // A default gives the same answers.
+    // A DEFAULT gives the same replies.
     let by_default =
         [("n", "USE none COST 2 DEFAULT FIXED 5 60"), ("m", "use  p  default FIXED 1 1")];
     let answer = ask(&mut client, "RL.ALL", &by_default);
@@ -87,7 +88,7 @@ fn a_policy_has_a_row_of_seven_and_decides_like_its_rule() {
 }
 
 #[test]
-fn a_shadow_neither_denies_nor_decides_nor_delays() {
+fn policy_in_shadow_mode_does_not_deny_decide_or_delay_the_call() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -105,7 +106,7 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
         let left = 8 - step as i64;
         assert_answers(&mut client, &pairs, [1, 9, left, 0, 60_000], 2, &[row, &fixed(left)]);
     }
-    // If another rule denies, it takes nothing, and its own verdict stays in its own fields.
+    // If another rule denies, the policy takes nothing. Its own verdict is in its last two fields.
     client.run("DEL q");
     let denied = [("q", "USE queue"), ("never", "FIXED 1 60 COST 2"), ("f", "FIXED 9 60")];
     let never = [0, 1, 1, -1, 0];
@@ -114,13 +115,14 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
     assert_eq!(client.integer("EXISTS q never"), 0);
     client.decide("RL.LEAKYBUCKET q 2 1 10");
     client.decide("RL.LEAKYBUCKET q 2 1 10 COST 0");
-    // It would have waited: in a denied call no rule reports a wait.
+    // The queue would have made the call wait, but no row of a denied call has a wait.
     let rows: [&[i64]; 3] = [&[1, 2, 1, 0, 10_000, 1, 0], &never, &[1, 9, 6, 0, 60_000]];
     assert_answers(&mut client, &denied, never, 2, &rows);
     client.decide("RL.LEAKYBUCKET q 2 1 10");
     let rows: [&[i64]; 3] = [&[1, 2, 0, 0, 20_000, 0, 10_000], &never, &[1, 9, 6, 0, 60_000]];
     assert_answers(&mut client, &denied, never, 2, &rows);
-    // Alone, and with other policies in shadow mode, it gives the head, as in shadow mode.
+    // If all rules are in shadow mode, one of them gives the first five integers, as in shadow
+    // mode.
     assert_answers(
         &mut client,
         &[("q", "USE queue"), ("r", "USE queue")],
@@ -128,13 +130,13 @@ fn a_shadow_neither_denies_nor_decides_nor_delays() {
         1,
         &[&[1, 2, 0, 0, 20_000, 0, 10_000], &[1, 2, 1, 0, 10_000, 1, 0]],
     );
-    // A rule with cost 0 never runs out, and still comes before a policy in shadow mode.
+    // A rule with cost 0 never runs out, and still precedes a policy in shadow mode.
     let answer = ask(&mut client, "RL.ALL", &[("q", "USE queue"), ("f", "FIXED 9 60 COST 0")]);
     assert_eq!((answer.five, answer.rule), ([1, 9, 6, 0, 60_000], 2));
 }
 
 #[test]
-fn an_off_policy_lets_pass_and_a_blocked_one_denies_all() {
+fn off_policy_does_not_affect_the_call_and_blocked_policy_denies_it() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -143,7 +145,7 @@ fn an_off_policy_lets_pass_and_a_blocked_one_denies_all() {
     set(&mut client, "minute BLOCK FIXED 3 60");
     set(&mut client, "minute EX 1m BLOCK FIXED 3 60");
     client.ok("SET text hello");
-    // The answer for a new key, whatever the key holds.
+    // The row of an OFF policy is that of a new key, whatever the key holds.
     let off = [1, 3, 2, 0, 60_000, 1, 0];
     let pairs = [("text", "USE off"), ("f", "FIXED 9 60")];
     assert_answers(&mut client, &pairs, [1, 9, 8, 0, 60_000], 2, &[&off, &[1, 9, 8, 0, 60_000]]);
@@ -160,7 +162,7 @@ fn an_off_policy_lets_pass_and_a_blocked_one_denies_all() {
         2,
         &[&untaken, &minute, &[1, 3, 3, 0, 0, 1, 0]],
     );
-    // For ever is the longest wait.
+    // "For ever" (-1) is the longest wait.
     let blocked = [0, 3, 0, -1, 0, 0, -1];
     assert_answers(
         &mut client,
@@ -170,19 +172,19 @@ fn an_off_policy_lets_pass_and_a_blocked_one_denies_all() {
         &[&untaken, &minute, &blocked],
     );
     assert_eq!(client.contents(), before);
-    // Only OFF policies: the first of them gives the head.
+    // If all policies are OFF, the first of them gives the first five integers.
     let pairs = [("text", "USE off"), ("b", "USE off COST 2")];
     let rows: [&[i64]; 2] = [&off, &[1, 3, 1, 0, 60_000, 1, 0]];
     assert_answers(&mut client, &pairs, [1, 3, 2, 0, 60_000], 1, &rows);
 }
 
-/// Returns the row of a rule in its mode.
+/// Returns the row of a rule under a policy: mode 0 is enforced, every other mode is shadow mode.
 fn row_of(mode: usize, five: Reply) -> Seven {
     if mode == 0 { enforced(five) } else { shadowed(five, 1) }
 }
 
 #[test]
-fn any_schedule_equals_the_rules_without_the_shadow_policies() {
+fn call_with_shadow_policies_equals_the_call_without_them() {
     let server = Server::start();
     let mut client = server.client();
     let mut random = Random::new(111);
@@ -209,7 +211,7 @@ fn any_schedule_equals_the_rules_without_the_shadow_policies() {
         });
         let rules: Vec<_> = rules.collect();
         let pairs: Vec<_> = rules.iter().map(|(key, rule)| (*key, rule.as_str())).collect();
-        // The twins of these keys are called one by one, with their rules.
+        // Each key has a twin, on which only single calls with the plain rules are made.
         let alone = chosen.iter().zip(&costs).map(|((algorithm, limits), cost)| {
             client.decide(&format!("RL.PEEK twin:{algorithm} {algorithm} {limits}{cost}"))
         });
@@ -257,7 +259,7 @@ fn any_schedule_equals_the_rules_without_the_shadow_policies() {
 }
 
 #[test]
-fn an_error_names_the_rule_and_nothing_is_taken() {
+fn error_names_the_rule_and_takes_nothing() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -300,7 +302,7 @@ fn an_error_names_the_rule_and_nothing_is_taken() {
         }
     }
     assert_eq!(client.contents(), before);
-    // Sixteen policies are valid in one call.
+    // A call may have sixteen policies.
     let keys: Vec<_> = (0..16).map(|number| format!("k{number}")).collect();
     let longest = "USE p COST 5 FOR tenant:acme FOR plan:gold \
                    DEFAULT QUOTA 9 week ZONE Europe/Berlin START mon";

@@ -1,11 +1,11 @@
-//! Users with few rights, each on a connection that has logged in with a password.
+//! Users with few rights. Each connection has logged in with a password.
 
 use redis::Value;
 
 use crate::acl::is_at_least;
 use crate::support::{ALGORITHMS, Client, Server, raw_error, text};
 
-/// Returns a connection of a new user with these rules.
+/// Creates a user with these rules, and returns a connection that has logged in as this user.
 fn login(server: &Server, name: &str, rules: &str) -> Client {
     server.client().ok(&format!("ACL SETUSER {name} reset on >secret {rules}"));
     let mut client = server.client();
@@ -15,7 +15,7 @@ fn login(server: &Server, name: &str, rules: &str) -> Client {
     client
 }
 
-/// Returns true if the call is within the user's rights; fails the test on any other error.
+/// Returns true if the user may make the call. Fails the test on any other error.
 fn may(client: &mut Client, call: &str) -> bool {
     match raw_error(&client.run(call)) {
         None => true,
@@ -24,7 +24,7 @@ fn may(client: &mut Client, call: &str) -> bool {
     }
 }
 
-/// Returns every deciding call, each algorithm on a key of its own.
+/// Returns a call of every command that decides, each algorithm on its own key.
 fn updates(prefix: &str) -> Vec<String> {
     let calls = ALGORITHMS
         .iter()
@@ -32,7 +32,7 @@ fn updates(prefix: &str) -> Vec<String> {
     calls.collect()
 }
 
-/// Returns every call that only reads a key.
+/// Returns a call of every command that only reads a key.
 fn reads(prefix: &str) -> Vec<String> {
     let peek = |algorithm: &crate::support::Algorithm| {
         let key = format!("{prefix}{}", algorithm.name);
@@ -41,20 +41,20 @@ fn reads(prefix: &str) -> Vec<String> {
     ALGORITHMS.iter().flat_map(peek).collect()
 }
 
-/// Returns true if the server reports categories for commands of modules.
+/// Returns true if the server lists ACL categories for the commands of modules.
 fn files_module_commands(server: &Server) -> bool {
     let reply = server.client().run("COMMAND INFO RL.PEEK");
     let Value::Array(commands) = &reply else { panic!("{reply:?}") };
     let Value::Array(fields) = &commands[0] else { panic!("{reply:?}") };
-    // Name, arity, flags, first key, last key, step, and the categories.
+    // The fields: name, arity, flags, first key, last key, step, and the categories.
     let Value::Array(categories) = &fields[6] else { panic!("{reply:?}") };
     categories.iter().any(|category| text(category) == "@read")
 }
 
 #[test]
-fn users_are_held_to_their_key_patterns() {
+fn key_patterns_of_a_user_apply() {
     let server = Server::start();
-    // The rules, and whether they allow a decision about and a read of `app:...`.
+    // Each row: a user, its rules, and whether they allow a decision and a read on `app:...`.
     let users = [
         ("all", "~* +@all", true, true),
         ("app", "~app:* +@all", true, true),
@@ -80,7 +80,7 @@ fn users_are_held_to_their_key_patterns() {
 }
 
 #[test]
-fn users_are_held_to_single_commands() {
+fn command_permissions_of_a_user_apply() {
     let server = Server::start();
     let every_call = || updates("k:").into_iter().chain(reads("k:"));
     let commands = ALGORITHMS.iter().map(|algorithm| algorithm.command);
@@ -99,11 +99,11 @@ fn users_are_held_to_single_commands() {
 }
 
 #[test]
-fn readers_may_look_and_not_decide_where_the_server_files_commands_of_modules() {
+fn read_category_allows_reads_only_on_servers_with_categories_for_module_commands() {
     let server = Server::start();
     let files = files_module_commands(&server);
     assert_eq!(files, is_at_least(&mut server.client(), (7, 2), (8, 0)), "as its version can");
-    // The rules, and whether they allow a decision and a read on servers with categories.
+    // Each row: a user, its rules, and whether they allow a decision and a read on such a server.
     let users = [
         ("reader", "~* -@all +acl|whoami +@read", false, true),
         ("writer", "~* -@all +acl|whoami +@write", true, false),
@@ -113,7 +113,8 @@ fn readers_may_look_and_not_decide_where_the_server_files_commands_of_modules() 
     ];
     for (name, rules, may_update, may_read) in users {
         let mut client = login(&server, name, rules);
-        // Without categories only `+@all` counts, whatever else is added or taken away.
+        // Without these categories only `+@all` permits the commands, whatever other categories are
+        // added or removed.
         let all = rules.contains("+@all");
         for call in updates("k:") {
             let expected = if files { may_update } else { all };
@@ -127,7 +128,7 @@ fn readers_may_look_and_not_decide_where_the_server_files_commands_of_modules() 
 }
 
 #[test]
-fn a_refused_call_uses_nothing_up_and_is_in_the_log_of_refusals() {
+fn call_refused_by_acl_takes_nothing_and_appears_in_the_acl_log() {
     let server = Server::start();
     let mut admin = server.client();
     for call in updates("app:") {
@@ -149,7 +150,7 @@ fn a_refused_call_uses_nothing_up_and_is_in_the_log_of_refusals() {
 }
 
 #[test]
-fn time_travel_is_out_of_reach_unless_it_is_configured() {
+fn debug_clock_cannot_be_used_unless_it_is_configured() {
     let server = Server::setup().without_debug_commands().start();
     let mut client = server.client();
     let disabled = "ERR RL.DEBUG is disabled";
@@ -171,7 +172,7 @@ fn time_travel_is_out_of_reach_unless_it_is_configured() {
 }
 
 #[test]
-fn where_time_travel_is_configured_only_an_administrator_has_it() {
+fn configured_debug_clock_needs_admin_permission() {
     let server = Server::start();
     let files = files_module_commands(&server);
     let travel = "RL.DEBUG CLOCK RESUME";

@@ -1,10 +1,11 @@
-//! `RL.USE`: the exact answer of a call that names a policy, in every mode.
+//! `RL.USE`: the exact reply of a call with a policy, in every mode.
 
 use crate::support::statistics::{Stats, listed};
 use crate::support::uses::{RULES, Seven, ask, enforced, set, shadowed};
 use crate::support::{BASE_US, Client, Reply, Server, WRONGTYPE, raw_error};
 
-/// Options after the policy, and the full cost of each; `BACKOFF` takes the first alone.
+/// Options after the policy, and the cost granted in full under each. `BACKOFF` takes only the
+/// first.
 const OPTIONS: [(&str, i64); 8] = [
     ("", 1),
     (" COST 2", 1),
@@ -20,7 +21,8 @@ fn options_of(algorithm: &str) -> &'static [(&'static str, i64)] {
     if algorithm == "BACKOFF" { &OPTIONS[..1] } else { &OPTIONS }
 }
 
-/// Plays the same calls by a policy in this mode and by its rule, at first often, then seldom.
+/// Makes the same calls with a policy in this mode and with its plain rule, first often, then
+/// seldom, and asserts that both take the same.
 fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Seven) {
     for (algorithm, limits) in *RULES {
         client.freeze(BASE_US);
@@ -34,7 +36,7 @@ fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Sev
                 let what = format!("{mode} {algorithm} {limits}{option}, step {step}");
                 assert_eq!(ask(client, &format!("RL.PEEK k USE {line}")), expected, "peek {what}");
                 assert_eq!(ask(client, &format!("RL.USE k {line}")), expected, "{what}");
-                // In every mode, it takes and stores the same as the rule itself.
+                // In every mode that takes units, the policy stores the same as its rule.
                 assert_eq!(client.run("GET k"), client.run("GET twin"), "{what}");
                 let expiry = client.integer("PEXPIRETIME k");
                 let of_twin = client.integer("PEXPIRETIME twin");
@@ -47,7 +49,7 @@ fn compare(client: &mut Client, mode: &str, seven_of: impl Fn(Reply, i64) -> Sev
 }
 
 #[test]
-fn an_enforced_policy_answers_and_stores_what_its_rule_does() {
+fn enforced_policy_replies_and_stores_as_its_rule() {
     let server = Server::start();
     for mut client in [server.client(), server.client3()] {
         compare(&mut client, "", |five, _| enforced(five));
@@ -56,7 +58,7 @@ fn an_enforced_policy_answers_and_stores_what_its_rule_does() {
 }
 
 #[test]
-fn a_shadow_policy_allows_and_stores_what_its_rule_does() {
+fn policy_in_shadow_mode_allows_and_stores_as_its_rule() {
     let server = Server::start();
     let mut client = server.client();
     for mode in ["SHADOW", "ENFORCE 0"] {
@@ -65,7 +67,7 @@ fn a_shadow_policy_allows_and_stores_what_its_rule_does() {
 }
 
 #[test]
-fn an_off_policy_allows_and_answers_as_for_a_new_key() {
+fn off_policy_allows_and_replies_as_for_a_new_key() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -86,7 +88,7 @@ fn an_off_policy_allows_and_answers_as_for_a_new_key() {
 }
 
 #[test]
-fn a_blocked_policy_denies_for_ever_or_for_its_remaining_time() {
+fn blocked_policy_denies_for_ever_or_for_its_remaining_time() {
     let server = Server::start();
     let mut client = server.client();
     for (algorithm, limits) in *RULES {
@@ -103,14 +105,14 @@ fn a_blocked_policy_denies_for_ever_or_for_its_remaining_time() {
         for (option, _) in options_of(algorithm) {
             for call in ["RL.USE k p", "RL.PEEK k USE p"] {
                 let reply = ask(&mut client, &format!("{call}{option}"));
-                // Rounded up: a retry at that time is never too early.
+                // The wait is rounded up, so that a retry at that time is never too early.
                 let expected = [0, 5, 0, 90_000, 90_000, 0, 90_000];
                 assert_eq!(reply, expected, "{algorithm} {call}{option}");
             }
         }
         client.advance_ms(89_999);
         assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, 1, 1, 0, 1]);
-        // The earlier definition is back to the microsecond.
+        // The earlier definition applies again, exact to the microsecond.
         client.freeze(BASE_US + 90_000_000);
         assert_eq!(ask(&mut client, "RL.USE k p"), [0, 5, 0, -1, 0, 0, -1]);
         client.integer("RL.POLICY DEL p");
@@ -119,27 +121,27 @@ fn a_blocked_policy_denies_for_ever_or_for_its_remaining_time() {
 }
 
 #[test]
-fn the_worked_examples_are_exact() {
+fn examples_of_the_documentation_are_exact() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
-    // Code ships with working limits: no policy is set up.
+    // Code is released with limits that work without a policy.
     let shipped = "RL.USE user:1 search DEFAULT GCRA 6 10 60";
     assert_eq!(ask(&mut client, shipped), [1, 6, 5, 0, 6_000, 1, 0]);
-    // In shadow mode all are allowed, and the third answer reports the denial.
+    // In shadow mode all three calls are allowed, and the third reply reports a denial.
     set(&mut client, "search SHADOW GCRA 2 1 60");
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 120_000, 1, 0]);
     client.advance_ms(1);
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 0, 59_999]);
-    // Enforced, the next call is denied; with OFF for a minute, every call is allowed.
+    // Enforced, the next call is denied. With OFF for a minute, every call is allowed.
     set(&mut client, "search GCRA 2 1 60");
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [0, 2, 0, 59_999, 119_999, 0, 59_999]);
     set(&mut client, "search EX 1m OFF GCRA 2 1 60");
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 1, 0, 60_000, 1, 0]);
     client.advance_ms(60_000);
     assert_eq!(ask(&mut client, "RL.USE user:2 search"), [1, 2, 0, 0, 119_999, 1, 0]);
-    // A queue in shadow mode: no call waits, and the seventh field reports the wait.
+    // A leaky bucket in shadow mode: no call waits, and the seventh field reports the wait.
     set(&mut client, "queue SHADOW LEAKYBUCKET 4 2 1s");
     for (wait_ms, left) in [(0, 3), (500, 2), (1_000, 1), (1_500, 0)] {
         let reset_ms = wait_ms + 500;
@@ -147,7 +149,7 @@ fn the_worked_examples_are_exact() {
         assert_eq!(ask(&mut client, "RL.USE q queue"), expected);
     }
     assert_eq!(ask(&mut client, "RL.USE q queue"), [1, 4, 0, 0, 2_000, 0, 500]);
-    // Part of a batch, enforced and in shadow mode.
+    // A batch is granted in part, enforced and in shadow mode.
     set(&mut client, "batch FIXED 10 60");
     assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [7, 10, 3, 0, 60_000, 7, 0]);
     assert_eq!(ask(&mut client, "RL.USE b batch COST 7 PARTIAL"), [3, 10, 0, 0, 60_000, 3, 0]);
@@ -157,7 +159,7 @@ fn the_worked_examples_are_exact() {
 }
 
 #[test]
-fn a_customer_comes_before_a_plan_and_a_plan_before_the_policy_itself() {
+fn customer_variant_precedes_plan_variant_and_plan_precedes_the_policy_itself() {
     let server = Server::start();
     let mut client = server.client();
     let call = "RL.PEEK k USE search FOR tenant:acme FOR plan:gold DEFAULT FIXED 1 60";
@@ -169,12 +171,12 @@ fn a_customer_comes_before_a_plan_and_a_plan_before_the_policy_itself() {
     assert_eq!(limit(&mut client), 20);
     set(&mut client, "search@tenant:acme FIXED 30 60");
     assert_eq!(limit(&mut client), 30);
-    // Names are case-sensitive, keywords are not; an unknown variant is ignored.
+    // Names are case-sensitive and keywords are not. An unknown variant is ignored.
     assert_eq!(ask(&mut client, "RL.PEEK k use search for Tenant:acme")[1], 10);
     assert_eq!(ask(&mut client, "RL.PEEK k use Search default FIXED 2 60")[1], 2);
     client.integer("RL.POLICY DEL search search@tenant:acme");
     assert_eq!(limit(&mut client), 20);
-    // An expired override does not apply, and the base does again.
+    // An expired override no longer applies, and the base applies again.
     client.freeze(BASE_US);
     set(&mut client, "search@tenant:acme EX 10s FIXED 40 60");
     assert_eq!(limit(&mut client), 40);
@@ -185,7 +187,7 @@ fn a_customer_comes_before_a_plan_and_a_plan_before_the_policy_itself() {
 }
 
 #[test]
-fn a_denial_keeps_its_promise_by_whichever_rule() {
+fn denied_call_with_a_policy_is_allowed_exactly_at_its_retry_time() {
     let server = Server::start();
     let mut client = server.client();
     for (algorithm, limits) in *RULES {
@@ -208,7 +210,7 @@ fn a_denial_keeps_its_promise_by_whichever_rule() {
     }
 }
 
-/// Creates a state of each algorithm under a key with its name, and a policy of each.
+/// Creates a state of each algorithm, under a key that is named after it.
 fn one_of_each(client: &mut Client) {
     client.run("FLUSHALL");
     for (algorithm, limits) in *RULES {
@@ -217,7 +219,7 @@ fn one_of_each(client: &mut Client) {
 }
 
 #[test]
-fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
+fn state_of_the_former_algorithm_counts_as_missing_and_is_replaced() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -227,7 +229,8 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             let what = format!("{algorithm} after {former}");
             let fresh = client.decide(&format!("RL.PEEK none {algorithm} {limits}"));
             let line = format!("{former} USE by:{algorithm}");
-            // Each finds the former state, which neither a denial nor a refund changes.
+            // The key holds a state of the former algorithm, which a peek and a refund do not
+            // change.
             one_of_each(&mut client);
             let before = client.snapshot(former);
             assert_eq!(ask(&mut client, &format!("RL.PEEK {line}")), enforced(fresh), "{what}");
@@ -236,7 +239,7 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             assert_eq!(client.snapshot(former), before, "{what}");
             let plain = format!("RL.{algorithm} {former} {limits}");
             assert_eq!(client.error(&plain), WRONGTYPE, "{what}");
-            // A call and a charge replace it, as does a call with several rules.
+            // A call replaces the state, as do a charge and a call with several rules.
             let twin = format!("RL.{algorithm} twin {limits}");
             client.decide(&twin);
             let call = format!("RL.USE {former} by:{algorithm}");
@@ -249,13 +252,14 @@ fn a_state_of_the_former_algorithm_counts_as_none_and_is_replaced() {
             one_of_each(&mut client);
             client.call(&["RL.ALL", former, &format!("USE by:{algorithm}")]);
             assert_eq!(client.decide(&plain)[2], 3, "{what}");
-            // Every one of them has an expiry.
+            // The new state has an expiry.
             assert!(client.integer(&format!("PTTL {former}")) > 0, "{what}");
         }
     }
 }
 
-/// Returns every call with a policy whose rule is `GCRA` and with the same rule as a default.
+/// Returns calls of every command whose policy is `GCRA`, and calls with the same rule as a
+/// DEFAULT.
 fn calls_by_another_algorithm() -> Vec<Vec<&'static str>> {
     let mut calls = Vec::new();
     for rule in ["by:GCRA", "in-shadow", "new DEFAULT GCRA 5 5 1h", "by:GCRA COST 0"] {
@@ -275,7 +279,7 @@ fn calls_by_another_algorithm() -> Vec<Vec<&'static str>> {
 }
 
 #[test]
-fn an_open_reservation_is_not_replaced_by_another_algorithm() {
+fn open_reservation_is_not_replaced_by_another_algorithm() {
     let server = Server::start();
     let mut client = server.client();
     set(&mut client, "by:GCRA GCRA 5 5 1h");
@@ -295,15 +299,15 @@ fn an_open_reservation_is_not_replaced_by_another_algorithm() {
             assert_eq!(client.contents(), before, "{rule}");
         };
         refuses_all(&mut client);
-        // OFF opens no key. The policy's own algorithm goes on as before.
+        // OFF does not open the key. A policy of the key's own algorithm works as before.
         assert_eq!(ask(&mut client, "RL.USE k off")[0], 1);
         assert_eq!(ask(&mut client, &format!("RL.PEEK k USE new DEFAULT {rule}"))[2], 5);
         client.advance_ms(89_999);
         refuses_all(&mut client);
-        // A clock that stepped back by more than the ttl keeps it open.
+        // A clock that stepped back by more than the TTL does not end the reservation.
         client.freeze(BASE_US - 3_600_000_000);
         refuses_all(&mut client);
-        // Expired, settled or cancelled, it counts as no state.
+        // If the reservation has expired, or is settled or cancelled, the key counts as missing.
         client.freeze(BASE_US + 90_000_000);
         assert_eq!(ask(&mut client, "RL.PEEK k USE by:GCRA")[2], 4, "{rule}");
         for end in ["COMMIT", "CANCEL"] {
@@ -322,7 +326,7 @@ fn an_open_reservation_is_not_replaced_by_another_algorithm() {
 }
 
 #[test]
-fn a_former_algorithm_in_the_shadow_or_denied_at_once_leaves_the_state_alone() {
+fn denied_and_shadow_denied_calls_do_not_replace_the_state_of_the_former_algorithm() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -336,14 +340,14 @@ fn a_former_algorithm_in_the_shadow_or_denied_at_once_leaves_the_state_alone() {
     set(&mut client, "p OFF FIXED 3 1h");
     assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
     assert_eq!(client.snapshot("k"), before);
-    // A grant in shadow mode is stored like any other.
+    // A call that is allowed in shadow mode stores its state like any other.
     set(&mut client, "p SHADOW FIXED 3 1h");
     assert_eq!(ask(&mut client, "RL.USE k p"), [1, 3, 2, 0, 3_600_000, 1, 0]);
     assert_eq!(client.decide("RL.FIXED k 3 1h")[2], 1);
 }
 
 #[test]
-fn a_charge_and_a_refund_go_by_the_rule_whatever_the_mode() {
+fn charge_and_refund_follow_the_rule_in_shadow_mode_and_rollout() {
     let server = Server::start();
     let mut client = server.client();
     for mode in ["", "SHADOW", "ENFORCE 0", "ENFORCE 50"] {
@@ -382,7 +386,7 @@ fn a_charge_and_a_refund_go_by_the_rule_whatever_the_mode() {
 }
 
 #[test]
-fn a_log_rounds_as_the_setting_says_when_it_is_called() {
+fn log_rounds_by_the_setting_at_the_time_of_the_call() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US + 1);

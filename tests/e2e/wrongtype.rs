@@ -1,11 +1,10 @@
-//! Keys that hold other values: answered with WRONGTYPE and left alone.
+//! Keys that hold other values: every command answers WRONGTYPE and does not change them.
 
 use crate::support::{ALGORITHMS, BASE_US, Client, Server, WRONGTYPE, raw_error};
 
 const INSPECT_WRONGTYPE: &str = "WRONGTYPE the key does not hold a rate limiter's state";
 
-/// Creates one key of every core type, with every encoding of a string; the last word of each call
-/// is the key.
+/// Creates a key of every core type, with strings in every encoding. Returns the keys.
 fn make_foreign_keys(client: &mut Client) -> Vec<&'static str> {
     let commands = [
         "RPUSH list a b c",
@@ -27,7 +26,7 @@ fn make_foreign_keys(client: &mut Client) -> Vec<&'static str> {
     }
     client.call(&["SET", "empty", ""]);
     client.call(&["SET", "long", &"x".repeat(4000)]);
-    // A MessagePack array that is no state, and one of the module's kinds without its fields.
+    // A MessagePack array that is not a state, and one of the module's kinds without its fields.
     client.call(&[&b"SET"[..], b"msgpack", b"\x93\x01\x02\x03"]);
     client.call(&[&b"SET"[..], b"kind-only", b"\x91\xfa"]);
     let keys = commands.map(|command| command.split(' ').nth(1).unwrap());
@@ -36,12 +35,12 @@ fn make_foreign_keys(client: &mut Client) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_key_of_any_other_type_is_refused_and_left_alone() {
+fn key_of_any_other_type_is_refused_and_left_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     let keys = make_foreign_keys(&mut client);
     for (row, key) in keys.into_iter().enumerate() {
-        // Half of them have an expiry, which must not change either.
+        // Half of the keys have an expiry, which must not change either.
         if row % 2 == 0 {
             assert_eq!(client.integer(&format!("PEXPIRE {key} 86400000")), 1, "{key}");
         }
@@ -68,7 +67,7 @@ fn a_key_of_any_other_type_is_refused_and_left_alone() {
 }
 
 #[test]
-fn the_state_of_another_algorithm_is_refused_and_left_alone() {
+fn state_of_another_algorithm_is_refused_and_left_unchanged() {
     let server = Server::start();
     let mut client = server.client();
     client.freeze(BASE_US);
@@ -83,14 +82,14 @@ fn the_state_of_another_algorithm_is_refused_and_left_alone() {
         }
         assert_eq!(client.snapshot("k"), before, "{} was touched", owner.name);
         assert_eq!(client.changes(), changes, "{} was touched", owner.name);
-        // Its owner still reads it.
+        // The algorithm that wrote the state still reads it.
         assert_eq!(client.decide(&owner.call("k", 5, "60"))[2], 3, "{}", owner.name);
         client.integer("DEL k");
     }
 }
 
 #[test]
-fn a_wrong_argument_is_named_before_a_wrong_type() {
+fn wrong_argument_is_reported_before_a_wrong_type() {
     let server = Server::start();
     let mut client = server.client();
     client.integer("RPUSH list a");
@@ -99,7 +98,7 @@ fn a_wrong_argument_is_named_before_a_wrong_type() {
 }
 
 #[test]
-fn deleting_the_foreign_key_is_all_it_takes_to_start() {
+fn deleting_a_foreign_key_makes_the_name_usable() {
     let server = Server::start();
     let mut client = server.client();
     for algorithm in ALGORITHMS {
@@ -108,7 +107,7 @@ fn deleting_the_foreign_key_is_all_it_takes_to_start() {
         assert_eq!(client.integer("DEL k"), 1);
         assert!(client.allows(&algorithm.call("k", 1, "60")), "{}", algorithm.name);
         assert_eq!(client.integer("DEL k"), 1);
-        // Deleting a key is also the way to forget a user.
+        // Deleting a key also forgets the calls of its user.
         assert!(client.allows(&algorithm.call("k", 1, "60")), "{}", algorithm.name);
         assert_eq!(client.integer("DEL k"), 1);
     }
