@@ -1,6 +1,6 @@
-//! Runs the examples as a reader starts them, with `make example-fastapi` and the others: first the
-//! steps of their page, eleven calls and then a stopped server, then a table of requests to which
-//! all three must give the same answers.
+//! Runs the examples as a user starts them, with `make example-fastapi` and the others: the steps
+//! of their page first (eleven calls, then a stopped server), then a table of requests that all
+//! three must answer in the same way.
 //!
 //! ```text
 //! scripts/clients.sh example
@@ -15,18 +15,18 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, thread};
 
-/// The maximum time of a response while the limiter is unreachable: one timeout of 100 ms and the
-/// cost of HTTP.
+/// The maximum time of a response while the limiter is unreachable: one timeout of 100 ms, and the
+/// time that HTTP takes.
 const SERVED_WITHIN: Duration = Duration::from_millis(150);
-/// The deadline for anything that must happen, sufficient for a busy machine.
+/// The deadline for events that must happen, sufficient for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// The first response to `GET /export`, whose permit is held until its rows have ended.
+/// The first response to `GET /export`. Its permit is held until all rows are sent.
 const EXPORTING: &str = "200
 ratelimit: \"exports\";r=0;t=30
 ratelimit-policy: \"exports\";q=1";
 const RATE_LIMIT: &str = "ratelimit";
 const FIELDS: [&str; 3] = ["retry-after", "cache-control", "x-limiter-degraded"];
-/// The header fields of a refusal, which is the limiter's own response.
+/// The header fields that only a refusal has, because the limiter creates that response.
 const FIELDS_OF_A_REFUSAL: [&str; 2] = ["content-type", "content-length"];
 
 fn root() -> &'static Path {
@@ -52,13 +52,13 @@ fn connect(port: u16) -> TcpStream {
     stream
 }
 
-/// An example and its server, as the script starts them.
+/// A running example and its server, as the script started them.
 struct Example {
     script: Child,
     printed: BufReader<ChildStdout>,
     port: u16,
     http_port: u16,
-    /// The address of the server, as the script prints it.
+    /// The address of the server, as the script printed it.
     server: String,
 }
 
@@ -85,8 +85,7 @@ impl Example {
         example
     }
 
-    /// Reads the output up to `mark`. The script ends by itself if the service or the server does
-    /// not start.
+    /// Reads the output up to `mark`. The script exits if the service or the server does not start.
     fn read_until(&mut self, mark: &str) -> String {
         let mut said = String::new();
         while !said.contains(mark) {
@@ -105,8 +104,8 @@ impl Example {
         assert_ne!(reply, *b"-", "{command}");
     }
 
-    /// Sends a request, whose response is still to be read. Each of `fields` ends with a line
-    /// break.
+    /// Sends a request and returns the connection, from which the response can be read. Each field
+    /// in `fields` ends with a line break.
     fn ask(&self, request: &str, fields: &str) -> TcpStream {
         let mut stream = connect(self.http_port);
         let length = if request.starts_with("POST") { "Content-Length: 0\r\n" } else { "" };
@@ -117,7 +116,7 @@ impl Example {
         stream
     }
 
-    /// Returns the whole response.
+    /// Sends a request and returns the whole response.
     fn answer(&self, request: &str, fields: &str) -> String {
         let mut response = String::new();
         self.ask(request, fields).read_to_string(&mut response).expect("a response");
@@ -129,8 +128,8 @@ impl Example {
         until("the server has ended", || TcpStream::connect(("127.0.0.1", self.port)).is_err());
     }
 
-    /// Stops the example as Ctrl-C does, which a script started without a terminal does not
-    /// receive.
+    /// Stops the example with SIGTERM, because a script that was started without a terminal
+    /// receives no Ctrl-C.
     fn end(&mut self) {
         signal("-TERM", &self.script.id().to_string());
         assert!(self.script.wait().expect("the script").success());
@@ -141,7 +140,7 @@ impl Example {
 }
 
 impl Drop for Example {
-    /// Ends all processes, also after a failed test.
+    /// Ends all processes, even after a failed test.
     fn drop(&mut self) {
         if matches!(self.script.try_wait(), Ok(None)) {
             signal("-TERM", &self.script.id().to_string());
@@ -166,8 +165,8 @@ fn timed(example: &Example) -> (String, Duration) {
     (example.answer("GET /", ""), began.elapsed())
 }
 
-/// Makes eleven calls that the server decides in time, and returns the eleventh response and the
-/// median duration of a call. On a busy machine a call may time out; it is then allowed.
+/// Makes eleven calls that the server decides in time. Returns the eleventh response and the median
+/// duration of a call. On a busy machine a call may time out, which allows it.
 fn eleven(name: &str, example: &Example) -> (String, Duration) {
     let began = Instant::now();
     while began.elapsed() < DEADLINE {
@@ -188,7 +187,8 @@ fn eleven(name: &str, example: &Example) -> (String, Duration) {
 
 fn is_tried_as_the_page_says(name: &str) {
     let mut example = Example::start(name, &[]);
-    // Eleven calls may take longer than the time in which a permit returns.
+    // The clock is frozen, because eleven calls may take longer than the time in which a unit
+    // returns.
     example.tell("RL.DEBUG CLOCK FREEZE");
     let (denied, usual) = eleven(name, &example);
     let (fields, body) = denied.split_once("\r\n\r\n").expect("a body");
@@ -210,13 +210,14 @@ fn is_tried_as_the_page_says(name: &str) {
         assert!(response.starts_with("HTTP/1.1 200 "), "{name}: {response}");
         took
     });
-    // The median has to be within the bound, plus the time of other responses on this machine.
+    // The median must be within the bound, plus the time that other responses take on this machine.
     let without = median(served.collect());
     assert!(without < SERVED_WITHIN + 2 * usual, "{name}: {without:?}, else {usual:?}");
     example.end();
 }
 
-/// Formats a response as the table does: the status, the limiter's header fields by name, the body.
+/// Formats a response as the table does: the status, the limiter's header fields sorted by name,
+/// the body.
 fn told(response: &str) -> String {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     let mut lines = head.split("\r\n");
@@ -238,7 +239,7 @@ fn told(response: &str) -> String {
     format!("{text}\n{body}").trim_end().to_owned()
 }
 
-/// Replaces the seconds that come from the clock of this process, which cannot be frozen.
+/// Replaces the seconds that depend on the clock of the example's process, which cannot be frozen.
 fn without_seconds(mut text: String) -> String {
     for mark in [";t=", "retry-after: ", "Come back in "] {
         let mut parts = text.split(mark);
@@ -285,7 +286,8 @@ fn answers_as(name: &str, example: &Example, file: &str) {
     }
 }
 
-/// Checks the lease, apart from the table because its response is a stream of rows.
+/// Checks that a client may run one export at a time. The table cannot: this response is a stream
+/// of rows.
 fn exports_one_at_a_time(name: &str, example: &Example) {
     let exporting = || {
         let mut stream = BufReader::new(example.ask("GET /export", ""));
@@ -312,12 +314,12 @@ fn answers_as_the_others(name: &str) {
         name,
         &[
             ("TRUSTED_PROXIES", "127.0.0.1,unix"),
-            // A timeout that no call exceeds; the deadline has tests of its own.
+            // A timeout that no call exceeds. Other tests check the timeout.
             ("TIMEOUT_MS", "5000"),
             ("EXPORT_ROWS", "600"),
         ],
     );
-    // The limiter's clock is frozen, so that the responses can be written down.
+    // The limiter's clock is frozen, so the table can contain the exact responses.
     example.tell("RL.DEBUG CLOCK FREEZE");
     answers_as(name, &example, include_str!("examples/alive.txt"));
     exports_one_at_a_time(name, &example);
@@ -327,31 +329,31 @@ fn answers_as_the_others(name: &str) {
 }
 
 #[test]
-fn the_service_in_fastapi_is_tried_as_the_page_says() {
+fn fastapi_example_behaves_as_its_page_says() {
     is_tried_as_the_page_says("fastapi");
 }
 
 #[test]
-fn the_service_in_express_is_tried_as_the_page_says() {
+fn express_example_behaves_as_its_page_says() {
     is_tried_as_the_page_says("express");
 }
 
 #[test]
-fn the_service_in_axum_is_tried_as_the_page_says() {
+fn axum_example_behaves_as_its_page_says() {
     is_tried_as_the_page_says("axum");
 }
 
 #[test]
-fn the_service_in_fastapi_answers_as_the_others() {
+fn fastapi_example_gives_the_common_answers() {
     answers_as_the_others("fastapi");
 }
 
 #[test]
-fn the_service_in_express_answers_as_the_others() {
+fn express_example_gives_the_common_answers() {
     answers_as_the_others("express");
 }
 
 #[test]
-fn the_service_in_axum_answers_as_the_others() {
+fn axum_example_gives_the_common_answers() {
     answers_as_the_others("axum");
 }

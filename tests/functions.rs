@@ -1,14 +1,14 @@
-//! Compares the function library, and the script made from it, with the module: the same replies,
-//! error texts, stored bytes and expiry.
+//! Compares the function library, and the script that is generated from it, with the module: the
+//! same replies, error texts, stored bytes and expiry.
 //!
 //! ```text
 //! cargo test --locked --test functions
 //! ```
 //!
-//! `RL_DIFFERENTIAL_CALLS` makes the differential runs longer, `FUZZ_SEED` repeats one. `SERVER`
-//! and `RL_MODULE` are those of the end-to-end suite.
+//! `RL_DIFFERENTIAL_CALLS` makes the comparing runs longer, and `FUZZ_SEED` repeats one. `SERVER`
+//! and `RL_MODULE` have the same meaning as in the end-to-end suite.
 
-// The end-to-end suite uses parts of it that these tests do not.
+// Only the end-to-end suite uses everything in this module.
 #[path = "e2e/support/mod.rs"]
 #[allow(dead_code, unused_imports)]
 mod support;

@@ -1,8 +1,8 @@
 /*
- * The clock of a server under test: loaded before its C library, it shows the instant that a file
- * holds, in microseconds since the Unix epoch as eight bytes of this machine, and while that is 0
- * the real time. While it shows that instant, the clock that only measures how long something takes
- * stands still too: Valkey 9 reads the time once in a while, and counts on by the other.
+ * The clock of a server under test, loaded before the server's C library. It shows the instant in a
+ * file: microseconds since the Unix epoch, as eight bytes in this machine's order. If the file holds
+ * 0, it shows the real time. While it shows an instant, the monotonic clock stops too: Valkey 9 reads
+ * the time occasionally and uses the monotonic clock in between.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,8 +18,9 @@
 #include <unistd.h>
 
 /*
- * Later than any machine has run: what waits for its time comes once, and then nothing does. Where
- * the real time is shown again, this clock goes on from here, and all that waits comes in its turn.
+ * The instant at which the monotonic clock stops, longer than any machine has run: all timers of the
+ * server fire once, and then none does. When the real time is shown again, the monotonic clock
+ * continues from here, and timers fire as usual.
  */
 #define STANDS_AT_S 1000000000
 
@@ -69,7 +70,7 @@ time_t time(time_t *seconds) {
     return precise.tv_sec;
 }
 
-/* Without this file no server takes the processor's own counter for a clock. */
+/* Hides /proc/cpuinfo, without which no server uses the processor's counter as its clock. */
 static FILE *open_any(const char *name, const char *path, const char *mode) {
     if (strcmp(path, "/proc/cpuinfo") == 0) return NULL;
     FILE *(*next)(const char *, const char *) =

@@ -1,8 +1,8 @@
-//! A clock set by a test, under the whole server: the module, the library and the expiry of keys
-//! see the same time, also when it goes back.
+//! A clock that a test sets for the whole server: the module, the library and the expiry of keys
+//! see the same time, even if it goes back.
 //!
-//! `RL.DEBUG CLOCK` is not sufficient: with it the module lets keys live a day longer, so their
-//! expiry cannot be compared.
+//! `RL.DEBUG CLOCK` is not sufficient: while it is frozen, the module lets keys live a day longer,
+//! so their expiry cannot be compared.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
@@ -17,16 +17,16 @@ use crate::support::{Client, Server};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/functions/clock.c");
 
-/// The time that a server sees.
+/// The clock that a server sees.
 pub struct Clock {
     file: File,
-    // Kept because the server has the file open.
+    // Keeps the directory, because the server has the file open.
     _directory: TempDir,
 }
 
 impl Clock {
     /// Starts a server on a clock of its own, which shows the real time until it is set. Keys
-    /// expire only when they are read, so that twins expire together.
+    /// expire only when they are read, so that compared keys expire together.
     pub fn start(setup: Setup) -> (Server, Client, Self) {
         let directory = tempfile::Builder::new().prefix("rl-clock-").tempdir().expect("a folder");
         let path = directory.path().join("us");
@@ -42,10 +42,12 @@ impl Clock {
         (server, client, Self { file, _directory: directory })
     }
 
-    /// Sets the time of the server, in microseconds, from the next call on.
+    /// Sets the time that the server sees from its next call on, in microseconds since the Unix
+    /// epoch.
     pub fn set(&self, client: &mut Client, unix_us: i64) {
         self.file.write_all_at(&unix_us.to_ne_bytes(), 0).expect("the clock can be set");
-        // Valkey 9 reads the time before it waits for input, and then counts on by itself.
+        // Valkey 9 reads the time before it waits for input: without this PING, the next call would
+        // still see the old time.
         assert!(client.try_ping());
     }
 }
@@ -54,7 +56,7 @@ fn text_of(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// Compiles, once, the library that is loaded before the server's C library.
+/// Compiles the library that is loaded before the server's C library, once per test run.
 fn preload() -> &'static Path {
     static BUILT: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
     let (_, path) = BUILT.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Compares the library with the module, call by call: on twin keys, each used by one of them, and
-//! on crossing keys, used by both.
+//! Compares the library with the module, call by call: on twin keys, each used by only one of them,
+//! and on crossing keys, used by both in turn.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -14,21 +14,21 @@ use crate::steps::{Lane, Outcomes, Scene, Step, Word};
 use crate::support::{BASE_US, Random, Server, fuzz, raw_error};
 use crate::words::{KINDS, Kind};
 
-/// The steps of all runs together; each step is a call on every lane.
+/// The number of steps of all runs together. Each step makes one call on every lane.
 const CALLS: u64 = 240_000;
 
-/// Keys used only by the module, only by the function, and only by the script.
+/// Three lanes, whose keys are called by the module, by the function and by the script.
 const TWINS: [Lane; 3] = [
     Lane { suffix: ":module", form: Some(Form::Module) },
     Lane { suffix: ":function", form: Some(Form::Function) },
     Lane { suffix: ":script", form: Some(Form::Script) },
 ];
 
-/// Keys used only by the module, and keys used by all three in turn.
+/// Two lanes: keys that only the module calls, and keys that all three forms call in turn.
 const CROSSING: [Lane; 2] =
     [Lane { suffix: ":module", form: Some(Form::Module) }, Lane { suffix: ":any", form: None }];
 
-/// The same calls made twice by the module.
+/// Two lanes on which the module makes the same calls, to test the comparison itself.
 const SAME: [Lane; 2] = [
     Lane { suffix: ":module", form: Some(Form::Module) },
     Lane { suffix: ":again", form: Some(Form::Module) },
@@ -39,7 +39,7 @@ fn calls() -> u64 {
     number.parse().unwrap_or_else(|_| panic!("RL_DIFFERENTIAL_CALLS={number} is no number"))
 }
 
-/// Plays schedules until they have made that many calls.
+/// Plays schedules until they have made this many calls.
 fn play(
     name: &str,
     usual_seed: u64,
@@ -66,7 +66,7 @@ fn play(
     outcomes
 }
 
-/// Plays schedules of these rules until they have made that many calls.
+/// Plays schedules with these rules until they have made this many calls.
 fn run(
     name: &str,
     usual_seed: u64,
@@ -81,7 +81,7 @@ fn run(
     outcomes.texts
 }
 
-/// Runs one rule on keys that only one of the three uses.
+/// Plays one rule on keys that only one form uses.
 fn run_twins(kind: Kind, usual_seed: u64) {
     run(kind.name(), usual_seed, &[kind], &TWINS, calls() / 20);
 }
@@ -91,7 +91,7 @@ fn equal_calls_of_the_module_leave_equal_keys() {
     run("module", 11, &KINDS, &SAME, calls() / 20);
 }
 
-/// Plays an algorithm, or finds it refused if schedules have no words for it.
+/// Plays one algorithm. If the schedules do not support it, asserts that the library refuses it.
 fn run_algorithm(algorithm: Algorithm) {
     if let Some(kind) = Kind::of(algorithm) {
         return run_twins(kind, algorithm as u64 + 1);
@@ -122,42 +122,43 @@ macro_rules! the_same_in_the_library {
 redis_throttle_engine::for_all_subjects!(the_same_in_the_library);
 
 #[test]
-fn leases_are_the_same_in_the_library() {
+fn library_equals_the_module_for_leases() {
     run_twins(Kind::Lease, 8);
 }
 
 #[test]
-fn a_log_of_thousands_of_calls_is_the_same_in_the_library() {
+fn library_equals_the_module_for_a_log_of_thousands_of_calls() {
     let schedule = |random: &mut Random| schedule::long(random, Kind::Windowed("SLIDINGLOG"));
     play("long log", 12, &TWINS, calls() / 40, schedule);
 }
 
 #[test]
-fn a_log_charged_beyond_its_slots_is_the_same_in_the_library() {
+fn library_equals_the_module_for_a_log_charged_beyond_its_slots() {
     play("charged log", 14, &TWINS, calls() / 40, schedule::charged);
 }
 
 #[test]
-fn hundreds_of_holders_are_the_same_in_the_library() {
+fn library_equals_the_module_for_hundreds_of_holders() {
     let schedule = |random: &mut Random| schedule::long(random, Kind::Lease);
     play("many holders", 13, &TWINS, calls() / 40, schedule);
 }
 
 #[test]
-fn rules_together_are_the_same_in_the_library() {
+fn library_equals_the_module_for_several_rules() {
     run("several", 9, &KINDS, &TWINS, calls() / 5);
 }
 
 #[test]
-fn a_key_shared_by_module_and_library_equals_one_of_the_module_alone() {
+fn key_used_by_module_and_library_equals_a_key_of_the_module_alone() {
     let texts = run("crossing", 10, &KINDS, &CROSSING, calls() / 5 * 2);
-    // A large part of the error texts that the library has.
+    // Most of the error texts that the library has.
     assert!(texts.len() >= 50, "{texts:#?}");
 }
 
-/// A released lease of a year leaves the expiry that the others need, or deletes the key.
+/// When a lease of a year is released, the key keeps the expiry that its other leases need, or is
+/// deleted.
 #[test]
-fn release_shortens_the_same_expiry_in_the_library() {
+fn release_shortens_the_expiry_in_the_library_as_in_the_module() {
     let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
     let mut steps = vec![Step::Clock(BASE_US)];
     steps.extend(["LEASE k a 40 366d", "LEASE k b 40 80"].map(ask));
@@ -172,13 +173,13 @@ fn release_shortens_the_same_expiry_in_the_library() {
     }
 }
 
-/// A refill of 36,525 days and a microsecond.
+/// A rule whose refill takes 36,525 days and a microsecond.
 const JUST_TOO_LONG: &str = "17469713 1 180.641777";
 
-/// Plays cases that random numbers seldom reach: calls at a bound and just past it, and states at
-/// theirs.
+/// Tests cases that random numbers seldom reach: arguments at a bound and just beyond it, and
+/// states with the largest numbers.
 #[test]
-fn bounds_are_the_same_in_the_library() {
+fn library_equals_the_module_at_every_bound() {
     let ask = |line: &str| Step::Ask(Asked::line(line), Form::Script);
     let store = |key: &str, kind: u8, numbers: &[u64]| {
         let packed = numbers.iter().flat_map(|number| {
@@ -197,14 +198,14 @@ fn bounds_are_the_same_in_the_library() {
     let most = 1_000_000_000_000_000;
     let mut steps = vec![
         Step::Clock(BASE_US),
-        // A doubling that has reached its maximum, an hour after the last attempt.
+        // The delay has doubled up to its maximum, an hour after the last attempt.
         store("b", 0xf7, &[now_us - 3_600_000_000, 4_294_967_295]),
         ask("PEEK b BACKOFF 3 1s 1m 2h"),
         ask("BACKOFF b 3 1s 1m 2h"),
         ask("CHARGE b BACKOFF 3 1s 1m 2h"),
         ask("REFUND b BACKOFF 3 1s 1m 2h"),
     ];
-    // The most that two windows can hold, written under a rule with another window.
+    // The most that two windows can hold, read by rules with other windows.
     for (previous, current) in [(most, most), (most, most - 1), (most - 1, most)] {
         steps.push(store("s", 0xfe, &[now_us - 1, previous, current]));
         for rule in ["1000000000000 366d", "999999999999 7d COST 3", "7 1"] {
@@ -216,7 +217,7 @@ fn bounds_are_the_same_in_the_library() {
         }
     }
     for name in ["TOKENBUCKET", "LEAKYBUCKET", "GCRA"] {
-        // The time to refill: 36,525 days, and one microsecond more; the rate, and one more.
+        // A refill of 36,525 days, and one of a microsecond more; the maximum rate, and one more.
         let rules = ["36525 1 1d", "36526 1 1d", JUST_TOO_LONG, "1 1000000 1ms", "1 1000001 1ms"];
         steps.extend(rules.map(|rule| ask(&format!("{name} {name} {rule}"))));
     }

@@ -1,11 +1,12 @@
-//! The library and the script, and the three forms of one call.
+//! The library, the script, and the three forms of a call: by the module, by a function, by the
+//! script.
 
 use std::fs;
 use std::path::Path;
 
 use crate::support::{Client, text};
 
-/// One call, word by word.
+/// The words of one call.
 pub type Call = Vec<Vec<u8>>;
 
 /// The form of a call.
@@ -18,8 +19,8 @@ pub enum Form {
 
 pub const FORMS: [Form; 3] = [Form::Module, Form::Function, Form::Script];
 
-/// A call, in any form: a command without `RL.`, its keys, and the arguments after them. If several
-/// rules decide, each key has a rule.
+/// A call in any form: a command without `RL.`, its keys, and the arguments after them. If it has
+/// several rules, each key has one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub verb: Vec<u8>,
@@ -28,14 +29,14 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Parses a line such as `GCRA user:42 6 10 60`, without `RL.`.
+    /// Parses a line such as `GCRA user:42 6 10 60`, which has no `RL.`.
     pub fn line(line: &str) -> Self {
         let mut words = line.split(' ').map(|word| word.as_bytes().to_vec());
         let verb = words.next().expect("a verb");
         Self { verb, keys: words.next().into_iter().collect(), arguments: words.collect() }
     }
 
-    /// Builds a call with several rules, which contain spaces.
+    /// Builds a call with several rules. Each rule is one argument that contains spaces.
     pub fn several(verb: &str, pairs: &[(&str, &str)]) -> Self {
         let bytes = |text: &str| text.as_bytes().to_vec();
         Self {
@@ -49,7 +50,7 @@ impl Asked {
         [&b"ALL"[..], b"PEEKALL"].iter().any(|verb| self.verb.eq_ignore_ascii_case(verb))
     }
 
-    /// Returns the words of the call.
+    /// Returns the words of the call in this form.
     pub fn call(&self, form: Form, library: &Library) -> Call {
         let bytes = |text: &str| text.as_bytes().to_vec();
         let numbered = [vec![bytes(&self.keys.len().to_string())], self.keys.clone()].concat();
@@ -69,7 +70,7 @@ impl Asked {
         }
     }
 
-    /// Returns keys and arguments in the order of the module.
+    /// Returns keys and arguments in the order of the module's command.
     fn by_turns(&self) -> Call {
         if !self.is_several() {
             return [self.keys.clone(), self.arguments.clone()].concat();
@@ -79,8 +80,8 @@ impl Asked {
         pairs.flatten().cloned().collect()
     }
 
-    /// Returns true if the server refuses the module's command for its number of words, before it
-    /// queues it in a transaction.
+    /// Returns true if the call has so few words that the server refuses the module's command
+    /// before it queues it in a transaction.
     pub fn is_cut_short(&self) -> bool {
         let words = self.by_turns().len();
         let (least, most) = match self.verb.to_ascii_uppercase().as_slice() {
@@ -103,30 +104,30 @@ impl Asked {
     }
 }
 
-/// The functions and the script that a server has loaded.
+/// The library and the script that are loaded into a server.
 pub struct Library {
     sha: String,
 }
 
 impl Library {
-    /// Loads both forms into a server.
+    /// Loads the library and the script into a server.
     pub fn load(client: &mut Client) -> Self {
         assert_eq!(text(&client.call(&["FUNCTION", "LOAD", &source()])), "redis_throttle");
         Self::load_script(client, &script())
     }
 
-    /// Loads only a script, such as a changed one.
+    /// Loads only a script, for example a changed one.
     pub fn load_script(client: &mut Client, script: &str) -> Self {
         Self { sha: text(&client.call(&["SCRIPT", "LOAD", script])) }
     }
 }
 
-/// Returns the library as it is shipped.
+/// Returns the source of the library, as it is released.
 pub fn source() -> String {
     read("redis_throttle.lua")
 }
 
-/// Returns the script as it is shipped.
+/// Returns the source of the script, as it is released.
 pub fn script() -> String {
     read("redis_throttle_script.lua")
 }

@@ -1,10 +1,10 @@
-//! Moves live keys from a server without the module to one with it, and back.
+//! Moves live keys from a server without the module to one with the module, and back.
 
 use crate::clock::Clock;
 use crate::library::{Asked, Form, Library};
 use crate::support::{BASE_US, Client, Server, integers};
 
-/// The calls on each leg of the way, before and after each move.
+/// The calls that are made before and after each move.
 const CALLS: [&str; 12] = [
     "GCRA g 6 10 60",
     "FIXED f 6 60",
@@ -21,7 +21,7 @@ const CALLS: [&str; 12] = [
 ];
 
 #[test]
-fn the_module_goes_on_where_the_function_left_off_to_the_millisecond_and_back() {
+fn module_continues_exactly_where_the_function_stopped_and_the_function_where_the_module_stopped() {
     let (mut server, mut client, clock) = Clock::start(Server::setup().without_module());
     Library::load(&mut client);
     clock.set(&mut client, BASE_US);
@@ -46,7 +46,7 @@ fn the_module_goes_on_where_the_function_left_off_to_the_millisecond_and_back() 
     assert_eq!(denied, [0, 6, 0, 5_000, 35_000]);
 }
 
-/// Saves and restarts the server, with the module or without.
+/// Saves the data and restarts the server, with the module or without it.
 fn restart(server: &mut Server, mut client: Client, with_module: bool) -> Client {
     client.ok("SAVE");
     server.start_again_as(|setup| {
@@ -60,7 +60,7 @@ fn restart(server: &mut Server, mut client: Client, with_module: bool) -> Client
 }
 
 #[test]
-fn a_key_moved_twice_decides_as_one_that_always_had_the_module() {
+fn key_that_is_moved_repeatedly_decides_as_one_that_always_had_the_module() {
     let (mut moved, mut client, clock) = Clock::start(Server::setup().without_module());
     let library = Library::load(&mut client);
     let (_stayed, mut of_stayed, other_clock) = Clock::start(Server::setup());

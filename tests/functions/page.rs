@@ -1,5 +1,5 @@
-//! The page on servers without the module, from the first command to the last, on two servers with
-//! ports of their own.
+//! Runs the page about servers without the module, from the first command to the last, on two
+//! servers with their own ports.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::support::played::{on_a_line, row};
 use crate::support::{BASE_US, Client, Server};
 
-/// A server of the page: its name in the rows, and its port on the page.
+/// A server of the page: its name in the page's rows, and its port on the page.
 struct Place {
     name: &'static str,
     port: &'static str,
@@ -26,14 +26,14 @@ impl Place {
     }
 }
 
-/// Sets the clocks of all servers; 0 is the real time.
+/// Sets the clocks of all servers. Zero selects the real time.
 fn set_all(places: &mut [Place], unix_us: i64) {
     for Place { client, clock, .. } in places {
         clock.set(client, unix_us);
     }
 }
 
-/// Runs a block of the page, unchanged except for the ports.
+/// Runs a block of the page, in which only the ports are replaced.
 fn run(block: &str, places: &[Place]) {
     let ported = places.iter().fold(block.to_owned(), |block, place| {
         block.replace(place.port, &place.server.port().to_string())
@@ -49,7 +49,7 @@ fn run(block: &str, places: &[Place]) {
 }
 
 #[test]
-fn the_page_shows_what_the_servers_answer() {
+fn page_shows_the_answers_of_real_servers() {
     let mut places = [Place::start("", "7777", false), Place::start("new", "7778", true)];
     let mut now_us = BASE_US;
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/without-the-module.md");
@@ -58,7 +58,7 @@ fn the_page_shows_what_the_servers_answer() {
     for line in page.lines() {
         if let Some(commands) = block.take() {
             if line == "```" {
-                // Replication takes time, so the clocks have to run.
+                // The clocks must run, because replication takes time.
                 set_all(&mut places, 0);
                 run(&commands, &places);
                 set_all(&mut places, now_us);

@@ -1,5 +1,5 @@
-//! The calls that the library refuses, as the module does: on a read-only server, without memory,
-//! and without the module.
+//! The calls that the library must refuse as the module does: on a read-only server, without
+//! memory, and those that need the module.
 
 use redis::Value;
 
@@ -8,7 +8,7 @@ use crate::servers::{CALLS, call_all, plain};
 use crate::support::{Server, integers, raw_error, replica_of};
 
 #[test]
-fn a_replica_answers_what_only_reads_and_refuses_the_rest() {
+fn replica_answers_reads_and_refuses_the_other_calls() {
     let primary = plain();
     let mut client = primary.client();
     let library = Library::load(&mut client);
@@ -26,7 +26,7 @@ fn a_replica_answers_what_only_reads_and_refuses_the_rest() {
     let refused = client.error("FCALL rl_gcra 1 g 6 10 60");
     assert!(refused.starts_with("READONLY "), "{refused}");
     let peeked = client.call(&Asked::line("PEEK g GCRA 6 10 60").call(Form::Script, &library));
-    // A replica does not get EVAL scripts.
+    // The server does not send EVAL scripts to replicas.
     let is_missing = raw_error(&peeked).is_some_and(|error| error.starts_with("NOSCRIPT"));
     assert!(is_missing || integers(&peeked).is_some(), "{peeked:?}");
     let as_script = [&script(), "1", "g", "GCRA", "6", "10", "60"];
@@ -38,7 +38,7 @@ fn a_replica_answers_what_only_reads_and_refuses_the_rest() {
 }
 
 #[test]
-fn without_memory_a_function_is_refused_or_not_as_the_command_is() {
+fn without_memory_functions_are_refused_exactly_like_commands() {
     let server = Server::start();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -67,9 +67,10 @@ fn without_memory_a_function_is_refused_or_not_as_the_command_is() {
     }
 }
 
-/// A script for the oldest servers has no flags: a write is refused only when it is reached.
+/// On the oldest servers a script has no flags, so a write is refused only when the script makes
+/// it.
 #[test]
-fn without_memory_the_script_allows_nothing_that_it_cannot_store() {
+fn without_memory_the_script_allows_no_call_that_it_cannot_store() {
     let server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -90,7 +91,7 @@ fn without_memory_the_script_allows_nothing_that_it_cannot_store() {
 }
 
 #[test]
-fn denied_peeked_and_wrong_calls_change_and_send_nothing() {
+fn denied_peeked_and_invalid_calls_change_and_send_nothing() {
     let server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -153,7 +154,7 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
         ("USE", "PEEK k USE search"),
         ("QUOTA", "CHARGE k QUOTA 10 day"),
         ("QUOTA", "REFUND k QUOTA 10 day"),
-        // The module counts what a reservation holds there. The library would not.
+        // The module counts reserved units, and the library would not.
         ("a key with reservations", "FIXED held 10 60"),
         ("a key with reservations", "PEEK held FIXED 10 60"),
         ("a key with reservations", "CHARGE held FIXED 10 60"),
@@ -177,7 +178,7 @@ fn calls_that_need_the_module_say_so_and_change_nothing() {
 }
 
 #[test]
-fn a_call_with_the_wrong_number_of_keys_is_an_error() {
+fn call_with_the_wrong_number_of_keys_is_an_error() {
     let server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -195,9 +196,9 @@ fn a_call_with_the_wrong_number_of_keys_is_an_error() {
     assert_eq!(client.integer("DBSIZE"), 0);
 }
 
-/// FUNCTION KILL may end a call at any line: here it is an error at the worst line.
+/// FUNCTION KILL may end a call at any line. Here an error ends it at the most harmful line.
 #[test]
-fn a_call_that_is_killed_leaves_no_rule_half_remembered() {
+fn killed_call_leaves_no_rule_partly_cached() {
     let counted = "      tolerance_us, tolerance_ns = intervals(its_burst)\n";
     let killed = format!("      if its_burst == 77 then error('killed') end\n{counted}");
     let source = source();

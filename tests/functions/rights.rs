@@ -1,4 +1,4 @@
-//! Users with a part of the rights that the library needs, as listed in its header.
+//! Users that lack some of the permissions which the library's header lists.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::support::{Client, Server, raw_error};
 /// The command that the library calls only on servers without absolute expiry times.
 const ON_OLD_SERVERS: &str = "pttl";
 
-/// Returns the commands that the library calls on servers with functions.
+/// Returns the commands that the library calls on servers that have functions.
 fn called() -> Vec<String> {
     let source = source();
     let calls = ["call('", "attempt('"].map(|call| source.split(call).skip(1));
@@ -21,7 +21,7 @@ fn called() -> Vec<String> {
     names.filter(|name| name != ON_OLD_SERVERS).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// Creates a user with these commands, and functions and scripts, on the keys of an app.
+/// Creates a user that may call these commands, functions and scripts, on the keys `app:*`.
 fn user(server: &Server, admin: &mut Client, commands: &[String]) -> Client {
     let rights = commands.iter().map(|name| format!(" +{name}")).collect::<String>();
     let head = "ACL SETUSER app reset on nopass ~app:* -@all +ping +fcall +evalsha";
@@ -36,7 +36,7 @@ fn on_app(line: &str) -> Asked {
 }
 
 #[test]
-fn the_head_lists_what_the_library_calls_and_nothing_unwanted() {
+fn header_lists_exactly_the_commands_that_the_library_calls() {
     let (source, called) = (source(), called());
     assert_eq!(source.matches("'TIME'").count(), 1);
     assert_eq!(source.matches("redis.call('TIME') -- the clock\n").count(), 1);
@@ -44,13 +44,13 @@ fn the_head_lists_what_the_library_calls_and_nothing_unwanted() {
     let head = head.map(|line| line.trim_start_matches("-- ")).collect::<Vec<_>>().join(" ");
     assert!(called.contains(&"zadd".to_owned()) && called.len() < 20, "{called:?}");
     assert!(head.contains(&format!(": {};", called.join(" "))), "{called:?}\n{head}");
-    // Commands whose result differs on a replica, or by chance.
+    // Commands whose result is random or differs on a replica.
     let unwanted = ["math.random", "RANDOMKEY", "SRANDMEMBER", "'KEYS'", "'SCAN'"];
     assert!(!unwanted.iter().any(|word| source.contains(word)));
 }
 
 #[test]
-fn a_user_needs_the_call_its_keys_and_what_the_functions_call() {
+fn user_needs_the_function_its_keys_and_the_commands_that_it_calls() {
     let server = plain();
     let mut admin = server.client();
     let library = Library::load(&mut admin);
@@ -78,7 +78,7 @@ fn a_user_needs_the_call_its_keys_and_what_the_functions_call() {
     }
 }
 
-/// Calls after [`CALLS`] that need a different expiry, each in its own way.
+/// Calls after [`CALLS`] that change the expiry, each in another way.
 const LONGER: [&str; 8] = [
     "SLIDINGLOG l 6 1d",
     "REFUND l SLIDINGLOG 6 1d",
@@ -91,7 +91,7 @@ const LONGER: [&str; 8] = [
 ];
 
 #[test]
-fn with_any_right_missing_a_call_changes_its_key_wholly_or_not_at_all() {
+fn call_without_a_permission_changes_its_key_completely_or_not_at_all() {
     let server = plain();
     let mut admin = server.client();
     let library = Library::load(&mut admin);
@@ -109,7 +109,8 @@ fn with_any_right_missing_a_call_changes_its_key_wholly_or_not_at_all() {
                 if raw_error(&client.call(&call)).is_some() {
                     refused += 1;
                     assert_eq!(admin.contents(), before, "{line} without {missing}");
-                    // The next calls find the state they expect.
+                    // Makes the call as an administrator, so that the next calls find the state
+                    // they expect.
                     let reply = admin.call(&call);
                     assert!(raw_error(&reply).is_none(), "{line}: {reply:?}");
                 }
@@ -128,7 +129,7 @@ fn assert_all_expire(client: &mut Client) {
 }
 
 #[test]
-fn a_right_that_is_missing_for_one_of_several_rules_allows_nothing_and_keeps_nothing_for_ever() {
+fn missing_permission_for_one_of_several_rules_allows_nothing_and_leaves_no_key_without_expiry() {
     let server = plain();
     let mut admin = server.client();
     let library = Library::load(&mut admin);
@@ -142,7 +143,7 @@ fn a_right_that_is_missing_for_one_of_several_rules_allows_nothing_and_keeps_not
         let rest = called.iter().filter(|name| *name != missing).cloned().collect::<Vec<_>>();
         let mut client = user(&server, &mut admin, &rest);
         admin.ok("FLUSHALL");
-        // There the script only appends to a log.
+        // With this state, the script only appends to a log.
         admin.call(&Asked::line("SLIDINGLOG app:{7}:l 9 60").call(Form::Function, &library));
         let call = Asked::several("ALL", &rules).call(Form::Function, &library);
         for _ in 0..12 {
@@ -154,10 +155,10 @@ fn a_right_that_is_missing_for_one_of_several_rules_allows_nothing_and_keeps_not
     }
 }
 
-/// Runs the script as a server before 7.0 does: it sets a state and then its expiry, and cannot
-/// check the user's rights.
+/// Runs the script as on a server before 7.0, where it sets the state first and then the expiry,
+/// and cannot check the user's permissions.
 #[test]
-fn without_absolute_expiry_no_state_is_left_for_ever_either() {
+fn without_absolute_expiry_times_no_key_remains_without_expiry() {
     let server = plain();
     let mut admin = server.client();
     let old = [("redis.REDIS_VERSION_NUM ~= nil", "false"), ("redis.acl_check_cmd", "nil")];

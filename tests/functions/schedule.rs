@@ -1,5 +1,5 @@
-//! Random schedules: a few keys, each with a rule whose limits change, called in every way, on a
-//! clock that moves forward, stands still and steps back, while other clients change the keys.
+//! Random schedules: calls in every form on a few keys, whose limits change, on a clock that moves
+//! forward, stops and steps back, while another client changes the keys.
 
 use crate::library::{Asked, Call, FORMS};
 use crate::steps::{Step, Word};
@@ -9,19 +9,19 @@ use crate::support::forge::forge;
 use crate::support::{BASE_US, Random};
 use crate::words::{self, Kind};
 
-/// The end of the module's clock: 2200-01-01.
+/// The last instant of the module's clock: 2200-01-01.
 const CLOCK_MAX_US: i64 = 7_258_118_400_000_000;
 
-/// A little later: there the limiters' clock stands still, and no key expires soon.
+/// An instant slightly later, where the limiters' clock has stopped and no key expires soon.
 const LATEST_US: i64 = CLOCK_MAX_US + 100;
 
-/// The steps of one age, few enough to read a failing one.
+/// The number of steps of an ordinary schedule, small enough to read a failing one.
 const STEPS: usize = 200;
 
-/// The steps of one age in which much is stored.
+/// The number of steps of a schedule that stores many entries.
 const LONG_STEPS: usize = 2_400;
 
-/// The limits that a rule has in turn, as words, and how long its state stays valid.
+/// The limits that a rule has in turn, as words, and how long a state under them is valid.
 type Limits = (Call, i64);
 
 struct Subject {
@@ -30,7 +30,7 @@ struct Subject {
     limits: Vec<Limits>,
 }
 
-/// Returns one schedule, which starts on an empty database.
+/// Returns an ordinary schedule, which starts on an empty database.
 pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
     let subjects = (0..1 + random.below(5)).map(|number| subject(random, kinds, number));
     let subjects = subjects.collect::<Vec<_>>();
@@ -58,8 +58,8 @@ pub fn age(random: &mut Random, kinds: &[Kind]) -> Vec<Step> {
     steps
 }
 
-/// Returns a schedule with one key that stores much: a log of thousands of calls, or hundreds of
-/// holders that come, go and expire by the dozen.
+/// Returns a schedule with one large key: a log of thousands of calls, or hundreds of holders whose
+/// leases are taken, released and expire in dozens.
 pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
     let mut now_us = BASE_US;
     let mut steps = Vec::new();
@@ -67,7 +67,7 @@ pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
     for _ in 0..LONG_STEPS / 8 {
         steps.push(Step::Clock(now_us));
         for _ in 0..8 {
-            // Sometimes there are phases with many refunds.
+            // Some phases have many refunds.
             let refunds = if steps.len() / 500 % 2 == 0 { 1 } else { 12 };
             let line = match kind {
                 Kind::Lease => of_holder(random),
@@ -87,7 +87,7 @@ pub fn long(random: &mut Random, kind: Kind) -> Vec<Step> {
     steps
 }
 
-/// Returns a schedule with one log, charged far beyond its limit and beyond its number of slots.
+/// Returns a schedule with one log that is charged far beyond its limit and its number of slots.
 pub fn charged(random: &mut Random) -> Vec<Step> {
     let mut now_us = BASE_US;
     let mut steps = Vec::new();
@@ -123,7 +123,7 @@ fn of_holder(random: &mut Random) -> String {
     }
 }
 
-/// Returns costs of mostly one, so that a log has as many entries as units.
+/// Returns a call whose cost is mostly one, so that a log has as many entries as units.
 fn of_small_log(random: &mut Random) -> String {
     let rule = *random.pick(&["30 1", "30 1", "30 1", "20 0.5", "1100 2"]);
     match random.below(12) {
@@ -158,7 +158,7 @@ fn subject(random: &mut Random, kinds: &[Kind], number: u64) -> Subject {
     Subject { key, kind, limits }
 }
 
-/// Returns a step of the clock, mostly about the span of one of the rules.
+/// Returns a step of the clock that is mostly close to the span of one of the rules.
 fn jump(random: &mut Random, subjects: &[Subject]) -> i64 {
     let subject = random.pick(subjects);
     let (_, span_us) = random.pick(&subject.limits);
@@ -174,7 +174,7 @@ fn jump(random: &mut Random, subjects: &[Subject]) -> i64 {
     if random.below(6) == 0 { -us } else { us }
 }
 
-/// Returns a rule for a key: its own, or sometimes any.
+/// Returns a rule for a key: the key's own, or occasionally another.
 fn rule(random: &mut Random, subject: &Subject, kinds: &[Kind]) -> (Kind, Call) {
     if random.below(30) == 0 {
         let kind = *random.pick(kinds);
@@ -183,7 +183,7 @@ fn rule(random: &mut Random, subject: &Subject, kinds: &[Kind]) -> (Kind, Call) 
     (subject.kind, random.pick(&subject.limits).0.clone())
 }
 
-/// Returns a rule's words with the words it needs besides its limits.
+/// Adds the words that a rule needs besides its limits.
 fn full(random: &mut Random, kind: Kind, limits: Call) -> Call {
     match kind {
         Kind::Lease => [vec![words::id(random)], limits].concat(),
@@ -253,13 +253,13 @@ fn several(random: &mut Random, subjects: &[Subject]) -> Step {
     Step::Ask(asked, *random.pick(&FORMS))
 }
 
-/// Deletes a key, whatever it holds.
+/// Returns a command that deletes a key.
 fn forget(random: &mut Random, subjects: &[Subject]) -> Step {
     let key = random.pick(subjects).key.clone();
     Step::Meddle(vec![vec![Word::Text(b"DEL".to_vec()), Word::Key(key)]])
 }
 
-/// Returns a command of another client on a key.
+/// Returns a command with which another client changes a key.
 fn meddle(random: &mut Random, subjects: &[Subject], now_us: i64) -> Step {
     let subject = random.pick(subjects);
     let other = random.pick(subjects);

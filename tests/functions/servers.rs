@@ -1,4 +1,4 @@
-//! The library on replicas, after a restart, in a cluster, and when functions are flushed.
+//! The library on replicas, after a restart, in a cluster, and after FUNCTION FLUSH.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use crate::library::{Asked, FORMS, Form, Library, script, source};
 use crate::support::cluster::Cluster;
 use crate::support::{Client, Server, integers, raw_error, replica_of, text, wait_for_offset};
 
-/// One call of each kind that stores something, in an order in which all of them store.
+/// A call of each kind that stores a state, in an order in which all of them do.
 pub const CALLS: [&str; 16] = [
     "GCRA g 6 10 60",
     "GCRA g 6 10 60 COST 2",
@@ -50,7 +50,7 @@ pub fn plain() -> Server {
 }
 
 #[test]
-fn a_replica_gets_the_library_and_the_same_bytes_and_no_call() {
+fn replica_receives_the_library_and_equal_bytes_and_no_calls() {
     let primary = plain();
     let mut client = primary.client();
     let library = Library::load(&mut client);
@@ -82,7 +82,7 @@ fn text_of_functions(client: &mut Client) -> String {
 }
 
 #[test]
-fn states_and_library_survive_a_restart_by_a_snapshot() {
+fn states_and_library_survive_a_restart_with_a_snapshot() {
     let mut server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -97,7 +97,7 @@ fn states_and_library_survive_a_restart_by_a_snapshot() {
 }
 
 #[test]
-fn states_and_library_survive_a_power_cut_by_the_append_only_file() {
+fn states_and_library_survive_a_power_cut_with_the_append_only_file() {
     for preamble in ["yes", "no"] {
         let setup = Server::setup().without_module().line("appendonly yes");
         let setup = setup.line("appendfsync always");
@@ -119,7 +119,7 @@ fn states_and_library_survive_a_power_cut_by_the_append_only_file() {
 }
 
 #[test]
-fn a_cluster_routes_by_the_keys_and_refuses_those_of_different_slots() {
+fn cluster_routes_by_the_keys_and_refuses_keys_of_different_slots() {
     let cluster = Cluster::start();
     let mut sha = None;
     for node in &cluster.nodes {
@@ -185,7 +185,7 @@ fn flushing_keys_keeps_functions_and_flushing_functions_keeps_keys() {
 }
 
 #[test]
-fn the_newer_protocol_gets_the_same_integers() {
+fn resp3_gets_the_same_integers() {
     let server = Server::start();
     let library = Library::load(&mut server.client());
     let mut client = server.client3();
@@ -203,7 +203,7 @@ fn the_newer_protocol_gets_the_same_integers() {
 }
 
 #[test]
-fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
+fn library_has_the_version_of_the_package_and_the_script_is_generated_from_it() {
     let server = plain();
     let mut client = server.client();
     Library::load(&mut client);
@@ -218,7 +218,7 @@ fn the_library_tells_the_version_of_the_package_and_makes_the_script() {
 }
 
 #[test]
-fn the_clock_is_read_once_a_call() {
+fn clock_is_read_once_per_call() {
     let server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -237,11 +237,11 @@ fn the_clock_is_read_once_a_call() {
     }
 }
 
-/// A call, the keyspace events of the module's command, and those of the function, as listed in the
-/// header of the library.
+/// A call, the keyspace events of the module's command, and the events of the function, as the
+/// library's header lists them.
 const EVENTS: [(&str, &[&str], &[&str]); 15] = [
     ("GCRA g 60 10 60", &["set"], &["set", "expire"]),
-    // The expiry of the key is still sufficient.
+    // The expiry of the key is still sufficient, so it is not set again.
     ("GCRA g 60 10 60", &["set"], &["set"]),
     ("REFUND g GCRA 60 10 60 COST 9", &["del"], &["del"]),
     ("FIXED f 1 60", &["set"], &["set", "expire"]),
@@ -280,11 +280,12 @@ fn keyspace_events_are_those_of_the_commands_that_a_function_calls() {
     }
 }
 
-/// A fifth of the time after which a server answers BUSY and operators kill its script.
+/// One second, a fifth of the default time after which a server answers BUSY and operators kill
+/// scripts.
 const BUSY_MS: &str = "1000";
 
 #[test]
-fn the_longest_calls_keep_no_server_busy() {
+fn longest_calls_do_not_make_a_server_busy() {
     let server = plain();
     let mut client = server.client();
     let library = Library::load(&mut client);
@@ -298,7 +299,7 @@ fn the_longest_calls_keep_no_server_busy() {
     for reply in client.pipeline(&calls) {
         assert!(matches!(&reply, Value::Array(rows) if rows[0] == Value::Int(1)), "{reply:?}");
     }
-    // Under another rule every entry is rewritten.
+    // Under a rule with coarser instants, the call rewrites every entry.
     let coarse = client.call(&of_each("SLIDINGLOG 100000 1d"));
     assert!(matches!(&coarse, Value::Array(rows) if rows[0] == Value::Int(1)), "{coarse:?}");
     let holders = (0..10_000).map(|number| {
@@ -312,12 +313,12 @@ fn the_longest_calls_keep_no_server_busy() {
     server.assert_alive();
 }
 
-/// The length of one word, or the number of words, in the millions.
+/// The length of a long word, and a long number of words.
 const LONG: usize = 2 << 20;
 const LONGER: usize = 16 << 20;
 
 #[test]
-fn a_long_argument_is_not_read_beyond_what_it_can_mean() {
+fn long_argument_is_not_read_beyond_its_valid_length() {
     let server = Server::start();
     let mut client = server.client();
     let library = Library::load(&mut client);

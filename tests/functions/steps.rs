@@ -1,5 +1,5 @@
-//! Steps of a schedule, made on several lanes at once: each lane has its own keys, and the same
-//! steps must give the same replies, bytes and expiry on all of them.
+//! Steps of a schedule, made on several lanes at once. Each lane has its own keys, and the same
+//! steps must give the same replies, bytes and expiry on all lanes.
 
 use std::collections::BTreeSet;
 
@@ -12,33 +12,33 @@ use crate::support::{Client, fuzz, integers, raw_error};
 /// The number of steps of one instant that are sent before their replies are read.
 const BATCH: usize = 50;
 
-/// The maximum difference of numbers that a double cannot hold.
+/// The allowed difference between two numbers that are too large for a double to hold exactly.
 const NEAR: u64 = 4_096;
 
-/// One event on every lane.
+/// A step of a schedule, made on every lane.
 #[derive(Debug, Clone)]
 pub enum Step {
-    /// Sets the clock to this instant, in microseconds.
+    /// Sets the clock to this instant, in microseconds since the Unix epoch.
     Clock(i64),
-    /// A call; a lane that takes any form uses this one.
+    /// Makes a call. A lane without a form of its own uses this form.
     Ask(Asked, Form),
-    /// Commands of another client.
+    /// Runs commands of another client.
     Meddle(Vec<Vec<Word>>),
 }
 
-/// A word of a foreign command.
+/// A word of a command of another client.
 #[derive(Debug, Clone)]
 pub enum Word {
     Text(Vec<u8>),
-    /// A key of the lane.
+    /// A key, to which each lane adds its suffix.
     Key(Vec<u8>),
 }
 
-/// Keys with the same suffix, and the form of the calls on them.
+/// A set of keys with the same suffix, and the form of the calls on them.
 #[derive(Debug, Clone, Copy)]
 pub struct Lane {
     pub suffix: &'static str,
-    /// The form of the calls; `None` is any.
+    /// The form of the calls; `None` if each call gives its own.
     pub form: Option<Form>,
 }
 
@@ -50,18 +50,18 @@ pub struct Outcomes {
     pub denied: u64,
     pub errors: u64,
     pub wrongtypes: u64,
-    /// The error texts, without the number of the rule.
+    /// The error texts without the number of the rule.
     pub texts: BTreeSet<String>,
 }
 
-/// The step at which two lanes differ, and the difference.
+/// The step after which two lanes differ, and a description of the difference.
 #[derive(Debug)]
 pub struct Difference {
     step: usize,
     what: String,
 }
 
-/// A server with both, and its clock.
+/// A server with the module and the library, its clock, and the lanes.
 pub struct Scene<'scene> {
     pub client: &'scene mut Client,
     pub clock: &'scene Clock,
@@ -70,7 +70,8 @@ pub struct Scene<'scene> {
 }
 
 impl Scene<'_> {
-    /// Plays the steps on an empty database; panics with the fewest steps that still differ.
+    /// Plays the steps on an empty database. If lanes differ, panics with the fewest steps for
+    /// which they still do.
     pub fn play(&mut self, steps: &[Step], outcomes: &mut Outcomes) {
         if let Err(difference) = self.try_play(steps, outcomes) {
             let (steps, difference) = self.shrunk(steps[..=difference.step].to_vec(), difference);
@@ -119,8 +120,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Returns the commands of a step, in a transaction, in which the time stands still on every
-    /// server.
+    /// Returns the commands of a step as a transaction, in which time stands still on every server.
     fn commands(&self, step: &Step) -> Vec<Call> {
         let (calls, looks) = match step {
             Step::Clock(_) => (Vec::new(), Vec::new()),
@@ -135,13 +135,13 @@ impl Scene<'_> {
         };
         let (multi, exec) = (vec![vec![b"MULTI".to_vec()]], vec![vec![b"EXEC".to_vec()]]);
         match step {
-            // A call with too few words cannot be queued in a transaction.
+            // A call with too few words cannot be queued in a transaction, so it is sent before.
             Step::Ask(asked, _) if asked.is_cut_short() => [calls, multi, looks, exec].concat(),
             _ => [multi, calls, looks, exec].concat(),
         }
     }
 
-    /// Returns the call on every lane.
+    /// Returns the words of the call on every lane.
     fn calls(&self, asked: &Asked, any: Form) -> Vec<Call> {
         let calls = self.lanes.iter().map(|lane| {
             let form = lane.form.unwrap_or(any);
@@ -150,7 +150,7 @@ impl Scene<'_> {
         calls.collect()
     }
 
-    /// Returns the commands that read the keys of the call, on every lane.
+    /// Returns the commands that read the call's keys on every lane.
     fn looks(&self, asked: &Asked) -> Vec<Call> {
         let looks = self.lanes.iter().flat_map(|lane| {
             let keys = asked.with_suffix(lane.suffix).keys.into_iter();
@@ -161,7 +161,7 @@ impl Scene<'_> {
         looks.collect()
     }
 
-    /// Compares every lane with the first.
+    /// Compares each lane with the first one.
     fn compare(
         &self,
         asked: &Asked,
@@ -206,7 +206,7 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// Leaves out the steps that do not matter, until every step does.
+    /// Removes steps while the lanes still differ, until every remaining step is needed.
     fn shrunk(&mut self, mut steps: Vec<Step>, mut found: Difference) -> (Vec<Step>, Difference) {
         let mut size = steps.len() / 2;
         while size > 0 {
@@ -256,7 +256,7 @@ impl Word {
     }
 }
 
-/// Returns the replies of a transaction.
+/// Returns the replies of a transaction, or the error that ended it.
 fn executed(replies: &[Value]) -> Result<&[Value], String> {
     match replies.last() {
         Some(Value::Array(told)) => Ok(told),
@@ -267,8 +267,9 @@ fn executed(replies: &[Value]) -> Result<&[Value], String> {
     }
 }
 
-/// Returns true if two replies are equal. Lua's numbers, and so its integer replies, are exact up
-/// to 2^53: in ms that is 285,000 years, reached only if another rule reads a debt.
+/// Returns true if two replies are equal. Lua's integer replies are exact up to 2^53, which is
+/// 285,000 years in ms; larger ones may differ a little. They occur only if another rule reads a
+/// debt.
 fn is_same(own: &Value, other: &Value) -> bool {
     match (own, other) {
         (Value::Int(own), Value::Int(other)) => {

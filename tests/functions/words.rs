@@ -1,4 +1,4 @@
-//! The words of schedules: valid ones from one end of each range to the other, and invalid ones.
+//! The words of schedules: valid ones over the whole of each range, and invalid ones.
 
 use std::sync::LazyLock;
 
@@ -7,7 +7,7 @@ use redis_throttle_engine::algorithms::{Algorithm, Argument};
 use crate::library::source;
 use crate::support::Random;
 
-/// The rules that the library has.
+/// The kinds of rules that the library has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Windowed(&'static str),
@@ -16,17 +16,18 @@ pub enum Kind {
     Lease,
 }
 
-/// Those of the engine's table, and leases.
+/// The kinds of the engine's algorithms that the library has, and of leases.
 pub static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     Algorithm::ALL.into_iter().filter_map(Kind::of).chain([Kind::Lease]).collect()
 });
 
 impl Kind {
-    /// Returns the kind of an algorithm, or `None` if the library does not have it or its rule
-    /// takes other words than these.
+    /// Returns the kind of an algorithm; `None` if the library does not have it or schedules cannot
+    /// write its rules.
     pub fn of(algorithm: Algorithm) -> Option<Self> {
         use Argument::{Duration, Number};
-        // A function that needs the module is registered with a flag, as it writes nothing.
+        // The library registers a function that needs the module with a flag, because it writes
+        // nothing, and every other function without flags.
         if !source().contains(&format!("'{}', {{}})", algorithm.name())) {
             return None;
         }
@@ -47,7 +48,7 @@ impl Kind {
     }
 }
 
-/// Limits. Small ones are frequent, because they are used up.
+/// Limits. Small limits occur often, because calls use them up.
 const LIMITS: [&str; 24] = [
     "1",
     "2",
@@ -143,7 +144,7 @@ const COSTS: [&str; 14] = [
 
 const IDS: [&[u8]; 7] = [b"job-1", b"job-2", b"3", b"COST", b"\0\xff\r\n", b"-inf", b"e"];
 
-/// Texts that only look like words of the grammar, and values just past a bound.
+/// Invalid words: texts that only look valid, and values just beyond a bound.
 const WRONG: [&str; 62] = [
     "0",
     "-1",
@@ -209,13 +210,13 @@ const WRONG: [&str; 62] = [
     "0.5\n",
 ];
 
-/// Returns a number of up to `digits` digits; each length is equally likely.
+/// Returns a number of up to `digits` digits, in which each length is equally likely.
 pub fn of_any_length(random: &mut Random, digits: u64) -> u64 {
     let digits = random.below(digits + 1) as u32;
     random.below(10_u64.pow(digits))
 }
 
-/// Returns a word with random upper and lower case.
+/// Returns the word in random upper and lower case.
 pub fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     match random.below(8) {
         0 => word.to_ascii_lowercase().into_bytes(),
@@ -229,7 +230,7 @@ pub fn any_case(random: &mut Random, word: &str) -> Vec<u8> {
     }
 }
 
-/// Returns a forged array of a rule's kind, with numbers at the bounds of a state.
+/// Returns a forged state of a rule's kind, with numbers at the bounds of a state.
 pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> {
     const BOUNDS: [u64; 24] = [
         0,
@@ -267,7 +268,7 @@ pub fn state_of_bounds(random: &mut Random, kind: Kind, now_us: u64) -> Vec<u8> 
         _ => &[(0xf7, 2), (0xf6, 2)],
     };
     let (mark, usual) = *random.pick(kinds);
-    // The right number of numbers for the kind, or sometimes another.
+    // Mostly the number of fields of this kind, and sometimes another number of fields.
     let count = if random.below(20) == 0 { 1 + random.below(5) as usize } else { usual };
     let mut bytes = vec![0x90 + 1 + count as u8, mark];
     let bound = *random.pick(&BOUNDS);
@@ -302,7 +303,7 @@ pub fn wrong(random: &mut Random) -> Vec<u8> {
 }
 
 fn pick(random: &mut Random, words: &[&str]) -> Vec<u8> {
-    // Sometimes any number of the range instead of a bound.
+    // Occasionally a random number of the range instead of a bound.
     if random.below(6) == 0 {
         return (1 + of_any_length(random, 12)).to_string().into_bytes();
     }
@@ -328,7 +329,7 @@ pub fn limits(random: &mut Random, kind: Kind) -> (Vec<Vec<u8>>, i64) {
         }
         Kind::Rated(_) => {
             let mut words = rated(random);
-            // Mostly three that are valid together.
+            // Mostly three values that are valid together.
             while !go_together(&words) && random.below(12) > 0 {
                 words = rated(random);
             }
@@ -356,13 +357,13 @@ pub fn limits(random: &mut Random, kind: Kind) -> (Vec<Vec<u8>>, i64) {
     }
 }
 
-/// Returns size, rate and period, each in range.
+/// Returns a size, a rate and a period, each of which is in range.
 fn rated(random: &mut Random) -> (Vec<Vec<u8>>, i64) {
     let (period, us) = duration(random);
     (vec![pick(random, &LIMITS), pick(random, &RATES), period], us)
 }
 
-/// Returns true if neither bound on a combination of the three values is exceeded.
+/// Returns true if the three values are valid together.
 fn go_together((words, period_us): &(Vec<Vec<u8>>, i64)) -> bool {
     let number = |word: &[u8]| String::from_utf8_lossy(word).parse().unwrap_or(1_i128);
     let (size, rate, us) = (number(&words[0]), number(&words[1]), i128::from(*period_us));
@@ -373,7 +374,7 @@ pub fn ttl(random: &mut Random) -> Vec<u8> {
     duration(random).0
 }
 
-/// Returns the id of a holder.
+/// Returns the id of a holder, mostly one of a few.
 pub fn id(random: &mut Random) -> Vec<u8> {
     match random.below(30) {
         0 => Vec::new(),
@@ -383,7 +384,7 @@ pub fn id(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Returns options after a rule's arguments, for rules with a cost.
+/// Returns options for a rule that takes a cost.
 pub fn options(random: &mut Random, kind: Kind) -> Vec<Vec<u8>> {
     let mut options: Vec<Vec<Vec<u8>>> = Vec::new();
     if matches!(kind, Kind::Backoff | Kind::Lease) {
@@ -404,7 +405,7 @@ pub fn options(random: &mut Random, kind: Kind) -> Vec<Vec<u8>> {
     options.concat()
 }
 
-/// Damages one word or several.
+/// Spoils one word or several.
 pub fn spoil(random: &mut Random, words: &mut Vec<Vec<u8>>) {
     let place = random.below(words.len() as u64 + 1) as usize;
     let is_word = place < words.len();
